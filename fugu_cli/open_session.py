@@ -77,7 +77,7 @@ class Session:
 
     async def _record(self, asked: Asked) -> None:
         if availability.all_unavailable(self.team):
-            self.wake()  # the user asks anew: an agent is called at once, and may be back
+            self.wake()  # the user asks again: an agent is called at once, and may be back
         command = self._test_command()
         wanted = self.config.tests
         if wanted.until_pass and command is None:

@@ -182,7 +182,7 @@ def build_session(
 
     Raises ConfigError for a pool that cannot be used, SessionBusy and StorageError as `Log.open` does.
     """
-    from fugu_cli.tools.test_discovery import find_test_command
+    from fugu_cli.tools.runner_discovery import find_test_command
 
     config = loaded.config
     entries = usable_pool(config, environ)
@@ -250,7 +250,7 @@ def build_harness(member: Member) -> Harness:
 def _journal(
     loaded: LoadedConfig, mask: Redactor, members: tuple[Member, ...], checkpoint: str | None, resume: Path | None
 ) -> Log:
-    """The session's log, its first line said anew where the configuration is another than the last time."""
+    """The session's log, its first line said again where the configuration is another than the last time."""
     root, rule = loaded.root, loaded.config.decided_by
     journal = Log.open(resume) if resume else Log.create(session_store.new_path(loaded.config.data, root))
     journal.mask = mask

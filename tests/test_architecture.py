@@ -1,6 +1,7 @@
 """The shape the code must keep: sizes, docstrings, what importing costs. Imports' directions are import-linter's."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,48 @@ def test_the_top_level_holds_what_was_agreed() -> None:
     }  # fmt: skip
     found = {path.name for path in root.iterdir() if not path.name.startswith(".")}
     assert found - {"fugu_cli.egg-info", "dist", "build"} == agreed
+
+
+def test_a_public_class_name_stands_for_one_thing() -> None:
+    named: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                named.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: places for name, places in named.items() if len(places) > 1} == {}
+
+
+def test_docstrings_name_modules_that_exist() -> None:
+    existing = {path.name for path in MODULES}
+    stale = {
+        str(path.relative_to(PACKAGE)): missing
+        for path in MODULES
+        if (text := ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))
+        and (missing := set(re.findall(r"\b[a-z_]+\.py\b", text)) - existing - EXAMPLES)
+    }
+    assert stale == {}
+
+
+EXAMPLES = {"a.py", "sitecustomize.py"}
+"""Files of users and of Python that docstrings name."""
+RETIRED = {"aims", "anew", "crew", "desk", "hearing", "lane", "lanes", "rolled", "story", "thrifty", "witness"}
+"""Words that a reader had to be told. The glossary in fugu_cli/README.md has the ones that are used instead."""
+
+
+@pytest.mark.parametrize("path", MODULES, ids=NAMES)
+def test_names_are_the_terms_of_the_field(path: Path) -> None:
+    used = {path.stem}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                used.add(name.lower())
+            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+                used.add(name.lower())
+            case _:
+                pass
+    assert {word for name in used for word in name.split("_")} & RETIRED == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=NAMES)
+def test_no_module_of_the_package_is_taken_for_a_test(path: Path) -> None:
+    assert not path.name.startswith("test_")

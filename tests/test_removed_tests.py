@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu_cli.session.events import FileChange
-from fugu_cli.session.test_recognition import removed_tests
+from fugu_cli.session.recognized_tests import removed_tests
 
 
 def removed(*changes: tuple[str, str | None, str | None]) -> tuple[str, ...]:

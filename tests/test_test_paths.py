@@ -1,6 +1,6 @@
 """One answer to what a test file is."""
 
-from fugu_cli.session import test_recognition
+from fugu_cli.session import recognized_tests
 
 TESTS = [
     *("test_a.py", "a_test.py", "shop/tests.py", "conftest.py", "tests/data.json", "pkg/__tests__/x.js"),
@@ -16,5 +16,5 @@ OTHERS = [
 
 
 def test_what_looks_like_a_test_is_one_and_nothing_else() -> None:
-    assert test_recognition.tests_among([*TESTS, *OTHERS]) == TESTS
-    assert test_recognition.code_among([*TESTS, *OTHERS]) == OTHERS
+    assert recognized_tests.tests_among([*TESTS, *OTHERS]) == TESTS
+    assert recognized_tests.code_among([*TESTS, *OTHERS]) == OTHERS

@@ -177,7 +177,7 @@ def _backbone(config: Config) -> Finding:
 
 
 def _tests(loaded: LoadedConfig) -> Finding:
-    from fugu_cli.tools.test_discovery import find_test_command
+    from fugu_cli.tools.runner_discovery import find_test_command
 
     command = loaded.config.test_command or find_test_command(loaded.root)
     if command is None:

@@ -86,14 +86,14 @@ def start_interface(flags: InterfaceFlags) -> int:
         fork=flags.fork_session,
         tier=loaded.config.tier,
     )
-    desk = FolderSessions(loaded, os.environ)
+    opener = FolderSessions(loaded, os.environ)
     gc.freeze()
     gc.enable()
     if flags.inline or not (supports_fullscreen(os.environ) and is_screen_visible()):
         from fugu_cli.ui.inline import run_inline
 
-        return run_inline(desk, options)
-    return run_app(desk, options)
+        return run_inline(opener, options)
+    return run_app(opener, options)
 
 
 def wants_session(flags: InterfaceFlags) -> bool:

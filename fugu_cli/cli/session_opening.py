@@ -1,8 +1,8 @@
 """Opens, resumes, forks and lists the sessions of one folder for the interfaces. Light: `prepare` imports the rest in
 a thread while the first frame is on the screen.
 
-Fulfils ui/tui/session.Desk with the real parts. Opening costs imports and a look at the repository, so `prepare` does
-them in a thread while the first frame is already on the screen.
+Fulfils ui/tui/session_protocol.SessionOpener with the real parts. Opening costs imports and a look at the repository,
+so `prepare` does them in a thread while the first frame is already on the screen.
 """
 
 from __future__ import annotations
@@ -93,5 +93,5 @@ class FolderSessions:
 if TYPE_CHECKING:
     from fugu_cli.ui.tui.session_protocol import SessionOpener
 
-    def _fits(desk: FolderSessions) -> SessionOpener:
-        return desk
+    def _fits(opener: FolderSessions) -> SessionOpener:
+        return opener

@@ -1,6 +1,6 @@
 """What a user may set: one frozen `Config`, and the entries of the pool.
 
-Stands at the top, read by the command line and wiring only; everything below gets plain values. `config/files.py`
+Stands at the top, read by the command line and wiring only; everything below gets plain values. `config/loader.py`
 reads it from files, the environment and flags, `config/pool.py` turns its entries into a pool that can be used. It
 must not know how anything it names is built. Each key's description is its line in `.fugurc.example` and in `fugu
 help config`.

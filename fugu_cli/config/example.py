@@ -1,6 +1,6 @@
 """The text of `.fugurc.example`, written from `Config` itself.
 
-`python -m fugu_cli.config.example > .fugurc.example` writes the file anew; a test holds the two equal.
+`python -m fugu_cli.config.example > .fugurc.example` writes the file again; a test holds the two equal.
 """
 
 from __future__ import annotations

@@ -149,8 +149,8 @@ class Backbone:
         kept = min(_common(found, _encoded(self.tokenizer, tail + more)) for more in CONTINUATIONS)
         return ids[: max(len(ids) - (len(found) - kept), 0)]
 
-    def read(self, tokens: Sequence[int], *, anew: bool = False) -> HiddenState:
-        """The hidden state at the penultimate of `tokens` (of a single one: its own), `anew`: with nothing kept from
+    def read(self, tokens: Sequence[int], *, fresh: bool = False) -> HiddenState:
+        """The hidden state at the penultimate of `tokens` (of a single one: its own), `fresh`: with nothing kept from
         before, whoever else reads. Blocking: call it on a thread.
 
         Raises ValueError for no tokens, MemoryError when there is no room for them, CoordinatorUnavailable where what
@@ -159,9 +159,9 @@ class Backbone:
         if not tokens:
             raise ValueError("nothing to read: a transcript has at least one token")
         wanted = list(tokens[:-1] or tokens)
-        cached = 0 if anew else _common(self._known, wanted)
+        cached = 0 if fresh else _common(self._known, wanted)
         with self._awaited(), self._lock:
-            kept = self._keep_common(() if anew else wanted)
+            kept = self._keep_common(() if fresh else wanted)
             self._extend(wanted)
             last = self._cache.hidden[len(wanted) - 1].float().cpu()
             if not last.isfinite().all():
@@ -295,7 +295,7 @@ def constant_prefix(backbone: Backbone, checkpoint: Checkpoint) -> list[int]:
 def restore_prefix(backbone: Backbone, checkpoint: Checkpoint, store: Path) -> int:
     """Let `backbone`, with the checkpoint's offsets on it, know the constant beginning: from `store`, else by reading.
 
-    Returns how many tokens that are. A file that is broken or of another kind is written anew.
+    Returns how many tokens that are. A file that is broken or of another kind is rewritten.
     """
     from safetensors import SafetensorError
     from safetensors.torch import load_file, save_file

@@ -102,15 +102,15 @@ def transcript_text(
 
 
 def encode_transcript(
-    backbone: Backbone, meta: CheckpointMeta, events: Sequence[Event], members: Sequence[Member], *, anew: bool = False
+    backbone: Backbone, meta: CheckpointMeta, events: Sequence[Event], members: Sequence[Member], *, fresh: bool = False
 ) -> EncodedTranscript:
-    """Format, cut, tokenise and read the transcript of `events`; `anew`: with nothing kept from before. Blocking."""
+    """Format, cut, tokenise and read the transcript of `events`; `fresh`: with nothing kept from before. Blocking."""
     started = time.perf_counter()
     text = transcript_text(backbone, meta, events, members)
     written = time.perf_counter()
     tokens = backbone.tokens(text)
     tokenised = time.perf_counter()
-    reading = backbone.read(tokens, anew=anew)
+    reading = backbone.read(tokens, fresh=fresh)
     spent = DecisionTimings(
         format=round(1e3 * (written - started), 3),
         tokenise=round(1e3 * (tokenised - written), 3),
@@ -122,7 +122,7 @@ def encode_transcript(
 def encode_again(backbone: Backbone, known: EncodedTranscript) -> EncodedTranscript:
     """The same text, read at once and with nothing kept from before. Blocking."""
     started = time.perf_counter()
-    reading = backbone.read(backbone.tokens(known.text), anew=True)
+    reading = backbone.read(backbone.tokens(known.text), fresh=True)
     spent = known.milliseconds.model_copy(update={"forward": known.milliseconds.forward + milliseconds_since(started)})
     return EncodedTranscript(known.text, reading, spent)
 
@@ -294,7 +294,7 @@ class Trinity:
                 near = len(ended) - len(settled) <= GUESSED_TOKENS and ended[: len(settled)] == settled
                 self.backbone.feed(ended if near else settled, stop)
 
-        if not self._deciding and not self._settings.sample:  # a decision reads the same, and more; a drawn one anew
+        if not self._deciding and not self._settings.sample:  # a decision reads the same, and more; a drawn one again
             await asyncio.to_thread(feed)
 
     def _write(self, events: Sequence[Event]) -> str:
@@ -314,7 +314,7 @@ class Trinity:
         would decide: such a text is read again at once. Where decisions are drawn every text is, so that a training
         repeats exactly, however large the logits of its candidates are. Blocking."""
         drawn = self._settings.sample
-        found = encode_transcript(self.backbone, self._checkpoint.meta, events, self._members, anew=drawn)
+        found = encode_transcript(self.backbone, self._checkpoint.meta, events, self._members, fresh=drawn)
         if found.reading.at_once:
             return found
         scores = logits(self._head, found.reading.hidden.tolist())

@@ -16,8 +16,8 @@ from fugu_cli.safety import policy
 from fugu_cli.safety.path_rules import Denials
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Member, ToolRan
+from fugu_cli.session.recognized_tests import tests_among
 from fugu_cli.session.spending import Limit
-from fugu_cli.session.test_recognition import tests_among
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.toolbox import AnyTool, Toolbox
 from fugu_cli.tools.workspace import Workspace

@@ -90,7 +90,7 @@ class _Past:
 
 @lru_cache(maxsize=256)
 def _past(past: _Past) -> tuple[Message, ...]:
-    """Its messages, built once: a session's every model call would build them anew."""
+    """Its messages, built once: a session's every model call would build them again."""
     return _request_messages(past.facts)
 
 

@@ -125,8 +125,8 @@ def open_turns(place: TurnContext) -> list[int]:
 
 async def run_turns(place: TurnContext, numbers: Sequence[int]) -> None:
     """Drive these turns to their ends."""
-    lanes = TurnRunner(place, numbers)
-    tasks = [asyncio.create_task(lanes.drive(number)) for number in numbers]
+    runner = TurnRunner(place, numbers)
+    tasks = [asyncio.create_task(runner.drive(number)) for number in numbers]
     try:
         await asyncio.gather(*tasks)
     finally:
@@ -153,7 +153,7 @@ class TurnRunner:
         self._running = asyncio.Lock()
 
     async def drive(self, number: int) -> None:
-        """One lane to its end."""
+        """One turn to its end."""
         try:
             place = replace(self._place, environment=await self._environment(number))
             while not isinstance(step := next_step(place, number), TurnClosed):
@@ -167,7 +167,7 @@ class TurnRunner:
             self._over[number].set()
 
     async def _environment(self, number: int) -> Environment:
-        """The lane's own bench: alone it is the one there is; beside others it has not seen what they saw."""
+        """The turn's own environment: alone it is the one there is; beside others it has not seen what they saw."""
         environment, log = self._place.environment, self._place.log
         now = views.turn_of(log.events, number)
         assert now is not None
@@ -188,7 +188,7 @@ class TurnRunner:
             return await self._place.environment.ask(call, judgement)
 
     async def _wait(self, place: TurnContext, number: int, step: NextStep) -> None:
-        """Until it is this lane's turn to write or run something."""
+        """Until it is this turn's time to write or run something."""
         if not self._writes(place, step) or not self._shared(place):
             return
         before = [one for one in self._over if one < number and not self._over[one].is_set() and self._here(one)]
@@ -198,12 +198,12 @@ class TurnRunner:
 
     def _alone(self, place: TurnContext, step: NextStep) -> AbstractAsyncContextManager[object]:
         """One at a time is run what is looked at for its changes: a command that reads must not be given those of a
-        lane that writes."""
+        turn that writes."""
         runs = self._acts(place, step) and len(self._over) > 1 and self._shared(place)
         return self._running if runs else nullcontext()
 
     def _shared(self, place: TurnContext) -> bool:
-        """The lane works in the working tree itself."""
+        """The turn works in the working tree itself."""
         return place.environment.workspace.root == self._place.environment.workspace.root
 
     def _here(self, number: int) -> bool:
@@ -237,7 +237,8 @@ class TurnRunner:
 
 
 MAX_PLAN_BYTES = 262_144
-"""Characters of a plan after which the planner is taken to write for ever; parse.py reads far fewer."""
+"""Characters of a plan after which the planner is taken to write for ever; coordinators/conductor/planner.py reads far
+fewer."""
 
 
 async def record_plan(place: TurnContext, decision: AskPlanner) -> None:

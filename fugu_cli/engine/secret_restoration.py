@@ -1,6 +1,6 @@
 """A recorded call as it runs: for each mark in it, the secret value that the mark stands for.
 
-Between the log, whose calls hold marks where secrets stood, and bench.py, which judges and runs them. Agents read
+Between the log, whose calls hold marks where secrets stood, and environment.py, which judges and runs them. Agents read
 marks and write them again. fugu's own tools get the values, so that a file keeps its secret. A command gets a
 value that no shell reads as anything else. Nothing else gets one: what leaves this machine holds no secret that
 its agent was not shown. A call that needs a value nobody knows is refused with a sentence.

@@ -313,7 +313,7 @@ def _nearer(environment: Environment, path: Path) -> Mapping[str, str]:
 
 async def roll_back_attempt(environment: Environment, turn: views.Turn, reason: str) -> Undone:
     """Put the files that the draw changed back to how they stood when the turn began; what somebody else changed
-    meanwhile stays (`rolling_back.py`).
+    meanwhile stays.
 
     Those are again what fugu read for the turn, so that counts as read: an agent without a tool to read may write them.
     """

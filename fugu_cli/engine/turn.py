@@ -1,7 +1,7 @@
 """Does one step of an open turn and records it: evidence, the agent's reply, a call, a rollback.
 
-Between the loop, which says which turn goes on (orchestrator.py, lanes.py), and the harness, which says what it needs.
-A turn sees the facts as `facts_of` gives them: other turns may be open at the same time.
+Between the loop, which says which turn goes on (orchestrator.py, parallel_turns.py), and the harness, which says what
+it needs. A turn sees the facts as `facts_of` gives them: other turns may be open at the same time.
 """
 
 from __future__ import annotations

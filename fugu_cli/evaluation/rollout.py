@@ -152,7 +152,7 @@ class RolloutPause(Value):
 
 
 class RolloutJob(Value):
-    """What is to be rolled out. `expected` is what is known of its tests (checking.py)."""
+    """What is to be rolled out. `expected` is what is known of its tests."""
 
     arm: str
     problem: Problem
@@ -211,7 +211,7 @@ async def _solved(job: RolloutJob, events: Sequence[Event], repository: Path) ->
 
 
 def _require_own_decisions(job: RolloutJob, events: Sequence[Event], own: Path) -> None:
-    """Raises Unanswered where the cascade stood in: no row of this arm, and the rollout begins anew the next time."""
+    """Raises Unanswered where the cascade stood in: no row of this arm, and the rollout starts again the next time."""
     stood_in = next((turn.assigned for turn in views.turns(events) if turn.assigned.by == "cascade"), None)
     if stood_in is None:
         return
@@ -247,7 +247,7 @@ def _row(job: RolloutJob, events: Sequence[Event], end: Finished, solved: bool) 
 
 def _resumable_log(own: Path) -> Path | None:
     """The log of a rollout that was killed and can go on: with its request and its working tree, and nothing cut off in
-    the middle of what an agent did. Any other begins anew and finds its replies kept."""
+    the middle of what an agent did. Any other starts again and finds its replies kept."""
     if not (own / "repository" / ".git").is_dir():
         return None
     for path in sorted((own / "data").rglob("*.jsonl")):
@@ -284,7 +284,7 @@ def _empty_folder(own: Path) -> None:
                 shutil.rmtree(folder)
         own.mkdir(parents=True)
     except OSError as error:
-        raise StorageError(f"{own}: cannot be made anew for a rollout: {error}") from error
+        raise StorageError(f"{own}: cannot be made again for a rollout: {error}") from error
 
 
 def _keep_log(own: Path, path: Path | None) -> Path:

@@ -1,7 +1,7 @@
 """What the rows of an evaluation say, as numbers: each arm, every two arms, solved by turn budget, and turns by agent
 and role. Pure.
 
-Pure: rows in, values out; `pages.py` makes a report of them. It must not know how a row was made.
+Pure: rows in, values out; `report.py` makes a report of them. It must not know how a row was made.
 """
 
 from __future__ import annotations

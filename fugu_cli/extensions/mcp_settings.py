@@ -3,7 +3,7 @@
 Read with the configuration, which says whether the repository is trusted. The format is that of Claude Code. Nothing
 here starts anything or imports the SDK; a fault leaves one server out, never a session.
 
-Read with the configuration (config/files.py), which says whether the repository is trusted. The format is that of
+Read with the configuration (config/loader.py), which says whether the repository is trusted. The format is that of
 Claude Code. Nothing here starts anything or imports the SDK; a fault leaves one server out, never a session.
 """
 
@@ -70,7 +70,7 @@ class DeclaredServers:
 
     @property
     def secrets(self) -> dict[str, str]:
-        """Values that the entries hold, under names by which masking.py tells secrets from other settings."""
+        """Values that the entries hold, under names by which redaction.py tells secrets from other settings."""
         found: dict[str, str] = {}
         for server in self.servers:
             if isinstance(server.way, StdioServer):

@@ -30,7 +30,7 @@ CACHE_RAM_MIB = 512
 """Room for prompts that gave way to another one, to be read back at once; without a cap llama.cpp takes up to 8 GB."""
 REPEATED, GUESSED = 12, 48
 """After so many tokens that stand in the prompt like this, so many that follow them there are guessed and read at once.
-A file that is written anew is mostly copied: 27 instead of 15 tokens a second on two cores, and the same text. In new
+A file that is rewritten is mostly copied: 27 instead of 15 tokens a second on two cores, and the same text. In new
 text a guess is rare; a wrong one costs a second."""
 POLL_SECONDS = 2.0
 """Seconds between two looks at who still holds a lease."""
@@ -149,7 +149,7 @@ def _wait_until_idle(folder: Path, idle: float) -> None:
         wanted = max(wanted, os.fstat(lease).st_mtime)  # a lease too short to be seen has still touched the file
         if time.time() - wanted >= idle:
             (folder / "state.json").unlink(missing_ok=True)
-            os._exit(0)  # the lease file stays locked to the very end: a client that comes now waits, then starts anew
+            os._exit(0)  # the lease file stays locked to the very end: a client that comes now waits, then starts again
         fcntl.flock(lease, fcntl.LOCK_UN)
 
 

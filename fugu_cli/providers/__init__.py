@@ -1,7 +1,7 @@
 """Providers: one protocol, `Agent`, and one file for each wire format.
 
-`openai.py` is the default way out (any compatible server); `local.py` reaches the embedded models through it. An agent
-knows its wire and nothing of logs, roles, tools' insides or policy.
+`chat_completions.py` is the default (any compatible server); `llama_server.py` reaches the embedded models through it.
+An agent knows its wire and nothing of logs, roles, tools' insides or policy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Say = Callable[[str], None]
 class Pause:
     """Why nothing moves. `seconds`: for how long, 0 where nobody knows. `used`: what broken tries have used.
 
-    `error` is the failure behind it. `retry` of `retries` follows the pause and begins anew: what the broken try said
+    `error` is the failure behind it. `retry` of `retries` follows the pause and starts again: what the broken try said
     no longer stands. `retry` is 0 where no call was made yet.
     """
 

@@ -1,7 +1,7 @@
 """Turns a server's refusal into an AgentError that says what happened, why, and what to do next.
 
-Stands beside http.py (statuses) and the wires (errors inside a stream). Pure. It must not know which wire it serves:
-all of them put a message, a type or a code somewhere into a JSON object, or send a page for people.
+Stands beside http_client.py (statuses) and the wires (errors inside a stream). Pure. It must not know which wire it
+serves: all of them put a message, a type or a code somewhere into a JSON object, or send a page for people.
 """
 
 from __future__ import annotations

@@ -275,8 +275,8 @@ class HttpConnection:
 class _Phase:
     """Which phase an exchange is in, and when it must have ended.
 
-    Whatever arrives starts the clock anew: a comment or an empty piece says that the server is at work. How long it may
-    be silent depends on whether a token has come: some send an empty piece at once and think for minutes then.
+    Whatever arrives starts the clock again: a comment or an empty piece says that the server is at work. How long it
+    may be silent depends on whether a token has come: some send an empty piece at once and think for minutes then.
     """
 
     def __init__(self, access: ModelEndpoint) -> None:
@@ -422,7 +422,7 @@ def _bad_address(access: ModelEndpoint, error: Exception) -> AgentError:
     )
 
 
-class Decoder(Protocol):
+class ReplyDecoder(Protocol):
     """Reads one answer of a wire format."""
 
     @property
@@ -466,7 +466,7 @@ class WireAgent:
         raise NotImplementedError
 
     async def _exchange(
-        self, request: tuple[str, Json], decoder: Decoder, stops: StopSequences, say: Say, tools: frozenset[str]
+        self, request: tuple[str, Json], decoder: ReplyDecoder, stops: StopSequences, say: Say, tools: frozenset[str]
     ) -> Reply:
         """Post `request`, a path and a body. `tools`: none of these may be called in the reply's text."""
 

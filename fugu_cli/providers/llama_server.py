@@ -1,6 +1,6 @@
 """An agent that is an embedded model: its llama.cpp server starts when first needed, then is called like any other.
 
-Stands on openai.py. It must not know how a server is started: wiring gives it the function that leases one
+Stands on chat_completions.py. It must not know how a server is started: wiring gives it the function that leases one
 (fugu_cli.models.server_lease.lease_server), so that nothing here imports the models.
 """
 

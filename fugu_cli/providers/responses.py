@@ -238,7 +238,7 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks, *, phas
     """The request body. `phased`: the server says of its messages whether they are commentary, and wants to be told.
 
     What is thought counts against `max_output_tokens`, so room for it comes on top. There is no seed on this wire, and
-    there are no stop sequences (stops.py).
+    there are no stop sequences.
     """
     history = normalized(prompt.messages, access.name if dialect.sealed else "")
     most = max(prompt.max_tokens + THINKING_TOKENS.get(access.effort, 0), SHORTEST_REPLY)

@@ -65,7 +65,7 @@ class Retrying:
         return self._agent.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """The first reply that comes whole. What a broken one had said is dropped: the next begins anew. What it had
+        """The first reply that comes whole. What a broken one had said is dropped: the next starts again. What it had
         used is not: it was paid for, and counts with the reply, or with the last error."""
         began, used = self._time.now(), Usage()
         attempt = 1

@@ -170,7 +170,7 @@ def bills_cache_writes(access: ModelEndpoint) -> bool:
 
 
 def add_cache_marks(messages: list[dict[str, JsonValue]]) -> None:
-    """Two marks, as anthropic.py sets them: after the system text, and at the end of what has been said."""
+    """Two marks, as messages.py sets them: after the system text, and at the end of what has been said."""
     system = messages[:1] if messages and messages[0]["role"] == "system" else []
     last = [message for message in messages if isinstance(message.get("content"), str)][-1:]
     for message in {id(one): one for one in (*system, *last)}.values():

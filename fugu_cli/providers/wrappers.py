@@ -54,7 +54,7 @@ IsHidden = Callable[[str], bool]
 
 
 class PathFiltered:
-    """`agent`. `hidden` is asked anew for each prompt: files change."""
+    """`agent`. `hidden` is asked again for each prompt: files change."""
 
     def __init__(self, agent: Agent, hidden: Callable[[], IsHidden]) -> None:
         self._agent = agent

@@ -14,7 +14,7 @@ from fugu_cli.providers.code_blocks import FENCE, Block, blocks, lines_of, parse
 from fugu_cli.repair import code_structure
 from fugu_cli.repair.code_structure import Definition, Import, is_stub, parse_python, with_parsable_elisions
 from fugu_cli.repair.partial_files import complete_file
-from fugu_cli.session.test_recognition import TEST, code_among
+from fugu_cli.session.recognized_tests import TEST, code_among
 
 _UNENDED = (
     r"(?:(?:Make|Docker|Proc|Jenkins|Vagrant|Gem|Rake|Just)file|LICEN[CS]E|CODEOWNERS"

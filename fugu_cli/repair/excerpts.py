@@ -123,7 +123,7 @@ def _texts(content: str, spans: Sequence[Span]) -> tuple[str, ...]:
 
 
 MOST_REWRITTEN_LINES = 60
-"""Of a body that is written anew: what a longer one does is in no docstring."""
+"""Of a body that is rewritten: what a longer one does is in no docstring."""
 MOST_DESCRIPTION = 2000
 """Characters shown of what a file says of a function outside of it."""
 

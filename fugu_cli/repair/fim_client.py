@@ -1,8 +1,8 @@
 """Filling in the middle: a model that was trained to do so continues one side of a gap up to the other.
 
-Stands on http.py, beside openai.py: the same llama.cpp, asked by /completion, without a chat around the text. Its own
-/infill puts a project and a file's name before it, with which a 0.5b filled in fewer lines right. One line is asked
-for: the answer ends where the line does.
+Stands on http_client.py, beside chat_completions.py: the same llama.cpp, asked by /completion, without a chat around
+the text. Its own /infill puts a project and a file's name before it, with which a 0.5b filled in fewer lines right. One
+line is asked for: the answer ends where the line does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BEFORE, AFTER, MIDDLE = "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"
 
 
 class _Timings(BaseModel):
-    """Tokens: of the prompt read from the cache, read anew, written."""
+    """Tokens: of the prompt read from the cache, read again, written."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

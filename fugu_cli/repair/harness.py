@@ -33,7 +33,7 @@ from fugu_cli.safety import policy
 from fugu_cli.safety.policy.rule_matching import WRITING
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event, Member, Replied, Role, ToolRan
-from fugu_cli.session.test_recognition import tests_among
+from fugu_cli.session.recognized_tests import tests_among
 from fugu_cli.tools.workspace import CHANGED_SINCE_READ
 
 NEWEST = 1200

@@ -9,7 +9,7 @@ from fugu_cli.providers.code_blocks import fenced
 from fugu_cli.repair.code_structure import is_stub
 from fugu_cli.repair.edit_parser import FILE, PATH
 from fugu_cli.session.events import Asked
-from fugu_cli.session.test_recognition import code_among, tests_among
+from fugu_cli.session.recognized_tests import code_among, tests_among
 
 _ABOUT = re.compile(
     r"\b(tests?|pytest|unittest|failing|fails?|failed|failure|fix(?:es|ed|ing)?|bugs?|broken|breaks?|crash(?:es|ed)?"

@@ -18,10 +18,10 @@ from fugu_cli.safety.paths import inside, locate, quoted_path, unquoted_path
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.safety.policy.rule_matching import WRITING
 from fugu_cli.session import views
-from fugu_cli.session.test_recognition import is_test
+from fugu_cli.session.recognized_tests import is_test
 from fugu_cli.tools import repository_files
 from fugu_cli.tools.repository_files import FileIndex
-from fugu_cli.tools.test_discovery import cargo_package_name
+from fugu_cli.tools.runner_discovery import cargo_package_name
 from fugu_cli.tools.workspace import Workspace
 
 PROMPT_ROOM = 24_000

@@ -37,7 +37,7 @@ from fugu_cli.repair.reply_trimming import (
     without_self_tests,
 )
 from fugu_cli.repair.reply_trimming import repetition_start as begins_again
-from fugu_cli.session.test_recognition import code_among
+from fugu_cli.session.recognized_tests import code_among
 
 UNCHANGED_NOTE = ": as it is"
 """How the text of a reply ends that leaves the line."""
@@ -414,7 +414,7 @@ def _opened(path: str, code: str) -> str:
 
 
 def _from_its_beginning(prompt: Prompt, reply: Reply) -> Reply:
-    """The reply with what it began with, unless it has begun anew."""
+    """The reply with what it began with, unless it has started again."""
     if not prompt.begun or reply.text.lstrip().startswith("```"):
         return reply
     return reply.model_copy(update={"text": prompt.begun + reply.text})

@@ -43,7 +43,7 @@ _NAMED = re.compile(
 @dataclass(frozen=True)
 class RepairTask:
     """The one file that a small model is to write, "" where it may be any; the part of it, "" where it is all; what is
-    shown in the place of either, "" where it is that; and the line that stands in it for what is to be written anew."""
+    shown in the place of either, "" where it is that; and the line that stands in it for what is to be rewritten."""
 
     target: str = ""
     part: str = ""
@@ -107,7 +107,7 @@ def _with_lines(
     known: InfillHistory,
     sought: tuple[list[RepairTask], list[RepairTask]],
 ) -> list[RepairTask]:
-    """Few lines first, for they take least; then what is written anew, the other lines, one more line, and last what is
+    """Few lines first, for they take least; then what is rewritten, the other lines, one more line, and last what is
     mended: where the lines did not help, that hardly does (tests/benchmarks/results/infilling.md).
 
     `sought`: lines where it broke, which are the first of all, and those of functions that are called by the ones to
@@ -120,8 +120,8 @@ def _with_lines(
     doubted = _doubted([*lines, *deeper], known)[:FEW]
     fresh = _few(*([way for way in some if way.key not in known.filled] for some in (lines, deeper)))
     each: dict[str, RepairTask] = {}
-    anew = (way for way in order if way.unwritten)
-    for way in [*broke, *doubted, *fresh, *anew, *lines, *deeper, *more, *order]:
+    rewrites = (way for way in order if way.unwritten)
+    for way in [*broke, *doubted, *fresh, *rewrites, *lines, *deeper, *more, *order]:
         each.setdefault(way.key, way)
     return list(each.values())
 
@@ -194,13 +194,14 @@ def _ways_by_file(files: Mapping[str, str], output: str, request: str, *, parts:
 
 
 def _ways(path: str, content: str, output: str, request: str) -> list[RepairTask]:
-    """The ways to correct a file, one after the other: it as it stands, then each function to blame to be written anew;
-    of a longer one each function as it stands, then anew, and all of it last. [] where there is but one way, and where
+    """The ways to correct a file, one after the other: it as it stands, then each function to blame to be rewritten;
+    of a longer one each function as it stands, then again, and all of it last. [] where there is but one way, and where
     a file that is not to be written whole has none."""
     parts = excerpts.excerpts_in_turn(path, content, output)
     if not parts and not is_long(content):
         new = [
-            _anew(path, content, part, one) for part, one in excerpts.rewrites_in_file(path, content, output, request)
+            _rewrites(path, content, part, one)
+            for part, one in excerpts.rewrites_in_file(path, content, output, request)
         ]
         return [RepairTask(path, key=path), *new] if new else []
     ways: list[RepairTask] = []
@@ -212,7 +213,7 @@ def _ways(path: str, content: str, output: str, request: str) -> list[RepairTask
     return [*ways, RepairTask(path, key=path)] if parts and len(content) <= LONG else ways
 
 
-def _anew(path: str, content: str, part: str, whole: excerpts.FunctionRewrite) -> RepairTask:
+def _rewrites(path: str, content: str, part: str, whole: excerpts.FunctionRewrite) -> RepairTask:
     """The function `part` of a short file, alone where it is the smaller part of it, else in the `whole` file."""
     alone = excerpts.without_body(path, content, part) if 2 * len(part) < len(content) else None
     shown, placeholder = (alone.alone, alone.placeholder) if alone else (whole.shown, whole.placeholder)
@@ -271,8 +272,8 @@ def next_task(events: Sequence[Event], turn: views.Turn, member: Member) -> Repa
     tries = [each for one in _earlier(events, turn) if one not in others for each in _tries(one)]
     tries += _tries(turn, done=False)
     follows = any(_drawn(one) for one in before if not _same_model(events, one, turn))
-    anew = (number for number, way in enumerate(order) if way.unwritten)
-    first = next(anew, 0) if follows and not known.filled else 0
+    rewrites = (number for number, way in enumerate(order) if way.unwritten)
+    first = next(rewrites, 0) if follows and not known.filled else 0
     return replace(_next(order, first, tries, files), judged=True)
 
 
@@ -385,7 +386,7 @@ def _named_part(request: Asked, files: Mapping[str, str], draws: int) -> RepairT
 
 
 def _since_progress(events: Sequence[Event], turn: views.Turn) -> list[views.Turn]:
-    """The earlier turns in this role that saw the code as it is now: the last change that was kept begins anew."""
+    """The earlier turns in this role that saw the code as it is now: the last change that was kept starts again."""
     earlier = _earlier(events, turn)
     kept = max((number for number, one in enumerate(earlier, start=1) if one.changes), default=0)
     return earlier[kept:]
@@ -434,7 +435,7 @@ def made_progress(events: Sequence[Event], turn: views.Turn, run: views.TestRun)
 
     Where a file could not even be imported, one error stood for all its tests, and now each of them fails by itself.
     From a start that most tests refuse a small model does not come away: it writes the same again and again. Nor from a
-    function that it wrote anew and that is still wrong: what stood there was mostly a line away from what is right.
+    function that it wrote again and that is still wrong: what stood there was mostly a line away from what is right.
     """
     before = views.tests(views.events_before(events, turn))
     if before is None or before.ok:
@@ -454,6 +455,6 @@ def _found(place: str, before: str, now: str) -> bool:
 
 
 def _wrong_again(aimed: str, output: str) -> bool:
-    """A function was written anew that tests which fail still call."""
+    """A function was rewritten that tests which fail still call."""
     name = aimed.removesuffix(REWRITE_KEY).rpartition(" ")[2] if aimed.endswith(REWRITE_KEY) else ""
     return bool(name) and re.search(rf"\b{re.escape(name)}\(", output) is not None

@@ -1,6 +1,6 @@
 """A command's process started, and ended with everything it started: by the launcher on Linux, by a search elsewhere.
 
-Below shell commands and MCP servers. The launcher (launch.py) is asked over a socket; when fugu is killed the socket
+Below shell commands and MCP servers. The launcher (launcher.py) is asked over a socket; when fugu is killed the socket
 closes, and the launcher ends the command. A launcher that is itself killed is replaced by the search. It finds
 processes by their process group, by a mark in their environment (they inherit it even when they start a session of
 their own), and by descent. Where there is no /proc only the group is known.

@@ -1,6 +1,6 @@
 """Finds text in a tool's result that speaks to the model, and marks it as data.
 
-Beside masking.py, used where a tool's result is recorded. A plain rule over words: it guards nothing by itself
+Beside redaction.py, used where a tool's result is recorded. A plain rule over words: it guards nothing by itself
 (policy, sandbox and undo do), it tells the agent and whoever reads the log that somebody tried. Pure.
 """
 

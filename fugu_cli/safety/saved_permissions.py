@@ -1,6 +1,6 @@
 """What the user allowed for good in one project: rules in a file that the user can read and change.
 
-`DATA/permissions/PROJECT.toml` holds `allow = [...]` in the rule language of policy/patterns.py. It lies with the
+`DATA/permissions/PROJECT.toml` holds `allow = [...]` in the rule language of policy/rule_matching.py. It lies with the
 user's data, never in the repository: nothing in a repository can widen its own rights.
 """
 

@@ -1,6 +1,6 @@
 """Which values are secrets: those of variables and of `.env` files, by their names and by what they are.
 
-Below masking.py, which finds them in texts, and the sandbox, which keeps such variables from commands.
+Below redaction.py, which finds them in texts, and the sandbox, which keeps such variables from commands.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The endpoint without HTTP: a request in, an answer out, a trace left behind.
 
-Stands between exchange.py and the two ways to answer. Which one: `direct.py` for client-side tools, a named agent or a
-pinned one; `looping.py` for everything else.
+Stands between chat_api.py, responses_api.py, messages_api.py and the two ways to answer. Which one: `single_agent.py`
+for client-side tools, a named agent or a pinned one; `full_loop.py` for everything else.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class ScoreMargin:
 
 @dataclass(frozen=True)
 class DecisionScores:
-    """A whole decision. A lead is None where there was no choice; `cold`: most was read anew."""
+    """A whole decision. A lead is None where there was no choice; `cold`: most was read again."""
 
     rows: tuple[ScoredOption, ...]
     roles: tuple[ScoredOption, ...]

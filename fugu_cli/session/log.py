@@ -35,7 +35,7 @@ HEARTBEAT_SECONDS = 0.5
 
 
 class Redaction(Protocol):
-    """Takes secrets out of what is written and told, and knows the way back for calls (masking.py)."""
+    """Takes secrets out of what is written and told, and knows the way back for calls (redaction.py)."""
 
     def fact(self, fact: Told, /) -> Told:
         """The fact without secrets."""

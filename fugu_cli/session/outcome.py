@@ -24,7 +24,7 @@ from fugu_cli.session.events import (
     Undone,
     net_changes,
 )
-from fugu_cli.session.test_recognition import failed_count, no_tests_found, tests_among
+from fugu_cli.session.recognized_tests import failed_count, no_tests_found, tests_among
 from fugu_cli.session.turns import Turn, effective, final_text, turns, user_facing_turn
 
 RUN_TESTS = "run_tests"

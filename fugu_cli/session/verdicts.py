@@ -10,7 +10,7 @@ from typing import Literal
 
 from fugu_cli.session.events import EVIDENCE, USERS, Asked, Event, Finished, Merged, Permitted, Role, ToolRan, Undone
 from fugu_cli.session.outcome import TestRun, changes, has_regressions, regressions, tests, tests_before
-from fugu_cli.session.test_recognition import passed_count
+from fugu_cli.session.recognized_tests import passed_count
 from fugu_cli.session.turns import Turn, Verdict, asked, effective, finished, interrupted_calls, turns, verdict_of
 
 ACCEPTANCE_CHECK, RUN_CHECK = "acceptance_check", "run_check"

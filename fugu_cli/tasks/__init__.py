@@ -1,9 +1,8 @@
 """Tasks: what is asked, in which repository, and when it counts as solved. Values only. A task knows nothing of
 agents, logs or coordinators.
 
-Values only; `loading.py` reads them from task files, `folders.py` from folders of repositories, `gym.py` makes
-questions without end; `repository.py` puts a task on the disk, `grading.py` judges what an agent left there,
-`questions.py` an answer, `checking.py` the task itself. A task knows nothing of agents, logs or coordinators.
+`loading.py` reads them from files and folders, `repository.py` puts one on the disk, `grading.py` judges what an agent
+left there, `questions.py` an answer.
 """
 
 from __future__ import annotations
@@ -99,8 +98,8 @@ class LoadedTasks:
 class Grade:
     """Solved or not; `output` is what the grading command printed (clipped), `seconds` how long it took.
 
-    `passed` and `failed` count tests where the runner says so (`failed`: cargo and node), `tests` are those a witness
-    saw (witness.py), each with the mark of its code; `code` is the command's exit code, None when its time was up.
+    `passed` and `failed` count tests where the runner says so (`failed`: cargo and node), `tests` are those a recorder
+    saw (run_recorder.py), each with the mark of its code; `code` is the command's exit code, None when its time was up.
     """
 
     ok: bool

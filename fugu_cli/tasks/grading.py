@@ -27,7 +27,7 @@ from fugu_cli.errors import StorageError
 from fugu_cli.messages import Value
 from fugu_cli.safety.process_cleanup import CALL_VARIABLE
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox, SandboxSettings
-from fugu_cli.session.test_recognition import SUREFIRE, is_test, passed_count, tests_among
+from fugu_cli.session.recognized_tests import SUREFIRE, is_test, passed_count, tests_among
 from fugu_cli.system import temp_dirs
 from fugu_cli.tasks import ExpectedTests, Grade, Question, Task
 from fugu_cli.tasks.repository import create_repository, write_binaries, write_files
@@ -195,7 +195,7 @@ from pathlib import Path
 if ("-m", "unittest") in pairwise(sys.orig_argv) and Path(__file__).with_name("{name}.note").is_file():
     import {name}
 """
-"""Has unittest, which knows no plugins, load the witness."""
+"""Has unittest, which knows no plugins, load the recorder."""
 _COUNTS = (
     re.compile(r"^test result: \w+\. (\d+) passed", re.MULTILINE),  # cargo, a line for each program
     re.compile(r"^(?:#|\u2139) pass (\d+)$", re.MULTILINE),  # node --test
@@ -210,7 +210,7 @@ _KEPT = 4000
 
 
 class _RecorderLine(BaseModel):
-    """A line of the witness: at the beginning of a pytest session, or at its end."""
+    """A line of the recorder: at the beginning of a pytest session, or at its end."""
 
     secret: str
     begun: bool
@@ -224,7 +224,7 @@ class _RecorderLine(BaseModel):
 
 
 class _TestRecorder:
-    """The witness of one grading run, in a folder of its own."""
+    """The recorder of one grading run, in a folder of its own."""
 
     def __init__(self, folder: Path, root: Path, own: Collection[str]) -> None:
         """`own` are the only files of `root` in which pytest looks for tests; any where there are none."""
@@ -232,7 +232,7 @@ class _TestRecorder:
         self._report = folder / secrets.token_hex(8)
         self._name = f"witness_{secrets.token_hex(8)}"
         folder.mkdir()
-        shutil.copyfile(Path(__file__).parent / "test_recorder.py", folder / f"{self._name}.py")
+        shutil.copyfile(Path(__file__).parent / "run_recorder.py", folder / f"{self._name}.py")
         (folder / f"{self._name}.note").write_text(
             f"{self._secret}\n{self._report}\n{root}\n{json.dumps(sorted(own))}", encoding="utf-8"
         )

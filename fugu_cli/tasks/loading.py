@@ -20,13 +20,13 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from fugu_cli.errors import ConfigError, FuguError
-from fugu_cli.session.test_recognition import tests_among
+from fugu_cli.session.recognized_tests import tests_among
 from fugu_cli.system import temp_dirs
 from fugu_cli.tasks import LoadedTasks, Question, SkippedTask, Task, questions
 from fugu_cli.tasks.repository import unwritable_reason
 
 LARGEST_REPOSITORY = 64 * 1024 * 1024
-"""Bytes of a repository that are taken at most: each try writes them anew."""
+"""Bytes of a repository that are taken at most: each try writes them again."""
 TASK_FILES = frozenset({"task.toml", "prompt.md", "hidden", "solution"})
 BY_PRODUCTS = frozenset({".git", "__pycache__", ".pytest_cache", "node_modules", "target", ".venv", "venv"})
 

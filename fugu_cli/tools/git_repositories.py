@@ -275,7 +275,7 @@ def _read_text(path: Path) -> str:
 
 
 def clear_index(store: Path) -> None:
-    """Remove the index, which is made anew, and what git left half-written: it may be what fills the disk."""
+    """Remove the index, which is made again, and what git left half-written: it may be what fills the disk."""
     for pattern in ("index", "index.lock", "objects/tmp_*", "objects/*/tmp_*", "fast_import_crash_*"):
         for path in store.glob(pattern):
             with contextlib.suppress(OSError):

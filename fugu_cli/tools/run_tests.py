@@ -19,14 +19,14 @@ from pydantic.json_schema import SkipJsonSchema
 
 from fugu_cli.safety import paths
 from fugu_cli.session.events import TestReport
-from fugu_cli.session.test_recognition import is_test
+from fugu_cli.session.recognized_tests import is_test
 from fugu_cli.tools import repository_files
 from fugu_cli.tools.bash import describe_exit
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate, truncate_start
-from fugu_cli.tools.shell_commands import CommandContext, CommandResult, run_command
-from fugu_cli.tools.test_discovery import output_format
-from fugu_cli.tools.test_results import (
+from fugu_cli.tools.runner_commands import recognise_runner
+from fugu_cli.tools.runner_discovery import output_format
+from fugu_cli.tools.runner_results import (
     ReportingCommand,
     TestOutcomes,
     read_results,
@@ -34,7 +34,7 @@ from fugu_cli.tools.test_results import (
     with_report,
     without_report_lines,
 )
-from fugu_cli.tools.test_runners import recognise_runner
+from fugu_cli.tools.shell_commands import CommandContext, CommandResult, run_command
 from fugu_cli.tools.workspace import Tool, Workspace
 
 DIGEST_LIMIT = 3000

@@ -115,7 +115,7 @@ class CommandOutput:
         return plain_text(self._head + dropped + self._tail)
 
     def taken(self, *, over: bool = True) -> str:
-        """What was said since the last time, and begins anew. Until it is `over` the last word of an unfinished line
+        """What was said since the last time, and starts again. Until it is `over` the last word of an unfinished line
         waits for the next time: it may be half of a secret, which nobody would recognise."""
         text = self.text
         word = "" if over or text[-1:].isspace() else "".join(text[-WORD:].split()[-1:])

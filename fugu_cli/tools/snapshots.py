@@ -102,7 +102,7 @@ class Snapshots:
             return await self.take_held()
 
     async def take_held(self) -> str:
-        """`take` for who holds the store already. An index that git cannot use any more is made anew."""
+        """`take` for who holds the store already. An index that git cannot use any more is made again."""
         try:
             return await self._take()
         except StorageError:
@@ -177,7 +177,7 @@ class Snapshots:
         missing = wanted & begun or set(await _sizes(self.own, wanted, there=False))
         sizes = await _sizes(self.git, missing)
         if len(sizes) < len(missing):
-            raise StorageError("contents of the index are gone from the store", hint="it is made anew")
+            raise StorageError("contents of the index are gone from the store", hint="it is made again")
         chosen = smallest_within({name: int(size) for name, size in sizes.items()}, COPIED)
         if chosen:
             given = b"".join(name.encode() + b"\n" for name in sorted(chosen))

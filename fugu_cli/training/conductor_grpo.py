@@ -23,7 +23,7 @@ UNREADABLE, RAN, RIGHT = 0.0, 0.5, 1.0
 
 
 class PlannerExample(Value):
-    """A question put to the planner: what it reads, the agents it may name (drawn anew for each), and in which round.
+    """A question put to the planner: what it reads, the agents it may name (drawn again for each), and in which round.
 
     In the second round it has read what the first one came to; `kept` is whether that was right, for three empty lists
     keep it.

@@ -159,7 +159,7 @@ def fit_offsets(
 ) -> tuple[Vector, ...]:
     """Nine blocks of offsets that lower the loss of `head` on `examples`, whose transcripts' tokens are `texts`.
 
-    The head moves along and is then thrown away: on the changed states it is fitted anew, exactly.
+    The head moves along and is then thrown away: on the changed states it is fitted again, exactly.
     """
     start_torch()
     import torch

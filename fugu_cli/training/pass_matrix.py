@@ -46,7 +46,7 @@ class HeadRow:
 @dataclass(frozen=True)
 class RowRates:
     """One task and one row: the chance that a first turn solves it, that a later one does, and what each costs; and
-    both for a first turn after another agent's, which begins with that agent's second draw (repair/aims.py). Rows of
+    both for a first turn after another agent's, which begins with that agent's second draw (repair/search.py). Rows of
     one `agent` are one model; "" is no other row's."""
 
     first: float

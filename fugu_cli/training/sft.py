@@ -184,18 +184,18 @@ class WarmStart:
         """All stories, the same for the same recipe and tasks."""
         recipe = self._recipe
         writer = synthetic_sessions.MatrixSessionWriter(recipe.seats, random.Random(recipe.seed))
-        told = [story for task in tasks for story in writer.task(task, recipe.terms, recipe.long_stories)]
+        told = [example for task in tasks for example in writer.task(task, recipe.terms, recipe.long_stories)]
         if len(recipe.seats) == len(SLOTS):
             general = synthetic_sessions.general_requests(recipe.seed)
-            told += [story for text in general.questions for story in writer.question(text, general.answers)]
-            told += [story for text in general.changes for story in writer.change(text)]
+            told += [example for text in general.questions for example in writer.question(text, general.answers)]
+            told += [example for text in general.changes for example in writer.change(text)]
         return told
 
     def examples(
         self, told: Sequence[MatrixSession], tell: Callable[[str], None], see: Encode | None = None
     ) -> fitting.HeadExamples:
         """Stories as numbers. `see` reads their texts where it is given, else they are read and kept in the store."""
-        texts = [self.text(story.events) for story in told]
+        texts = [self.text(example.events) for example in told]
 
         def progress(done: int, total: int) -> None:
             if done % 50 == 0 or done == total:
@@ -203,10 +203,10 @@ class WarmStart:
 
         return fitting.HeadExamples(
             hidden=see(texts) if see else hidden_states_of(self._backbone, texts, self._store, progress),
-            rows=np.array([story.rows for story in told], np.float32),
-            roles=np.array([ROLES.index(story.role) for story in told], np.int64),
-            weights=np.array([story.weight for story in told], np.float32),
-            groups=tuple(story.group for story in told),
+            rows=np.array([example.rows for example in told], np.float32),
+            roles=np.array([ROLES.index(example.role) for example in told], np.int64),
+            weights=np.array([example.weight for example in told], np.float32),
+            groups=tuple(example.group for example in told),
         )
 
     def text(self, events: Sequence[Event]) -> str:
@@ -249,10 +249,11 @@ class WarmStart:
     def _with_offsets(
         self, told: Sequence[MatrixSession], examples: fitting.HeadExamples, head: Vector
     ) -> tuple[tuple[Vector, ...], Vector]:
-        """Offsets by gradient, then the head fitted anew to the states they lead to. The backbone is left as it was."""
+        """Offsets by gradient, then the head fitted again to the states they lead to. The backbone is left as it
+        was."""
         recipe = self._recipe
         assert recipe.descent is not None
-        texts = [self.text(story.events) for story in told]
+        texts = [self.text(example.events) for example in told]
         decoder = self._backbone.decoder
         adapter = svf.SvfAdapter(decoder, self._store / "svf" / self._backbone.identity[:16])
         tokens = [self._backbone.tokens(text) for text in texts]

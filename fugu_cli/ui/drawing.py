@@ -363,7 +363,7 @@ class Column:
             self._stale(start)
 
     def fit(self, width: int, palette: Palette, y: int = 0) -> int:
-        """Another width or palette: everything is painted anew when it is seen. Returns where line `y` is now."""
+        """Another width or palette: everything is painted again when it is seen. Returns where line `y` is now."""
         if (width, palette) == (self.width, self.palette):
             return y
         index, within = self.place(y) if self._pieces else (0, 0)

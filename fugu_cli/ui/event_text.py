@@ -141,34 +141,34 @@ def edge_columns(steps: Sequence[WorkflowStep]) -> list[str]:
     """The edges left of each step, all of the same width; "" for each where no step reads another."""
     read = step_edges(steps)
     last = {source: place for place, sources in enumerate(read) for source in sources}
-    lanes = {source: lane for lane, source in enumerate(sorted(last))}
-    if not lanes:
+    columns = {source: column for column, source in enumerate(sorted(last))}
+    if not columns:
         return [""] * len(steps)
-    return [_edge_row(place, set(sources), last, lanes) for place, sources in enumerate(read)]
+    return [_edge_row(place, set(sources), last, columns) for place, sources in enumerate(read)]
 
 
-def _edge_row(place: int, sources: set[int], last: dict[int, int], lanes: dict[int, int]) -> str:
-    cells = [" "] * len(lanes)
-    for source, lane in lanes.items():
+def _edge_row(place: int, sources: set[int], last: dict[int, int], columns: dict[int, int]) -> str:
+    cells = [" "] * len(columns)
+    for source, column in columns.items():
         if source in sources:
-            cells[lane] = "╰" if last[source] == place else "├"
+            cells[column] = "╰" if last[source] == place else "├"
         elif source == place:
-            cells[lane] = "╭"
+            cells[column] = "╭"
         elif source < place < last[source]:
-            cells[lane] = "│"
-    first = next((lane for lane, cell in enumerate(cells) if cell in "╰├╭"), None)
+            cells[column] = "│"
+    first = next((column for column, cell in enumerate(cells) if cell in "╰├╭"), None)
     if first is None:
         return "".join(cells) + "   "
-    for lane in range(first + 1, len(cells)):
-        cells[lane] = {" ": "─", "│": "┼", "╰": "┴", "├": "┼", "╭": "╮" if sources else "╭"}[cells[lane]]
-    if place in lanes and sources:  # it reads and is read: its own lane begins below the line
-        cells[lanes[place]] = "┬"
+    for column in range(first + 1, len(cells)):
+        cells[column] = {" ": "─", "│": "┼", "╰": "┴", "├": "┼", "╭": "╮" if sources else "╭"}[cells[column]]
+    if place in columns and sources:  # it reads and is read: its own column begins below the line
+        cells[columns[place]] = "┬"
     return "".join(cells) + "─" + (f"{ARROW} " if sources else "  ")
 
 
 INDENT = "  "
 NO_LEARNED_COORDINATOR = "[no learned coordinator:"
-"""What follows in a reason says why a rule decides (coordinators/fallback.py)."""
+"""What follows in a reason says why a rule decides (coordinators/rules.py)."""
 REPLY_LINES = 6
 """Lines of an agent's reply that are shown while it works; the answer is printed whole at the end."""
 

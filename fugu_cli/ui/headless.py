@@ -161,7 +161,7 @@ def _waiting_after(event: Event) -> str:
 def _waiting_for(event: Live, said: int) -> str:
     match event:
         case TextStreamed():
-            # Tens, so that the line is not drawn anew for every token.
+            # Tens, so that the line is not drawn again for every token.
             tokens = said // 40 * 10
             return f"{event.agent} is writing" + (f", {tokens} tokens or so" if tokens else "")
         case OutputStreamed():

@@ -204,7 +204,7 @@ ANSWER_HINT = "ctrl+c, then y or n"
 class InlineApp:
     """The prompt, and what its keys do."""
 
-    def __init__(self, desk: SessionOpener, options: InterfaceOptions) -> None:
+    def __init__(self, opener: SessionOpener, options: InterfaceOptions) -> None:
         left = load_preferences(options.state)
         palette = PALETTES.get(options.theme) or PALETTES.get(left.theme) or PALETTES["dark"]
         history = InputHistory(options.state)
@@ -219,20 +219,23 @@ class InlineApp:
             lambda text: self._terminal.send(text),
         )
         self.feed = Scrollback(lambda text: self._terminal.print(text), self._width, palette, self._redraw)
-        self.front = InlineScreen(self.feed, terminal, left, options.state)
-        self.room = SessionController(self.front, desk, options, history)
+        self.view = InlineScreen(self.feed, terminal, left, options.state)
+        self.controller = SessionController(self.view, opener, options, history)
         acts = KeyActions(
             above=self._above,
             below=self._below,
             asked=self._asked,
-            answer=self.room.answer,
+            answer=self.controller.answer,
             stop=self._stop,
             leave=self._twice,
-            mode=self.room.next_mode,
+            mode=self.controller.next_mode,
             steer=self._steer,
         )
         self._prompt = build_prompt(
-            acts, lambda text: command_choices(all_commands(self.room), self.room, text), desk.root, history.texts
+            acts,
+            lambda text: command_choices(all_commands(self.controller), self.controller, text),
+            opener.root,
+            history.texts,
         )
         self._terminal = PromptPrinter(self._prompt)
         self._wanted: asyncio.Future[str] | None = None
@@ -250,32 +253,32 @@ class InlineApp:
                 self.enter(await self._prompt.prompt_async())
         except (EOFError, KeyboardInterrupt):
             ticking.cancel()
-            self.parting = self.room.parting()
-            await self.room.close()
+            self.parting = self.controller.parting()
+            await self.controller.close()
 
     def enter(self, text: str) -> None:
         """A typed line: what a question waits for, or what `obey` makes of it once there is a session."""
         if self._wanted is not None and not self._wanted.done():
             self._wanted.set_result(text.strip())
-        elif not self.room.started:
+        elif not self.controller.started:
             self._early.append(text.strip())
         else:
             self._spawn(self._obey(text.strip()))
 
     async def _start(self) -> None:
-        await asyncio.to_thread(self.room.desk.prepare)
-        await self.room.start()
-        self.room.show()
-        if self.room.options.prompt and self.room.work.session is not None:
-            self._spawn(self.room.send(self.room.options.prompt))
+        await asyncio.to_thread(self.controller.opener.prepare)
+        await self.controller.start()
+        self.controller.show()
+        if self.controller.options.prompt and self.controller.work.session is not None:
+            self._spawn(self.controller.send(self.controller.options.prompt))
         for text in self._early:
             self.enter(text)
 
     async def _obey(self, text: str) -> None:
         try:
-            await run_input(self.room, text)
+            await run_input(self.controller, text)
         except FuguError as error:
-            self.room.failed(error)
+            self.controller.failed(error)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         """In the background; a bug in it ends the mode instead of being lost."""
@@ -292,8 +295,8 @@ class InlineApp:
         """The clock of the status line; it redraws only while something is under way."""
         while True:
             await asyncio.sleep(1.0)
-            self.room.show()
-            if self.front.standing.doing:
+            self.controller.show()
+            if self.view.standing.doing:
                 self._redraw()
 
     # What the front needs of the terminal.
@@ -321,11 +324,11 @@ class InlineApp:
     def _open_turn(self, turn: str) -> None:
         rows = [row for row in self.feed.rows.rows if isinstance(row, TurnRow) and str(row.assigned.turn) == turn]
         if not rows:
-            self.room.say(f"there is no turn {turn}", "warn")
+            self.controller.say(f"there is no turn {turn}", "warn")
             return
-        session = self.room.session
-        sources = TurnSources(session.prompt, self.room.patches.of)
-        self.front.read(f"turn {turn}", turn_sections(session.log.records, rows[-1], sources))
+        session = self.controller.session
+        sources = TurnSources(session.prompt, self.controller.patches.of)
+        self.view.read(f"turn {turn}", turn_sections(session.log.records, rows[-1], sources))
 
     # What the prompt shows and its keys do.
 
@@ -334,7 +337,7 @@ class InlineApp:
         system, palette = drawing.terminal_colours(), self.feed.palette
         lines = [styled_line([(f"  {text}", palette.dim)], self._width()) for text in self.feed.tail(TAIL_LINES)]
         tail = drawing.ansi_text(lines, system)
-        if self._asked() and (question := self.room.asking.question) is not None:
+        if self._asked() and (question := self.controller.asking.question) is not None:
             answers: list[StyledPart] = []
             for scope in offered_scopes(question.judgement.every_time):
                 key, _, word = APPROVAL_SCOPES[scope]
@@ -345,22 +348,22 @@ class InlineApp:
         ).rstrip("\n")
 
     def _below(self) -> str:
-        standing = self.front.standing
-        if self.room.asking.question is not None and self._prompt.default_buffer.text:
+        standing = self.view.standing
+        if self.controller.asking.question is not None and self._prompt.default_buffer.text:
             standing = replace(standing, key=ANSWER_HINT)
         made = draw_status(standing, time.time(), self._width(), self.feed.palette)
         return drawing.ansi_text([made], drawing.terminal_colours()).rstrip("\n")
 
     def _asked(self) -> bool:
         """A question waits, and nobody is typing: half a word must not be an answer."""
-        asked = self.room.asking.question is not None and not self._prompt.default_buffer.text
-        return asked and time.monotonic() - self.front.asked_at > UNREAD_SECONDS
+        asked = self.controller.asking.question is not None and not self._prompt.default_buffer.text
+        return asked and time.monotonic() - self.view.asked_at > UNREAD_SECONDS
 
     def _stop(self) -> None:
         if self._wanted is not None and not self._wanted.done():
             self._wanted.set_result("")
         else:
-            self.room.interrupt()
+            self.controller.interrupt()
 
     def _twice(self) -> bool:
         """Ctrl-C on an empty prompt: stop what runs; pressed twice, leave."""
@@ -368,24 +371,24 @@ class InlineApp:
         self._pressed = now
         if now - before < SECOND_PRESS_SECONDS:
             return True
-        self.room.interrupt()
+        self.controller.interrupt()
         return False
 
     def _steer(self, text: str) -> None:
         text = text.strip()
-        if self.room.work.running and (not text or is_request(self.room, text)):
-            self.room.steer(text)
+        if self.controller.work.running and (not text or is_request(self.controller, text)):
+            self.controller.steer(text)
         elif text:
             self.enter(text)
         else:
-            self._spawn(self.room.work.send_queued())
+            self._spawn(self.controller.work.send_queued())
 
 
-def run_inline(desk: SessionOpener, options: InterfaceOptions) -> int:
+def run_inline(opener: SessionOpener, options: InterfaceOptions) -> int:
     """The inline mode in this terminal, until the user leaves. Raises UsageError without a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the inline mode needs a terminal", hint='use `fugu run "..."` in scripts and pipes')
-    inline = InlineApp(desk, options)
+    inline = InlineApp(opener, options)
     asyncio.run(inline.run())
     if inline.parting:
         print(inline.parting, file=sys.stderr)

@@ -41,7 +41,7 @@ class Scrollback:
 
     def __init__(self, write: Write, width: Width, palette: Palette, changed: Callable[[], None]) -> None:
         self.palette = palette
-        self.story, self.rows, self.tally = Transcript(), TraceRows(), SessionTotals()
+        self.transcript, self.rows, self.tally = Transcript(), TraceRows(), SessionTotals()
         self._write = write
         self._width = width
         self._changed = changed
@@ -60,16 +60,16 @@ class Scrollback:
 
     def replay(self, records: Sequence[Recorded]) -> None:
         """An earlier session: its end is printed."""
-        self.story, self.rows, self.tally = Transcript(), TraceRows(), SessionTotals()
+        self.transcript, self.rows, self.tally = Transcript(), TraceRows(), SessionTotals()
         for record in records:
-            self.story.take(record)
+            self.transcript.take(record)
             self.rows.take(record)
             self.tally.take(record, record.at)
         self.tally.doing = ""
         self._told.clear()
         self._thought = None
         self._unknown.clear()
-        self._next, self._chunks = max(len(self.story.blocks) - RESUMED_BLOCKS, 0), 0
+        self._next, self._chunks = max(len(self.transcript.blocks) - RESUMED_BLOCKS, 0), 0
         self._call, self._taken = self._next, None
         if self._next:
             self.print([*GAP.painted(self._width(), self.palette)])
@@ -77,11 +77,11 @@ class Scrollback:
 
     def take(self, item: Recorded | Live) -> None:
         """One more item of the log."""
-        self.story.take(item)
+        self.transcript.take(item)
         self.rows.take(item)
         self.tally.take(item, time.time())
         if isinstance(item, Retried):
-            self._take_back(self.story.retries[item.turn])
+            self._take_back(self.transcript.retries[item.turn])
         if isinstance(item, Recorded) and isinstance(item.event, ToolRan) and item.event.changes:
             self._unknown.append(item.event)
         self._print()
@@ -89,14 +89,14 @@ class Scrollback:
 
     def say(self, note: NoteBlock) -> UpdateNote:
         """A note that is in no log. As it grows, what was added is printed; before its turn nothing is."""
-        story = self.story
-        index = story.say(note)
+        transcript = self.transcript
+        index = transcript.say(note)
         self._print()
 
         def grow(grown: NoteBlock) -> None:
-            if story is not self.story:
+            if transcript is not self.transcript:
                 return
-            story.blocks[index] = grown
+            transcript.blocks[index] = grown
             if index < self._next:
                 self._note(index, grown)
 
@@ -117,7 +117,7 @@ class Scrollback:
 
     def patched(self, ran: ToolRan, patch: str) -> None:
         """The diff of what a call changed. Of an earlier session it comes too late: what is printed is printed."""
-        if self.story.patched(ran, patch) is not None and ran in self._unknown:
+        if self.transcript.patched(ran, patch) is not None and ran in self._unknown:
             self._unknown.remove(ran)
             self._print()
             self._changed()
@@ -139,14 +139,14 @@ class Scrollback:
             self._write(f"\x1b[{rows}A\x1b[J" if rows else "")
             self._taken = None
         elif note < self._next:
-            self._pieces(self.story.blocks[note])
+            self._pieces(self.transcript.blocks[note])
 
     def tail(self, height: int) -> list[str]:
         """The last lines of what is under way, as plain text."""
         lines: list[str] = []
-        for block in self.story.blocks[self._next :]:
+        for block in self.transcript.blocks[self._next :]:
             if isinstance(block, ReplyBlock):
-                rest = block.chunker.chunks()[self._chunks if block is self.story.blocks[self._next] else 0 :]
+                rest = block.chunker.chunks()[self._chunks if block is self.transcript.blocks[self._next] else 0 :]
                 lines += [
                     plain_text(line) for chunk in rest for line in markdown_lines(chunk, self._width(), self.palette)
                 ]
@@ -159,7 +159,7 @@ class Scrollback:
 
     def _print(self) -> None:
         """Everything that has become final, in order."""
-        every = self.story.blocks
+        every = self.transcript.blocks
         while self._next < len(every) and self._whole(every[self._next]):
             self._next += 1
             self._chunks, self._chunker = 0, None
@@ -167,7 +167,7 @@ class Scrollback:
     def _whole(self, block: Block) -> bool:
         """Print what there is of a block; True when it is over. What tells of a call under way is counted."""
         empty = isinstance(block, ThinkingBlock) and not block.text
-        live = empty or (isinstance(block, ReplyBlock) and block.live) or self._next in self.story.retries.values()
+        live = empty or (isinstance(block, ReplyBlock) and block.live) or self._next in self.transcript.retries.values()
         if live and self._taken is None:
             self._call, self._taken = self._next, 0
         taken, before = self._taken or 0, self._lines
@@ -187,12 +187,12 @@ class Scrollback:
             self._pieces(block)
 
     def _speech(self, speech: ReplyBlock) -> bool:
-        """What is new of a message; True when it is over. One that is whole and reads otherwise is printed anew."""
+        """What is new of a message; True when it is over. One that is whole and reads otherwise is printed again."""
         if self._chunker is not speech.chunker:
             again, self._chunker = self._chunker is not None, speech.chunker
             if again:
                 self._chunks = 0
-                self._pieces(NoteBlock("(the reply began anew)"))
+                self._pieces(NoteBlock("(the reply started again)"))
         chunks: list[MarkdownChunk] = speech.chunker.done if speech.live else speech.chunker.chunks()
         if chunks and not self._chunks:
             self._gap()
@@ -200,11 +200,11 @@ class Scrollback:
             self.print(markdown_lines(chunk, self._width(), self.palette))
         self._chunks = max(self._chunks, len(chunks))
         if not speech.live and self._thought == self._next - 1:  # what was thought was not known when it had its turn
-            self._pieces(self.story.blocks[self._thought])
+            self._pieces(self.transcript.blocks[self._thought])
         return not speech.live
 
     def _gap(self) -> None:
-        if has_gap_before(self.story.blocks, self._next):
+        if has_gap_before(self.transcript.blocks, self._next):
             self.print(GAP.painted(self._width(), self.palette))
 
     def _pieces(self, block: Block) -> None:
@@ -363,5 +363,5 @@ def parse_choice(text: str, choices: Sequence[Choice], keys: dict[str, str]) -> 
 
 if TYPE_CHECKING:
 
-    def _fits(front: InlineScreen) -> ScreenProtocol:
-        return front
+    def _fits(view: InlineScreen) -> ScreenProtocol:
+        return view

@@ -532,7 +532,7 @@ def _undo_note(event: Undone) -> NoteBlock:
 
 def transcript_blocks(items: Sequence[Recorded | Live]) -> list[Block]:
     """The blocks of a finished session."""
-    story = Transcript()
+    transcript = Transcript()
     for item in items:
-        story.take(item)
-    return story.blocks
+        transcript.take(item)
+    return transcript.blocks

@@ -64,7 +64,7 @@ def test_a_text_that_another_began_while_it_was_waited_for_was_not_read_at_once(
         loaded._extend(tokens[:70])
     waits.join()
     assert (found[0].cached, found[0].at_once) == (0, False)
-    again = loaded.read(tokens, anew=True)
+    again = loaded.read(tokens, fresh=True)
     assert (again.cached, again.at_once) == (0, True)
     assert np.array_equal(again.hidden, fresh(loaded, tokens)[-2])
 

@@ -128,14 +128,16 @@ class Sitting:
 
     async def ask(self, text: str) -> None:
         """Type it and send it, once the session is there."""
-        await self.until(lambda: self.app.main.room is not None and self.app.main.room.work.session is not None)
+        await self.until(
+            lambda: self.app.main.controller is not None and self.app.main.controller.work.session is not None
+        )
         await self.pilot.press(*text, "enter")
 
     async def done(self) -> None:
         """Until the request has its end."""
-        room = self.app.main.room
-        assert room is not None
-        await self.until(lambda: room.session.log.events[-1].type == "finished" and not room.work.running)
+        controller = self.app.main.controller
+        assert controller is not None
+        await self.until(lambda: controller.session.log.events[-1].type == "finished" and not controller.work.running)
 
     async def keys(self, *keys: str) -> None:
         """Press them."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import ConfigError
-from fugu_cli.session import test_recognition
+from fugu_cli.session import recognized_tests
 from fugu_cli.tasks import LoadedTasks, SkippedTask, Task
 from fugu_cli.tasks.grading import TaskCheck, check_task, judge_files, problem_sha, runner_versions
 from fugu_cli.tasks.loading import TaskDefaults, load_tasks
@@ -182,7 +182,7 @@ def test_tests_are_found_by_their_names() -> None:
         *("test_a.py", "a_test.go", "src/a.test.tsx", "a.spec.mjs", "shop/tests.py", "a_spec.rb", "ATest.java"),
         *("tests/data.json", "conftest.py"),
     ]
-    assert test_recognition.tests_among([*named, "a.py", "latest.py", "contest.py", "attestation.ts"]) == named
+    assert recognized_tests.tests_among([*named, "a.py", "latest.py", "contest.py", "attestation.ts"]) == named
 
 
 @pytest.mark.parametrize("committed", [False, True])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.session.events import TestReport
-from fugu_cli.session.test_recognition import failed_count
+from fugu_cli.session.recognized_tests import failed_count
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.run_tests import digest_output, unshown_places, without_network
 from fugu_cli.tools.workspace import Workspace

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu_cli.session.events import TestReport
+from fugu_cli.tools.runner_commands import recognise_runner
+from fugu_cli.tools.runner_results import GoEvents, TestOutcomes, read_results, summarise_results, with_report
 from fugu_cli.tools.shell_commands import run_command
-from fugu_cli.tools.test_results import GoEvents, TestOutcomes, read_results, summarise_results, with_report
-from fugu_cli.tools.test_runners import recognise_runner
 from tests.tools.conftest import Build, use
 
 PYTEST = f"PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 {sys.executable} -m pytest -q -p no:cacheprovider"

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu_cli.session.events import TestReport
-from fugu_cli.tools.test_results import with_report
-from fugu_cli.tools.test_runners import recognise_runner, select_failing
+from fugu_cli.tools.runner_commands import recognise_runner, select_failing
+from fugu_cli.tools.runner_results import with_report
 
 
 def failing(*names: str) -> TestReport:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.tools import repository_files
-from fugu_cli.tools.test_discovery import find_test_command, output_format
+from fugu_cli.tools.runner_discovery import find_test_command, output_format
 from tests.tools.conftest import lay
 
 PYTEST = "-m pytest -q -p no:cacheprovider"

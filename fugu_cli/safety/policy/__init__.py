@@ -47,7 +47,7 @@ SKILL = "skill"
 
 
 class Rules(Value):
-    """What the user set. Patterns are those of patterns.py; a malformed one is a ValueError that names it."""
+    """What the user set. Patterns are those of rule_matching.py; a malformed one is a ValueError that names it."""
 
     mode: Mode = "edit"
     allow: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """A whole command line: what each simple command needs, and why.
 
-Stands above shell.py, programs.py, git.py and wrappers.py, below the judge. Reads the disk only to follow links, to
-match globs and to look up aliases of git.
+Stands above shell_parser.py, programs.py, git_commands.py and wrappers.py, below the judge. Reads the disk only to
+follow links, to match globs and to look up aliases of git.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def judge_git(words: Sequence[Word]) -> CommandRisk:
 
 
 def _changed(options: Sequence[str]) -> CommandRisk:
-    """What the options before the subcommand do to it. Where -C leads is looked at in classify.py."""
+    """What the options before the subcommand do to it. Where -C leads is looked at in classification.py."""
     found = READS
     rest = iter(options)
     for option in rest:

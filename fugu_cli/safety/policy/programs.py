@@ -1,7 +1,8 @@
 """What is known of programs, as data: which only read and with which options, which need a yes every time.
 
-Stands above shell.py, beside git.py, which has the same for git. What is not in the table of readers runs something:
-nothing is harmless because it is not known. An option counts only as the table has it, and not shortened.
+Stands above shell_parser.py, beside git_commands.py, which has the same for git. What is not in the table of readers
+runs something: nothing is harmless because it is not known. An option counts only as the table has it, and not
+shortened.
 """
 
 from __future__ import annotations
@@ -367,7 +368,7 @@ SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "mksh", "fish", "ash", "
     "rbash bash-static yash oksh posh pdksh ksh93 lksh nu pwsh powershell elvish xonsh"
 )
 READ_SHELLS = frozenset({"sh", "bash", "dash", "ash"})
-"""Those whose language shell.py reads."""
+"""Those whose language shell_parser.py reads."""
 INTERPRETERS = SHELLS | {"python", "python3", "perl", "ruby", "node", "php", "deno", "bun", "osascript", "lua"}
 REDEFINES = names_of("eval source . trap alias unalias enable shopt hash bind complete fc history emulate")
 """Builtins after which words mean something else, or which run what is not plain to see."""
@@ -456,7 +457,7 @@ def _option(argument: str, letters: str, longs: Sequence[str]) -> bool:
 
 
 def destroys(command: Command) -> CommandRisk | None:
-    """What undo cannot restore, by the command's name and arguments alone; what its paths say is in classify.py.
+    """What undo cannot restore, by the command's name and arguments alone; what its paths say is in classification.py.
 
     Undo restores files of the repository that git does not ignore. It restores nothing outside, nothing of git's own,
     no ignored file, no disk and no database.

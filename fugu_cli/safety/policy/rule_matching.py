@@ -40,7 +40,7 @@ MCP = "mcp__"
 """What the names of MCP servers' tools begin with: `mcp__SERVER__TOOL`."""
 
 FETCH = "web_fetch"
-"""The tool whose rules go by hosts (web.py)."""
+"""The tool whose rules go by hosts."""
 
 NAMED_ALONE = frozenset(
     {"run_tests", "todo", "job_output", "job_stop", "diff", "acceptance_check", "run_check", "tests_before"}

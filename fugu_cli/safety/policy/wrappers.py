@@ -1,6 +1,6 @@
 """What a simple command really runs: `timeout`, `xargs`, `find -exec`, `sh -c` and git's aliases are taken off.
 
-Stands between programs.py and classify.py. What cannot be told apart for certain raises Unreadable.
+Stands between programs.py and classification.py. What cannot be told apart for certain raises Unreadable.
 """
 
 from __future__ import annotations

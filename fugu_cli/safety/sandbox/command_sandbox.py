@@ -64,7 +64,7 @@ class Mechanism:
 
 
 def launcher_command() -> list[str]:
-    """The command line that starts launch.py, without its arguments."""
+    """The command line that starts launcher.py, without its arguments."""
     return [sys.executable, "-I", "-S", "-c", STARTER, str(PACKAGE)]
 
 
@@ -131,7 +131,7 @@ def _fails(command: list[str], *descriptors: int) -> str:
 
 
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE")
-"""What root keeps; the same as in confine.py."""
+"""What root keeps; the same as in confinement.py."""
 
 
 def bubblewrap_arguments(found: FileAccess, private: str, *, network: bool) -> list[str]:
@@ -177,7 +177,7 @@ ASKED = "auto mode asks about commands that do more than read (`fugu help safety
 
 @dataclass(frozen=True)
 class SandboxSettings:
-    """What the user set: the means, the network, and what is allowed beyond the rule of places.py."""
+    """What the user set: the means, the network, and what is allowed beyond the rule of access_rules.py."""
 
     mode: SandboxMode = "auto"
     network: bool = False

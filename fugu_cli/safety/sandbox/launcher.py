@@ -3,10 +3,10 @@
 launch --control FD [--namespaces] [--no-network] [--landlock] [--hide PATH]... -- COMMAND
     launch --inner [--no-network] -- COMMAND
 
-Between process.py, which speaks to it over the socket FD, and the command. It stays outside the confinement as the
-"subreaper" of everything the command starts, so that a daemon that left its session and wiped its environment is still
-its descendant. With `--inner` it is what bubblewrap starts: it confines itself further and becomes the command. Only
-the standard library's quick parts are imported: it starts before every command.
+Between process_cleanup.py, which speaks to it over the socket FD, and the command. It stays outside the confinement as
+the "subreaper" of everything the command starts, so that a daemon that left its session and wiped its environment is
+still its descendant. With `--inner` it is what bubblewrap starts: it confines itself further and becomes the command.
+Only the standard library's quick parts are imported: it starts before every command.
 """
 
 from __future__ import annotations

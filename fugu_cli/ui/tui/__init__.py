@@ -1,9 +1,7 @@
-"""The interactive interface. `run_app(opener, options)` opens it, `run_trace(...)` shows a finished log. Read
-session_controller.py, request_queue.py and app.py, in this order. Importing this module imports no screen library.
+"""The interactive interface. `run_app(opener, options)` opens it, `run_trace(...)` shows a finished log.
 
-`run_app(desk, options)` opens it, `run_trace(...)` shows a finished log. It draws the log (`draw/`) and holds nothing
-that the log does not; sessions come from a `Desk` (session.py), which wiring builds. Read `draw/story.py`,
-`working.py`, `room.py`, `screens/main.py`, in this order. Importing this module imports no screen library.
+It draws the log and holds nothing that the log does not; a `SessionOpener` gives it sessions, which wiring builds. Read
+session_controller.py, request_queue.py and app.py, in this order. Importing this module imports no screen library.
 """
 
 from __future__ import annotations
@@ -21,14 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["InterfaceOptions", "SessionOpener", "SessionProtocol", "run_app", "run_trace"]
 
 
-def run_app(desk: SessionOpener, options: InterfaceOptions) -> int:
+def run_app(opener: SessionOpener, options: InterfaceOptions) -> int:
     """Open the interface in this terminal. Returns the exit code once the user has left.
 
-    The first frame is painted before `desk.prepare()` (in a thread) and `desk.begin` or `resume` are called.
+    The first frame is painted before `desk.prepare()` (in a thread) and `opener.begin` or `resume` are called.
     """
     from fugu_cli.ui.tui.app import FuguApp
 
-    app = FuguApp(desk, options)
+    app = FuguApp(opener, options)
     app.run(mouse=options.mouse)
     if app.main.parting:
         print(app.main.parting, file=sys.stderr)

@@ -26,92 +26,92 @@ if TYPE_CHECKING:
 AUTO = "auto"
 
 
-def agent_names(room: SessionController) -> Sequence[str]:
+def agent_names(controller: SessionController) -> Sequence[str]:
     """The agents of the session."""
-    return tuple(room.work.session.team.members) if room.work.session else ()
+    return tuple(controller.work.session.team.members) if controller.work.session else ()
 
 
-def agent_names_or_auto(room: SessionController) -> Sequence[str]:
+def agent_names_or_auto(controller: SessionController) -> Sequence[str]:
     """The agents, and the word that gives the decision back."""
-    return (AUTO, *agent_names(room))
+    return (AUTO, *agent_names(controller))
 
 
-async def show_pool(room: SessionController, argument: str) -> None:
+async def show_pool(controller: SessionController, argument: str) -> None:
     """Who is there; choosing one pins it."""
     if argument:
-        await pin_agent(room, argument)
+        await pin_agent(controller, argument)
         return
     choices = [Choice(AUTO, AUTO, "the coordinator decides")]
-    breaker = room.session.team.breaker
+    breaker = controller.session.team.breaker
     out = breaker.unavailable() if breaker is not None else {}
-    for name, member in room.session.team.members.items():
+    for name, member in controller.session.team.members.items():
         price = f"{money(member.price.input)}/{money(member.price.output)}" if member.price else "price unknown"
         marks = [member.slot, member.model, price]
-        marks += ["pinned"] if room.work.pinned == name else []
-        marks += ["excluded"] if name in room.work.excluded else []
+        marks += ["pinned"] if controller.work.pinned == name else []
+        marks += ["excluded"] if name in controller.work.excluded else []
         marks += [f"unavailable ({out[name]})"] if name in out else []
         choices.append(Choice(name, name, " · ".join(marks)))
-    picked = await room.front.pick("The pool: choose an agent to pin it", choices, None, {"ctrl+e": "excludes"})
+    picked = await controller.view.pick("The pool: choose an agent to pin it", choices, None, {"ctrl+e": "excludes"})
     if picked is None:
         return
     key, name = picked
-    await (exclude_agent if key == "ctrl+e" and name != AUTO else pin_agent)(room, name)
+    await (exclude_agent if key == "ctrl+e" and name != AUTO else pin_agent)(controller, name)
 
 
-async def pin_agent(room: SessionController, argument: str) -> None:
+async def pin_agent(controller: SessionController, argument: str) -> None:
     """One agent takes every turn; `auto` gives the decision back."""
     if argument in ("", AUTO):
-        room.work.pin(None)
-        room.say("the coordinator decides")
+        controller.work.pin(None)
+        controller.say("the coordinator decides")
         return
-    _require_agent(room, argument)
-    room.work.pin(argument)
-    room.say(f"{argument} takes every turn until /pin auto")
+    _require_agent(controller, argument)
+    controller.work.pin(argument)
+    controller.say(f"{argument} takes every turn until /pin auto")
 
 
-async def exclude_agent(room: SessionController, argument: str) -> None:
+async def exclude_agent(controller: SessionController, argument: str) -> None:
     """Leave an agent out, or let it in again."""
-    _require_agent(room, argument)
-    out = room.work.excluded ^ {argument}
-    if not set(room.session.team.members) - out:
+    _require_agent(controller, argument)
+    out = controller.work.excluded ^ {argument}
+    if not set(controller.session.team.members) - out:
         raise UsageError("this would leave nobody to work", hint="let another agent in first")
-    room.work.exclude(out)
-    room.say(f"{argument} is {'left out until /exclude ' + argument if argument in out else 'in again'}")
+    controller.work.exclude(out)
+    controller.say(f"{argument} is {'left out until /exclude ' + argument if argument in out else 'in again'}")
 
 
-async def retry_request(room: SessionController, argument: str) -> None:
+async def retry_request(controller: SessionController, argument: str) -> None:
     """Take the newest request's changes back and ask it again, of one agent where it is named."""
-    if room.work.running:
+    if controller.work.running:
         raise UsageError("a request is being worked on", hint="Esc stops it; then ask again")
-    asked = views.asked(room.session.log.events)
+    asked = views.asked(controller.session.log.events)
     if asked is None:
         raise UsageError("nothing was asked yet")
     if argument:
-        _require_agent(room, argument)
-    if views.changes(room.session.log.events):
-        patch = await room.session.undo_preview()
+        _require_agent(controller, argument)
+    if views.changes(controller.session.log.events):
+        patch = await controller.session.undo_preview()
         question = f"Take back what was done, and ask again? {patch_summary(patch)}"
-        if not await room.front.confirm(question, patch):
+        if not await controller.view.confirm(question, patch):
             return
-        await room.session.undo()
-    room.session.wake(argument or None)
-    await room.send(asked.said, argument or None)
+        await controller.session.undo()
+    controller.session.wake(argument or None)
+    await controller.send(asked.said, argument or None)
 
 
-async def change_tier(room: SessionController, argument: str) -> None:
+async def change_tier(controller: SessionController, argument: str) -> None:
     """`fugu` decides turn by turn, `ultra` plans a workflow first."""
     if not argument:
-        room.say(f"the tier is {room.tier}; /tier fugu or /tier ultra changes it")
+        controller.say(f"the tier is {controller.tier}; /tier fugu or /tier ultra changes it")
         return
-    room.session.set_tier(argument)
-    room.tier = argument
-    room.show()
+    controller.session.set_tier(argument)
+    controller.tier = argument
+    controller.show()
 
 
-async def show_cost(room: SessionController, argument: str) -> None:
+async def show_cost(controller: SessionController, argument: str) -> None:
     """Tokens and money, by agent."""
     del argument
-    tally = room.feed.tally
+    tally = controller.feed.tally
     lines, unpriced = [], tally.unpriced
     for name, (usage, dollars) in sorted(tally.by_agent.items(), key=lambda item: -item[1][1]):
         cached = f", {compact_number(usage.cached)} of them cached" if usage.cached else ""
@@ -121,61 +121,63 @@ async def show_cost(room: SessionController, argument: str) -> None:
             f" · {compact_number(usage.output)} written"
         )
     whole = known_cost(tally.cost, unpriced=bool(unpriced))
-    room.say(f"{whole} in this session", "plain", "\n".join(lines) or "no agent was called yet")
+    controller.say(f"{whole} in this session", "plain", "\n".join(lines) or "no agent was called yet")
 
 
-def _require_agent(room: SessionController, name: str) -> None:
-    known = agent_names(room)
+def _require_agent(controller: SessionController, name: str) -> None:
+    known = agent_names(controller)
     if name not in known:
         raise UsageError(
             f"there is no agent {name!r}" if name else "which agent?", hint="there are " + ", ".join(known)
         )
 
 
-def skill_names(room: SessionController) -> Sequence[str]:
+def skill_names(controller: SessionController) -> Sequence[str]:
     """The skills of the session."""
-    return tuple(skill.name for skill in room.work.session.library.skills) if room.work.session else ()
+    return tuple(skill.name for skill in controller.work.session.library.skills) if controller.work.session else ()
 
 
-async def use_skill(room: SessionController, argument: str) -> None:
+async def use_skill(controller: SessionController, argument: str) -> None:
     """Ask for something, with what a skill says: `/skill NAME TEXT`."""
-    await room.send(f"/skill {argument}")
+    await controller.send(f"/skill {argument}")
 
 
-async def list_skills(room: SessionController, argument: str) -> None:
+async def list_skills(controller: SessionController, argument: str) -> None:
     """The skills and custom commands there are, and what is left out."""
     del argument
     from fugu_cli.extensions.skill_library import format_library
 
-    room.say("skills and custom commands", "plain", format_library(room.session.library, room.desk.root))
+    controller.say(
+        "skills and custom commands", "plain", format_library(controller.session.library, controller.opener.root)
+    )
 
 
 STOP, ALL = "stop", "all"
 
 
-def job_arguments(room: SessionController) -> Sequence[str]:
+def job_arguments(controller: SessionController) -> Sequence[str]:
     """What completes the argument."""
-    return (f"{STOP} {ALL}", *(f"{STOP} {job.name}" for job in _running_jobs(room)))
+    return (f"{STOP} {ALL}", *(f"{STOP} {job.name}" for job in _running_jobs(controller)))
 
 
-async def list_or_stop_jobs(room: SessionController, argument: str) -> None:
+async def list_or_stop_jobs(controller: SessionController, argument: str) -> None:
     """List the jobs that run; `stop JOB` or `stop all` ends them with all they have started."""
-    running = _running_jobs(room)
+    running = _running_jobs(controller)
     if argument:
-        await room.session.environment.workspace.jobs.stop(_jobs_to_stop(argument, running), "user")
-        room.show()
+        await controller.session.environment.workspace.jobs.stop(_jobs_to_stop(argument, running), "user")
+        controller.show()
     elif not running:
-        room.say("no background job is running")
+        controller.say("no background job is running")
     else:
         lines = [line for job in running for line in _job_lines(job)]
-        room.say(f"{plural(len(running), 'background job')}; /jobs stop JOB ends one", "plain", "\n".join(lines))
+        controller.say(f"{plural(len(running), 'background job')}; /jobs stop JOB ends one", "plain", "\n".join(lines))
 
 
-async def skip_test_run(room: SessionController, argument: str) -> None:
+async def skip_test_run(controller: SessionController, argument: str) -> None:
     """End fugu's test run."""
     del argument
-    if room.work.session is None or not room.session.environment.skip.now():
-        room.say("no test run of fugu's is under way")
+    if controller.work.session is None or not controller.session.environment.skip.now():
+        controller.say("no test run of fugu's is under way")
 
 
 def _jobs_to_stop(argument: str, running: Sequence[BackgroundJob]) -> list[str]:
@@ -197,5 +199,5 @@ def _job_lines(job: BackgroundJob) -> list[str]:
     return [head, *([f"      {flatten(said[-1], 200)}"] if said else [])]
 
 
-def _running_jobs(room: SessionController) -> Sequence[BackgroundJob]:
-    return room.session.environment.workspace.jobs.running if room.work.session is not None else ()
+def _running_jobs(controller: SessionController) -> Sequence[BackgroundJob]:
+    return controller.session.environment.workspace.jobs.running if controller.work.session is not None else ()

@@ -42,11 +42,11 @@ if TYPE_CHECKING:
 
 
 class MainHandlers(MainLayout):
-    """`room` is None until the session's machinery is loaded; what is typed before there is a session waits."""
+    """`controller` is None until the session's machinery is loaded; what is typed before there is a session waits."""
 
     def __init__(self, palette: Palette, look: Preferences, state: Path) -> None:
         super().__init__(palette, look, state)
-        self.room: SessionController | None = None
+        self.controller: SessionController | None = None
         self._feed: ScreenFeed | None = None
         self._history = InputHistory(state)
         self._completing: PromptCompletion | None = None
@@ -60,25 +60,25 @@ class MainHandlers(MainLayout):
         return self._feed
 
     def _key(self) -> str:
-        return super()._key() if self.room is not None else ""
+        return super()._key() if self.controller is not None else ""
 
     def enter(self, text: str) -> None:
         """A line from the prompt: a command, the user's shell, a request. Before there is a session it waits."""
-        if self.room is None or not self.room.started:
+        if self.controller is None or not self.controller.started:
             self._waiting.append(text)
             self.show_queue(self._waiting)
             return
         self.query_one(Conversation).action_end()
-        self.run_worker(self._obey(self.room, text.strip()))
+        self.run_worker(self._obey(self.controller, text.strip()))
 
-    async def _obey(self, room: SessionController, text: str) -> None:
+    async def _obey(self, controller: SessionController, text: str) -> None:
         from fugu_cli.errors import FuguError
         from fugu_cli.ui.tui.commands import run_input
 
         try:
-            await run_input(room, text)
+            await run_input(controller, text)
         except FuguError as error:
-            room.failed(error)
+            controller.failed(error)
 
     def on_prompt_input_submitted(self, event: PromptInput.Submitted) -> None:
         """Something was typed and sent."""
@@ -91,11 +91,11 @@ class MainHandlers(MainLayout):
     def wander(self, by: int) -> None:
         """Up from the first line, or down from the last: back and forth in the history. Up takes queued text back."""
         prompt = self.query_one(PromptInput)
-        room = self.room
-        if by < 0 and not prompt.text and room is not None and room.work.queue:
-            queued = room.work.queue.pop()
+        controller = self.controller
+        if by < 0 and not prompt.text and controller is not None and controller.work.queue:
+            queued = controller.work.queue.pop()
             prompt.put(queued.typed or queued.text)
-            room.changed()
+            controller.changed()
             return
         text = self._history.walk(by, prompt.text)
         if text is not None:
@@ -108,8 +108,8 @@ class MainHandlers(MainLayout):
 
     def on_approval_answered(self, event: Approval.Answered) -> None:
         """A question was answered."""
-        if self.room is not None:
-            self.room.answer(event.scope)
+        if self.controller is not None:
+            self.controller.answer(event.scope)
 
     def on_approval_opened(self, event: Approval.Opened) -> None:
         """All that a call would do is wanted: what it is aimed at, then the change."""
@@ -130,7 +130,7 @@ class MainHandlers(MainLayout):
             case "open":
                 self.open_row(event.row)
             case "pin":
-                pinned = self.room is not None and self.room.work.pinned == agent
+                pinned = self.controller is not None and self.controller.work.pinned == agent
                 self.enter("/pin auto" if pinned else f"/pin {agent}")
             case "exclude":
                 self.enter(f"/exclude {agent}")
@@ -143,12 +143,12 @@ class MainHandlers(MainLayout):
 
     def on_pager_clicked(self, event: Pager.Clicked) -> None:
         """A click on a tool call unfolds it."""
-        if self.room is not None and event.pager.id == "conversation":
+        if self.controller is not None and event.pager.id == "conversation":
             self.feed.turn(event.block)
 
     def on_conversation_marking(self, event: Conversation.Marking) -> None:
         """Another tool call is to be marked."""
-        if self.room is not None:
+        if self.controller is not None:
             self.query_one(Conversation).mark(self.feed.next_foldable(event.by), event.by)
 
     def show_trace(self, turn: str) -> None:
@@ -189,23 +189,23 @@ class MainHandlers(MainLayout):
         """A turn of the newest request by its number."""
         from fugu_cli.ui.trace_rows import TurnRow
 
-        rows = [row for row in self.room.feed.rows.rows if isinstance(row, TurnRow)] if self.room else []
+        rows = [row for row in self.controller.feed.rows.rows if isinstance(row, TurnRow)] if self.controller else []
         found = [row for row in rows if str(row.assigned.turn) == number]
         if found:
             self.open_row(found[-1])
-        elif self.room is not None:
-            self.room.say(f"there is no turn {number}", "warn")
+        elif self.controller is not None:
+            self.controller.say(f"there is no turn {number}", "warn")
 
     def open_row(self, row: TurnRow) -> None:
         """A turn in full; left and right go to the ones beside it."""
         from fugu_cli.ui.trace_drawing import TurnSources
         from fugu_cli.ui.tui.overlays import turn_pages
 
-        room = self.room
-        if room is not None:
-            sources = TurnSources(room.session.prompt, room.patches.of)
-            records = room.session.log.records
-            self.turn_pages(turn_pages(room.feed.rows, row, records, sources))
+        controller = self.controller
+        if controller is not None:
+            sources = TurnSources(controller.session.prompt, controller.patches.of)
+            records = controller.session.log.records
+            self.turn_pages(turn_pages(controller.feed.rows, row, records, sources))
 
 
 MARKDOWN_MODULES = ("rich.markdown", "rich.syntax")
@@ -238,11 +238,11 @@ class MainScreen(MainHandlers):
         Binding("ctrl+end", "edge('end')", show=False, priority=True),
     ]
 
-    def __init__(self, desk: SessionOpener, options: InterfaceOptions, palette: Palette, look: Preferences) -> None:
+    def __init__(self, opener: SessionOpener, options: InterfaceOptions, palette: Palette, look: Preferences) -> None:
         super().__init__(palette, look, options.state)
-        self._desk = desk
+        self._opener = opener
         self._options = options
-        self._files = FolderFiles(desk.root)
+        self._files = FolderFiles(opener.root)
         self._pressed = 0.0
         self.parting = ""
 
@@ -252,7 +252,7 @@ class MainScreen(MainHandlers):
         prompt, choices = self.query_one(PromptInput), self.query_one("#choices", ChoiceList)
         prompt.wander = self.wander
         self._completing = PromptCompletion(prompt, choices, self._files, self._command_choices)
-        root, tier = self._desk.root, self._options.tier
+        root, tier = self._opener.root, self._options.tier
         standing = StatusLine(
             project_folder.short_path(root), project_folder.git_branch(root), tier, doing="starting", since=time.time()
         )
@@ -265,17 +265,17 @@ class MainScreen(MainHandlers):
         from fugu_cli.ui.tui.session_controller import SessionController
 
         self._feed = ScreenFeed(self.query_one(Conversation), self.query_one(Trace), self._shown)
-        self.room = SessionController(self, self._desk, self._options, self._history)
-        await self.room.start()
-        if self._options.prompt and self.room.work.session is not None:
-            self.run_worker(self.room.send(self._options.prompt))
+        self.controller = SessionController(self, self._opener, self._options, self._history)
+        await self.controller.start()
+        if self._options.prompt and self.controller.work.session is not None:
+            self.run_worker(self.controller.send(self._options.prompt))
         waiting, self._waiting = self._waiting, []
         for text in waiting:
             self.enter(text)
 
     def _shown(self) -> None:
-        if self.room is not None:
-            self.room.show()
+        if self.controller is not None:
+            self.controller.show()
 
     def _load(self) -> None:
         """Imports that take long, and the history. In a thread: the prompt takes keys meanwhile."""
@@ -287,20 +287,20 @@ class MainScreen(MainHandlers):
         ):
             importlib.import_module(name)
         self._history.load()
-        self._desk.prepare()
+        self._opener.prepare()
 
     def _command_choices(self, text: str) -> Sequence[Choice]:
-        if self.room is None:
+        if self.controller is None:
             return ()
         from fugu_cli.ui.tui.commands import all_commands, command_choices
 
-        return command_choices(all_commands(self.room), self.room, text)
+        return command_choices(all_commands(self.controller), self.controller, text)
 
     async def leave(self) -> None:
         """Close the session and go."""
-        if self.room is not None:
-            self.parting = self.room.parting()
-            await self.room.close()
+        if self.controller is not None:
+            self.parting = self.controller.parting()
+            await self.controller.close()
         self.app.exit(0)
 
     def action_line(self, text: str) -> None:
@@ -309,7 +309,7 @@ class MainScreen(MainHandlers):
 
     def action_stop(self) -> None:
         """Stop what runs; with nothing running, back to the prompt."""
-        if self.room is None or not self.room.interrupt():
+        if self.controller is None or not self.controller.interrupt():
             self.focus_prompt()
 
     def action_typed(self, action: str) -> None:
@@ -331,8 +331,8 @@ class MainScreen(MainHandlers):
         elif now - before < SECOND_PRESS_SECONDS:
             self.run_worker(self.leave())
             return
-        elif self.room is not None:
-            self.room.interrupt()
+        elif self.controller is not None:
+            self.controller.interrupt()
         self.remark("ctrl+c again leaves", SECOND_PRESS_SECONDS)
 
     def _leave_empty(self) -> None:
@@ -344,19 +344,19 @@ class MainScreen(MainHandlers):
         """Send what is typed or queued now, in the place of what runs."""
         from fugu_cli.ui.tui.commands import is_request
 
-        prompt, room = self.query_one(PromptInput), self.room
+        prompt, controller = self.query_one(PromptInput), self.controller
         text = prompt.text.strip()
-        if room is not None and room.work.queue and not room.work.running and not text:
-            self.run_worker(room.work.send_queued())
-        elif room is None or not room.work.running or (text and not is_request(room, text)):
+        if controller is not None and controller.work.queue and not controller.work.running and not text:
+            self.run_worker(controller.work.send_queued())
+        elif controller is None or not controller.work.running or (text and not is_request(controller, text)):
             prompt.action_send()
         else:
-            room.steer(prompt.take() if text else "")
+            controller.steer(prompt.take() if text else "")
 
     def action_mode(self) -> None:
         """The next permission mode."""
-        if self.room is not None:
-            self.room.next_mode()
+        if self.controller is not None:
+            self.controller.next_mode()
 
     def action_next_part(self) -> None:
         """The next part takes the keys."""
@@ -367,7 +367,7 @@ class MainScreen(MainHandlers):
 
     def action_fold(self) -> None:
         """Unfold all tool results, or fold them."""
-        if self.room is not None:
+        if self.controller is not None:
             self.feed.fold()
 
     def action_recall(self) -> None:
@@ -419,14 +419,14 @@ class FuguApp(TerminalApp):
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = []
 
-    def __init__(self, desk: SessionOpener, options: InterfaceOptions) -> None:
+    def __init__(self, opener: SessionOpener, options: InterfaceOptions) -> None:
         super().__init__()
         for theme in textual_themes():
             self.register_theme(theme)
         left = load_preferences(options.state)
         palette = PALETTES.get(options.theme) or PALETTES.get(left.theme) or guess_palette()
         self.theme = palette.name
-        self.main = MainScreen(desk, options, palette, left)
+        self.main = MainScreen(opener, options, palette, left)
         self._early: list[events.Key | events.Paste] | None = []
 
     def get_default_screen(self) -> MainScreen:
@@ -462,8 +462,8 @@ class FuguApp(TerminalApp):
 
     async def on_unmount(self) -> None:
         """However it ends, the session is closed: what was cut is in the log."""
-        if self.main.room is not None:
-            await self.main.room.close()
+        if self.main.controller is not None:
+            await self.main.controller.close()
 
 
 def has_unread_input() -> bool:

@@ -88,7 +88,7 @@ class Approval(Widget, can_focus=True):
         self._paint()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Fold the text anew."""
+        """Fold the text again."""
         self._paint()
 
     def action_answer(self, scope: ApprovalScope) -> None:

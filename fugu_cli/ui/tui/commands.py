@@ -32,9 +32,9 @@ RunCommand = Callable[["SessionController", str], Awaitable[None]]
 ArgumentValues = Callable[["SessionController"], Sequence[str]]
 
 
-def no_values(room: SessionController) -> Sequence[str]:
+def no_values(controller: SessionController) -> Sequence[str]:
     """For commands that take anything, or nothing."""
-    del room
+    del controller
     return ()
 
 
@@ -80,12 +80,12 @@ def nearest_command(commands: Sequence[SlashCommand], line: str) -> str:
     return found[0] if found else ""
 
 
-def command_choices(commands: Sequence[SlashCommand], room: SessionController, line: str) -> list[Choice]:
+def command_choices(commands: Sequence[SlashCommand], controller: SessionController, line: str) -> list[Choice]:
     """What completes the line that was typed so far."""
     name, space, argument = line.removeprefix("/").partition(" ")
     if space:
         command, _ = find_command(commands, f"/{name}")
-        values = command.values(room) if command else ()
+        values = command.values(controller) if command else ()
         wanted = argument.strip().lower()
         return [
             Choice(f"/{name} {value}", value)
@@ -145,49 +145,51 @@ MODE_HELP: dict[str, str] = {
 }
 
 
-def mode_names(room: SessionController) -> Sequence[str]:
+def mode_names(controller: SessionController) -> Sequence[str]:
     """The permission modes."""
-    del room
+    del controller
     return tuple(MODE_HELP)
 
 
-def theme_names(room: SessionController) -> Sequence[str]:
+def theme_names(controller: SessionController) -> Sequence[str]:
     """The themes."""
-    del room
+    del controller
     return tuple(PALETTES)
 
 
-async def show_help(room: SessionController, argument: str) -> None:
+async def show_help(controller: SessionController, argument: str) -> None:
     """Keys and commands."""
     del argument
 
-    lines = [f"- `/{command.name} {command.usage}".rstrip() + f"`: {command.about}" for command in all_commands(room)]
+    lines = [
+        f"- `/{command.name} {command.usage}".rstrip() + f"`: {command.about}" for command in all_commands(controller)
+    ]
     text = key_help() + "\n\n# Commands\n\n" + "\n".join(lines)
-    room.front.read("Help", [Section("", tuple(chunk_fragment(chunk) for chunk in split_markdown(text)))])
+    controller.view.read("Help", [Section("", tuple(chunk_fragment(chunk) for chunk in split_markdown(text)))])
 
 
-async def change_theme(room: SessionController, argument: str) -> None:
+async def change_theme(controller: SessionController, argument: str) -> None:
     """Other colours."""
     if not argument:
         choices = [Choice(name, name, "dark" if palette.dark else "light") for name, palette in PALETTES.items()]
-        picked = await room.front.pick("Theme", choices)
+        picked = await controller.view.pick("Theme", choices)
         argument = picked[1] if picked else ""
     if argument in PALETTES:
-        room.front.wear(PALETTES[argument])
+        controller.view.wear(PALETTES[argument])
     elif argument:
         raise UsageError(f"there is no theme {argument!r}", hint="there are " + ", ".join(PALETTES))
 
 
-async def change_mode(room: SessionController, argument: str) -> None:
+async def change_mode(controller: SessionController, argument: str) -> None:
     """Another permission mode."""
     if not argument:
-        room.say(f"the mode is {room.work.mode}: {MODE_HELP.get(room.work.mode, '')}")
+        controller.say(f"the mode is {controller.work.mode}: {MODE_HELP.get(controller.work.mode, '')}")
         return
     chosen: Mode | None = next((known for known in all_modes() if known == argument), None)
     if chosen is None:
         raise UsageError(f"there is no mode {argument!r}", hint="there are " + ", ".join(MODE_HELP))
-    room.set_mode(chosen)
-    room.say(f"{argument}: {MODE_HELP[argument]}")
+    controller.set_mode(chosen)
+    controller.say(f"{argument}: {MODE_HELP[argument]}")
 
 
 def all_modes() -> tuple[Mode, ...]:
@@ -195,62 +197,62 @@ def all_modes() -> tuple[Mode, ...]:
     return ("plan", "ask", "edit", "auto", "yolo")
 
 
-async def show_permissions(room: SessionController, argument: str) -> None:
+async def show_permissions(controller: SessionController, argument: str) -> None:
     """The mode, the rules in force, and what was granted in this session."""
     del argument
-    rules = room.session.environment.rules
+    rules = controller.session.environment.rules
     lines = [f"mode {rules.mode}: {MODE_HELP[rules.mode]}"]
     for name, patterns in (("allow", rules.allow), ("ask", rules.ask), ("deny", rules.deny)):
         lines += [f"{name}: {pattern}" for pattern in patterns]
     granted = [
         run.permitted.call
-        for facts in _requests(room)
+        for facts in _requests(controller)
         for turn in views.turns(facts)
         for run in turn.runs
         if run.permitted.by == "session"
     ]
     lines += [f"this session: {describe_call(call)}" for call in granted]
-    place = room.session.permissions_file()
+    place = controller.session.permissions_file()
     lines.append(f"Rules you gave for always stand in {place}; remove a line there to take one back.")
-    room.say("permissions", "plain", "\n".join(lines))
+    controller.say("permissions", "plain", "\n".join(lines))
 
 
-def _requests(room: SessionController) -> Sequence[Sequence[Event]]:
-    events = room.session.log.events
+def _requests(controller: SessionController) -> Sequence[Sequence[Event]]:
+    events = controller.session.log.events
     return views.requests(events) if views.asked(events) else ()
 
 
-async def run_doctor(room: SessionController, argument: str) -> None:
+async def run_doctor(controller: SessionController, argument: str) -> None:
     """What is there and what is missing."""
     del argument
-    grow = room.feed.say(NoteBlock("doctor", "plain", live=True))
-    grow(NoteBlock("doctor", "plain", await asyncio.to_thread(room.desk.doctor)))
+    grow = controller.feed.say(NoteBlock("doctor", "plain", live=True))
+    grow(NoteBlock("doctor", "plain", await asyncio.to_thread(controller.opener.doctor)))
 
 
-async def copy_answer(room: SessionController, argument: str) -> None:
+async def copy_answer(controller: SessionController, argument: str) -> None:
     """Copy the newest answer; with `diff`, what changed."""
     if argument == "diff":
-        text = await diff_of_request(room)
+        text = await diff_of_request(controller)
     else:
-        text = views.answer(room.session.log.events)
+        text = views.answer(controller.session.log.events)
     if not text.strip():
-        room.say("there is nothing to copy yet")
+        controller.say("there is nothing to copy yet")
         return
-    room.front.copy(text)
-    room.say(f"copied {len(text):,} characters")
+    controller.view.copy(text)
+    controller.say(f"copied {len(text):,} characters")
 
 
-async def show_trace(room: SessionController, argument: str) -> None:
+async def show_trace(controller: SessionController, argument: str) -> None:
     """Show or hide the trace; with a number, open that turn of the newest request."""
-    room.front.show_trace(argument)
+    controller.view.show_trace(argument)
 
 
-async def set_notifications(room: SessionController, argument: str) -> None:
+async def set_notifications(controller: SessionController, argument: str) -> None:
     """A word to the desktop when a long request ends or something is asked and nobody looks: on or off."""
     if argument not in ("on", "off"):
         raise UsageError("on or off?", hint="/notify on")
-    room.front.keep(notify=argument == "on")
-    room.say(f"notifications are {argument}")
+    controller.view.keep(notify=argument == "on")
+    controller.say(f"notifications are {argument}")
 
 
 COMMANDS: tuple[SlashCommand, ...] = (
@@ -272,7 +274,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         "what changed since the request began; all: since the session began",
         session_commands.show_diff,
         "[all]",
-        lambda room: ("all",),
+        lambda controller: ("all",),
     ),
     SlashCommand(
         "blame",
@@ -315,7 +317,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         "fugu decides turn by turn, ultra plans first",
         agent_commands.change_tier,
         "[TIER]",
-        lambda room: ("fugu", "ultra"),
+        lambda controller: ("fugu", "ultra"),
     ),
     SlashCommand(
         "jobs",
@@ -338,7 +340,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand("skills", "the skills and custom commands there are", agent_commands.list_skills),
     SlashCommand("compact", "shorten what agents read of earlier requests", session_commands.compact_session),
-    SlashCommand("copy", "copy the newest answer, or the diff", copy_answer, "[diff]", lambda room: ("diff",)),
+    SlashCommand("copy", "copy the newest answer, or the diff", copy_answer, "[diff]", lambda controller: ("diff",)),
     SlashCommand("export", "write the conversation as Markdown", session_commands.export_session, "[FILE]"),
     SlashCommand("theme", "other colours", change_theme, "[THEME]", theme_names),
     SlashCommand(
@@ -346,70 +348,70 @@ COMMANDS: tuple[SlashCommand, ...] = (
         "a word to the desktop when a long request ends",
         set_notifications,
         "on|off",
-        lambda room: ("on", "off"),
+        lambda controller: ("on", "off"),
     ),
     SlashCommand("doctor", "what is there and what is missing", run_doctor),
     SlashCommand("quit", "leave", session_commands.leave_fugu, also=("exit", "q")),
 )
 
 
-def all_commands(room: SessionController) -> Sequence[SlashCommand]:
+def all_commands(controller: SessionController) -> Sequence[SlashCommand]:
     """All commands there are in the session."""
-    session = room.work.session
+    session = controller.work.session
     return COMMANDS if session is None else (*COMMANDS, *(_custom_command(one) for one in session.library.commands))
 
 
 def _custom_command(one: CustomCommand) -> SlashCommand:
-    async def run(room: SessionController, argument: str) -> None:
-        await room.send(f"/{one.name} {argument}".rstrip())
+    async def run(controller: SessionController, argument: str) -> None:
+        await controller.send(f"/{one.name} {argument}".rstrip())
 
     return SlashCommand(one.name, one.about, run, one.hint, custom=True)
 
 
-async def run_input(room: SessionController, text: str) -> None:
+async def run_input(controller: SessionController, text: str) -> None:
     """Do it, to its end. Raises FuguError with what to tell the user."""
     text = text.replace("\0", "")  # from a paste: no name, no argument of a command and no file can hold it
     if not text:
         return
-    room.history.add(text)
-    await room.settled()
+    controller.history.add(text)
+    await controller.settled()
     if text.startswith("!"):
-        await _run_shell(room, text)
+        await _run_shell(controller, text)
     elif _is_command(text):
-        await _run_command(room, text)
+        await _run_command(controller, text)
     else:
-        await room.send(text)
+        await controller.send(text)
 
 
-def is_request(room: SessionController, text: str) -> bool:
+def is_request(controller: SessionController, text: str) -> bool:
     """Agents are asked for this, perhaps by a command that a file makes: the interface does not do it itself."""
     if not _is_command(text):
         return not text.startswith("!")
-    command, _ = find_command(all_commands(room), text)
+    command, _ = find_command(all_commands(controller), text)
     return command is not None and command.custom and text.split()[0] == f"/{command.name}"
 
 
-async def _run_shell(room: SessionController, text: str) -> None:
+async def _run_shell(controller: SessionController, text: str) -> None:
     told = text.startswith("!!")
     command = text.lstrip("!").strip()
     if command:
-        await room.shell.run(command, tell=told)
+        await controller.shell.run(command, tell=told)
 
 
-async def _run_command(room: SessionController, text: str) -> None:
-    command, argument = find_command(all_commands(room), text)
+async def _run_command(controller: SessionController, text: str) -> None:
+    command, argument = find_command(all_commands(controller), text)
     if command is None:
-        if room.work.session is not None:
-            refuse_left_out("command", text.split()[0][1:], room.session.library)
-        near = nearest_command(all_commands(room), text)
+        if controller.work.session is not None:
+            refuse_left_out("command", text.split()[0][1:], controller.session.library)
+        near = nearest_command(all_commands(controller), text)
         raise UsageError(
             f"there is no command {text.split()[0]}", hint=f"did you mean /{near}?" if near else "/help lists them"
         )
-    if room.work.session is None and command.name not in ("new", "sessions", "resume", "help", "quit", "doctor"):
+    if controller.work.session is None and command.name not in ("new", "sessions", "resume", "help", "quit", "doctor"):
         raise UsageError("there is no session", hint="/new opens one")
     if command.needs_more and not argument:
         raise UsageError(f"/{command.name} needs more", hint=f"/{command.name} {command.usage}")
-    await command.run(room, argument)
+    await command.run(controller, argument)
 
 
 def _is_command(text: str) -> bool:

@@ -1,7 +1,7 @@
 """The main screen without its session: its parts, their layout, and what can be laid over them. Painted before
 anything else of fugu is imported.
 
-Under main.py. Painted before anything else of fugu is imported, so it must not know the log, the session or its parts.
+Under app.py. Painted before anything else of fugu is imported, so it must not know the log, the session or its parts.
 """
 
 from __future__ import annotations

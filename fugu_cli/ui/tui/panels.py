@@ -240,7 +240,7 @@ class Pager(ColumnView):
         self.refresh()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Fold the text anew; what was at the top stays there."""
+        """Fold the text again; what was at the top stays there."""
         self._forget()
         self._top = self.column.fit(self._room, self.column.palette, self._top)
         self.grew()

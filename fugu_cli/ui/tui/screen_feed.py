@@ -70,7 +70,7 @@ class ScreenFeed:
     """Keeps the conversation, the trace and the tally with the log."""
 
     def __init__(self, pager: Pager, trace: Trace, shown: Callable[[], None]) -> None:
-        self.story = Transcript()
+        self.transcript = Transcript()
         self.rows = TraceRows()
         self.tally = SessionTotals()
         self.unfolded = False
@@ -87,11 +87,11 @@ class ScreenFeed:
 
     def replay(self, records: Sequence[Recorded]) -> None:
         """A session from its beginning."""
-        self.story, self.rows, self.tally = Transcript(), TraceRows(), SessionTotals()
+        self.transcript, self.rows, self.tally = Transcript(), TraceRows(), SessionTotals()
         self._grown.clear()
         self._turned.clear()
         for record in records:
-            self.story.take(record)
+            self.transcript.take(record)
             self.rows.take(record)
             self.tally.take(record, record.at)
         self.tally.doing = ""  # what was under way when the session was left is not under way now
@@ -106,26 +106,26 @@ class ScreenFeed:
     def take(self, item: Recorded | Live) -> None:
         """One more item of the log."""
         now = time.time()
-        self._mark(self.story.take(item), self.rows.take(item))
+        self._mark(self.transcript.take(item), self.rows.take(item))
         self.tally.take(item, now)
 
     def say(self, note: NoteBlock) -> UpdateNote:
         """A note of the screen's own. Returns what shows it grown."""
-        story = self.story
-        index = story.say(note)
+        transcript = self.transcript
+        index = transcript.say(note)
         self._mark(index, None)
 
         def grow(grown: NoteBlock) -> None:
-            shown = story is self.story
+            shown = transcript is self.transcript
             if shown:
-                story.blocks[index] = grown
+                transcript.blocks[index] = grown
             self._mark(index if shown else None, None)
 
         return grow
 
     def patched(self, ran: ToolRan, patch: str) -> None:
         """The diff of what a call changed has become known."""
-        index = self.story.patched(ran, patch)
+        index = self.transcript.patched(ran, patch)
         if index is not None:
             self._mark(index, None)
 
@@ -156,11 +156,11 @@ class ScreenFeed:
         self._pause = min(max(FRAME_SECONDS, PAUSE_FACTOR * (time.monotonic() - self._last)), LONGEST_PAUSE)
 
     def _put(self, first: int) -> None:
-        for index in range(first, len(self.story.blocks)):
+        for index in range(first, len(self.transcript.blocks)):
             self._pager.column.put(index, self._pieces(index))
 
     def _pieces(self, index: int) -> list[Fragment]:
-        blocks = self.story.blocks
+        blocks = self.transcript.blocks
         block = blocks[index]
         gap = [GAP] if has_gap_before(blocks, index) else []
         if not isinstance(block, ReplyBlock):
@@ -175,20 +175,20 @@ class ScreenFeed:
         self.unfolded = not self.unfolded
         self._turned.clear()
         with self._pager.steady():
-            for index, block in enumerate(self.story.blocks):
+            for index, block in enumerate(self.transcript.blocks):
                 if foldable(block):
                     self._pager.column.put(index, self._pieces(index))
 
     def turn(self, index: int) -> None:
         """Unfold one block, or fold it again."""
-        if index < len(self.story.blocks) and foldable(self.story.blocks[index]):
+        if index < len(self.transcript.blocks) and foldable(self.transcript.blocks[index]):
             self._turned ^= {index}
             with self._pager.steady():
                 self._pager.column.put(index, self._pieces(index))
 
     def next_foldable(self, by: int) -> int | None:
         """The next block (or the one before) that can be unfolded, from the marked one on."""
-        blocks = self.story.blocks
+        blocks = self.transcript.blocks
         at = self._pager.chosen if self._pager.chosen is not None else len(blocks)
         at += by
         while 0 <= at < len(blocks) and not foldable(blocks[at]):

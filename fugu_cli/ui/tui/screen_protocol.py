@@ -1,7 +1,8 @@
 """What the session controller needs of whatever shows it: the full screen or the scrollback. Values and protocols
 only.
 
-Between room.py with its commands, which know no screen, and the two fronts: screens/main.py and ui/inline.py.
+Between session_controller.py with its commands, which know no screen, and the two interfaces: tui/app.py and
+ui/inline.py.
 """
 
 from __future__ import annotations

@@ -34,39 +34,39 @@ if TYPE_CHECKING:
     from fugu_cli.ui.tui.session_protocol import SessionProtocol
 
 
-async def undo_request(room: SessionController, argument: str) -> None:
+async def undo_request(controller: SessionController, argument: str) -> None:
     """Put the working tree back to before the newest request, after showing what would change."""
     del argument
-    _require_idle(room)
-    patch = await room.session.undo_preview()
-    if await room.front.confirm(f"Undo the newest request? {patch_summary(patch)}", patch):
-        await room.session.undo()
+    _require_idle(controller)
+    patch = await controller.session.undo_preview()
+    if await controller.view.confirm(f"Undo the newest request? {patch_summary(patch)}", patch):
+        await controller.session.undo()
 
 
-async def redo_undo(room: SessionController, argument: str) -> None:
+async def redo_undo(controller: SessionController, argument: str) -> None:
     """Take the newest undo back, after showing what would change."""
     del argument
-    _require_idle(room)
-    patch = await room.session.redo_preview()
-    if await room.front.confirm(f"Redo what was undone? {patch_summary(patch)}", patch):
-        await room.session.redo()
+    _require_idle(controller)
+    patch = await controller.session.redo_preview()
+    if await controller.view.confirm(f"Redo what was undone? {patch_summary(patch)}", patch):
+        await controller.session.redo()
 
 
-async def show_diff(room: SessionController, argument: str) -> None:
+async def show_diff(controller: SessionController, argument: str) -> None:
     """What changed since the newest request began; with `all`, since the session began."""
-    patch = await diff_of_request(room, all=argument == "all")
+    patch = await diff_of_request(controller, all=argument == "all")
     if not patch.strip():
-        room.say("nothing changed since the newest request began")
+        controller.say("nothing changed since the newest request began")
         return
-    room.front.read(
+    controller.view.read(
         patch_summary(patch), [Section("", (Fragment(lambda w, p: diff_lines.patch_lines(patch, w, p), patch),))]
     )
 
 
-async def diff_of_request(room: SessionController, *, all: bool = False) -> str:
+async def diff_of_request(controller: SessionController, *, all: bool = False) -> str:
     """What changed since the newest request began, or the first one, as a diff. Outside git: of the files that fugu's
     own tools changed, and only what still stands."""
-    workspace, requests = room.session.environment.workspace, views.requests(room.session.log.events)
+    workspace, requests = controller.session.environment.workspace, views.requests(controller.session.log.events)
     shown = requests if all else requests[-1:]
     began = next((tree for facts in shown if (tree := views.start_snapshot(facts))), "")
     now = await workspace.snapshot() if began else None
@@ -83,8 +83,8 @@ def patch_summary(patch: str) -> str:
     return f"{plural(files, 'file')}, +{added} -{removed}"
 
 
-def _require_idle(room: SessionController) -> None:
-    if room.work.running:
+def _require_idle(controller: SessionController) -> None:
+    if controller.work.running:
         raise UsageError("a request is being worked on", hint="Esc stops it; then undo")
 
 
@@ -92,29 +92,29 @@ BLAME_FRAGMENT_LINES = 40
 """Lines of one piece."""
 
 
-def changed_paths(room: SessionController) -> Sequence[str]:
+def changed_paths(controller: SessionController) -> Sequence[str]:
     """Files that the newest request changed."""
-    return tuple(views.changes(room.session.log.events)) if room.work.session else ()
+    return tuple(views.changes(controller.session.log.events)) if controller.work.session else ()
 
 
-async def show_blame(room: SessionController, argument: str) -> None:
+async def show_blame(controller: SessionController, argument: str) -> None:
     """Without a path what this session changed; else the file. Raises UsageError for a file that is not there."""
-    workspace = room.session.environment.workspace
-    path = room.session.log.path
-    own = (path.stem if path else "this session", list(room.session.log.records))
+    workspace = controller.session.environment.workspace
+    path = controller.session.log.path
+    own = (path.stem if path else "this session", list(controller.session.log.records))
     mask = workspace.mask or str
     if not argument:
         _show_lines(
-            room,
+            controller,
             "Who wrote what this session changed",
             plain.session_blame_lines(await blame.blame_session(workspace, own), mask),
         )
         return
-    others = [one for one in await asyncio.to_thread(room.desk.listed) if one.id != own[0]]
+    others = [one for one in await asyncio.to_thread(controller.opener.listed) if one.id != own[0]]
     mask = LogRedactor([one.path for one in others], mask).text
     known = sorted([*await asyncio.to_thread(_other_sessions, others), own], key=lambda one: one[0])
     made = await blame.blame_path(workspace, project_folder.typed_path(workspace.root, argument), known)
-    _show_lines(room, f"Who wrote {made.path}", plain.file_blame_lines(made, mask))
+    _show_lines(controller, f"Who wrote {made.path}", plain.file_blame_lines(made, mask))
 
 
 def _other_sessions(found: Sequence[SessionSummary]) -> list[blame.NamedSession]:
@@ -127,12 +127,12 @@ def _other_sessions(found: Sequence[SessionSummary]) -> list[blame.NamedSession]
     return read
 
 
-def _show_lines(room: SessionController, title: str, lines: Sequence[Text]) -> None:
+def _show_lines(controller: SessionController, title: str, lines: Sequence[Text]) -> None:
     pieces = [
         _blame_fragment(lines[start : start + BLAME_FRAGMENT_LINES])
         for start in range(0, len(lines), BLAME_FRAGMENT_LINES)
     ]
-    room.front.read(title, [Section("", tuple(pieces))])
+    controller.view.read(title, [Section("", tuple(pieces))])
 
 
 def _blame_fragment(lines: Sequence[Text]) -> Fragment:
@@ -144,23 +144,23 @@ PREVIEWED_RECORDS = 400
 """Lines of a session that its preview draws from."""
 
 
-async def new_session(room: SessionController, argument: str) -> None:
+async def new_session(controller: SessionController, argument: str) -> None:
     """Leave this session and begin another."""
     del argument
-    await _open(room, room.desk.begin)
+    await _open(controller, controller.opener.begin)
 
 
-async def pick_session(room: SessionController, argument: str) -> None:
+async def pick_session(controller: SessionController, argument: str) -> None:
     """Choose among earlier sessions: resume one, or fork it."""
-    found = await _list_sessions(room)
+    found = await _list_sessions(controller)
     if not found:
-        room.say("this folder has no session yet")
+        controller.say("this folder has no session yet")
         return
     chosen = await asyncio.to_thread(_matching_sessions, found, argument)
     if not chosen:
-        room.say(f"nobody said {argument!r} in a session of this folder; here are all")
+        controller.say(f"nobody said {argument!r} in a session of this folder; here are all")
     paths = {summary.id: summary.path for summary in found}
-    picked = await room.front.pick(
+    picked = await controller.view.pick(
         "Sessions of this folder",
         [_session_choice(summary) for summary in (chosen or found)],
         lambda id: _preview(paths[id]),
@@ -170,11 +170,11 @@ async def pick_session(room: SessionController, argument: str) -> None:
         return
     key, id = picked
     if key == "ctrl+e":
-        room.front.type(f"/rename {id} ")
+        controller.view.type(f"/rename {id} ")
     elif key == "ctrl+f":
-        await _open(room, lambda ask: room.desk.fork(id, ask))
+        await _open(controller, lambda ask: controller.opener.fork(id, ask))
     else:
-        await _resume(room, id)
+        await _resume(controller, id)
 
 
 def _matching_sessions(found: list[store.SessionSummary], wanted: str) -> list[store.SessionSummary]:
@@ -183,94 +183,94 @@ def _matching_sessions(found: list[store.SessionSummary], wanted: str) -> list[s
     return sorted(saying, key=lambda one: wanted.casefold() not in one.title.casefold())
 
 
-async def _list_sessions(room: SessionController) -> list[store.SessionSummary]:
+async def _list_sessions(controller: SessionController) -> list[store.SessionSummary]:
     """The folder's sessions."""
-    return list(await asyncio.to_thread(room.desk.listed))
+    return list(await asyncio.to_thread(controller.opener.listed))
 
 
-async def resume_session(room: SessionController, argument: str) -> None:
+async def resume_session(controller: SessionController, argument: str) -> None:
     """Go on with a session by its id, or the newest other one."""
     if argument:
-        await _resume(room, argument)
+        await _resume(controller, argument)
         return
-    here = _session_id(room)
-    others = [summary for summary in await _list_sessions(room) if summary.id != here]
+    here = _session_id(controller)
+    others = [summary for summary in await _list_sessions(controller) if summary.id != here]
     if others:
-        await _resume(room, others[0].id)
+        await _resume(controller, others[0].id)
     else:
-        room.say("this folder has no other session")
+        controller.say("this folder has no other session")
 
 
-async def _resume(room: SessionController, id: str) -> None:
-    if id == _session_id(room):
-        room.say("this session is open already")
+async def _resume(controller: SessionController, id: str) -> None:
+    if id == _session_id(controller):
+        controller.say("this session is open already")
         return
-    await _open(room, lambda ask: room.desk.resume(id, ask))
+    await _open(controller, lambda ask: controller.opener.resume(id, ask))
 
 
-async def _open(room: SessionController, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
+async def _open(controller: SessionController, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
     """Show another session. Not while something of this one is under way: it would be cut, and what waits dropped."""
-    if room.work.running:
+    if controller.work.running:
         raise UsageError("a request is being worked on", hint="wait for its end, or stop it with Esc")
-    if room.work.queue:
-        waiting = plural(len(room.work.queue), "request")
+    if controller.work.queue:
+        waiting = plural(len(controller.work.queue), "request")
         raise UsageError(f"{waiting} in the queue would be dropped", hint="Ctrl+S sends them, Up takes them back")
-    return await room.open(opening)
+    return await controller.open(opening)
 
 
-async def fork_session(room: SessionController, argument: str) -> None:
+async def fork_session(controller: SessionController, argument: str) -> None:
     """Go on with a copy of this session, or of another one."""
-    id = argument or _session_id(room)
+    id = argument or _session_id(controller)
     if not id:
         raise UsageError("this session is in no file, so there is nothing to copy")
-    if await _open(room, lambda ask: room.desk.fork(id, ask)):
-        room.say(f"this is a copy of {id}; the original stays as it was")
+    if await _open(controller, lambda ask: controller.opener.fork(id, ask)):
+        controller.say(f"this is a copy of {id}; the original stays as it was")
 
 
-async def rename_session(room: SessionController, argument: str) -> None:
+async def rename_session(controller: SessionController, argument: str) -> None:
     """Give this session (or, with its id first, another one) a title."""
-    known = {summary.id for summary in await asyncio.to_thread(room.desk.listed)}
+    known = {summary.id for summary in await asyncio.to_thread(controller.opener.listed)}
     first, _, rest = argument.partition(" ")
-    id, title = (first, rest.strip()) if first in known and rest.strip() else (_session_id(room), argument)
+    id, title = (first, rest.strip()) if first in known and rest.strip() else (_session_id(controller), argument)
     if not id or not title:
         raise UsageError("a title is missing", hint="/rename TITLE, or /rename ID TITLE")
-    await asyncio.to_thread(room.desk.rename, id, title)
-    room.say(f"{id} is called {title!r} now", "good")
+    await asyncio.to_thread(controller.opener.rename, id, title)
+    controller.say(f"{id} is called {title!r} now", "good")
 
 
-async def continue_request(room: SessionController, argument: str) -> None:
+async def continue_request(controller: SessionController, argument: str) -> None:
     """Finish a request that was cut off."""
     del argument
-    if room.work.running:
+    if controller.work.running:
         raise UsageError("a request is being worked on", hint="wait for its end, or stop it with Esc")
-    if not await room.work.go_on():
-        room.say("the newest request has come to its end; ask something")
+    if not await controller.work.go_on():
+        controller.say("the newest request has come to its end; ask something")
 
 
-async def compact_session(room: SessionController, argument: str) -> None:
+async def compact_session(controller: SessionController, argument: str) -> None:
     """Shorten what agents read of earlier requests."""
     del argument
-    await room.session.compact()
+    await controller.session.compact()
 
 
-async def export_session(room: SessionController, argument: str) -> None:
+async def export_session(controller: SessionController, argument: str) -> None:
     """Write the conversation as Markdown."""
-    name = argument or f"fugu-{_session_id(room) or time.strftime('%Y%m%d-%H%M%S')}.md"
-    text = session_markdown(list(room.session.log.events))
+    name = argument or f"fugu-{_session_id(controller) or time.strftime('%Y%m%d-%H%M%S')}.md"
+    text = session_markdown(list(controller.session.log.events))
     try:
-        await asyncio.to_thread(_write, project_folder.typed_path(room.desk.root, name), text)
+        await asyncio.to_thread(_write, project_folder.typed_path(controller.opener.root, name), text)
     except FileExistsError as error:
         raise UsageError(f"{name} exists already", hint="name another file: /export FILE") from error
     except (OSError, ValueError) as error:  # a ValueError: no file can be called that
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise FuguError(f"cannot write {name}: {why}", hint="name another file: /export FILE") from error
-    room.say(f"written to {name}", "good")
+    controller.say(f"written to {name}", "good")
 
 
-async def leave_fugu(room: SessionController, argument: str) -> None:
+async def leave_fugu(controller: SessionController, argument: str) -> None:
     """Leave fugu."""
     del argument
-    await room.front.leave()
+    await controller.view.leave()
 
 
 def session_markdown(events: list[Event]) -> str:
@@ -324,6 +324,6 @@ def _sentence(text: str) -> Fragment:
     return Fragment(lambda width, palette: diff_lines.patch_lines(text, width, palette), text)
 
 
-def _session_id(room: SessionController) -> str:
-    path = room.work.session.log.path if room.work.session else None
+def _session_id(controller: SessionController) -> str:
+    path = controller.work.session.log.path if controller.work.session else None
     return path.stem if path else ""

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 class ApprovalQueue:
     """`question` is the one that people see and that waits for an answer; None while there is none."""
 
-    def __init__(self, front: ScreenProtocol, root: Path) -> None:
+    def __init__(self, view: ScreenProtocol, root: Path) -> None:
         self._shown: ApprovalQuestion | None = None
-        self._front = front
+        self._view = view
         self._root = root
         self._questions: Sequence[ApprovalQuestion] = ()
         self._patch = ""
@@ -54,9 +54,9 @@ class ApprovalQueue:
         if not self._questions:
             self.close()
             self._shown = None
-            self._front.question(None, 0, "")
+            self._view.question(None, 0, "")
         elif self._questions[0] is self._shown:
-            self._front.question(self._shown, len(self._questions) - 1, self._patch)
+            self._view.question(self._shown, len(self._questions) - 1, self._patch)
         elif self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._look())
 
@@ -174,19 +174,19 @@ class SessionController:
     """One folder, one session at a time."""
 
     def __init__(
-        self, front: ScreenProtocol, desk: SessionOpener, options: InterfaceOptions, history: InputHistory
+        self, view: ScreenProtocol, opener: SessionOpener, options: InterfaceOptions, history: InputHistory
     ) -> None:
-        self.front = front
-        self.desk = desk
+        self.view = view
+        self.opener = opener
         self.options = options
         self.history = history
         self.tier = options.tier
         self.started = False
-        self.shell = UserShell(desk.root, front.feed)
+        self.shell = UserShell(opener.root, view.feed)
         self.work = RequestQueue(self, self.shell.told)
         self.patches = CallPatches()
-        self.asking = ApprovalQueue(front, desk.root)
-        self._branch = project_folder.git_branch(desk.root)
+        self.asking = ApprovalQueue(view, opener.root)
+        self._branch = project_folder.git_branch(opener.root)
         self._door = asyncio.Lock()
         self._left = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -196,7 +196,7 @@ class SessionController:
     @property
     def feed(self) -> FeedProtocol:
         """The conversation as it is shown."""
-        return self.front.feed
+        return self.view.feed
 
     @property
     def session(self) -> SessionProtocol:
@@ -209,13 +209,13 @@ class SessionController:
         options = self.options
         id = options.resume
         if id is None:
-            opened = await self.open(self.desk.begin)
+            opened = await self.open(self.opener.begin)
         elif options.fork:
-            opened = await self.open(lambda ask: self.desk.fork(id, ask))
+            opened = await self.open(lambda ask: self.opener.fork(id, ask))
         else:
-            opened = await self.open(lambda ask: self.desk.resume(id, ask))
+            opened = await self.open(lambda ask: self.opener.resume(id, ask))
         if not opened and id is not None:
-            await self.open(self.desk.begin)
+            await self.open(self.opener.begin)
         self.started = True
         self._say_early()
 
@@ -244,8 +244,8 @@ class SessionController:
             self._door
         ):  # in threads: it looks at the disk and tries what the sandbox can do. In the order of typing
             try:
-                lacking = await asyncio.to_thread(self.desk.lacking)
-                wanted = await asyncio.to_thread(request_from_text, self.session, self.desk.root, text, pin)
+                lacking = await asyncio.to_thread(self.opener.lacking)
+                wanted = await asyncio.to_thread(request_from_text, self.session, self.opener.root, text, pin)
             except FuguError as error:
                 self.failed(error)
                 return
@@ -265,7 +265,7 @@ class SessionController:
         if text:
             self.history.add(text)
             try:
-                wanted = request_from_text(self.session, self.desk.root, text)
+                wanted = request_from_text(self.session, self.opener.root, text)
             except FuguError as error:
                 self.failed(error)
                 return
@@ -319,7 +319,7 @@ class SessionController:
         if self._left:
             return
         self.feed.take(item)
-        self.front.noticed(item)
+        self.view.noticed(item)
         if isinstance(item, Recorded) and isinstance(item.event, ToolRan) and item.event.changes:
             self._fetch([item.event], live=True)
 
@@ -344,9 +344,9 @@ class SessionController:
         if self._left:
             return
         self.asking.ask(self.work.questions)
-        self.front.show_queue([typed.typed or typed.text for typed in self.work.queue])
+        self.view.show_queue([typed.typed or typed.text for typed in self.work.queue])
         if not self.work.running:
-            self._branch = project_folder.git_branch(self.desk.root)
+            self._branch = project_folder.git_branch(self.opener.root)
             hooks = self.work.session.environment.hooks if self.work.session is not None else None
             self._warn(hooks.notes if hooks is not None else ())  # those that failed in the request
         self.show()
@@ -371,9 +371,9 @@ class SessionController:
         doing = "asking you" if work.questions else self.shell.doing or at_work
         begun = self.shell.began if self.shell.running else tally.since if tally.doing else 0.0
         spent = tally.tokens
-        self.front.stand(
+        self.view.stand(
             StatusLine(
-                place=project_folder.short_path(self.desk.root),
+                place=project_folder.short_path(self.opener.root),
                 branch=self._branch,
                 tier=self.tier,
                 mode=work.mode,

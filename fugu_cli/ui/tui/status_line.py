@@ -33,7 +33,7 @@ def draw_status(now: StatusLine, clock: float, width: int, palette: Palette) -> 
     return styled_line([*_brief(now, palette), ("  ", ""), (now.mode, _tone(now, palette))], width)
 
 
-def _activity(now: StatusLine, clock: float, room: int, palette: Palette) -> Iterator[list[StyledPart]]:
+def _activity(now: StatusLine, clock: float, controller: int, palette: Palette) -> Iterator[list[StyledPart]]:
     """What is going on, in ever fewer words."""
     queued = _queued(now, palette)
     if now.remark or not now.doing:
@@ -45,7 +45,7 @@ def _activity(now: StatusLine, clock: float, room: int, palette: Palette) -> Ite
     going: list[StyledPart] = [*queued, (f"◐ {now.doing}{spent}", palette.accent)]
     yield [*going, (f" {now.key}", palette.dim)]
     yield going
-    left = room - _cells([*queued, (f"◐ …{spent}", "")])
+    left = controller - _cells([*queued, (f"◐ …{spent}", "")])
     if left >= min(LEAST_ACTIVITY_CELLS, cell_len(now.doing)):
         yield [*queued, (f"◐ {set_cell_size(now.doing, left).rstrip()}…{spent}", palette.accent)]
 

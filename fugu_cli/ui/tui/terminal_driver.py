@@ -1,7 +1,7 @@
 """Textual's driver for Unix terminals, with a reader that treats a paste as text only. Imported on Unix only, when
 the application starts.
 
-Under terminal.py, which names it. Textual takes an escape character in a paste for the beginning of a key, and what
+Under terminal_output.py, which names it. Textual takes an escape character in a paste for the beginning of a key, and what
 follows for keys that were pressed, Enter too; it ends on a byte that is not UTF-8; Alt+Enter it takes for Enter; after
 SIGSTOP it goes on without painting. Knows nothing of fugu.
 """
@@ -121,9 +121,9 @@ class PlainPasteDriver(LinuxDriver):
         if self._must_signal_resume:
             super()._sigcont_application()
         else:
-            self._enter_anew()
+            self._enter_again()
 
-    def _enter_anew(self) -> None:
+    def _enter_again(self) -> None:
         """Everything that the terminal was told, told again, and everything painted."""
         reading = self._key_thread is not None and self._key_thread.is_alive()
         if not (reading and self.input_tty and self._auto_restart):

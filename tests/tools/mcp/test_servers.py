@@ -52,10 +52,10 @@ class Desk:
 
 def test_tools_are_offered_as_they_are_and_called(tmp_path: Path) -> None:
     async def go() -> None:
-        desk = Desk(tmp_path, server("my db", MY_TOKEN="s3cret-value"))
-        assert desk.toolbox.names == ()
-        await desk.servers.tried()
-        echo = next(spec for spec in desk.toolbox.specs(lambda tool: True) if spec.name == "mcp__my_db__echo")
+        opener = Desk(tmp_path, server("my db", MY_TOKEN="s3cret-value"))
+        assert opener.toolbox.names == ()
+        await opener.servers.tried()
+        echo = next(spec for spec in opener.toolbox.specs(lambda tool: True) if spec.name == "mcp__my_db__echo")
         assert (echo.description, echo.parameters) == (
             "Does echo.",
             '{"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}',
@@ -66,16 +66,16 @@ def test_tools_are_offered_as_they_are_and_called(tmp_path: Path) -> None:
             "noise": ToolResult(text="said after noise"),
             "picture": ToolResult(text="[image, image/png, 6 bytes: not shown]"),
         }
-        assert {name: await desk.call(f"mcp__my_db__{name}", text="grüße") for name in told} == told
-        huge = await desk.call("mcp__my_db__huge", text="")
+        assert {name: await opener.call(f"mcp__my_db__{name}", text="grüße") for name in told} == told
+        huge = await opener.call("mcp__my_db__huge", text="")
         assert (huge.ok, len(huge.text) < 8100, "characters left out" in huge.text) == (True, True, True)
-        variables = (await desk.call("mcp__my_db__variables", text="")).text.split()
+        variables = (await opener.call("mcp__my_db__variables", text="")).text.split()
         assert {name for name in variables if not name.startswith("LC_")} <= {
             "FUGU_CALL", "HOME", "LANG", "MY_TOKEN", MARK, "PATH", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM", "TZ",
         }  # fmt: skip
-        faulty = await desk.toolbox.run(Call(id="1", tool="mcp__my_db__echo", arguments="["), desk.workspace, print)
+        faulty = await opener.toolbox.run(Call(id="1", tool="mcp__my_db__echo", arguments="["), opener.workspace, print)
         assert faulty.text.startswith("mcp__my_db__echo was not run: the arguments are not valid JSON")
-        await desk.servers.close()
+        await opener.servers.close()
 
     asyncio.run(go())
     assert living() == []
@@ -83,36 +83,36 @@ def test_tools_are_offered_as_they_are_and_called(tmp_path: Path) -> None:
 
 def test_a_secret_that_a_cut_takes_apart_is_taken_out_before(tmp_path: Path) -> None:
     async def go() -> None:
-        desk = Desk(tmp_path, server("db"))
-        desk.workspace.mask = Redactor({"SECRET_KEY": "hunter2verylongvalue99"}).text
-        await desk.servers.tried()
+        opener = Desk(tmp_path, server("db"))
+        opener.workspace.mask = Redactor({"SECRET_KEY": "hunter2verylongvalue99"}).text
+        await opener.servers.tried()
         for before in range(3930, 3970, 4):
             words = f"{'a' * before}hunter2verylongvalue99{'b' * 9000}"
-            told = (await desk.call("mcp__db__echo", text=words)).text
+            told = (await opener.call("mcp__db__echo", text=words)).text
             assert "hunter2" not in told and "left out" in told
-        await desk.servers.close()
+        await opener.servers.close()
 
     asyncio.run(go())
 
 
 def test_a_server_that_dies_says_so_and_is_started_again(tmp_path: Path) -> None:
     async def go() -> None:
-        desk = Desk(tmp_path, server("db"))
-        (connection,) = await desk.servers.tried()
-        dead = await desk.call("mcp__db__die", text="")
+        opener = Desk(tmp_path, server("db"))
+        (connection,) = await opener.servers.tried()
+        dead = await opener.call("mcp__db__die", text="")
         why = "it ended with exit code 3; its last words: out of cheese"
         assert dead == ToolResult(text=f"The call of the MCP server `db` failed: {why}. {UNKNOWN}", ok=False)
         while connection.state == "ready":
             await asyncio.sleep(0.01)
         down = f"The MCP server `db` is not running: {why}. It is being started again."
-        assert await desk.call("mcp__db__echo", text="a") == ToolResult(text=down, ok=False)
+        assert await opener.call("mcp__db__echo", text="a") == ToolResult(text=down, ok=False)
         while connection.state != "ready":
             await asyncio.sleep(0.05)
-        assert await desk.call("mcp__db__echo", text="b") == ToolResult(text="you said b")
-        endless = await desk.call("mcp__db__endless", text="")
+        assert await opener.call("mcp__db__echo", text="b") == ToolResult(text="you said b")
+        endless = await opener.call("mcp__db__endless", text="")
         said = f"The call of the MCP server `db` failed: it said more than 32 MB in one message. {UNKNOWN}"
         assert endless == ToolResult(text=said, ok=False)
-        await desk.servers.close()
+        await opener.servers.close()
 
     asyncio.run(go())
     assert living() == []
@@ -120,11 +120,11 @@ def test_a_server_that_dies_says_so_and_is_started_again(tmp_path: Path) -> None
 
 def test_a_server_that_hangs_is_waited_for_as_long_as_its_entry_says(tmp_path: Path) -> None:
     async def go() -> None:
-        desk = Desk(tmp_path, server("db", timeout=0.5))
-        await desk.servers.tried()
+        opener = Desk(tmp_path, server("db", timeout=0.5))
+        await opener.servers.tried()
         late = f"The call of the MCP server `db` failed: it did not answer within 0.5 s. {UNKNOWN}"
-        assert await desk.call("mcp__db__hang", text="") == ToolResult(text=late, ok=False)
-        await desk.servers.close()
+        assert await opener.call("mcp__db__hang", text="") == ToolResult(text=late, ok=False)
+        await opener.servers.close()
 
     asyncio.run(go())
     assert living() == []
@@ -140,11 +140,11 @@ def test_servers_that_cannot_be_used_say_why_and_nothing_of_them_stays(tmp_path:
     )
 
     async def go() -> dict[str, str]:
-        desk = Desk(tmp_path, *declared)
-        await desk.servers.settled(lambda why: None)
-        found = {one.server.name: one.why for one in await desk.servers.tried()}
-        assert desk.toolbox.names == ()
-        await desk.servers.close()
+        opener = Desk(tmp_path, *declared)
+        await opener.servers.settled(lambda why: None)
+        found = {one.server.name: one.why for one in await opener.servers.tried()}
+        assert opener.toolbox.names == ()
+        await opener.servers.close()
         return found
 
     assert asyncio.run(go()) == {
@@ -158,10 +158,10 @@ def test_servers_that_cannot_be_used_say_why_and_nothing_of_them_stays(tmp_path:
 
 def test_servers_end_with_the_session_whatever_they_do(tmp_path: Path) -> None:
     async def go() -> None:
-        desk = Desk(tmp_path, server("stubborn", "stubborn"), server("child", "child"))
-        await desk.servers.tried()
+        opener = Desk(tmp_path, server("stubborn", "stubborn"), server("child", "child"))
+        await opener.servers.tried()
         assert len(living()) == 5  # each with its launcher, and the process that one of them started
-        await desk.servers.close()
+        await opener.servers.close()
 
     asyncio.run(go())
     assert living() == []
@@ -169,10 +169,10 @@ def test_servers_end_with_the_session_whatever_they_do(tmp_path: Path) -> None:
 
 def test_servers_that_are_cut_while_they_start_leave_nothing(tmp_path: Path) -> None:
     async def go(after: float) -> None:
-        desk = Desk(tmp_path, *(server(f"s{n}", "child") for n in range(2)))
-        desk.servers.start()
+        opener = Desk(tmp_path, *(server(f"s{n}", "child") for n in range(2)))
+        opener.servers.start()
         await asyncio.sleep(after)
-        await desk.servers.close()
+        await opener.servers.close()
 
     for after in (0.0, 0.02, 0.05, 0.1, 0.2):
         asyncio.run(go(after))
@@ -184,14 +184,14 @@ def test_servers_that_are_cut_while_they_start_leave_nothing(tmp_path: Path) -> 
 
 def test_a_step_in_its_own_copy_does_not_reach_a_server(tmp_path: Path) -> None:
     async def go() -> ToolResult:
-        desk = Desk(tmp_path, server("db"))
-        await desk.servers.tried()
+        opener = Desk(tmp_path, server("db"))
+        await opener.servers.tried()
         (tmp_path / "copy").mkdir()
-        desk.workspace = Workspace(tmp_path / "copy", tmp_path / ".store")
+        opener.workspace = Workspace(tmp_path / "copy", tmp_path / ".store")
         try:
-            return await desk.call("mcp__db__echo", text="a")
+            return await opener.call("mcp__db__echo", text="a")
         finally:
-            await desk.servers.close()
+            await opener.servers.close()
 
     words = f"The MCP server `db` works in {tmp_path} and not in this step's own copy: it was not called."
     assert asyncio.run(go()) == ToolResult(text=words, ok=False)

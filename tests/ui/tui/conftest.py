@@ -140,26 +140,26 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def desk(project: Path) -> DemoSessionOpener:
+def opener(project: Path) -> DemoSessionOpener:
     """Scripted agents in the project."""
     return DemoSessionOpener(project, Path.home() / "data")
 
 
 @pytest.fixture
-def stored(desk: DemoSessionOpener, sample: list[Recorded]) -> str:
+def stored(opener: DemoSessionOpener, sample: list[Recorded]) -> str:
     """The sample session in a file; its id."""
-    path = store.session_folder(desk.data, desk.root) / "20251009-085320-cafe.jsonl"
+    path = store.session_folder(opener.data, opener.root) / "20251009-085320-cafe.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"".join(RECORDED.dump_json(record) + b"\n" for record in sample))
     return path.stem
 
 
 @pytest.fixture
-def opened(desk: DemoSessionOpener) -> Callable[..., FuguApp]:
+def opened(opener: DemoSessionOpener) -> Callable[..., FuguApp]:
     """The interface on the desk."""
 
     def make(**options: object) -> FuguApp:
-        return FuguApp(desk, InterfaceOptions(state=Path.home() / "state", theme="dark", **options))  # type: ignore[arg-type]
+        return FuguApp(opener, InterfaceOptions(state=Path.home() / "state", theme="dark", **options))  # type: ignore[arg-type]
 
     return make
 

@@ -37,9 +37,9 @@ class Hand:
         self.app, self.pilot, self._shown = app, pilot, shown
 
     @property
-    def room(self) -> SessionController:
-        assert self.app.main.room is not None
-        return self.app.main.room
+    def controller(self) -> SessionController:
+        assert self.app.main.controller is not None
+        return self.app.main.controller
 
     @property
     def text(self) -> str:
@@ -64,26 +64,28 @@ class Hand:
         raise AssertionError("it did not come to that\n" + self.text)
 
     async def done(self, requests: int) -> None:
-        await self.until(lambda: self.kinds().count("finished") >= requests and not self.room.work.running)
+        await self.until(lambda: self.kinds().count("finished") >= requests and not self.controller.work.running)
 
     def kinds(self) -> list[str]:
-        return [event.type for event in self.room.session.log.events]
+        return [event.type for event in self.controller.session.log.events]
 
 
 Play = Callable[[Hand], Awaitable[None]]
 
 
 @pytest.fixture
-def play(opened: Callable[..., FuguApp], desk: DemoSessionOpener, shown: Shown) -> Callable[..., None]:
+def play(opened: Callable[..., FuguApp], opener: DemoSessionOpener, shown: Shown) -> Callable[..., None]:
     def run(what: Play, scripts: dict[str, str] | None = None, **options: object) -> None:
-        desk.scripts = scripts or {"small": ANSWER, "large": ANSWER}
-        desk.mode = "edit"
+        opener.scripts = scripts or {"small": ANSWER, "large": ANSWER}
+        opener.mode = "edit"
 
         async def whole() -> None:
             app = opened(**options)
             async with app.run_test(size=(110, 40)) as pilot:
                 hand = Hand(app, pilot, shown)
-                await hand.until(lambda: app.main.room is not None and app.main.room.work.session is not None)
+                await hand.until(
+                    lambda: app.main.controller is not None and app.main.controller.work.session is not None
+                )
                 await what(hand)
 
         asyncio.run(whole())
@@ -157,7 +159,7 @@ def test_keys_that_are_faster_than_the_list_are_not_taken_for_what_it_shows(play
         await hand.sees("› /help")
         prompt.insert("mode plan")  # the list has not heard of it yet
         await prompt._on_key(events.Key("enter", None))
-        await hand.until(lambda: hand.room.work.mode == "plan")
+        await hand.until(lambda: hand.controller.work.mode == "plan")
 
     play(what)
 
@@ -181,7 +183,7 @@ def test_files_are_completed_and_attached(play: Callable[..., None]) -> None:
         await hand.sees("› kept.txt")
         await hand.pilot.press("enter", *"now", "enter")
         await hand.until(lambda: "asked" in hand.kinds())
-        asked = next(event for event in hand.room.session.log.events if event.type == "asked")
+        asked = next(event for event in hand.controller.session.log.events if event.type == "asked")
         assert (asked.text, asked.attachments) == ("see @kept.txt now", ("kept.txt",))
 
     play(what)
@@ -195,7 +197,7 @@ def test_a_file_whose_name_has_a_space_is_completed_and_attached(play: Callable[
         await hand.sees("› my notes.txt")
         await hand.pilot.press("tab", *"now", "enter")
         await hand.until(lambda: "asked" in hand.kinds())
-        asked = next(event for event in hand.room.session.log.events if event.type == "asked")
+        asked = next(event for event in hand.controller.session.log.events if event.type == "asked")
         assert (asked.text, asked.attachments) == ('see @"my notes.txt" now', ("my notes.txt",))
 
     play(what)
@@ -293,7 +295,7 @@ def test_undo_shows_what_will_change_and_redo_brings_it_back(play: Callable[...,
         await hand.sees("Redo what was undone?", "+x")
         await hand.pilot.press("y")
         await hand.until(lambda: (project / "new.txt").exists())
-        await hand.until(lambda: sum(isinstance(event, Undone) for event in hand.room.session.log.events) == 2)
+        await hand.until(lambda: sum(isinstance(event, Undone) for event in hand.controller.session.log.events) == 2)
 
     play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})
 
@@ -390,8 +392,8 @@ def test_pin_exclude_and_pool_choose_who_works(play: Callable[..., None]) -> Non
         await hand.type("/pool")
         await hand.sees("The pool: choose an agent to pin it", "excluded")
         await hand.pilot.press("down", "enter")
-        await hand.until(lambda: hand.room.work.pinned == "small")
-        assigned = [event for event in hand.room.session.log.events if event.type == "assigned"]
+        await hand.until(lambda: hand.controller.work.pinned == "small")
+        assigned = [event for event in hand.controller.session.log.events if event.type == "assigned"]
         assert [(event.agent, event.by) for event in assigned] == [("large", "single")]
 
     play(what)
@@ -407,10 +409,10 @@ def test_retry_takes_the_changes_back_and_asks_the_named_agent(play: Callable[..
         await hand.sees("Take back what was done, and ask again?")
         await hand.pilot.press("y")
         await hand.done(2)
-        assigned = [event.agent for event in hand.room.session.log.events if event.type == "assigned"]
+        assigned = [event.agent for event in hand.controller.session.log.events if event.type == "assigned"]
         assert assigned == ["small", "large", "large"]
         assert not (project / "new.txt").exists()
-        assert hand.room.work.pinned is None
+        assert hand.controller.work.pinned is None
 
     play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n' + ANSWER})
 
@@ -418,7 +420,7 @@ def test_retry_takes_the_changes_back_and_asks_the_named_agent(play: Callable[..
 def test_a_hook_that_failed_is_said_when_the_request_is_over(play: Callable[..., None]) -> None:
     async def what(hand: Hand) -> None:
         broken = Hook(moment="PreToolUse", command="exit 7", source="hooks.json", own=True)
-        session = hand.room.session
+        session = hand.controller.session
         assert isinstance(session, DemoSession)
         session.environment = replace(
             session.environment, hooks=Hooks(DeclaredHooks((broken,)), {"session_id": "s"}, lambda said: None)
@@ -440,7 +442,7 @@ def test_cost_mode_permissions_tier_and_doctor_say_how_things_stand(play: Callab
         await hand.sees("there is no mode 'nonsense'")
         await hand.type("/mode yolo")
         await hand.sees("yolo: never asks")
-        assert hand.room.work.mode == "yolo"
+        assert hand.controller.work.mode == "yolo"
         await hand.type("/permissions")
         await hand.sees("mode yolo: never asks", "stand in memory")
         await hand.type("/tier")
@@ -456,10 +458,10 @@ def test_cost_mode_permissions_tier_and_doctor_say_how_things_stand(play: Callab
 
 
 def test_sessions_are_resumed_forked_and_renamed(
-    play: Callable[..., None], stored: str, desk: DemoSessionOpener, shown: Shown
+    play: Callable[..., None], stored: str, opener: DemoSessionOpener, shown: Shown
 ) -> None:
     async def what(hand: Hand) -> None:
-        path = hand.room.session.log.path
+        path = hand.controller.session.log.path
         assert path is not None
         first = path.stem
         await hand.type("/sessions")
@@ -471,20 +473,20 @@ def test_sessions_are_resumed_forked_and_renamed(
         await hand.type("/fork")
         await hand.sees(f"this is a copy of {stored}")
         await hand.type(f"/resume {first}")
-        await hand.until(lambda: hand.room.session.log.path == path)
+        await hand.until(lambda: hand.controller.session.log.path == path)
         await hand.type(f"/resume {first}")
         await hand.sees("this session is open already")
         await hand.type("/resume nonsense")
         await hand.sees("there is no session 'nonsense'")
         await hand.type("/new")
-        await hand.until(lambda: hand.room.work.session is not None and hand.room.session.log.path != path)
+        await hand.until(lambda: hand.controller.work.session is not None and hand.controller.session.log.path != path)
         await hand.type("/sessions the sign")
         await hand.sees("the sign")
         await hand.pilot.press("ctrl+e")
         await hand.until(lambda: hand.app.main.query_one(PromptInput).text == f"/rename {stored} ")
 
     play(what)
-    assert [one.title for one in desk.listed() if one.id == stored] == ["the sign"]
+    assert [one.title for one in opener.listed() if one.id == stored] == ["the sign"]
 
 
 def test_export_writes_markdown_and_overwrites_nothing(play: Callable[..., None], stored: str, project: Path) -> None:
@@ -506,19 +508,19 @@ def test_export_writes_markdown_and_overwrites_nothing(play: Callable[..., None]
     assert "```diff\n--- src/add.py\n+++ src/add.py\n@@ -1 +1 @@\n-    return a - b\n+    return a + b\n```" in text
 
 
-def test_an_unfinished_request_is_announced_and_continued(play: Callable[..., None], desk: DemoSessionOpener) -> None:
+def test_an_unfinished_request_is_announced_and_continued(play: Callable[..., None], opener: DemoSessionOpener) -> None:
     async def what(hand: Hand) -> None:
         await hand.type("/continue")
         await hand.sees("the newest request has come to its end")
         await hand.type("go")
         await hand.until(lambda: "assigned" in hand.kinds())
         await hand.pilot.press("escape")
-        await hand.until(lambda: not hand.room.work.running)
-        path = hand.room.session.log.path
+        await hand.until(lambda: not hand.controller.work.running)
+        path = hand.controller.session.log.path
         assert path is not None
         await hand.type("/new")
-        await hand.until(lambda: hand.room.work.session is not None and hand.room.session.log.path != path)
-        desk.scripts = {"small": ANSWER}
+        await hand.until(lambda: hand.controller.work.session is not None and hand.controller.session.log.path != path)
+        opener.scripts = {"small": ANSWER}
         await hand.type(f"/resume {path.stem}")
         await hand.sees("this request was not finished: /continue goes on")
         await hand.type("/continue")
@@ -554,10 +556,10 @@ def test_a_command_of_the_users_own_is_run_and_can_be_told(play: Callable[..., N
         assert hand.kinds() == ["opened"]
         await hand.type("!! printf '\\033[31mred\\n'")
         await hand.sees("red")
-        await hand.until(lambda: not hand.room.shell.running)
+        await hand.until(lambda: not hand.controller.shell.running)
         await hand.type("what was that?")
         await hand.until(lambda: "asked" in hand.kinds())
-        asked = next(event for event in hand.room.session.log.events if event.type == "asked")
+        asked = next(event for event in hand.controller.session.log.events if event.type == "asked")
         assert asked.text.startswith("what was that?\n\n[The user ran `printf")
 
     play(what)
@@ -568,7 +570,7 @@ def test_what_is_to_be_told_waits_until_the_request_is_made(play: Callable[..., 
         await hand.type("go")
         await hand.until(lambda: "assigned" in hand.kinds())
         await hand.type("!!echo told")
-        await hand.until(lambda: not hand.room.shell.running and "$ echo told" in hand.text)
+        await hand.until(lambda: not hand.controller.shell.running and "$ echo told" in hand.text)
         await hand.type("second")
         await hand.sees("queued: second")
         await hand.pilot.press("up")
@@ -576,7 +578,7 @@ def test_what_is_to_be_told_waits_until_the_request_is_made(play: Callable[..., 
         await hand.until(lambda: prompt.text == "second")
         await hand.pilot.press("!", "ctrl+s")
         await hand.done(1)
-        asked = [event.text for event in hand.room.session.log.events if event.type == "asked"]
+        asked = [event.text for event in hand.controller.session.log.events if event.type == "asked"]
         assert asked[1] == "second!\n\n[The user ran `echo told`; exit code 0; its output:]\ntold\n"
 
     play(what, {"small": '[[step]]\ntext = "Slow."\ndelay = 30\n' + ANSWER})
@@ -587,7 +589,7 @@ def test_another_session_is_not_opened_over_what_is_under_way(
     play: Callable[..., None], stored: str, line: str
 ) -> None:
     async def what(hand: Hand) -> None:
-        session = hand.room.session
+        session = hand.controller.session
         await hand.type("go")
         await hand.until(lambda: "assigned" in hand.kinds())
         await hand.type("then")
@@ -599,13 +601,13 @@ def test_another_session_is_not_opened_over_what_is_under_way(
             await hand.pilot.press(*"failing", "enter")
         await hand.sees("a request is being worked on", "stop it with Esc")
         await hand.pilot.press("escape")
-        await hand.until(lambda: not hand.room.work.running)
+        await hand.until(lambda: not hand.controller.work.running)
         await hand.type("/new")
         await hand.sees("1 request in the queue would be dropped")
-        assert (hand.room.session, [typed.text for typed in hand.room.work.queue]) == (session, ["then"])
+        assert (hand.controller.session, [typed.text for typed in hand.controller.work.queue]) == (session, ["then"])
         await hand.pilot.press("up", "ctrl+c")
         await hand.type("/new")
-        await hand.until(lambda: hand.room.work.session not in (session, None))
+        await hand.until(lambda: hand.controller.work.session not in (session, None))
 
     play(what, {"small": '[[step]]\ntext = "Slow."\ndelay = 30\n' + ANSWER})
 
@@ -619,7 +621,7 @@ def test_a_command_of_the_users_own_outlives_the_session_it_was_begun_in(
         await hand.type("/new")
         await hand.until(lambda: "$ until" not in hand.text)
         (project / "go").touch()
-        await hand.until(lambda: not hand.room.shell.running)
+        await hand.until(lambda: not hand.controller.shell.running)
         await hand.type("and now?")
         await hand.done(1)
         assert "late" not in hand.text
@@ -630,11 +632,11 @@ def test_a_command_of_the_users_own_outlives_the_session_it_was_begun_in(
 def test_escape_ends_a_command_of_the_users_own_and_its_children(play: Callable[..., None], project: Path) -> None:
     async def what(hand: Hand) -> None:
         await hand.type("!(until [ -e go ]; do sleep 0.05; done; touch late) & sleep 30; touch later")
-        await hand.until(lambda: hand.room.shell.running)
+        await hand.until(lambda: hand.controller.shell.running)
         await hand.type("!true")
         await hand.sees("a command of yours is still running")
         await hand.pilot.press("escape")
-        await hand.until(lambda: not hand.room.shell.running)
+        await hand.until(lambda: not hand.controller.shell.running)
         (project / "go").touch()
         await hand.pilot.pause(0.6)
         assert sorted(path.name for path in project.iterdir()) == [".git", "go", "kept.txt"]
@@ -643,18 +645,18 @@ def test_escape_ends_a_command_of_the_users_own_and_its_children(play: Callable[
 
 
 def test_what_is_typed_before_the_session_is_there_waits(
-    opened: Callable[..., FuguApp], desk: DemoSessionOpener
+    opened: Callable[..., FuguApp], opener: DemoSessionOpener
 ) -> None:
-    desk.scripts = {"small": ANSWER}
+    opener.scripts = {"small": ANSWER}
 
     async def whole() -> list[str]:
         app = opened()
         async with app.run_test(size=(80, 24)):
             app.main.enter("early")
             for _ in range(600):
-                room = app.main.room
-                if room is not None and room.work.session is not None and not room.work.running:
-                    kinds = [event.type for event in room.work.session.log.events]
+                controller = app.main.controller
+                if controller is not None and controller.work.session is not None and not controller.work.running:
+                    kinds = [event.type for event in controller.work.session.log.events]
                     if "finished" in kinds:
                         return kinds
                 await asyncio.sleep(0.01)
@@ -664,11 +666,11 @@ def test_what_is_typed_before_the_session_is_there_waits(
 
 
 def test_a_session_that_is_open_elsewhere_is_not_taken(
-    opened: Callable[..., FuguApp], desk: DemoSessionOpener, stored: str, shown: Shown
+    opened: Callable[..., FuguApp], opener: DemoSessionOpener, stored: str, shown: Shown
 ) -> None:
     from fugu_cli.session import log, store
 
-    held = log.Log.open(store.find_session(desk.data, desk.root, stored))
+    held = log.Log.open(store.find_session(opener.data, opener.root, stored))
 
     async def whole() -> str:
         app = opened(resume=stored)
@@ -701,7 +703,7 @@ def test_jobs_are_listed_with_what_they_printed_last_and_stopped(play: Callable[
         await hand.type("serve it")
         await hand.sees("started as job1", "1 job")
         await hand.done(1)
-        jobs = hand.room.session.environment.workspace.jobs
+        jobs = hand.controller.session.environment.workspace.jobs
         await hand.until(lambda: all("up" in job.tail for job in jobs.running))
         await hand.type("/jobs")
         await hand.sees("1 background job; /jobs stop JOB ends one", "echo up; sleep 600")

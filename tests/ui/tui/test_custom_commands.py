@@ -20,7 +20,7 @@ from tests.ui.tui.test_commands import ANSWER, Hand, Play, Shown
 
 @pytest.fixture
 def play(
-    opened: Callable[..., FuguApp], desk: DemoSessionOpener, shown: Shown, tmp_path: Path
+    opened: Callable[..., FuguApp], opener: DemoSessionOpener, shown: Shown, tmp_path: Path
 ) -> Callable[[Play], None]:
     """The interface with one skill and a few commands."""
     making.skill(tmp_path, "release", "How to release.")
@@ -34,16 +34,18 @@ def play(
         "undo": "Mine.",
     }.items():
         making.text(tmp_path / f"commands/{name}.md", text)
-    desk.library = load_library((ExtensionFolder(tmp_path, "~/.agents"),))
-    desk.scripts = {"small": ANSWER * 3, "large": ANSWER * 3}
-    desk.mode = "edit"
+    opener.library = load_library((ExtensionFolder(tmp_path, "~/.agents"),))
+    opener.scripts = {"small": ANSWER * 3, "large": ANSWER * 3}
+    opener.mode = "edit"
 
     def run(what: Play) -> None:
         async def whole() -> None:
             app = opened()
             async with app.run_test(size=(110, 90)) as pilot:
                 hand = Hand(app, pilot, shown)
-                await hand.until(lambda: app.main.room is not None and app.main.room.work.session is not None)
+                await hand.until(
+                    lambda: app.main.controller is not None and app.main.controller.work.session is not None
+                )
                 await what(hand)
 
         asyncio.run(whole())
@@ -52,24 +54,26 @@ def play(
 
 
 def asked(hand: Hand) -> list[tuple[str, str, tuple[str, ...]]]:
-    events = hand.room.session.log.events
+    events = hand.controller.session.log.events
     return [(event.whole, event.typed, event.attachments) for event in events if isinstance(event, Asked)]
 
 
 def offered(hand: Hand, line: str) -> list[str]:
-    return [choice.value for choice in command_choices(all_commands(hand.room), hand.room, line)]
+    return [choice.value for choice in command_choices(all_commands(hand.controller), hand.controller, line)]
 
 
-def test_a_queued_command_is_taken_back_as_it_was_typed(play: Callable[[Play], None], desk: DemoSessionOpener) -> None:
-    desk.scripts = {"small": '[[step]]\ntext = "Slow."\ndelay = 30\n', "large": ANSWER}
+def test_a_queued_command_is_taken_back_as_it_was_typed(
+    play: Callable[[Play], None], opener: DemoSessionOpener
+) -> None:
+    opener.scripts = {"small": '[[step]]\ntext = "Slow."\ndelay = 30\n', "large": ANSWER}
 
     async def what(hand: Hand) -> None:
         await hand.type("go")
-        await hand.until(lambda: hand.room.work.running)
+        await hand.until(lambda: hand.controller.work.running)
         await hand.type("/review kept.txt")
-        await hand.until(lambda: [one.typed for one in hand.room.work.queue] == ["/review kept.txt"])
+        await hand.until(lambda: [one.typed for one in hand.controller.work.queue] == ["/review kept.txt"])
         await hand.pilot.press("up")
-        assert (hand.app.main.query_one(PromptInput).text, hand.room.work.queue) == ("/review kept.txt", [])
+        assert (hand.app.main.query_one(PromptInput).text, hand.controller.work.queue) == ("/review kept.txt", [])
 
     play(what)
 
@@ -109,7 +113,7 @@ def test_a_command_may_name_its_agent_for_its_request_alone(play: Callable[[Play
         await hand.done(1)
         await hand.type("/git:commit")
         await hand.done(2)
-        events = hand.room.session.log.events
+        events = hand.controller.session.log.events
         assert [event.agent for event in events if isinstance(event, Assigned)] == ["large", "small"]
 
     play(what)
@@ -135,7 +139,7 @@ def test_a_skill_is_named_in_a_request_and_both_are_listed(play: Callable[[Play]
     async def what(hand: Hand) -> None:
         await hand.type("/skill release cut 1.2")
         await hand.done(1)
-        skill = hand.room.session.library.skills[0].text()
+        skill = hand.controller.session.library.skills[0].text()
         assert asked(hand) == [(f"cut 1.2\n\n{skill}", "/skill release cut 1.2", ())]
         await hand.type("/skills")
         await hand.sees("skills and custom commands", "release  How to release.", "/big", "left out")

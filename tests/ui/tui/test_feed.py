@@ -38,13 +38,13 @@ def test_what_is_told_is_shown_also_when_the_processor_is_taken_away_meanwhile(
     async def whole() -> None:
         app = opened()
         async with app.run_test(size=(100, 30)) as pilot:
-            while app.main.room is None or app.main.room.work.session is None:
+            while app.main.controller is None or app.main.controller.work.session is None:
                 await pilot.pause(0.01)
             await pilot.pause(0.2)
             with stalling():
-                app.main.room.feed.say(NoteBlock("told while it stalls"))
+                app.main.controller.feed.say(NoteBlock("told while it stalls"))
                 await asyncio.sleep(0.2)
-            app.main.room.feed.say(NoteBlock("told afterwards"))
+            app.main.controller.feed.say(NoteBlock("told afterwards"))
             await pilot.pause(0.3)
             text = shown(app)
             assert [words for words in ("told while it stalls", "told afterwards") if words not in text] == []

@@ -70,7 +70,7 @@ def test_a_reply_that_began_anew_is_printed_anew() -> None:
     paper = Paper()
     paper.take(ASKED, ASSIGNED, said("Old.\n\nmore\n\n"))
     lines = paper.take(Replied(turn=1, agent="small", text="New."))
-    assert [text for text in lines if text.strip()] == ["  (the reply began anew)", "New."]
+    assert [text for text in lines if text.strip()] == ["  (the reply started again)", "New."]
 
 
 RETRIED = Retried(turn=1, agent="small", kind="network", why="cut", seconds=1.0, retry=1, retries=4)

@@ -37,16 +37,16 @@ async def until(true: Callable[[], bool], why: Callable[[], object] = lambda: ""
 
 
 @pytest.fixture
-def play(opened: Callable[..., FuguApp], desk: DemoSessionOpener) -> Callable[..., FuguApp]:
+def play(opened: Callable[..., FuguApp], opener: DemoSessionOpener) -> Callable[..., FuguApp]:
     """Open the interface, wait until the session is there, do something, leave."""
 
     def run(what: Play, script: str = ANSWER, size: tuple[int, int] = (100, 30), **options: object) -> FuguApp:
-        desk.scripts = {"small": script}
+        opener.scripts = {"small": script}
 
         async def whole() -> FuguApp:
             app = opened(**options)
             async with app.run_test(size=size) as pilot:
-                await until(lambda: app.main.room is not None and app.main.room.work.session is not None)
+                await until(lambda: app.main.controller is not None and app.main.controller.work.session is not None)
                 await what(app, pilot)
             return app
 
@@ -60,8 +60,8 @@ def prompt(app: FuguApp) -> PromptInput:
 
 
 def asked(app: FuguApp) -> list[str]:
-    assert app.main.room is not None and app.main.room.work.session is not None
-    return [event.text for event in app.main.room.work.session.log.events if event.type == "asked"]
+    assert app.main.controller is not None and app.main.controller.work.session is not None
+    return [event.text for event in app.main.controller.work.session.log.events if event.type == "asked"]
 
 
 def test_help_names_the_keys_that_are_bound() -> None:
@@ -191,83 +191,86 @@ def test_ctrl_r_finds_what_was_typed_in_another_session(play: Callable[..., Fugu
 
 def test_escape_stops_what_runs(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        room = app.main.room
-        assert room is not None
+        controller = app.main.controller
+        assert controller is not None
         await pilot.press(*"go", "enter")
-        await until(lambda: room.session.log.events[-1].type == "assigned")
+        await until(lambda: controller.session.log.events[-1].type == "assigned")
         await pilot.press("escape")
-        await until(lambda: not room.work.running)
-        assert isinstance(room.session.log.events[-1], Interrupted)
+        await until(lambda: not controller.work.running)
+        assert isinstance(controller.session.log.events[-1], Interrupted)
 
     play(what, SLOW)
 
 
 def test_what_is_typed_meanwhile_queues_and_up_takes_it_back(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        room = app.main.room
-        assert room is not None
+        controller = app.main.controller
+        assert controller is not None
         await pilot.press(*"go", "enter")
-        await until(lambda: room.work.running)
+        await until(lambda: controller.work.running)
         await pilot.press(*"then", "enter")
-        await until(lambda: [typed.text for typed in room.work.queue] == ["then"])
+        await until(lambda: [typed.text for typed in controller.work.queue] == ["then"])
         await pilot.press("up")
         await until(lambda: prompt(app).text == "then")
-        assert room.work.queue == []
+        assert controller.work.queue == []
 
     play(what, SLOW)
 
 
 def test_ctrl_s_cuts_what_runs_and_sends_what_is_typed(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        room = app.main.room
-        assert room is not None
+        controller = app.main.controller
+        assert controller is not None
         await pilot.press(*"go", "enter")
-        await until(lambda: room.session.log.events[-1].type == "assigned")
+        await until(lambda: controller.session.log.events[-1].type == "assigned")
         await pilot.press(*"no, this", "ctrl+s")
         await until(lambda: asked(app) == ["go", "no, this"], lambda: asked(app))
-        await until(lambda: not room.work.running)
+        await until(lambda: not controller.work.running)
 
     play(what, SLOW + ANSWER)
 
 
 def test_ctrl_s_on_a_command_does_the_command(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        room = app.main.room
-        assert room is not None
+        controller = app.main.controller
+        assert controller is not None
         await pilot.press(*"go", "enter")
-        await until(lambda: room.session.log.events[-1].type == "assigned")
-        for line, done in (("/mode plan", lambda: room.work.mode == "plan"), ("!true", lambda: not room.shell.running)):
+        await until(lambda: controller.session.log.events[-1].type == "assigned")
+        for line, done in (
+            ("/mode plan", lambda: controller.work.mode == "plan"),
+            ("!true", lambda: not controller.shell.running),
+        ):
             prompt(app).put(line)
             await pilot.press("ctrl+s")
             await until(done)
-        assert (asked(app), room.work.running) == (["go"], True)
+        assert (asked(app), controller.work.running) == (["go"], True)
 
     play(what, SLOW)
 
 
 def test_ctrl_s_sends_what_was_left_in_the_queue_when_the_request_was_stopped(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        room = app.main.room
-        assert room is not None
+        controller = app.main.controller
+        assert controller is not None
         await pilot.press(*"go", "enter")
-        await until(lambda: room.session.log.events[-1].type == "assigned")
+        await until(lambda: controller.session.log.events[-1].type == "assigned")
         await pilot.press(*"then", "enter", "escape")
-        await until(lambda: not room.work.running and [typed.text for typed in room.work.queue] == ["then"])
+        await until(lambda: not controller.work.running and [typed.text for typed in controller.work.queue] == ["then"])
         await pilot.press("ctrl+s")
         await until(lambda: asked(app) == ["go", "then"], lambda: asked(app))
-        await until(lambda: not room.work.running and room.work.queue == [])
+        await until(lambda: not controller.work.running and controller.work.queue == [])
 
     play(what, SLOW + ANSWER)
 
 
 def test_shift_tab_goes_round_the_modes(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        room = app.main.room
-        assert room is not None
-        seen = [room.work.mode]
+        controller = app.main.controller
+        assert controller is not None
+        seen = [controller.work.mode]
         for _ in range(4):
             await pilot.press("shift+tab")
-            seen.append(room.work.mode)
+            seen.append(controller.work.mode)
         assert seen == ["ask", "edit", "auto", "plan", "ask"]
 
     play(what)
@@ -431,7 +434,7 @@ def test_ctrl_d_leaves_an_empty_prompt_and_nothing_else(play: Callable[..., Fugu
 def test_ctrl_y_copies_the_newest_answer(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await pilot.press(*"go", "enter")
-        await until(lambda: "finished" in [event.type for event in app.main.room.session.log.events])  # type: ignore[union-attr]
+        await until(lambda: "finished" in [event.type for event in app.main.controller.session.log.events])  # type: ignore[union-attr]
         await pilot.press("ctrl+y")
         await until(lambda: app.clipboard == "Done.")
 
@@ -462,7 +465,7 @@ def test_where_somebody_reads_stays_in_sight_when_the_room_for_it_changes(
 ) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await until(lambda: "stopped: turn limit" in shown(app))
-        app.main.room.say("\n".join(f"row {number}" for number in range(200)))  # type: ignore[union-attr]
+        app.main.controller.say("\n".join(f"row {number}" for number in range(200)))  # type: ignore[union-attr]
         await until(lambda: "row 199" in shown(app))
         await pilot.press("pageup", "pageup", "pageup")
         reading = shown(app).splitlines()[0].split("│")[0].strip()
@@ -486,40 +489,40 @@ def test_where_somebody_reads_stays_in_sight_when_the_room_for_it_changes(
     ],
 )
 def test_a_question_is_answered_with_a_key(
-    play: Callable[..., FuguApp], desk: DemoSessionOpener, key: str, written: bool, by: str
+    play: Callable[..., FuguApp], opener: DemoSessionOpener, key: str, written: bool, by: str
 ) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        room = app.main.room
-        assert room is not None
+        controller = app.main.controller
+        assert controller is not None
         await pilot.press(*"go", "enter")
-        await until(lambda: room.asking.question is not None)
+        await until(lambda: controller.asking.question is not None)
         await pilot.pause()
         await pilot.press(key)
-        await until(lambda: not room.work.questions)
-        await until(lambda: any(event.type == "permitted" for event in room.session.log.events))
-        fact = next(event for event in room.session.log.events if event.type == "permitted")
+        await until(lambda: not controller.work.questions)
+        await until(lambda: any(event.type == "permitted" for event in controller.session.log.events))
+        fact = next(event for event in controller.session.log.events if event.type == "permitted")
         assert (fact.allowed, fact.by) == (written, by)
         await until(lambda: prompt(app).has_focus)
-        rules = room.session.environment.rules.allow
-        assert rules == ((f"write({desk.root / 'new.txt'})",) if key == "a" else ())
+        rules = controller.session.environment.rules.allow
+        assert rules == ((f"write({opener.root / 'new.txt'})",) if key == "a" else ())
 
     play(what, ASKS)
-    assert (desk.root / "new.txt").exists() is written
+    assert (opener.root / "new.txt").exists() is written
 
 
 def test_the_whole_change_can_be_seen_before_the_answer(
     play: Callable[..., FuguApp], shown: Callable[[App[int]], str]
 ) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        room = app.main.room
-        assert room is not None
+        controller = app.main.controller
+        assert controller is not None
         await pilot.press(*"go", "enter")
-        await until(lambda: room.asking.question is not None)
+        await until(lambda: controller.asking.question is not None)
         await pilot.pause()
         await pilot.press("d")
         await until(lambda: "This would change" in shown(app))
         await pilot.press("escape", "down", "down", "down", "enter")
-        await until(lambda: not room.work.questions)
+        await until(lambda: not controller.work.questions)
 
     play(what, ASKS)
 
@@ -531,8 +534,8 @@ def test_all_of_a_long_command_can_be_seen_before_the_answer(
     asks = f'[[step]]\ncalls = [{{ tool = "bash", arguments = {{ command = "{command}" }} }}]\n'
 
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        room = app.main.room
-        assert room is not None
+        controller = app.main.controller
+        assert controller is not None
         await pilot.press(*"go", "enter")
         await until(lambda: "d shows all of it" in shown(app), lambda: shown(app))
         assert "… 2 more lines" in shown(app) and "evil" not in shown(app).partition("asked because")[0]
@@ -540,7 +543,7 @@ def test_all_of_a_long_command_can_be_seen_before_the_answer(
         await pilot.press("d")
         await until(lambda: "This would run" in shown(app) and "make \\x1b]evil" in shown(app), lambda: shown(app))
         await pilot.press("escape", "n")
-        await until(lambda: not room.work.questions)
+        await until(lambda: not controller.work.questions)
 
     play(what, asks + ANSWER)
 
@@ -549,8 +552,8 @@ def test_the_trace_opens_turns_and_leads_to_pin_exclude_and_retry(
     play: Callable[..., FuguApp], stored: str, shown: Callable[[App[int]], str]
 ) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        room = app.main.room
-        assert room is not None
+        controller = app.main.controller
+        assert controller is not None
         await pilot.press("f6", "f6", "up", "up", "enter")
         await until(lambda: "request 1, turn 4" in shown(app), lambda: shown(app))
         await pilot.press("left")
@@ -558,51 +561,51 @@ def test_the_trace_opens_turns_and_leads_to_pin_exclude_and_retry(
         await pilot.press("right", "right", "right")
         await until(lambda: "request 2, turn 1" in shown(app))
         await pilot.press("escape", "p")
-        await until(lambda: room.work.pinned == "small")
+        await until(lambda: controller.work.pinned == "small")
         await pilot.press("p")
-        await until(lambda: room.work.pinned is None)
+        await until(lambda: controller.work.pinned is None)
         await pilot.press("r")
         await until(lambda: prompt(app).text == "/retry small")
 
     play(what, resume=stored, size=(130, 40))
 
 
-def test_half_a_word_is_no_answer(play: Callable[..., FuguApp], desk: DemoSessionOpener) -> None:
+def test_half_a_word_is_no_answer(play: Callable[..., FuguApp], opener: DemoSessionOpener) -> None:
     script = '[[step]]\ndelay = 0.3\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x" } }]\n'
 
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        room = app.main.room
-        assert room is not None
+        controller = app.main.controller
+        assert controller is not None
         await pilot.press(*"go", "enter", *"he sa")
-        await until(lambda: room.asking.question is not None)
+        await until(lambda: controller.asking.question is not None)
         await pilot.press(*"ys yes")
-        assert (prompt(app).text, len(room.work.questions)) == ("he says yes", 1)
+        assert (prompt(app).text, len(controller.work.questions)) == ("he says yes", 1)
         await until(lambda: app.focused is not None and app.focused.id == "approval")
         await pilot.press("n")
-        await until(lambda: not room.work.questions)
+        await until(lambda: not controller.work.questions)
 
     play(what, script + ANSWER)
-    assert not (desk.root / "new.txt").exists()
+    assert not (opener.root / "new.txt").exists()
 
 
 def test_a_yes_that_is_pressed_on_does_not_answer_the_next_question(
-    play: Callable[..., FuguApp], desk: DemoSessionOpener
+    play: Callable[..., FuguApp], opener: DemoSessionOpener
 ) -> None:
     calls = [f'{{ tool = "write", arguments = {{ path = "{name}", content = "x" }} }}' for name in ("one", "two")]
 
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
-        room, approval = app.main.room, app.main.query_one(Approval)
-        assert room is not None
+        controller, approval = app.main.controller, app.main.query_one(Approval)
+        assert controller is not None
         await pilot.press(*"go", "enter")
         await until(lambda: approval.has_focus)
         await pilot.press("y")
-        await until(lambda: (desk.root / "one").exists() and room.asking.question is not None)
+        await until(lambda: (opener.root / "one").exists() and controller.asking.question is not None)
         approval._allowed_at += 600  # as if it had been pressed just now, however slow this machine is
         await pilot.press("y")
-        assert len(room.work.questions) == 1
+        assert len(controller.work.questions) == 1
         approval._allowed_at -= 600
         await pilot.press("y")
-        await until(lambda: (desk.root / "two").exists())
+        await until(lambda: (opener.root / "two").exists())
 
     play(what, f"[[step]]\ncalls = [{', '.join(calls)}]\n" + ANSWER)
 

@@ -53,9 +53,13 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def requests(app: FuguApp) -> list[str]:
-    room = app.main.room
-    assert room is not None
-    return [event.text for event in room.session.log.events if event.type == "asked"] if room.work.session else []
+    controller = app.main.controller
+    assert controller is not None
+    return (
+        [event.text for event in controller.session.log.events if event.type == "asked"]
+        if controller.work.session
+        else []
+    )
 
 
 async def typed(pilot: Pilot[int], text: str) -> None:
@@ -66,13 +70,13 @@ def test_what_is_typed_while_a_session_is_opened_is_asked_in_it_after_the_prompt
     project: Path,
 ) -> None:
     async def whole() -> list[str]:
-        desk = SlowDesk(project, Path.home() / "data", {"small": ANSWER})
-        app = FuguApp(desk, InterfaceOptions(state=Path.home() / "state", prompt="first"))
+        opener = SlowDesk(project, Path.home() / "data", {"small": ANSWER})
+        app = FuguApp(opener, InterfaceOptions(state=Path.home() / "state", prompt="first"))
         async with app.run_test(size=(100, 30)) as pilot:
-            await until(lambda: app.main.room is not None)
+            await until(lambda: app.main.controller is not None)
             await typed(pilot, "second")
             await typed(pilot, "third")
-            desk.may.set()
+            opener.may.set()
             await until(lambda: len(requests(app)) == 3)
             return requests(app)
 
@@ -81,21 +85,21 @@ def test_what_is_typed_while_a_session_is_opened_is_asked_in_it_after_the_prompt
 
 def test_what_is_typed_after_new_is_asked_in_the_new_session(project: Path) -> None:
     async def whole() -> list[str]:
-        desk = SlowDesk(project, Path.home() / "data", {"small": ANSWER})
-        desk.may.set()
-        app = FuguApp(desk, InterfaceOptions(state=Path.home() / "state"))
+        opener = SlowDesk(project, Path.home() / "data", {"small": ANSWER})
+        opener.may.set()
+        app = FuguApp(opener, InterfaceOptions(state=Path.home() / "state"))
         async with app.run_test(size=(100, 30)) as pilot:
-            await until(lambda: app.main.room is not None and app.main.room.started)
-            assert app.main.room is not None
-            before = app.main.room.session
-            desk.may.clear()
+            await until(lambda: app.main.controller is not None and app.main.controller.started)
+            assert app.main.controller is not None
+            before = app.main.controller.session
+            opener.may.clear()
             await typed(pilot, "/new ")
             await typed(pilot, "hello")
             await pilot.pause(0.1)
             assert requests(app) == []
-            desk.may.set()
+            opener.may.set()
             await until(lambda: bool(requests(app)))
-            assert app.main.room.session is not before
+            assert app.main.controller.session is not before
             return requests(app)
 
     assert asyncio.run(whole()) == ["hello"]
@@ -151,7 +155,7 @@ def test_a_request_that_nobody_can_work_on_yet_is_answered_with_what_to_fetch(
     async def whole() -> list[str]:
         app = FuguApp(FolderSessions(load_config(project, {}, {}), {}), InterfaceOptions(state=Path.home() / "state"))
         async with app.run_test(size=(140, 30)) as pilot:
-            await until(lambda: app.main.room is not None and app.main.room.started)
+            await until(lambda: app.main.controller is not None and app.main.controller.started)
             await typed(pilot, "hello")
             await until(lambda: "fugu models pull" in shown(app))
             return requests(app)

@@ -34,17 +34,17 @@ ASKED = Asked(text="do it")
 ASSIGNED = Assigned(turn=1, agent="small", role="worker", by="cascade")
 
 
-def speeches(story: Transcript) -> list[str]:
-    return ["".join(block.said) for block in story.blocks if isinstance(block, ReplyBlock)]
+def speeches(transcript: Transcript) -> list[str]:
+    return ["".join(block.said) for block in transcript.blocks if isinstance(block, ReplyBlock)]
 
 
-def take(story: Transcript, *items: object) -> list[int | None]:
+def take(transcript: Transcript, *items: object) -> list[int | None]:
     changed = []
     for item in items:
         record = (
             item if isinstance(item, TextStreamed | OutputStreamed | Retried) else Recorded(seq=0, at=0.0, event=item)
         )  # type: ignore[arg-type]
-        changed.append(story.take(record))
+        changed.append(transcript.take(record))
     return changed
 
 
@@ -52,11 +52,11 @@ def test_a_session_that_was_watched_looks_like_one_that_is_read(sample: list[Rec
     log = Log.memory()
 
     async def watched() -> Transcript:
-        story = Transcript()
+        transcript = Transcript()
 
         async def follow() -> None:
             async for item in log.follow():
-                story.take(item)
+                transcript.take(item)
 
         following = asyncio.create_task(follow())
         await asyncio.sleep(0)
@@ -71,29 +71,29 @@ def test_a_session_that_was_watched_looks_like_one_that_is_read(sample: list[Rec
         await asyncio.sleep(0.01)
         log.close()
         await following
-        return story
+        return transcript
 
-    story = asyncio.run(watched())
-    shape = [(type(block), block if isinstance(block, ToolBlock | NoteBlock) else None) for block in story.blocks]
+    transcript = asyncio.run(watched())
+    shape = [(type(block), block if isinstance(block, ToolBlock | NoteBlock) else None) for block in transcript.blocks]
     read = transcript_blocks([record.model_copy(update={"at": 0.0}) for record in sample])
     assert shape == [(type(block), block if isinstance(block, ToolBlock | NoteBlock) else None) for block in read]
-    assert speeches(story) == ["".join(block.said) for block in read if isinstance(block, ReplyBlock)]
+    assert speeches(transcript) == ["".join(block.said) for block in read if isinstance(block, ReplyBlock)]
 
 
 def test_what_is_said_grows_one_block_and_says_which() -> None:
-    story = Transcript()
-    take(story, ASKED, ASSIGNED)
+    transcript = Transcript()
+    take(transcript, ASKED, ASSIGNED)
     changed = take(
-        story, TextStreamed(turn=1, agent="small", text="I "), TextStreamed(turn=1, agent="small", text="do.")
+        transcript, TextStreamed(turn=1, agent="small", text="I "), TextStreamed(turn=1, agent="small", text="do.")
     )
-    assert (changed, speeches(story)) == ([2, 3], ["I do."])
+    assert (changed, speeches(transcript)) == ([2, 3], ["I do."])
 
 
-def shown(story: Transcript) -> list[str]:
+def shown(transcript: Transcript) -> list[str]:
     """What the newest request's blocks say, empty ones left out."""
     said = (
         "".join(block.said) if isinstance(block, ReplyBlock) else block.text
-        for block in story.blocks
+        for block in transcript.blocks
         if isinstance(block, ReplyBlock | NoteBlock | ThinkingBlock)
     )
     return [text for text in said if text]
@@ -104,94 +104,94 @@ def retried(number: int, turn: int = 1, kind: str = "network") -> Retried:
 
 
 def test_the_text_of_a_call_that_is_made_again_goes_and_one_line_says_so() -> None:
-    story = Transcript()
+    transcript = Transcript()
     said = TextStreamed(turn=1, agent="small", text="half a sen")
-    take(story, ASKED, ASSIGNED, said)
-    assert take(story, retried(1)) == [3]
-    assert shown(story) == ["small: connection lost, retrying 1 of 4"]
-    assert take(story, retried(2, kind="timeout")) == [3]
-    assert take(story, said) == [4]
-    assert shown(story) == ["small: no answer in time, retrying 2 of 4", "half a sen"]
-    assert take(story, retried(3)) == [3]
-    assert shown(story) == ["small: connection lost, retrying 3 of 4"]
-    take(story, said)
-    assert take(story, Replied(turn=1, agent="small", text="half a sentence")) == [3]
-    assert shown(story) == ["half a sentence"]
+    take(transcript, ASKED, ASSIGNED, said)
+    assert take(transcript, retried(1)) == [3]
+    assert shown(transcript) == ["small: connection lost, retrying 1 of 4"]
+    assert take(transcript, retried(2, kind="timeout")) == [3]
+    assert take(transcript, said) == [4]
+    assert shown(transcript) == ["small: no answer in time, retrying 2 of 4", "half a sen"]
+    assert take(transcript, retried(3)) == [3]
+    assert shown(transcript) == ["small: connection lost, retrying 3 of 4"]
+    take(transcript, said)
+    assert take(transcript, Replied(turn=1, agent="small", text="half a sentence")) == [3]
+    assert shown(transcript) == ["half a sentence"]
 
 
 def test_only_the_turn_whose_call_is_made_again_loses_its_text() -> None:
-    story = Transcript()
-    take(story, ASKED, ASSIGNED, ASSIGNED.model_copy(update={"turn": 2, "agent": "large"}))
+    transcript = Transcript()
+    take(transcript, ASKED, ASSIGNED, ASSIGNED.model_copy(update={"turn": 2, "agent": "large"}))
     take(
-        story,
+        transcript,
         TextStreamed(turn=1, agent="small", text="one"),
         TextStreamed(turn=2, agent="large", text="two"),
         retried(1),
     )
-    assert speeches(story) == ["two"]
+    assert speeches(transcript) == ["two"]
 
 
 def test_that_a_call_was_made_again_is_over_when_it_failed_for_good() -> None:
-    story = Transcript()
-    take(story, ASKED, ASSIGNED, retried(4), Failed(turn=1, what="small", kind="network", message="gone"))
-    assert shown(story) == ["small failed: gone"]
+    transcript = Transcript()
+    take(transcript, ASKED, ASSIGNED, retried(4), Failed(turn=1, what="small", kind="network", message="gone"))
+    assert shown(transcript) == ["small failed: gone"]
 
 
 def test_a_thought_stands_before_what_was_said() -> None:
-    story = Transcript()
-    take(story, ASKED, ASSIGNED, TextStreamed(turn=1, agent="small", text="yes"))
-    take(story, Replied(turn=1, agent="small", text="yes", thinking=(Thinking(text="hm"),)))
-    assert [type(block) for block in story.blocks[2:]] == [ThinkingBlock, ReplyBlock]
+    transcript = Transcript()
+    take(transcript, ASKED, ASSIGNED, TextStreamed(turn=1, agent="small", text="yes"))
+    take(transcript, Replied(turn=1, agent="small", text="yes", thinking=(Thinking(text="hm"),)))
+    assert [type(block) for block in transcript.blocks[2:]] == [ThinkingBlock, ReplyBlock]
 
 
 def test_a_thought_that_comes_late_moves_no_other_block() -> None:
     """Another step's call runs meanwhile, and a command of the user's is shown."""
-    story = Transcript()
+    transcript = Transcript()
     permitted = Permitted(turn=2, call=CALL, allowed=True, by="policy")
-    take(story, ASKED, ASSIGNED, ASSIGNED.model_copy(update={"turn": 2}))
-    take(story, TextStreamed(turn=1, agent="small", text="yes"), permitted)
-    note = story.say(NoteBlock("$ ls"))
-    take(story, Replied(turn=1, agent="small", text="yes", thinking=(Thinking(text="hm"),)))
-    story.blocks[note] = NoteBlock("$ ls", detail="files")
-    take(story, OutputStreamed(turn=2, call=CALL.id, text="out"))
+    take(transcript, ASKED, ASSIGNED, ASSIGNED.model_copy(update={"turn": 2}))
+    take(transcript, TextStreamed(turn=1, agent="small", text="yes"), permitted)
+    note = transcript.say(NoteBlock("$ ls"))
+    take(transcript, Replied(turn=1, agent="small", text="yes", thinking=(Thinking(text="hm"),)))
+    transcript.blocks[note] = NoteBlock("$ ls", detail="files")
+    take(transcript, OutputStreamed(turn=2, call=CALL.id, text="out"))
     shown = [NoteBlock("turn 1, small:"), ThinkingBlock("hm"), "yes", NoteBlock("turn 2, small:")]
     shown += [ToolBlock(CALL, permitted, live="out"), NoteBlock("$ ls", detail="files")]
-    assert ["".join(block.said) if isinstance(block, ReplyBlock) else block for block in story.blocks[3:]] == shown
+    assert ["".join(block.said) if isinstance(block, ReplyBlock) else block for block in transcript.blocks[3:]] == shown
 
 
 def test_a_running_tool_shows_its_newest_output_and_then_its_result() -> None:
-    story = Transcript()
+    transcript = Transcript()
     ran = ToolRan(turn=1, call=CALL, output="a b", ok=True)
-    take(story, ASKED, ASSIGNED, Permitted(turn=1, call=CALL, allowed=True, by="policy"))
+    take(transcript, ASKED, ASSIGNED, Permitted(turn=1, call=CALL, allowed=True, by="policy"))
     changed = take(
-        story, OutputStreamed(turn=1, call=CALL.id, text="a"), OutputStreamed(turn=1, call=CALL.id, text=" b")
+        transcript, OutputStreamed(turn=1, call=CALL.id, text="a"), OutputStreamed(turn=1, call=CALL.id, text=" b")
     )
-    use = story.blocks[2]
+    use = transcript.blocks[2]
     assert isinstance(use, ToolBlock)
     assert (changed, use.live) == ([2, 2], "a b")
-    take(story, ran)
-    assert story.blocks[2] == ToolBlock(CALL, use.permitted, ran)
+    take(transcript, ran)
+    assert transcript.blocks[2] == ToolBlock(CALL, use.permitted, ran)
 
 
 def test_an_interruption_marks_what_it_cut_and_keeps_what_was_said() -> None:
-    story = Transcript()
+    transcript = Transcript()
     permitted = Permitted(turn=1, call=CALL, allowed=True, by="policy")
-    assert take(story, ASKED, ASSIGNED, permitted, Interrupted(turn=1))[-1] == 2
-    assert story.blocks[2] == ToolBlock(CALL, permitted, cut=True)
-    assert story.blocks[3] == NoteBlock("interrupted; /continue goes on, or ask something else", "warn")
+    assert take(transcript, ASKED, ASSIGNED, permitted, Interrupted(turn=1))[-1] == 2
+    assert transcript.blocks[2] == ToolBlock(CALL, permitted, cut=True)
+    assert transcript.blocks[3] == NoteBlock("interrupted; /continue goes on, or ask something else", "warn")
     fresh = Transcript()
     take(fresh, ASKED, ASSIGNED, Interrupted(turn=1, partial="I was ab"))
     assert speeches(fresh) == ["I was ab"]
 
 
 def test_call_ids_that_come_again_in_the_next_request_do_not_meet() -> None:
-    story = Transcript()
+    transcript = Transcript()
     permitted = Permitted(turn=1, call=CALL, allowed=True, by="policy")
     first = ToolRan(turn=1, call=CALL, output="one", ok=True)
     second = ToolRan(turn=1, call=CALL, output="two", ok=False)
-    take(story, ASKED, ASSIGNED, permitted, first, Finished(reason="answered"))
-    take(story, ASKED, ASSIGNED, permitted, second)
-    uses = [block.result for block in story.blocks if isinstance(block, ToolBlock)]
+    take(transcript, ASKED, ASSIGNED, permitted, first, Finished(reason="answered"))
+    take(transcript, ASKED, ASSIGNED, permitted, second)
+    uses = [block.result for block in transcript.blocks if isinstance(block, ToolBlock)]
     assert uses == [first, second]
 
 
@@ -212,10 +212,10 @@ def test_undone_inside_a_turn_and_between_requests_are_told_apart() -> None:
 
 
 def test_output_of_an_unknown_call_changes_nothing() -> None:
-    story = Transcript()
+    transcript = Transcript()
     items: list[Live] = [OutputStreamed(turn=1, call="nobody", text="x")]
-    assert [story.take(item) for item in items] == [None]
-    assert story.blocks == []
+    assert [transcript.take(item) for item in items] == [None]
+    assert transcript.blocks == []
 
 
 def test_a_request_is_shown_with_what_was_attached(sample: list[Recorded]) -> None:
@@ -227,13 +227,13 @@ def test_a_request_is_shown_with_what_was_attached(sample: list[Recorded]) -> No
 
 
 def test_a_line_that_was_filled_in_as_it_stood_is_one_note() -> None:
-    story = Transcript()
+    transcript = Transcript()
     kept = Replied(turn=1, agent="coder", text="a.py:3: as it is", filled="a.py:3")
     undone = Undone(snapshot="tree0", turn=1, reason="nothing was changed")
     facts = [ASSIGNED, kept, undone, kept.model_copy(update={"calls": (CALL,)}), undone]
     for number, event in enumerate(facts, start=1):
-        story.take(Recorded(seq=number, at=0.0, event=event))
-    assert [block.text for block in story.blocks if isinstance(block, NoteBlock)] == [
+        transcript.take(Recorded(seq=number, at=0.0, event=event))
+    assert [block.text for block in transcript.blocks if isinstance(block, NoteBlock)] == [
         "a.py:3: as it is",
         "rolled back, to be drawn again: nothing was changed",
     ]

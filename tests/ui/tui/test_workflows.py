@@ -130,18 +130,20 @@ def test_a_reply_that_is_no_workflow_says_why() -> None:
 
 def test_what_is_said_at_the_same_time_is_not_mixed() -> None:
     facts = recorded(interleaved())
-    story = Transcript()
+    transcript = Transcript()
     for record in facts[:5]:
-        story.take(record)
+        transcript.take(record)
     for turn, agent, text in ((1, "small", "the "), (2, "large", "a "), (1, "small", "cause"), (2, "large", "test")):
-        story.take(TextStreamed(turn=turn, agent=agent, text=text))
+        transcript.take(TextStreamed(turn=turn, agent=agent, text=text))
     for record in facts[5:]:
-        story.take(record)
-    speeches = [block for block in story.blocks if isinstance(block, ReplyBlock)]
+        transcript.take(record)
+    speeches = [block for block in transcript.blocks if isinstance(block, ReplyBlock)]
     assert [(block.agent, "".join(block.said), block.live) for block in speeches] == [
         ("small", "the cause", False), ("large", "a test", False), ("small", "it is right", False),
     ]  # fmt: skip
-    names = [block.text for block in story.blocks if isinstance(block, NoteBlock) and block.text.startswith("turn ")]
+    names = [
+        block.text for block in transcript.blocks if isinstance(block, NoteBlock) and block.text.startswith("turn ")
+    ]
     assert names == ["turn 1, small:", "turn 2, large:"]
 
 

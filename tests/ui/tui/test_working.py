@@ -42,14 +42,16 @@ async def until(true: Callable[[], bool]) -> None:
 
 
 def run(
-    desk: DemoSessionOpener, scripts: dict[str, str], play: Callable[[RequestQueue, Heard], Coroutine[None, None, None]]
+    opener: DemoSessionOpener,
+    scripts: dict[str, str],
+    play: Callable[[RequestQueue, Heard], Coroutine[None, None, None]],
 ) -> Heard:
-    desk.scripts = scripts
+    opener.scripts = scripts
     heard = Heard()
 
     async def whole() -> None:
         work = RequestQueue(heard)
-        assert await work.open(desk.begin)
+        assert await work.open(opener.begin)
         try:
             await play(work, heard)
         finally:
@@ -63,7 +65,7 @@ def kinds(heard: Heard) -> list[str]:
     return [record.event.type for record in heard.records]
 
 
-def test_what_is_typed_while_something_runs_is_sent_after_it(desk: DemoSessionOpener) -> None:
+def test_what_is_typed_while_something_runs_is_sent_after_it(opener: DemoSessionOpener) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         first = asyncio.create_task(work.submit(QueuedRequest("one")))
         await asyncio.sleep(0)
@@ -73,12 +75,12 @@ def test_what_is_typed_while_something_runs_is_sent_after_it(desk: DemoSessionOp
         await first
         await until(lambda: kinds(heard).count("finished") == 2)
 
-    heard = run(desk, {"small": ANSWER + ANSWER}, play)
+    heard = run(opener, {"small": ANSWER + ANSWER}, play)
     assert [r.event.text for r in heard.records if isinstance(r.event, Asked)] == ["one", "two"]
     assert [r.event.reason for r in heard.records if isinstance(r.event, Finished)] == ["answered", "answered"]
 
 
-def test_an_interrupted_request_is_cut_recorded_and_can_be_finished(desk: DemoSessionOpener) -> None:
+def test_an_interrupted_request_is_cut_recorded_and_can_be_finished(opener: DemoSessionOpener) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         running = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: "assigned" in kinds(heard))
@@ -89,11 +91,11 @@ def test_an_interrupted_request_is_cut_recorded_and_can_be_finished(desk: DemoSe
         assert not work.unfinished()
         await until(lambda: kinds(heard)[-1] == "finished")
 
-    heard = run(desk, {"small": SLOW + ANSWER}, play)
+    heard = run(opener, {"small": SLOW + ANSWER}, play)
     assert [type(r.event) for r in heard.records].count(Interrupted) == 1
 
 
-def test_steering_cuts_what_runs_and_sends_what_waits(desk: DemoSessionOpener) -> None:
+def test_steering_cuts_what_runs_and_sends_what_waits(opener: DemoSessionOpener) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         running = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: "assigned" in kinds(heard))
@@ -103,11 +105,11 @@ def test_steering_cuts_what_runs_and_sends_what_waits(desk: DemoSessionOpener) -
         await running
         await until(lambda: kinds(heard)[-1] == "finished")
 
-    heard = run(desk, {"small": SLOW + ANSWER}, play)
+    heard = run(opener, {"small": SLOW + ANSWER}, play)
     assert kinds(heard) == ["opened", "asked", "assigned", "interrupted", "asked", "assigned", "replied", "finished"]
 
 
-def test_what_was_cut_and_still_ends_what_it_started_is_stopping(desk: DemoSessionOpener) -> None:
+def test_what_was_cut_and_still_ends_what_it_started_is_stopping(opener: DemoSessionOpener) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         request = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: "assigned" in kinds(heard))
@@ -117,10 +119,10 @@ def test_what_was_cut_and_still_ends_what_it_started_is_stopping(desk: DemoSessi
         await request
         assert not work.stopping
 
-    run(desk, {"small": SLOW}, play)
+    run(opener, {"small": SLOW}, play)
 
 
-def test_an_interruption_leaves_the_queue_alone(desk: DemoSessionOpener) -> None:
+def test_an_interruption_leaves_the_queue_alone(opener: DemoSessionOpener) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         running = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: "assigned" in kinds(heard))
@@ -129,10 +131,10 @@ def test_an_interruption_leaves_the_queue_alone(desk: DemoSessionOpener) -> None
         await running
         assert [typed.text for typed in work.queue] == ["two"]
 
-    run(desk, {"small": SLOW}, play)
+    run(opener, {"small": SLOW}, play)
 
 
-def test_what_breaks_while_the_log_is_shown_is_not_silent(desk: DemoSessionOpener) -> None:
+def test_what_breaks_while_the_log_is_shown_is_not_silent(opener: DemoSessionOpener) -> None:
     """A screen that stands still for good would look like an agent that thinks."""
 
     class Breaking(Heard):
@@ -142,39 +144,39 @@ def test_what_breaks_while_the_log_is_shown_is_not_silent(desk: DemoSessionOpene
 
     async def whole() -> None:
         work = RequestQueue(Breaking())
-        assert await work.open(desk.begin)
+        assert await work.open(opener.begin)
         with pytest.raises(LookupError, match="a bug"):
             await work.submit(QueuedRequest("one"))
         assert not work.running
         await work.close()
 
-    desk.scripts = {"small": ASKS}
+    opener.scripts = {"small": ASKS}
     asyncio.run(whole())
 
 
-def test_a_question_waits_for_its_answer(desk: DemoSessionOpener) -> None:
+def test_a_question_waits_for_its_answer(opener: DemoSessionOpener) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         running = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: bool(work.questions))
         assert work.questions[0].judgement.reason == "it writes inside the repository"
-        assert not (desk.root / "new.txt").exists()
+        assert not (opener.root / "new.txt").exists()
         work.answer("once")
         await running
-        assert (desk.root / "new.txt").read_text() == "x"
+        assert (opener.root / "new.txt").read_text() == "x"
         assert not work.questions
         await until(lambda: kinds(heard)[-1] == "finished")
 
-    heard = run(desk, {"small": ASKS, "large": '[[step]]\ntext = "ACCEPT"\n'}, play)
+    heard = run(opener, {"small": ASKS, "large": '[[step]]\ntext = "ACCEPT"\n'}, play)
     permitted = [r.event for r in heard.records if isinstance(r.event, Permitted) and r.event.by != "evidence"]
     assert [(fact.allowed, fact.by) for fact in permitted] == [(True, "user")]
 
 
-def test_several_questions_queue_and_an_interruption_drops_them(desk: DemoSessionOpener) -> None:
+def test_several_questions_queue_and_an_interruption_drops_them(opener: DemoSessionOpener) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         session = work.session
         assert session is not None
         judged = policy.Judgement(verdict="ask", reason="because")
-        call = (await asyncio.to_thread(desk.listed), None)[1]
+        call = (await asyncio.to_thread(opener.listed), None)[1]
         del call
         from fugu_cli.messages import Call
 
@@ -190,33 +192,33 @@ def test_several_questions_queue_and_an_interruption_drops_them(desk: DemoSessio
         assert not work.questions
         assert asks[0].result() == "no"
 
-    run(desk, {"small": ANSWER}, play)
+    run(opener, {"small": ANSWER}, play)
 
 
-def test_a_session_that_cannot_be_opened_leaves_the_one_there_is(desk: DemoSessionOpener) -> None:
+def test_a_session_that_cannot_be_opened_leaves_the_one_there_is(opener: DemoSessionOpener) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         before = work.session
-        assert not await work.open(lambda ask: desk.resume("nothing", ask))
+        assert not await work.open(lambda ask: opener.resume("nothing", ask))
         assert work.session is before
 
-    heard = run(desk, {"small": ANSWER}, play)
+    heard = run(opener, {"small": ANSWER}, play)
     assert heard.errors == ["there is no session 'nothing'"]
 
 
-def test_a_request_pinned_to_one_agent_gives_the_decision_back(desk: DemoSessionOpener) -> None:
+def test_a_request_pinned_to_one_agent_gives_the_decision_back(opener: DemoSessionOpener) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         await work.submit(QueuedRequest("one", pin="large"))
         await until(lambda: kinds(heard)[-1] == "finished")
         await work.submit(QueuedRequest("two"))
         await until(lambda: kinds(heard).count("finished") == 2)
 
-    heard = run(desk, {"small": ANSWER, "large": ANSWER}, play)
+    heard = run(opener, {"small": ANSWER, "large": ANSWER}, play)
     assert [(r.event.agent, r.event.by) for r in heard.records if r.event.type == "assigned"] == [
         ("large", "single"), ("small", "cascade"),
     ]  # fmt: skip
 
 
-def test_a_failure_of_the_world_is_told_and_ends_the_request(desk: DemoSessionOpener) -> None:
+def test_a_failure_of_the_world_is_told_and_ends_the_request(opener: DemoSessionOpener) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         session = work.session
         assert session is not None
@@ -228,4 +230,4 @@ def test_a_failure_of_the_world_is_told_and_ends_the_request(desk: DemoSessionOp
         await work.submit(QueuedRequest("one"))
         assert not work.running
 
-    assert run(desk, {"small": ANSWER}, play).errors == ["the disk is full"]
+    assert run(opener, {"small": ANSWER}, play).errors == ["the disk is full"]

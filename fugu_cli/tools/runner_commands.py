@@ -1,6 +1,6 @@
 """Which test runner a command line starts, where its options go, and the command that runs only some tests again.
 
-Between a project's test command and test_results.py, which adds options to it or narrows it. A command that does more
+Between a project's test command and runner_results.py, which adds options to it or narrows it. A command that does more
 than one thing, or that a shell would expand, is not recognised. Reads package.json and runs nothing. Source of the
 event format: `go doc test2json`.
 """

@@ -1,8 +1,8 @@
 """The result of each test of a run, by the name its runner gives it.
 
-Between test_runners.py, which knows the command, and run_tests. A runner that can write a report into a file is asked
-to; of the others the output is read. Only complete results are returned: what cannot be told is None. A selection may
-hold more tests than were asked for, never fewer.
+Between runner_commands.py, which knows the command, and run_tests. A runner that can write a report into a file is
+asked to; of the others the output is read. Only complete results are returned: what cannot be told is None. A selection
+may hold more tests than were asked for, never fewer.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from xml.etree import ElementTree
 
 from pydantic import BaseModel
 
-from fugu_cli.session import test_recognition
+from fugu_cli.session import recognized_tests
 from fugu_cli.session.events import MOST_FAILING, TestReport
 from fugu_cli.tools import repository_files
-from fugu_cli.tools.test_runners import NAME_SEPARATOR, Invocation
+from fugu_cli.tools.runner_commands import NAME_SEPARATOR, Invocation
 
 _CHATTER = re.compile(r"=== (?:RUN|PAUSE|CONT|NAME)\b|PASS$")
 _UNBUILT = re.compile(r"^FAIL\t(\S+) \[\w+ failed\]")
@@ -242,7 +242,7 @@ def without_report_lines(reporting: ReportingCommand, output: str) -> str:
 
 def summarise_results(found: TestOutcomes | None, output: str, *, ok: bool) -> TestReport | None:
     """The results in short, by counts in the `output` where there are none; None where that counts nothing either."""
-    passed, failed = test_recognition.passed_count(output), test_recognition.failed_count(output)
+    passed, failed = recognized_tests.passed_count(output), recognized_tests.failed_count(output)
     failing = _failing(found or {})
     if found and ok == (not failing):
         whole = {name for one in found for name in _enclosing(one)}
@@ -250,13 +250,13 @@ def summarise_results(found: TestOutcomes | None, output: str, *, ok: bool) -> T
         return TestReport(
             passed=outcomes.count("passed") or passed or 0,
             failed=len(failing),
-            skipped=outcomes.count("skipped") or test_recognition.skipped_count(output),
+            skipped=outcomes.count("skipped") or recognized_tests.skipped_count(output),
             failing=tuple(failing[:MOST_FAILING]),
             by_id=len(failing) <= MOST_FAILING,
         )
     if passed is None and failed is None:
         return None
-    return TestReport(passed=passed or 0, failed=failed or 0, skipped=test_recognition.skipped_count(output))
+    return TestReport(passed=passed or 0, failed=failed or 0, skipped=recognized_tests.skipped_count(output))
 
 
 def _failing(found: TestOutcomes) -> list[str]:

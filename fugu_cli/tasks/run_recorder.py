@@ -8,7 +8,7 @@ test is loaded. Each run leaves two lines in the report, at its beginning and at
 that was found, with a mark of its code. A program that ends the process, prints "1 passed", skips from inside the
 code, exchanges parts of the runner or puts tests of its own in the place of the real ones leaves no good second
 line. Modules that are none of the task's own are not searched for tests: pytest would give their fixtures all the
-others. It is a witness and no prison: code that searches the memory of its own process for the secret can lie.
+others. It records and is no prison: code that searches the memory of its own process for the secret can lie.
 """
 
 from __future__ import annotations
