@@ -1,9 +1,9 @@
 """Textual's driver for Unix terminals, with a reader that treats a paste as text only. Imported on Unix only, when
 the application starts.
 
-Under terminal_output.py, which names it. Textual takes an escape character in a paste for the beginning of a key, and what
-follows for keys that were pressed, Enter too; it ends on a byte that is not UTF-8; Alt+Enter it takes for Enter; after
-SIGSTOP it goes on without painting. Knows nothing of fugu.
+Under terminal_output.py, which names it. Textual takes an escape character in a paste for the beginning of a key, and
+what follows for keys that were pressed, Enter too; it ends on a byte that is not UTF-8; Alt+Enter it takes for Enter;
+after SIGSTOP it goes on without painting. Knows nothing of fugu.
 """
 
 from __future__ import annotations
