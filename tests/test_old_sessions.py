@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from fugu_cli.__main__ import called
 from fugu_cli.config.loader import load_config
 from fugu_cli.session import log, store, views
-from fugu_cli.session.events import Asked, Event, Exclusion, Finished, Masked, Undone
+from fugu_cli.session.events import Asked, Assigned, Event, Exclusion, Finished, Masked, Undone
 from tests.reacting import CHECK, repository
 
 RECORDED = Path(__file__).parent / "recorded" / "session-0.1.0.jsonl"
@@ -99,3 +99,13 @@ def test_why_agents_are_out_is_read_from_older_logs() -> None:
     out = (("a", Exclusion(kind="budget", message="it may cost more")), ("b", Exclusion(message=lines[1][1])))
     assert found == Masked(agents=out)
     assert EVENT.validate_json(EVENT.dump_json(found)) == found
+
+
+def test_a_turn_that_chooses_the_next_agent_is_told_from_work() -> None:
+    fields = {"type": "assigned", "turn": 1, "agent": "a", "role": "thinker", "by": "prompted"}
+    old, work = (
+        EVENT.validate_python({**fields, "reason": reason}) for reason in ("whom to ask", "whom to ask is clear")
+    )
+    assert isinstance(old, Assigned) and isinstance(work, Assigned)
+    assert (old.chooses, work.chooses) == (True, False)
+    assert EVENT.validate_json(EVENT.dump_json(old)) == old

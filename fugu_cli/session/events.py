@@ -345,6 +345,12 @@ class Assigned(Value):
     """The working tree when a step of a workflow began; in older logs when any turn did."""
     milliseconds: DecisionTimings = DecisionTimings()
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_logs(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Older logs say `chooses` in the words of `reason`."""
+        return {**given, "chooses": True} if given.get("reason") == "whom to ask" else given
+
 
 class Replied(Value):
     """One model call's answer inside a turn. A reply without calls closes the turn."""
