@@ -29,6 +29,7 @@ from fugu_cli.ui.event_text import (
     edge_columns,
     plan_title,
     step_agent,
+    team_line,
     test_counts_text,
     top_probabilities,
 )
@@ -146,7 +147,7 @@ def thinking_lines(block: ThinkingBlock, width: int, palette: Palette, unfolded:
     """A line that says how much was thought, or all of it."""
     text = sanitize_for_screen(block.text).strip()
     if not unfolded:
-        head = [("  ∴ ", palette.dim), (f"thought, {plural(text.count(chr(10)) + 1, 'line')}: ", palette.dim)]
+        head = [("  ∴ ", palette.dim), (f"Thought ({plural(text.count(chr(10)) + 1, 'line')}): ", palette.dim)]
         return [styled_line([*head, (flatten(text), f"italic {palette.dim}")], width), BLANK]
     return [*indent_lines(wrap_lines(text, width - 4, f"italic {palette.dim}"), ("  ∴ ", palette.dim)), BLANK]
 
@@ -301,10 +302,8 @@ def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]
 def welcome_lines(block: WelcomeBlock, width: int, palette: Palette) -> list[StyledLine]:
     """Who is in the pool, and who decides."""
     opened = block.opened
-    names = ", ".join(f"{member.name} ({member.slot})" for member in opened.pool) or "nobody"
     first = styled_line([("fugu ", f"bold {palette.accent}"), (opened.version, palette.dim)], width)
-    text = f"{opened.coordinator} decides over {names}"
-    return [first, *wrap_lines(sanitize_for_screen(text), width, palette.dim), BLANK]
+    return [first, *wrap_lines(sanitize_for_screen(team_line(opened)), width, palette.dim), BLANK]
 
 
 _FinishedBlock = (

@@ -180,7 +180,7 @@ def event_line(events: Sequence[Event]) -> Text | None:
     event = events[-1]
     match event:
         case Opened():
-            return _opened(event)
+            return Text(team_line(event), "dim")
         case Asked():
             return Text("> " + "\n  ".join(sanitize(event.said).strip().splitlines()), "bold")
         case Planned():
@@ -286,9 +286,13 @@ def pause_text(event: Live) -> Text | None:
             return None
 
 
-def _opened(event: Opened) -> Text:
-    names = ", ".join(f"{member.name} ({member.slot})" for member in event.pool)
-    return Text(f"{event.coordinator} decides over: {names}", "dim")
+def team_line(opened: Opened) -> str:
+    """Who is in the pool and who chooses: `router: trinity · models: a (cheap), b (strong)`."""
+    kind, _, fixed = opened.coordinator.partition(":")
+    if kind == "single" and fixed:
+        return f"model: {fixed} (fixed)"
+    models = ", ".join(f"{member.name} ({member.slot})" for member in opened.pool) or "none"
+    return f"router: {opened.coordinator} · models: {models}"
 
 
 def decision_reason(event: Assigned, before: Sequence[Event]) -> str:

@@ -253,7 +253,7 @@ class InlineScreen:
 
     def stand(self, standing: StatusLine) -> None:
         """The status line."""
-        key = "esc says no" if self._question is not None else standing.key
+        key = "esc denies" if self._question is not None else standing.key
         self.standing = replace(standing, hint=KEY_HINT, key=key)
         self._terminal.redraw()
 

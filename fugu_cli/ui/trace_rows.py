@@ -453,7 +453,7 @@ class SessionTotals:
                 self._now("deciding", at)
             case Assigned():
                 self._turn = sanitize(event.agent)
-                self._now(f"{self._turn} reads", at)
+                self._now(f"waiting for {self._turn}", at)
             case Replied():
                 self._replied(event)
                 self._now("deciding", at)
@@ -462,9 +462,9 @@ class SessionTotals:
                 self.context = None
                 self._now("deciding", at)
             case Permitted():
-                self._now(self._running(event) if event.allowed else f"{self._turn} reads", at)
+                self._now(self._running(event) if event.allowed else f"waiting for {self._turn}", at)
             case ToolRan():
-                self._now(f"{self._turn} reads" if self._turn else "deciding", at)
+                self._now(f"waiting for {self._turn}" if self._turn else "deciding", at)
             case Failed():
                 self._paid(event)
                 self._now("deciding", at)

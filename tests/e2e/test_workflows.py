@@ -59,7 +59,7 @@ def test_a_workflow_goes_on_as_one_unless_another_tier_is_named(place: Place, se
     process = place.start("run", "--tier", "ultra", "--yolo", "write the file that is missing")
     server.wait_for("c", 2)
     process.kill()
-    assert "ultra (then cascade) decides over: a (cheap), b (middle), c (strong)" in ended(process).err
+    assert "router: ultra (then cascade) · models: a (cheap), b (middle), c (strong)" in ended(process).err
     assert "decided by ultra (then cascade)" in place.fugu("trace", "latest").out
     may.set()
     again = place.fugu("run", "--continue", "--fork-session", "--tier", "fugu", "--yolo", "--max-turns", "1")

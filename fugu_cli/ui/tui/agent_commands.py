@@ -66,7 +66,7 @@ async def pin_agent(controller: SessionController, argument: str) -> None:
         return
     _require_agent(controller, argument)
     controller.work.pin(argument)
-    controller.say(f"{argument} takes every turn until /pin auto")
+    controller.say(f"pinned to {argument} (/pin auto to unpin)")
 
 
 async def exclude_agent(controller: SessionController, argument: str) -> None:

@@ -105,27 +105,27 @@ def _command_choice(command: SlashCommand) -> Choice:
 KEYS: tuple[tuple[str, str], ...] = (
     ("enter", "send; while something runs, wait in the queue"),
     ("shift+enter, ctrl+j, alt+enter, \\ enter", "a new line"),
-    ("esc", "stop what runs; close what is open"),
-    ("ctrl+s", "cut what runs, if anything does, and go on with the queue at once"),
+    ("esc", "interrupt; close what is open"),
+    ("ctrl+s", "interrupt and send the queue now"),
     ("ctrl+c", "copy what is selected, else empty the prompt; twice leaves"),
     ("shift+tab", "the next permission mode"),
     ("ctrl+t", "show or hide the trace"),
-    ("f6", "question, prompt, conversation, trace: the next one takes the keys"),
+    ("f6", "move the focus: question, prompt, conversation, trace"),
     ("ctrl+o", "unfold all tool results, or fold them"),
-    ("ctrl+r", "search what was typed before"),
+    ("ctrl+r", "search the history"),
     ("ctrl+g", "write in the editor ($VISUAL, $EDITOR)"),
     ("ctrl+y", "copy the newest answer"),
-    ("up, down", "at the first and last line: what was typed before"),
+    ("up, down", "at the first and last line: the history"),
     ("pageup, pagedown, ctrl+home, ctrl+end", "scroll the conversation"),
-    ("ctrl+_", "take back what was typed"),
+    ("ctrl+_", "undo typing"),
     ("ctrl+z", "back to the shell; `fg` goes on"),
     ("f1", "help"),
-    ("f2", "end the test run that is under way"),
+    ("f2", "end the running tests"),
 )
 
 OTHER_KEYS = """\
 In the conversation: up and down mark a tool call, enter unfolds it. In the trace: up and down mark a turn, enter opens
-it, p pins its agent, x excludes it, r asks again with it, [ and ] move the edge.
+it, p pins its agent, x excludes it, r asks again with it, [ and ] resize the panel.
 
 `@` completes files, `/` commands, `!` runs a command of yours, `!!` also tells its output with the next request."""
 
@@ -213,7 +213,7 @@ async def show_permissions(controller: SessionController, argument: str) -> None
     ]
     lines += [f"this session: {describe_call(call)}" for call in granted]
     place = controller.session.permissions_file()
-    lines.append(f"Rules you gave for always stand in {place}; remove a line there to take one back.")
+    lines.append(f"Always-allowed rules are stored in {place}; remove a line there to revoke one.")
     controller.say("permissions", "plain", "\n".join(lines))
 
 
@@ -266,7 +266,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand("fork", "go on with a copy of a session", session_commands.fork_session, "[ID]"),
     SlashCommand("rename", "give this session a title", session_commands.rename_session, "TITLE"),
-    SlashCommand("continue", "finish a request that was cut off", session_commands.continue_request),
+    SlashCommand("continue", "resume an interrupted request", session_commands.continue_request),
     SlashCommand("undo", "take the newest request's changes back", session_commands.undo_request),
     SlashCommand("redo", "bring back what was undone", session_commands.redo_undo),
     SlashCommand(
@@ -292,7 +292,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand(
         "pin",
-        "one agent takes every turn; auto: the coordinator decides",
+        "pin one agent for every turn; auto: the router decides",
         agent_commands.pin_agent,
         "[AGENT]",
         agent_commands.agent_names_or_auto,
@@ -326,7 +326,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         "[stop JOB]",
         agent_commands.job_arguments,
     ),
-    SlashCommand("skip", "end the test run that is under way, and go on without it", agent_commands.skip_test_run),
+    SlashCommand("skip", "end the running tests and go on without them", agent_commands.skip_test_run),
     SlashCommand("cost", "tokens and money by agent", agent_commands.show_cost),
     SlashCommand("trace", "show or hide the trace; with a number, that turn in full", show_trace, "[TURN]"),
     SlashCommand("mode", "how much needs a yes", change_mode, "[MODE]", mode_names),
@@ -345,7 +345,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("theme", "other colours", change_theme, "[THEME]", theme_names),
     SlashCommand(
         "notify",
-        "a word to the desktop when a long request ends",
+        "desktop notification when a long request ends",
         set_notifications,
         "on|off",
         lambda controller: ("on", "off"),

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 HINTS = {
     "prompt": "/help · ctrl+t trace · shift+tab mode",
-    "trace": "enter opens · p pins · x excludes · r retries · [ ] edge",
+    "trace": "enter opens · p pins · x excludes · r retries · [ ] resize",
     "conversation": "↑ ↓ mark · enter unfolds · esc back",
     "approval": "",
 }
@@ -143,7 +143,7 @@ class MainLayout(Screen[None]):
         """What a key does while something is under way."""
         asked = any(approval.display for approval in self.query(Approval))
         if asked:
-            return "esc says no" if isinstance(self.focused, Approval) else "f6 answers · esc stops"
+            return "esc denies" if isinstance(self.focused, Approval) else "f6 answers · esc stops"
         return self._hint().replace("esc back", "esc stops") if isinstance(self.focused, Pager) else "esc stops"
 
     def question(self, question: ApprovalQuestion | None, behind: int, patch: str) -> None:

@@ -368,7 +368,7 @@ class SessionController:
         tally, work = self.feed.tally, self.work
         running = work.running or self.shell.running
         at_work = "stopping" if work.stopping else tally.doing or "starting"
-        doing = "asking you" if work.questions else self.shell.doing or at_work
+        doing = "needs approval" if work.questions else self.shell.doing or at_work
         begun = self.shell.began if self.shell.running else tally.since if tally.doing else 0.0
         spent = tally.tokens
         self.view.stand(

@@ -381,7 +381,7 @@ def test_pin_exclude_and_pool_choose_who_works(play: Callable[..., None]) -> Non
         await hand.type("/pin nobody")
         await hand.sees("there is no agent 'nobody'", "there are small, large")
         await hand.type("/pin large")
-        await hand.sees("large takes every turn until /pin auto", "pinned large")
+        await hand.sees("pinned to large (/pin auto to unpin)", "pinned large")
         await hand.type("go")
         await hand.done(1)
         await hand.type("/pin auto")
@@ -444,7 +444,7 @@ def test_cost_mode_permissions_tier_and_doctor_say_how_things_stand(play: Callab
         await hand.sees("yolo: never asks")
         assert hand.controller.work.mode == "yolo"
         await hand.type("/permissions")
-        await hand.sees("mode yolo: never asks", "stand in memory")
+        await hand.sees("mode yolo: never asks", "stored in memory")
         await hand.type("/tier")
         await hand.sees("the tier is fugu")
         await hand.type("/tier ultra")

@@ -163,7 +163,7 @@ def test_a_message_whose_thoughts_come_with_its_end_is_printed_once() -> None:
     paper.take(ASKED, ASSIGNED)
     printed = paper.take(said("One.\n\nTwo."))
     printed += paper.take(Replied(turn=1, agent="small", text="One.\n\nTwo.", thinking=(Thinking(text="hm"),)))
-    assert printed == ["One.", "", "Two.", "", "  ∴ thought, 1 line: hm", ""]
+    assert printed == ["One.", "", "Two.", "", "  ∴ Thought (1 line): hm", ""]
 
 
 def test_a_resumed_session_prints_its_end(sample: list[Recorded]) -> None:

@@ -121,7 +121,7 @@ def test_a_question_looks_as_it_did(
                 if "Allow write?" in shown(app) and app.focused is not None and app.focused.id == "approval":
                     break
                 await asyncio.sleep(0.02)
-            timeless = re.sub(r" (◐ asking you) \d\ds", r"\1 0.0s", await settled(app, shown))  # it is flush right
+            timeless = re.sub(r" (◐ needs approval) \d\ds", r"\1 0.0s", await settled(app, shown))  # it is flush right
             return re.sub(r"\d+\.\ds", "0.0s", timeless)
 
     compare("question", size, asyncio.run(look()))

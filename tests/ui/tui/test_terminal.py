@@ -75,7 +75,7 @@ def fugu(place: Place) -> Iterator[Callable[..., Terminal]]:
 
 
 def ready(terminal: Terminal) -> Terminal:
-    terminal.sees("cascade decides over m")
+    terminal.sees("router: cascade · models: m")
     return terminal
 
 
@@ -99,7 +99,7 @@ def test_a_day_at_work(place: Place, server: Loopback, fugu: Callable[..., Termi
     assert (place.repo / "calc.txt").read_text() == "broken\n"
     assert not (place.repo / "made.txt").exists()
     terminal.keys("explain it\r")
-    terminal.sees("m reads")
+    terminal.sees("waiting for m")
     terminal.keys("\x1b")
     terminal.sees("interrupted; /continue goes on")
     terminal.keys("\x04")
@@ -152,7 +152,7 @@ def test_a_killed_session_goes_on(place: Place, server: Loopback, fugu: Callable
     server.play("m", Says("working", pause=30))
     terminal = ready(fugu())
     terminal.keys("explain calc\r")
-    terminal.sees("m reads")
+    terminal.sees("waiting for m")
     terminal.kill()
     server.play("m", Says("It calculates."))
     again = ready(fugu())
@@ -282,7 +282,7 @@ def test_a_stopped_process_paints_everything_again_when_it_goes_on(fugu: Callabl
         pass
     terminal.resize((100, 34))  # an empty screen of the same size
     os.kill(terminal.pid, signal.SIGCONT)
-    terminal.sees("cascade decides over m", "ask for something")
+    terminal.sees("router: cascade · models: m", "ask for something")
     terminal.keys("\x04")
     assert terminal.ended() == 0
 
@@ -294,7 +294,7 @@ def test_and_so_does_one_that_nobody_told_of_the_stop(fugu: Callable[..., Termin
     assert os.WIFSTOPPED(status)
     terminal.resize((100, 34))  # what the shell and other programs left
     os.kill(terminal.pid, signal.SIGCONT)
-    terminal.sees("cascade decides over m", "ask for something")
+    terminal.sees("router: cascade · models: m", "ask for something")
     terminal.keys("typed")
     terminal.sees("› typed")
     terminal.keys("\x03\x04")
@@ -310,7 +310,7 @@ def test_and_one_of_which_another_thread_was_told_that_it_goes_on(fugu: Callable
     terminal.resize((100, 34))
     others = [int(task.name) for task in Path(f"/proc/{terminal.pid}/task").iterdir() if task.name != str(terminal.pid)]
     assert ctypes.CDLL(None).tgkill(terminal.pid, others[0], signal.SIGCONT) == 0
-    terminal.sees("cascade decides over m", "ask for something")
+    terminal.sees("router: cascade · models: m", "ask for something")
     terminal.keys("\x04")
     assert terminal.ended() == 0
 
@@ -343,7 +343,7 @@ def test_ctrl_z_goes_back_to_the_shell_and_fg_goes_on(place: Place) -> None:
     terminal.sees("Stopped")
     terminal.resize((100, 30))  # what the shell left
     terminal.keys("fg\r")
-    terminal.sees("cascade decides over m", "› half a")
+    terminal.sees("router: cascade · models: m", "› half a")
     terminal.keys(" line\x1b\rand one more")
     terminal.sees("› half a line", "  and one more")
     terminal.keys("\x03\x04")
@@ -438,11 +438,11 @@ def test_the_inline_mode_does_the_same_in_the_scrollback(
     )
     terminal = ready(fugu("--inline"))
     terminal.keys("fix the failing test\r")
-    terminal.sees("Allow bash?", "y once", "esc says no")
+    terminal.sees("Allow bash?", "y once", "esc denies")
     terminal.keys("but why")
     terminal.sees("but why", "ctrl+c, then y or n")
     terminal.keys("\x03")
-    terminal.sees("y once", "esc says no")
+    terminal.sees("y once", "esc denies")
     time.sleep(0.5)
     terminal.keys("y")
     terminal.sees("verified by m · 1 test passes")
@@ -453,7 +453,7 @@ def test_the_inline_mode_does_the_same_in_the_scrollback(
     terminal.sees("undone by the user")
     assert not (place.repo / "made.txt").exists()
     terminal.keys("explain it\r")
-    terminal.sees("m reads")
+    terminal.sees("waiting for m")
     terminal.keys("\x1b")
     terminal.sees("interrupted; /continue goes on")
     terminal.keys("\x04")
@@ -467,7 +467,7 @@ def test_in_the_inline_mode_escape_stops_and_what_is_typed_next_is_typed(
     server.play("m", Says("..", pause=30))
     terminal = ready(fugu("--inline"))
     terminal.keys("explain it\r")
-    terminal.sees("m reads")
+    terminal.sees("waiting for m")
     terminal.keys("\x1b")
     time.sleep(0.4)
     terminal.keys("but why")
@@ -520,7 +520,7 @@ def test_a_new_request_calls_at_once_though_every_agent_is_unavailable(
     server.play("m", refuses, Says("Back again."))
     server.play("n", refuses)
     terminal = fugu(size=(140, 40))
-    terminal.sees("cascade decides over m")
+    terminal.sees("router: cascade · models: m")
     terminal.keys("explain it\r")
     terminal.sees("✗ failed", "2 agents unavailable, retrying in 1")
     terminal.keys("/pool\r")
