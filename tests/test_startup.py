@@ -65,7 +65,17 @@ def test_small_commands_import_no_models_no_screen_and_no_network(words: tuple[s
     assert [name for name in ("torch", "transformers", "textual", "httpx", "numpy") if name in loaded] == []
 
 
-UNUSED = ("torch", "transformers", "textual", "httpx", "genai_prices", "doctest", "rich.console", "fugu_cli.server")
+UNUSED = (
+    "torch",
+    "transformers",
+    "textual",
+    "httpx",
+    "genai_prices",
+    "git",
+    "doctest",
+    "rich.console",
+    "fugu_cli.server",
+)
 
 
 def test_opening_a_run_imports_nothing_that_one_request_of_one_agent_does_not_need() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fugu_cli.config import Config
-from fugu_cli.config.pricing import price_of
+from fugu_cli.config.pricing import context_of, price_of
 from fugu_cli.config.schema import AgentEntry, Api, Protocol, Slot
 from fugu_cli.coordinators.action_space import assign_slots
 from fugu_cli.errors import ConfigError
@@ -30,7 +30,7 @@ class KnownService:
     variable: str
     provider: str
     base_url: str
-    models: tuple[tuple[Slot, str, int], ...]
+    models: tuple[tuple[Slot, str], ...]
     prefix: str = ""
 
 
@@ -40,9 +40,9 @@ SERVICES = (
         "anthropic",
         "https://api.anthropic.com/v1",
         (
-            ("cheap", "claude-haiku-5-5", 1_000_000),
-            ("middle", "claude-sonnet-5-5", 1_000_000),
-            ("strong", "claude-opus-5-5", 1_000_000),
+            ("cheap", "claude-haiku-5-5"),
+            ("middle", "claude-sonnet-5-5"),
+            ("strong", "claude-opus-5-5"),
         ),
     ),
     KnownService(
@@ -50,9 +50,9 @@ SERVICES = (
         "openai",
         "https://api.openai.com/v1",
         (
-            ("cheap", "gpt-6-luna", 1_050_000),
-            ("middle", "gpt-6.1-terra", 1_050_000),
-            ("strong", "gpt-6.1-sol", 1_050_000),
+            ("cheap", "gpt-6-luna"),
+            ("middle", "gpt-6.1-terra"),
+            ("strong", "gpt-6.1-sol"),
         ),
     ),
     KnownService(
@@ -60,25 +60,25 @@ SERVICES = (
         "openai",
         "https://generativelanguage.googleapis.com/v1beta/openai",
         (
-            ("cheap", "gemini-3.5-flash-lite", 1_000_000),
-            ("middle", "gemini-3.8-flash", 1_000_000),
-            ("strong", "gemini-4-argon", 1_048_576),
+            ("cheap", "gemini-3.5-flash-lite"),
+            ("middle", "gemini-3.8-flash"),
+            ("strong", "gemini-4-argon"),
         ),
     ),
     KnownService(
         "DEEPSEEK_API_KEY",
         "openai",
         "https://api.deepseek.com/v1",
-        (("cheap", "deepseek-v4-flash", 1_000_000), ("strong", "deepseek-v4-pro", 1_000_000)),
+        (("cheap", "deepseek-v4-flash"), ("strong", "deepseek-v4-pro")),
     ),
     KnownService(
         "MISTRAL_API_KEY",
         "openai",
         "https://api.mistral.ai/v1",
         (
-            ("cheap", "mistral-small-latest", 262_144),
-            ("middle", "mistral-large-4", 1_048_576),
-            ("strong", "mistral-medium-latest", 262_144),
+            ("cheap", "mistral-small-latest"),
+            ("middle", "mistral-large-4"),
+            ("strong", "mistral-medium-latest"),
         ),
     ),
     KnownService(
@@ -86,9 +86,9 @@ SERVICES = (
         "openai",
         "https://openrouter.ai/api/v1",
         (
-            ("cheap", "deepseek/deepseek-v4.1-flash", 1_000_000),
-            ("middle", "anthropic/claude-sonnet-5.5", 1_000_000),
-            ("strong", "anthropic/claude-opus-5.5", 1_000_000),
+            ("cheap", "deepseek/deepseek-v4.1-flash"),
+            ("middle", "anthropic/claude-sonnet-5.5"),
+            ("strong", "anthropic/claude-opus-5.5"),
         ),
         prefix="openrouter-",
     ),
@@ -190,11 +190,10 @@ def detected_pool(environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
             base_url=service.base_url,
             api_key_env=service.variable,
             slot=slot,
-            context=context,
         )
         for service in SERVICES
         if environ.get(service.variable)
-        for slot, model, context in service.models
+        for slot, model in service.models
     )
     return entries or EMBEDDED
 
@@ -219,7 +218,7 @@ def _filled(entry: AgentEntry, config: Config) -> AgentEntry:
             "api": _api(entry, base_url),
             "api_key_env": _variable(entry),
             "protocol": entry.protocol or PROTOCOLS.get(entry.provider, "native"),
-            "context": entry.context or _context(entry.provider, entry.model, base_url),
+            "context": entry.context or _context(entry, base_url),
             "infill": _infills(entry),
             "price": entry.price or price_of(entry.provider, entry.model, entry.base_url or ""),
             "temperature": entry.temperature if entry.temperature is not None else config.temperature,
@@ -243,12 +242,10 @@ def _infills(entry: AgentEntry) -> bool:
     return manifest.infills(entry.model) if entry.infill is None else entry.infill
 
 
-def _context(provider: str, model: str, base_url: str | None) -> int:
-    """What a service is known to offer, so that an entry means the same as the key alone; else what most models can."""
-    if provider == "local":
+def _context(entry: AgentEntry, base_url: str | None) -> int:
+    if entry.provider == "local":
         return LOCAL_CONTEXT
-    known = (service for service in SERVICES if (service.provider, service.base_url) == (provider, base_url))
-    return next((context for service in known for _, name, context in service.models if name == model), CONTEXT)
+    return context_of(entry.provider, entry.model, base_url or "") or CONTEXT
 
 
 def _slotted(entries: Sequence[AgentEntry]) -> tuple[AgentEntry, ...]:

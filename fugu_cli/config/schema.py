@@ -150,7 +150,7 @@ class AgentEntry(ConfigTable):
     max_tokens: int | None = Field(default=None, ge=16)
     """longest reply in tokens"""
     context: int | None = Field(default=None, ge=512)
-    """context window in tokens; the service's own when left out and known, else 128000"""
+    """context window in tokens; the model list's when left out, else 128000"""
     timeout: Annotated[Positive | Annotated[TimeoutPhases, Tag("table")], Discriminator(value_form)] | None = None
     """seconds to the first sign of a reply; or { connect, first, between, total }"""
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None

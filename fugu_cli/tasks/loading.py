@@ -5,13 +5,14 @@ here only.
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import posixpath
 import shutil
-import subprocess
+import tempfile
 import tomllib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
@@ -21,9 +22,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fugu_cli.errors import ConfigError, FuguError
 from fugu_cli.session.recognized_tests import tests_among
-from fugu_cli.system import temp_dirs
 from fugu_cli.tasks import LoadedTasks, Question, SkippedTask, Task, questions
 from fugu_cli.tasks.repository import unwritable_reason
+from fugu_cli.tools.git_repositories import find_repository, reading_git
 
 LARGEST_REPOSITORY = 64 * 1024 * 1024
 """Bytes of a repository that are taken at most: each try writes them again."""
@@ -152,35 +153,56 @@ def _matching_files(files: Iterable[str], patterns: Sequence[str]) -> tuple[str,
 
 
 def _committed_files(repository: Path, commit: str, out: Collection[str] = ()) -> _Contents:
-    """As a checkout has it, without what is `out` at its top, in a folder and an index of our own: `git archive` obeys
-    `export-ignore`, by which many repositories leave out their tests."""
+    """The bytes that are committed, without what is `out` at its top. No filter of the repository runs, and nothing is
+    left out: `git archive` obeys `export-ignore`, by which many repositories leave out their tests."""
     contents: dict[str, bytes] = {}
     executable = []
     links = {}
-    with temp_dirs.temp_dir("commit") as temporary:
-        tree, index = temporary / "tree", temporary / "index"
-        _git(repository, index, "read-tree", commit)
-        _git(repository, index, "checkout-index", "--all", "--quiet", f"--prefix={tree}/")
-        for path in sorted(tree.rglob("*")):
-            name = path.relative_to(tree).as_posix()
-            if name.partition("/")[0] in out:
-                continue
-            if path.is_symlink():
-                links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), path.readlink()))
-            elif path.is_file():
-                contents[name] = path.read_bytes()
-                executable += [name] if path.stat().st_mode & 0o100 else []
+    for mode, name, content in _committed_blobs(repository, commit):
+        if name.partition("/")[0] in out:
+            continue
+        if mode == "120000":
+            links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), os.fsdecode(content)))
+        else:
+            contents[name] = content
+            executable += [name] if mode == "100755" else []
     return _texts_and_binaries(*_resolve_links(contents, executable, links))
 
 
-def _git(repository: Path, index: Path, *words: str) -> None:
-    """Raises _Unusable where git says no. No repository around this one is meant."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    environment |= {"GIT_INDEX_FILE": str(index), "GIT_CEILING_DIRECTORIES": str(repository.resolve().parent)}
-    done = subprocess.run(["git", *words], cwd=repository, env=environment, capture_output=True, check=False)
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise _Unusable(f"its repository is broken: git {' '.join(words[:2])}: {said[-1] if said else 'failed'}")
+def _committed_blobs(repository: Path, commit: str) -> Iterator[tuple[str, str, bytes]]:
+    """Mode, path and bytes of each file and link. Raises _Unusable where git says no."""
+    found = find_repository(repository.resolve())
+    if found is None or found.top != repository.resolve():
+        raise _Unusable("its repository is broken: .git is no git folder")
+    git = reading_git(found)
+    listed = _said(git.ls_tree, "-r", "-l", "-z", "--full-tree", "--end-of-options", commit)
+    heads, paths = list[list[str]](), list[str]()
+    for entry in listed.split(b"\0")[:-1]:
+        head, _, path = entry.partition(b"\t")
+        if not head.startswith(b"160000"):  # a submodule
+            heads.append(head.decode().split())
+            paths.append(os.fsdecode(path))
+    try:
+        _check_size(sum(int(size) for *_, size in heads))
+        with tempfile.TemporaryFile() as ids:
+            ids.write("".join(f"{name}\n" for _, _, name, _ in heads).encode())
+            ids.seek(0)
+            blobs = io.BytesIO(_said(git.cat_file, "--batch", istream=ids))
+        for (mode, *_), path in zip(heads, paths, strict=True):
+            size = int(blobs.readline().split()[-1])
+            yield mode, _inside(path), blobs.read(size + 1)[:-1]
+    except ValueError as error:  # git writes a word where an object's size would stand
+        raise _Unusable(f"its repository is broken: {error}") from error
+
+
+def _said(command: Callable[..., tuple[int, bytes, str]], *words: str, **more: object) -> bytes:
+    """The output of one of GitPython's commands. Raises _Unusable where git says no."""
+    raw = {"stdout_as_string": False, "strip_newline_in_stdout": False}
+    code, out, err = command(*words, with_extended_output=True, with_exceptions=False, **raw, **more)
+    if code:
+        said = err.strip().splitlines()
+        raise _Unusable(f"its repository is broken: {said[-1] if said else f'git ended with exit code {code}'}")
+    return out
 
 
 def _files_on_disk(folder: Path, out: Collection[str] = ()) -> _Contents:
@@ -227,11 +249,7 @@ def _resolve_links(
 
 def _texts_and_binaries(contents: Mapping[str, bytes], executable: Sequence[str]) -> _Contents:
     """Texts and what is none. Raises _Unusable for a repository that is too large to be written for every try."""
-    size = sum(len(content) for content in contents.values())
-    if size > LARGEST_REPOSITORY:
-        raise _Unusable(
-            f"its repository is too large: {size / 2**20:.0f} MiB, {LARGEST_REPOSITORY / 2**20:.0f} can be taken"
-        )
+    _check_size(sum(len(content) for content in contents.values()))
     files: dict[str, str] = {}
     binaries: dict[str, bytes] = {}
     for name, content in contents.items():
@@ -242,9 +260,16 @@ def _texts_and_binaries(contents: Mapping[str, bytes], executable: Sequence[str]
     return _Contents(files, binaries, tuple(executable))
 
 
+def _check_size(size: int) -> None:
+    if size > LARGEST_REPOSITORY:
+        raise _Unusable(
+            f"its repository is too large: {size / 2**20:.0f} MiB, {LARGEST_REPOSITORY / 2**20:.0f} can be taken"
+        )
+
+
 def _inside(path: str) -> str:
     parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or "\\" in path or ".." in parts or parts[0] == ".git":
+    if not parts or path.startswith("/") or "\\" in path or ".." in parts or ".git" in map(str.lower, parts):
         raise ValueError(f"the path {path!r} does not stay inside the repository")
     return path
 

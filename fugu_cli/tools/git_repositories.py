@@ -19,12 +19,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.system.atomic_files import storage_error, write_atomically
 from fugu_cli.system.processes import reap
+
+if TYPE_CHECKING:
+    import git as gitpython
 
 GIT_OPTIONS = (
     "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.attributesFile=/dev/null",
@@ -299,6 +304,39 @@ async def user_excludes_file(root: Path) -> str:
 def user_git(repository: Repository, root: Path) -> Git:
     """git on the user's own index, for reading it."""
     return Git(repository.folder, repository.top, repository.index, root)
+
+
+def reading_git(repository: Repository) -> gitpython.Git:
+    """GitPython's git on the user's repository, as hardened as `Git`. Its plain calls read every kind of repository;
+    its `Repo` knows neither SHA-256 ids nor reftables. Raises UsageError when git is missing."""
+    program = git_program(repository.top)
+    if program is None:
+        raise UsageError("git was not found", hint="install git and make sure it is on PATH")
+    library = _gitpython(program)
+    git = library.Git(repository.top)
+    git.set_persistent_git_options(c=list(GIT_OPTIONS[1::2]))
+    # GitPython adds to the process's variables and removes none: what would turn git elsewhere is set over
+    elsewhere = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": "", "GIT_CONFIG_COUNT": "0", "GIT_CONFIG_PARAMETERS": ""}
+    folders = {"GIT_COMMON_DIR": str(repository.common), "GIT_OBJECT_DIRECTORY": str(repository.objects)}
+    git.update_environment(**user_git(repository, repository.top).environment(), **elsewhere, **folders)
+    return git
+
+
+def _gitpython(program: str) -> ModuleType:
+    """GitPython with `program` as its git. Its import runs a git, by default any on PATH."""
+    name = "GIT_PYTHON_GIT_EXECUTABLE"
+    before = os.environ.get(name)
+    os.environ[name] = program
+    try:
+        import git as library
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+    if program != library.Git.GIT_PYTHON_GIT_EXECUTABLE:
+        library.refresh(program)
+    return library
 
 
 @contextlib.asynccontextmanager

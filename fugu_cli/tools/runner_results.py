@@ -291,7 +291,11 @@ def _cases(files: Iterable[Path]) -> Iterator[_Case]:
     for file in files:
         if file.stat().st_size > LARGEST_REPORT:
             raise ValueError("the report is too large")
-        for element in ElementTree.parse(file).iter("testcase"):
+        try:
+            parsed = ElementTree.parse(file)
+        except LookupError as error:
+            raise ValueError("the report names an encoding that nobody knows") from error
+        for element in parsed.iter("testcase"):
             tags = {child.tag for child in element}
             outcome: TestOutcome = (
                 "failed" if tags & {"failure", "error"} else "skipped" if "skipped" in tags else "passed"

@@ -68,7 +68,7 @@ def test_slots_follow_prices_and_a_named_slot_stays() -> None:
 
 def test_an_entry_has_the_context_of_the_same_model_found_by_its_key() -> None:
     service = next(one for one in SERVICES if one.variable == "ANTHROPIC_API_KEY")
-    entries = tuple(entry(model, provider="anthropic") for _, model, _ in service.models)
+    entries = tuple(entry(model, provider="anthropic") for _, model in service.models)
     environ = {service.variable: "k"}
     written, found_here = usable_pool(Config(agents=entries), environ), usable_pool(Config(), environ)
     assert [agent.context for agent in written] == [agent.context for agent in found_here] == [1_000_000] * 3

@@ -1,5 +1,7 @@
 import asyncio
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -90,6 +92,94 @@ def test_what_a_repository_leaves_out_of_its_releases_is_there(tmp_path: Path) -
     assert sorted(path.name for path in (repository / ".git").rglob("*")) == before
 
 
+def committed(repository: Path, *init: str) -> None:
+    for words in (["init", "-q", *init], ["add", "-A"], ["commit", "-q", "-m", "first"]):
+        subprocess.run(["git", *words], cwd=repository, check=True)
+
+
+def test_reading_a_repository_runs_nothing_that_it_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = tmp_path / "ran"
+    repository = own(tmp_path / "tasks") / "one" / "repo"
+    put(repository, _dot_gitattributes="* filter=own\n", bin__git=f"#!/bin/sh\ntouch {mark}\nexit 1\n")
+    (repository / "bin" / "git").chmod(0o755)
+    committed(repository)
+    for name in ("filter.own.smudge", "core.fsmonitor", "core.pager", "core.sshCommand", "alias.ls-tree"):
+        subprocess.run(
+            ["git", "config", name, f"!touch {mark}" if "alias" in name else f"touch {mark}; cat"], cwd=repository
+        )
+    monkeypatch.setenv("PATH", f"{repository / 'bin'}:{os.environ['PATH']}")
+    read = "import sys; from pathlib import Path; from fugu_cli.tasks.loading import load_tasks; "
+    read += "print(load_tasks(Path(sys.argv[1])).tasks[0].files['answer.txt'])"
+    done = subprocess.run([sys.executable, "-c", read, tmp_path / "tasks"], check=True, capture_output=True, text=True)
+    assert (done.stdout, mark.exists()) == ("wrong\n\n", False)
+
+
+def test_objects_that_are_missing_are_not_fetched(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    repository = own(tmp_path / "tasks") / "one" / "repo"
+    committed(repository)
+    for name, value in (
+        ("core.repositoryFormatVersion", "1"),
+        ("extensions.partialClone", "o"),
+        ("remote.o.promisor", "true"),
+        ("remote.o.url", str(tmp_path)),
+        ("remote.o.uploadpack", f"touch {mark}; false"),
+    ):
+        subprocess.run(["git", "config", name, value], cwd=repository, check=True)
+    named = ["git", "rev-parse", "HEAD:answer.txt"]
+    blob = subprocess.run(named, cwd=repository, check=True, capture_output=True, text=True).stdout.strip()
+    (repository / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    (skipped,) = load_tasks(tmp_path / "tasks").skipped
+    assert (skipped.reason.startswith("its repository is broken: "), mark.exists()) == (True, False)
+
+
+@pytest.mark.parametrize("kind", ["sha256", "worktree", "bare", "unborn", "variables"])
+def test_every_kind_of_repository_is_read_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    repository = own(tmp_path / "tasks") / "one" / "repo"
+    if kind == "unborn":
+        subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
+        (skipped,) = load_tasks(tmp_path / "tasks").skipped
+        assert skipped.reason == "its repository is broken: fatal: Not a valid object name HEAD"
+        return
+    committed(repository, *(["--object-format=sha256"] if kind == "sha256" else []))
+    if kind == "worktree":
+        repository.rename(tmp_path / "main")
+        subprocess.run(["git", "worktree", "add", "-q", str(repository)], cwd=tmp_path / "main", check=True)
+    if kind == "bare":
+        subprocess.run(["git", "config", "core.bare", "true"], cwd=repository, check=True)
+    if kind == "variables":  # as a hook that starts fugu has them
+        for name in ("DIR", "WORK_TREE", "INDEX_FILE", "OBJECT_DIRECTORY", "COMMON_DIR"):
+            monkeypatch.setenv(f"GIT_{name}", str(tmp_path / "elsewhere"))
+    (task,) = load_tasks(tmp_path / "tasks").tasks
+    assert (task.files["answer.txt"], task.binaries) == ("wrong\n", {"logo.png": b"\x89\xff"})
+
+
+def test_a_tree_that_would_be_written_elsewhere_is_refused(tmp_path: Path) -> None:
+    repository = own(tmp_path / "tasks") / "one" / "repo"
+    committed(repository)
+
+    def git(*words: str, given: bytes = b"") -> str:
+        return (
+            subprocess.run(["git", *words], cwd=repository, check=True, input=given, capture_output=True)
+            .stdout.decode()
+            .strip()
+        )
+
+    blob = git("rev-parse", "HEAD:answer.txt")
+    inner = git("mktree", given=f"100644 blob {blob}\tconfig\n".encode())
+    for name in ("..", ".GIT"):
+        held = bytes.fromhex(inner)
+        tree = git(
+            "hash-object", "-t", "tree", "-w", "--stdin", "--literally", given=b"40000 " + name.encode() + b"\0" + held
+        )
+        commit = git("commit-tree", tree, "-m", "x")
+        put(tmp_path / "tasks" / "one", task_dot_toml=f'prompt = "x"\ntest_command = "x"\ncommit = "{commit}"\n')
+        (skipped,) = load_tasks(tmp_path / "tasks").skipped
+        assert (
+            skipped.reason == f"its repository is broken: the path '{name}/config' does not stay inside the repository"
+        )
+
+
 @pytest.mark.parametrize(
     ("toml", "reason"),
     [
@@ -116,7 +206,7 @@ def test_a_broken_repository_and_an_empty_one_are_named_and_the_others_kept(tmp_
     loaded = load_tasks(tmp_path, defaults=TaskDefaults(prompt="Fix it.", test_command="true"))
     assert [task.id for task in loaded.tasks] == ["one"]
     broken, nothing = loaded.skipped
-    assert broken.reason.startswith("its repository is broken: git read-tree HEAD: ")
+    assert broken.reason.startswith("its repository is broken: fatal: not a git repository: ")
     assert nothing == SkippedTask("nothing", "its repository is empty")
 
 

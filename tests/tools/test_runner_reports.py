@@ -109,6 +109,39 @@ def test_a_run_that_fails_without_a_failing_test_is_known_by_counts_only(plain: 
     assert (found.ok, found.tests) == (False, TestReport(passed=1))
 
 
+ENTITIES = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 100}">' for n in range(1, 9))
+CASE = '<testcase classname="test_a" name="test_a"/>'
+
+
+@pytest.mark.parametrize(
+    ("report", "outcomes"),
+    [
+        (f'<!DOCTYPE x [<!ENTITY e0 "{"a" * 1000}">{ENTITIES}]><testsuite name="&e8;">{CASE}</testsuite>', None),
+        (
+            '<!DOCTYPE x [<!ENTITY e SYSTEM "/etc/passwd">]><testsuite><testcase>&e;</testcase></testsuite>',
+            None,
+        ),
+        (f'<?xml version="1.0" encoding="nonsense"?><testsuite>{CASE}</testsuite>', None),
+        (f'<?xml version="1.0" encoding="shift_jis"?><testsuite>{CASE}</testsuite>', None),
+        (f"<testsuite>{CASE}", None),
+        ("", None),
+        (f"{'<testsuite>' * 20_000}{CASE}{'</testsuite>' * 20_000}", {"test_a.py::test_a": "passed"}),
+        (f"<testsuites>{CASE}</testsuites>", {"test_a.py::test_a": "passed"}),
+        (f"<testsuite>{CASE}<system-out>{'a' * 50_000_000}</system-out></testsuite>", {"test_a.py::test_a": "passed"}),
+    ],
+    ids=["bomb", "outside", "encoding", "wide", "truncated", "empty", "deep", "beside", "large"],
+)
+def test_a_hostile_report_is_read_or_left(tmp_path: Path, report: str, outcomes: TestOutcomes | None) -> None:
+    (tmp_path / "test_a.py").touch()
+    invocation = recognise_runner("pytest", tmp_path)
+    assert invocation is not None
+    reporting = with_report(invocation, tmp_path, tmp_path / "reports")
+    assert reporting.file is not None
+    reporting.file.parent.mkdir()
+    reporting.file.write_text(report)
+    assert read_results(reporting, "", tmp_path) == outcomes
+
+
 UNIT = """\
 import unittest
 
