@@ -1,4 +1,4 @@
-"""What a model costs, from the price list that genai-prices carries with it. No network is asked.
+"""What a model costs and how much it reads, from the price list that genai-prices carries with it. No network is asked.
 
 Wiring uses it for entries that give no price of their own. It must not guess: a model the list does not know has none.
 """
@@ -6,6 +6,7 @@ Wiring uses it for entries that give no price of their own. It must not guess: a
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from fugu_cli.session.events import Price
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 EMBEDDED = Price(input=0.0, cached=0.0, output=0.0)
 """A model on this machine costs electricity, which is not counted."""
+
+HERE = ("localhost", "127.0.0.1", "::1")
+"""Hosts of servers on this machine: no list knows what they offer."""
 
 PROBE = 1000
 """Tokens a price is asked for: below every threshold from which a provider charges more."""
@@ -35,6 +39,18 @@ def price_of(provider: str, model: str, base_url: str = "") -> Price | None:
     if full is None or output is None:
         return None
     return Price(input=full, cached=cached, output=output)
+
+
+def context_of(model: str, base_url: str) -> int | None:
+    """Tokens of a model's context at this address, None for what the list does not know."""
+    if urlsplit(base_url).hostname in (None, *HERE):
+        return None
+    from genai_prices import Usage, calc_price
+
+    try:
+        return calc_price(Usage(), model, provider_api_url=base_url).model.context_window
+    except LookupError:
+        return None
 
 
 def _cost(usage: Usage, provider: str, model: str, base_url: str) -> float | None:
