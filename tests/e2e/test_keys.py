@@ -2,7 +2,9 @@
 of models on this machine that `fugu pool` finds."""
 
 import json
+import os
 import stat
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,15 +13,20 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli.cli.current_folder import LOGIN_NOTE, check_embedded
+from fugu_cli.config import Config
 from fugu_cli.config.loader import parse_layer
+from fugu_cli.models.store import Store
 from tests.e2e.driving import Agent, Place
 from tests.e2e.loopback import KEY, Loopback, Says, Use
+from tests.ui.tui.terminal import Terminal
 
 VARIABLE = "XAI_API_KEY"
 
 
 def kept(place: Place) -> Path:
-    return place.home / "data" / "fugu" / "keys" / "credentials.json"
+    data = Path(place.variables.get("XDG_DATA_HOME", place.home / "data"))
+    return data / "fugu" / "keys" / "credentials.json"
 
 
 def keep(place: Place) -> None:
@@ -65,6 +72,8 @@ def test_the_environment_wins_over_a_kept_key(place: Place, server: Loopback) ->
 def test_no_command_of_an_agent_reads_a_kept_key(place: Place, server: Loopback, elsewhere: bool) -> None:
     """Neither from the file, disguised as it may be, nor from the environment; nor where `data_dir` is another."""
     use_kept_key(place, f'data_dir = "{place.folder}/elsewhere"' if elsewhere else "")
+    if elsewhere:  # deeper than files of secrets are looked for
+        place.variables["XDG_DATA_HOME"] = str(place.home / "a" / "b" / "c" / "data")
     keep(place)
     command = f"base64 {kept(place)} || echo GONE; echo ${{{VARIABLE}:-UNSET}}; echo {KEY}"
     server.play("worker", Says("", (Use("bash", {"command": command}),)), Says("ACCEPT Done."))
@@ -101,7 +110,7 @@ def test_a_kept_key_brings_its_providers_agents(place: Place) -> None:
         (["xai"], b"one\ntwo\n", "the key holds a space or the end of a line"),
         (["xai"], "schlüssel".encode(), "the key holds a character that no key has"),
         (["xai"], b"a\0b", "the key holds a character that no key has"),
-        (["xai"], b"\xff\xfe", "standard input is not UTF-8 text"),
+        (["xai"], b"\xff\xfe", "the key holds a character that no key has"),
         (["xai"], b"x" * 100_000, "a key has at most 8,192 characters"),
         (["--remove"], b"", "--remove needs a provider"),
         (["--remove", "nobody"], b"", "there is no provider 'nobody'"),
@@ -206,9 +215,7 @@ def test_a_server_on_this_machine_is_offered_with_an_entry_that_works(place: Pla
         assert parse_layer(entry, Path("/x/.fugurc")).config.agents[0].model == "qwen3:8b"
         (place.home / ".fugurc").write_text(entry)
         after = place.fugu("pool").out
-    assert [line.split()[:4] for line in after.splitlines()[1:2]] == [
-        ["ollama-qwen3-8b", "strong", "openai", "qwen3:8b"]
-    ]
+    assert after.splitlines()[1].split()[:4] == ["ollama-qwen3-8b", "strong", "openai", "qwen3:8b"]
     assert f"found: {url}" not in after
 
 
@@ -254,3 +261,111 @@ def test_a_run_asks_no_server_on_this_machine(place: Place, server: Loopback) ->
         assert place.fugu("run", "hi").code == 0
         other.shutdown()
     assert asked == []
+
+
+@contextmanager
+def asking(place: Place) -> Iterator[Terminal]:
+    """`fugu login xai` on a terminal, waiting for the key."""
+    terminal = Terminal([sys.executable, "-m", "fugu_cli", "login", "xai"], place.repo, place.environ())
+    try:
+        terminal.sees("(it is not shown):")
+        yield terminal
+        terminal.ended()
+    finally:
+        terminal.close()
+
+
+def test_a_key_that_is_typed_is_not_shown(place: Place) -> None:
+    with asking(place) as terminal:
+        terminal.keys(f"{KEY}\r")
+    assert terminal.code == 0
+    assert KEY.encode() not in terminal.raw
+    assert json.loads(kept(place).read_text()) == {VARIABLE: KEY}
+
+
+@pytest.mark.parametrize(("keys", "code"), [("\r", 1), ("\x04", 1), ("\x03", 4)])
+def test_whoever_types_no_key_keeps_none(place: Place, keys: str, code: int) -> None:
+    with asking(place) as terminal:
+        terminal.keys(keys)
+    assert (terminal.code, kept(place).exists()) == (code, False)
+    assert b"Traceback" not in terminal.raw
+
+
+KEYRING = """
+import json, os, pathlib
+from keyring import errors
+
+FILE = pathlib.Path(os.environ["RING"])
+
+class Backend:
+    priority = float(os.environ["RING_PRIORITY"])
+
+def get_keyring():
+    return Backend()
+
+def _held():
+    if "RING_LOCKED" in os.environ:
+        raise errors.KeyringError("locked")
+    return json.loads(FILE.read_text()) if FILE.exists() else {}
+
+def set_password(service, name, key):
+    FILE.write_text(json.dumps({**_held(), f"{service}/{name}": key}))
+
+def get_password(service, name):
+    return _held().get(f"{service}/{name}")
+
+def delete_password(service, name):
+    held = _held()
+    del held[f"{service}/{name}"]
+    FILE.write_text(json.dumps(held))
+"""
+ERRORS = "class KeyringError(Exception): ...\nclass PasswordDeleteError(KeyringError): ...\n"
+
+
+def install_keyring(place: Place, priority: int) -> Path:
+    """A package `keyring` that keeps its passwords in a file, which is given back."""
+    package = place.folder / "site" / "keyring"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(KEYRING)
+    (package / "errors.py").write_text(ERRORS)
+    file = place.folder / "ring.json"
+    path = f"{place.environ()['PYTHONPATH']}{os.pathsep}{package.parent}"
+    place.variables |= {"PYTHONPATH": path, "RING": str(file), "RING_PRIORITY": str(priority)}
+    return file
+
+
+def test_a_keyring_that_works_keeps_the_key_and_the_file_does_not(place: Place, server: Loopback) -> None:
+    ring = install_keyring(place, 5)
+    use_kept_key(place)
+    assert "is kept in the system's keyring" in place.fugu("login", "xai", stdin=KEY.encode()).out
+    assert json.loads(ring.read_text()) == {f"fugu/{VARIABLE}": KEY}
+    assert json.loads(kept(place).read_text()) == {VARIABLE: None}
+    server.play("worker", Says("ACCEPT Hello."))
+    assert place.fugu("run", "hi").code == 0
+    assert server.asked("worker")[0].headers["authorization"] == f"Bearer {KEY}"
+    place.variables["RING_LOCKED"] = "1"
+    assert f"{VARIABLE} cannot be read from the keyring: unlock it" in place.fugu("pool").err
+    assert place.fugu("login", "--remove", "xai").code == 2
+    del place.variables["RING_LOCKED"]
+    assert place.fugu("login", "--remove", "xai").code == 0
+    assert (json.loads(ring.read_text()), json.loads(kept(place).read_text())) == ({}, {})
+
+
+def test_a_keyring_without_a_usable_backend_is_left_alone(place: Place) -> None:
+    ring = install_keyring(place, 0)
+    keep(place)
+    assert (ring.exists(), json.loads(kept(place).read_text())) == (False, {VARIABLE: KEY})
+
+
+def test_the_first_session_of_the_embedded_models_names_the_login_and_later_ones_do_not() -> None:
+    store = Store(Config().cache)
+    store.folder.mkdir(parents=True)
+    for model in store.known:
+        file = store.folder / model.filename
+        file.touch()
+        noted = {"size": 0, "mtime_ns": file.stat().st_mtime_ns, "sha256": model.sha256}
+        Path(f"{file}.json").write_text(json.dumps(noted))
+    assert check_embedded(Config(), {}) == (LOGIN_NOTE,)
+    assert check_embedded(Config(), {"OPENAI_API_KEY": "k"}) == ()
+    (Config().data / "sessions").mkdir(parents=True)
+    assert check_embedded(Config(), {}) == ()
