@@ -139,11 +139,8 @@ def _keyring() -> Any | None:
     try:
         ring: Any = importlib.import_module("keyring")
         importlib.import_module("keyring.errors")
-    except ImportError:
-        return None
-    try:
         return ring if ring.get_keyring().priority >= RECOMMENDED else None
-    except (ring.errors.KeyringError, RuntimeError):  # a priority is worked out when it is asked for
+    except (ImportError, AttributeError, RuntimeError, OSError):  # also of a backend that its settings name wrongly
         return None
 
 

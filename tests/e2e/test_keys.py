@@ -298,9 +298,11 @@ from keyring import errors
 FILE = pathlib.Path(os.environ["RING"])
 
 class Backend:
-    priority = float(os.environ["RING_PRIORITY"])
+    priority = int(os.environ["RING_PRIORITY"].replace("missing", "0"))
 
 def get_keyring():
+    if os.environ["RING_PRIORITY"] == "missing":
+        raise ModuleNotFoundError("no such backend")
     return Backend()
 
 def _held():
@@ -322,7 +324,7 @@ def delete_password(service, name):
 ERRORS = "class KeyringError(Exception): ...\nclass PasswordDeleteError(KeyringError): ...\n"
 
 
-def install_keyring(place: Place, priority: int) -> Path:
+def install_keyring(place: Place, priority: str) -> Path:
     """A package `keyring` that keeps its passwords in a file, which is given back."""
     package = place.folder / "site" / "keyring"
     package.mkdir(parents=True)
@@ -330,12 +332,12 @@ def install_keyring(place: Place, priority: int) -> Path:
     (package / "errors.py").write_text(ERRORS)
     file = place.folder / "ring.json"
     path = f"{place.environ()['PYTHONPATH']}{os.pathsep}{package.parent}"
-    place.variables |= {"PYTHONPATH": path, "RING": str(file), "RING_PRIORITY": str(priority)}
+    place.variables |= {"PYTHONPATH": path, "RING": str(file), "RING_PRIORITY": priority}
     return file
 
 
 def test_a_keyring_that_works_keeps_the_key_and_the_file_does_not(place: Place, server: Loopback) -> None:
-    ring = install_keyring(place, 5)
+    ring = install_keyring(place, "5")
     use_kept_key(place)
     assert "is kept in the system's keyring" in place.fugu("login", "xai", stdin=KEY.encode()).out
     assert json.loads(ring.read_text()) == {f"fugu/{VARIABLE}": KEY}
@@ -351,8 +353,9 @@ def test_a_keyring_that_works_keeps_the_key_and_the_file_does_not(place: Place, 
     assert (json.loads(ring.read_text()), json.loads(kept(place).read_text())) == ({}, {})
 
 
-def test_a_keyring_without_a_usable_backend_is_left_alone(place: Place) -> None:
-    ring = install_keyring(place, 0)
+@pytest.mark.parametrize("priority", ["0", "-1", "missing"])
+def test_a_keyring_without_a_usable_backend_is_left_alone(place: Place, priority: str) -> None:
+    ring = install_keyring(place, priority)
     keep(place)
     assert (ring.exists(), json.loads(kept(place).read_text())) == (False, {VARIABLE: KEY})
 
