@@ -191,8 +191,8 @@ install_for_user() {
         *":$BIN:"*) ;;
         *) say "$BIN is not on your PATH yet; add this line to your shell's start-up file: export PATH=\"\$HOME/.local/bin:\$PATH\"" ;;
     esac
-    say "Next: fugu doctor shows what is there. With a key in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, ...) fugu"
-    say "is ready; without one, fugu models pull fetches small models that run here (1.6 GB)."
+    say "Next: fugu doctor shows what is there. With a key in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, ...) or"
+    say "kept by fugu login it is ready; without one, fugu models pull fetches small models that run here (1.6 GB)."
 }
 
 fetch_models() {

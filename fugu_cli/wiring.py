@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
 from fugu_cli import __version__, prompts
-from fugu_cli.config import Config
+from fugu_cli.config import Config, kept_keys
 from fugu_cli.config.agent_pool import PLANNER, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry, TimeoutPhases
@@ -25,6 +25,7 @@ from fugu_cli.open_session import Session
 from fugu_cli.providers import Agent
 from fugu_cli.safety import path_rules, saved_permissions
 from fugu_cli.safety.path_rules import Denials
+from fugu_cli.safety.paths import inside
 from fugu_cli.safety.policy import Rules, rule_matching
 from fugu_cli.safety.redaction import LogRedactor, Redactor
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
@@ -330,7 +331,9 @@ def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()
     wanted = config.sandbox
     writable, readable = ([root / path.expanduser() for path in paths] for paths in (wanted.writable, wanted.readable))
     rules = BoxRules(wanted.mode, wanted.network, tuple(writable), (*readable, *more), wanted.environment)
-    return Sandbox(root, store, rules, own=(config.data,))
+    keys = kept_keys.keys_folder()
+    own = (config.data,) if inside(keys, config.data) else (config.data, keys)
+    return Sandbox(root, store, rules, own=own)
 
 
 def _commit(root: Path) -> str | None:

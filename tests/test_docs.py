@@ -111,6 +111,7 @@ TOLD_IN = {
     "fugu undo": "sessions",
     "fugu redo": "sessions",
     "fugu cost": "providers",
+    "fugu login": "pool",
     "fugu blame": "blame",
     "fugu replay": "replay",
     "fugu serve": "serve",

@@ -234,6 +234,17 @@ def redo(yes: YesFlag = False, session: SessionFlag = None) -> int:
     return command.redo(session or "latest", yes)
 
 
+@app.command()
+def login(
+    provider: Annotated[str | None, typer.Argument(metavar="PROVIDER", help="lists them when left out")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="forget its key")] = False,
+) -> int:
+    """Keep the key of a provider, typed or piped: fugu login openai."""
+    from fugu_cli.cli import login as command
+
+    return command.login(provider, remove)
+
+
 @pool.callback()
 def pool_root(context: typer.Context) -> int:
     """Show the agents of the pool, their slots and prices."""

@@ -8,11 +8,13 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from fugu_cli.config import Config
 from fugu_cli.config import trust as config_trust
-from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.agent_pool import detected_keys, usable_pool
+from fugu_cli.config.kept_keys import add_kept_keys
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ModelFileError, UsageError
 from fugu_cli.extensions import instruction_files
@@ -23,9 +25,19 @@ from fugu_cli.session.events import Recorded
 from fugu_cli.ui.formatting import sanitize
 from fugu_cli.ui.output_stream import OutputStream
 
+if TYPE_CHECKING:
+    from fugu_cli.providers.local_servers import LocalServer
+
+
+LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+
 
 def current_config(flags: Mapping[str, Any] | None = None, *, trust: bool = False) -> LoadedConfig:
-    """Everything that is set for the current folder. Raises ConfigError, and UsageError where the folder is gone."""
+    """Everything that is set for the current folder. Raises ConfigError, and UsageError where the folder is gone.
+
+    Keys that `fugu login` keeps are in the environment from then on."""
+    for note in add_kept_keys(os.environ):
+        say(note)
     loaded = load_config(current_path(), os.environ, flags, trust=trust)
     for note in loaded.notes:
         say(note)
@@ -42,22 +54,40 @@ def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]
     return tuple(dict.fromkeys(name for name in used if name in known))
 
 
+def local_servers(config: Config) -> tuple[LocalServer, ...]:
+    """Servers of models on this machine that answer now and that no entry of the pool names."""
+    import asyncio
+
+    from fugu_cli.providers.local_servers import find_local_servers
+
+    named = [urlsplit(entry.base_url or "") for entry in config.agents]
+    taken = {place.port for place in named if place.hostname in LOCAL_HOSTS}
+    found = asyncio.run(find_local_servers(os.environ))
+    return tuple(server for server in found if urlsplit(server.base_url).port not in taken)
+
+
 def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence when some of the needed models are missing. Raises ModelFileError when nobody could work without."""
+    """What a user of the embedded models should know: some are missing, or no key is set in the first run.
+
+    Raises ModelFileError when nobody could work without."""
     if all(entry.provider != "local" for entry in usable_pool(config, environ)):
         return ()
     from fugu_cli.models.store import Store
 
     store = Store(config.cache)
     missing = [name for name in needed_models(config, environ) if store.find(name) is None]
+    first = not config.agents and not detected_keys(environ) and not (config.data / "sessions").exists()
     if not missing:
-        return ()
+        return (LOGIN_NOTE,) if first else ()
     size = sum(store.model(name).size for name in missing) / 1e9
     words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine yet ({size:.1f} GB)"
     able = [entry for entry in usable_pool(config, environ) if entry.provider != "local" or entry.model not in missing]
     if not able:
-        raise ModelFileError(words, hint="fetch with `fugu models pull`, or set a provider's key (`fugu help pool`)")
+        raise ModelFileError(words, hint="fetch with `fugu models pull`, or keep a provider's key with `fugu login`")
     return (f"{words}; the others go on without. `fugu models pull` fetches",)
+
+
+LOGIN_NOTE = "no provider's key is set, so small models of this machine work; `fugu login` keeps a key"
 
 
 def current_path() -> Path:

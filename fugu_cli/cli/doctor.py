@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Literal
 
 from fugu_cli import __version__
-from fugu_cli.cli.current_folder import current_path, needed_models
+from fugu_cli.cli.current_folder import current_path, local_servers, needed_models
 from fugu_cli.config import Config
-from fugu_cli.config.agent_pool import detected_keys, unusable_entries, usable_pool
+from fugu_cli.config.agent_pool import detected_keys, unready_services, unusable_entries, usable_pool
+from fugu_cli.config.kept_keys import add_kept_keys
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ConfigError, FuguError, installing
 from fugu_cli.models.store import Store
@@ -73,6 +74,7 @@ def _all(folder: Path) -> Iterator[Finding]:
     yield _git(folder)
     yield _ripgrep(folder)
     yield _torch()
+    yield from (Finding("note", "keys", note) for note in add_kept_keys(os.environ))
     try:
         loaded = load_config(folder, os.environ)
     except ConfigError as error:
@@ -80,6 +82,7 @@ def _all(folder: Path) -> Iterator[Finding]:
         return
     yield from _configuration(loaded)
     yield from _pool(loaded)
+    yield from _local_servers(loaded.config)
     yield _checkpoint(loaded.config)
     yield _backbone(loaded.config)
     yield _tests(loaded)
@@ -124,7 +127,7 @@ def _configuration(loaded: LoadedConfig) -> Iterator[Finding]:
     for note in loaded.notes:
         yield Finding("note", "configuration", note)
     names = detected_keys(os.environ)
-    yield Finding("ok", "keys", ", ".join(names) if names else "none of the known ones is set")
+    yield Finding("ok", "keys", ", ".join(names) if names else "none of the known ones is set; `fugu login` keeps one")
 
 
 def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
@@ -136,6 +139,8 @@ def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
     yield Finding("ok", "pool", ", ".join(f"{entry.name} ({entry.slot})" for entry in entries))
     for out in unusable_entries(loaded.config, os.environ):
         yield Finding("note", "pool", f"{out.name} is left out", out.reason)
+    for unready in unready_services(os.environ) if not loaded.config.agents else ():
+        yield Finding("note", "pool", f"{unready.name} brings no agent", "`fugu pool` says what to add")
     store = Store(loaded.config.cache)
     names = needed_models(loaded.config, os.environ)
     gone = [name for name in names if store.find(name) is None]
@@ -144,6 +149,13 @@ def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
         yield Finding("note" if others else "missing", "models", f"not here: {', '.join(gone)}", "fugu models pull")
     elif names:
         yield Finding("ok", "models", f"{', '.join(names)} in {store.folder}")
+
+
+def _local_servers(config: Config) -> Iterator[Finding]:
+    """Servers on this machine that answer and are in no entry."""
+    for server in local_servers(config):
+        said = f"{server.base_url}, where {server.name} listens, offers {len(server.models)} models"
+        yield Finding("ok", "local server", said, "`fugu pool` shows an entry for it")
 
 
 def _checkpoint(config: Config) -> Finding:

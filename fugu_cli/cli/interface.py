@@ -54,6 +54,7 @@ fugu is a coding agent that works with a pool of models and shows every routing 
   fugu trace                          who was chosen each turn, and why
   fugu undo                           put the files back
   fugu pool                           the agents; without keys, small models on this machine
+  fugu login                          keep the key of a provider
   fugu models pull                    fetch those (1.6 GB)
   fugu doctor                         what is there and what is missing
   fugu help                           pages on configuration, permissions and more

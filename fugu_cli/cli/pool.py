@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli import server, wiring
-from fugu_cli.cli.current_folder import check_embedded, current_config, needed_models, print_clean
+from fugu_cli.cli.current_folder import check_embedded, current_config, local_servers, needed_models, print_clean
 from fugu_cli.cli.flags import ServeFlags, settings_of
-from fugu_cli.config.agent_pool import EMBEDDED, unusable_entries, usable_pool
+from fugu_cli.config.agent_pool import EMBEDDED, entry_text, unready_services, unusable_entries, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import AgentError, ModelFileError, UsageError
@@ -28,6 +28,7 @@ from fugu_cli.messages import FromUser, InfillHole, Prompt, Reply, ToolSpec
 from fugu_cli.models.sources import FetchProgress
 from fugu_cli.models.store import Store
 from fugu_cli.providers import Agent, Pause, Say
+from fugu_cli.providers.local_servers import LocalServer
 from fugu_cli.ui.formatting import compact_number, shorten
 from fugu_cli.ui.output_stream import OutputStream
 
@@ -294,11 +295,32 @@ def show_pool() -> int:
     _print([header, *(_cells(entry) for entry in entries)])
     for out in unusable_entries(loaded.config, os.environ):
         print_clean(f"left out: {out.name} ({out.reason})")
+    for unready in unready_services(os.environ) if not loaded.config.agents else ():
+        _print_lines(f"not in the pool: {unready.name}: {unready.reason}")
     for name in loaded.config.opt_out:
         print_clean(f"opted out: {name}")
     print_clean("unavailable after a failure: each session knows that of its own calls, see /pool there")
     print_clean(f"decided by: {loaded.config.coordinator}; from {_origin(loaded)}")
+    for found in local_servers(loaded.config):
+        _print_lines(_offer(found))
     return 0
+
+
+SHOWN = 5
+"""Models of a server that are named."""
+
+
+def _offer(found: LocalServer) -> str:
+    """A server that was found, and the entry that puts it into the pool."""
+    names = ", ".join(found.models[:SHOWN]) + (", ..." if len(found.models) > SHOWN else "")
+    said = f"found: {found.base_url}, where {found.name} listens, offers {names}; to use it, add to ~/.fugurc:"
+    plain = re.sub(r"[^a-z0-9]+", "-", f"{found.name}-{found.models[0]}".lower()).strip("-")
+    return f"{said}\n{entry_text(plain, found.models[0], found.base_url)}"
+
+
+def _print_lines(text: str) -> None:
+    for line in text.splitlines():
+        print_clean(line)
 
 
 def _cells(entry: AgentEntry) -> tuple[str, ...]:
@@ -324,7 +346,7 @@ def _print(rows: Sequence[Sequence[str]]) -> None:
 def _origin(loaded: LoadedConfig) -> str:
     if loaded.config.agents:
         return ", ".join(str(path) for path in loaded.files) or "the command line"
-    return "the keys in the environment, or the embedded models where there are none"
+    return "the keys that are set or kept, or the embedded models where there are none"
 
 
 def check_pool() -> int:

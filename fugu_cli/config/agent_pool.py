@@ -7,8 +7,11 @@ anybody; whether an agent answers is `fugu pool check`'s question.
 from __future__ import annotations
 
 import difflib
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from fugu_cli.config import Config
 from fugu_cli.config.pricing import context_of, price_of
@@ -23,31 +26,48 @@ CONTEXT = 128_000
 """Tokens of a model that nothing is known of."""
 
 
+REGION = re.compile(r"[a-z0-9-]+")
+
+
 @dataclass(frozen=True)
 class KnownService:
-    """A provider whose key may be in the environment, and its models of November 2026 by slot."""
+    """A provider whose key may be set, and its models of November 2026 by slot."""
 
+    name: str
+    """What `fugu login` calls it."""
     variable: str
-    provider: str
     base_url: str
-    models: tuple[tuple[Slot, str], ...]
-    prefix: str = ""
+    """With `{region}` where the address holds the region that AWS_REGION names."""
+    models: tuple[tuple[Slot, str], ...] = ()
+    """None where no model is known by its price: the user names one."""
+    provider: Literal["openai", "anthropic"] = "openai"
+    api: Api | None = None
+    prefixed: bool = False
+    """It offers models of other vendors: its agents are called after it as well."""
+
+    def address(self, environ: Mapping[str, str]) -> str:
+        """Its base URL; "" while the region that stands in it is not set, or is no region."""
+        region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION", "")
+        if "{region}" in self.base_url and not REGION.fullmatch(region):
+            return ""
+        return self.base_url.replace("{region}", region)
 
 
 SERVICES = (
     KnownService(
-        "ANTHROPIC_API_KEY",
         "anthropic",
+        "ANTHROPIC_API_KEY",
         "https://api.anthropic.com/v1",
         (
             ("cheap", "claude-haiku-5-5"),
             ("middle", "claude-sonnet-5-5"),
             ("strong", "claude-opus-5-5"),
         ),
+        provider="anthropic",
     ),
     KnownService(
-        "OPENAI_API_KEY",
         "openai",
+        "OPENAI_API_KEY",
         "https://api.openai.com/v1",
         (
             ("cheap", "gpt-6-luna"),
@@ -56,8 +76,8 @@ SERVICES = (
         ),
     ),
     KnownService(
+        "google",
         "GEMINI_API_KEY",
-        "openai",
         "https://generativelanguage.googleapis.com/v1beta/openai",
         (
             ("cheap", "gemini-3.5-flash-lite"),
@@ -66,14 +86,14 @@ SERVICES = (
         ),
     ),
     KnownService(
+        "deepseek",
         "DEEPSEEK_API_KEY",
-        "openai",
         "https://api.deepseek.com/v1",
         (("cheap", "deepseek-v4-flash"), ("strong", "deepseek-v4-pro")),
     ),
     KnownService(
+        "mistral",
         "MISTRAL_API_KEY",
-        "openai",
         "https://api.mistral.ai/v1",
         (
             ("cheap", "mistral-small-latest"),
@@ -82,15 +102,94 @@ SERVICES = (
         ),
     ),
     KnownService(
+        "xai",
+        "XAI_API_KEY",
+        "https://api.x.ai/v1",
+        (
+            ("cheap", "grok-4-1-fast-reasoning"),
+            ("middle", "grok-4.3"),
+            ("strong", "grok-4.7"),
+        ),
+    ),
+    KnownService(
+        "moonshot",
+        "MOONSHOT_API_KEY",
+        "https://api.moonshot.ai/v1",
+        (
+            ("cheap", "kimi-k2.5"),
+            ("middle", "kimi-k2.7-code"),
+            ("strong", "kimi-k3.1-pro"),
+        ),
+    ),
+    KnownService(
+        "zai",
+        "ZAI_API_KEY",
+        "https://api.z.ai/api/paas/v4",
+        (("cheap", "glm-5.3-flash"), ("strong", "glm-5.3")),
+    ),
+    KnownService("dashscope", "DASHSCOPE_API_KEY", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1"),
+    KnownService(
+        "openrouter",
         "OPENROUTER_API_KEY",
-        "openai",
         "https://openrouter.ai/api/v1",
         (
             ("cheap", "deepseek/deepseek-v4.1-flash"),
             ("middle", "anthropic/claude-sonnet-5.5"),
             ("strong", "anthropic/claude-opus-5.5"),
         ),
-        prefix="openrouter-",
+        prefixed=True,
+    ),
+    KnownService(
+        "groq",
+        "GROQ_API_KEY",
+        "https://api.groq.com/openai/v1",
+        (
+            ("cheap", "openai/gpt-oss-20b"),
+            ("middle", "openai/gpt-oss-120b"),
+            ("strong", "qwen/qwen3.8-27b"),
+        ),
+        prefixed=True,
+    ),
+    KnownService(
+        "together",
+        "TOGETHER_API_KEY",
+        "https://api.together.xyz/v1",
+        (
+            ("cheap", "deepseek-ai/DeepSeek-V4.1-Flash"),
+            ("middle", "deepseek-ai/DeepSeek-V4-Pro-0813"),
+            ("strong", "moonshotai/Kimi-K3.1-Pro"),
+        ),
+        prefixed=True,
+    ),
+    KnownService(
+        "fireworks",
+        "FIREWORKS_API_KEY",
+        "https://api.fireworks.ai/inference/v1",
+        (
+            ("cheap", "accounts/fireworks/models/deepseek-v4-flash"),
+            ("middle", "accounts/fireworks/models/glm-5p2"),
+            ("strong", "accounts/fireworks/models/kimi-k3"),
+        ),
+        prefixed=True,
+    ),
+    KnownService(
+        "cerebras",
+        "CEREBRAS_API_KEY",
+        "https://api.cerebras.ai/v1",
+        (
+            ("cheap", "gpt-oss-120b"),
+            ("middle", "qwen-3.8-27b"),
+            ("strong", "zai-glm-4.7"),
+        ),
+        prefixed=True,
+    ),
+    KnownService(
+        "bedrock",
+        "AWS_BEARER_TOKEN_BEDROCK",
+        "https://bedrock-runtime.{region}.amazonaws.com/openai/v1",
+        (("cheap", "global.openai.gpt-6-luna"), ("strong", "global.openai.gpt-6-sol")),
+        api="responses",
+        prefixed=True,
     ),
 )
 
@@ -184,15 +283,16 @@ def detected_pool(environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
     """The pool of a user who configured none: the services whose keys are set, else the embedded models."""
     entries = tuple(
         AgentEntry(
-            name=service.prefix + model.rpartition("/")[2],
-            provider="anthropic" if service.provider == "anthropic" else "openai",
+            name=(f"{service.name}-" if service.prefixed else "") + model.rpartition("/")[2],
+            provider=service.provider,
             model=model,
-            base_url=service.base_url,
+            base_url=address,
+            api=service.api,
             api_key_env=service.variable,
             slot=slot,
         )
         for service in SERVICES
-        if environ.get(service.variable)
+        if environ.get(service.variable) and (address := service.address(environ))
         for slot, model in service.models
     )
     return entries or EMBEDDED
@@ -201,6 +301,29 @@ def detected_pool(environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
 def detected_keys(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Names of the known key variables that are set."""
     return tuple(service.variable for service in SERVICES if environ.get(service.variable))
+
+
+def unready_services(environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
+    """Services whose key is set and that bring no agent by it, with what the user has to add."""
+    out = []
+    for service in SERVICES:
+        if not environ.get(service.variable):
+            continue
+        if not service.address(environ):
+            reason = f"{service.variable} is set, but AWS_REGION names no region: set it, as in AWS_REGION=us-east-1"
+            out.append(UnusableEntry(service.name, reason, service.variable))
+        elif not service.models:
+            entry = entry_text(f"{service.name}-strong", "MODEL", service.base_url, service.variable)
+            reason = f"{service.variable} is set; no model of it is known, so add one to ~/.fugurc:\n{entry}"
+            out.append(UnusableEntry(service.name, reason, service.variable))
+    return tuple(out)
+
+
+def entry_text(name: str, model: str, base_url: str, variable: str = "") -> str:
+    """An entry of the pool as it stands in `.fugurc`, indented to be read and to be pasted."""
+    keys = {"name": name, "provider": "openai", "model": model, "base_url": base_url, "api_key_env": variable}
+    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value]
+    return "\n".join(f"    {line}" for line in ("[[agents]]", *lines))
 
 
 def _variable(entry: AgentEntry) -> str | None:

@@ -22,8 +22,8 @@ HEAD = """\
 """
 
 POOL = """
-# The pool. Without one: agents for the keys in the environment (OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY,
-# DEEPSEEK_API_KEY, MISTRAL_API_KEY, OPENROUTER_API_KEY), else the embedded models.
+# The pool. Without one: agents for the keys in the environment or kept by `fugu login`, which lists the providers it
+# knows (OPENAI_API_KEY, ANTHROPIC_API_KEY, ...), else the embedded models.
 # [[agents]]
 """
 

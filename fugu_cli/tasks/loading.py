@@ -178,10 +178,10 @@ def _committed_blobs(repository: Path, commit: str) -> Iterator[tuple[str, str, 
     listed = _said(git.ls_tree, "-r", "-l", "-z", "--full-tree", "--end-of-options", commit)
     heads, paths = list[list[str]](), list[str]()
     for entry in listed.split(b"\0")[:-1]:
-        head, _, path = entry.partition(b"\t")
+        head, _, name_bytes = entry.partition(b"\t")
         if not head.startswith(b"160000"):  # a submodule
             heads.append(head.decode().split())
-            paths.append(os.fsdecode(path))
+            paths.append(os.fsdecode(name_bytes))
     try:
         _check_size(sum(int(size) for *_, size in heads))
         with tempfile.TemporaryFile() as ids:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import importlib
 import os
 import re
 import shutil
@@ -324,11 +325,12 @@ def reading_git(repository: Repository) -> gitpython.Git:
 
 def _gitpython(program: str) -> ModuleType:
     """GitPython with `program` as its git. Its import runs a git, by default any on PATH."""
+    library: ModuleType
     name = "GIT_PYTHON_GIT_EXECUTABLE"
     before = os.environ.get(name)
     os.environ[name] = program
     try:
-        import git as library
+        library = importlib.import_module("git")
     finally:
         if before is None:
             del os.environ[name]

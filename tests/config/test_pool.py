@@ -1,5 +1,7 @@
 """The pool: found when none is configured, filled in when one is, refused when nobody in it can work."""
 
+from pathlib import Path
+
 import pytest
 
 from fugu_cli.config import Config
@@ -9,9 +11,11 @@ from fugu_cli.config.agent_pool import (
     UnusableEntry,
     detected_keys,
     detected_pool,
+    unready_services,
     unusable_entries,
     usable_pool,
 )
+from fugu_cli.config.loader import parse_layer
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import ConfigError
 from fugu_cli.session.events import Member, Price
@@ -40,8 +44,9 @@ def test_a_key_in_the_environment_brings_its_providers_agents() -> None:
 
 
 def test_the_models_chosen_for_each_service_have_a_known_price_that_rises_with_the_slot() -> None:
-    for service in SERVICES:
-        agents = usable_pool(Config(), {service.variable: "k"})
+    for service in (one for one in SERVICES if one.models):
+        agents = usable_pool(Config(), {service.variable: "k", "AWS_REGION": "us-east-1"})
+        assert [agent.slot for agent in agents] == [slot for slot, _, _ in service.models]
         costs = [(a.price.input * 3 + a.price.output) if a.price else None for a in agents]
         known = [cost for cost in costs if cost is not None]
         assert len(known) == len(costs) and known == sorted(known), (service.variable, costs)
@@ -49,7 +54,7 @@ def test_the_models_chosen_for_each_service_have_a_known_price_that_rises_with_t
 
 def test_names_stay_unique_with_every_key_set() -> None:
     everything = {service.variable: "k" for service in SERVICES}
-    names = [agent.name for agent in detected_pool(everything)]
+    names = [agent.name for agent in detected_pool({**everything, "AWS_REGION": "us-east-1"})]
     assert len(names) == len(set(names)) == sum(len(service.models) for service in SERVICES)
     assert detected_keys(everything) == tuple(everything)
 
@@ -74,6 +79,35 @@ def test_an_entry_has_the_context_of_the_same_model_found_by_its_key() -> None:
     assert [agent.context for agent in written] == [agent.context for agent in found_here] == [1_000_000] * 3
     elsewhere = entry("claude-opus-5-5", provider="anthropic", base_url="http://127.0.0.1:1/v1")
     assert usable_pool(Config(agents=(elsewhere,)), {})[0].context == 128_000
+
+
+def test_the_context_of_an_entry_is_the_price_lists_where_no_service_is_known_to_have_the_model() -> None:
+    entries = (
+        entry("known", model="grok-4.6", base_url="https://api.x.ai/v1"),
+        entry("unknown", model="grok-0", base_url="https://api.x.ai/v1"),
+        entry("near", model="grok-4.6", base_url="http://127.0.0.1:1/v1"),
+    )
+    assert [agent.context for agent in usable_pool(Config(agents=entries), {})] == [500_000, 128_000, 128_000]
+
+
+def test_a_key_of_bedrock_counts_with_a_region_and_is_sent_to_that_regions_address_alone() -> None:
+    key = {"AWS_BEARER_TOKEN_BEDROCK": "k"}
+    assert {agent.base_url for agent in detected_pool({**key, "AWS_REGION": "eu-west-1"})} == {
+        "https://bedrock-runtime.eu-west-1.amazonaws.com/openai/v1"
+    }
+    for region in ("", "x.example.org/", "us east", "US"):
+        environ = {**key, "AWS_REGION": region}
+        assert detected_pool(environ) == EMBEDDED
+        assert [(one.name, one.variable) for one in unready_services(environ)] == [("bedrock", *key)]
+
+
+def test_a_service_without_a_known_model_is_named_with_the_entry_that_is_missing() -> None:
+    environ = {"DASHSCOPE_API_KEY": "k"}
+    (unready,) = unready_services(environ)
+    said, _, text = unready.reason.partition("\n")
+    assert said == "DASHSCOPE_API_KEY is set; no model of it is known, so add one to ~/.fugurc:"
+    (written,) = parse_layer(text, Path("/x/.fugurc")).config.agents
+    assert usable_pool(Config(agents=(written,)), environ)[0].api_key_env == "DASHSCOPE_API_KEY"
 
 
 def test_one_agent_alone_is_the_strong_one() -> None:

@@ -66,6 +66,8 @@ class Place:
 
     folder: Path
     url: str
+    variables: dict[str, str] = field(default_factory=dict)
+    """More of its runs' environment."""
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
@@ -112,6 +114,7 @@ class Place:
             "PYTHONWARNINGS": "error",
             "LOOPBACK_KEY": KEY,
             MARK: self.mark,
+            **self.variables,
         }
 
     def start(self, *arguments: str | bytes, closed: bool = False) -> subprocess.Popen[bytes]:

@@ -1,0 +1,166 @@
+"""Keys of providers that `fugu login` keeps: in the system's keyring where Python's `keyring` works, else in a file.
+
+They are put into the process's environment, under the names that providers give their keys. From there on they are
+what keys of the environment are: masked in every text, and taken out of the environment of agents' commands. Commands
+do not see the file's folder. It stays where it is whatever `data_dir` says: no repository moves it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import stat
+from collections.abc import Mapping, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from fugu_cli.errors import StorageError
+from fugu_cli.system import atomic_files
+
+SERVICE = "fugu"
+"""What the keyring calls us."""
+RECOMMENDED = 1
+"""From this priority on `keyring` recommends a backend; it gives less to one that does not work, or hides nothing."""
+
+Kept = dict[str, str | None]
+"""Variable -> key; None where the keyring has the key."""
+
+
+def keys_folder() -> Path:
+    """Where the file is; nothing else lies there."""
+    from platformdirs import user_data_path
+
+    return user_data_path("fugu") / "keys"
+
+
+def keys_file() -> Path:
+    """The file of the kept keys."""
+    return keys_folder() / "credentials.json"
+
+
+def add_kept_keys(environ: MutableMapping[str, str]) -> tuple[str, ...]:
+    """Set the kept keys of known providers that `environ` does not have. Returns sentences about what is wrong."""
+    from fugu_cli.config.agent_pool import SERVICES
+
+    try:
+        kept, note = read_kept_keys()
+    except StorageError as error:
+        return (f"{error}; {error.hint}",)
+    notes = [note] if note else []
+    for variable in (service.variable for service in SERVICES):
+        if variable not in kept or environ.get(variable):
+            continue
+        key = kept[variable] or _from_keyring(variable)
+        if key:
+            environ[variable] = key
+        else:
+            notes.append(f"{variable} cannot be read from the keyring: unlock it, or `fugu login` again")
+    return tuple(notes)
+
+
+def read_kept_keys() -> tuple[Kept, str]:
+    """What is kept, and a sentence when the file was open to others. Raises StorageError for a file not to be used."""
+    path = keys_file()
+    try:
+        number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (FileNotFoundError, NotADirectoryError):
+        return {}, ""
+    except OSError as error:
+        raise _unused(path, error.strerror or "it cannot be opened") from error
+    with os.fdopen(number, "rb") as file:
+        note = _made_private(path, number)
+        try:
+            found = json.loads(file.read())
+        except (ValueError, OSError) as error:
+            raise _unused(path, "it is not what `fugu login` wrote") from error
+    if not isinstance(found, dict) or not all(value is None or isinstance(value, str) for value in found.values()):
+        raise _unused(path, "it is not what `fugu login` wrote")
+    return found, note
+
+
+def _made_private(path: Path, number: int) -> str:
+    """Close the file to others. Returns a sentence when it was open. Raises StorageError where that fails."""
+    state = os.fstat(number)
+    if not stat.S_ISREG(state.st_mode):
+        raise _unused(path, "it is not a file")
+    if state.st_uid != os.getuid():
+        raise _unused(path, "it belongs to another user")
+    if not state.st_mode & 0o077:
+        return ""
+    try:
+        os.fchmod(number, 0o600)
+    except OSError as error:
+        raise _unused(path, f"others may read it, and that cannot be changed ({error.strerror})") from error
+    return f"{path} could be read by others and is closed to them now; replace its keys if others use this machine"
+
+
+def _unused(path: Path, why: str) -> StorageError:
+    return StorageError(f"the keys in {path} are not used: {why}", hint="remove it, then `fugu login` again")
+
+
+def keep_key(variable: str, key: str) -> str:
+    """Keep a key in place of an older one. Returns where. Raises StorageError; what was kept before is kept then."""
+    kept, _ = read_kept_keys()
+    held = _into_keyring(variable, key)
+    _write({**kept, variable: None if held else key})
+    return "the system's keyring" if held else str(keys_file())
+
+
+def remove_key(variable: str) -> bool:
+    """Forget a key; False when none was kept. Raises StorageError."""
+    kept, _ = read_kept_keys()
+    if variable not in kept:
+        return False
+    if kept[variable] is None and (ring := _keyring()) is not None:
+        try:
+            ring.delete_password(SERVICE, variable)
+        except ring.errors.PasswordDeleteError:
+            pass  # the user has removed it there
+        except ring.errors.KeyringError as error:
+            raise StorageError(f"the keyring does not give up {variable}", hint="unlock it, then try again") from error
+    _write({name: value for name, value in kept.items() if name != variable})
+    return True
+
+
+def _write(kept: Mapping[str, str | None]) -> None:
+    path = keys_file()
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with atomic_files.replacement_file(path, mode=0o600) as draft:
+            draft.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    except OSError as error:
+        hint = "check space and permissions; nothing was changed"
+        raise StorageError(f"cannot write {path}: {error.strerror}", hint=hint) from error
+
+
+def _keyring() -> Any | None:
+    """Python's `keyring` where it is installed and has a backend that it recommends."""
+    try:
+        ring: Any = importlib.import_module("keyring")
+        importlib.import_module("keyring.errors")
+        return ring if ring.get_keyring().priority >= RECOMMENDED else None
+    except (ImportError, AttributeError, RuntimeError, OSError):  # also of a backend that its settings name wrongly
+        return None
+
+
+def _into_keyring(variable: str, key: str) -> bool:
+    """Whether the keyring has taken the key, and gives it back."""
+    ring = _keyring()
+    if ring is None:
+        return False
+    try:
+        ring.set_password(SERVICE, variable, key)
+        return bool(ring.get_password(SERVICE, variable) == key)
+    except ring.errors.KeyringError:
+        return False
+
+
+def _from_keyring(variable: str) -> str:
+    ring = _keyring()
+    if ring is None:
+        return ""
+    try:
+        return str(ring.get_password(SERVICE, variable) or "")
+    except ring.errors.KeyringError:
+        return ""
