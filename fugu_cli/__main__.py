@@ -78,6 +78,7 @@ def _forget_here() -> None:
 
 def called(arguments: Sequence[str]) -> int:
     """The exit code of a command line. Messages for people go to standard error."""
+    arguments = _with_run(arguments)
     try:
         import typer
 
@@ -112,6 +113,14 @@ def called(arguments: Sequence[str]) -> int:
             raise
         return 2
     return 4 if code == INTERRUPTED else int(code or 0)
+
+
+def _with_run(arguments: Sequence[str]) -> Sequence[str]:
+    """`fugu -p TEXT` is `fugu run -p TEXT`, whatever other flags of `run` stand before it."""
+    asks = next((i for i, word in enumerate(arguments) if word.partition("=")[0] in ("-p", "--prompt")), None)
+    if asks is None or not arguments[0].startswith("-") or "run" in arguments[:asks]:
+        return arguments
+    return ["run", *arguments]
 
 
 def _command_line(arguments: Sequence[str]) -> typer.Typer:

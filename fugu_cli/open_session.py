@@ -26,7 +26,7 @@ from fugu_cli.safety import policy, saved_permissions
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event, Finished, Member, Replied, Undone
 from fugu_cli.session.log import Log
-from fugu_cli.tools import snapshots
+from fugu_cli.tools import mentions, snapshots
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.mcp_servers import McpServers
@@ -60,11 +60,11 @@ class Session:
         """`fugu` or `ultra`."""
         return self.config.tier
 
-    async def ask(
-        self, text: str, attachments: tuple[str, ...] = (), typed: str = "", skill: str = "", piped: str = ""
-    ) -> None:
-        """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that is something
-        else; `skill`, `piped`: what agents read below it (events.Asked). Raises UsageError where a hook refuses it."""
+    async def ask(self, text: str, typed: str = "", skill: str = "", piped: str = "") -> None:
+        """Record a request, with the working tree as it stands and what `@` names in it. `typed`: what the user wrote,
+        where that is something else; `skill`, `piped`: what agents read below it (events.Asked). Raises UsageError
+        where a hook refuses it."""
+        attachments = await asyncio.to_thread(mentions.mentioned, self.environment.workspace.root, text)
         asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill, piped=piped)
         if (hooks := self.environment.hooks) is not None:
             await hooks.began(_source(self.log), self.environment.workspace)

@@ -209,6 +209,8 @@ def build_session(
         agents = {name: build_guard(agent, denials, lambda: journal.events) for name, agent in agents.items()}
     recall_reads(workspace, journal.records)
     told = standing_instructions(loaded.root if loaded.trusted else None, loaded.below, loaded.vouched).text
+    if loaded.appended:
+        told += f"\nThe user's standing instructions (given with the command line):\n{loaded.appended}"
     environment = build_environment(config, workspace, ask, mask.text(told), journal.path)
     workspace.jobs.attach(journal.events, journal.append)
     return Session(

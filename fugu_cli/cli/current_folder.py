@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -32,16 +33,20 @@ if TYPE_CHECKING:
 LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-def current_config(flags: Mapping[str, Any] | None = None, *, trust: bool = False) -> LoadedConfig:
-    """Everything that is set for the current folder. Raises ConfigError, and UsageError where the folder is gone.
+def current_config(
+    flags: Mapping[str, Any] | None = None, *, trust: bool = False, appended: str | None = None
+) -> LoadedConfig:
+    """Everything that is set for the current folder. `appended`: standing instructions of the command line's.
+    Raises ConfigError, and UsageError where the folder is gone.
 
-    Keys that `fugu login` keeps are in the environment from then on."""
+    Keys that `fugu login` keeps are in the environment from then on.
+    """
     for note in add_kept_keys(os.environ):
         say(note)
     loaded = load_config(current_path(), os.environ, flags, trust=trust)
     for note in loaded.notes:
         say(note)
-    return loaded
+    return replace(loaded, appended=appended or "")
 
 
 def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -59,11 +59,15 @@ def _bounded(name: str, least: float | None, above: float | None) -> Callable[[f
     return checked
 
 
-AgentFlag = Annotated[str | None, option("--agent", help="let one agent take every turn", metavar="NAME")]
+AgentFlag = Annotated[str | None, option("--agent", "--model", help="let one agent take every turn", metavar="NAME")]
 AllowFlag = Annotated[
     list[str] | None, option("--allow", help="allow calls, as in 'bash(make *)'; repeatable", metavar="RULE")
 ]
 AllFoldersFlag = Annotated[bool, option("--all", help="of every folder, not only this one")]
+AppendFlag = Annotated[
+    str | None,
+    option("--append-system-prompt", help="standing instructions for this run, after AGENTS.md", metavar="TEXT"),
+]
 BackboneFlag = Annotated[
     str | None, option("--backbone", help="a folder or hub id of the coordinator's backbone", metavar="FOLDER")
 ]
@@ -153,6 +157,7 @@ class RunFlags:
     coordinator: CoordinatorFlag = None
     agent: AgentFlag = None
     opt_out: OptOutFlag = None
+    append_system_prompt: AppendFlag = None
     permission_mode: PermissionModeFlag = None
     yolo: YoloFlag = False
     allow: AllowFlag = None
@@ -186,6 +191,10 @@ class InterfaceFlags:
 
     context: typer.Context = None  # type: ignore[assignment]  # typer fills it in
     version: Annotated[bool, option("--version", help="print the version and exit")] = False
+    prompt: Annotated[
+        str | None, option("-p", "--prompt", help="no interface: carry this out, as `fugu run` does", metavar="TEXT")
+    ] = None
+    """For help and completion: such a line is read as one of `fugu run`, with all of its flags (`__main__.py`)."""
     inline: Annotated[bool, option("--inline", help="work in the scrollback instead of a full screen")] = False
     go_on: ContinueFlag = False
     resume: ResumeFlag = None
@@ -193,6 +202,7 @@ class InterfaceFlags:
     tier: TierFlag = None
     permission_mode: PermissionModeFlag = None
     agent: AgentFlag = None
+    append_system_prompt: AppendFlag = None
     trust: TrustFlag = False
 
 
@@ -249,7 +259,7 @@ def check_empty(**given: str | None) -> None:
 
 def check_session(flags: InterfaceFlags | RunFlags) -> None:
     """Raises UsageError where --continue, --resume and --fork-session contradict one another, or say nothing."""
-    check_empty(resume=flags.resume, agent=flags.agent)
+    check_empty(resume=flags.resume, agent=flags.agent, append_system_prompt=flags.append_system_prompt)
     if flags.go_on and flags.resume:
         raise UsageError(
             "--continue and --resume exclude one another", hint="--continue takes this folder's newest session"

@@ -331,7 +331,7 @@ class Rerun:
 
 async def _work(session: Session, asked: Asked) -> None:
     session.warm()
-    await session.ask(asked.text, asked.attachments, asked.typed, asked.skill, asked.piped)
+    await session.ask(asked.text, asked.typed, asked.skill, asked.piped)
     await session.run()
 
 

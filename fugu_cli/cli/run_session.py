@@ -140,7 +140,7 @@ class RequestRun:
             load_script(self._flags.script)  # a faulty one is refused before a session is begun
             entry = AgentEntry(name="scripted", provider="scripted", model=str(self._flags.script), slot="strong")
             settings |= {"agents": (entry,), "coordinator": "single:scripted"}
-        loaded = current_config(settings, trust=self._flags.trust)
+        loaded = current_config(settings, trust=self._flags.trust, appended=self._flags.append_system_prompt)
         if self._text is not None:
             self._wanted, loaded = resolve_request(self._text, self._flags, loaded, self._environ)
         for note in check_embedded(loaded.config, self._environ):

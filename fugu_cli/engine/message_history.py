@@ -11,7 +11,7 @@ from itertools import takewhile
 from fugu_cli import prompts
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message
 from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Assigned, Event, Permitted, Replied, Undone
+from fugu_cli.session.events import EVIDENCE, Asked, Assigned, Event, Permitted, Replied, Undone
 
 
 def opening_ids(turn: views.Turn) -> set[str]:
@@ -149,6 +149,8 @@ def _runs_as_text(runs: Sequence[views.CallRecord]) -> list[Message]:
 
 
 def _evidence_text(run: views.CallRecord) -> str:
+    if not run.permitted.allowed:
+        return f"[{run.permitted.call.tool} {path_argument(run) or ''}]\nNot allowed: {run.permitted.reason}"
     if run.result is None:
         return ""
     call, text = run.permitted.call, run.result.output
@@ -156,7 +158,8 @@ def _evidence_text(run: views.CallRecord) -> str:
         return f"[{call.tool} was ended by the user.]"
     if call.tool in EVIDENCE_HEADINGS:
         return f"[{EVIDENCE_HEADINGS[call.tool][not run.result.ok]}.]\n{text}"
-    shown = f"({len(text):,} characters)" if call.tool == "read" and len(text) > MAX_EVIDENCE else text
+    long = call.tool == "read" and run.permitted.by == EVIDENCE and len(text) > MAX_EVIDENCE
+    shown = f"({len(text):,} characters)" if long else text
     return f"[{call.tool} {path_argument(run) or ''}]\n{shown}"
 
 

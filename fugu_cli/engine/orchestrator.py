@@ -14,13 +14,14 @@ from typing import assert_never
 from fugu_cli.coordinators import AskPlanner, Decision, MergeTurns, ParallelTurns, RunSuite
 from fugu_cli.engine import availability, parallel_turns
 from fugu_cli.engine.environment import Environment, Team, due_run
-from fugu_cli.engine.tool_calls import run_evidence
+from fugu_cli.engine.tool_calls import run_call, run_evidence
 from fugu_cli.engine.turn import TurnContext, over_budget_agents
 from fugu_cli.engine.undo import record_killed_calls
 from fugu_cli.messages import Call
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Finished, Interrupted, Planned
+from fugu_cli.session.events import EVIDENCE, Assigned, Finished, Interrupted, Permitted, Planned
 from fugu_cli.session.log import Log
+from fugu_cli.tools import mentions
 
 __all__ = ["Team", "run"]
 
@@ -73,11 +74,13 @@ def _cut(place: TurnContext) -> None:
 
 
 async def _step(place: TurnContext) -> None:
-    """One step: the open turns to their ends, what a cut turn left to be found out, or a decision."""
+    """One step: the open turns to their ends, what is to be found out before a decision, or a decision."""
     if open_now := parallel_turns.open_turns(place):
         await parallel_turns.run_turns(place, open_now)
     elif (due := _due_after_a_cut(place)) is not None:
         await run_evidence(place.log, place.environment, 0, due)
+    elif (attached := _due_attachment(place)) is not None:
+        await run_call(place.log, place.environment, 0, attached)
     else:
         await _decided(place)
 
@@ -91,6 +94,19 @@ def _due_after_a_cut(place: TurnContext) -> Call | None:
     if not cut or not (turns[-1].changes or views.interrupted_calls(turns[-1])) or not views.checks(events):
         return None
     return due_run(events, None, place.environment.tests)
+
+
+def _due_attachment(place: TurnContext) -> Call | None:
+    """The call that shows the next of what the request attaches; None where a turn or a plan has begun. Each is judged
+    once, like a call of an agent's."""
+    facts = views.request(place.log.events)
+    if not (request := views.asked(facts)) or any(isinstance(fact, Assigned | Planned) for fact in facts):
+        return None
+    judged = sum(isinstance(fact, Permitted) and fact.by != EVIDENCE for fact in facts)
+    if judged >= len(request.attachments):
+        return None
+    root, name = place.environment.workspace.root, request.attachments[judged]
+    return mentions.reading_call(root, name, f"c{len(place.log.events)}")
 
 
 async def _decided(place: TurnContext) -> None:

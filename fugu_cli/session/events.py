@@ -285,6 +285,7 @@ class Asked(Value):
     beside the request. Agents read them below the text; they are not the user's words, so nothing is concluded from
     them.
     `tier`: the one it was asked in, and is gone on with in; "" where that is not known.
+    `attachments`: what `@` names in the text. Each is read before the first turn, as a call of turn 0.
     `until`: commands of the user's that must pass before the request is accepted.
     `judged`, `assertions`: read from the logs of version 0.1.0 and no longer written.
     """
@@ -386,6 +387,11 @@ class Permitted(Value):
     reason: str = ""
     snapshot: str | None = None
     """The working tree before a call that may change something; None outside git and for what only reads."""
+
+    @property
+    def by_fugu(self) -> bool:
+        """No agent made the call: it is evidence, or shows what a request attaches."""
+        return self.by == EVIDENCE or not self.turn
 
 
 class TestReport(Value):

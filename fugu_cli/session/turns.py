@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple
 
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
-    EVIDENCE,
     Asked,
     Assigned,
     Event,
@@ -40,7 +39,7 @@ class CallRecord:
     @property
     def evidence(self) -> bool:
         """Made by fugu itself, not by the agent."""
-        return self.permitted.by == EVIDENCE
+        return self.permitted.by_fugu
 
 
 @dataclass(frozen=True)
@@ -231,7 +230,7 @@ def call_records(facts: Sequence[Event]) -> tuple[CallRecord, ...]:
 
 
 def baseline(events: Sequence[Event]) -> tuple[CallRecord, ...]:
-    """Evidence taken before the first turn of the newest request."""
+    """What fugu ran before the first turn of the newest request: evidence, and what the request attaches."""
     facts: list[Event] = []
     for event in request(events):
         if isinstance(event, Assigned):

@@ -16,7 +16,6 @@ from fugu_cli.messages import Call, Usage
 from fugu_cli.session import views
 from fugu_cli.session.costs import PaidEvent
 from fugu_cli.session.events import (
-    EVIDENCE,
     Assigned,
     Compacted,
     Event,
@@ -273,7 +272,9 @@ def _body(event: Event, before: Sequence[Event], session: str, seq: int) -> Obje
         case Replied():
             return _assistant(event, f"msg_{session}_{seq}")
         case Permitted(allowed=False):
-            return _tool_result(event.call, f"Not allowed: {event.reason}", ok=False)
+            refusal = f"Not allowed: {event.reason}"
+            shown = ToolRan(turn=event.turn, call=event.call, output=refusal, ok=False)
+            return _evidence(shown) if event.by_fugu else _tool_result(event.call, refusal, ok=False)
         case ToolRan():
             return _evidence(event) if _by_fugu(event.call, before) else _ran(event)
         case Failed() | Undone() | Interrupted() | Compacted() | JobEnded():
@@ -301,7 +302,7 @@ def _system(event: Failed | Undone | Interrupted | Compacted | JobEnded) -> Obje
 
 
 def _by_fugu(call: Call, before: Sequence[Event]) -> bool:
-    return any(isinstance(fact, Permitted) and fact.call.id == call.id and fact.by == EVIDENCE for fact in before)
+    return any(isinstance(fact, Permitted) and fact.call.id == call.id and fact.by_fugu for fact in before)
 
 
 def _assistant(event: Replied, identity: str) -> Object:

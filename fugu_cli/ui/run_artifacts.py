@@ -13,7 +13,6 @@ from fugu_cli.messages import Usage
 from fugu_cli.safety.paths import path_exists
 from fugu_cli.session import views
 from fugu_cli.session.events import (
-    EVIDENCE,
     RECORDED,
     Asked,
     Assigned,
@@ -107,7 +106,7 @@ def _notice(event: Failed | Undone | Interrupted | Finished | JobEnded) -> str:
 
 
 def _by_fugu(event: ToolRan, events: Sequence[Event]) -> bool:
-    return any(isinstance(e, Permitted) and e.by == EVIDENCE and e.call.id == event.call.id for e in events)
+    return any(isinstance(e, Permitted) and e.by_fugu and e.call.id == event.call.id for e in events)
 
 
 def _reply(event: Replied, events: Sequence[Event], member: Member | None) -> Object:

@@ -234,12 +234,15 @@ ContentState = Callable[[Call], Awaitable[str]]
 
 def known_results(events: Sequence[Event], plan: int) -> list[int]:
     """Lines of what workflows (and turns) before plan `plan` of the newest request found out, newest first, each call
-    with the same content once. What changed something, failed or does not say what it depended on is left out."""
+    with the same content once. What changed something, failed or does not say what it depended on is left out, and so
+    is what every step is shown: what was run for the request before its first turn."""
     bound = _bound(events, plan)
+    start = next(line for line in range(len(events) - 1, -1, -1) if isinstance(events[line], Asked))
+    begun = next((line for line in range(start, bound) if isinstance(events[line], Assigned)), bound)
     found: dict[tuple[tuple[str, str], str], int] = {}
     for line in range(bound - 1, -1, -1):
         event = events[line]
-        if isinstance(event, ToolRan) and _usable(event):
+        if isinstance(event, ToolRan) and _usable(event) and not start < line < begun:
             found.setdefault((call_key(event.call), event.state), line)
     return list(found.values())
 

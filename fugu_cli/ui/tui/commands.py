@@ -127,7 +127,8 @@ OTHER_KEYS = """\
 In the conversation: up and down mark a tool call, enter unfolds it. In the trace: up and down mark a turn, enter opens
 it, p pins its agent, x excludes it, r asks again with it, [ and ] resize the panel.
 
-`@` completes files, `/` commands, `!` runs a command of yours, `!!` also tells its output with the next request."""
+`@` completes a file and attaches it, `/` completes commands, `!` runs a command of yours, `!!` also tells its output
+with the next request."""
 
 
 def key_help() -> str:

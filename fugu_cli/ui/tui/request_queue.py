@@ -61,7 +61,6 @@ class QueuedRequest:
     session. `typed`: what the user wrote, where the text was made of it; `skill`: what a skill says that they named."""
 
     text: str
-    attachments: tuple[str, ...] = ()
     pin: str | None = None
     typed: str = ""
     skill: str = ""
@@ -216,7 +215,7 @@ class RequestQueue:
             if typed is None:
                 await session.run()
                 return
-            await session.ask(self._told(typed.text), typed.attachments, typed.typed, typed.skill)
+            await session.ask(self._told(typed.text), typed.typed, typed.skill)
             if typed.pin is not None:
                 session.pin(typed.pin)
             await session.run()

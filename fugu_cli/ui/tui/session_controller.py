@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -118,11 +117,7 @@ def _unified_or_size(path: str, before: bytes | None, after: bytes | None) -> st
     return unified_diff(path, before, after)
 
 
-_MENTIONED = re.compile(r"""(?:^|(?<=[\s("'`]))@(?:"([^"\n]+)"|(\S+))""")
-_AFTER = ",.;:!?)]}\"'`"
-
-
-def request_from_text(session: SessionProtocol, root: Path, text: str, pin: str | None = None) -> QueuedRequest:
+def request_from_text(session: SessionProtocol, text: str, pin: str | None = None) -> QueuedRequest:
     """The request a line stands for; `pin` goes before the agent that a command names. Raises UsageError."""
     from fugu_cli.extensions.skill_library import parse_request
 
@@ -133,37 +128,11 @@ def request_from_text(session: SessionProtocol, root: Path, text: str, pin: str 
         raise UsageError(what, hint=f"there are {', '.join(session.team.members)}")
     return QueuedRequest(
         text=wanted.text,
-        attachments=mentioned_files(root, wanted.text),
         pin=agent or None,
         typed=wanted.typed,
         skill=wanted.skill,
         tier=wanted.tier,
     )
-
-
-def mentioned_files(root: Path, text: str) -> tuple[str, ...]:
-    """The files that `@` names in a text: `@name`, or `@"a name"`, perhaps with the end of a sentence behind it."""
-    found = (
-        _first_file(root, [quoted] if quoted else _without_punctuation(word))
-        for quoted, word in _MENTIONED.findall(text)
-    )
-    return tuple(dict.fromkeys(name for name in found if name))
-
-
-def _without_punctuation(word: str) -> list[str]:
-    """The word as it stands, then without one after the other of the signs at its end: they may belong to the name."""
-    return [word[:end] for end in range(len(word), len(word.rstrip(_AFTER)) - 1, -1)]
-
-
-def _first_file(root: Path, names: list[str]) -> str:
-    return next((name for name in names if name and _is_file(root, name)), "")
-
-
-def _is_file(root: Path, name: str) -> bool:
-    try:
-        return (root / name).is_file()
-    except (OSError, ValueError):
-        return False
 
 
 FETCHED_ON_RESUME = 40
@@ -245,7 +214,7 @@ class SessionController:
         ):  # in threads: it looks at the disk and tries what the sandbox can do. In the order of typing
             try:
                 lacking = await asyncio.to_thread(self.opener.lacking)
-                wanted = await asyncio.to_thread(request_from_text, self.session, self.opener.root, text, pin)
+                wanted = await asyncio.to_thread(request_from_text, self.session, text, pin)
             except FuguError as error:
                 self.failed(error)
                 return
@@ -265,7 +234,7 @@ class SessionController:
         if text:
             self.history.add(text)
             try:
-                wanted = request_from_text(self.session, self.opener.root, text)
+                wanted = request_from_text(self.session, text)
             except FuguError as error:
                 self.failed(error)
                 return

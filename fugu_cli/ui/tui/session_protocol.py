@@ -48,7 +48,7 @@ class SessionProtocol(Protocol):
     def tier(self) -> str:
         """`fugu` or `ultra`."""
 
-    async def ask(self, text: str, attachments: tuple[str, ...] = (), typed: str = "", skill: str = "") -> None:
+    async def ask(self, text: str, typed: str = "", skill: str = "") -> None:
         """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that differs;
         `skill`: what a skill says that they named."""
 

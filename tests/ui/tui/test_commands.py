@@ -17,12 +17,13 @@ from textual.pilot import Pilot
 from fugu_cli.extensions.hook_runner import Hooks
 from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook
 from fugu_cli.session.events import Undone
+from fugu_cli.tools.mentions import mentioned
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.commands import COMMANDS, find_command, nearest_command
 from fugu_cli.ui.tui.panels import Trace
 from fugu_cli.ui.tui.project_folder import FolderFiles
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
-from fugu_cli.ui.tui.session_controller import SessionController, mentioned_files
+from fugu_cli.ui.tui.session_controller import SessionController
 from tests.ui.tui.demo import DemoSession, DemoSessionOpener
 
 ANSWER = '[[step]]\ntext = "Done."\n'
@@ -185,6 +186,9 @@ def test_files_are_completed_and_attached(play: Callable[..., None]) -> None:
         await hand.until(lambda: "asked" in hand.kinds())
         asked = next(event for event in hand.controller.session.log.events if event.type == "asked")
         assert (asked.text, asked.attachments) == ("see @kept.txt now", ("kept.txt",))
+        await hand.until(lambda: "tool_ran" in hand.kinds())
+        ran = next(event for event in hand.room.session.log.events if event.type == "tool_ran")
+        assert (ran.call.tool, ran.call.arguments, ran.ok) == ("read", '{"path": "kept.txt"}', True)
 
     play(what)
 
@@ -207,13 +211,13 @@ def test_files_are_attached_wherever_they_stand_in_a_sentence(project: Path) -> 
     (project / "a b.txt").touch()
     (project / "日本.py").touch()
     text = 'is it @kept.txt? (@日本.py!) @"a b.txt", me@kept.txt @nowhere.txt @'
-    assert mentioned_files(project, text) == ("kept.txt", "日本.py", "a b.txt")
+    assert mentioned(project, text) == ("kept.txt", "日本.py", "a b.txt")
 
 
 def test_signs_at_the_end_of_a_name_belong_to_it_where_there_is_such_a_file(project: Path) -> None:
     for name in ("copy(1)", "end.", "end"):
         (project / name).touch()
-    assert mentioned_files(project, "(see @copy(1)), @end. and @end") == ("copy(1)", "end.", "end")
+    assert mentioned(project, "(see @copy(1)), @end. and @end") == ("copy(1)", "end.", "end")
 
 
 def test_escape_closes_the_completions_and_nothing_else(play: Callable[..., None]) -> None:

@@ -4,10 +4,10 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
+from fugu_cli.tools.mentions import mentioned
 from fugu_cli.ui.tui.preferences import InputHistory, Preferences, load_preferences, save_preferences
 from fugu_cli.ui.tui.project_folder import FolderFiles, git_branch, list_files, mention, short_path
 from fugu_cli.ui.tui.screen_feed import notification_sequence
-from fugu_cli.ui.tui.session_controller import mentioned_files
 from fugu_cli.ui.tui.user_programs import edit_text
 
 
@@ -81,7 +81,7 @@ def test_names_that_no_text_can_mention_are_not_offered(project: Path) -> None:
     files.refresh()
     offered = [name for name in files.search("") if name != "kept.txt"]
     assert sorted(offered) == ["a b", 'a"b', "a(1)."]
-    assert {name: mentioned_files(project, f"see {mention(name)} now") for name in offered} == {
+    assert {name: mentioned(project, f"see {mention(name)} now") for name in offered} == {
         name: (name,) for name in offered
     }
 

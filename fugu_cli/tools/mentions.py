@@ -1,0 +1,72 @@
+"""What `@` names in a request: `@FILE`, `@"a name"`, `@FILE#L10-40`, `@FOLDER`. A name counts where something has it.
+
+The session finds them when a request is recorded; the loop reads each through the tools, under the same rules. Knows no
+log and no permission.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from fugu_cli.messages import Call
+from fugu_cli.safety import paths
+
+_MENTIONED = re.compile(r"""(?:^|(?<=[\s("'`]))@(?:"([^"\n]+)"(#L\d+(?:-L?\d+)?)?|(\S+))""")
+_AFTER = ",.;:!?)]}\"'`"
+_LINES = re.compile(r"(.+)#L(\d+)(?:-L?(\d+))?", re.DOTALL)
+
+
+def mentioned(root: Path, text: str) -> tuple[str, ...]:
+    """The files and folders that `@` names in a text, each once, perhaps with the end of a sentence behind it. Looks at
+    the disk; opens nothing."""
+    found = (
+        _first_there(root, [quoted + lines] if quoted else _without_punctuation(word))
+        for quoted, lines, word in _MENTIONED.findall(text)
+    )
+    return tuple(dict.fromkeys(name for name in found if name))
+
+
+def reading_call(root: Path, name: str, id: str) -> Call:
+    """The call that shows what a mention names: `read`, of some lines perhaps, or `list`."""
+    path, first, last = _taken_apart(root, name)
+    if (found := _located(root, path)) is not None and paths.is_folder(found):
+        return Call.make(id, "list", path=path)
+    if not first:
+        return Call.make(id, "read", path=path)
+    return Call.make(id, "read", path=path, offset=first, limit=max(last - first + 1, 1))
+
+
+def _without_punctuation(word: str) -> list[str]:
+    """The word as it stands, then without one after the other of the signs at its end: they may belong to the name."""
+    return [word[:end] for end in range(len(word), len(word.rstrip(_AFTER)) - 1, -1)]
+
+
+def _first_there(root: Path, names: list[str]) -> str:
+    return next((name for name in names if name and _is_there(root, name)), "")
+
+
+def _is_there(root: Path, name: str) -> bool:
+    """A file, or a folder whose name has a letter: `@.` and `@/` are none."""
+    path, first, _ = _taken_apart(root, name)
+    found = _located(root, path)
+    if found is None or paths.is_file(found):
+        return found is not None
+    return not first and re.search(r"\w", name) is not None and paths.is_folder(found)
+
+
+def _taken_apart(root: Path, name: str) -> tuple[str, int, int]:
+    """Path, first and last line, both 0 where none is named. A file that has the whole name comes first."""
+    match = _LINES.fullmatch(name)
+    if match is None or ((whole := _located(root, name)) is not None and paths.path_exists(whole)):
+        return name, 0, 0
+    first = max(int(match[2]), 1)
+    return match[1], first, int(match[3] or first)
+
+
+def _located(root: Path, name: str) -> Path | None:
+    try:
+        found = paths.locate(name, root)
+    except (OSError, RuntimeError):
+        return None
+    return found if isinstance(found, Path) else None
