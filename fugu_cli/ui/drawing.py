@@ -188,12 +188,19 @@ def _trimmed(line: StyledLine) -> StyledLine:
 
 
 def wrap_lines(text: str, width: int, words: str = "", indent: str = "") -> list[StyledLine]:
-    """Safe text, folded at words; lines after the first begin with `indent`."""
-    room = max(width - cell_len(indent), 4)
+    """Safe text, folded at words; the first line has the whole width, those after it begin with `indent`."""
+    narrow = max(width - cell_len(indent), 4)
     lines: list[StyledLine] = []
     for paragraph in text.split("\n"):
-        for piece in Text(paragraph).wrap(_console(DARK), room, overflow="fold"):
-            lead = [Segment(indent)] if indent and lines else []
+        rest = paragraph
+        if indent and not lines:
+            first = Text(paragraph).wrap(_console(DARK), max(width, 4), overflow="fold")[0].plain
+            lines.append([Segment(first.rstrip(), parse_style(words))])
+            rest = paragraph[len(first) :].lstrip(" ")
+            if not rest:
+                continue
+        for piece in Text(rest).wrap(_console(DARK), narrow, overflow="fold"):
+            lead = [Segment(indent)] if indent else []
             lines.append([*lead, Segment(piece.plain.rstrip(), parse_style(words))])
     return lines
 

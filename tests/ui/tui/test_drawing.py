@@ -248,3 +248,14 @@ def test_no_prompt_is_made_up_for_what_a_client_of_an_endpoint_sent(sample: list
 
 def test_a_section_title_fills_the_line() -> None:
     assert text(section_title("1 Two").painted(20, DARK)) == ["── 1 Two ───────────"]
+
+
+def test_a_line_with_columns_wraps_at_the_width_and_hangs_below_its_last_column() -> None:
+    listed = "-rw-r--r--  1 root root   123456 Nov 26 02:36 a-rather-long-file-name.txt"
+    assert text(wrap_lines(listed, len(listed), "", " " * 26)) == [listed]
+    assert text(wrap_lines("sandbox  bubblewrap confines every command", 30, "", " " * 9)) == [
+        "sandbox  bubblewrap confines",
+        "         every command",
+    ]
+    assert text(wrap_lines("a" * 50, 30, "", " " * 9)) == ["a" * 30, " " * 9 + "a" * 20]
+    assert text(wrap_lines("first\nsecond", 30, "", "  ")) == ["first", "  second"]
