@@ -46,7 +46,7 @@ def test_a_key_in_the_environment_brings_its_providers_agents() -> None:
 def test_the_models_chosen_for_each_service_have_a_known_price_that_rises_with_the_slot() -> None:
     for service in (one for one in SERVICES if one.models):
         agents = usable_pool(Config(), {service.variable: "k", "AWS_REGION": "us-east-1"})
-        assert [agent.slot for agent in agents] == [slot for slot, _, _ in service.models]
+        assert [agent.slot for agent in agents] == [slot for slot, _ in service.models]
         costs = [(a.price.input * 3 + a.price.output) if a.price else None for a in agents]
         known = [cost for cost in costs if cost is not None]
         assert len(known) == len(costs) and known == sorted(known), (service.variable, costs)

@@ -35,7 +35,7 @@ def counts() -> Counter[str]:
     Cancelled timers are left out: asyncio drops them once there are a hundred.
     """
     gc.collect()
-    objects = [one for one in gc.get_objects() if not (isinstance(one, asyncio.Handle) and one.cancelled())]
+    objects = [one for one in gc.get_objects() if not (issubclass(type(one), asyncio.Handle) and one.cancelled())]
     found = Counter(
         f"{kind.__module__}.{kind.__qualname__}"
         for kind in map(type, objects)

@@ -153,6 +153,7 @@ class Terminal:
         self.code: int | None = None
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a run of the tests in the background ignores it
             os.chdir(folder)
             os.execve(command[0], list(command), {**environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"})
         self._size(size)
