@@ -187,7 +187,7 @@ def test_files_are_completed_and_attached(play: Callable[..., None]) -> None:
         asked = next(event for event in hand.controller.session.log.events if event.type == "asked")
         assert (asked.text, asked.attachments) == ("see @kept.txt now", ("kept.txt",))
         await hand.until(lambda: "tool_ran" in hand.kinds())
-        ran = next(event for event in hand.room.session.log.events if event.type == "tool_ran")
+        ran = next(event for event in hand.controller.session.log.events if event.type == "tool_ran")
         assert (ran.call.tool, ran.call.arguments, ran.ok) == ("read", '{"path": "kept.txt"}', True)
 
     play(what)
