@@ -153,7 +153,7 @@ class Endpoint:
     def house(self) -> EndpointSettings:
         settings = CoordinatorSettings(verify_answers=True, opt_out=self.opted_out)
         watched: dict[str, Agent] = {
-            name: BreakerAgent(Retrying(agent, time=RetryClock(sleep=_at_once)), self.breaker)
+            name: BreakerAgent(Retrying(agent, time=RetryClock(sleep=_at_once, chance=lambda: 1.0)), self.breaker)
             for name, agent in self.agents.items()
         }
         coordinator = self.coordinator or Cascade(self.members, settings)
