@@ -253,7 +253,7 @@ def build_harness(member: Member) -> Harness:
 def _journal(
     loaded: LoadedConfig, mask: Redactor, members: tuple[Member, ...], checkpoint: str | None, resume: Path | None
 ) -> Log:
-    """The session's log, its first line said again where the configuration is another than the last time."""
+    """The session's log, its first line written again where the configuration is another than the last time."""
     root, rule = loaded.root, loaded.config.decided_by
     journal = Log.open(resume) if resume else Log.create(session_store.new_path(loaded.config.data, root))
     journal.mask = mask

@@ -378,7 +378,7 @@ def _edited(lines: list[str], edits: Sequence[LineReplacement]) -> list[str]:
 
 
 def changed_definitions(part: str, body: str) -> list[tuple[str, str]]:
-    """Old and new text of each definition in `part` that `body` writes again, its imports above the first; [] where
+    """Old and new text of each definition in `part` that `body` rewrites, its imports above the first; [] where
     none is found. What else `body` holds is left: a copy of what stands elsewhere in the file, or a test."""
     old, new = parse_python(part), parse_python(body)
     if old is None or new is None:

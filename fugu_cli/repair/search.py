@@ -195,7 +195,7 @@ def _ways_by_file(files: Mapping[str, str], output: str, request: str, *, parts:
 
 def _ways(path: str, content: str, output: str, request: str) -> list[RepairTask]:
     """The ways to correct a file, one after the other: it as it stands, then each function to blame to be rewritten;
-    of a longer one each function as it stands, then again, and all of it last. [] where there is but one way, and where
+    of a longer one each function corrected, then rewritten, and all of it last. [] where there is but one way, and where
     a file that is not to be written whole has none."""
     parts = excerpts.excerpts_in_turn(path, content, output)
     if not parts and not is_long(content):
@@ -435,7 +435,7 @@ def made_progress(events: Sequence[Event], turn: views.Turn, run: views.TestRun)
 
     Where a file could not even be imported, one error stood for all its tests, and now each of them fails by itself.
     From a start that most tests refuse a small model does not come away: it writes the same again and again. Nor from a
-    function that it wrote again and that is still wrong: what stood there was mostly a line away from what is right.
+    function that it rewrote and that is still wrong: what stood there was mostly a line away from what is right.
     """
     before = views.tests(views.events_before(events, turn))
     if before is None or before.ok:

@@ -370,7 +370,8 @@ class Replied(Value):
     """path:line where the reply is one line of that file, left out and filled in; path:line:column where it is a word,
     path:line+ where it is one more line behind that one; "" for any other reply."""
     aimed: str = ""
-    """What a small model was asked for, where failing tests lead to it: a file, or a function, as it is or again."""
+    """What a small model was asked for, where failing tests lead to it: a file, or a function, to be
+    corrected or rewritten."""
     logprob: float | None = None
     """How sure the model was of it: the mean logarithm of its tokens' probabilities, where that is known."""
 
