@@ -195,7 +195,7 @@ def _ways_by_file(files: Mapping[str, str], output: str, request: str, *, parts:
 
 def _ways(path: str, content: str, output: str, request: str) -> list[RepairTask]:
     """The ways to correct a file, one after the other: it as it stands, then each function to blame to be rewritten;
-    of a longer one each function corrected, then rewritten, and all of it last. [] where there is but one way, and where
+    of a longer one each function corrected, then rewritten, all of it last. [] where there is but one way, and where
     a file that is not to be written whole has none."""
     parts = excerpts.excerpts_in_turn(path, content, output)
     if not parts and not is_long(content):
