@@ -161,9 +161,9 @@ make_venv() { # extras: "" or "demo" or "test"
     install_torch
     say "Installing fugu and the libraries it needs ..."
     case "$1" in
-        demo) pip_install -e "$ROOT" "pytest>=8.3" || pip_failed "fugu" ;;
+        demo) pip_install -e "${ROOT}[local]" "pytest>=8.3" || pip_failed "fugu" ;;
         test) pip_install -e "${ROOT}[test]" || pip_failed "fugu with its tests" ;;
-        *) pip_install -e "$ROOT" || pip_failed "fugu" ;;
+        *) pip_install -e "${ROOT}[local]" || pip_failed "fugu" ;;
     esac
     wanted_stamp "$1" >"$VENV/.fugu-$1"
 }

@@ -160,11 +160,13 @@ def _local_servers(config: Config) -> Iterator[Finding]:
 
 def _checkpoint(config: Config) -> Finding:
     """Does it load, and was it trained for the embedded backbone? For another one, loading it will tell."""
-    from fugu_cli.coordinators import checkpoint
+    from fugu_cli.coordinators.backbone_files import required_libraries
     from fugu_cli.coordinators.trinity import EMBEDDED, SHIPPED
 
     path = config.checkpoint or SHIPPED
     try:
+        with required_libraries():
+            from fugu_cli.coordinators import checkpoint
         meta = checkpoint.load(path).meta
     except FuguError as error:
         return Finding("note", "checkpoint", str(error), error.hint or "the rule `cascade` decides instead")

@@ -76,6 +76,14 @@ def out_of_memory_as_error(what: str) -> Iterator[None]:
         raise
 
 
+def require_torch() -> None:
+    """Raises CoordinatorUnavailable where torch is not installed; imports nothing."""
+    if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+        raise CoordinatorUnavailable(
+            "torch is not installed, so the learned coordinator cannot run", hint=installing("torch>=2.4,<3")
+        )
+
+
 def start_torch() -> None:
     """Import torch, told to let other programs have the cores between two of its loops: local agents need them too.
 
@@ -84,11 +92,8 @@ def start_torch() -> None:
     set_here = "OMP_WAIT_POLICY" not in os.environ
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
+        require_torch()
         import torch  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise CoordinatorUnavailable(
-            "torch is not installed, so the learned coordinator cannot run", hint=installing("torch>=2.4")
-        ) from error
     except (ImportError, OSError) as error:  # a library of it: broken, or no memory to map it
         raise CoordinatorUnavailable(
             f"torch cannot be loaded: {error}", hint="close other programs, or install torch again"

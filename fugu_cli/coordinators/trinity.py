@@ -32,6 +32,7 @@ from fugu_cli.coordinators import (
     action_space,
     backbone_files,
     read_ahead,
+    torch_runtime,
     transcript,
 )
 from fugu_cli.coordinators.read_ahead import ReadsAhead
@@ -387,6 +388,7 @@ def build_trinity(
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
     def factory() -> Trinity:
+        torch_runtime.require_torch()  # said before a missing model: without torch, fetching one is no help
         stamp = path.stat().st_mtime_ns if path.is_file() else 0
         return Trinity(*_load_cached(path, stamp, backbone_folder(places), places.cache), members, settings)
 
@@ -416,7 +418,6 @@ def load_parts(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint,
     from fugu_cli.coordinators import backbone as backbones
     from fugu_cli.coordinators import backbone as coordinators_backbone
     from fugu_cli.coordinators import checkpoint as checkpoints
-    from fugu_cli.coordinators import torch_runtime
     from fugu_cli.coordinators.svf import SvfAdapter
 
     torch_runtime.preload_torch()

@@ -9,7 +9,6 @@ Its folder holds: `lease` (held shared by clients), `server.lock` (held by the s
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -19,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+from fugu_cli.system.file_locks import try_lock, unlock
 
 if TYPE_CHECKING:
     import xllamacpp
@@ -127,11 +128,9 @@ def _server(settings: ServerSettings, prefix: str) -> xllamacpp.Server:
 def _locked(file: int) -> bool:
     """Take the lock for life. Clients look at it with a shared lock for an instant, so once is not enough."""
     for _ in range(LOCK_TRIES):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if try_lock(file):
             return True
-        except BlockingIOError:
-            time.sleep(0.05)
+        time.sleep(0.05)
     return False
 
 
@@ -141,16 +140,14 @@ def _wait_until_idle(folder: Path, idle: float) -> None:
     while True:
         time.sleep(min(POLL_SECONDS, max(idle / 4, 0.05)))
         _cut_log()
-        try:
-            fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(lease):
             wanted = time.time()
             continue
         wanted = max(wanted, os.fstat(lease).st_mtime)  # a lease too short to be seen has still touched the file
         if time.time() - wanted >= idle:
             (folder / "state.json").unlink(missing_ok=True)
             os._exit(0)  # the lease file stays locked to the very end: a client that comes now waits, then starts again
-        fcntl.flock(lease, fcntl.LOCK_UN)
+        unlock(lease)
 
 
 def _cut_log() -> None:

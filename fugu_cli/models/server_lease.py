@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import hashlib
 import importlib.util
 import os
@@ -25,6 +24,7 @@ from types import TracebackType
 from fugu_cli.errors import InfrastructureError, ModelFileError, installing
 from fugu_cli.models.server import ALREADY_RUNNING, ServerSettings, ServerState, physical_cores
 from fugu_cli.models.store import Store, default_cache
+from fugu_cli.system.file_locks import try_lock
 from fugu_cli.system.processes import reap
 
 START_LIMIT = 300.0
@@ -79,7 +79,7 @@ async def lease_server(
         threads=physical_cores(),
         idle=_idle() if idle is None else idle,
     )
-    held = await _locked(folder / "lease", fcntl.LOCK_SH)
+    held = await _locked(folder / "lease", shared=True)
     try:
         os.utime(held.fileno())
         state = await _ready(folder) or await _started(settings, name_or_path)
@@ -116,7 +116,7 @@ async def _spawn(settings: ServerSettings) -> None:
     if importlib.util.find_spec("xllamacpp") is None:
         raise InfrastructureError(
             "The embedded models need the package 'xllamacpp', which is not installed.",
-            hint=installing("xllamacpp>=2026.10"),
+            hint=f"it is the extra `local`: {installing('xllamacpp>=2026.10')}; or set a provider's key, `fugu login`",
         )
     log = os.open(Path(settings.folder) / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     try:
@@ -166,20 +166,17 @@ def _end_hung(folder: Path) -> None:
 
 @asynccontextmanager
 async def _one_at_a_time(path: Path) -> AsyncIterator[None]:
-    with await _locked(path, fcntl.LOCK_EX):
+    with await _locked(path, shared=False):
         yield
 
 
-async def _locked(path: Path, kind: int) -> FileIO:
+async def _locked(path: Path, *, shared: bool) -> FileIO:
     """An open file with a lock that the kernel frees when it is closed or its process dies."""
     held = FileIO(path, "ab")
     try:
-        while True:
-            try:
-                fcntl.flock(held, kind | fcntl.LOCK_NB)
-                return held
-            except BlockingIOError:
-                await asyncio.sleep(POLL_SECONDS)
+        while not try_lock(held.fileno(), shared=shared):
+            await asyncio.sleep(POLL_SECONDS)
+        return held
     except BaseException:
         held.close()
         raise
@@ -192,10 +189,7 @@ def _is_held(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(tried, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
+        return not try_lock(tried, shared=True)
     finally:
         os.close(tried)
 

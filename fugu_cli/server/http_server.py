@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import resource
 import socket
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -36,6 +35,10 @@ FULL = b"503 Service Unavailable"
 
 def most_connections() -> int:
     """How many there may be: half of the files that may be open, since each answer needs one to its model as well."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return MOST
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = MOST * 2 if soft == resource.RLIM_INFINITY else soft - OWN_FILES
     return max(1, min(free // 2, MOST))

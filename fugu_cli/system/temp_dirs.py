@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import os
 import re
@@ -19,6 +18,8 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from fugu_cli.system.file_locks import try_lock
 
 PREFIX = "fugu-tmp-"
 OURS = re.compile(rf"{PREFIX}[a-z]+-[a-z0-9_]{{8}}")
@@ -41,7 +42,7 @@ def temp_dir(what: str) -> Iterator[Path]:
     held = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):  # a disk without locks: then nobody else can take it either
-            fcntl.flock(held, fcntl.LOCK_SH)
+            try_lock(held, shared=True)
         yield made
     finally:
         _remove(made)
@@ -83,8 +84,7 @@ def _sweep(left: Path, before: float, user: int) -> None:
         return
     try:
         found = os.fstat(held)
-        if found.st_uid == user and found.st_mtime < before:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if found.st_uid == user and found.st_mtime < before and try_lock(held):
             _remove(left)
     except OSError:
         return

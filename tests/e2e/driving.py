@@ -69,6 +69,7 @@ class Place:
     variables: dict[str, str] = field(default_factory=dict)
     """More of its runs' environment."""
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+    python: str = sys.executable
 
     @property
     def repo(self) -> Path:
@@ -120,7 +121,7 @@ class Place:
     def start(self, *arguments: str | bytes, closed: bool = False) -> subprocess.Popen[bytes]:
         """`fugu ...` in the background, in a session of its own; nothing to read, or `closed`: no standard input."""
         return subprocess.Popen(
-            [sys.executable, "-m", "fugu_cli", *arguments],
+            [self.python, "-m", "fugu_cli", *arguments],
             cwd=self.repo,
             env=self.environ(),
             stdin=subprocess.DEVNULL,
@@ -150,7 +151,7 @@ class Place:
         # where files may not grow, Python would leave half a compiled module behind
         compiled = {} if limit is None else {"PYTHONDONTWRITEBYTECODE": "1"}
         done = subprocess.run(
-            [sys.executable, "-m", "fugu_cli", *arguments],
+            [self.python, "-m", "fugu_cli", *arguments],
             cwd=folder or self.repo,
             env=self.environ() | compiled,
             input=stdin,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import re
 import stat
 import sys
@@ -291,8 +290,10 @@ def _homes(environ: Mapping[str, str]) -> tuple[Path, ...]:
 
 def _system_home() -> str:
     try:
+        import pwd
+
         return pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:
+    except (ImportError, KeyError):  # Windows, or a user without an entry
         return ""
 
 
