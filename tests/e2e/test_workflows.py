@@ -66,3 +66,40 @@ def test_a_workflow_goes_on_as_one_unless_another_tier_is_named(place: Place, se
     assert "cascade" in again.err and "by cascade" in place.fugu("trace", "latest").out
     done = place.fugu("run", "--resume", place.sessions()[0].stem, "--yolo")
     assert "the work of turn 1 is taken over" in done.err, done.err
+
+
+def step_of(asked: Asked) -> str:
+    """The step that a request is about: its subtask is named last."""
+    return max("wxyz", key=lambda step: asked.text.rfind(f"subtask-of-{step}"))
+
+
+def answers_a_step(asked: Asked) -> Says:
+    step = step_of(asked)
+    if step != "z" and not asked.results:
+        return Says("", (Use("read", {"path": f"{step}.txt"}),))
+    return Says(f"answer-of-{step}")
+
+
+def test_a_step_is_shown_the_steps_it_may_read_and_nothing_of_the_others(place: Place, server: Loopback) -> None:
+    """Three steps read a file each; a fourth may read the second, its calls included. Two agents take two each."""
+    place.files({f"{step}.txt": f"content-of-{step}\n" for step in "wxy"})
+    place.commit()
+    place.configure(
+        Agent("a"), Agent("b", "middle"), Agent("c", "strong"), more='conductor = { agent = "c", rounds = 1 }'
+    )
+    steps = [(0, "subtask-of-w", []), (1, "subtask-of-x", []), (0, "subtask-of-y", []), (1, "subtask-of-z", [1])]
+    server.play("c", Says(lists(*steps)))
+    server.react("a", answers_a_step)
+    server.react("b", answers_a_step)
+    done = place.fugu("run", "--tier", "ultra", "tell me what the files hold")
+    assert (done.code, done.out) == (0, "answer-of-z\n"), done.err
+    asked = [*server.asked("a"), *server.asked("b")]
+    assert sorted(step_of(one) for one in asked) == list("wwxxyyz")
+    for one in asked:
+        step = step_of(one)
+        own = {f"subtask-of-{step}", *((f"content-of-{step}",) if step != "z" and one.results else ())}
+        readable = {"answer-of-x"} if step == "z" else set()
+        told = {f"{kind}-of-{other}" for kind in ("subtask", "content", "answer") for other in "wxyz"}
+        seen = {word for word in told if word in one.text}
+        assert own | readable <= seen, step
+        assert seen - own - readable <= ({"subtask-of-x", "content-of-x"} if step == "z" else set()), step
