@@ -78,7 +78,7 @@ def out_of_memory_as_error(what: str) -> Iterator[None]:
 
 def require_torch() -> None:
     """Raises CoordinatorUnavailable where torch is not installed; imports nothing."""
-    if "torch" not in sys.modules and importlib.util.find_spec("torch") is None:
+    if sys.modules.get("torch") is None and importlib.util.find_spec("torch") is None:
         raise CoordinatorUnavailable(
             "torch is not installed, so the learned coordinator cannot run", hint=installing("torch>=2.4,<3")
         )

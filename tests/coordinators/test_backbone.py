@@ -283,7 +283,7 @@ def test_without_torch_the_message_says_what_is_missing(folder: Path) -> None:
         "except CoordinatorUnavailable as error:\n    print(error, '|', error.hint)\n"
     )
     ran = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
-    advice = installing("torch>=2.4")
+    advice = installing("torch>=2.4,<3")
     assert ran.stdout == f"torch is not installed, so the learned coordinator cannot run | {advice}\n"
 
 
