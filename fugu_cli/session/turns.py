@@ -447,12 +447,11 @@ def leading_verdict(text: str) -> LeadingVerdict | None:
 
 
 def verdict_of(text: str) -> Verdict:
-    """By the leading word, else by the lines that begin with one where they agree, else REVISE. A word inside a
-    sentence decides nothing: "I cannot ACCEPT this" refuses."""
+    """By the leading word, else the only one of the words anywhere, else REVISE."""
     if lead := leading_verdict(text):
         return lead.verdict
-    found = {lead.verdict for line in text.splitlines() if (lead := leading_verdict(line))}
-    return "ACCEPT" if found == {"ACCEPT"} else "REVISE"
+    words = {word.lower() for word in re.findall(r"\b(accept|revise|reject)\b", text, re.IGNORECASE)}
+    return "ACCEPT" if words == {"accept"} else "REVISE"
 
 
 UNDO_NOTICE = "Then the user undid the newest request that stood: its changes to files are gone."

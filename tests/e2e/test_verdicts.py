@@ -28,9 +28,15 @@ def turns(place: Place) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(
     "said",
-    ["ACCEPT", "**ACCEPT** The tests pass.", "Verdict: ACCEPT\n\nAll is there.", "accept - it does what was asked"],
+    [
+        "ACCEPT",
+        "**ACCEPT** The tests pass.",
+        "Verdict: ACCEPT\n\nAll is there.",
+        "accept - it does what was asked",
+        "The tests pass, so I accept the change.",
+    ],
 )
-def test_a_verdict_that_leads_accepts(team: Place, server: Loopback, said: str) -> None:
+def test_a_leading_accept_or_the_only_verdict_accepts(team: Place, server: Loopback, said: str) -> None:
     server.play("judge", Says(said))
     done = team.fugu("run", "mend calc.txt")
     assert (done.code, turns(team)) == (0, [("worker", "worker"), ("judge", "verifier")]), done.err
@@ -41,7 +47,7 @@ def test_a_verdict_that_leads_accepts(team: Place, server: Loopback, said: str) 
     "said",
     [
         "REVISE: the file has to be fixed well.",
-        "I cannot ACCEPT this: the file has to be fixed well.",
+        "I would accept it if it were fixed well; revise it.",
         "It looks good to me.",
         "Not accepted.",
         "REVISE. After that I would ACCEPT.",
