@@ -12,6 +12,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
+Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
+"""How much a model may reason before it answers; "" leaves it to the server."""
+EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""The least first."""
+THINKING_TOKENS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 24576, "xhigh": 32768, "max": 65536}
+"""Tokens of an effort where they are counted: on top of `max_tokens`, in which some APIs count thinking."""
+
 
 class Value(BaseModel):
     """Frozen, closed: an unknown field is an error, equal content is equal."""
@@ -142,7 +149,7 @@ def hole_path(place: str) -> str:
 
 
 OPTIONAL = (
-    "stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "gap", "begun",
+    "effort", "stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "gap", "begun",
 )  # fmt: skip
 
 
@@ -155,6 +162,8 @@ class Prompt(Value):
     max_tokens: int = 2048
     temperature: float | None = None
     seed: int | None = None
+    effort: Effort = ""
+    """How much the agent may reason, instead of what its entry says."""
     reply_schema: str = ""
     """A JSON schema, as text, that the reply must follow; for servers that can hold a model to one."""
     stop: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.undo import record_killed_calls
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.extensions.skill_library import SkillLibrary
-from fugu_cli.messages import Call, Prompt
+from fugu_cli.messages import EFFORTS, Call, Prompt
 from fugu_cli.safety import policy, saved_permissions
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event, Finished, Member, Replied, Undone
@@ -92,6 +92,7 @@ class Session:
             "test_command": command,
             "until": tuple(dict.fromkeys((*suite, *wanted.until))),
             "tier": self.config.tier,
+            "effort": self.config.effort or "",
         }
         self.log.append(asked.model_copy(update=known))
 
@@ -121,6 +122,8 @@ class Session:
         said += self.servers.notes if self.servers is not None else ()
         said += self.environment.hooks.notes if self.environment.hooks is not None else ()
         said += self.library.notes
+        if self.effort and (without := self.without_effort()):
+            said.append(f"the effort {self.effort} says nothing to {', '.join(without)}: no effort can be told there")
         if not self.environment.workspace.in_git:
             said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
         return tuple(said)
@@ -186,6 +189,21 @@ class Session:
         self.config = self.config.model_copy(update={"tier": tier})
         self.environment = replace(self.environment, remembers=tier == "ultra")
         self._choose()
+
+    @property
+    def effort(self) -> str:
+        """How much agents may reason; "" where each entry says it."""
+        return self.config.effort or ""
+
+    def set_effort(self, effort: str) -> None:
+        """How much agents may reason from the next request on; "" leaves it to each entry. Raises UsageError."""
+        if effort and effort not in EFFORTS:
+            raise UsageError(f"there is no effort {effort!r}", hint=f"one of {', '.join(EFFORTS)}, or auto")
+        self.config = self.config.model_copy(update={"effort": effort or None})
+
+    def without_effort(self) -> tuple[str, ...]:
+        """The agents that no effort can be told."""
+        return tuple(name for name, member in self.team.members.items() if not member.reasoning)
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
         """Remember a yes for this project. Returns the rule and the file it stands in, for people.

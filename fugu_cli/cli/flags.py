@@ -78,6 +78,10 @@ CoordinatorFlag = Annotated[
 ]
 DenyFlag = Annotated[list[str] | None, option("--deny", help="forbid calls; repeatable", metavar="RULE")]
 ForkFlag = Annotated[bool, option("--fork-session", help="go on in a copy of the session")]
+EffortFlag = Annotated[
+    Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None,
+    option("--effort", help="how much agents may reason: low, medium, high; or none to max", metavar="LEVEL"),
+]
 FormatFlag = Annotated[
     Literal["raw", "chat"] | None, option("--format", help="how the checkpoint was trained to read: raw or chat")
 ]
@@ -117,7 +121,18 @@ VerifyFlag = Annotated[bool, option("--verify-answers", help="verify answers tha
 YoloFlag = Annotated[bool, option("--yolo", help="the same as --permission-mode yolo: everything is allowed")]
 
 CONFIG_KEYS = (
-    *("coordinator", "checkpoint", "backbone", "sample", "seed", "opt_out", "tier", "max_turns", "max_budget_usd"),
+    *(
+        "coordinator",
+        "checkpoint",
+        "backbone",
+        "sample",
+        "seed",
+        "opt_out",
+        "tier",
+        "effort",
+        "max_turns",
+        "max_budget_usd",
+    ),
     *("time_limit", "permission_mode", "allow", "deny", "test_command", "test_timeout", "verify_answers"),
 )
 """Fields of flags that are keys of the configuration."""
@@ -173,6 +188,7 @@ class RunFlags:
     until_tests_pass: Annotated[bool, option("--until-tests-pass", help="the tests must pass in the end")] = False
     verify_answers: VerifyFlag = False
     tier: TierFlag = None
+    effort: EffortFlag = None
     seed: SeedFlag = None
     script: ScriptFlag = None
 
@@ -200,6 +216,7 @@ class InterfaceFlags:
     resume: ResumeFlag = None
     fork_session: ForkFlag = False
     tier: TierFlag = None
+    effort: EffortFlag = None
     permission_mode: PermissionModeFlag = None
     agent: AgentFlag = None
     append_system_prompt: AppendFlag = None

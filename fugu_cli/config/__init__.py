@@ -113,6 +113,8 @@ class Config(ConfigTable):
     """model calls of one turn"""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """for agents that name none; the provider's own when left out"""
+    effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
+    """how much every agent may reason; each entry's own when left out"""
     permission_mode: Mode = "edit"
     """plan (read only), ask, edit (files yes, commands ask), auto or yolo"""
     allow: Names = ()

@@ -33,6 +33,7 @@ SAMPLES = {
     "max_budget_usd": 1.0,
     "time_limit": 600.0,
     "temperature": 0.2,
+    "effort": "medium",
     "test_command": "python -m pytest -q",
     "data_dir": "~/.local/share/fugu",
     "cache_dir": "~/.cache/fugu",

@@ -20,7 +20,7 @@ from pydantic import (
     model_validator,
 )
 
-from fugu_cli.providers.endpoint import THINKING_TOKENS
+from fugu_cli.messages import THINKING_TOKENS
 from fugu_cli.session.events import Member, Price
 
 Named = TypeVar("Named", Path, str)
@@ -218,5 +218,7 @@ class AgentEntry(ConfigTable):
             needs_tests=self.needs_tests,
             max_tokens=self.max_tokens,
             thinking=THINKING_TOKENS.get(self.effort or "", 0) if self.thinks_besides else 0,
+            reasoning="" if self.provider in ("local", "scripted") else "beside" if self.thinks_besides else "within",
+            effort=self.effort or "",
             description=" ".join(self.description.split()),
         )

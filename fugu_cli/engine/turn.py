@@ -79,6 +79,7 @@ def over_budget_agents(place: TurnContext) -> dict[str, str]:
         prompt = kind.prompt(known, member, kind.tools(known, member, environment), environment.instructions)
         if environment.voice is not None:
             prompt = environment.voice.put(prompt, known, now)
+        prompt = _with_effort(prompt, events, member)
         shortens = kind.has_history and compaction.is_due(known, prompt, member)
         if (said := spending.over_budget(events, member, prompt, limits)) and not shortens:
             found[name] = said
@@ -132,12 +133,18 @@ async def _reply(place: TurnContext, events: Sequence[Event], now: views.Turn) -
     prompt = kind.prompt(known, member, kind.tools(events, member, environment), environment.instructions)
     if environment.voice is not None:
         prompt = environment.voice.put(prompt, events, now)
+    prompt = _with_effort(prompt, events, member)
     if kind.has_history and compaction.is_due(events, prompt, member):
         await _compact(place, member)
         return
     if not await availability.may_call(log, now.number, (member, prompt), environment.limits.budget, place.reserved):
         return
     await _ask(place, events, (now, member), prompt)
+
+
+def _with_effort(prompt: Prompt, events: Sequence[Event], member: Member) -> Prompt:
+    effort = views.asked_effort(events, member)
+    return prompt.model_copy(update={"effort": effort}) if effort else prompt
 
 
 async def _ask(place: TurnContext, events: Sequence[Event], who: tuple[views.Turn, Member], prompt: Prompt) -> None:

@@ -22,7 +22,7 @@ class Pause:
     """Why nothing moves. `seconds`: for how long, 0 where nobody knows. `used`: what broken tries have used.
 
     `error` is the failure behind it. `retry` of `retries` follows the pause and starts again: what the broken try said
-    no longer stands. `retry` is 0 where no call was made yet.
+    no longer stands. `retry` is 0 where no call was made yet. `notice`: nothing is waited for, the user is told `why`.
     """
 
     why: str
@@ -31,6 +31,7 @@ class Pause:
     error: AgentError | None = None
     retry: int = 0
     retries: int = 0
+    notice: bool = False
 
 
 Wait = Callable[[Pause], None]

@@ -344,7 +344,7 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json
         payload["prompt_cache_key"] = server_quirks.cache_key(prompt)
     if dialect.stream_usage:
         payload["stream_options"] = {"include_usage": True}
-    effort = access.effort if dialect.effort_with_tools or not prompt.tools else "none"
+    effort = (prompt.effort or access.effort) if dialect.effort_with_tools or not prompt.tools else "none"
     if effort and dialect.effort:
         payload["reasoning_effort"] = effort
     if prompt.reply_schema and dialect.schema == "schema":

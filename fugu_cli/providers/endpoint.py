@@ -8,19 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
+from fugu_cli.messages import Effort
 from fugu_cli.safety.secret_values import NAMES
-
-Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
-"""How much a model may reason before it answers; "" leaves it to the server."""
-
-THINKING_TOKENS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 24576, "xhigh": 32768, "max": 65536}
-"""Tokens of an effort, for Anthropic's models; they come on top of `max_tokens`, which counts thinking there."""
-
 
 SHORTEST_SECRET = 6
 """Characters of the shortest key that is hidden."""

@@ -22,7 +22,7 @@ from pydantic import JsonValue
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply, Usage
-from fugu_cli.providers import Say, Wait, error_mapping
+from fugu_cli.providers import Pause, Say, Wait, error_mapping
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, StopSequences, check_unparsed_calls
 
@@ -450,6 +450,7 @@ class WireAgent:
         self._access = access
         self._connection = HttpConnection(access, headers, transport)
         self._quirks = LearnedQuirks()
+        self._without_effort = False
 
     @property
     def name(self) -> str:
@@ -457,7 +458,13 @@ class WireAgent:
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         """One call, and one more for each parameter that the server refuses for the first time."""
-        return await self._quirks.call(lambda quirks: self._once(prompt, say, quirks))
+
+        def told(learned: ServerQuirks) -> None:
+            if (prompt.effort or self._access.effort) and not learned.effort and not self._without_effort:
+                self._without_effort = True
+                wait(Pause(f"{self.name} takes no effort: {self._access.host} refuses it", notice=True))
+
+        return await self._quirks.call(lambda quirks: self._once(prompt, say, quirks), told)
 
     async def close(self) -> None:
         await self._connection.close()

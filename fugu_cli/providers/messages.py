@@ -15,9 +15,21 @@ import httpx
 from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec, Usage
+from fugu_cli.messages import (
+    THINKING_TOKENS,
+    Call,
+    FromAgent,
+    FromTool,
+    FromUser,
+    Message,
+    Prompt,
+    Reply,
+    Thinking,
+    ToolSpec,
+    Usage,
+)
 from fugu_cli.providers import Say, error_mapping
-from fugu_cli.providers.endpoint import THINKING_TOKENS, ModelEndpoint
+from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.history import arguments_object, join_surrogates, normalized
 from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent, WireAgent
 from fugu_cli.providers.reasoning import POSITION, in_order, position
@@ -285,9 +297,10 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json
     if prompt.stop:
         payload["stop_sequences"] = [stop for stop in prompt.stop if stop.strip()]
     forced = prompt.tool_choice not in ("", "none")
-    thinks = access.effort not in ("", "none") and dialect.effort and not forced and _may_think(messages)
+    effort = prompt.effort or access.effort
+    thinks = effort not in ("", "none") and dialect.effort and not forced and _may_think(messages)
     if thinks:
-        payload |= _thinking(prompt, access.effort, dialect)
+        payload |= _thinking(prompt, effort, dialect)
     if prompt.temperature is not None and dialect.temperature and not thinks:
         payload["temperature"] = prompt.temperature
     if prompt.reply_schema and dialect.schema == "schema":

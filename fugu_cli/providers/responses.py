@@ -14,9 +14,21 @@ import httpx
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec, Usage
+from fugu_cli.messages import (
+    THINKING_TOKENS,
+    Call,
+    FromAgent,
+    FromTool,
+    FromUser,
+    Message,
+    Prompt,
+    Reply,
+    Thinking,
+    ToolSpec,
+    Usage,
+)
 from fugu_cli.providers import Say, error_mapping, server_quirks
-from fugu_cli.providers.endpoint import THINKING_TOKENS, ModelEndpoint
+from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.history import arguments_object, call_id, join_surrogates, normalized
 from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent, WireAgent
 from fugu_cli.providers.reasoning import POSITION, in_order, position
@@ -241,7 +253,8 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks, *, phas
     there are no stop sequences.
     """
     history = normalized(prompt.messages, access.name if dialect.sealed else "")
-    most = max(prompt.max_tokens + THINKING_TOKENS.get(access.effort, 0), SHORTEST_REPLY)
+    effort = prompt.effort or access.effort
+    most = max(prompt.max_tokens + THINKING_TOKENS.get(effort, 0), SHORTEST_REPLY)
     payload: Json = {
         "model": access.model,
         "input": [item for message in history for item in _items(message, phased)],
@@ -261,9 +274,9 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks, *, phas
         payload["temperature"] = prompt.temperature
     if server_quirks.wants_cache_key(access) and dialect.cache_key:
         payload["prompt_cache_key"] = server_quirks.cache_key(prompt)
-    if access.effort and dialect.effort:
-        told = {} if access.effort == "none" or not dialect.summary else {"summary": "auto"}
-        payload["reasoning"] = {"effort": access.effort, **told}
+    if effort and dialect.effort:
+        told = {} if effort == "none" or not dialect.summary else {"summary": "auto"}
+        payload["reasoning"] = {"effort": effort, **told}
     if prompt.reply_schema and dialect.schema != "none":
         payload["text"] = {"format": _format(prompt.reply_schema, dialect)}
     return payload

@@ -128,8 +128,11 @@ class LearnedQuirks:
     def __init__(self) -> None:
         self._dialect = ServerQuirks()
 
-    async def call(self, once: Callable[[ServerQuirks], Awaitable[Reply]]) -> Reply:
-        """One call, and one more for each parameter that the server refuses for the first time. Raises AgentError."""
+    async def call(
+        self, once: Callable[[ServerQuirks], Awaitable[Reply]], told: Callable[[ServerQuirks], None]
+    ) -> Reply:
+        """One call, and one more for each parameter that the server refuses for the first time, of which `told` learns.
+        Raises AgentError."""
         while True:
             asked = self._dialect
             try:
@@ -140,6 +143,7 @@ class LearnedQuirks:
                     raise
                 if self._dialect == asked:  # else a call beside this one has learned something meanwhile: it counts
                     self._dialect = learned
+                    told(learned)
 
 
 CACHE_MARK: JsonValue = {"type": "ephemeral"}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from fugu_cli.messages import Call, Thinking, Usage, Value
+from fugu_cli.messages import Call, Effort, Thinking, Usage, Value
 from fugu_cli.session.file_effects import NO_EFFECTS as NO_EFFECTS
 from fugu_cli.session.file_effects import FileAttribute as FileAttribute
 from fugu_cli.session.file_effects import FileChange as FileChange
@@ -259,6 +259,10 @@ class Member(Value):
     """Tokens of every reply at most; None: each prompt says it."""
     thinking: int = 0
     """Tokens it may think beside them."""
+    reasoning: Literal["", "within", "beside"] = ""
+    """Where what it is told to reason counts: within `max_tokens`, or beside them; "" where it can be told nothing."""
+    effort: Effort = ""
+    """How much it reasons where the request does not say it."""
     description: str = ""
     """One line about it for a planner, which reads no names."""
 
@@ -287,6 +291,8 @@ class Asked(Value):
     `tier`: the one it was asked in, and is gone on with in; "" where that is not known.
     `attachments`: what `@` names in the text. Each is read before the first turn, as a call of turn 0.
     `until`: commands of the user's that must pass before the request is accepted.
+    `effort`: how much agents may reason; "" leaves it to their entries.
+    `answer_schema`: the JSON schema, as text, that the answer must follow; "" where none was given.
     `judged`, `assertions`: read from the logs of version 0.1.0 and no longer written.
     """
 
@@ -301,6 +307,8 @@ class Asked(Value):
     tier: Literal["fugu", "ultra", ""] = ""
     test_command: str | None = None
     until: tuple[str, ...] = ()
+    effort: Effort = ""
+    answer_schema: str = ""
     judged: bool = Field(default=False, exclude=True)
     assertions: tuple[str, ...] = Field(default=(), exclude=True)
 
@@ -555,11 +563,13 @@ class OutputStreamed(Value):
 
 
 class Waiting(Value):
-    """Live: nothing moves, and this is why. `seconds`: until it goes on, 0 where nobody knows."""
+    """Live: nothing moves, and this is why. `seconds`: until it goes on, 0 where nobody knows. `notice`: it goes on at
+    once, and people are to read why something is not as they asked for it."""
 
     type: Literal["waiting"] = "waiting"
     why: str
     seconds: float = 0.0
+    notice: bool = False
 
 
 class Retried(Value):

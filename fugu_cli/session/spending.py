@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.errors import StorageError
-from fugu_cli.messages import Prompt, Usage
+from fugu_cli.messages import THINKING_TOKENS, Prompt, Usage
 from fugu_cli.session import log, store, views
 from fugu_cli.session.costs import CACHE_WRITE_FACTOR
 from fugu_cli.session.events import Event, Member, Opened, Recorded
@@ -73,7 +73,8 @@ def worst_case_cost(member: Member, prompt: Prompt) -> float:
     texts = [one.model_dump_json() for one in (*prompt.messages, *prompt.tools)]
     size = sum(len(text.encode("utf-8", "replace")) for text in (*texts, prompt.system, prompt.reply_schema))
     dearest = member.price.input * CACHE_WRITE_FACTOR
-    longest = prompt.longest(member.max_tokens) + member.thinking
+    thinking = THINKING_TOKENS.get(prompt.effort, 0) if member.reasoning == "beside" else 0
+    longest = prompt.longest(member.max_tokens) + (thinking if prompt.effort else member.thinking)
     calls = 2 if member.protocol == "schema" and prompt.tools else 1  # the tool is chosen first, then written for
     return calls * (size / BYTES_PER_TOKEN * dearest + longest * member.price.output) / 1e6
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, Effort
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -113,6 +113,12 @@ def asked(events: Sequence[Event]) -> Asked | None:
     """The newest request itself."""
     facts = request(events)
     return facts[0] if facts and isinstance(facts[0], Asked) else None
+
+
+def asked_effort(events: Sequence[Event], member: Member) -> Effort:
+    """How much the newest request lets an agent reason; "" where it does not say so, or the agent cannot be told."""
+    now = asked(events)
+    return now.effort if now is not None and member.reasoning else ""
 
 
 def opened(events: Sequence[Event]) -> Opened | None:

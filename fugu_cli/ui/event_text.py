@@ -280,6 +280,8 @@ def pause_text(event: Live) -> Text | None:
     match event:
         case Retried():
             return Text(f"{INDENT}{retry_text(event)}", "yellow")
+        case Waiting() if event.notice:
+            return Text(f"{INDENT}{first_line(event.why, 200)}", "yellow")
         case Waiting() if event.seconds:
             return Text(f"{INDENT}{first_line(event.why, 100)}{retrying_in(event.seconds)}", "yellow")
         case _:

@@ -318,6 +318,8 @@ def _notes(row: DecisionRow) -> list[str]:
     notes = [f"{cell.name} masked: {first_line(cell.masked, 200)}" for cell in (*row.rows, *row.roles) if cell.masked]
     if assigned.override is not None:
         notes.append(f"a Thinker asked for this role; the head had {assigned.override}")
+    if row.effort:
+        notes.append(f"effort {row.effort}")
     if row.reason or assigned.scores is None:
         notes.append(f"by {assigned.by}" + (f": {first_line(row.reason, 400)}" if row.reason else ""))
     return notes
@@ -420,6 +422,7 @@ def _decision(row: DecisionRow) -> dict[str, object]:
         **routing_object(row.turn.assigned),
         "logits": {cell.name: cell.logit for cell in cells},
         **decision_explanation(row.turn.assigned, next((cell.name for cell in row.rows if cell.chosen), "")),
+        "effort": row.effort,
         "seconds": round(row.seconds, 3),
         "model_seconds": round(row.model_seconds, 3),
         "usage": row.usage.model_dump(),

@@ -304,7 +304,7 @@ def _decision(row: TurnRow, cells: plain_rows.DecisionRow | None, width: int, pa
     role = palette.role(assigned.role)
     head: list[StyledPart] = [
         (f"{flatten(assigned.agent)} as {assigned.role}", f"bold {role}"),
-        (f"  by {assigned.by}", palette.dim),
+        (f"  by {assigned.by}{f' · effort {cells.effort}' if cells and cells.effort else ''}", palette.dim),
     ]
     lines = [styled_line(head, width)]
     for said in (assigned.reason, assigned.instruction):

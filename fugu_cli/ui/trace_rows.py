@@ -73,6 +73,8 @@ class DecisionRow:
     """Each run of an acceptance check: whether it passed."""
     rows: tuple[ScoreCell, ...]
     roles: tuple[ScoreCell, ...]
+    effort: str = ""
+    """How much its agent was to reason; "" where nothing said so."""
 
     @property
     def paid(self) -> str:
@@ -158,7 +160,13 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         checked=tuple(found for event in mine if (found := _checked(event)) is not None),
         rows=_agent_cells(turn.assigned, events),
         roles=_role_cells(turn.assigned),
+        effort=_effort(turn.assigned.agent, events),
     )
+
+
+def _effort(agent: str, events: Sequence[Event]) -> str:
+    member = views.pool(events).get(agent)
+    return (views.asked_effort(events, member) or member.effort) if member is not None else ""
 
 
 def _after_turn(event: Event) -> bool:

@@ -359,7 +359,10 @@ class Transcript:
             case Retried():
                 return self._retried(item)
             case Waiting():
-                return None
+                if not item.notice:
+                    return None
+                self.blocks.append(NoteBlock(item.why, "warn"))
+                return len(self.blocks) - 1
 
     def _retried(self, event: Retried) -> int:
         """A call is made again: one line stands where its text was."""

@@ -78,6 +78,8 @@ def _titled(title: str, body: str) -> str:
 
 def _decision(event: Assigned, row: DecisionRow) -> str:
     lines = [f"by {event.by}" + (f": {event.reason}" if event.reason else "")]
+    if row.effort:
+        lines.append(f"effort: {row.effort}")
     if event.override is not None:
         lines.append(f"a Thinker asked for this role; the head had {event.override}")
     for title, cells in (("agents", row.rows), ("roles", row.roles)):

@@ -113,7 +113,13 @@ def test_a_service_without_a_known_model_is_named_with_the_entry_that_is_missing
 def test_one_agent_alone_is_the_strong_one() -> None:
     (agent,) = usable_pool(Config(agents=(entry("only", base_url="http://localhost:1/v1"),)), {})
     assert agent.member() == Member(
-        name="only", provider="openai", model="only", slot="strong", context=128_000, price=Price()
+        name="only",
+        provider="openai",
+        model="only",
+        slot="strong",
+        context=128_000,
+        price=Price(),
+        reasoning="within",
     )
 
 

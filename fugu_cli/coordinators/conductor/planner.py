@@ -435,6 +435,7 @@ def planner_prompt(events: Sequence[Event], task: PlanTask, members: Mapping[str
         system=prompts.fill(prompts.load("conductor/plan"), steps=str(form.steps)),
         messages=(FromUser(text=text),),
         max_tokens=PLAN_TOKENS if held else PLAN_TOKENS_NATIVE,
+        effort=views.asked_effort(events, planner),
         reply_schema=plan_schema(form) if held else "",
     )
 

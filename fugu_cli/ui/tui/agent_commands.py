@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fugu_cli.errors import UsageError
+from fugu_cli.messages import EFFORTS
 from fugu_cli.session import views
 from fugu_cli.ui.formatting import (
     compact_number,
@@ -106,6 +107,32 @@ async def change_tier(controller: SessionController, argument: str) -> None:
     controller.session.set_tier(argument)
     controller.tier = argument
     controller.show()
+
+
+def effort_names(controller: SessionController) -> Sequence[str]:
+    """The efforts, and the word that leaves it to the agents' entries."""
+    del controller
+    return (AUTO, *EFFORTS)
+
+
+async def change_effort(controller: SessionController, argument: str) -> None:
+    """How much agents may reason: from the next request on, or in the one that follows the level."""
+    session = controller.session
+    level, _, text = argument.partition(" ")
+    if not level:
+        controller.say(
+            f"the effort is {session.effort or AUTO}; /effort LEVEL is one of {', '.join(effort_names(controller))}"
+        )
+        return
+    if level not in effort_names(controller):
+        raise UsageError(f"there is no effort {level!r}", hint=f"one of {', '.join(effort_names(controller))}")
+    effort = "" if level == AUTO else level
+    if text.strip():
+        await controller.send(text.strip(), effort=effort)
+        return
+    session.set_effort(effort)
+    without = session.without_effort() if effort else ()
+    controller.say(f"effort {level}" + (f"; it says nothing to {', '.join(without)}" if without else ""))
 
 
 async def show_cost(controller: SessionController, argument: str) -> None:

@@ -321,6 +321,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
         lambda controller: ("fugu", "ultra"),
     ),
     SlashCommand(
+        "effort",
+        "how much agents may reason, from the next request on; with a text, for that request",
+        agent_commands.change_effort,
+        "[LEVEL [TEXT]]",
+        agent_commands.effort_names,
+    ),
+    SlashCommand(
         "jobs",
         "background jobs; stop JOB or stop all ends them",
         agent_commands.list_or_stop_jobs,

@@ -58,13 +58,15 @@ class QueueListener(Protocol):
 @dataclass(frozen=True)
 class QueuedRequest:
     """A request before it is one. `pin`: this agent alone takes its turns; `tier`: in this tier, "" in that of the
-    session. `typed`: what the user wrote, where the text was made of it; `skill`: what a skill says that they named."""
+    session; `effort`: with this one, None with the session's.
+    `typed`: what the user wrote, where the text was made of it; `skill`: what a skill says that they named."""
 
     text: str
     pin: str | None = None
     typed: str = ""
     skill: str = ""
     tier: str = ""
+    effort: str | None = None
 
 
 @dataclass(frozen=True)
@@ -215,7 +217,7 @@ class RequestQueue:
             if typed is None:
                 await session.run()
                 return
-            await session.ask(self._told(typed.text), typed.typed, typed.skill)
+            await self._asked(session, typed)
             if typed.pin is not None:
                 session.pin(typed.pin)
             await session.run()
@@ -224,6 +226,17 @@ class RequestQueue:
                 session.pin(self.pinned)
             if session.tier != tier:
                 session.set_tier(tier)
+
+    async def _asked(self, session: SessionProtocol, typed: QueuedRequest) -> None:
+        """Record the request. An effort of its own is recorded with it, and is the session's no longer than that."""
+        effort = session.effort
+        if typed.effort is not None:
+            session.set_effort(typed.effort)
+        try:
+            await session.ask(self._told(typed.text), typed.typed, typed.skill)
+        finally:
+            if typed.effort is not None:
+                session.set_effort(effort)
 
     def pin(self, name: str | None) -> None:
         """Let one agent take every turn from now on; None gives the decision back."""

@@ -8,6 +8,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -204,8 +205,8 @@ class SessionController:
         async with self._door:
             return
 
-    async def send(self, text: str, pin: str | None = None) -> None:
-        """A request: at once, or when what is running is done."""
+    async def send(self, text: str, pin: str | None = None, effort: str | None = None) -> None:
+        """A request: at once, or when what is running is done. `effort`: of this one alone."""
         if self.work.session is None:
             self.say("there is no session to send this to; /new opens one", "warn")
             return
@@ -220,7 +221,7 @@ class SessionController:
                 return
             notes = await asyncio.to_thread(self.session.notes)
         self._warn((*lacking, *notes))
-        await self.work.submit(wanted)
+        await self.work.submit(replace(wanted, effort=effort))
 
     def _warn(self, notes: Sequence[str]) -> None:
         """Say each of them once."""

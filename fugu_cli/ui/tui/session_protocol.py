@@ -48,6 +48,10 @@ class SessionProtocol(Protocol):
     def tier(self) -> str:
         """`fugu` or `ultra`."""
 
+    @property
+    def effort(self) -> str:
+        """How much agents may reason; "" where each entry says it."""
+
     async def ask(self, text: str, typed: str = "", skill: str = "") -> None:
         """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that differs;
         `skill`: what a skill says that they named."""
@@ -78,6 +82,12 @@ class SessionProtocol(Protocol):
 
     def set_tier(self, tier: str) -> None:
         """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be had."""
+
+    def set_effort(self, effort: str) -> None:
+        """How much agents may reason from the next request on; "" leaves it to each entry. Raises UsageError."""
+
+    def without_effort(self) -> tuple[str, ...]:
+        """The agents that no effort can be told."""
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
         """Remember a yes for this project. Returns the rule and the file it stands in, for people."""
