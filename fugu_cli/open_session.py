@@ -54,6 +54,8 @@ class Session:
     """The user's MCP servers; None where there are none."""
     library: SkillLibrary = field(default_factory=SkillLibrary)
     """The skills and custom commands that count."""
+    answer_schema: str = ""
+    """The JSON schema, as text, that answers must follow; "" where there is none."""
 
     @property
     def tier(self) -> str:
@@ -93,6 +95,7 @@ class Session:
             "until": tuple(dict.fromkeys((*suite, *wanted.until))),
             "tier": self.config.tier,
             "effort": self.config.effort or "",
+            "answer_schema": self.answer_schema,
         }
         self.log.append(asked.model_copy(update=known))
 

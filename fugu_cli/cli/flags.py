@@ -86,6 +86,10 @@ FormatFlag = Annotated[
     Literal["raw", "chat"] | None, option("--format", help="how the checkpoint was trained to read: raw or chat")
 ]
 JsonFlag = Annotated[bool, option("--json", help="as one JSON document")]
+JsonSchemaFlag = Annotated[
+    str | None,
+    option("--json-schema", help="the answer must follow this JSON schema: a file, or the schema", metavar="FILE"),
+]
 MaxBudgetFlag = Annotated[float | None, option("--max-budget-usd", help="money at most", metavar="USD")]
 MaxTurnsFlag = Annotated[int | None, option("--max-turns", help="turns at most", metavar="N")]
 OptOutFlag = Annotated[
@@ -173,6 +177,7 @@ class RunFlags:
     agent: AgentFlag = None
     opt_out: OptOutFlag = None
     append_system_prompt: AppendFlag = None
+    json_schema: JsonSchemaFlag = None
     permission_mode: PermissionModeFlag = None
     yolo: YoloFlag = False
     allow: AllowFlag = None

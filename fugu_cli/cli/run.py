@@ -49,7 +49,7 @@ def read_request(flags: RunFlags, stdin: TextIO | None) -> RequestInput:
 def _text(flags: RunFlags, stdin: TextIO | None) -> tuple[str, bool]:
     """The request's text, and whether standard input may hold more."""
     if flags.prompt_file is not None:
-        return _file(flags.prompt_file), True
+        return _file(flags.prompt_file, "--prompt-file"), True
     text = flags.text if flags.text is not None else flags.prompt
     if text not in (None, "-"):
         return text, True
@@ -108,17 +108,39 @@ def read_stdin(stdin: TextIO) -> str:
     return text.removeprefix("\ufeff")
 
 
+def read_schema(given: str | None) -> str:
+    """The schema of `--json-schema`, as text; "" without one. Raises UsageError for what is none."""
+    if given is None:
+        return ""
+    import json
+
+    from fugu_cli.engine.structured_answer import schema_fault
+
+    inline = given.lstrip().startswith("{")
+    name = "the given text" if inline else given
+    hint = "give a file that holds a JSON schema, or the schema itself"
+    if not given.strip():
+        raise UsageError("--json-schema is empty", hint=hint)
+    try:
+        schema = json.loads(given if inline else _file(Path(given), "--json-schema"))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"--json-schema: {name} is no JSON: {error}", hint=hint) from error
+    if fault := schema_fault(schema):
+        raise UsageError(f"--json-schema: {name} is no JSON schema: {fault}", hint=hint)
+    return json.dumps(schema, ensure_ascii=False)
+
+
 def _note(text: str) -> None:
     print(f"fugu: {text}", file=sys.stderr, flush=True)
 
 
-def _file(path: Path) -> str:
+def _file(path: Path, flag: str) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path} is not UTF-8 text", hint="save it as UTF-8") from error
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint="check --prompt-file") from error
+        raise UsageError(f"cannot read {path}: {error.strerror}", hint=f"check {flag}") from error
 
 
 def run(flags: RunFlags) -> int:
@@ -126,15 +148,16 @@ def run(flags: RunFlags) -> int:
     try:
         signals.raise_on_signals(signal.SIGINT)
         _check(flags)
+        schema = read_schema(flags.json_schema)
         said = read_request(flags, sys.stdin)
         folder = _prepared(flags)
         if flags.output_format == OutputFormat.text:
             OutputStream(sys.stderr).line(f"fugu {__version__}: reading the repository")
         import asyncio
 
-        from fugu_cli.cli.run_session import RequestRun
+        from fugu_cli.cli.run_session import RequestRun, RunParts
 
-        work = RequestRun(flags, said, os.environ, folder)
+        work = RequestRun(flags, said, os.environ, RunParts(folder, schema))
         signals.hold_signals()
     except UsageError as error:
         _refused(flags, error)

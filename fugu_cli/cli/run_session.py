@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +55,26 @@ CRASHED = RunEnding("failed", "fugu itself failed; `fugu run --continue` goes on
 ABORTED = 4
 
 
+@dataclass(frozen=True)
+class RunParts:
+    """What the flags name, checked and read: the folder of `--output-dir`, the schema of `--json-schema`."""
+
+    folder: Path | None = None
+    schema: str = ""
+
+
 class RequestRun:
     """One `fugu run`."""
 
-    def __init__(
-        self, flags: RunFlags, said: RequestInput, environ: Mapping[str, str], folder: Path | None = None
-    ) -> None:
+    def __init__(self, flags: RunFlags, said: RequestInput, environ: Mapping[str, str], parts: RunParts) -> None:
         self._flags = flags
         self._text = said.text
         self._piped = said.piped
         self._wanted = TypedRequest("")
         self._environ = environ
         self._screen = TerminalOutput()
-        self._leaving = RunOutput(flags.output_format, folder, self._screen)
+        self._leaving = RunOutput(flags.output_format, parts.folder, self._screen)
+        self._schema = parts.schema
         self._session: Session | None = None
         self._since = 0
         self._signals = 0
@@ -141,6 +148,7 @@ class RequestRun:
             entry = AgentEntry(name="scripted", provider="scripted", model=str(self._flags.script), slot="strong")
             settings |= {"agents": (entry,), "coordinator": "single:scripted"}
         loaded = current_config(settings, trust=self._flags.trust, appended=self._flags.append_system_prompt)
+        loaded = replace(loaded, answer_schema=self._schema)
         if self._text is not None:
             self._wanted, loaded = resolve_request(self._text, self._flags, loaded, self._environ)
         for note in check_embedded(loaded.config, self._environ):

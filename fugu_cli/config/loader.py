@@ -138,6 +138,8 @@ class LoadedConfig:
     """Whether a file that tells agents what to do counts: it is as it was when the user trusted it."""
     trust_data: Path = Path()
     """Where it is written which folders are trusted: the user's data, whatever `data_dir` a repository names."""
+    answer_schema: str = ""
+    """The JSON schema, as text, that answers must follow."""
     appended: str = ""
     """Standing instructions that were given with the command line: they stand behind those of files."""
 

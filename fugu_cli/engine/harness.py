@@ -27,6 +27,7 @@ from fugu_cli.engine.environment import (
     due_run,
     tests_unknown_notice,
 )
+from fugu_cli.engine.structured_answer import correction_due, wanted_schema
 from fugu_cli.messages import Call, Prompt, ToolSpec
 from fugu_cli.safety import policy
 from fugu_cli.session import views
@@ -61,7 +62,8 @@ class ToolCalling:
             return GatherEvidence(opening) if opening is not None else RequestReply()
         if calls := views.open_calls(turn):
             return RunCall(calls[0])
-        if not agent_is_done(turn, environment.limits.replies):
+        more = len(turn.replies) < environment.limits.replies
+        if not agent_is_done(turn, environment.limits.replies) or (more and correction_due(events, turn)):
             return RequestReply()
         return _after(events, turn, member, environment)
 
@@ -76,6 +78,7 @@ class ToolCalling:
             max_tokens=MAX_REPLY_TOKENS,
             temperature=0.8 if again else None,
             seed=again or None,
+            reply_schema=wanted_schema(events, turn),
         )
 
     def tools(self, events: Sequence[Event], member: Member, environment: Environment) -> tuple[ToolSpec, ...]:

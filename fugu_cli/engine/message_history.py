@@ -9,6 +9,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from fugu_cli import prompts
+from fugu_cli.engine import structured_answer
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message
 from fugu_cli.session import views
 from fugu_cli.session.events import EVIDENCE, Asked, Assigned, Event, Permitted, Replied, Undone
@@ -103,7 +104,8 @@ def _request_messages(facts: Sequence[Event], told: str = "") -> tuple[Message, 
     for turn in turns:
         parts = (told, _opening(facts, turn)) if turn is turns[-1] else (_opening(facts, turn),)
         messages.append(FromUser(text="\n\n".join(part for part in parts if part)))
-        messages += [*turn_messages(turn), *undo_messages(facts, turn.assigned)]
+        messages += turn_messages(turn, structured_answer.wanted_schema(facts, turn))
+        messages += undo_messages(facts, turn.assigned)
     return tuple(messages)
 
 
@@ -115,15 +117,19 @@ def _opening(facts: Sequence[Event], turn: views.Turn) -> str:
     return "\n\n".join(part for part in (*shown, turn.assigned.instruction, *failed, role) if part)
 
 
-def turn_messages(turn: views.Turn) -> list[Message]:
-    """A turn's replies with the results of their calls."""
+def turn_messages(turn: views.Turn, schema: str = "") -> list[Message]:
+    """A turn's replies with the results of their calls. `schema`: the one that its last words must follow."""
     results = {run.permitted.call.id: run for run in turn.runs if not run.evidence}
     opening = opening_ids(turn)
     messages: list[Message] = []
+    corrected = structured_answer.correction(turn, schema)
     begun = [place for place, fact in enumerate(turn.facts) if isinstance(fact, Replied)]
     for reply, start, stop in zip(turn.replies, begun, [*begun, len(turn.facts)][1:], strict=True):
         messages.append(FromAgent(agent=reply.agent, text=reply.text, thinking=reply.thinking, calls=reply.calls))
         messages += [_result(results[call.id]) for call in reply.calls if call.id in results]
+        if corrected and not reply.calls:
+            messages.append(FromUser(text=corrected))
+            corrected = ""
         after = views.call_records(turn.facts[start:stop])
         messages += _runs_as_text([run for run in after if run.permitted.call.id not in opening])
     if turn.failed is not None:

@@ -12,7 +12,7 @@ import time
 from typing import assert_never
 
 from fugu_cli.coordinators import AskPlanner, Decision, MergeTurns, ParallelTurns, RunSuite
-from fugu_cli.engine import availability, parallel_turns
+from fugu_cli.engine import availability, parallel_turns, structured_answer
 from fugu_cli.engine.environment import Environment, Team, due_run
 from fugu_cli.engine.tool_calls import run_call, run_evidence
 from fugu_cli.engine.turn import TurnContext, over_budget_agents
@@ -114,7 +114,9 @@ async def _decided(place: TurnContext) -> None:
     log, environment = place.log, place.environment
     decision: Decision = await availability.decide(log, place.team, over_budget_agents(place))
     match decision:
-        case Assigned() | Planned() | Finished():
+        case Finished():
+            log.append(structured_answer.request_end(log.events, decision))
+        case Assigned() | Planned():
             log.append(decision)
         case AskPlanner():
             await parallel_turns.record_plan(place, decision)

@@ -102,7 +102,7 @@ RULES: tuple[tuple[str, QuirkChange], ...] = (
     (r"prompt_cache_key", lambda d: replace(d, cache_key=False)),
     (rf"effort.*({REFUSED})|({REFUSED}).*effort|{EFFORT_REFUSED}", lambda d: replace(d, effort=False)),
     (
-        r"response_format|json_schema|output_config|text\.format",
+        r"response_format|response mime type|json_schema|output_config|text\.format",
         lambda d: replace(d, schema="object" if d.schema == "schema" else "none"),
     ),
 )

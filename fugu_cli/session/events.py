@@ -322,7 +322,9 @@ class Asked(Value):
         """What agents are asked."""
         piped = f"<stdin>\n{self.piped}\n</stdin>" if self.piped else ""
         hooks = f"[Hooks say:]\n{self.hooks}" if self.hooks else ""
-        return "\n\n".join(part for part in (self.text, self.skill, hooks, piped) if part)
+        held = f"[The answer must be JSON alone, and follow this schema:]\n{self.answer_schema}"
+        held = held if self.answer_schema else ""
+        return "\n\n".join(part for part in (self.text, self.skill, hooks, piped, held) if part)
 
 
 class Assigned(Value):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fugu_cli import __version__
+from fugu_cli.engine.structured_answer import answer_fault, answer_value
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session import views
 from fugu_cli.session.costs import PaidEvent
@@ -47,6 +48,8 @@ SUBTYPES = {
     "denied": "error_permission_denied",
     "failed": "error_during_execution",
 }
+WRONG_ANSWER = "error_max_structured_output_retries"
+"""The subtype of an end without acceptance, where the answer does not follow the user's schema."""
 EXIT_CODES = {
     "accepted": 0,
     "answered": 0,
@@ -94,15 +97,19 @@ def result_object(
     mine = [record.event for record in records if record.seq >= since]
     used = sum(views.usage(mine).values(), Usage())
     times = [record.at for record in records if record.seq >= since]
+    request = views.asked(every)
+    schema = request.answer_schema if request is not None else ""
+    wrong = answer_fault(schema, views.answer(every)) if schema else ""
     span = int((times[-1] - times[0]) * 1000) if times else 0
     return {
         "type": "result",
-        "subtype": SUBTYPES[end.reason],
+        "subtype": WRONG_ANSWER if wrong and end.reason == "unaccepted" else SUBTYPES[end.reason],
         "is_error": EXIT_CODES[end.reason] != 0,
         "duration_ms": span if milliseconds is None else milliseconds,
         "duration_api_ms": int(sum(map(_seconds, mine)) * 1000),
         "num_turns": len(views.turns(every)),
         "result": views.answer(every),
+        **({"structured_output": answer_value(views.answer(every))} if schema and not wrong else {}),
         "session_id": session,
         "total_cost_usd": views.cost(mine, members),
         "usage": usage_object(used),

@@ -126,6 +126,7 @@ def test_json_holds_probabilities_logits_masks_and_what_came_of_it() -> None:
         "cold": False,
         "temperature": 1.0,
         "milliseconds_by_part": {"format": 1.0, "tokenise": 2.0, "forward": 306.0, "head": 1.0},
+        "effort": "",
         "seconds": 30.0,
         "model_seconds": 16.0,
         "usage": {"input": 4800, "cached": 800, "output": 1200, "reasoning": 0},

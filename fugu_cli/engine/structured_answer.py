@@ -1,0 +1,111 @@
+"""An answer that must follow a JSON schema of the user's: whether it does, what an agent is told whose answer does not,
+and how the request then ends. Pure. `jsonschema` is imported where a schema is used, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from fugu_cli.session import views
+from fugu_cli.session.events import Event, Finished
+
+CORRECTION = (
+    "[Your last message does not follow the JSON schema of the request: {fault}. Say it again: the JSON alone, without"
+    " a word before or behind it.]"
+)
+FENCE = re.compile(r"```\w*\s*\n(.*)\n\s*```", re.DOTALL)
+MOST_DEPTH = "it is nested too deep"
+
+
+def schema_fault(schema: object) -> str:
+    """Why this is no JSON schema that answers can be held to; "" where it is one."""
+    from jsonschema import SchemaError
+    from jsonschema.validators import validator_for
+
+    if not isinstance(schema, dict):
+        return "a schema is a JSON object"
+    try:
+        if others := [target for target in _references(schema) if not target.startswith("#")]:
+            return f"it refers to another document: {others[0]}"
+        validator_for(schema).check_schema(schema)
+    except SchemaError as error:
+        return f"{_place(error.absolute_path)}{error.message}"
+    except RecursionError:
+        return MOST_DEPTH
+    return ""
+
+
+def _references(value: object) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(target := value.get("$ref"), str):
+            yield target
+        value = list(value.values())
+    for one in value if isinstance(value, list) else ():
+        yield from _references(one)
+
+
+def answer_value(text: str) -> Any:
+    """The JSON that a text is, alone or in one fence. Raises ValueError."""
+    fenced = FENCE.fullmatch(text.strip())
+    return json.loads(fenced[1] if fenced else text)
+
+
+@lru_cache(maxsize=64)
+def answer_fault(schema: str, text: str) -> str:
+    """Why the text does not follow the schema; "" where it does."""
+    from jsonschema.validators import validator_for
+    from referencing import Registry
+    from referencing.exceptions import Unresolvable
+
+    held = json.loads(schema)
+    try:
+        value = answer_value(text)
+        validator = validator_for(held)(held, registry=Registry())  # an empty one: nothing is fetched
+        error = next(iter(validator.iter_errors(value)), None)
+    except ValueError as error_in_text:
+        return f"it is not JSON ({error_in_text})"
+    except Unresolvable as unknown:
+        return f"the schema refers to what is not in it: {unknown}"
+    except RecursionError:
+        return MOST_DEPTH
+    return f"{_place(error.absolute_path)}{error.message[:300]}" if error is not None else ""
+
+
+def _place(path: Sequence[object]) -> str:
+    return f"{'.'.join(map(str, path))}: " if path else ""
+
+
+def wanted_schema(events: Sequence[Event], turn: views.Turn) -> str:
+    """The schema that the turn's last words must follow; "" where they need not. A workflow's steps answer no user."""
+    request = views.asked(events)
+    answers = turn.assigned.role == "worker" and not turn.assigned.plan
+    return request.answer_schema if request is not None and answers else ""
+
+
+def correction(turn: views.Turn, schema: str) -> str:
+    """What the agent is told of the last word that it would have ended the turn with; "" where that follows the schema.
+    It is told so once a turn."""
+    last = next((reply for reply in turn.replies if not reply.calls), None)
+    fault = answer_fault(schema, last.text) if schema and last is not None else ""
+    return CORRECTION.format(fault=fault) if fault else ""
+
+
+def correction_due(events: Sequence[Event], turn: views.Turn) -> bool:
+    """The agent's newest words are its last, and are to be said again."""
+    if turn.replies[-1].calls or sum(not reply.calls for reply in turn.replies) > 1:
+        return False
+    return bool(correction(turn, wanted_schema(events, turn)))
+
+
+def request_end(events: Sequence[Event], end: Finished) -> Finished:
+    """How the request ends: unaccepted where the answer does not follow the schema."""
+    request = views.asked(events)
+    if request is None or not request.answer_schema or end.reason not in ("accepted", "answered"):
+        return end
+    fault = answer_fault(request.answer_schema, views.answer(events))
+    said = f"the answer does not follow the JSON schema: {fault}"
+    return Finished(reason="unaccepted", message=said) if fault else end
