@@ -21,7 +21,7 @@ from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.undo import record_killed_calls
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.extensions.skill_library import SkillLibrary
-from fugu_cli.messages import EFFORTS, Call, Prompt
+from fugu_cli.messages import Call, Effort, Prompt
 from fugu_cli.safety import policy, saved_permissions
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event, Finished, Member, Replied, Undone
@@ -54,6 +54,8 @@ class Session:
     """The user's MCP servers; None where there are none."""
     library: SkillLibrary = field(default_factory=SkillLibrary)
     """The skills and custom commands that count."""
+    effort: Effort = ""
+    """How much agents may reason from the next request on; "" leaves it to each entry."""
     answer_schema: str = ""
     """The JSON schema, as text, that answers must follow; "" where there is none."""
 
@@ -94,7 +96,7 @@ class Session:
             "test_command": command,
             "until": tuple(dict.fromkeys((*suite, *wanted.until))),
             "tier": self.config.tier,
-            "effort": self.config.effort or "",
+            "effort": self.effort,
             "answer_schema": self.answer_schema,
         }
         self.log.append(asked.model_copy(update=known))
@@ -125,7 +127,7 @@ class Session:
         said += self.servers.notes if self.servers is not None else ()
         said += self.environment.hooks.notes if self.environment.hooks is not None else ()
         said += self.library.notes
-        if self.effort and (without := self.without_effort()):
+        if self.effort and (without := views.without_effort(self.team.members)):
             said.append(f"the effort {self.effort} says nothing to {', '.join(without)}: no effort can be told there")
         if not self.environment.workspace.in_git:
             said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
@@ -192,21 +194,6 @@ class Session:
         self.config = self.config.model_copy(update={"tier": tier})
         self.environment = replace(self.environment, remembers=tier == "ultra")
         self._choose()
-
-    @property
-    def effort(self) -> str:
-        """How much agents may reason; "" where each entry says it."""
-        return self.config.effort or ""
-
-    def set_effort(self, effort: str) -> None:
-        """How much agents may reason from the next request on; "" leaves it to each entry. Raises UsageError."""
-        if effort and effort not in EFFORTS:
-            raise UsageError(f"there is no effort {effort!r}", hint=f"one of {', '.join(EFFORTS)}, or auto")
-        self.config = self.config.model_copy(update={"effort": effort or None})
-
-    def without_effort(self) -> tuple[str, ...]:
-        """The agents that no effort can be told."""
-        return tuple(name for name, member in self.team.members.items() if not member.reasoning)
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
         """Remember a yes for this project. Returns the rule and the file it stands in, for people.

@@ -238,6 +238,7 @@ def build_session(
         decide=lambda changed: build_coordinator(changed, members)[0],
         servers=servers,
         library=loaded.library,
+        effort=config.effort or "",
         answer_schema=loaded.answer_schema,
     )
 

@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Finished
+
+if TYPE_CHECKING:
+    from referencing import Resource
+    from referencing._core import Resolver
 
 CORRECTION = (
     "[Your last message does not follow the JSON schema of the request: {fault}. Say it again: the JSON alone, without"
@@ -25,33 +29,46 @@ def schema_fault(schema: object) -> str:
     """Why this is no JSON schema that answers can be held to; "" where it is one."""
     from jsonschema import SchemaError
     from jsonschema.validators import validator_for
+    from referencing import Registry, Resource
+    from referencing.jsonschema import DRAFT202012, specification_with
 
     if not isinstance(schema, dict):
         return "a schema is a JSON object"
+    if not isinstance(dialect := schema.get("$schema", ""), str):
+        return "$schema is not a text"
     try:
-        if others := [target for target in _references(schema) if not target.startswith("#")]:
-            return f"it refers to another document: {others[0]}"
         validator_for(schema).check_schema(schema)
+        held = Resource.from_contents(schema, specification_with(dialect, DRAFT202012))
+        lost = _lost_reference(held, Registry().resolver_with_root(held))
     except SchemaError as error:
         return f"{_place(error.absolute_path)}{error.message}"
     except RecursionError:
         return MOST_DEPTH
-    return ""
+    return f"it refers to what is not in it: {lost}" if lost else ""
 
 
-def _references(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        if isinstance(target := value.get("$ref"), str):
-            yield target
-        value = list(value.values())
-    for one in value if isinstance(value, list) else ():
-        yield from _references(one)
+def _lost_reference(held: Resource[Any], known: Resolver[Any]) -> str:
+    """The first reference, of a schema or of those inside it, to what is not in it; "" where there is none."""
+    from referencing.exceptions import Unresolvable
+
+    here = held.contents if isinstance(held.contents, dict) else {}
+    for target in (here[key] for key in ("$ref", "$dynamicRef") if key in here):
+        try:
+            known.lookup(target)
+        except Unresolvable:
+            return str(target)
+    inside = (_lost_reference(inner, known.in_subresource(inner)) for inner in held.subresources())
+    return next((lost for lost in inside if lost), "")
 
 
 def answer_value(text: str) -> Any:
     """The JSON that a text is, alone or in one fence. Raises ValueError."""
     fenced = FENCE.fullmatch(text.strip())
-    return json.loads(fenced[1] if fenced else text)
+    return json.loads(fenced[1] if fenced else text, parse_constant=_no_json)
+
+
+def _no_json(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 @lru_cache(maxsize=64)

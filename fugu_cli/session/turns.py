@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -119,6 +119,11 @@ def asked_effort(events: Sequence[Event], member: Member) -> Effort:
     """How much the newest request lets an agent reason; "" where it does not say so, or the agent cannot be told."""
     now = asked(events)
     return now.effort if now is not None and member.reasoning else ""
+
+
+def without_effort(members: Mapping[str, Member]) -> tuple[str, ...]:
+    """The agents that no effort can be told."""
+    return tuple(name for name, member in members.items() if not member.reasoning)
 
 
 def opened(events: Sequence[Event]) -> Opened | None:

@@ -61,7 +61,9 @@ def test_an_answer_that_does_not_follow_it_is_asked_for_once_more_with_the_fault
         ("nowhere.json", "cannot read nowhere.json"),
         ("check.sh", "check.sh is no JSON"),
         ('{"type": "objekt"}', "is no JSON schema: type: 'objekt' is not valid"),
-        ('{"$ref": "https://example.org/a.json"}', "it refers to another document"),
+        ('{"$schema": 5}', "$schema is not a text"),
+        ('{"$ref": "https://example.org/a.json"}', "it refers to what is not in it: https://example.org/a.json"),
+        ('{"properties": {"a": {"$ref": "#/$defs/b"}}}', "it refers to what is not in it: #/$defs/b"),
         ("", "--json-schema is empty"),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fugu_cli.errors import UsageError
-from fugu_cli.messages import EFFORTS
+from fugu_cli.messages import EFFORTS, Effort
 from fugu_cli.session import views
 from fugu_cli.ui.formatting import (
     compact_number,
@@ -119,19 +119,18 @@ async def change_effort(controller: SessionController, argument: str) -> None:
     """How much agents may reason: from the next request on, or in the one that follows the level."""
     session = controller.session
     level, _, text = argument.partition(" ")
+    efforts: dict[str, Effort] = {AUTO: "", **{effort: effort for effort in EFFORTS}}
     if not level:
-        controller.say(
-            f"the effort is {session.effort or AUTO}; /effort LEVEL is one of {', '.join(effort_names(controller))}"
-        )
+        controller.say(f"the effort is {session.effort or AUTO}; /effort LEVEL is one of {', '.join(efforts)}")
         return
-    if level not in effort_names(controller):
-        raise UsageError(f"there is no effort {level!r}", hint=f"one of {', '.join(effort_names(controller))}")
-    effort = "" if level == AUTO else level
+    if level not in efforts:
+        raise UsageError(f"there is no effort {level!r}", hint=f"one of {', '.join(efforts)}")
+    effort = efforts[level]
     if text.strip():
         await controller.send(text.strip(), effort=effort)
         return
-    session.set_effort(effort)
-    without = session.without_effort() if effort else ()
+    session.effort = effort
+    without = views.without_effort(session.team.members) if effort else ()
     controller.say(f"effort {level}" + (f"; it says nothing to {', '.join(without)}" if without else ""))
 
 

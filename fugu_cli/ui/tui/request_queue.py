@@ -18,7 +18,7 @@ from fugu_cli.session.events import Live, Recorded
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Permission
-    from fugu_cli.messages import Call
+    from fugu_cli.messages import Call, Effort
     from fugu_cli.safety import policy
     from fugu_cli.ui.tui.session_protocol import SessionProtocol
 
@@ -66,7 +66,7 @@ class QueuedRequest:
     typed: str = ""
     skill: str = ""
     tier: str = ""
-    effort: str | None = None
+    effort: Effort | None = None
 
 
 @dataclass(frozen=True)
@@ -231,12 +231,12 @@ class RequestQueue:
         """Record the request. An effort of its own is recorded with it, and is the session's no longer than that."""
         effort = session.effort
         if typed.effort is not None:
-            session.set_effort(typed.effort)
+            session.effort = typed.effort
         try:
             await session.ask(self._told(typed.text), typed.typed, typed.skill)
         finally:
             if typed.effort is not None:
-                session.set_effort(effort)
+                session.effort = effort
 
     def pin(self, name: str | None) -> None:
         """Let one agent take every turn from now on; None gives the decision back."""

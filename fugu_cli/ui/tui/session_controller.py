@@ -26,6 +26,7 @@ from fugu_cli.ui.tui.user_programs import UserShell
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission
+    from fugu_cli.messages import Effort
     from fugu_cli.safety.policy import Mode
     from fugu_cli.ui.tui.request_queue import ApprovalQuestion
     from fugu_cli.ui.tui.screen_protocol import FeedProtocol, ScreenProtocol
@@ -205,7 +206,7 @@ class SessionController:
         async with self._door:
             return
 
-    async def send(self, text: str, pin: str | None = None, effort: str | None = None) -> None:
+    async def send(self, text: str, pin: str | None = None, effort: Effort | None = None) -> None:
         """A request: at once, or when what is running is done. `effort`: of this one alone."""
         if self.work.session is None:
             self.say("there is no session to send this to; /new opens one", "warn")

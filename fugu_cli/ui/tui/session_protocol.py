@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Environment, Team
     from fugu_cli.extensions.skill_library import SkillLibrary
-    from fugu_cli.messages import Call, Prompt
+    from fugu_cli.messages import Call, Effort, Prompt
     from fugu_cli.safety import policy
     from fugu_cli.session.events import Event, Finished, Member, Undone
     from fugu_cli.session.log import Log
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 class SessionProtocol(Protocol):
     """An open session. `team` and `environment` may be exchanged between turns; the log is what is drawn."""
+
+    effort: Effort
+    """How much agents may reason from the next request on; "" leaves it to each entry."""
 
     @property
     def log(self) -> Log:
@@ -47,10 +50,6 @@ class SessionProtocol(Protocol):
     @property
     def tier(self) -> str:
         """`fugu` or `ultra`."""
-
-    @property
-    def effort(self) -> str:
-        """How much agents may reason; "" where each entry says it."""
 
     async def ask(self, text: str, typed: str = "", skill: str = "") -> None:
         """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that differs;
@@ -82,12 +81,6 @@ class SessionProtocol(Protocol):
 
     def set_tier(self, tier: str) -> None:
         """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be had."""
-
-    def set_effort(self, effort: str) -> None:
-        """How much agents may reason from the next request on; "" leaves it to each entry. Raises UsageError."""
-
-    def without_effort(self) -> tuple[str, ...]:
-        """The agents that no effort can be told."""
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
         """Remember a yes for this project. Returns the rule and the file it stands in, for people."""
