@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 
 from fugu_cli.extensions.hook_runner import Hooks
 from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook
-from fugu_cli.session.events import Undone
+from fugu_cli.session.events import Asked, Undone
 from fugu_cli.tools.mentions import mentioned
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.commands import COMMANDS, find_command, nearest_command
@@ -457,6 +457,25 @@ def test_cost_mode_permissions_tier_and_doctor_say_how_things_stand(play: Callab
         await hand.sees("git:")
         await hand.type("/compact")
         await hand.sees("there is nothing to shorten yet")
+
+    play(what)
+
+
+def test_an_effort_holds_for_one_request_or_from_the_next_one_on(play: Callable[..., None]) -> None:
+    async def what(hand: Hand) -> None:
+        await hand.type("/pin large")
+        await hand.type("/effort")
+        await hand.sees("the effort is auto")
+        await hand.type("/effort huge")
+        await hand.sees("there is no effort 'huge'")
+        await hand.type("/effort high what is this?")
+        await hand.done(1)
+        await hand.type("/effort low")
+        await hand.sees("effort low; it says nothing to small, large")
+        await hand.type("and that?")
+        await hand.done(2)
+        efforts = [event.effort for event in hand.controller.session.log.events if isinstance(event, Asked)]
+        assert efforts == ["high", "low"]
 
     play(what)
 
