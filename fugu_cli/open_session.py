@@ -198,9 +198,10 @@ class Session:
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
         """Remember a yes for this project. Returns the rule and the file it stands in, for people.
 
-        Raises UsageError for a call that no rule can allow: the yes is one for this session then.
+        The rule is the one that was offered, else the narrowest. Raises UsageError for a call that no rule can allow:
+        the yes is one for this session then.
         """
-        rule = saved_permissions.rule_for(call, judgement)
+        rule = judgement.rule or saved_permissions.rule_for(call, judgement)
         rules = self.environment.rules.model_copy(update={"allow": (*self.environment.rules.allow, rule)})
         now = policy.judge(call, rules, self.environment.workspace.root)
         if now.verdict != "allow":

@@ -10,7 +10,7 @@ import pytest
 from fugu_cli.coordinators import CoordinatorSettings, action_space
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.engine import orchestrator
-from fugu_cli.engine.environment import Permission, RequestLimits
+from fugu_cli.engine.environment import Permission, Refusal, RequestLimits
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from fugu_cli.providers import Say, Wait
@@ -394,6 +394,69 @@ def test_what_the_user_is_asked_and_what_the_answer_covers(
     assert [event.by for event in found.log.events if isinstance(event, Permitted) and event.call.tool == "bash"] == by
     assert ((root / "made").read_text() if ran else "") == "x\n" * ran
     assert (root / "made").exists() is bool(ran)
+
+
+def test_a_yes_for_the_session_covers_what_the_offered_rule_says(root: Path) -> None:
+    lines = ["make test", "make test A=1", "make test && make clean", "make clean"]
+
+    def each(prompt: Prompt) -> Reply:
+        done = len(said(prompt))
+        return calls(Call.make(str(done), "bash", command=lines[done])) if done < len(lines) else Reply(text="done")
+
+    user = Answers(["session", "no", "no"])
+    found = play(root, (CHEAP, each))
+    found.stage = replace(found.stage, ask=user, settings=CoordinatorSettings(turns=1))
+    found.run("make it", judged=False)
+    assert user.asked == ["bash(make test)", "bash(make test && make clean)", "bash(make clean)"]
+    made = [event for event in found.log.events if isinstance(event, Permitted) and event.call.tool == "bash"]
+    assert [(event.by, event.rule) for event in made] == [
+        ("session", "bash(make test *)"),
+        ("session", ""),
+        ("user", ""),
+        ("user", ""),
+    ]
+
+
+def test_a_refusal_with_words_reaches_the_agent(root: Path) -> None:
+    user, write = Answers([Refusal(feedback="keep the old file")]), Call.make("1", "write", path="new.txt", content="x")
+    found = play(root, (CHEAP, lambda prompt: Reply(text="then not") if said(prompt) else calls(write)))
+    found.stage = replace(found.stage, ask=user, mode="ask", settings=CoordinatorSettings(turns=1))
+    found.run("write it", judged=False)
+    assert not (root / "new.txt").exists()
+    told = results(shown(found, "cheap")[1])[0]
+    assert (told.ok, told.text) == (False, "Not allowed: the user said no: keep the old file")
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (Call.make("1", "write", path="calc.txt", content="x"), "calc.txt exists and was not read yet."),
+        (Call.make("1", "edit", path="calc.txt", old="a", new="b"), "calc.txt exists and was not read yet."),
+        (Call.make("1", "edit", path="gone.txt", old="a", new="b"), "There is no file gone.txt."),
+        (Call.make("1", "apply_patch", patch="no patch"), "This is not a patch"),
+        (Call.make("1", "bash"), "bash was not run: `command` is missing."),
+    ],
+)
+def test_nobody_is_asked_about_a_call_that_cannot_run(root: Path, call: Call, told: str) -> None:
+    user = Answers(["once"])
+    found = play(root, (CHEAP, lambda prompt: Reply(text="then not") if said(prompt) else calls(call)))
+    found.stage = replace(found.stage, ask=user, mode="ask", settings=CoordinatorSettings(turns=1))
+    found.run("write it", judged=False)
+    assert user.asked == []
+    assert (root / "calc.txt").read_text() == "broken\n"
+    result = results(shown(found, "cheap")[1])[0]
+    assert not result.ok and result.text.startswith(told)
+
+
+def test_a_file_outside_is_not_looked_into_before_the_answer(root: Path) -> None:
+    (root.parent / "secret.txt").write_text("nearly this text\n")
+    call = Call.make("1", "edit", path="../secret.txt", old="nearly that text", new="b")
+    user = Answers(["no"])
+    found = play(root, (CHEAP, lambda prompt: Reply(text="then not") if said(prompt) else calls(call)))
+    found.stage = replace(found.stage, ask=user, mode="ask", settings=CoordinatorSettings(turns=1))
+    found.run("write it", judged=False)
+    assert len(user.asked) == 1
+    assert "this text" not in results(shown(found, "cheap")[1])[0].text
 
 
 def test_what_needs_a_yes_every_time_is_asked_every_time(root: Path) -> None:

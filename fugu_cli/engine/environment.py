@@ -138,9 +138,16 @@ def tests_unknown_notice(events: Sequence[Event]) -> str:
     )
 
 
-Permission = Literal["once", "session", "no", "headless"]
+class Refusal(Value):
+    """No, with what the agent is told."""
+
+    feedback: str
+
+
+Permission = Literal["once", "session", "no", "headless"] | Refusal
 AskPermission = Callable[[Call, policy.Judgement], Awaitable[Permission]]
-"""The one question that flows in: may this call run? Where nobody can be asked the answer is `headless`: no."""
+"""The one question that flows in: may this call run? Where nobody can be asked the answer is `headless`: no. `session`
+holds for what the judgement's `rule` says, else for its very target. Several may be asked at the same time."""
 
 
 MAX_WAIT_SECONDS = 180.0

@@ -18,7 +18,6 @@ from fugu_cli.engine.environment import (
     Environment,
     GatherEvidence,
     NextStep,
-    Permission,
     RollBackAttempt,
     RunCall,
     TurnClosed,
@@ -27,7 +26,6 @@ from fugu_cli.engine.turn import TurnContext, do_step, failed_event, next_step
 from fugu_cli.errors import AgentError, StorageError
 from fugu_cli.messages import Call
 from fugu_cli.providers import Pause
-from fugu_cli.safety.policy import Judgement
 from fugu_cli.session import store, views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Assigned, FileChange, Interrupted, Merged, Waiting
@@ -149,7 +147,6 @@ class TurnRunner:
     def __init__(self, place: TurnContext, numbers: Sequence[int]) -> None:
         self._place = place
         self._over = {number: asyncio.Event() for number in numbers}
-        self._asking = asyncio.Lock()
         self._running = asyncio.Lock()
 
     async def drive(self, number: int) -> None:
@@ -180,12 +177,7 @@ class TurnRunner:
         start = next(i for i, event in enumerate(log.events) if event is now.assigned)
         mine = [r for r in log.records if r.seq < start or getattr(r.event, "turn", number) == number]
         recall_reads(workspace, mine)
-        return replace(environment, workspace=workspace, ask=self._ask)
-
-    async def _ask(self, call: Call, judgement: Judgement) -> Permission:
-        """One question at a time."""
-        async with self._asking:
-            return await self._place.environment.ask(call, judgement)
+        return replace(environment, workspace=workspace)
 
     async def _wait(self, place: TurnContext, number: int, step: NextStep) -> None:
         """Until it is this turn's time to write or run something."""

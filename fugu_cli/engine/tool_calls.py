@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from fugu_cli.engine import content_key, secret_restoration, undo
-from fugu_cli.engine.environment import Environment, Permission
+from fugu_cli.engine.environment import Environment, Refusal
 from fugu_cli.engine.message_history import path_argument
 from fugu_cli.engine.secret_restoration import RestoredCall
 from fugu_cli.extensions import hook_settings
 from fugu_cli.extensions.hook_runner import HookVerdict
 from fugu_cli.messages import Call
-from fugu_cli.safety import policy
+from fugu_cli.safety import offered_rules, policy
+from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
 from fugu_cli.safety.prompt_injection import mark_injection
 from fugu_cli.session import views
 from fugu_cli.session.events import (
@@ -68,6 +69,7 @@ CUT_OFF = (
     "whole. Nothing was changed. Say less at once: a long file in parts, the first with write, the others with edit."
 )
 MOVED = "it leads to another place now than when it was asked about"
+NOTHING_TO_ASK = "it cannot be carried out as things are, so nobody was asked"
 
 
 def _free(call: Call) -> str:
@@ -95,6 +97,13 @@ async def run_call(
         hooked = await _hooked(environment, call)
         judgement = _judged(environment, hooked.call)
     made = RestoredCall(recorded if hooked.call == call else hooked.call, hooked.call)
+    if "ask" in (judgement.verdict, hooked.decision) and judgement.verdict != "deny" and hooked.decision != "deny":
+        fault = _cannot_run(log, environment, number, made.call)
+        if fault is not None:
+            log.append(Permitted(turn=number, call=made.recorded, allowed=True, by="policy", reason=NOTHING_TO_ASK))
+            told = _told(call, made.call, hooked.context)
+            log.append(ToolRan(turn=number, call=made.recorded, output=told + mark_injection(fault.text), ok=False))
+            return
     permit = await _permission(log, environment, made, (hooked, judgement))
     snapshot = await _before(environment, made.call) if permit.allowed else None
     if permit.allowed and permit.by != "policy" and _judged(environment, made.call).target != judgement.target:
@@ -118,9 +127,34 @@ def _alone(log: Log, environment: Environment, number: int) -> bool:
     return now is not None and environment.denials is not None and bool(environment.denials.of(now.assigned.agent))
 
 
+def asks_about(log: Log, environment: Environment, number: int, call: Call) -> policy.Judgement | None:
+    """What the user will be asked about this call of a reply, as far as is known before its turn comes; None: nothing.
+    Hooks are not asked."""
+    judgement = _judged(environment, call)
+    if judgement.verdict != "ask" or _cannot_run(log, environment, number, call) is not None:
+        return None
+    granted = judgement.target and not judgement.every_time and _granted(log, environment, call, judgement.target)
+    return None if granted else judgement
+
+
+def _cannot_run(log: Log, environment: Environment, number: int, call: Call) -> ToolResult | None:
+    """What the call would answer, where that is known before it is run: a file was not read, a text is not there. Only
+    of files that the agent may look into without a question."""
+    tool, arguments = environment.toolbox.parse(call)
+    given = arguments_of(call)
+    if tool is None or tool.check is None or isinstance(arguments, ToolResult) or isinstance(given, MalformedArguments):
+        return None
+    names = [*tool.access.named(given), *(patched_paths(str(given.get(tool.patch, ""))) if tool.patch else ())]
+    if _alone(log, environment, number) or not all(may_read(environment, name) for name in names):
+        return None
+    return tool.check(arguments, environment.workspace)
+
+
 def _judged(environment: Environment, call: Call) -> policy.Judgement:
     if call.tool not in environment.toolbox:
         return policy.Judgement(verdict="allow", reason="there is no such tool: nothing will run")
+    if isinstance(environment.toolbox.parse(call)[1], ToolResult):
+        return policy.Judgement(verdict="allow", reason="its arguments do not fit the tool: nothing will run")
     box = environment.workspace.box
     return policy.judge(call, environment.rules, environment.workspace.root, sealed=box is not None and box.seals)
 
@@ -156,7 +190,7 @@ async def _permission(
     )
     if hooked.decision == "allow" and yielding:
         return say(True, HOOK, "a hook allows it")
-    if judgement.target and not judgement.every_time and _granted(log, environment, judgement.target):
+    if judgement.target and not judgement.every_time and _granted(log, environment, call, judgement.target):
         return say(True, "session")
     if environment.hooks is not None:
         answer = await environment.hooks.permitted(call, environment.workspace)
@@ -164,10 +198,10 @@ async def _permission(
             return say(False, HOOK, f"a hook forbids it: {answer.reason}")
         if answer.decision == "allow" and yielding and answer.call == call:
             return say(True, HOOK, "a hook allows it")
-    return say(*_ANSWERS[await _asked(log, environment, made, judgement)], judgement.reason)
+    return await _asked(log, environment, made, judgement)
 
 
-_ANSWERS: dict[Permission, tuple[bool, str]] = {
+_ANSWERS = {
     "once": (True, "user"),
     "session": (True, "session"),
     "no": (False, "user"),
@@ -175,8 +209,10 @@ _ANSWERS: dict[Permission, tuple[bool, str]] = {
 }
 
 
-async def _asked(log: Log, environment: Environment, made: RestoredCall, judgement: policy.Judgement) -> Permission:
+async def _asked(log: Log, environment: Environment, made: RestoredCall, judgement: policy.Judgement) -> Permitted:
     """The user's answer; hooks are told while somebody has to wait for it."""
+    rule = offered_rules.offered_rule(made.call, judgement, environment.rules, environment.workspace.root)
+    judgement, began = judgement.model_copy(update={"rule": rule}), time.monotonic()
     asking = asyncio.ensure_future(
         environment.ask(made.recorded, log.mask.fact(judgement) if log.mask is not None else judgement)
     )
@@ -184,15 +220,24 @@ async def _asked(log: Log, environment: Environment, made: RestoredCall, judgeme
         await asyncio.sleep(0)
         if environment.hooks is not None and not asking.done():
             environment.hooks.notify(made.call, environment.workspace)
-        return await asking
+        answer = await asking
     finally:
         asking.cancel()
+    waited = round(time.monotonic() - began, 3)
+    permit = Permitted(turn=0, call=made.recorded, allowed=False, by="user", reason=judgement.reason, waited=waited)
+    if isinstance(answer, Refusal):
+        return permit.model_copy(update={"reason": f"the user said no: {answer.feedback}"})
+    allowed, by = _ANSWERS[answer]
+    return permit.model_copy(update={"allowed": allowed, "by": by, "rule": rule if by == "session" else ""})
 
 
-def _granted(log: Log, environment: Environment, target: str) -> bool:
-    """The user said yes to this very target for the whole session."""
-    yes = [fact.call for fact in log.events if isinstance(fact, Permitted) and fact.by == "session"]
-    return any(_target(log, environment, call) == target for call in yes)
+def _granted(log: Log, environment: Environment, call: Call, target: str) -> bool:
+    """The user said yes for the whole session to a rule that allows the call, or to this very target."""
+    yes = [fact for fact in log.events if isinstance(fact, Permitted) and fact.by == "session"]
+    rules = dict.fromkeys(fact.rule for fact in yes if fact.rule)
+    if any(offered_rules.is_allowed_by(call, rule, environment.rules, environment.workspace.root) for rule in rules):
+        return True
+    return any(_target(log, environment, fact.call) == target for fact in yes)
 
 
 def _target(log: Log, environment: Environment, recorded: Call) -> str:

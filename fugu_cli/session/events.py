@@ -398,6 +398,10 @@ class Permitted(Value):
     reason: str = ""
     snapshot: str | None = None
     """The working tree before a call that may change something; None outside git and for what only reads."""
+    rule: str = ""
+    """What a user's yes for the session covers besides this very call, as a rule."""
+    waited: float = 0.0
+    """Seconds that somebody was waited for to answer."""
 
     @property
     def by_fugu(self) -> bool:

@@ -51,19 +51,38 @@ class _Outcome:
 
 async def apply_patch(given: ApplyPatchArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Apply a patch."""
+    outcomes = _planned(given, workspace)
+    if isinstance(outcomes, ToolResult):
+        return outcomes
+    try:
+        _carry_out(outcomes, workspace)
+    except _Misfit as error:
+        return _unchanged(error)
+    return ToolResult(text="\n".join(_said(outcome) for outcome in outcomes))
+
+
+def check_patch(given: ApplyPatchArguments, workspace: Workspace) -> ToolResult | None:
+    """Why the patch cannot be applied, as things are."""
+    outcomes = _planned(given, workspace)
+    return outcomes if isinstance(outcomes, ToolResult) else None
+
+
+def _planned(given: ApplyPatchArguments, workspace: Workspace) -> list[_Outcome] | ToolResult:
     try:
         files = parse_patch(given.patch)
         named = {*patched_paths(given.patch)}
         stray = [p for f in files for p in (f.path, f.target) if p and p not in named]
         if stray:  # what policy did not judge is not touched
             raise PatchError(f"the name {stray[0]} could not be read for certain")
-        outcomes = _work_out(files, workspace)
-        _carry_out(outcomes, workspace)
+        return _work_out(files, workspace)
     except PatchError as error:
         return ToolResult(text=f"This is not a patch: {error}. Nothing was changed.", ok=False)
     except _Misfit as error:
-        return ToolResult(text=f"{error}\nNothing was changed.", ok=False)
-    return ToolResult(text="\n".join(_said(outcome) for outcome in outcomes))
+        return _unchanged(error)
+
+
+def _unchanged(error: _Misfit) -> ToolResult:
+    return ToolResult(text=f"{error}\nNothing was changed.", ok=False)
 
 
 def _work_out(files: Sequence[FilePatch], workspace: Workspace) -> list[_Outcome]:
@@ -253,5 +272,11 @@ def _said(outcome: _Outcome) -> str:
 
 
 APPLY_PATCH = Tool(
-    name="apply_patch", effect="writes", arguments=ApplyPatchArguments, run=apply_patch, body="patch", patch="patch"
+    name="apply_patch",
+    effect="writes",
+    arguments=ApplyPatchArguments,
+    run=apply_patch,
+    body="patch",
+    patch="patch",
+    check=check_patch,
 )

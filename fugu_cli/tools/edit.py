@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field
 
-from fugu_cli.errors import StorageError
 from fugu_cli.tools import repository_files, text_edits
 from fugu_cli.tools.read_write import ToolArguments, not_a_file
 from fugu_cli.tools.result import Say, ToolResult
@@ -31,8 +31,34 @@ class EditArguments(ToolArguments):
     replace_all: bool = Field(default=False, description="replace every occurrence")
 
 
+@dataclass(frozen=True)
+class _PlannedEdit:
+    """What will be written where, and what is said then."""
+
+    path: Path
+    data: bytes
+    said: str
+
+
 async def edit(given: EditArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Replace `old` by `new`."""
+    planned = _planned(given, workspace)
+    if isinstance(planned, ToolResult):
+        return planned
+    try:
+        workspace.write(planned.path, planned.data)
+    except OSError as error:
+        return ToolResult(text=f"{given.path} cannot be changed: {error.strerror}.", ok=False)
+    return ToolResult(text=planned.said)
+
+
+def check_edit(given: EditArguments, workspace: Workspace) -> ToolResult | None:
+    """Why the edit cannot be made, as things are."""
+    planned = _planned(given, workspace)
+    return planned if isinstance(planned, ToolResult) else None
+
+
+def _planned(given: EditArguments, workspace: Workspace) -> _PlannedEdit | ToolResult:
     path = resolve_path(workspace, given.path)
     if isinstance(path, ToolResult):
         return path
@@ -44,14 +70,12 @@ async def edit(given: EditArguments, workspace: Workspace, say: Say) -> ToolResu
             return ToolResult(text=f"{given.path} is {repository_files.describe_binary(data)}: not text.", ok=False)
         if (refusal := workspace.seen.refusal(path, data, given.path)) is not None:
             return refusal
-        return _replace(path, data, given, workspace)
-    except StorageError:
-        raise
     except OSError as error:
         return ToolResult(text=f"{given.path} cannot be changed: {error.strerror}.", ok=False)
+    return _replaced(path, data, given)
 
 
-def _replace(path: Path, data: bytes, given: EditArguments, workspace: Workspace) -> ToolResult:
+def _replaced(path: Path, data: bytes, given: EditArguments) -> _PlannedEdit | ToolResult:
     file = repository_files.decode_text(data)
     changed = replace_piece(file.text, given.old, given.new, every=given.replace_all)
     if isinstance(changed, ToolResult):
@@ -65,9 +89,8 @@ def _replace(path: Path, data: bytes, given: EditArguments, workspace: Workspace
     written = file.encode(text)
     if written == data:
         return ToolResult(text=f"{given.path}: old and new are the same: nothing changed.", ok=False)
-    workspace.write(path, written)
     how = " (found but for white space; indented as the file is)" if tolerant else ""
-    return ToolResult(text=f"Changed {given.path}: {count} place{'s' if count > 1 else ''}{how}.")
+    return _PlannedEdit(path, written, f"Changed {given.path}: {count} place{'s' if count > 1 else ''}{how}.")
 
 
 def replace_piece(text: str, old: str, new: str, *, every: bool = False) -> tuple[str, int, bool] | ToolResult:
@@ -130,4 +153,4 @@ def _missed(file: list[str], old: str) -> str:
     return f"old does not stand in the file. The nearest lines are:\n{text_edits.numbered_region(file, *near)}"
 
 
-EDIT = Tool(name="edit", effect="writes", arguments=EditArguments, run=edit, paths=("path",))
+EDIT = Tool(name="edit", effect="writes", arguments=EditArguments, run=edit, paths=("path",), check=check_edit)

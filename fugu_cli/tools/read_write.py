@@ -8,6 +8,7 @@ Two tools. Paths were judged before; what a file holds is checked here: binary, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -15,7 +16,6 @@ from typing import Annotated, BinaryIO
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from fugu_cli.errors import StorageError
 from fugu_cli.tools import repository_files
 from fugu_cli.tools.result import Say, ToolResult, truncate_line
 from fugu_cli.tools.workspace import Tool, Workspace, resolve_path
@@ -155,24 +155,46 @@ def _fitting(lines: Iterable[str]) -> Iterable[str]:
 
 async def write(given: WriteArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Create a file, or replace its whole content."""
+    planned = _planned(given, workspace)
+    if isinstance(planned, ToolResult):
+        return planned
+    try:
+        workspace.write(planned.path, planned.data)
+    except OSError as error:
+        return ToolResult(text=f"{given.path} cannot be written: {error.strerror}.", ok=False)
+    return ToolResult(text=planned.said)
+
+
+def check_write(given: WriteArguments, workspace: Workspace) -> ToolResult | None:
+    """Why the file cannot be written, as things are."""
+    planned = _planned(given, workspace)
+    return planned if isinstance(planned, ToolResult) else None
+
+
+@dataclass(frozen=True)
+class _PlannedWrite:
+    """What will be written where, and what is said then."""
+
+    path: Path
+    data: bytes
+    said: str
+
+
+def _planned(given: WriteArguments, workspace: Workspace) -> _PlannedWrite | ToolResult:
     path = resolve_path(workspace, given.path)
     if isinstance(path, ToolResult):
         return path
-    if path.exists() and (refusal := not_a_file(path, given.path, workspace)) is not None:
+    if not path.exists():
+        return _PlannedWrite(path, given.content.encode(), f"Created {given.path} ({_lines(given.content)}).")
+    if (refusal := not_a_file(path, given.path, workspace)) is not None:
         return refusal
     try:
-        if not path.exists():
-            data = given.content.encode()
-            workspace.write(path, data)
-            return ToolResult(text=f"Created {given.path} ({_lines(given.content)}).")
-        return _overwrite(path, given, workspace)
-    except StorageError:
-        raise
+        return _overwritten(path, given, workspace)
     except OSError as error:
         return ToolResult(text=f"{given.path} cannot be written: {error.strerror}.", ok=False)
 
 
-def _overwrite(path: Path, given: WriteArguments, workspace: Workspace) -> ToolResult:
+def _overwritten(path: Path, given: WriteArguments, workspace: Workspace) -> _PlannedWrite | ToolResult:
     """Newlines, byte order mark and the newline at the end stay as the file has them."""
     old = path.read_bytes()
     if repository_files.is_binary(old):
@@ -193,8 +215,7 @@ def _overwrite(path: Path, given: WriteArguments, workspace: Workspace) -> ToolR
         return ToolResult(text=text, ok=False)
     if (refusal := workspace.seen.refusal(path, old, given.path)) is not None:
         return refusal
-    workspace.write(path, data)
-    return ToolResult(text=f"Wrote {given.path} ({_lines(file.text)} before, {_lines(content)} now).")
+    return _PlannedWrite(path, data, f"Wrote {given.path} ({_lines(file.text)} before, {_lines(content)} now).")
 
 
 def _lines(text: str) -> str:
@@ -203,4 +224,12 @@ def _lines(text: str) -> str:
 
 
 READ = Tool(name="read", effect="reads", arguments=ReadArguments, run=read, paths=("path",))
-WRITE = Tool(name="write", effect="writes", arguments=WriteArguments, run=write, body="content", paths=("path",))
+WRITE = Tool(
+    name="write",
+    effect="writes",
+    arguments=WriteArguments,
+    run=write,
+    body="content",
+    paths=("path",),
+    check=check_write,
+)

@@ -61,7 +61,8 @@ class Tool(Generic[Arguments]):
     that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes Unread. Small
     models are not told of a `native` tool, and a `worker`'s tool is told of to Workers alone, although it only reads.
     `paths`, `patch` and `command` name the arguments that policy judges (`ToolAccess`).
-    What a tool says that `instructs` is the user's own word to the agents, and is not marked as data.
+    What a tool says that `instructs` is the user's own word to the agents, and is not marked as data. `check` changes
+    nothing: what the call would answer where it cannot succeed as things are, else None.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Tool(Generic[Arguments]):
     instructs: bool = False
     native: bool = False
     worker: bool = False
+    check: Callable[[Arguments, Workspace], ToolResult | None] | None = None
 
     def __post_init__(self) -> None:
         if self.command and (self.paths or self.patch):

@@ -19,6 +19,7 @@ from fugu_cli.ui.formatting import escape_for_approval, flatten, plural, with_ti
 
 if TYPE_CHECKING:
     from fugu_cli.safety.policy import Judgement
+    from fugu_cli.ui.approval_options import ApprovalOption, Pending
 
 ReadFile = Callable[[str], str | None]
 """The text of a file by the path a call names; None where there is none that can be shown."""
@@ -90,8 +91,44 @@ def approval_lines(
     """The question: the tool, what it would touch (`approval_target_lines`), and why policy asks."""
     call, judgement = asked
     head: list[StyledPart] = [(f"Allow {flatten(escape_for_approval(call.tool), 40)}?", f"bold {palette.warn}")]
-    why = wrap_lines(f"asked because {escape_for_approval(judgement.reason)}", width, palette.dim)
+    why = wrap_lines(f"needs approval: {escape_for_approval(judgement.reason)}", width, palette.dim)
     return [styled_line([*head, (hint, palette.dim)], width), *target, *why]
+
+
+def pending_lines(pending: Pending, width: int, palette: Palette, most: int) -> list[StyledLine]:
+    """The calls that will be asked about next, a line each; of more than `most` how many more there are."""
+    from fugu_cli.ui.event_text import describe_call
+
+    shown = pending.others if len(pending.others) <= most else pending.others[: most - 1]
+    lines = [
+        styled_line([("then ", palette.dim), (escape_for_approval(describe_call(one.call)), palette.text)], width)
+        for one in shown
+    ]
+    more = len(pending.others) - len(shown)
+    return [*lines, styled_line([(f"then {plural(more, 'more call')}", palette.dim)], width)] if more else lines
+
+
+def option_lines(
+    options: Sequence[ApprovalOption], width: int, palette: Palette, *, at: int | None = None, short: bool = False
+) -> list[StyledLine]:
+    """The answers, each on its own lines, or side by side in a word; `at` is marked. What one covers is never cut."""
+    lines: list[StyledLine] = []
+    for index, one in enumerate(options):
+        tone = f"bold {palette.text}" if index == at else palette.text
+        mark: StyledPart = ("› " if index == at else "  ", palette.accent)
+        wrapped = wrap_lines(one.word if short else one.words, width - 4, tone)
+        made = [[*styled_line([mark, (f"{one.key} ", f"bold {palette.accent}")], 4), *wrapped[0]]]
+        made += indent_lines(wrapped[1:], ("    ", ""))
+        if short and lines and len(made) == 1 and _line_width(lines[-1]) + _line_width(made[0]) <= width:
+            lines[-1] = [*lines[-1], *made[0]]
+        else:
+            lines += made
+    return lines
+
+
+def _line_width(line: StyledLine) -> int:
+    """In cells."""
+    return sum(segment.cell_length for segment in line)
 
 
 def _first(given: dict[str, str], names: Sequence[str]) -> str | None:

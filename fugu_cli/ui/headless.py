@@ -31,16 +31,18 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.log import Log
 from fugu_cli.ui import diff_lines, event_text, json_output
-from fugu_cli.ui.drawing import TERMINAL
+from fugu_cli.ui.approval_options import terminal_options
+from fugu_cli.ui.drawing import TERMINAL, wrap_lines
 from fugu_cli.ui.formatting import compact_number, duration, first_line, known_cost, sanitize, shorten
 from fugu_cli.ui.json_output import RunEnding, result_object
 from fugu_cli.ui.terminal_output import TerminalOutput
 
 if TYPE_CHECKING:
+    from fugu_cli.engine.environment import Permission
     from fugu_cli.safety.policy import Judgement
 
-Permission = Literal["once", "session", "no", "headless"]
-ANSWERS: dict[str, Permission] = {
+Answer = Literal["once", "session", "no", "headless"]
+ANSWERS: dict[str, Answer] = {
     "y": "once",
     "yes": "once",
     "o": "once",
@@ -57,7 +59,7 @@ SETTLE_SECONDS = 0.05
 """Seconds for the reader of the log to print what led to the question."""
 
 
-AskApproval = Callable[[Call, "Judgement"], Awaitable[Permission]]
+AskApproval = Callable[[Call, "Judgement"], Awaitable["Permission"]]
 
 
 async def deny_headless(call: Call, judgement: Judgement) -> Permission:
@@ -69,24 +71,39 @@ async def deny_headless(call: Call, judgement: Judgement) -> Permission:
 def ask_on_terminal(screen: TerminalOutput, read: Callable[[], Awaitable[str]], root: Path) -> AskApproval:
     """Asks on `screen` about a call in `root`; `read` gives the next line the user types, "" at its end (no)."""
 
+    one_at_a_time = asyncio.Lock()
+
     async def ask(call: Call, judgement: Judgement) -> Permission:
-        await asyncio.sleep(SETTLE_SECONDS)
-        patch = await asyncio.to_thread(diff_lines.approval_patch, call, root)
-        with screen.held():
-            width = screen.width
-            target = diff_lines.approval_target_lines(call, judgement, width, TERMINAL)
-            screen.lines(diff_lines.approval_lines((call, judgement), target, width, TERMINAL))
-            screen.lines(diff_lines.patch_lines(patch, width, TERMINAL) if patch else [])
-            while True:
-                screen.err.raw("  [y] once  " + ("" if judgement.every_time else "[s] for this session  ") + "[N] no: ")
-                line = await read()
-                answer = ANSWERS.get(line.strip().lower())
-                if answer is not None and not (answer == "session" and judgement.every_time):
-                    return answer
-                if not line.endswith("\n"):
-                    return "no"
+        async with one_at_a_time:
+            await asyncio.sleep(SETTLE_SECONDS)
+            patch = await asyncio.to_thread(diff_lines.approval_patch, call, root)
+            with screen.held():
+                width = screen.width
+                target = diff_lines.approval_target_lines(call, judgement, width, TERMINAL)
+                screen.lines(diff_lines.approval_lines((call, judgement), target, width, TERMINAL))
+                screen.lines(diff_lines.patch_lines(patch, width, TERMINAL) if patch else [])
+                for option in terminal_options(call, judgement):
+                    screen.lines(wrap_lines(option, width, "", " " * 9))
+                return await _typed_answer(screen, read, judgement)
 
     return ask
+
+
+async def _typed_answer(screen: TerminalOutput, read: Callable[[], Awaitable[str]], judgement: Judgement) -> Permission:
+    """What is typed, until it is an answer: y, s, n, or n and what the agent is told."""
+    from fugu_cli.engine.environment import Refusal
+
+    while True:
+        screen.err.raw("y, s or n (Enter: no): " if not judgement.every_time else "y or n (Enter: no): ")
+        line = await read()
+        word, _, feedback = line.strip().partition(" ")
+        if word.lower() in ("n", "no") and feedback.strip():
+            return Refusal(feedback=feedback.strip())
+        answer = ANSWERS.get(line.strip().lower())
+        if answer is not None and not (answer == "session" and judgement.every_time):
+            return answer
+        if not line.endswith("\n"):
+            return "no"
 
 
 async def read_typed_line(stream: TextIO | None = None) -> str:

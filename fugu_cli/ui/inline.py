@@ -23,7 +23,9 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.ui import drawing
-from fugu_cli.ui.drawing import PALETTES, StyledPart, styled_line
+from fugu_cli.ui.approval_options import ApprovalScope, approval_options
+from fugu_cli.ui.diff_lines import option_lines
+from fugu_cli.ui.drawing import PALETTES, styled_line
 from fugu_cli.ui.inline_view import InlineScreen, InlineTerminal, Scrollback
 from fugu_cli.ui.trace_drawing import TurnSources, turn_sections
 from fugu_cli.ui.trace_rows import TurnRow
@@ -31,7 +33,6 @@ from fugu_cli.ui.tui.commands import all_commands, command_choices, is_request, 
 from fugu_cli.ui.tui.preferences import InputHistory, load_preferences
 from fugu_cli.ui.tui.project_folder import FolderFiles, mention
 from fugu_cli.ui.tui.prompt import CommandChoices
-from fugu_cli.ui.tui.screen_protocol import APPROVAL_SCOPES, ApprovalScope, offered_scopes
 from fugu_cli.ui.tui.session_controller import SessionController
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener
 from fugu_cli.ui.tui.status_line import draw_status
@@ -127,12 +128,24 @@ class PromptPrinter:
         self._app.output.flush()
 
 
+ANSWER_KEYS: dict[str, ApprovalScope] = {
+    "y": "once",
+    "s": "session",
+    "a": "always",
+    "n": "no",
+    "t": "feedback",
+    "Y": "all",
+    "N": "none",
+}
+"""The keys of approval_options.py; an answer that is not offered is none."""
+
+
 def _keys(acts: KeyActions) -> KeyBindings:
     keys = KeyBindings()
     asked = Condition(acts.asked)
     _bind_text_keys(keys, asked)
     _bind_action_keys(keys, asked, acts)
-    for scope, (key, _words, _word) in APPROVAL_SCOPES.items():
+    for key, scope in ANSWER_KEYS.items():
         _bind_answer_key(keys, asked, key, partial(acts.answer, scope))
     _bind_answer_key(keys, asked, "enter", partial(acts.answer, "once"))
     _bind_answer_key(keys, asked, "escape", partial(acts.answer, "no"))
@@ -237,8 +250,10 @@ class InlineApp:
             opener.root,
             history.texts,
         )
+        self._prompt.is_password = Condition(lambda: self._masked)
         self._terminal = PromptPrinter(self._prompt)
         self._wanted: asyncio.Future[str] | None = None
+        self._masked = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._early: list[str] = []
         self.parting = ""
@@ -308,12 +323,14 @@ class InlineApp:
         if self._prompt.app.is_running:
             self._prompt.app.invalidate()
 
-    async def _typed(self) -> str:
-        self._wanted = asyncio.get_running_loop().create_future()
+    async def _typed(self, secret: bool) -> str:
+        self._wanted, self._masked = asyncio.get_running_loop().create_future(), secret
+        self._redraw()
         try:
             return await self._wanted
         finally:
-            self._wanted = None
+            self._wanted, self._masked = None, False
+            self._redraw()
 
     def _insert(self, text: str) -> None:
         self._prompt.default_buffer.insert_text(text)
@@ -338,11 +355,8 @@ class InlineApp:
         lines = [styled_line([(f"  {text}", palette.dim)], self._width()) for text in self.feed.tail(TAIL_LINES)]
         tail = drawing.ansi_text(lines, system)
         if self._asked() and (question := self.controller.asking.question) is not None:
-            answers: list[StyledPart] = []
-            for scope in offered_scopes(question.judgement.every_time):
-                key, _, word = APPROVAL_SCOPES[scope]
-                answers += [(f"{key} ", f"bold {palette.accent}"), (f"{word}  ", palette.text)]
-            return tail + drawing.ansi_text([styled_line(answers, self._width())], system).rstrip("\n")
+            options = approval_options(*question.asked, self.controller.asking.pending)
+            return tail + drawing.ansi_text(option_lines(options, self._width(), palette), system)
         return tail + drawing.ansi_text(
             [styled_line([("› ", f"bold {palette.accent}")], self._width())], system
         ).rstrip("\n")
@@ -357,6 +371,7 @@ class InlineApp:
     def _asked(self) -> bool:
         """A question waits, and nobody is typing: half a word must not be an answer."""
         asked = self.controller.asking.question is not None and not self._prompt.default_buffer.text
+        asked = asked and self._wanted is None
         return asked and time.monotonic() - self.view.asked_at > UNREAD_SECONDS
 
     def _stop(self) -> None:

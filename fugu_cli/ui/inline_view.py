@@ -24,6 +24,7 @@ from fugu_cli.ui.tui.preferences import Preferences, save_preferences
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview, StatusLine, UpdateNote
 
 if TYPE_CHECKING:
+    from fugu_cli.ui.approval_options import Pending
     from fugu_cli.ui.tui.request_queue import ApprovalQuestion
     from fugu_cli.ui.tui.screen_protocol import ScreenProtocol
 
@@ -220,19 +221,22 @@ class Scrollback:
 PATCH_LINES = 60
 """Of what is undone or redone; what a call asks to change is printed whole."""
 LONG_REQUEST_SECONDS = 10.0
+MOST_PENDING = 6
+"""Calls that are listed behind a question."""
 KEY_HINT = "/help · esc stops · ctrl+d leaves"
 
 
 @dataclass(frozen=True)
 class InlineTerminal:
-    """What the front needs of the terminal: its width, a redraw of the prompt, the next typed line, its end.
+    """What the front needs of the terminal: its width, a redraw of the prompt, the next typed line (masked where it is
+    asked for with True), its end.
 
     `send` writes a sequence as it is.
     """
 
     width: Callable[[], int]
     redraw: Callable[[], None]
-    typed: Callable[[], Awaitable[str]]
+    typed: Callable[[bool], Awaitable[str]]
     insert: Callable[[str], None]
     open_turn: Callable[[str], None]
     end: Callable[[], None]
@@ -257,14 +261,16 @@ class InlineScreen:
         self.standing = replace(standing, hint=KEY_HINT, key=key)
         self._terminal.redraw()
 
-    def question(self, question: ApprovalQuestion | None, behind: int, patch: str) -> None:
+    def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
         """Print what is asked, once; the prompt says which keys answer."""
         asked, self._question = self._question, question
         if question is not None and question is not asked:
             self.asked_at = time.monotonic()
             width, palette = self._terminal.width(), self.feed.palette
             target = diff_lines.approval_target_lines(*question.asked, width, palette)
-            lines = diff_lines.approval_lines(question.asked, target, width, palette)
+            place = f"  {pending.number} of {pending.total}" if pending.total > 1 else ""
+            lines = diff_lines.approval_lines(question.asked, target, width, palette, place)
+            lines += diff_lines.pending_lines(pending, width, palette, MOST_PENDING)
             lines += diff_lines.patch_lines(patch, width, palette) if patch else []
             self.feed.print(lines)
         self._terminal.redraw()
@@ -292,7 +298,13 @@ class InlineScreen:
         width, palette = self._terminal.width(), self.feed.palette
         self.feed.print(diff_lines.patch_lines(patch, width, palette, PATCH_LINES))
         self.feed.print([styled_line([(f"{question} y or n", f"bold {palette.warn}")], width)])
-        return (await self._terminal.typed()).lower().startswith("y")
+        return (await self._terminal.typed(False)).lower().startswith("y")
+
+    async def enter_text(self, heading: str, *, secret: bool = False) -> str:
+        """Say what is wanted, then wait for a line."""
+        palette = self.feed.palette
+        self.feed.print([styled_line([(f"{heading} (esc goes back)", f"bold {palette.warn}")], self._terminal.width())])
+        return await self._terminal.typed(secret)
 
     async def pick(
         self,
@@ -314,7 +326,7 @@ class InlineScreen:
             ]
             lines.append(styled_line([*head, (choice.about, palette.dim)], width))
         self.feed.print(lines)
-        return parse_choice(await self._terminal.typed(), choices, keys or {})
+        return parse_choice(await self._terminal.typed(False), choices, keys or {})
 
     def type(self, text: str) -> None:
         """Into the prompt."""

@@ -119,7 +119,7 @@ def _step(item: PlanRow, place: int, drawn: tuple[str, WorkflowStep], width: int
     sign, tone = _sign(tries[-1], palette) if tries else ("○", palette.dim)
     right: list[StyledPart] = []
     if tries:
-        took = sum(max(turn.ended - turn.begun, 0.0) for turn in tries)
+        took = sum(turn.seconds for turn in tries)
         cost = known_cost(sum(turn.cost for turn in tries), unpriced=any(turn.unpriced for turn in tries))
         right = [
             (f" {short_duration(took):>5}", palette.dim),
@@ -157,7 +157,7 @@ def _numbers(item: TurnRow, width: int, palette: Palette) -> list[StyledPart]:
     tokens = f"~{item.writing}" if item.writing and not item.tokens else compact_number(item.tokens)
     cells: list[tuple[str, str, int]] = [
         (f"{shown:>4}", palette.accent, 30),
-        (f"{short_duration(max(item.ended - item.begun, 0.0)):>5}", palette.dim, 30),
+        (f"{short_duration(item.seconds):>5}", palette.dim, 30),
         (f"{tokens:>5}", palette.dim, 38),
         (f"{known_cost(item.cost, unpriced=item.unpriced):>7}", palette.dim, 50),
     ]

@@ -150,7 +150,7 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         reason=decision_reason(turn.assigned, events[:begin]),
         start=begin,
         upto=stop,
-        seconds=records[last].at - records[begin].at,
+        seconds=max(records[last].at - records[begin].at - waited_for_user(mine), 0.0),
         model_seconds=sum(event.seconds for event in mine if isinstance(event, Replied)),
         usage=sum(views.usage(mine).values(), Usage()),
         cost=views.cost(mine, views.pool(events)),
@@ -167,6 +167,11 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
 def _effort(agent: str, events: Sequence[Event]) -> str:
     member = views.pool(events).get(agent)
     return (views.asked_effort(events, member) or member.effort) if member is not None else ""
+
+
+def waited_for_user(events: Iterable[Event]) -> float:
+    """Seconds in which the user was waited for: nobody worked."""
+    return sum(event.waited for event in events if isinstance(event, Permitted))
 
 
 def _after_turn(event: Event) -> bool:
@@ -255,6 +260,7 @@ class TurnRow:
     last: int
     begun: float
     ended: float
+    waited: float = 0.0
     tokens: int = 0
     cost: float = 0.0
     unpriced: bool = False
@@ -267,6 +273,11 @@ class TurnRow:
     index: int = 0
     said_all: bool = False
     """Its newest reply made no calls: what comes now is the tests, if anything."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, without the wait for the user."""
+        return max(self.ended - self.begun - self.waited, 0.0)
 
     @property
     def probability(self) -> float | None:
@@ -319,7 +330,8 @@ class TraceRows:
                 self._close(self._open)
                 if self._request is not None:
                     self._request.finished = event
-                    self._request.seconds = item.at - self._request.at
+                    spent = item.at - self._request.at - waited_for_user(self._facts)
+                    self._request.seconds = max(spent, 0.0)
                     return self._request.index
             case _:
                 self._inside(item)
@@ -378,6 +390,8 @@ class TraceRows:
                 cost, unpriced = self._cost(event)
                 turn.cost, turn.unpriced = turn.cost + cost, turn.unpriced or unpriced
                 turn.writing, turn.said_all = 0, not event.calls
+            case Permitted():
+                turn.waited += event.waited
             case ToolRan():
                 if event.call.tool == views.RUN_TESTS:
                     turn.tests = event.ok

@@ -448,7 +448,8 @@ class Transcript:
         self.blocks.append(RequestBlock(event.said, event.attachments))
 
     def _end(self, event: Finished, at: float) -> None:
-        spent = max(at - self._asked_at, 0.0)
+        waited = sum(fact.waited for fact in self._facts if isinstance(fact, Permitted))
+        spent = max(at - self._asked_at - waited, 0.0)
         self.blocks.append(EndBlock(event, views.end_line(self._facts), self._turns, spent, self._tokens))
 
     def _replied(self, event: Replied) -> int | None:

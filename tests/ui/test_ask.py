@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli.engine.environment import Refusal
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy import Judgement
 from fugu_cli.ui import headless
@@ -15,7 +16,7 @@ from fugu_cli.ui.terminal_output import TerminalOutput
 ASKED = Judgement(verdict="ask", reason="it runs a command", target="make \x1b[2Jall")
 
 
-def answered(*lines: str, judgement: Judgement = ASKED) -> tuple[str, str]:
+def answered(*lines: str, judgement: Judgement = ASKED) -> tuple[object, str]:
     err = io.StringIO()
     waiting = list(lines)
 
@@ -39,13 +40,48 @@ def test_the_answer_is_what_was_typed_and_no_otherwise(line: str, answer: str) -
 def test_the_question_shows_the_resolved_target_and_the_reason_and_leaves_nothing_out() -> None:
     _, shown = answered("n\n")
     assert shown == (
-        "Allow bash?\nmake \\x1b[2Jall\nasked because it runs a command\n  [y] once  [s] for this session  [N] no: "
+        "Allow bash?\nmake \\x1b[2Jall\nneeds approval: it runs a command\n"
+        "  y      yes, once\n  s      yes, and exactly this for this session\n  n      no\n"
+        "  n TEXT no, and tell it what to do instead\ny, s or n (Enter: no): "
     )
 
 
 def test_an_answer_that_is_none_is_asked_again() -> None:
     answer, shown = answered("maybe\n", "y\n")
-    assert (answer, shown.count("[y] once")) == ("once", 2)
+    assert (answer, shown.count("y, s or n (Enter: no): ")) == ("once", 2)
+
+
+def test_a_no_may_say_what_to_do_instead() -> None:
+    assert answered("n use the parser we have\n")[0] == Refusal(feedback="use the parser we have")
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ("bash(pytest *)", "yes, and `pytest *` for this session"),
+        ("edit(src/**)", "yes, and edits in src/ for this session"),
+        ("edit(a.py)", "yes, and edits of a.py for this session"),
+    ],
+)
+def test_a_yes_for_the_session_says_what_it_covers(rule: str, words: str) -> None:
+    assert words in answered("n\n", judgement=ASKED.model_copy(update={"rule": rule}))[1]
+
+
+def test_questions_that_come_at_the_same_time_are_asked_one_after_the_other() -> None:
+    err, waiting = io.StringIO(), ["y\n", "n\n"]
+
+    async def read() -> str:
+        await asyncio.sleep(0)
+        return waiting.pop(0)
+
+    async def both() -> list[object]:
+        ask = headless.ask_on_terminal(TerminalOutput(io.StringIO(), err, {}), read, Path())
+        calls = [Call.make(name, "bash", command=name) for name in ("one", "two")]
+        return list(await asyncio.gather(*(ask(call, ASKED.model_copy(update={"target": call.id})) for call in calls)))
+
+    assert asyncio.run(both()) == ["once", "no"]
+    shown = err.getvalue()
+    assert shown.index("one") < shown.index("y, s or n") < shown.index("two")
 
 
 def test_what_needs_a_yes_every_time_cannot_be_allowed_for_the_session() -> None:

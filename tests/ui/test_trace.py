@@ -7,8 +7,8 @@ import pytest
 
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Prompt
-from fugu_cli.session.events import Asked, Interrupted, Undone
-from fugu_cli.ui import trace, turn_text
+from fugu_cli.session.events import Asked, Interrupted, Permitted, Undone
+from fugu_cli.ui import trace, trace_rows, turn_text
 from tests.ui import example
 
 TABLE = Path(__file__).with_name("table.txt").read_text(encoding="utf-8")
@@ -212,6 +212,24 @@ def test_a_rules_decision_a_failure_and_a_denial_are_shown_in_full() -> None:
     assert "== what the coordinator read\nnothing: cascade decides by a rule" in third
     assert "a Thinker asked for this role; the head had worker" in third
     assert "== bash: not allowed, by policy\n" in third
+
+
+def test_the_wait_for_the_user_is_no_part_of_a_turn_s_time() -> None:
+    def seconds(waited: float) -> list[float]:
+        records = [
+            record.model_copy(update={"event": record.event.model_copy(update={"waited": waited})})
+            if isinstance(record.event, Permitted) and record.event.turn == 3
+            else record
+            for record in example.records()
+        ]
+        drawn = trace_rows.TraceRows()
+        for record in records:
+            drawn.take(record)
+        whole = [row.seconds for request in trace_rows.traced_requests(records) for row in request.rows]
+        return [*whole, *(turn.seconds for turn in drawn.rows if isinstance(turn, trace_rows.TurnRow))]
+
+    changed = {round(before - after, 3) for before, after in zip(seconds(0.0), seconds(0.25), strict=True)}
+    assert changed == {0.0, 0.25}
 
 
 def test_a_turn_that_is_not_there_is_refused_with_those_that_are() -> None:

@@ -68,13 +68,15 @@ class Rules(Value):
 class Judgement(Value):
     """The answer. `target` is what is touched or run, for people and for remembering a yes.
 
-    `every_time` marks what a remembered yes must not cover.
+    `every_time` marks what a remembered yes must not cover. `rule` is what one may be remembered as; "": this very
+    target (offered_rules.py fills it in before somebody is asked).
     """
 
     verdict: Verdict
     reason: str
     target: str = ""
     every_time: bool = False
+    rule: str = ""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fugu_cli.session.events import Live, Recorded
+    from fugu_cli.ui.approval_options import Pending
     from fugu_cli.ui.drawing import Palette
     from fugu_cli.ui.trace_rows import TurnRow
     from fugu_cli.ui.tui.request_queue import ApprovalQuestion
@@ -175,13 +176,13 @@ class MainHandlers(MainLayout):
         if self.look.notify is not False:
             screen_feed.notify_request_end(self.app, item, self.feed.tally)
 
-    def question(self, question: ApprovalQuestion | None, behind: int, patch: str) -> None:
+    def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
         """Ask; where nobody looks, with a word to the desktop."""
         from fugu_cli.ui.tui import screen_feed
 
         new = question is not None and question is not self._asked
         self._asked = question
-        super().question(question, behind, patch)
+        super().question(question, pending, patch)
         if new and question is not None and self.look.notify is not False:
             screen_feed.notify_approval(self.app, question)
 

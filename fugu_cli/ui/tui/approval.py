@@ -18,14 +18,16 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from fugu_cli.ui import diff_lines
-from fugu_cli.ui.drawing import BLANK, Palette, StyledLine, StyledPart, plain_text, styled_line
+from fugu_cli.ui.approval_options import ALONE, ApprovalOption, ApprovalScope, Pending, approval_options
+from fugu_cli.ui.drawing import BLANK, Palette, StyledLine, plain_text, styled_line
 from fugu_cli.ui.formatting import plural
-from fugu_cli.ui.tui.screen_protocol import APPROVAL_SCOPES, ApprovalScope, offered_scopes
 
 if TYPE_CHECKING:
     from fugu_cli.ui.tui.request_queue import ApprovalQuestion
 
 TARGET_LINES = 6
+MOST_PENDING = 6
+"""Calls that are listed behind the question."""
 LEAST_PATCH_LINES = 8
 """Lines of a change below which only what is added and removed is shown."""
 SHORT_TERMINAL = 20
@@ -38,10 +40,9 @@ class Approval(Widget, can_focus=True):
     """Hidden while nothing is asked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y,1", "answer('once')", show=False),
-        Binding("s,2", "answer('session')", show=False),
-        Binding("a,3", "answer('always')", show=False),
-        Binding("n,4,escape", "answer('no')", show=False),
+        *(Binding(key, f"key('{key}')", show=False) for key in ("y", "s", "a", "n", "t", "Y", "N")),
+        *(Binding(str(number), f"number({number})", show=False) for number in range(1, 8)),
+        Binding("escape", "answer('no')", show=False),
         Binding("d", "whole", show=False),
         Binding("up,left", "move(-1)", show=False),
         Binding("down,right,tab", "move(1)", show=False),
@@ -68,22 +69,22 @@ class Approval(Widget, can_focus=True):
         self._question: ApprovalQuestion | None = None
         self._patch = ""
         self._cut = False
-        self._behind = 0
+        self._pending = ALONE
         self._at = 0
         self._lines: list[StyledLine] = []
         self._allowed: ApprovalQuestion | None = None
         self._allowed_at = 0.0
 
     @property
-    def scopes(self) -> tuple[ApprovalScope, ...]:
-        """The answers there are: what needs a yes every time is not remembered."""
-        return offered_scopes(self._question is not None and self._question.judgement.every_time)
+    def options(self) -> tuple[ApprovalOption, ...]:
+        """The answers there are."""
+        return approval_options(*self._question.asked, self._pending) if self._question is not None else ()
 
-    def ask(self, question: ApprovalQuestion | None, behind: int, patch: str = "") -> None:
-        """Show a question with the change it is about, and how many wait behind it; None hides it."""
+    def ask(self, question: ApprovalQuestion | None, pending: Pending = ALONE, patch: str = "") -> None:
+        """Show a question with the change it is about, and what waits beside it; None hides it."""
         if question is not self._question:
             self._at = 0
-        self._question, self._behind, self._patch = question, behind, patch
+        self._question, self._pending, self._patch = question, pending, patch
         self.display = question is not None
         self._paint()
 
@@ -93,8 +94,20 @@ class Approval(Widget, can_focus=True):
 
     def action_answer(self, scope: ApprovalScope) -> None:
         """This answer."""
-        if self._question is not None and scope in self.scopes and (scope == "no" or not self._pressed_on()):
+        refuses = scope in ("no", "none", "feedback")
+        if scope in [one.scope for one in self.options] and (refuses or not self._pressed_on()):
             self.post_message(self.Answered(scope))
+
+    def action_key(self, key: str) -> None:
+        """The answer with this key."""
+        for one in self.options:
+            if one.key == key:
+                self.action_answer(one.scope)
+
+    def action_number(self, number: int) -> None:
+        """The answer in this place."""
+        if number <= len(self.options):
+            self.action_answer(self.options[number - 1].scope)
 
     def _pressed_on(self) -> bool:
         """A yes that was meant for the question before this one: its key is held down, or was pressed twice."""
@@ -107,12 +120,12 @@ class Approval(Widget, can_focus=True):
 
     def action_move(self, by: int) -> None:
         """Mark another answer."""
-        self._at = (self._at + by) % len(self.scopes)
+        self._at = (self._at + by) % len(self.options)
         self._paint()
 
     def action_choose(self) -> None:
         """The marked answer."""
-        self.action_answer(self.scopes[self._at])
+        self.action_answer(self.options[self._at].scope)
 
     def action_whole(self) -> None:
         """Everything that the call would do."""
@@ -143,22 +156,9 @@ class Approval(Widget, can_focus=True):
                 diff_lines.changed_lines(self._patch) if bare else self._patch, width, palette, most
             )
             lines += [*shown, *([] if short else [BLANK])]
-        answers = [self._answer(index, short) for index in range(len(self.scopes))]
-        lines += (
-            [styled_line([part for answer in answers for part in answer], width)]
-            if short
-            else [styled_line(answer, width) for answer in answers]
-        )
-        self._lines = lines
-        self.styles.height = len(lines) + 2  # its border
+        self._lines = [*lines, *diff_lines.option_lines(self.options, width, palette, at=self._at, short=short)]
+        self.styles.height = len(self._lines) + 2  # its border
         self.refresh(layout=True)
-
-    def _answer(self, index: int, short: bool) -> list[StyledPart]:
-        palette, marked = self.palette, index == self._at
-        key, words, word = APPROVAL_SCOPES[self.scopes[index]]
-        tone = f"bold {palette.text}" if marked else palette.text
-        mark: StyledPart = ("› " if marked else "  ", palette.accent)
-        return [mark, (f"{key} ", f"bold {palette.accent}"), (word if short else words, tone)]
 
     def _asked(self, question: ApprovalQuestion, width: int) -> list[StyledLine]:
         palette = self.palette
@@ -167,6 +167,11 @@ class Approval(Widget, can_focus=True):
         if self._cut:
             rest = f"  … {plural(len(target) - TARGET_LINES, 'more line')}"
             target = [*target[:TARGET_LINES], styled_line([(rest, palette.dim)], width)]
-        waiting = f"  ({self._behind} more behind this one)" if self._behind else ""
+        pending = self._pending
+        waiting = f"  {pending.number} of {pending.total}" if pending.total > 1 else ""
         whole = "  d shows all of it" if self._cut else "  d shows the whole change" if self._patch else ""
-        return diff_lines.approval_lines(question.asked, target, width, palette, waiting + whole)
+        most = 1 if self.app.size.height < SHORT_TERMINAL else MOST_PENDING
+        return [
+            *diff_lines.approval_lines(question.asked, target, width, palette, waiting + whole),
+            *diff_lines.pending_lines(pending, width, palette, most),
+        ]

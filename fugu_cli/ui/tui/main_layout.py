@@ -30,6 +30,7 @@ from fugu_cli.ui.tui.status_line import StatusBar
 from fugu_cli.ui.tui.terminal_app import NARROW_COLUMNS, SHORT_LINES
 
 if TYPE_CHECKING:
+    from fugu_cli.ui.approval_options import Pending
     from fugu_cli.ui.trace_drawing import Section
     from fugu_cli.ui.tui.overlays import PageAt
     from fugu_cli.ui.tui.request_queue import ApprovalQuestion
@@ -146,14 +147,14 @@ class MainLayout(Screen[None]):
             return "esc denies" if isinstance(self.focused, Approval) else "f6 answers · esc stops"
         return self._hint().replace("esc back", "esc stops") if isinstance(self.focused, Pager) else "esc stops"
 
-    def question(self, question: ApprovalQuestion | None, behind: int, patch: str) -> None:
+    def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
         """Ask; with nothing to ask the prompt has the keys again."""
         for approval in self.query(Approval):  # none, once the screen is being taken down
             if question is not None:
-                approval.ask(question, behind, patch)
+                approval.ask(question, pending, patch)
                 self._turn_to_question()
             elif approval.display:
-                approval.ask(None, 0)
+                approval.ask(None)
                 self.focus_prompt()
 
     def _turn_to_question(self) -> None:
@@ -193,6 +194,14 @@ class MainLayout(Screen[None]):
         from fugu_cli.ui.tui.overlays import Confirm
 
         return await self.app.push_screen_wait(Confirm(self.palette, question, patch))
+
+    async def enter_text(self, heading: str, *, secret: bool = False) -> str:
+        """A line that the user types."""
+        from fugu_cli.ui.tui.overlays import TextEntry
+
+        typed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self.app.push_screen(TextEntry(heading, secret=secret), typed.set_result)
+        return await typed or ""
 
     async def pick(
         self,

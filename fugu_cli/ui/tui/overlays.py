@@ -69,6 +69,38 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(yes)
 
 
+class TextEntry(ModalScreen[str]):
+    """Asks for a line, masked where it is secret. Escape gives none."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c,escape", "leave", show=False, priority=True),
+    ]
+
+    def __init__(self, heading: str, *, secret: bool) -> None:
+        super().__init__()
+        self._heading = heading
+        self._secret = secret
+
+    def compose(self) -> ComposeResult:
+        """The heading, the field, the keys."""
+        with Vertical(id="entry-box"):
+            yield Static(self._heading, id="entry-heading", markup=False)
+            yield Input(password=self._secret, id="entry-line", compact=True)
+            yield Static("enter sends · esc goes back", id="entry-keys", markup=False)
+
+    def on_mount(self) -> None:
+        """The field takes the keys."""
+        self.query_one(Input).focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """That is it."""
+        self.dismiss(event.value)
+
+    def action_leave(self) -> None:
+        """None."""
+        self.dismiss("")
+
+
 class Picker(ModalScreen[PickedChoice | None]):
     """`keys` are further ways to choose, with a word about each: {"ctrl+f": "fork"}."""
 

@@ -9,30 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from fugu_cli.session.events import Live, Recorded, ToolRan
+    from fugu_cli.ui.approval_options import Pending
     from fugu_cli.ui.drawing import Fragment, Palette
     from fugu_cli.ui.trace_drawing import Section
     from fugu_cli.ui.trace_rows import SessionTotals, TraceRows
     from fugu_cli.ui.transcript import NoteBlock
     from fugu_cli.ui.tui.request_queue import ApprovalQuestion
-
-ApprovalScope = Literal["once", "session", "always", "no"]
-APPROVAL_SCOPES: dict[ApprovalScope, tuple[str, str, str]] = {
-    "once": ("y", "yes, once", "once"),
-    "session": ("s", "yes, for this session", "session"),
-    "always": ("a", "yes, always in this project", "always"),
-    "no": ("n", "no", "no"),
-}
-"""The answers to a question: the key, what it means, and the same in a word."""
-
-
-def offered_scopes(every_time: bool) -> tuple[ApprovalScope, ...]:
-    """The answers there are: what needs a yes every time is not remembered."""
-    return ("once", "no") if every_time else ("once", "session", "always", "no")
-
 
 Preview = Callable[[str], Sequence["Fragment"]]
 """What a value stands for, drawn. For a thread."""
@@ -114,8 +100,8 @@ class ScreenProtocol(Protocol):
     def stand(self, standing: StatusLine) -> None:
         """The status line."""
 
-    def question(self, question: ApprovalQuestion | None, behind: int, patch: str) -> None:
-        """Ask for permission, with the change it is about and how many questions wait; None: nothing is asked."""
+    def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
+        """Ask for permission, with the change it is about and what waits beside it; None: nothing is asked."""
 
     def show_queue(self, texts: Sequence[str]) -> None:
         """What waits to be sent."""
@@ -128,6 +114,9 @@ class ScreenProtocol(Protocol):
 
     async def confirm(self, question: str, patch: str) -> bool:
         """A yes or a no, with the patch it is about."""
+
+    async def enter_text(self, heading: str, *, secret: bool = False) -> str:
+        """A line that the user types, masked where it is `secret`; "" for none."""
 
     async def pick(
         self,

@@ -17,11 +17,12 @@ from fugu_cli.session import views
 from fugu_cli.session.events import FileChange, Live, Recorded, ToolRan
 from fugu_cli.tools.recorded_diffs import unified_diff
 from fugu_cli.ui import diff_lines
+from fugu_cli.ui.approval_options import ALONE, ApprovalScope, Pending, approval_options
 from fugu_cli.ui.transcript import NoteBlock, Tone
 from fugu_cli.ui.tui import project_folder
 from fugu_cli.ui.tui.preferences import InputHistory
 from fugu_cli.ui.tui.request_queue import MODE_CYCLE, QueuedRequest, RequestQueue
-from fugu_cli.ui.tui.screen_protocol import ApprovalScope, StatusLine, offered_scopes
+from fugu_cli.ui.tui.screen_protocol import StatusLine
 from fugu_cli.ui.tui.user_programs import UserShell
 
 if TYPE_CHECKING:
@@ -41,23 +42,30 @@ class ApprovalQueue:
         self._view = view
         self._root = root
         self._questions: Sequence[ApprovalQuestion] = ()
+        self._pending = ALONE
         self._patch = ""
         self._looking: asyncio.Task[None] | None = None
+        self._typing: asyncio.Task[None] | None = None
 
     @property
     def question(self) -> ApprovalQuestion | None:
         """The question an answer is for."""
         return self._shown if self._questions and self._questions[0] is self._shown else None
 
-    def ask(self, questions: Sequence[ApprovalQuestion]) -> None:
+    @property
+    def pending(self) -> Pending:
+        """What waits beside it."""
+        return self._pending
+
+    def ask(self, questions: Sequence[ApprovalQuestion], pending: Pending = ALONE) -> None:
         """These wait for an answer now, the oldest first."""
-        self._questions = tuple(questions)
+        self._questions, self._pending = tuple(questions), pending
         if not self._questions:
             self.close()
             self._shown = None
-            self._view.question(None, 0, "")
+            self._view.question(None, ALONE, "")
         elif self._questions[0] is self._shown:
-            self._view.question(self._shown, len(self._questions) - 1, self._patch)
+            self._view.question(self._shown, self._pending, self._patch)
         elif self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._look())
 
@@ -66,7 +74,19 @@ class ApprovalQueue:
         question = self._questions[0]
         self._patch = await asyncio.to_thread(diff_lines.approval_patch, question.call, self._root)
         self._shown, self._looking = question, None
-        self.ask(self._questions)
+        self.ask(self._questions, self._pending)
+
+    def deny_with_feedback(self, question: ApprovalQuestion) -> None:
+        """No, and what the agent is told: the user types it. With nothing typed the question stands."""
+        self._typing = asyncio.get_running_loop().create_task(self._take_feedback(question))
+
+    async def _take_feedback(self, question: ApprovalQuestion) -> None:
+        from fugu_cli.engine.environment import Refusal
+
+        text = (await self._view.enter_text("No. Tell it what to do instead")).strip()
+        if text and not question.answer.done():
+            question.answer.set_result(Refusal(feedback=text))
+        self.ask(self._questions, self._pending)
 
     def close(self) -> None:
         """Nothing is asked any more."""
@@ -266,15 +286,24 @@ class SessionController:
     def answer(self, scope: ApprovalScope) -> None:
         """The user's answer to the question that is shown."""
         question = self.asking.question
-        if question is None or scope not in offered_scopes(question.judgement.every_time):
+        if question is None:
             return
-        if scope == "always":
-            try:
-                rule = self.session.allow_always(question.call, question.judgement)
-                self.say(f"from now on allowed in this project: {rule}")
-            except FuguError as error:
-                self.failed(error)
-        self.work.answer("session" if scope == "always" else scope)
+        if scope not in [one.scope for one in approval_options(*question.asked, self.asking.pending)]:
+            return
+        match scope:
+            case "all" | "none":
+                self.work.answer_all("once" if scope == "all" else "no")
+            case "always":
+                try:
+                    rule = self.session.allow_always(question.call, question.judgement)
+                    self.say(f"from now on allowed in this project: {rule}")
+                except FuguError as error:
+                    self.failed(error)
+                self.work.answer("session")
+            case "feedback":
+                self.asking.deny_with_feedback(question)
+            case _:
+                self.work.answer(scope)
 
     # What the session at work tells.
 
@@ -314,7 +343,7 @@ class SessionController:
         """Running, queue, questions or mode changed."""
         if self._left:
             return
-        self.asking.ask(self.work.questions)
+        self.asking.ask(self.work.questions, self.work.pending)
         self.view.show_queue([typed.typed or typed.text for typed in self.work.queue])
         if not self.work.running:
             self._branch = project_folder.git_branch(self.opener.root)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
+from fugu_cli.ui.approval_options import Pending, PendingCall
 from fugu_cli.ui.tui.request_queue import ApprovalQuestion
 from fugu_cli.ui.tui.session_controller import ApprovalQueue
 
@@ -15,13 +16,13 @@ Asked = tuple[str, int, str]
 
 
 class Told:
-    """What a front was told: each question's call, how many wait behind it, its patch."""
+    """What a front was told: each question's call, how many wait with it, its patch."""
 
     def __init__(self) -> None:
         self.asked: list[Asked | None] = []
 
-    def question(self, question: ApprovalQuestion | None, behind: int, patch: str) -> None:
-        self.asked.append((question.call.id, behind, patch) if question is not None else None)
+    def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
+        self.asked.append((question.call.id, pending.total, patch) if question is not None else None)
 
 
 def question(call: Call) -> ApprovalQuestion:
@@ -59,7 +60,7 @@ def test_questions_are_shown_one_after_the_other_with_the_file_as_it_is_then(tmp
 
     async def what(asking: ApprovalQueue) -> None:
         first, second = question(edit("1", "two", "three")), question(edit("2", "three", "four"))
-        asking.ask([first, second])
+        asking.ask([first, second], Pending(1, 2, (PendingCall(second.call, second.judgement),)))
         assert asking.question is None
         await until(lambda: asking.question is first)
         (tmp_path / "a.txt").write_text("one\nthree\n")
@@ -70,8 +71,8 @@ def test_questions_are_shown_one_after_the_other_with_the_file_as_it_is_then(tmp
         assert asking.question is None
 
     assert asking(tmp_path, what) == [
-        ("1", 1, PATCH.format("two", "three")),
-        ("2", 0, PATCH.format("three", "four")),
+        ("1", 2, PATCH.format("two", "three")),
+        ("2", 1, PATCH.format("three", "four")),
         None,
     ]
 

@@ -19,6 +19,7 @@ from fugu_cli.session.events import (
     ToolRan,
 )
 from fugu_cli.ui import drawing
+from fugu_cli.ui.approval_options import ALONE
 from fugu_cli.ui.drawing import DARK, styled_line
 from fugu_cli.ui.inline_view import InlineScreen, InlineTerminal, Scrollback, parse_choice
 from fugu_cli.ui.transcript import NoteBlock
@@ -223,7 +224,7 @@ def asked(call: Call, patch: str, root: Path) -> str:
         paper = Paper()
         nothing = InlineTerminal(lambda: 100, lambda: None, None, print, print, lambda: None, print)  # type: ignore[arg-type]
         question = ApprovalQuestion(call, judge(call, Rules(), root), asyncio.get_running_loop().create_future())
-        InlineScreen(paper.back, nothing, Preferences(), root).question(question, 0, patch)
+        InlineScreen(paper.back, nothing, Preferences(), root).question(question, ALONE, patch)
         return paper.text
 
     return asyncio.run(ask())

@@ -12,7 +12,7 @@ from textual import events
 from textual.app import App
 from textual.pilot import Pilot
 
-from fugu_cli.session.events import Interrupted
+from fugu_cli.session.events import Interrupted, Permitted
 from fugu_cli.ui.tui.app import FuguApp, MainScreen
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.commands import KEYS
@@ -504,10 +504,101 @@ def test_a_question_is_answered_with_a_key(
         assert (fact.allowed, fact.by) == (written, by)
         await until(lambda: prompt(app).has_focus)
         rules = controller.session.environment.rules.allow
-        assert rules == ((f"write({opener.root / 'new.txt'})",) if key == "a" else ())
+        assert rules == (("edit(new.txt)",) if key == "a" else ())
 
     play(what, ASKS)
     assert (opener.root / "new.txt").exists() is written
+
+
+THREE = """[[step]]
+calls = [
+  { tool = "write", arguments = { path = "a.txt", content = "x" } },
+  { tool = "read", arguments = { path = "kept.txt" } },
+  { tool = "write", arguments = { path = "b\\u001b[2J.txt", content = "x" } },
+  { tool = "bash", arguments = { command = "touch c.txt" } },
+]
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "made"),
+    [
+        (("Y",), ["a.txt", "b\x1b[2J.txt", "c.txt"]),
+        (("N",), []),
+        (("n", "Y"), ["b\x1b[2J.txt", "c.txt"]),
+        (("n", "n", "n"), []),
+    ],
+)
+def test_several_calls_of_a_reply_are_listed_and_answered_at_once(
+    play: Callable[..., FuguApp],
+    shown: Callable[[App[int]], str],
+    opener: DemoSessionOpener,
+    keys: tuple[str, ...],
+    made: list[str],
+) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        controller = app.main.controller
+        assert controller is not None
+        await pilot.press(*"go", "enter")
+        for number, key in enumerate(keys, start=1):
+            await until(lambda number=number: f"{number} of 3" in shown(app), lambda: shown(app))
+            assert number < 3 or "then " not in shown(app).partition("Allow ")[2]
+            await until(lambda: app.focused is not None and app.focused.id == "approval")
+            if number == 1:
+                listed = shown(app).partition("1 of 3")[2]
+                assert "then write b\\x1b[2J.txt" in listed and "then bash touch c.txt" in listed, listed
+            await pilot.press(key)
+        await until(lambda: any(event.type == "finished" for event in controller.session.log.events))
+        assert not controller.work.questions
+
+    play(what, THREE + ANSWER)
+    assert sorted(path.name for path in opener.root.glob("*.txt") if path.name != "kept.txt") == made
+
+
+@pytest.mark.parametrize("size", [(60, 15), (60, 30)])
+def test_what_a_yes_covers_is_never_cut(
+    play: Callable[..., FuguApp], shown: Callable[[App[int]], str], opener: DemoSessionOpener, size: tuple[int, int]
+) -> None:
+    folder = "a-folder-with-a-name/" * 4 + "end"
+    asks = f'[[step]]\ncalls = [{{ tool = "write", arguments = {{ path = "{folder}/a.txt", content = "x" }} }}]\n'
+
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        controller = app.main.controller
+        assert controller is not None
+        await pilot.press(*"go", "enter")
+        await until(lambda: app.focused is not None and app.focused.id == "approval")
+        await until(lambda: "t no" in shown(app), lambda: shown(app))
+        options = re.sub(r"[\s│›]", "", shown(app).partition("needs approval")[2])
+        assert f"editsin{folder}/" in options, shown(app)
+        await pilot.press("n")
+        await until(lambda: not controller.work.questions)
+
+    play(what, asks + ANSWER, size=size)
+
+
+def test_a_no_may_say_what_to_do_instead(
+    play: Callable[..., FuguApp], shown: Callable[[App[int]], str], opener: DemoSessionOpener
+) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        controller = app.main.controller
+        assert controller is not None
+        await pilot.press(*"go", "enter")
+        await until(lambda: app.focused is not None and app.focused.id == "approval")
+        await until(lambda: "t no, and tell it what to do instead" in shown(app), lambda: shown(app))
+        await pilot.press("t")
+        await until(lambda: "Tell it what to do instead" in shown(app))
+        await pilot.press("escape")
+        await until(lambda: app.focused is not None and app.focused.id == "approval")
+        assert controller.work.questions
+        await pilot.press("t", *"use b.txt", "enter")
+        await until(lambda: any(event.type == "finished" for event in controller.session.log.events))
+        facts = [event for event in controller.session.log.events if isinstance(event, Permitted)]
+        assert [(fact.allowed, fact.by, fact.reason) for fact in facts if fact.by == "user"] == [
+            (False, "user", "the user said no: use b.txt")
+        ]
+
+    play(what, ASKS)
+    assert not (opener.root / "new.txt").exists()
 
 
 def test_the_whole_change_can_be_seen_before_the_answer(
@@ -538,7 +629,7 @@ def test_all_of_a_long_command_can_be_seen_before_the_answer(
         assert controller is not None
         await pilot.press(*"go", "enter")
         await until(lambda: "d shows all of it" in shown(app), lambda: shown(app))
-        assert "… 2 more lines" in shown(app) and "evil" not in shown(app).partition("asked because")[0]
+        assert "… 2 more lines" in shown(app) and "evil" not in shown(app).partition("needs approval: ")[0]
         await until(lambda: app.focused is not None and app.focused.id == "approval")
         await pilot.press("d")
         await until(lambda: "This would run" in shown(app) and "make \\x1b]evil" in shown(app), lambda: shown(app))

@@ -438,11 +438,11 @@ def test_the_inline_mode_does_the_same_in_the_scrollback(
     )
     terminal = ready(fugu("--inline"))
     terminal.keys("fix the failing test\r")
-    terminal.sees("Allow bash?", "y once", "esc denies")
+    terminal.sees("Allow bash?", "y yes, once", "esc denies")
     terminal.keys("but why")
     terminal.sees("but why", "ctrl+c, then y or n")
     terminal.keys("\x03")
-    terminal.sees("y once", "esc denies")
+    terminal.sees("y yes, once", "esc denies")
     time.sleep(0.5)
     terminal.keys("y")
     terminal.sees("verified by m · 1 test passes")
@@ -459,6 +459,23 @@ def test_the_inline_mode_does_the_same_in_the_scrollback(
     terminal.keys("\x04")
     assert terminal.ended() == 0
     assert terminal.screen.unknown == []
+
+
+def test_in_the_inline_mode_a_no_may_say_what_to_do_instead(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    server.play("m", Says("", (SHELL,)), Says("Not made."))
+    terminal = ready(fugu("--inline"))
+    terminal.keys("make it\r")
+    terminal.sees("Allow bash?", "t no, and tell it what to do instead")
+    time.sleep(0.5)
+    terminal.keys("t")
+    terminal.sees("No. Tell it what to do instead (esc goes back)")
+    terminal.keys("write it with write\r")
+    terminal.sees("the user said no: write it with write", "Not made.")
+    assert not (place.repo / "made.txt").exists()
+    terminal.keys("\x04")
+    assert terminal.ended() == 0
 
 
 def test_in_the_inline_mode_escape_stops_and_what_is_typed_next_is_typed(
@@ -558,8 +575,8 @@ def test_a_run_without_a_screen_shows_the_diff_before_it_asks(
     edit = Use("edit", {"path": "calc.txt", "old": "broken", "new": "fixed"})
     server.play("m", Says("", (READ,)), Says("", (edit,)), Says("Not done."))
     terminal = fugu("run", "--permission-mode", "ask", "mend it")
-    shown = terminal.sees("Allow edit?", "-broken", "+fixed", " above", "[N] no:")
-    assert "asked because" in shown and shown.index("+fixed") < shown.index("[N] no:")
+    shown = terminal.sees("Allow edit?", "-broken", "+fixed", " above", "(Enter: no):")
+    assert "needs approval: " in shown and shown.index("+fixed") < shown.index("(Enter: no):")
     terminal.keys("n\r")
     terminal.ended()
     assert (place.repo / "calc.txt").read_text() == "above\nbroken\nbelow\n"

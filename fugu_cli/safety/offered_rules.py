@@ -1,0 +1,124 @@
+"""The rule that a yes may be remembered as: wide enough to be of use, never wider than what people read beside the yes.
+
+Only for one plain command, and for writing files inside the repository. A command that is compound, wrapped or known
+only when it runs gets none: a yes is then one for this very call.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from fugu_cli.messages import Call
+from fugu_cli.safety import policy
+from fugu_cli.safety.paths import inside, locate, path_exists
+from fugu_cli.safety.policy import rule_matching
+from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
+from fugu_cli.safety.policy.classification import classify
+from fugu_cli.safety.policy.programs import INTERPRETERS, WRITERS, is_local_program, names_of, program_name
+from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word, parse_command_line
+from fugu_cli.safety.policy.tool_access import access_of
+from fugu_cli.safety.policy.wrappers import RUNNERS, WRAPPERS
+
+_PLAIN = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
+_SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*", re.ASCII)
+_TAKES_A_NAME = frozenset({"run", "run-script", "compose"})
+"""Subcommands of which the next word says what is run."""
+_OPEN = INTERPRETERS | WRITERS | {*WRAPPERS} | {name for name, (words, _) in RUNNERS.items() if not words}
+_OPEN |= names_of("curl wget find awk gawk mawk nawk sed docker podman psql mysql mariadb sqlite3 mongosh redis-cli")
+"""Programs whose arguments say what is run, or where it goes: any arguments would be anything."""
+_NEEDS_SUBCOMMAND = frozenset({"make", "git", *RUNNERS})
+
+
+def offered_rule(call: Call, judgement: policy.Judgement, rules: policy.Rules, root: Path) -> str:
+    """The rule to remember a yes to this call as. "" where a yes holds for this very call alone, or only once."""
+    if judgement.every_time:
+        return ""
+    arguments = arguments_of(call)
+    if isinstance(arguments, MalformedArguments):
+        return ""
+    access = access_of(call.tool)
+    if call.tool == "bash":
+        rule = _command_rule(str(arguments.get(access.command, "")), root)
+    elif access.effect == "writes" and access.writes_files:
+        names = access.named(arguments)
+        names += patched_paths(str(arguments.get(access.patch, ""))) if access.patch else ()
+        rule = _folder_rule(names, root)
+    else:
+        return ""
+    if not rule or rule_matching.pattern_fault(rule):
+        return ""
+    return rule if is_allowed_by(call, rule, rules, root) else ""
+
+
+def is_allowed_by(call: Call, rule: str, rules: policy.Rules, root: Path) -> bool:
+    """The user's rules and this one more allow the call."""
+    if rule_matching.pattern_fault(rule):
+        return False
+    more = rules.model_copy(update={"allow": (*rules.allow, rule)})
+    return policy.judge(call, more, root).verdict == "allow"
+
+
+def _command_rule(line: str, root: Path) -> str:
+    """`bash(pytest *)`, `bash(git commit *)`; "" for what is not one plain command."""
+    try:
+        written, judged = parse_command_line(line), classify(line, root)
+    except Unreadable:
+        return ""
+    if len(written) != 1 or len(judged) != 1:
+        return ""
+    command, found = written[0], judged[0]
+    wrapped = found.command.words != command.words or found.carried or found.unclear
+    if wrapped or not _is_plain(command):
+        return ""
+    words = _leading(command.words, root)
+    return f"bash({' '.join(words)} *)" if words else ""
+
+
+def _is_plain(command: Command) -> bool:
+    """Nothing stands around it, and nothing in it is known only when it runs."""
+    alone = not (command.assignments or command.redirects or command.piped or command.given_more or command.alias)
+    return alone and bool(command.words) and not any(word.dynamic for word in command.words)
+
+
+def _leading(words: Sequence[Word], root: Path) -> list[str]:
+    """The program, and the subcommand where there is one; nothing for a program that runs whatever it is given."""
+    command = Command(tuple(words))
+    name = program_name(command)
+    if name in _OPEN or is_local_program(command) or not _fits(words[0], _PLAIN):
+        return []
+    taken = [words[0].text]
+    for word in words[1:3]:
+        named = len(taken) == 1 or taken[-1] in _TAKES_A_NAME
+        if not named or not _fits(word, _SUBCOMMAND) or path_exists(root / word.text):
+            break
+        taken.append(word.text)
+    if len(taken) > 1 and taken[-1] in _TAKES_A_NAME:  # what it runs is not said in plain words
+        return []
+    return taken if len(taken) > 1 or name not in _NEEDS_SUBCOMMAND else []
+
+
+def _fits(word: Word, pattern: re.Pattern[str]) -> bool:
+    return not word.globbed and not word.braced and pattern.fullmatch(word.text) is not None
+
+
+def _folder_rule(names: Sequence[str], root: Path) -> str:
+    """`edit(src/**)`: the folder that holds all of these files; for a file in the root itself that file alone."""
+    found = [locate(name, root) for name in names]
+    files = [path for path in found if isinstance(path, Path) and inside(path, root)]
+    if not files or len(files) < len(found):
+        return ""
+    folder = Path(os.path.commonpath([path.parent for path in files]))
+    if folder != root:
+        pattern = f"{_relative(folder, root)}/**"
+    elif len(set(files)) == 1:
+        pattern = _relative(files[0], root)
+    else:
+        return ""
+    return f"edit({pattern})" if pattern.isprintable() else ""
+
+
+def _relative(path: Path, root: Path) -> str:
+    return rule_matching.escape_argument("edit", path.relative_to(root).as_posix())

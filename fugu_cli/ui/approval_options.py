@@ -1,0 +1,95 @@
+"""The answers to a question for approval and their words: the one place for the full screen, the inline mode and
+`fugu run`.
+
+An option says what it covers, in the words of the rule that is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from fugu_cli.ui.formatting import escape_for_approval, plural
+
+if TYPE_CHECKING:
+    from fugu_cli.messages import Call
+    from fugu_cli.safety.policy import Judgement
+
+ApprovalScope = Literal["once", "session", "always", "no", "feedback", "all", "none"]
+
+
+@dataclass(frozen=True)
+class ApprovalOption:
+    """An answer: the key that gives it, what it means, and the same in a word."""
+
+    scope: ApprovalScope
+    key: str
+    words: str
+    word: str
+
+
+@dataclass(frozen=True)
+class PendingCall:
+    """A call that will be asked about once the one before it is through."""
+
+    call: Call
+    judgement: Judgement
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What waits beside the question that is shown: `number` is its place among `total`, `others` come after it."""
+
+    number: int = 1
+    total: int = 1
+    others: tuple[PendingCall, ...] = ()
+
+    @property
+    def each_time(self) -> bool:
+        """One of the others needs a yes of its own."""
+        return any(one.judgement.every_time for one in self.others)
+
+
+ALONE = Pending()
+
+
+def covered(call: Call, judgement: Judgement) -> str:
+    """What a yes for the session covers: ``edits in src/``, ```pytest *```, `exactly this`."""
+    name, _, argument = judgement.rule.removesuffix(")").partition("(")
+    if name == "edit" and argument.endswith("/**"):
+        said = f"edits in {argument.removesuffix('**')}"
+    elif name == "edit":
+        said = f"edits of {argument}"
+    elif judgement.rule:
+        said = f"`{argument}`"
+    elif judgement.target == call.tool:
+        said = f"every call of {call.tool}"
+    elif call.tool == "web_fetch":
+        said = f"pages of {judgement.target.removeprefix('web_fetch(').removesuffix(')')}"
+    else:
+        said = "exactly this"
+    return escape_for_approval(said)
+
+
+def approval_options(call: Call, judgement: Judgement, pending: Pending = ALONE) -> tuple[ApprovalOption, ...]:
+    """The answers there are: what needs a yes every time is not remembered, and is in no yes to several."""
+    options = [ApprovalOption("once", "y", "yes, once", "once")]
+    if not judgement.every_time:
+        scope = covered(call, judgement)
+        options.append(ApprovalOption("session", "s", f"yes, and {scope} for this session", f"session: {scope}"))
+        options.append(ApprovalOption("always", "a", f"yes, and {scope} always in this project", "always: the same"))
+    options.append(ApprovalOption("no", "n", "no", "no"))
+    options.append(ApprovalOption("feedback", "t", "no, and tell it what to do instead", "no, tell it"))
+    if pending.others:
+        rest = plural(len(pending.others) + 1, "call")
+        if not (judgement.every_time or pending.each_time):
+            options.append(ApprovalOption("all", "Y", f"yes to these {rest}, once", "yes to all"))
+        options.append(ApprovalOption("none", "N", f"no to these {rest}", "no to all"))
+    return tuple(options)
+
+
+def terminal_options(call: Call, judgement: Judgement) -> Sequence[str]:
+    """The same for a terminal where a line is typed."""
+    kept = [one for one in approval_options(call, judgement) if one.scope in ("once", "session", "no", "feedback")]
+    return [f"  {'n TEXT' if one.scope == 'feedback' else one.key:<7}{one.words}" for one in kept]
