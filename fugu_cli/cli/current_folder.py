@@ -59,6 +59,15 @@ def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]
     return tuple(dict.fromkeys(name for name in used if name in known))
 
 
+def missing_models(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, ...], float]:
+    """Those that are not on this machine, and their size in gigabytes."""
+    from fugu_cli.models.store import Store
+
+    store = Store(config.cache)
+    missing = tuple(name for name in needed_models(config, environ) if store.find(name) is None)
+    return missing, sum(store.model(name).size for name in missing) / 1e9
+
+
 def local_servers(config: Config) -> tuple[LocalServer, ...]:
     """Servers of models on this machine that answer now and that no entry of the pool names."""
     import asyncio
@@ -77,15 +86,11 @@ def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
     Raises ModelFileError when nobody could work without."""
     if all(entry.provider != "local" for entry in usable_pool(config, environ)):
         return ()
-    from fugu_cli.models.store import Store
-
-    store = Store(config.cache)
-    missing = [name for name in needed_models(config, environ) if store.find(name) is None]
+    missing, gigabytes = missing_models(config, environ)
     first = not config.agents and not detected_keys(environ) and not (config.data / "sessions").exists()
     if not missing:
         return (LOGIN_NOTE,) if first else ()
-    size = sum(store.model(name).size for name in missing) / 1e9
-    words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine yet ({size:.1f} GB)"
+    words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine yet ({gigabytes:.1f} GB)"
     able = [entry for entry in usable_pool(config, environ) if entry.provider != "local" or entry.model not in missing]
     if not able:
         raise ModelFileError(words, hint="fetch with `fugu models pull`, or keep a provider's key with `fugu login`")

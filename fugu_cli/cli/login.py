@@ -27,11 +27,19 @@ def login(provider: str | None, remove: bool) -> int:
     service = _service(provider)
     if remove:
         return _remove(service)
-    where = kept_keys.keep_key(service.variable, _asked_key(service))
+    _, where = keep_checked(service.name, _asked_key(service))
     print_clean(f"the key of {service.name} is kept in {where}; `fugu pool` shows its agents")
     if os.environ.get(service.variable):
         say(f"{service.variable} is set in the environment: that key is used, not the one that was kept")
     return 0
+
+
+def keep_checked(provider: str, key: str) -> tuple[str, str]:
+    """Keep a key. Returns its variable and where it is kept. Raises UsageError for a provider nobody knows and for what
+    is no key, StorageError where it cannot be kept."""
+    service = _service(provider)
+    _check_key(service, key)
+    return service.variable, kept_keys.keep_key(service.variable, key)
 
 
 def _remove(service: KnownService) -> int:
@@ -67,7 +75,7 @@ def _service(name: str) -> KnownService:
 
 
 def _asked_key(service: KnownService) -> str:
-    """The key: typed unseen on a terminal, else all of standard input but the end of its line. Raises UsageError."""
+    """The key: typed unseen on a terminal, else all of standard input but the end of its line."""
     if sys.stdin is not None and sys.stdin.isatty():
         try:
             given = getpass.getpass(f"{service.variable} (it is not shown): ")
@@ -75,7 +83,11 @@ def _asked_key(service: KnownService) -> str:
             given = ""
     else:
         given = _piped()
-    key = given.removesuffix("\n").removesuffix("\r")
+    return given.removesuffix("\n").removesuffix("\r")
+
+
+def _check_key(service: KnownService, key: str) -> None:
+    """Raises UsageError for what is no key."""
     if not key:
         raise UsageError("there is no key", hint=f"type it, or pipe it: fugu login {service.name} < FILE")
     if len(key) > LONGEST:
@@ -84,7 +96,6 @@ def _asked_key(service: KnownService) -> str:
         raise UsageError("the key holds a space or the end of a line", hint="give the key alone; nothing was kept")
     if not (key.isascii() and key.isprintable()):
         raise UsageError("the key holds a character that no key has", hint="copy it again; nothing was kept")
-    return key
 
 
 def _piped() -> str:

@@ -8,7 +8,7 @@ so `prepare` does them in a thread while the first frame is already on the scree
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,9 @@ from fugu_cli.session import store
 if TYPE_CHECKING:
     from fugu_cli.config.loader import LoadedConfig
     from fugu_cli.engine.environment import AskPermission
+    from fugu_cli.models.sources import ReportProgress
     from fugu_cli.open_session import Session
+    from fugu_cli.ui.tui.session_protocol import SetupOffer
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class FolderSessions:
     """The sessions of `loaded.root`, kept among the user's data."""
 
     loaded: LoadedConfig
-    environ: Mapping[str, str]
+    environ: MutableMapping[str, str]
 
     @property
     def root(self) -> Path:
@@ -60,6 +62,43 @@ class FolderSessions:
         from fugu_cli.cli import doctor
 
         return doctor.report()
+
+    def setup_offer(self) -> SetupOffer:
+        """The known providers, and the embedded models that are missing."""
+        from fugu_cli.cli.current_folder import missing_models
+        from fugu_cli.config.agent_pool import SERVICES
+        from fugu_cli.ui.tui.session_protocol import SetupOffer
+
+        missing, gigabytes = missing_models(self.loaded.config, self.environ)
+        return SetupOffer(
+            tuple((service.name, service.variable) for service in SERVICES),
+            f"{', '.join(missing)}: {gigabytes:.1f} GB" if missing else "",
+        )
+
+    def keep_key(self, provider: str, key: str) -> str:
+        """Keep a key as `fugu login` does, and use it from now on. Raises UsageError, StorageError."""
+        from fugu_cli.cli import login
+
+        variable, where = login.keep_checked(provider, key)
+        self.environ[variable] = key
+        return where
+
+    async def download(self, report: ReportProgress) -> None:
+        """Fetch what is missing, one model after the other; the progress is of all of them."""
+        from fugu_cli.cli.current_folder import missing_models
+        from fugu_cli.models.sources import FetchProgress
+        from fugu_cli.models.store import Store
+
+        store = Store(self.loaded.config.cache)
+        names, _ = missing_models(self.loaded.config, self.environ)
+        whole, before = sum(store.model(name).size for name in names), 0
+
+        def report_part(now: FetchProgress) -> None:
+            report(FetchProgress(before + now.done, whole, now.what))
+
+        for name in names:
+            await store.pull(name, report_part)
+            before += store.model(name).size
 
     def lacking(self) -> tuple[str, ...]:
         """A sentence when embedded models are not fetched. Raises ModelFileError when nobody could work without."""

@@ -168,7 +168,7 @@ def finish_without_agents(out: Mapping[str, Exclusion]) -> Finished:
     said = "; ".join(f"{name}: {str(why).rstrip('.')}" for name, why in out.items()) or "the pool is empty"
     if any(why.kind == BUDGET for why in out.values()):
         return Finished(reason="budget", message=f"no agent is left that the budget carries ({said})")
-    return Finished(reason="failed", message=f"no agent is left to act ({said}). `fugu pool check` tries each one.")
+    return Finished(reason="failed", message=f"all models are unavailable ({said}). `fugu pool check` tries each one.")
 
 
 def roles_out(events: Sequence[Event]) -> dict[Role, str]:

@@ -292,8 +292,8 @@ def _refused(access: ModelEndpoint, said: str) -> AgentError:
         what = f"the key{where} was refused by {access.host}{said}"
         hint = f"Check that {access.key_env or 'the key'} is valid for {access.address} and may use {access.model}."
     else:
-        what = f"{access.host} wants a key and none was sent{said}"
-        hint = f"Set {access.key_env}." if access.key_env else f"Give the entry {access.name} an `api_key_env`."
+        what = f"{access.host} wants an API key, and there is none{said}"
+        hint = f"Set {access.key_env}." if access.key_env else f"Set `api_key_env` for {access.name} in .fugurc."
     return AgentError(f"{access.name}: {what}", kind="refused", hint=hint)
 
 

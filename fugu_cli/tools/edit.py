@@ -149,8 +149,8 @@ def _ambiguous(lines: list[int]) -> str:
 def _missed(file: list[str], old: str) -> str:
     near = text_edits.nearest_lines(file, old.split("\n"))
     if near is None:
-        return "old does not stand in the file, nor anything like it. Read the file and copy the piece exactly."
-    return f"old does not stand in the file. The nearest lines are:\n{text_edits.numbered_region(file, *near)}"
+        return "the old text was not found in the file, nor anything like it. Read the file and copy the piece exactly."
+    return f"the old text was not found in the file. The nearest lines are:\n{text_edits.numbered_region(file, *near)}"
 
 
 EDIT = Tool(name="edit", effect="writes", arguments=EditArguments, run=edit, paths=("path",), check=check_edit)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, assert_never
 
@@ -103,6 +104,23 @@ def markdown_lines(chunk: MarkdownChunk, width: int, palette: Palette) -> list[S
     while lines and not any(segment.text.strip() for segment in lines[-1]):
         lines = lines[:-1]
     return lines if chunk.joined else [*lines, BLANK]
+
+
+_VERDICT = re.compile(r"\A[\s*_`#]*(ACCEPT|REVISE)[*_`.:!]*[ \t]*(?:\n+|\Z)")
+VERDICT_MARKS = {"ACCEPT": ("✓ accepted", "good"), "REVISE": ("↻ needs another try", "warn")}
+
+
+def reply_lines(chunk: MarkdownChunk, width: int, palette: Palette, *, verifies: bool) -> list[StyledLine]:
+    """A piece of a reply; where it `verifies` (its first piece, by a Verifier) a verdict alone on a line is a mark."""
+    found = _VERDICT.match(chunk.text) if verifies else None
+    if found is None:
+        return markdown_lines(chunk, width, palette)
+    words, tone = VERDICT_MARKS[found[1]]
+    mark = styled_line([(words, f"bold {palette.good if tone == 'good' else palette.warn}")], width)
+    rest = chunk.text[found.end() :]
+    if rest.strip():
+        return [mark, *markdown_lines(replace(chunk, text=rest), width, palette)]
+    return [mark] if chunk.joined else [mark, BLANK]
 
 
 DIFF_LINES = 10
@@ -236,7 +254,7 @@ def _set_off(text: str, width: int, palette: Palette) -> list[StyledLine]:
     return indent_lines(made, ("    ", ""))
 
 
-def note_lines(block: NoteBlock, width: int, palette: Palette) -> list[StyledLine]:
+def note_lines(block: NoteBlock, width: int, palette: Palette, unfolded: bool = True) -> list[StyledLine]:
     """A line of fugu's own."""
     tone = {
         "plain": palette.text,
@@ -245,14 +263,35 @@ def note_lines(block: NoteBlock, width: int, palette: Palette) -> list[StyledLin
         "bad": palette.bad,
         "warn": palette.warn,
     }[block.tone]
-    made = indent_lines(wrap_lines(sanitize_for_screen(block.text).strip("\n"), width - 2, tone), ("  ", ""))
+    if block.folded and not unfolded:
+        short: list[StyledPart] = [("  ", ""), (flatten(block.text), tone)]
+        return [justified_line(short, [("ctrl+o: all of it", palette.dim)], width), BLANK]
+    said = with_commands(block.folded or block.text)
+    made = indent_lines(wrap_lines(sanitize_for_screen(said).strip("\n"), width - 2, tone), ("  ", ""))
     if block.dropped:
         made += indent_lines(
             wrap_lines(f"… {plural(block.dropped, 'earlier line')}", width - 4, palette.dim), ("    ", "")
         )
-    for told in sanitize_for_screen(block.detail).strip("\n").split("\n") if block.detail else ():
+    for told in sanitize_for_screen(with_commands(block.detail)).strip("\n").split("\n") if block.detail else ():
         made += indent_lines(wrap_lines(told, width - 4, palette.dim, " " * _hanging(told, width)), ("    ", ""))
     return [*made, BLANK]
+
+
+COMMANDS = {
+    "`fugu run --continue`": "/continue",
+    "`fugu models pull`": "/login",
+    "`fugu login`": "/login",
+    "`fugu doctor`": "/doctor",
+    "`fugu undo`": "/undo",
+}
+"""What the shell's commands are called inside the interface."""
+
+
+def with_commands(text: str) -> str:
+    """A sentence that the log or an error holds, with the interface's own commands."""
+    for shell, own in COMMANDS.items():
+        text = text.replace(shell, own)
+    return text
 
 
 def _hanging(text: str, width: int) -> int:
@@ -274,7 +313,7 @@ def plan_lines(block: PlanBlock, width: int, palette: Palette) -> list[StyledLin
     for place, (edge, step) in enumerate(zip(edge_columns(planned.steps), planned.steps, strict=True)):
         left: list[StyledPart] = [
             (f"  {edge}", palette.accent),
-            (f"{place} ", palette.dim),
+            (f"{place + 1} ", palette.dim),
             (step_agent(step), f"bold {palette.text}"),
         ]
         made.append(styled_line([*left, (f" {flatten(step.instruction)}", palette.text)], width))
@@ -295,7 +334,8 @@ def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]
         [(f"{sign} ", tone), (said, f"bold {tone}"), (f"  {numbers}" if fits else "", palette.dim)], width
     )
     more = [] if fits else wrap_lines(numbers, width - 2, palette.dim)
-    more += wrap_lines(sanitize_for_screen(finished.message), width - 2, tone) if finished.message and not good else []
+    why = sanitize_for_screen(with_commands(block.why)) if not good else ""
+    more += wrap_lines(why, width - 2, tone) if why else []
     return [first, *indent_lines(more, ("  ", "")), BLANK]
 
 
@@ -311,9 +351,9 @@ _FinishedBlock = (
 )
 
 
-def chunk_fragment(chunk: MarkdownChunk) -> Fragment:
+def chunk_fragment(chunk: MarkdownChunk, *, verifies: bool = False) -> Fragment:
     """A piece of Markdown."""
-    return Fragment(lambda width, palette: markdown_lines(chunk, width, palette), chunk.text)
+    return Fragment(lambda width, palette: reply_lines(chunk, width, palette, verifies=verifies), chunk.text)
 
 
 GAP = Fragment(lambda width, palette: [BLANK], exact=1)
@@ -354,7 +394,8 @@ def _single(block: _FinishedBlock, unfolded: bool) -> Fragment:
         case ToolBlock():
             return Fragment(lambda width, palette: tool_lines(block, width, palette, unfolded), exact=1)
         case NoteBlock():
-            return Fragment(lambda width, palette: note_lines(block, width, palette), block.text + block.detail)
+            text = block.text + block.detail + (block.folded if unfolded else "")
+            return Fragment(lambda width, palette: note_lines(block, width, palette, unfolded), text)
         case _:
             return _other(block)
 
@@ -376,12 +417,17 @@ class ReplyFragments:
 
     def __init__(self, speech: ReplyBlock) -> None:
         self.chunker = speech.chunker
+        self._verifies = speech.verifies
         self._done: list[Fragment] = []
         self._tail: Fragment | None = None
 
     def pieces(self) -> list[Fragment]:
         """All of them, as the Speech is now."""
-        new = [chunk_fragment(chunk) for chunk in self.chunker.done[len(self._done) :]]
+        known = len(self._done)
+        new = [
+            chunk_fragment(chunk, verifies=self._verifies and not known + at)
+            for at, chunk in enumerate(self.chunker.done[known:])
+        ]
         if new and self._tail is not None:
             new[0].resemble(self._tail)
             self._tail = None
@@ -389,7 +435,7 @@ class ReplyFragments:
         tail = self.chunker.tail
         if tail is None:
             return list(self._done)
-        piece = chunk_fragment(tail)
+        piece = chunk_fragment(tail, verifies=self._verifies and not self._done)
         if self._tail is not None:
             piece.resemble(self._tail)
         self._tail = piece
@@ -407,4 +453,6 @@ def transcript_fragments(every: Sequence[Block], *, unfolded: bool) -> list[Frag
 
 def foldable(block: Block) -> bool:
     """There is more to see when it is unfolded."""
+    if isinstance(block, NoteBlock):
+        return bool(block.folded)
     return isinstance(block, ToolBlock | ThinkingBlock) and not _empty(block)

@@ -64,7 +64,7 @@ def plan_text(event: Planned) -> Text:
     if event.fault:
         text.append(f"\n{PLAN_INDENT}no workflow: {first_line(event.fault, 300)}", "yellow")
     for place, step in enumerate(event.steps):
-        text.append(f"\n{PLAN_INDENT}{place}  ").append(step_agent(step), "cyan").append(
+        text.append(f"\n{PLAN_INDENT}{place + 1}  ").append(step_agent(step), "cyan").append(
             f"  <- {step_access(step)}", "dim"
         )
         text.append(f"  {first_line(step.instruction, 160)}")
@@ -73,7 +73,7 @@ def plan_text(event: Planned) -> Text:
 
 def plan_title(event: Planned) -> str:
     """`workflow of 3 steps`, `the result is kept`, `no workflow`."""
-    within = f" inside step {event.within[1]} of plan {event.within[0]}" if event.within else ""
+    within = f" inside step {event.within[1] + 1} of plan {event.within[0]}" if event.within else ""
     later = f", round {event.round}" if event.round > 1 else ""
     if event.fault:
         return f"no workflow{within}{later}"
@@ -91,7 +91,7 @@ def step_access(step: WorkflowStep) -> str:
     """The access edges of a step in words."""
     if step.access == "all":
         return "all steps before"
-    return "steps " + ", ".join(str(place) for place in step.access) if step.access else "the request"
+    return "steps " + ", ".join(str(place + 1) for place in step.access) if step.access else "the request"
 
 
 def merge_text(event: Merged) -> Text:

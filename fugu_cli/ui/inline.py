@@ -50,6 +50,7 @@ class KeyActions:
     leave: Callable[[], bool]
     mode: Callable[[], None]
     steer: Callable[[str], None]
+    masked: Callable[[], bool]
 
 
 class InlineCompleter(Completer):
@@ -73,9 +74,22 @@ class InlineCompleter(Completer):
                 yield Completion(mention(path), -len(word), display=path)
 
 
+class PromptHistory(InMemoryHistory):
+    """What was typed, but for what is typed while `masked`."""
+
+    def __init__(self, masked: Callable[[], bool]) -> None:
+        super().__init__()
+        self._masked = masked
+
+    def append_string(self, string: str) -> None:
+        """Remember a text."""
+        if not self._masked():
+            super().append_string(string)
+
+
 def build_prompt(acts: KeyActions, commands: CommandChoices, root: Path, texts: Iterable[str]) -> PromptSession[str]:
     """A prompt with fugu's keys. `texts` is what was typed before, the newest last."""
-    history = InMemoryHistory()
+    history = PromptHistory(acts.masked)
     for text in texts:
         history.append_string(text)
     session: PromptSession[str] = PromptSession(
@@ -90,6 +104,7 @@ def build_prompt(acts: KeyActions, commands: CommandChoices, root: Path, texts: 
         enable_suspend=True,  # Ctrl+Z stops the process, as in any program of the shell
         erase_when_done=True,
         prompt_continuation="  ",
+        is_password=Condition(acts.masked),
     )
     # Escape alone is a key here: do not wait long for the rest of a key, nor for another key, as in Escape B
     session.app.ttimeoutlen = session.app.timeoutlen = 0.05
@@ -234,6 +249,7 @@ class InlineApp:
         self.feed = Scrollback(lambda text: self._terminal.print(text), self._width, palette, self._redraw)
         self.view = InlineScreen(self.feed, terminal, left, options.state)
         self.controller = SessionController(self.view, opener, options, history)
+        self._masked = False
         acts = KeyActions(
             above=self._above,
             below=self._below,
@@ -241,8 +257,9 @@ class InlineApp:
             answer=self.controller.answer,
             stop=self._stop,
             leave=self._twice,
-            mode=self.controller.next_mode,
+            mode=self._mode,
             steer=self._steer,
+            masked=lambda: self._masked,
         )
         self._prompt = build_prompt(
             acts,
@@ -250,10 +267,8 @@ class InlineApp:
             opener.root,
             history.texts,
         )
-        self._prompt.is_password = Condition(lambda: self._masked)
         self._terminal = PromptPrinter(self._prompt)
         self._wanted: asyncio.Future[str] | None = None
-        self._masked = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._early: list[str] = []
         self.parting = ""
@@ -285,7 +300,7 @@ class InlineApp:
         await self.controller.start()
         self.controller.show()
         if self.controller.options.prompt and self.controller.work.session is not None:
-            self._spawn(self.controller.send(self.controller.options.prompt))
+            self.enter(self.controller.options.prompt)
         for text in self._early:
             self.enter(text)
 
@@ -380,6 +395,12 @@ class InlineApp:
         else:
             self.controller.interrupt()
 
+    def _mode(self) -> None:
+        """The next permission mode, and what it means."""
+        if said := self.controller.next_mode():
+            self.view.standing = replace(self.view.standing, remark=said)
+            self._redraw()
+
     def _twice(self) -> bool:
         """Ctrl-C on an empty prompt: stop what runs; pressed twice, leave."""
         now, before = time.monotonic(), self._pressed
@@ -391,7 +412,9 @@ class InlineApp:
 
     def _steer(self, text: str) -> None:
         text = text.strip()
-        if self.controller.work.running and (not text or is_request(self.controller, text)):
+        if self._wanted is not None:
+            self.enter(text)
+        elif self.controller.work.running and (not text or is_request(self.controller, text)):
             self.controller.steer(text)
         elif text:
             self.enter(text)

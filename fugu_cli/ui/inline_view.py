@@ -197,8 +197,9 @@ class Scrollback:
         chunks: list[MarkdownChunk] = speech.chunker.done if speech.live else speech.chunker.chunks()
         if chunks and not self._chunks:
             self._gap()
-        for chunk in chunks[self._chunks :]:
-            self.print(markdown_lines(chunk, self._width(), self.palette))
+        for at, chunk in enumerate(chunks[self._chunks :], self._chunks):
+            verifies = speech.verifies and not at
+            self.print(block_drawing.reply_lines(chunk, self._width(), self.palette, verifies=verifies))
         self._chunks = max(self._chunks, len(chunks))
         if not speech.live and self._thought == self._next - 1:  # what was thought was not known when it had its turn
             self._pieces(self.transcript.blocks[self._thought])

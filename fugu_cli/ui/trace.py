@@ -44,7 +44,7 @@ def workflow_lines(events: Sequence[Event], rows: Sequence[DecisionRow], width: 
             lines += _indented(f"no workflow: {first_line(plan.fault, 300)}", width)
         for place, step in enumerate(plan.steps):
             said = f"reads {event_text.step_access(step)}: {first_line(step.instruction, 200)}"
-            lines.append(shorten(f"  step {place}  {event_text.step_agent(step)}  {said}", width))
+            lines.append(shorten(f"  step {place + 1}  {event_text.step_agent(step)}  {said}", width))
             lines += _step_turns(events, rows, (number, place), width)
     for merge in views.merges(events):
         lines.append(shorten("  " + event_text.merge_text(merge).plain.strip(), width))
@@ -97,7 +97,7 @@ def _state(events: Sequence[Event], turn: views.Turn) -> str:
 def _step(events: Sequence[Event], step: int, number: int, reader: views.Turn) -> str:
     """`step 1 (turn 2)`; of an earlier workflow, or of one inside, with its plan."""
     plan = next(turn.assigned.plan for turn in views.turns(events) if turn.number == number)
-    return f"step {step}{f' of plan {plan}' if plan != reader.assigned.plan else ''} (turn {number})"
+    return f"step {step + 1}{f' of plan {plan}' if plan != reader.assigned.plan else ''} (turn {number})"
 
 
 def _remembered(events: Sequence[Event], lines: Sequence[int]) -> str:

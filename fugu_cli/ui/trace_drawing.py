@@ -100,7 +100,7 @@ def _plan(item: PlanRow, width: int, palette: Palette) -> list[StyledLine]:
             head,
             [
                 (f"{known_cost(item.cost, unpriced=item.unpriced):>7} ", palette.dim),
-                (" " * (6 if width >= 56 else 1), ""),
+                (" " * (OUTCOME_CELLS if width >= 56 else 1), ""),
             ],
             width,
         )
@@ -127,7 +127,7 @@ def _step(item: PlanRow, place: int, drawn: tuple[str, WorkflowStep], width: int
         ]
     agent = tries[-1].assigned.agent if tries else step_agent(step)  # a step that failed is given to another one
     more = f" ×{len(tries)}" if len(tries) > 1 else ""
-    left: list[StyledPart] = [(f"   {edge}", palette.accent), (f"{place} ", palette.dim), (f"{sign} ", tone)]
+    left: list[StyledPart] = [(f"   {edge}", palette.accent), (f"{place + 1} ", palette.dim), (f"{sign} ", tone)]
     left += [
         (flatten(agent), f"bold {palette.text}"),
         (more, palette.warn),
@@ -152,7 +152,7 @@ def _turn(item: TurnRow, width: int, palette: Palette) -> StyledLine:
 
 def _numbers(item: TurnRow, width: int, palette: Palette) -> list[StyledPart]:
     chance = item.probability
-    rule = f"step {item.assigned.step}" if item.assigned.plan else item.assigned.by[:7]
+    rule = f"step {item.assigned.step + 1}" if item.assigned.plan else item.assigned.by[:7]
     shown = probability(chance) if chance is not None else rule
     tokens = f"~{item.writing}" if item.writing and not item.tokens else compact_number(item.tokens)
     cells: list[tuple[str, str, int]] = [
@@ -174,20 +174,24 @@ def _sign(item: TurnRow, palette: Palette) -> tuple[str, str]:
     }[item.state]
 
 
+OUTCOME_CELLS = 8
+OUTCOME_SIGNS = {"accepted": "✓", "revise": "↻", "failed": "✗", "stopped": "■", "pass": "✓", "FAIL": "✗", "": " "}
+"""A turn's outcome where there is no room for its word."""
+
+
 def _outcome(item: TurnRow, width: int, palette: Palette) -> StyledPart:
     """A Verifier's verdict, else how the tests stood, else how the turn ended."""
     wide = width >= 56
     if item.verdict:
         good = item.verdict == "ACCEPT"
-        return (item.verdict if wide else item.verdict[0]).ljust(
-            6 if wide else 1
-        ), palette.good if good else palette.warn
-    if item.state in ("failed", "cut"):
-        return (item.state.ljust(6) if wide else item.state[0]), palette.bad
-    if item.tests is not None:
-        word = "pass" if item.tests else "FAIL"
-        return (word.ljust(6) if wide else "✓✗"[not item.tests]), palette.good if item.tests else palette.bad
-    return " " * (6 if wide else 1), ""
+        said, tone = ("accepted", palette.good) if good else ("revise", palette.warn)
+    elif item.state in ("failed", "cut"):
+        said, tone = {"failed": "failed", "cut": "stopped"}[item.state], palette.bad
+    elif item.tests is not None:
+        said, tone = ("pass", palette.good) if item.tests else ("FAIL", palette.bad)
+    else:
+        said, tone = "", ""
+    return (said.ljust(OUTCOME_CELLS) if wide else OUTCOME_SIGNS[said]), tone
 
 
 def totals_lines(
@@ -196,7 +200,7 @@ def totals_lines(
     """Tokens and money by agent; nobody knows the prices of `unpriced`."""
     if not by_agent:
         return []
-    lines = [BLANK, styled_line([("by agent", palette.dim)], width)]
+    lines = [BLANK, styled_line([("usage by model", palette.dim)], width)]
     for name, (usage, cost) in sorted(by_agent.items(), key=lambda pair: -pair[1][1]):
         right: list[StyledPart] = [
             (f"{compact_number(usage.input)} in {compact_number(usage.output)} out ", palette.dim)
@@ -270,7 +274,8 @@ def turn_sections(records: Sequence[Recorded], row: TurnRow, sources: TurnSource
             Section("The diff it made", (Fragment(lambda w, p: [*diff_lines.patch_lines(patch, w, p), BLANK], patch),))
         )
     made.append(Section("Model calls", _text("\n".join(_calls(mine, records)))))
-    return made
+    raw = _raw_scores(row.assigned, cells)
+    return [*made, Section("Raw scores", _text(raw))] if raw else made
 
 
 def section_title(text: str) -> Fragment:
@@ -316,12 +321,8 @@ def _decision(row: TurnRow, cells: plain_rows.DecisionRow | None, width: int, pa
         if group:
             lines += [BLANK, styled_line([(name, palette.dim)], width), *(_bar(cell, width, palette) for cell in group)]
     if cells is None or not cells.rows:
-        lines += wrap_lines("no probabilities: a rule decided", width, palette.dim)
-    took = assigned.milliseconds
-    if took.total:
-        parts = {"format": took.format, "tokenise": took.tokenise, "forward": took.forward, "head": took.head}
-        named = ", ".join(f"{name} {value:.1f}" for name, value in parts.items())
-        lines += [BLANK, *wrap_lines(f"{took.total:.1f} ms: {named}", width, palette.dim)]
+        how = f"planned by {assigned.by}" if assigned.plan else "a rule decided, without probabilities"
+        lines += wrap_lines(how, width, palette.dim)
     return [*lines, BLANK]
 
 
@@ -335,24 +336,29 @@ def _manifest(assigned: Assigned) -> str:
     remembered = plural(len(assigned.remembers), "result") if assigned.remembers else ""
     memory = f"; {remembered} of tools from earlier workflows, still valid" if remembered else ""
     apart = "; works in a folder of its own" if assigned.worktree else ""
-    return f"step {assigned.step} of workflow {assigned.plan} reads {opened}{memory}{apart}"
+    return f"step {assigned.step + 1} of workflow {assigned.plan} reads {opened}{memory}{apart}"
 
 
 def _bar(cell: plain_rows.ScoreCell, width: int, palette: Palette) -> StyledLine:
     name = f"  {flatten(cell.name, 16):<16} "
-    logit = "" if cell.logit is None else f"  logit {cell.logit:+.2f}"
     if cell.probability is None:
-        return styled_line(
-            [(name, palette.dim), (f"masked: {flatten(cell.masked)}", palette.warn), (logit, palette.dim)], width
-        )
+        return styled_line([(name, palette.dim), (f"masked: {flatten(cell.masked)}", palette.warn)], width)
     full = round(cell.probability * BAR_WIDTH)
     tone = palette.good if cell.chosen else palette.accent
     bar: list[StyledPart] = [("█" * full, tone), ("░" * (BAR_WIDTH - full), palette.dim)]
     chosen = " ◀" if cell.chosen else ""
-    return styled_line(
-        [(name, palette.text), *bar, (f" {probability(cell.probability):>3}{chosen}", tone), (logit, palette.dim)],
-        width,
-    )
+    return styled_line([(name, palette.text), *bar, (f" {probability(cell.probability):>3}{chosen}", tone)], width)
+
+
+def _raw_scores(assigned: Assigned, cells: plain_rows.DecisionRow | None) -> str:
+    """What the bars are made from, and how long each part of the decision took: for experts."""
+    named = [*cells.rows, *cells.roles] if cells is not None else []
+    lines = [f"{flatten(cell.name, 16):<16} logit {cell.logit:+.3f}" for cell in named if cell.logit is not None]
+    took = assigned.milliseconds
+    if took.total:
+        parts = {"format": took.format, "tokenise": took.tokenise, "forward": took.forward, "head": took.head}
+        lines.append(f"{took.total:.1f} ms: " + ", ".join(f"{name} {value:.1f}" for name, value in parts.items()))
+    return "\n".join(lines)
 
 
 def _read(assigned: Assigned) -> str:

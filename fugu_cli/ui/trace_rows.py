@@ -4,7 +4,7 @@ session, and the session's totals. Pure; no text and no widths.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -433,6 +433,9 @@ class SessionTotals:
         self.asked_at = 0.0
         self._test_command = ""
         self._turn = ""
+        self._first = ""
+        """Who took the first turn of the newest request."""
+        self._coordinator = ""
 
     @property
     def tokens(self) -> Usage:
@@ -459,6 +462,16 @@ class SessionTotals:
             case OutputStreamed():
                 return
 
+    def first_agent(self, able: Collection[str]) -> str:
+        """Who of `able` will probably take the request's first turn; "" where that cannot be guessed, or it has begun:
+        whoever took the last one's, or by the rule that a cheap one begins."""
+        if self._turn or not able:
+            return ""
+        if self._first in able or len(able) == 1:
+            return self._first if self._first in able else next(iter(able))
+        cheap = [name for name, member in self.members.items() if member.slot == "cheap" and name in able]
+        return cheap[0] if cheap and self._coordinator == "cascade" else ""
+
     def _now(self, doing: str, at: float, seconds: float = 0.0) -> None:
         if doing != self.doing:
             self.doing, self.since = doing, at
@@ -469,11 +482,13 @@ class SessionTotals:
         match event:
             case Opened():
                 self.members |= {member.name: member for member in event.pool}
+                self._coordinator = event.coordinator
             case Asked():
                 self.asked_at = at
                 self._test_command = event.test_command or ""
                 self._now("deciding", at)
             case Assigned():
+                self._first = self._first if self._turn else event.agent
                 self._turn = sanitize(event.agent)
                 self._now(f"waiting for {self._turn}", at)
             case Replied():

@@ -21,6 +21,7 @@ from fugu_cli.session.events import (
     Finished,
     Interrupted,
     Live,
+    Masked,
     Merged,
     Opened,
     OutputStreamed,
@@ -37,6 +38,7 @@ from fugu_cli.session.events import (
 from fugu_cli.session.verdicts import EndLine
 from fugu_cli.ui import event_text
 from fugu_cli.ui.event_text import merge_text
+from fugu_cli.ui.formatting import first_line
 
 FENCE_LINES = 40
 LIST_LINES = 24
@@ -198,6 +200,8 @@ class ReplyBlock:
     said: list[str] = field(default_factory=list)
     chunker: MarkdownChunker = field(default_factory=MarkdownChunker)
     live: bool = True
+    verifies: bool = False
+    """By a Verifier: a verdict alone on its first line is drawn as a mark."""
 
     def add(self, text: str) -> None:
         """More of it."""
@@ -240,7 +244,7 @@ class PlanBlock:
 class NoteBlock:
     """A line of fugu's own. `detail` is shown below it; while it grows it is `live`, and its first lines may go.
 
-    `dropped` is how many did.
+    `dropped` is how many did. `folded` is the whole of what the line says in short, shown once it is unfolded.
     """
 
     text: str
@@ -248,6 +252,7 @@ class NoteBlock:
     detail: str = ""
     live: bool = False
     dropped: int = 0
+    folded: str = ""
 
 
 @dataclass(frozen=True)
@@ -259,6 +264,8 @@ class EndBlock:
     turns: int
     seconds: float
     tokens: int
+    why: str = ""
+    """What stopped it; nothing that the lines above have said already."""
 
 
 @dataclass(frozen=True)
@@ -296,6 +303,7 @@ class Transcript:
         """By turn the note that says its call is made again."""
         self._turn = 0
         self._agents: dict[int, str] = {}
+        self._verifying: set[int] = set()
         self._opened: Opened | None = None
         self._asked_at = 0.0
         self._facts: list[Event] = []
@@ -341,7 +349,7 @@ class Transcript:
                 speech = self._speeches.get(item.turn)
                 if speech is None:
                     self._speaks(item.turn, item.agent)
-                    speech = self._speeches[item.turn] = ReplyBlock(item.agent)
+                    speech = self._speeches[item.turn] = ReplyBlock(item.agent, verifies=item.turn in self._verifying)
                     self.blocks += [
                         ThinkingBlock(""),
                         speech,
@@ -418,6 +426,8 @@ class Transcript:
             case Assigned():
                 self._turns, self._turn = self._turns + 1, event.turn
                 self._agents[event.turn] = event.agent
+                if event.role == "verifier":
+                    self._verifying.add(event.turn)
                 self.blocks.append(DecisionBlock(event))
             case Replied():
                 return self._replied(event)
@@ -444,13 +454,16 @@ class Transcript:
 
     def _begin(self, event: Asked, at: float) -> None:
         self._calls, self._agents = {}, {}
+        self._verifying.clear()
         self._asked_at, self._turns, self._tokens = at, 0, 0
         self.blocks.append(RequestBlock(event.said, event.attachments))
 
     def _end(self, event: Finished, at: float) -> None:
         waited = sum(fact.waited for fact in self._facts if isinstance(fact, Permitted))
         spent = max(at - self._asked_at - waited, 0.0)
-        self.blocks.append(EndBlock(event, views.end_line(self._facts), self._turns, spent, self._tokens))
+        told = event.reason == "failed" and any(isinstance(fact, Failed) for fact in self._facts)
+        why = "/pool shows who is unavailable, and until when" if told else event.message
+        self.blocks.append(EndBlock(event, views.end_line(self._facts), self._turns, spent, self._tokens, why))
 
     def _replied(self, event: Replied) -> int | None:
         """The whole reply: where it is not what was said live (a schema), it takes its place."""
@@ -477,7 +490,7 @@ class Transcript:
         if thought or event.text.strip():
             self.blocks.append(ThinkingBlock(thought))
         if event.text.strip():
-            speech = ReplyBlock(event.agent, live=False)
+            speech = ReplyBlock(event.agent, live=False, verifies=event.turn in self._verifying)
             speech.add(event.text)
             self.blocks.append(speech)
         return None
@@ -512,7 +525,10 @@ def _event_block(event: Event) -> Block | None:
         case Planned():
             return PlanBlock(event)
         case Failed():
-            return NoteBlock(f"{event.what} failed: {event.message}", "bad")
+            short, whole = first_line(event.message, FAILURE_CHARACTERS), f"{event.what} failed: {event.message}"
+            return NoteBlock(f"{event.what} failed: {short}", "bad", folded=whole if short != event.message else "")
+        case Masked():
+            return _masked_note(event)
         case Compacted():
             author = f"by {event.agent}" if event.agent else "without a model"
             return NoteBlock(
@@ -525,6 +541,16 @@ def _event_block(event: Event) -> Block | None:
         case _:  # whatever every output has a line for
             said = event_text.event_line((event,))
             return NoteBlock(said.plain.strip(), "dim") if said is not None else None
+
+
+FAILURE_CHARACTERS = 200
+"""Of what went wrong, on its one line."""
+
+
+def _masked_note(event: Masked) -> NoteBlock | None:
+    """Who is left out. Of a failure its own line has told; until when, the status line and `/pool` tell."""
+    out = [f"{name} ({why})" for name, why in event.agents if why.kind in ("", views.BUDGET)]
+    return NoteBlock("left out: " + "; ".join(out)) if out else None
 
 
 def _undo_note(event: Undone) -> NoteBlock:

@@ -152,7 +152,7 @@ def test_a_key_that_was_not_given_is_asked_for() -> None:
     server = Server(httpx.Response(401))
     error = failure(server, access)
     assert (str(error), error.hint) == (
-        "strong: api.example.org wants a key and none was sent (401)",
+        "strong: api.example.org wants an API key, and there is none (401)",
         "Set EXAMPLE_KEY.",
     )
     assert "authorization" not in server.headers[0]

@@ -36,12 +36,12 @@ def test_the_graph_with_its_edges_manifests_costs_and_what_was_kept(tmp_path: Pa
     graph = text[text.index("plan 1:") : text.index("total:")].strip().splitlines()
     assert graph[0].startswith("plan 1: workflow of 3 steps, by c in ")
     assert [line.strip() for line in graph[1:]] == [
-        "step 0  a  reads the request: Look at it.",
+        "step 1  a  reads the request: Look at it.",
         "turn 1 (a): saw the request. 100 in, 10 out, $0",
-        "step 1  b  reads the request: Think.",
+        "step 2  b  reads the request: Think.",
         "turn 2 (b): saw the request; not turn 1. 100 in, 10 out, $0",
-        "step 2  a  reads steps 0: Say it.",
-        "turn 3 (a): saw the request, its own turn 1, the output of step 0 (turn 1); not turn 2. 100 in, 10 out, $0",
+        "step 3  a  reads steps 1: Say it.",
+        "turn 3 (a): saw the request, its own turn 1, the output of step 1 (turn 1); not turn 2. 100 in, 10 out, $0",
         "planning: orchestration_input_tokens 100 (0 cached), orchestration_output_tokens 10, $0, 25 % of all tokens. "
         "kept: turns 1, 3; thrown away: turn 2",
     ]
@@ -110,7 +110,7 @@ def test_every_fact_has_its_line_and_its_object(tmp_path: Path) -> None:
         str(event_text.event_line(events[: i + 1])) for i, e in enumerate(events) if e.type in ("planned", "merged")
     ]
     assert "no workflow: there are no lists in it" in shown[0]
-    assert "0  a  <- the request  Repair calc.txt." in shown[1]
+    assert "1  a  <- the request  Repair calc.txt." in shown[1]
     assert "is taken over" in shown[2]
     objects = [json_output.event_object(record, events[: record.seq], "s") for record in found.log.records]
     plans = [one for one in objects if one and one.get("subtype") == "plan"]

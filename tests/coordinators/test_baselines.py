@@ -108,7 +108,7 @@ def test_an_agent_that_fails_ends_its_own_baseline(tmp_path: Path) -> None:
     events = played(tmp_path, "one-pass:small", small=fails)
     assert end(events) == Finished(
         reason="failed",
-        message="no agent is left to act (small: refused: the key was refused; set another). "
+        message="all models are unavailable (small: refused: the key was refused; set another). "
         "`fugu pool check` tries each one.",
     )
 

@@ -88,7 +88,7 @@ def test_the_cascade_ends_when_nobody_is_left() -> None:
     found = asyncio.run(Cascade(POOL, everyone).decide(BROKEN))
     assert found == Finished(
         reason="failed",
-        message="no agent is left to act (coder: opted out; small: opted out; strong: opted out). "
+        message="all models are unavailable (coder: opted out; small: opted out; strong: opted out). "
         "`fugu pool check` tries each one.",
     )
 

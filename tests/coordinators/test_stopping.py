@@ -152,7 +152,7 @@ def test_a_pool_that_failed_as_a_whole_ends_the_request() -> None:
     found = request_end([*BROKEN, *failed], turns=5, verify_answers=False)
     assert found == Finished(
         reason="failed",
-        message="no agent is left to act (small: refused: 401; coder: refused: 401; strong: refused: 401). "
+        message="all models are unavailable (small: refused: 401; coder: refused: 401; strong: refused: 401). "
         "`fugu pool check` tries each one.",
     )
     assert end([*BROKEN, *failed[:4]]) is None

@@ -78,7 +78,7 @@ def test_a_miss_shows_the_nearest_lines_with_their_numbers(plain: Build) -> None
     use(workspace, "read", path="a.py")
     told = use(workspace, "edit", path="a.py", old="        if item >= 0:\n            return items\n", new="x")
     assert told == ToolResult(
-        text="a.py: old does not stand in the file. The nearest lines are:\n"
+        text="a.py: the old text was not found in the file. The nearest lines are:\n"
         "1\tdef first(items):\n2\t    for item in items:\n3\t        if item > 0:\n4\t            return item\n"
         "5\t    return None\n6\t\n7\t",
         ok=False,

@@ -55,7 +55,7 @@ def test_a_whole_session_reads_like_this() -> None:
         (JobEnded(job="job1", command="make", by="session"), "  job1: ended with the session, 0 ms (make)"),
         (
             Planned(steps=(WorkflowStep(agent="a", instruction="b"),), text="", agent="p"),
-            "workflow of 1 step  p: 0 in, 0 out, 0 ms\n  0  a  <- the request  b",
+            "workflow of 1 step  p: 0 in, 0 out, 0 ms\n  1  a  <- the request  b",
         ),
         (Finished(reason="turn_limit", message="5 turns"), "stopped: turn limit: 5 turns"),
         (Finished(reason="failed", message="nobody left"), "failed: nobody left"),

@@ -50,7 +50,7 @@ async def show_pool(controller: SessionController, argument: str) -> None:
         marks = [member.slot, member.model, price]
         marks += ["pinned"] if controller.work.pinned == name else []
         marks += ["excluded"] if name in controller.work.excluded else []
-        marks += [f"unavailable ({out[name]})"] if name in out else []
+        marks += [f"unavailable, {out[name].message}"] if name in out else []
         choices.append(Choice(name, name, " · ".join(marks)))
     picked = await controller.view.pick("The pool: choose an agent to pin it", choices, None, {"ctrl+e": "excludes"})
     if picked is None:
@@ -135,7 +135,7 @@ async def change_effort(controller: SessionController, argument: str) -> None:
 
 
 async def show_cost(controller: SessionController, argument: str) -> None:
-    """Tokens and money, by agent."""
+    """Tokens and money, by model."""
     del argument
     tally = controller.feed.tally
     lines, unpriced = [], tally.unpriced

@@ -162,8 +162,7 @@ class MainHandlers(MainLayout):
     def action_panel(self) -> None:
         """Show or hide the trace."""
         shown = not self.has_class("-panel")
-        self.set_class(shown, "-panel")
-        self.keep(panel=shown)
+        self.show_panel(shown)
         if not shown and self.query_one(Trace).has_focus:
             self.focus_prompt()
         elif shown and self.has_class("-narrow"):
@@ -213,6 +212,8 @@ MARKDOWN_MODULES = ("rich.markdown", "rich.syntax")
 """What the first reply is drawn with."""
 SECOND_PRESS_SECONDS = 2.0
 """Seconds between two Ctrl-C that leave."""
+MODE_SECONDS = 4.0
+"""Seconds for which a mode is explained on the status line."""
 
 
 class MainScreen(MainHandlers):
@@ -269,7 +270,7 @@ class MainScreen(MainHandlers):
         self.controller = SessionController(self, self._opener, self._options, self._history)
         await self.controller.start()
         if self._options.prompt and self.controller.work.session is not None:
-            self.run_worker(self.controller.send(self._options.prompt))
+            self.enter(self._options.prompt)
         waiting, self._waiting = self._waiting, []
         for text in waiting:
             self.enter(text)
@@ -356,8 +357,8 @@ class MainScreen(MainHandlers):
 
     def action_mode(self) -> None:
         """The next permission mode."""
-        if self.controller is not None:
-            self.controller.next_mode()
+        if self.controller is not None and (said := self.controller.next_mode()):
+            self.remark(said, MODE_SECONDS)
 
     def action_next_part(self) -> None:
         """The next part takes the keys."""
@@ -376,7 +377,7 @@ class MainScreen(MainHandlers):
 
         async def recall() -> None:
             texts = list(dict.fromkeys(reversed(self._history.texts)))
-            picked = await self.pick("What was typed before", [Choice(text, " ".join(text.split())) for text in texts])
+            picked = await self.pick("History", [Choice(text, " ".join(text.split())) for text in texts])
             if picked is not None:
                 self.type(picked[1])
 

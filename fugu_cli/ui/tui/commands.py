@@ -18,7 +18,8 @@ from fugu_cli.ui.drawing import PALETTES
 from fugu_cli.ui.event_text import describe_call
 from fugu_cli.ui.trace_drawing import Section
 from fugu_cli.ui.transcript import NoteBlock, split_markdown
-from fugu_cli.ui.tui import agent_commands, session_commands
+from fugu_cli.ui.tui import agent_commands, login_commands, session_commands
+from fugu_cli.ui.tui.request_queue import MODE_HELP
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import diff_of_request
 
@@ -135,15 +136,6 @@ def key_help() -> str:
     """The keys as Markdown."""
     rows = [f"- `{keys}`: {words}" for keys, words in KEYS]
     return "# Keys\n\n" + "\n".join(rows) + "\n\n" + OTHER_KEYS
-
-
-MODE_HELP: dict[str, str] = {
-    "plan": "reads only; writes and runs nothing",
-    "ask": "asks before every change and command",
-    "edit": "changes files without asking, asks before commands",
-    "auto": "also runs commands, except those that need a yes every time",
-    "yolo": "never asks",
-}
 
 
 def mode_names(controller: SessionController) -> Sequence[str]:
@@ -335,7 +327,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         agent_commands.job_arguments,
     ),
     SlashCommand("skip", "end the running tests and go on without them", agent_commands.skip_test_run),
-    SlashCommand("cost", "tokens and money by agent", agent_commands.show_cost),
+    SlashCommand("cost", "tokens and money by model", agent_commands.show_cost),
     SlashCommand("trace", "show or hide the trace; with a number, that turn in full", show_trace, "[TURN]"),
     SlashCommand("mode", "how much needs a yes", change_mode, "[MODE]", mode_names),
     SlashCommand("permissions", "the rules in force and what was granted", show_permissions),
@@ -358,9 +350,19 @@ COMMANDS: tuple[SlashCommand, ...] = (
         "on|off",
         lambda controller: ("on", "off"),
     ),
+    SlashCommand(
+        "login",
+        "enter a provider's key, or download small models",
+        login_commands.log_in,
+        "[PROVIDER]",
+        login_commands.provider_names,
+    ),
     SlashCommand("doctor", "what is there and what is missing", run_doctor),
     SlashCommand("quit", "leave", session_commands.leave_fugu, also=("exit", "q")),
 )
+
+
+WITHOUT_SESSION = frozenset({"new", "sessions", "resume", "help", "quit", "doctor", "login"})
 
 
 def all_commands(controller: SessionController) -> Sequence[SlashCommand]:
@@ -371,7 +373,7 @@ def all_commands(controller: SessionController) -> Sequence[SlashCommand]:
 
 def _custom_command(one: CustomCommand) -> SlashCommand:
     async def run(controller: SessionController, argument: str) -> None:
-        await controller.send(f"/{one.name} {argument}".rstrip())
+        await login_commands.send_request(controller, f"/{one.name} {argument}".rstrip())
 
     return SlashCommand(one.name, one.about, run, one.hint, custom=True)
 
@@ -388,7 +390,7 @@ async def run_input(controller: SessionController, text: str) -> None:
     elif _is_command(text):
         await _run_command(controller, text)
     else:
-        await controller.send(text)
+        await login_commands.send_request(controller, text)
 
 
 def is_request(controller: SessionController, text: str) -> bool:
@@ -415,7 +417,7 @@ async def _run_command(controller: SessionController, text: str) -> None:
         raise UsageError(
             f"there is no command {text.split()[0]}", hint=f"did you mean /{near}?" if near else "/help lists them"
         )
-    if controller.work.session is None and command.name not in ("new", "sessions", "resume", "help", "quit", "doctor"):
+    if controller.work.session is None and command.name not in WITHOUT_SESSION:
         raise UsageError("there is no session", hint="/new opens one")
     if command.needs_more and not argument:
         raise UsageError(f"/{command.name} needs more", hint=f"/{command.name} {command.usage}")

@@ -58,6 +58,8 @@ class MainLayout(Screen[None]):
         self.look = look
         self._state = state
         self._remark = ""
+        self._narrow_panel = False
+        """The trace is shown where there is room for one of the two. Not remembered: the conversation comes first."""
 
     def compose(self) -> ComposeResult:
         """The parts, from top to bottom."""
@@ -77,9 +79,17 @@ class MainLayout(Screen[None]):
         narrow = event.size.width < NARROW_COLUMNS
         self.set_class(narrow, "-narrow")
         self.set_class(event.size.height < SHORT_LINES, "-short")
-        shown = self.look.panel if self.look.panel is not None else event.size.width >= 110
-        self.set_class(shown and not narrow if self.look.panel is None else shown, "-panel")
+        wide = self.look.panel if self.look.panel is not None else event.size.width >= 110
+        self.set_class(self._narrow_panel if narrow else wide, "-panel")
         self.widen(0)
+
+    def show_panel(self, shown: bool) -> None:
+        """Show or hide the trace: beside the conversation, where that is remembered, or in its place."""
+        self.set_class(shown, "-panel")
+        if self.has_class("-narrow"):
+            self._narrow_panel = shown
+        else:
+            self.keep(panel=shown)
 
     def widen(self, by: int) -> None:
         """Move the edge between conversation and trace, and remember it."""

@@ -38,6 +38,14 @@ def garbage_collection_paused() -> Iterator[None]:
 
 MODE_CYCLE: tuple[policy.Mode, ...] = ("plan", "ask", "edit", "auto")
 """What the mode key goes through; yolo is only for the command line and `/mode`."""
+MODE_HELP: dict[str, str] = {
+    "plan": "reads only; writes and runs nothing",
+    "ask": "asks before every change and command",
+    "edit": "changes files without asking, asks before commands",
+    "auto": "also runs commands, except those that need a yes every time",
+    "yolo": "never asks",
+}
+"""What each mode does, in a line."""
 
 
 class QueueListener(Protocol):

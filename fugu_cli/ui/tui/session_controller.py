@@ -12,16 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli.errors import FuguError, StorageError, UsageError
+from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
 from fugu_cli.session import views
 from fugu_cli.session.events import FileChange, Live, Recorded, ToolRan
 from fugu_cli.tools.recorded_diffs import unified_diff
 from fugu_cli.ui import diff_lines
 from fugu_cli.ui.approval_options import ALONE, ApprovalScope, Pending, approval_options
+from fugu_cli.ui.formatting import flatten
 from fugu_cli.ui.transcript import NoteBlock, Tone
 from fugu_cli.ui.tui import project_folder
+from fugu_cli.ui.tui.model_download import ModelDownload
 from fugu_cli.ui.tui.preferences import InputHistory
-from fugu_cli.ui.tui.request_queue import MODE_CYCLE, QueuedRequest, RequestQueue
+from fugu_cli.ui.tui.request_queue import MODE_CYCLE, MODE_HELP, QueuedRequest, RequestQueue
 from fugu_cli.ui.tui.screen_protocol import StatusLine
 from fugu_cli.ui.tui.user_programs import UserShell
 
@@ -157,6 +159,15 @@ def request_from_text(session: SessionProtocol, text: str, pin: str | None = Non
     )
 
 
+def _able(work: RequestQueue) -> Sequence[str]:
+    """Who may take a turn now."""
+    team = work.session.team if work.session is not None else None
+    if team is None or work.pinned:
+        return (work.pinned,) if work.pinned else ()
+    out = {*work.excluded, *(team.breaker.unavailable() if team.breaker is not None else ())}
+    return [name for name in team.members if name not in out]
+
+
 FETCHED_ON_RESUME = 40
 """Changes of a resumed session whose contents are fetched at once."""
 
@@ -174,6 +185,7 @@ class SessionController:
         self.tier = options.tier
         self.started = False
         self.shell = UserShell(opener.root, view.feed)
+        self.download = ModelDownload(opener, view.feed, self.show)
         self.work = RequestQueue(self, self.shell.told)
         self.patches = CallPatches()
         self.asking = ApprovalQueue(view, opener.root)
@@ -209,6 +221,11 @@ class SessionController:
             await self.open(self.opener.begin)
         self.started = True
         self._say_early()
+        if self.work.session is not None:
+            try:
+                self._warn(await asyncio.to_thread(self.opener.lacking))
+            except FuguError as error:
+                self.say(f"No model can work yet: {error}", "warn", "/login downloads them, or takes a provider's key")
 
     async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
         """Show another session; its coordinator and models begin to load."""
@@ -227,20 +244,22 @@ class SessionController:
             return
 
     async def send(self, text: str, pin: str | None = None, effort: Effort | None = None) -> None:
-        """A request: at once, or when what is running is done. `effort`: of this one alone."""
+        """A request: at once, or when what is running is done. `effort`: of this one alone. Raises ModelFileError where
+        no model can work."""
         if self.work.session is None:
             self.say("there is no session to send this to; /new opens one", "warn")
             return
-        async with (
-            self._door
-        ):  # in threads: it looks at the disk and tries what the sandbox can do. In the order of typing
-            try:
+        # in threads: it looks at the disk and tries what the sandbox can do. In the order of typing
+        try:
+            async with self._door:
                 lacking = await asyncio.to_thread(self.opener.lacking)
                 wanted = await asyncio.to_thread(request_from_text, self.session, text, pin)
-            except FuguError as error:
-                self.failed(error)
-                return
-            notes = await asyncio.to_thread(self.session.notes)
+                notes = await asyncio.to_thread(self.session.notes)
+        except ModelFileError:
+            raise
+        except FuguError as error:
+            self.failed(error)
+            return
         self._warn((*lacking, *notes))
         await self.work.submit(replace(wanted, effort=effort))
 
@@ -269,13 +288,15 @@ class SessionController:
 
     def interrupt(self) -> bool:
         """Stop what is under way. False when nothing is."""
-        return self.shell.stop() or self.work.interrupt()
+        return self.shell.stop() or self.download.stop() or self.work.interrupt()
 
-    def next_mode(self) -> None:
-        """The next permission mode on the ring."""
+    def next_mode(self) -> str:
+        """The next permission mode on the ring. Returns what it means, "" without a session."""
         now = self.work.mode
         at = next((index for index, mode in enumerate(MODE_CYCLE) if mode == now), -1)
-        self.set_mode(MODE_CYCLE[(at + 1) % len(MODE_CYCLE)])
+        mode = MODE_CYCLE[(at + 1) % len(MODE_CYCLE)]
+        self.set_mode(mode)
+        return f"{mode}: {MODE_HELP[mode]}" if self.work.session is not None else ""
 
     def set_mode(self, mode: Mode) -> None:
         """Another permission mode from the next call on."""
@@ -366,10 +387,13 @@ class SessionController:
     def show(self) -> None:
         """The status line as things stand."""
         tally, work = self.feed.tally, self.work
-        running = work.running or self.shell.running
+        aside = self.shell if self.shell.running else self.download
+        running = work.running or aside.running
         at_work = "stopping" if work.stopping else tally.doing or "starting"
-        doing = "needs approval" if work.questions else self.shell.doing or at_work
-        begun = self.shell.began if self.shell.running else tally.since if tally.doing else 0.0
+        if not work.stopping and not aside.doing and (likely := tally.first_agent(_able(work))):
+            at_work = f"{at_work}, then probably {flatten(likely, 40)}"
+        doing = "needs approval" if work.questions else aside.doing or at_work
+        begun = aside.began if aside.running else tally.since if tally.doing else 0.0
         spent = tally.tokens
         self.view.stand(
             StatusLine(
@@ -384,7 +408,7 @@ class SessionController:
                 unpriced=bool(tally.unpriced),
                 doing=doing if running else "",
                 since=(begun or time.time()) if running else 0.0,
-                until=tally.until if doing == tally.doing else 0.0,
+                until=tally.until if tally.doing and doing == tally.doing else 0.0,
                 unavailable=self._unavailable(),
                 queued=len(work.queue),
                 jobs=len(work.session.environment.workspace.jobs.running) if work.session is not None else 0,
@@ -415,4 +439,5 @@ class SessionController:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.asking.close()
         self.shell.stop()
+        self.download.stop()
         await self.work.close()

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Environment, Team
     from fugu_cli.extensions.skill_library import SkillLibrary
     from fugu_cli.messages import Call, Effort, Prompt
+    from fugu_cli.models.sources import ReportProgress
     from fugu_cli.safety import policy
     from fugu_cli.session.events import Event, Finished, Member, Undone
     from fugu_cli.session.log import Log
@@ -107,6 +108,15 @@ class SessionProtocol(Protocol):
         """Give back connections, leases and the log's lock."""
 
 
+@dataclass(frozen=True)
+class SetupOffer:
+    """What lets models work: `providers` whose keys are known, each with its variable; `download` names the missing
+    small models and their size, "" where none is missing."""
+
+    providers: tuple[tuple[str, str], ...] = ()
+    download: str = ""
+
+
 class SessionOpener(Protocol):
     """Where sessions of one folder are begun, found and kept."""
 
@@ -134,6 +144,16 @@ class SessionOpener(Protocol):
 
     def doctor(self) -> str:
         """What is there and what is missing, as text. Called in a thread."""
+
+    def setup_offer(self) -> SetupOffer:
+        """What lets models work where none can."""
+
+    def keep_key(self, provider: str, key: str) -> str:
+        """Keep a provider's key; sessions opened from now on have its agents. Returns where it is kept. Raises
+        FuguError. Called in a thread."""
+
+    async def download(self, report: ReportProgress) -> None:
+        """Download the models that the pool needs and that are missing. Raises FuguError."""
 
     def lacking(self) -> tuple[str, ...]:
         """Sentences on agents of the pool that cannot work yet. Raises FuguError where none can. Called in a thread."""

@@ -36,9 +36,10 @@ from fugu_cli.tools.search import GLOB, GREP, LIST
 from fugu_cli.tools.todo import TODO_LIST
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.ui.tui.session_protocol import InterfaceOptions
+from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SetupOffer
 
 if TYPE_CHECKING:
+    from fugu_cli.models.sources import ReportProgress
     from fugu_cli.ui.tui.session_protocol import SessionOpener
 
 TOOLS = (READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF, JOB_OUTPUT, JOB_STOP, TODO_LIST)
@@ -122,6 +123,15 @@ class DemoSessionOpener:
 
     def lacking(self) -> tuple[str, ...]:
         return ()
+
+    def setup_offer(self) -> SetupOffer:
+        return SetupOffer()
+
+    def keep_key(self, provider: str, key: str) -> str:
+        raise UsageError("scripted agents have no keys")
+
+    async def download(self, report: ReportProgress) -> None:
+        """Nothing is missing."""
 
     def doctor(self) -> str:
         return f"python {sys.version.split()[0]}\ngit: {shutil.which('git') or 'missing'}"

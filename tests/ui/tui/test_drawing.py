@@ -1,15 +1,30 @@
 from fugu_cli.messages import Call
-from fugu_cli.session.events import Opened, Permitted, Recorded
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Event,
+    Failed,
+    Finished,
+    Opened,
+    Permitted,
+    Recorded,
+    Replied,
+    Role,
+)
 from fugu_cli.ui import block_drawing, diff_lines, trace_drawing
 from fugu_cli.ui.block_drawing import markdown_lines, transcript_fragments
 from fugu_cli.ui.drawing import DARK, PALETTES, StyledLine, justified_line, plain_text, styled_line, wrap_lines
 from fugu_cli.ui.trace_drawing import section_title, turn_sections
 from fugu_cli.ui.trace_rows import SessionTotals, TraceRows, TurnRow, traced_requests
-from fugu_cli.ui.transcript import MarkdownChunk, ToolBlock, transcript_blocks
+from fugu_cli.ui.transcript import Block, EndBlock, MarkdownChunk, NoteBlock, ReplyBlock, ToolBlock, transcript_blocks
 
 
 def text(lines: list[StyledLine]) -> list[str]:
     return [plain_text(made) for made in lines]
+
+
+def blocks_of(*facts: Event) -> list[Block]:
+    return transcript_blocks([Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate(facts)])
 
 
 def rows(sample: list[Recorded]) -> TraceRows:
@@ -119,7 +134,7 @@ def test_what_nobody_knows_the_price_of_is_not_free(sample: list[Recorded]) -> N
         tally.take(record, record.at)
     assert text(trace_drawing.totals_lines(tally.by_agent, tally.unpriced, 60, DARK)) == [
         "",
-        "by agent",
+        "usage by model",
         f"  coder{'4.8k in 130 out $0.0027':>53}",
         f"  small{'3.4k in 112 out unknown':>53}",
     ]
@@ -127,7 +142,7 @@ def test_what_nobody_knows_the_price_of_is_not_free(sample: list[Recorded]) -> N
         text(trace_drawing.trace_row_lines(row, 60, DARK))[0] for row in rows(sample).rows if isinstance(row, TurnRow)
     ]
     assert ["unknown" in line for line in lines] == [True, False, False, True, True]
-    called = turn_sections(sample, turn(sample, 0))[-1].pieces[0].painted(100, DARK)
+    called = turn_sections(sample, turn(sample, 0))[-2].pieces[0].painted(100, DARK)
     assert [", unknown, stop: " in line for line in text(called)] == [True, True]
     assert [row.paid for request in traced_requests(sample) for row in request.rows] == [
         "unknown", "$0.0027", "$0", "unknown", "unknown",
@@ -170,10 +185,10 @@ def test_rows_are_the_same_at_every_width_but_for_what_is_left_out(sample: list[
     made = rows(sample).rows
     assert text(trace_drawing.trace_row_lines(made[1], 34, DARK)) == [" 1 ● T small           .62  8.0s"]
     assert text(trace_drawing.trace_row_lines(made[1], 60, DARK)) == [
-        " 1 ● thinker small            .62  8.0s  2.0k      $0"
+        " 1 ● thinker small          .62  8.0s  2.0k      $0"
     ]
     assert text(trace_drawing.trace_row_lines(made[4], 60, DARK)) == [
-        " 4 ● verifier small           .80  6.0s   712      $0 ACCEPT"
+        " 4 ● verifier small         .80  6.0s   712      $0 accepted"
     ]
     assert text(trace_drawing.trace_row_lines(made[5], 40, DARK)) == ["", "2 write notes.txt w… stopped: turn limit"]
 
@@ -200,6 +215,7 @@ def test_the_detail_of_a_turn_has_its_sections(sample: list[Recorded]) -> None:
         "What it did",
         "The diff it made",
         "Model calls",
+        "Raw scores",
     ]
     drawn = {s.title: "\n".join(plain_text(made) for p in s.pieces for made in p.painted(90, DARK)) for s in made}
     assert "a Thinker asked for this role; the head had verifier" in drawn["The decision"]
@@ -212,9 +228,49 @@ def test_the_detail_of_a_turn_has_its_sections(sample: list[Recorded]) -> None:
 def test_the_decision_shows_bars_and_why_a_role_was_masked(sample: list[Recorded]) -> None:
     first = turn_sections(sample, turn(sample, 0))[0]
     lines = text(first.pieces[0].painted(90, DARK))
-    assert "  cheap            " + "█" * 15 + "░" * 9 + " .62 ◀  logit +1.50" in lines
-    assert "  verifier         masked: there is no Worker answer yet  logit +2.00" in lines
-    assert "96.9 ms: format 0.4, tokenise 0.0, forward 96.5, head 0.0" in lines
+    assert "  cheap            " + "█" * 15 + "░" * 9 + " .62 ◀" in lines
+    assert "  verifier         masked: there is no Worker answer yet" in lines
+    section = turn_sections(sample, turn(sample, 0))[-1]
+    raw = [line.strip() for piece in section.pieces for line in text(piece.painted(90, DARK))]
+    assert "cheap            logit +1.500" in raw and "verifier         logit +2.000" in raw
+    assert "96.9 ms: format 0.4, tokenise 0.0, forward 96.5, head 0.0" in raw
+
+
+def test_a_verdict_alone_on_a_line_is_drawn_as_a_mark_and_only_of_a_verifier() -> None:
+    def said(role: Role, words: str) -> list[str]:
+        assigned = Assigned(turn=1, agent="small", role=role, by="cascade")
+        blocks = blocks_of(Asked(text="go"), assigned, Replied(turn=1, agent="small", text=words))
+        pieces = transcript_fragments([block for block in blocks if isinstance(block, ReplyBlock)], unfolded=False)
+        return [line for piece in pieces for line in text(piece.painted(60, DARK))]
+
+    assert said("verifier", "ACCEPT\n\nThe tests pass.") == ["✓ accepted", "The tests pass.", ""]
+    assert said("verifier", "**REVISE**") == ["↻ needs another try", ""]
+    assert said("verifier", "I ACCEPT it.") == ["I ACCEPT it.", ""]
+    assert said("worker", "ACCEPT") == ["ACCEPT", ""]
+
+
+def test_a_failure_is_one_line_and_all_of_it_when_it_is_unfolded() -> None:
+    long = "the key was refused:\n" + "because \x1b[2J" * 60 + "the end"
+    (note,) = blocks_of(Failed(turn=1, what="m", kind="refused", message=long))
+    assert isinstance(note, NoteBlock) and block_drawing.foldable(note)
+    folded = text(block_drawing.note_lines(note, 60, DARK, unfolded=False))
+    assert [" ".join(line.split()) for line in folded] == ["m failed: the key was refused: ctrl+o: all of it", ""]
+    whole = text(block_drawing.note_lines(note, 60, DARK, unfolded=True))
+    assert len(whole) > 5 and whole[-2].endswith("the end") and not any("\x1b" in line for line in whole)
+
+
+def test_the_end_does_not_say_again_what_failed_and_names_the_interface_s_commands() -> None:
+    def end(*facts: Event) -> list[str]:
+        block = blocks_of(Asked(text="go"), *facts)[-1]
+        assert isinstance(block, EndBlock)
+        return text(block_drawing.end_lines(block, 80, DARK))
+
+    broken = Failed(turn=1, what="m", kind="refused", message="the key was refused")
+    failed = Finished(reason="failed", message="all models are unavailable (m: the key was refused).")
+    assert end(broken, failed)[1:] == ["  /pool shows who is unavailable, and until when", ""]
+    assert end(failed)[1:] == [f"  {failed.message}", ""]
+    stopped = Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
+    assert end(stopped)[1:] == ["  /continue goes on from here.", ""]
 
 
 def test_what_an_agent_was_not_shown_is_named(sample: list[Recorded]) -> None:

@@ -510,6 +510,41 @@ def test_a_question_is_answered_with_a_key(
     assert (opener.root / "new.txt").exists() is written
 
 
+def test_a_narrow_screen_starts_with_the_conversation_whatever_a_wide_one_showed(
+    play: Callable[..., FuguApp], stored: str
+) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        parts = app.main.query_one(Conversation), app.main.query_one(Trace)
+
+        def displayed() -> tuple[bool, bool]:
+            return parts[0].display and parts[0].size.width > 0, parts[1].display and parts[1].size.width > 0
+
+        await pilot.press("ctrl+t", "ctrl+t")
+        await until(lambda: displayed() == (True, True))
+        await pilot.resize_terminal(80, 24)
+        await until(lambda: displayed() == (True, False))
+        await pilot.press("ctrl+t")
+        await until(lambda: displayed() == (False, True))
+        await pilot.resize_terminal(120, 40)
+        await until(lambda: displayed() == (True, True))
+
+    play(what, resume=stored, size=(120, 40))
+    assert load_preferences(Path.home() / "state").panel is True
+    play(
+        lambda app, pilot: until(lambda: app.main.query_one(Conversation).size.width == 80),
+        resume=stored,
+        size=(80, 24),
+    )
+
+
+def test_a_mode_explains_itself_in_one_line(play: Callable[..., FuguApp], shown: Callable[[App[int]], str]) -> None:
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        await pilot.press("shift+tab")
+        await until(lambda: "edit: changes files without asking, asks before commands" in shown(app))
+
+    play(what)
+
+
 THREE = """[[step]]
 calls = [
   { tool = "write", arguments = { path = "a.txt", content = "x" } },

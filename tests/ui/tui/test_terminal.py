@@ -478,6 +478,25 @@ def test_in_the_inline_mode_a_no_may_say_what_to_do_instead(
     assert terminal.ended() == 0
 
 
+def test_in_the_inline_mode_a_key_is_typed_unseen(place: Place, fugu: Callable[..., Terminal]) -> None:
+    (place.home / ".fugurc").unlink()
+    terminal = fugu("--inline")
+    terminal.sees("No model can work yet", "/login downloads them")
+    terminal.keys("mend it\r")
+    terminal.sees("key of openai")
+    terminal.keys("2\r")
+    terminal.sees("API key of openai (it is not shown)")
+    terminal.keys("sk-loopback-1")
+    terminal.sees("› *************")
+    terminal.keys("\r")
+    terminal.sees("the key of openai is kept in", "› mend it")
+    terminal.keys("\x03\x1b[A")
+    terminal.until(lambda screen: "› 2" in screen or "› mend it" in screen)
+    assert "sk-loopback-1" not in terminal.screen.text
+    terminal.keys("\x03\x04")
+    assert terminal.ended() == 0
+
+
 def test_in_the_inline_mode_escape_stops_and_what_is_typed_next_is_typed(
     place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:
@@ -541,11 +560,11 @@ def test_a_new_request_calls_at_once_though_every_agent_is_unavailable(
     terminal.keys("explain it\r")
     terminal.sees("✗ failed", "2 agents unavailable, retrying in 1")
     terminal.keys("/pool\r")
-    terminal.until(lambda screen: screen.count("unavailable (refused: retrying in 1") == 2)
+    terminal.until(lambda screen: screen.count("unavailable, retrying in 1") == 2)
     terminal.keys("\x1b")
-    terminal.until(lambda screen: "unavailable (refused" not in screen)
+    terminal.until(lambda screen: "choose an agent to pin" not in screen)
     terminal.keys("explain it again\r")
-    assert "unavailable" not in terminal.sees("Back again.", "answered")
+    assert "unavailable, retrying" not in terminal.sees("Back again.", "answered")
     assert (len(server.asked("m")), len(server.asked("n"))) == (2, 1)
 
 

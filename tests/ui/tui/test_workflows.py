@@ -112,10 +112,10 @@ def test_the_workflow_shows_state_time_and_cost_of_each_step() -> None:
     lines = drawn(rows([*interleaved(), Finished(reason="answered")]))
     plan = lines[1:6]
     assert [line.split() for line in plan[1:]] == [
-        ["╭───", "0", "●", "small", "find", "the", "cause", "3.0s", "$0.0015"],
-        ["│╭──", "1", "●", "large", "write", "a", "test", "1.0s", "$0.0015"],
-        ["├┼┬─▸", "2", "●", "small", "×2", "put", "it", "right", "2.0s", "$0.0015"],
-        ["╰┴┴─▸", "3", "○", "small", "say", "what", "was", "done"],
+        ["╭───", "1", "●", "small", "find", "the", "cause", "3.0s", "$0.0015"],
+        ["│╭──", "2", "●", "large", "write", "a", "test", "1.0s", "$0.0015"],
+        ["├┼┬─▸", "3", "●", "small", "×2", "put", "it", "right", "2.0s", "$0.0015"],
+        ["╰┴┴─▸", "4", "○", "small", "say", "what", "was", "done"],
     ]
     assert "workflow of 4 steps  by large" in plan[0] and "$0.0021" in plan[0]
 
@@ -160,10 +160,10 @@ def test_the_detail_of_a_step_is_of_this_step_alone() -> None:
     first = next(row for row in made.rows if isinstance(row, TurnRow))
     shown = {part.title: [plain_text(line) for piece in part.pieces for line in piece.painted(90, DARK)]
              for part in turn_sections(facts, first)}  # fmt: skip
-    assert any("step 0 of workflow 1 reads the request alone" in line for line in shown["The decision"])
+    assert any("step 1 of workflow 1 reads the request alone" in line for line in shown["The decision"])
     assert any("the cause" in line for line in shown["What it did"])
     assert not any("a test" in line for line in shown["What it did"])
     third = [row for row in made.rows if isinstance(row, TurnRow)][3]
     decision = next(part for part in turn_sections(facts, third) if part.title == "The decision")
     text = " ".join(plain_text(line) for piece in decision.pieces for line in piece.painted(90, DARK))
-    assert "step 2 of workflow 1 reads the request and the words of turn 1, 2" in text
+    assert "step 3 of workflow 1 reads the request and the words of turn 1, 2" in text

@@ -1,0 +1,77 @@
+"""The download of the small models, with its progress on the screen."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from fugu_cli.errors import FuguError
+from fugu_cli.ui.formatting import flatten
+from fugu_cli.ui.transcript import NoteBlock
+
+if TYPE_CHECKING:
+    from fugu_cli.models.sources import FetchProgress
+    from fugu_cli.ui.tui.screen_protocol import FeedProtocol
+    from fugu_cli.ui.tui.session_protocol import SessionOpener
+
+BAR_CELLS = 24
+
+
+class ModelDownload:
+    """Downloads the models that are missing, one download at a time. `doing` says how far it is, "" while none runs."""
+
+    def __init__(self, opener: SessionOpener, feed: FeedProtocol, changed: Callable[[], None]) -> None:
+        self._opener = opener
+        self._feed = feed
+        self._changed = changed
+        self._task: asyncio.Task[None] | None = None
+        self.doing = ""
+        self.began = 0.0
+
+    @property
+    def running(self) -> bool:
+        """A download runs."""
+        return self._task is not None
+
+    def begin(self, failed: Callable[[FuguError], None]) -> None:
+        """Download in the background. `failed` is told what went wrong."""
+        if self._task is None:
+            self.doing, self.began = "downloading", time.time()
+            self._task = asyncio.get_running_loop().create_task(self._run(failed))
+
+    async def _run(self, failed: Callable[[FuguError], None]) -> None:
+        grow = self._feed.say(NoteBlock("downloading", live=True))
+        loop = asyncio.get_running_loop()
+
+        def show(line: str, said: str) -> None:
+            if self._task is not None and said != self.doing:
+                self.doing = said
+                grow(NoteBlock(line, live=True))
+                self._changed()
+
+        def report(progress: FetchProgress) -> None:
+            share = min(progress.done / progress.total, 1.0) if progress.total else 1.0
+            filled = "█" * int(share * BAR_CELLS)
+            said = f"downloading {share:.0%} of {progress.total / 1e9:.1f} GB"
+            line = f"{filled:░<{BAR_CELLS}} {said} · {flatten(progress.what, 100)}"
+            loop.call_soon_threadsafe(show, line, said)
+
+        end = NoteBlock("the models are here: enter sends the request", "good")
+        try:
+            await self._opener.download(report)
+        except FuguError as error:
+            failed(error)
+            end = NoteBlock("the models were not downloaded; /login tries again", "warn")
+        except asyncio.CancelledError:
+            end = NoteBlock("the download was stopped; /login goes on with it", "warn")
+            raise
+        finally:
+            self._task, self.doing = None, ""
+            grow(end)
+            self._changed()
+
+    def stop(self) -> bool:
+        """Stop it; what is downloaded is kept. False when none runs."""
+        return self._task is not None and self._task.cancel()
