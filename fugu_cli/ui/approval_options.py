@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from fugu_cli.ui.formatting import escape_for_approval, plural
+from fugu_cli.ui.formatting import escape_for_approval, escape_invisible, plural
 
 if TYPE_CHECKING:
     from fugu_cli.messages import Call
@@ -27,6 +27,10 @@ class ApprovalOption:
     key: str
     words: str
     word: str
+
+
+MOST_LISTED = 6
+"""Calls that are listed behind a question."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,19 @@ class Pending:
     others: tuple[PendingCall, ...] = ()
 
     @property
-    def each_time(self) -> bool:
-        """One of the others needs a yes of its own."""
-        return any(one.judgement.every_time for one in self.others)
+    def readable(self) -> bool:
+        """A yes may cover the others: all of them are listed, none is cut, and none needs a yes of its own."""
+        listed = len(self.others) <= MOST_LISTED and all(_is_listed_whole(one.call) for one in self.others)
+        return listed and not any(one.judgement.every_time for one in self.others)
 
 
 ALONE = Pending()
+
+
+def _is_listed_whole(call: Call) -> bool:
+    from fugu_cli.ui.event_text import call_target, describe_call
+
+    return describe_call(call).endswith(escape_invisible(call_target(call)))
 
 
 def covered(call: Call, judgement: Judgement) -> str:
@@ -83,7 +94,7 @@ def approval_options(call: Call, judgement: Judgement, pending: Pending = ALONE)
     options.append(ApprovalOption("feedback", "t", "no, and tell it what to do instead", "no, tell it"))
     if pending.others:
         rest = plural(len(pending.others) + 1, "call")
-        if not (judgement.every_time or pending.each_time):
+        if pending.readable and not judgement.every_time:
             options.append(ApprovalOption("all", "Y", f"yes to these {rest}, once", "yes to all"))
         options.append(ApprovalOption("none", "N", f"no to these {rest}", "no to all"))
     return tuple(options)

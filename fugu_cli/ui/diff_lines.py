@@ -96,14 +96,13 @@ def approval_lines(
 
 
 def pending_lines(pending: Pending, width: int, palette: Palette, most: int) -> list[StyledLine]:
-    """The calls that will be asked about next, a line each; of more than `most` how many more there are."""
+    """The calls that will be asked about next, each on its own lines; of more than `most` how many more there are."""
     from fugu_cli.ui.event_text import describe_call
 
     shown = pending.others if len(pending.others) <= most else pending.others[: most - 1]
-    lines = [
-        styled_line([("then ", palette.dim), (escape_for_approval(describe_call(one.call)), palette.text)], width)
-        for one in shown
-    ]
+    lines: list[StyledLine] = []
+    for one in shown:
+        lines += wrap_lines(f"then {escape_for_approval(describe_call(one.call))}", width, palette.text, "     ")
     more = len(pending.others) - len(shown)
     return [*lines, styled_line([(f"then {plural(more, 'more call')}", palette.dim)], width)] if more else lines
 

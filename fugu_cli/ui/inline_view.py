@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.session.events import Finished, Live, Recorded, Retried, ToolRan
 from fugu_cli.ui import block_drawing, diff_lines, drawing, trace_drawing
+from fugu_cli.ui.approval_options import MOST_LISTED
 from fugu_cli.ui.block_drawing import GAP, block_fragments, has_gap_before, markdown_lines
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, plain_text, styled_line
 from fugu_cli.ui.formatting import flatten
@@ -222,8 +223,6 @@ class Scrollback:
 PATCH_LINES = 60
 """Of what is undone or redone; what a call asks to change is printed whole."""
 LONG_REQUEST_SECONDS = 10.0
-MOST_PENDING = 6
-"""Calls that are listed behind a question."""
 KEY_HINT = "/help · esc stops · ctrl+d leaves"
 
 
@@ -271,7 +270,7 @@ class InlineScreen:
             target = diff_lines.approval_target_lines(*question.asked, width, palette)
             place = f"  {pending.number} of {pending.total}" if pending.total > 1 else ""
             lines = diff_lines.approval_lines(question.asked, target, width, palette, place)
-            lines += diff_lines.pending_lines(pending, width, palette, MOST_PENDING)
+            lines += diff_lines.pending_lines(pending, width, palette, MOST_LISTED)
             lines += diff_lines.patch_lines(patch, width, palette) if patch else []
             self.feed.print(lines)
         self._terminal.redraw()

@@ -11,6 +11,7 @@ from fugu_cli.engine.environment import Refusal
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy import Judgement
 from fugu_cli.ui import headless
+from fugu_cli.ui.approval_options import Pending, PendingCall, approval_options
 from fugu_cli.ui.terminal_output import TerminalOutput
 
 ASKED = Judgement(verdict="ask", reason="it runs a command", target="make \x1b[2Jall")
@@ -65,6 +66,23 @@ def test_a_no_may_say_what_to_do_instead() -> None:
 )
 def test_a_yes_for_the_session_says_what_it_covers(rule: str, words: str) -> None:
     assert words in answered("n\n", judgement=ASKED.model_copy(update={"rule": rule}))[1]
+
+
+@pytest.mark.parametrize(
+    ("others", "offered"),
+    [
+        (("ls", "make all"), True),
+        (("ls", "make " + "x" * 200), False),
+        (("make\nrm -rf x",), False),
+        (tuple(f"make {number}" for number in range(7)), False),
+    ],
+)
+def test_a_yes_to_several_calls_is_offered_only_where_all_of_them_are_listed_whole(
+    others: tuple[str, ...], offered: bool
+) -> None:
+    calls = [PendingCall(Call.make("1", "bash", command=line), ASKED) for line in others]
+    options = approval_options(Call.make("0", "bash", command="x"), ASKED, Pending(1, len(calls) + 1, tuple(calls)))
+    assert ["all" in [one.scope for one in options], "none" in [one.scope for one in options]] == [offered, True]
 
 
 def test_questions_that_come_at_the_same_time_are_asked_one_after_the_other() -> None:

@@ -18,7 +18,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from fugu_cli.ui import diff_lines
-from fugu_cli.ui.approval_options import ALONE, ApprovalOption, ApprovalScope, Pending, approval_options
+from fugu_cli.ui.approval_options import ALONE, MOST_LISTED, ApprovalOption, ApprovalScope, Pending, approval_options
 from fugu_cli.ui.drawing import BLANK, Palette, StyledLine, plain_text, styled_line
 from fugu_cli.ui.formatting import plural
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from fugu_cli.ui.tui.request_queue import ApprovalQuestion
 
 TARGET_LINES = 6
-MOST_PENDING = 6
-"""Calls that are listed behind the question."""
 LEAST_PATCH_LINES = 8
 """Lines of a change below which only what is added and removed is shown."""
 SHORT_TERMINAL = 20
@@ -77,8 +75,15 @@ class Approval(Widget, can_focus=True):
 
     @property
     def options(self) -> tuple[ApprovalOption, ...]:
-        """The answers there are."""
-        return approval_options(*self._question.asked, self._pending) if self._question is not None else ()
+        """The answers there are. A yes to calls that are not listed is none of them."""
+        made = approval_options(*self._question.asked, self._pending) if self._question is not None else ()
+        hidden = len(self._pending.others) > self._listed
+        return tuple(one for one in made if not (hidden and one.scope == "all"))
+
+    @property
+    def _listed(self) -> int:
+        """How many of the calls behind the question have a line."""
+        return 1 if self.app.size.height < SHORT_TERMINAL else MOST_LISTED
 
     def ask(self, question: ApprovalQuestion | None, pending: Pending = ALONE, patch: str = "") -> None:
         """Show a question with the change it is about, and what waits beside it; None hides it."""
@@ -170,8 +175,7 @@ class Approval(Widget, can_focus=True):
         pending = self._pending
         waiting = f"  {pending.number} of {pending.total}" if pending.total > 1 else ""
         whole = "  d shows all of it" if self._cut else "  d shows the whole change" if self._patch else ""
-        most = 1 if self.app.size.height < SHORT_TERMINAL else MOST_PENDING
         return [
             *diff_lines.approval_lines(question.asked, target, width, palette, waiting + whole),
-            *diff_lines.pending_lines(pending, width, palette, most),
+            *diff_lines.pending_lines(pending, width, palette, self._listed),
         ]
