@@ -11,6 +11,7 @@ import typer
 
 from fugu_cli.cli import root
 from fugu_cli.cli.flags import (
+    AcpFlags,
     AllFoldersFlag,
     ImportFlags,
     JsonFlag,
@@ -342,6 +343,15 @@ def serve(flags: ServeFlags) -> int:
     from fugu_cli.cli import pool as command
 
     return command.serve(flags)
+
+
+@app.command()
+@flags_as_parameters(AcpFlags)
+def acp(flags: AcpFlags) -> int:
+    """Work in an editor that speaks the Agent Client Protocol; the editor starts this."""
+    from fugu_cli.cli import acp as command
+
+    return command.work_for_editor(flags)
 
 
 @app.command("eval")

@@ -34,16 +34,20 @@ LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def current_config(
-    flags: Mapping[str, Any] | None = None, *, trust: bool = False, appended: str | None = None
+    flags: Mapping[str, Any] | None = None,
+    *,
+    trust: bool = False,
+    appended: str | None = None,
+    folder: Path | None = None,
 ) -> LoadedConfig:
-    """Everything that is set for the current folder. `appended`: standing instructions of the command line's.
-    Raises ConfigError, and UsageError where the folder is gone.
+    """Everything that is set for the current folder, or for `folder`. `appended`: standing instructions of the command
+    line's. Raises ConfigError, and UsageError where the folder is gone.
 
     Keys that `fugu login` keeps are in the environment from then on.
     """
     for note in add_kept_keys(os.environ):
         say(note)
-    loaded = load_config(current_path(), os.environ, flags, trust=trust)
+    loaded = load_config(folder or current_path(), os.environ, flags, trust=trust)
     for note in loaded.notes:
         say(note)
     return replace(loaded, appended=appended or "")

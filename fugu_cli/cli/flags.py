@@ -269,6 +269,19 @@ class ServeFlags:
     grace: Annotated[float, option("--grace", help="time for answers after a stop (30)", metavar="SECONDS")] = 30.0
 
 
+@dataclass(frozen=True)
+class AcpFlags:
+    """`fugu acp`, as the user wrote it: what holds in every session until the editor sets something else."""
+
+    tier: TierFlag = None
+    permission_mode: PermissionModeFlag = None
+    agent: AgentFlag = None
+    max_turns: MaxTurnsFlag = None
+    max_budget_usd: MaxBudgetFlag = None
+    append_system_prompt: AppendFlag = None
+    trust: TrustFlag = False
+
+
 def check_empty(**given: str | None) -> None:
     """Raises UsageError for a flag that was given an empty word."""
     for name, value in given.items():

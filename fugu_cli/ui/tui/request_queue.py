@@ -68,7 +68,8 @@ class QueueListener(Protocol):
 class QueuedRequest:
     """A request before it is one. `pin`: this agent alone takes its turns; `tier`: in this tier, "" in that of the
     session; `effort`: with this one, None with the session's.
-    `typed`: what the user wrote, where the text was made of it; `skill`: what a skill says that they named."""
+    `typed`: what the user wrote, where the text was made of it; `skill`: what a skill says that they named;
+    `piped`: what comes beside the request."""
 
     text: str
     pin: str | None = None
@@ -76,6 +77,7 @@ class QueuedRequest:
     skill: str = ""
     tier: str = ""
     effort: Effort | None = None
+    piped: str = ""
 
 
 @dataclass(frozen=True)
@@ -251,7 +253,7 @@ class RequestQueue:
         if typed.effort is not None:
             session.effort = typed.effort
         try:
-            await session.ask(self._told(typed.text), typed.typed, typed.skill)
+            await session.ask(self._told(typed.text), typed.typed, typed.skill, typed.piped)
         finally:
             if typed.effort is not None:
                 session.effort = effort
@@ -291,8 +293,7 @@ class RequestQueue:
 
     async def ask(self, call: Call, judgement: policy.Judgement) -> Permission:
         """Wait for the user's answer; questions queue."""
-        while self._follow is not None and self._behind():
-            await asyncio.sleep(0)  # what led to the question is shown before it
+        await self.caught_up()  # what led to the question is shown before it
         early, shown = self._answered.pop(call, (None, None))
         if early is not None and (early == "no" or _is_the_same(judgement, shown)):
             return early
@@ -320,6 +321,11 @@ class RequestQueue:
         for one in more:
             others += [PendingCall(one.call, one.judgement), *one.after]
         return Pending(first.before + 1, first.before + 1 + len(others), tuple(others))
+
+    async def caught_up(self) -> None:
+        """Wait until the listener has heard everything that is in the log."""
+        while self._follow is not None and self._behind():
+            await asyncio.sleep(0)
 
     def _behind(self) -> bool:
         """Not everything that is in the log has been told."""

@@ -52,9 +52,9 @@ class SessionProtocol(Protocol):
     def tier(self) -> str:
         """`fugu` or `ultra`."""
 
-    async def ask(self, text: str, typed: str = "", skill: str = "") -> None:
+    async def ask(self, text: str, typed: str = "", skill: str = "", piped: str = "") -> None:
         """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that differs;
-        `skill`: what a skill says that they named."""
+        `skill`: what a skill says that they named; `piped`: what comes beside the request."""
 
     def notes(self) -> tuple[str, ...]:
         """Sentences about what is missing here."""

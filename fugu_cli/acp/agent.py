@@ -1,0 +1,277 @@
+"""The agent's side of the protocol: an editor's requests, each a method. Holds the open sessions, nothing else.
+
+Called by the SDK's connection, which reads the parameters. A failure of the world is the error of that one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from acp.agent.connection import AgentSideConnection
+from acp.exceptions import RequestError
+from acp.meta import PROTOCOL_VERSION
+from acp.schema import (
+    AgentCapabilities,
+    ClientCapabilities,
+    CloseSessionResponse,
+    Implementation,
+    InitializeResponse,
+    ListSessionsResponse,
+    LoadSessionResponse,
+    McpCapabilities,
+    NewSessionResponse,
+    PromptCapabilities,
+    PromptResponse,
+    ResumeSessionResponse,
+    SessionCapabilities,
+    SessionCloseCapabilities,
+    SessionInfo,
+    SessionListCapabilities,
+    SessionResumeCapabilities,
+    SetSessionConfigOptionResponse,
+    SetSessionModeResponse,
+)
+
+from fugu_cli import __version__
+from fugu_cli.acp import session_settings
+from fugu_cli.acp.client_session import ClientSession
+from fugu_cli.acp.prompts import PromptBlock
+from fugu_cli.acp.session_settings import GivenServer
+from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.extensions.mcp_client import missing_sdk
+from fugu_cli.extensions.mcp_settings import McpServer
+from fugu_cli.safety.paths import is_folder
+
+if TYPE_CHECKING:
+    from acp.interfaces import Client
+
+    from fugu_cli.acp.frames import StdioFrames
+    from fugu_cli.session.store import SessionSummary
+    from fugu_cli.ui.tui.session_protocol import SessionOpener
+
+INVALID_PARAMS, INTERNAL_ERROR = -32602, -32603
+PAGE = 50
+"""Sessions that are listed at once."""
+
+
+class SessionFolders(Protocol):
+    """Where sessions are begun, found and kept. All of it is called in threads."""
+
+    def folder(self, path: Path, servers: Sequence[McpServer]) -> tuple[SessionOpener, tuple[str, ...]]:
+        """The sessions of a folder, with these MCP servers beside its own, and sentences for people. Raises
+        FuguError."""
+
+    def listed(self, path: Path | None, first: int, count: int) -> Sequence[SessionSummary]:
+        """So many sessions of a folder, or of all, the newest first, from the one numbered `first` on."""
+
+
+@contextmanager
+def _answering_errors() -> Iterator[None]:
+    """A failure of the world as the protocol's error."""
+    try:
+        yield
+    except FuguError as error:
+        code = INVALID_PARAMS if isinstance(error, UsageError) else INTERNAL_ERROR
+        words = "; ".join(part for part in (str(error), error.hint) if part)
+        raise RequestError(code, words, {"hint": error.hint} if error.hint else None) from error
+
+
+class EditorAgent:
+    """One editor's connection. The names of methods and parameters are the SDK's."""
+
+    def __init__(self, folders: SessionFolders) -> None:
+        self._folders = folders
+        self._sessions: dict[str, ClientSession] = {}
+        self._client: Client | None = None
+        self._greeting: set[asyncio.Task[None]] = set()
+
+    def on_connect(self, conn: Client) -> None:
+        """The editor's side."""
+        self._client = conn
+
+    async def initialize(
+        self, protocol_version: int, client_capabilities: ClientCapabilities | None = None, **_: Any
+    ) -> InitializeResponse:
+        """What this agent can do. The editor's files and terminals are not used: see `fugu help acp`."""
+        del protocol_version, client_capabilities  # there is one version, and an editor that has another one leaves
+        able = not missing_sdk()
+        return InitializeResponse(
+            protocol_version=PROTOCOL_VERSION,
+            agent_info=Implementation(name="fugu", title="fugu", version=__version__),
+            agent_capabilities=AgentCapabilities(
+                load_session=True,
+                prompt_capabilities=PromptCapabilities(image=False, audio=False, embedded_context=True),
+                mcp_capabilities=McpCapabilities(http=able, sse=able),
+                session_capabilities=SessionCapabilities(
+                    list=SessionListCapabilities(),
+                    resume=SessionResumeCapabilities(),
+                    close=SessionCloseCapabilities(),
+                ),
+            ),
+            auth_methods=[],
+        )
+
+    async def new_session(
+        self, cwd: str, mcp_servers: list[GivenServer] | None = None, **more: Any
+    ) -> NewSessionResponse:
+        """A new session in the repository that holds `cwd`."""
+        with _answering_errors():
+            session = await self._opened(cwd, mcp_servers, more, None)
+            return NewSessionResponse(session_id=session.id, **self._settings(session))
+
+    async def load_session(
+        self, cwd: str, session_id: str, mcp_servers: list[GivenServer] | None = None, **more: Any
+    ) -> LoadSessionResponse:
+        """Go on with a session; the conversation so far is sent first."""
+        with _answering_errors():
+            session = await self._opened(cwd, mcp_servers, more, session_id)
+            await session.replay()
+            return LoadSessionResponse(**self._settings(session))
+
+    async def resume_session(
+        self, cwd: str, session_id: str, mcp_servers: list[GivenServer] | None = None, **more: Any
+    ) -> ResumeSessionResponse:
+        """Go on with a session that the editor shows already."""
+        with _answering_errors():
+            session = await self._opened(cwd, mcp_servers, more, session_id)
+            return ResumeSessionResponse(**self._settings(session))
+
+    async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> ListSessionsResponse:
+        """The sessions of a folder, or of all, the newest first."""
+        with _answering_errors():
+            if cursor and not cursor.isdecimal():
+                raise UsageError("the cursor is none of this agent's", hint="leave it out")
+            first = int(cursor or 0)
+            folder = None if cwd is None else _existing_folder(cwd)
+            found = await asyncio.to_thread(self._folders.listed, folder, first, PAGE + 1)
+        return ListSessionsResponse(
+            sessions=[_info(one) for one in found[:PAGE]],
+            next_cursor=str(first + PAGE) if len(found) > PAGE else None,
+        )
+
+    async def close_session(self, session_id: str, **_: Any) -> CloseSessionResponse:
+        """End what runs in a session, and close it; its log stays."""
+        with _answering_errors():
+            session = self._session(session_id)
+            del self._sessions[session_id]
+            await session.close()
+            return CloseSessionResponse()
+
+    async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> SetSessionModeResponse:
+        """Another permission mode."""
+        with _answering_errors():
+            session = self._session(session_id)
+            session.set_mode(mode_id)
+            await session.tell_settings()
+            return SetSessionModeResponse()
+
+    async def set_config_option(
+        self, config_id: str, session_id: str, value: str | bool, **_: Any
+    ) -> SetSessionConfigOptionResponse:
+        """Another mode, agent or tier."""
+        with _answering_errors():
+            session = self._session(session_id)
+            session.set_option(config_id, str(value))
+            await session.tell_settings()
+            options = session_settings.config_options(session.session, session.work.pinned)
+            return SetSessionConfigOptionResponse(config_options=list(options))
+
+    async def prompt(self, session_id: str, prompt: list[PromptBlock], **_: Any) -> PromptResponse:
+        """A request, to its end."""
+        with _answering_errors():
+            return await self._session(session_id).prompt(prompt)
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        """Cut what a session is doing, with all it has started."""
+        if session_id in self._sessions:
+            self._sessions[session_id].cancel()
+
+    async def close(self) -> None:
+        """The editor is gone: end everything."""
+        sessions, self._sessions = list(self._sessions.values()), {}
+        for task in self._greeting:
+            task.cancel()
+        await asyncio.gather(*(session.close() for session in sessions))
+
+    def _session(self, id: str) -> ClientSession:
+        if id not in self._sessions:
+            raise UsageError(f"there is no open session {id!r}", hint="open one with session/new or session/load")
+        return self._sessions[id]
+
+    async def _opened(
+        self, cwd: str, servers: list[GivenServer] | None, more: dict[str, Any], id: str | None
+    ) -> ClientSession:
+        """A new session, or the one with this id. What an editor shows of it follows the answer."""
+        if more.get("additional_directories"):
+            raise UsageError("a session works in one repository", hint="leave additionalDirectories out")
+        folder = _existing_folder(cwd)
+        given = session_settings.given_servers(servers or ())
+        opener, notes = await asyncio.to_thread(self._folders.folder, folder, given)
+        if id in self._sessions:
+            if self._sessions[id].busy:
+                raise UsageError(f"the session {id} is answering a prompt", hint="wait for its end, or cancel it")
+            await self._sessions.pop(id).close()
+        assert self._client is not None
+        session = ClientSession(self._client, opener)
+        try:
+            await session.open(opener.begin if id is None else lambda ask: opener.resume(id, ask))
+            if id is not None and session.id != id:  # the beginning of an id, or a path
+                raise UsageError(f"there is no session {id!r}", hint="session/list names them")
+        except BaseException:
+            await session.close()
+            raise
+        self._sessions[session.id] = session
+        greeting = asyncio.create_task(_greet(session, notes))
+        self._greeting.add(greeting)
+        greeting.add_done_callback(self._greeting.discard)
+        return session
+
+    @staticmethod
+    def _settings(session: ClientSession) -> dict[str, Any]:
+        options = session_settings.config_options(session.session, session.work.pinned)
+        return {"modes": session_settings.mode_state(session.session), "config_options": options}
+
+
+async def _greet(session: ClientSession, notes: Sequence[str]) -> None:
+    await session.greet()
+    await session.note(notes)
+
+
+def _existing_folder(cwd: str) -> Path:
+    path = Path(cwd)
+    if "\0" in cwd or not path.is_absolute() or not is_folder(path):
+        raise UsageError(f"{cwd} is not the absolute path of a folder", hint="give the folder to work in as `cwd`")
+    return path
+
+
+def _info(one: SessionSummary) -> SessionInfo:
+    at = datetime.fromtimestamp(one.newest, UTC).isoformat(timespec="seconds")
+    return SessionInfo(session_id=one.id, cwd=one.repo or os.sep, title=one.title or None, updated_at=at)
+
+
+async def answer_editor(frames: StdioFrames, folders: SessionFolders, stopped: asyncio.Event) -> None:
+    """Answer until the editor is gone, or until somebody stops it. Nothing that was started outlives it."""
+    agent = EditorAgent(folders)
+    connection = AgentSideConnection(
+        agent,  # type: ignore[arg-type]
+        frames,
+        listening=False,
+        use_unstable_protocol=True,
+    )
+    listening = asyncio.create_task(connection.listen())
+    stopping = asyncio.create_task(stopped.wait())
+    try:
+        await asyncio.wait({listening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await agent.close()
+        for task in (listening, stopping):
+            task.cancel()
+        await connection.close()
+        await agent.close()  # what was being opened meanwhile
+        await asyncio.gather(listening, stopping, return_exceptions=True)

@@ -1,0 +1,323 @@
+"""One session of an editor: its requests run one after the other, what the log says is sent, and what policy asks is
+asked there.
+
+Over ui/tui/request_queue.py, which drives the session as it does for the terminal. Below agent.py, which speaks the
+protocol's methods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from acp.exceptions import RequestError
+from acp.schema import (
+    AllowedOutcome,
+    AvailableCommandsUpdate,
+    ConfigOptionUpdate,
+    CurrentModeUpdate,
+    PermissionOption,
+    PermissionOptionKind,
+    PromptResponse,
+    StopReason,
+    ToolCallUpdate,
+    Usage,
+)
+from pydantic import ValidationError
+
+from fugu_cli import messages
+from fugu_cli.acp import session_settings
+from fugu_cli.acp.prompts import PromptBlock, read_prompt
+from fugu_cli.acp.tool_content import kind_of, locations_of, proposed_change, text_content
+from fugu_cli.acp.updates import LogUpdates, Update, merged, message, meta, thought
+from fugu_cli.errors import FuguError, InfrastructureError, UsageError
+from fugu_cli.extensions.skill_library import parse_headless_request
+from fugu_cli.session import views
+from fugu_cli.ui import event_text
+from fugu_cli.ui.formatting import escape_for_approval
+from fugu_cli.ui.json_output import arguments_object, result_object, run_ending
+from fugu_cli.ui.tui.request_queue import ApprovalQuestion, RequestQueue
+from fugu_cli.ui.tui.screen_protocol import APPROVAL_SCOPES, ApprovalScope, offered_scopes
+from fugu_cli.ui.tui.session_controller import request_from_text
+
+if TYPE_CHECKING:
+    from acp.interfaces import Client
+
+    from fugu_cli.engine.environment import AskPermission
+    from fugu_cli.safety.policy import Mode
+    from fugu_cli.session.events import Live, Recorded
+    from fugu_cli.ui.tui.session_protocol import SessionOpener, SessionProtocol
+
+OPTION_KINDS: dict[ApprovalScope, PermissionOptionKind] = {
+    "once": "allow_once",
+    "session": "allow_always",
+    "always": "allow_always",
+    "no": "reject_once",
+}
+
+
+class ClientSession:
+    """An open session, and its editor."""
+
+    def __init__(self, client: Client, opener: SessionOpener) -> None:
+        self.busy = False
+        """A prompt is being answered."""
+        self.work = RequestQueue(self)
+        self._client = client
+        self._opener = opener
+        self._cancelled = False
+        self._failure: FuguError | None = None
+        self._updates: LogUpdates | None = None
+        self._outbox: asyncio.Queue[Recorded | Live] = asyncio.Queue()
+        self._sending: asyncio.Task[None] | None = None
+        self._asking: list[tuple[ApprovalQuestion, asyncio.Task[None]]] = []
+        self._noted: set[str] = set()
+
+    @property
+    def session(self) -> SessionProtocol:
+        """The open session."""
+        assert self.work.session is not None
+        return self.work.session
+
+    @property
+    def id(self) -> str:
+        """The session's id: its log's name."""
+        assert self.session.log.path is not None
+        return self.session.log.path.stem
+
+    async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> None:
+        """Open it; its models and MCP servers begin to load. Raises FuguError."""
+        if not await self.work.open(opening):
+            assert self._failure is not None
+            raise self._failure
+        self._updates = LogUpdates(self.session, self.session.log.events)
+        self._sending = asyncio.create_task(self._send())
+        self.session.warm()
+
+    async def replay(self) -> None:
+        """Send the whole conversation so far."""
+        updates = LogUpdates(self.session)
+        for record in tuple(self.session.log.records):
+            for update in await updates.of(record, replayed=True):
+                await self._tell(update)
+
+    async def greet(self) -> None:
+        """What an editor shows of a session before anything is asked."""
+        commands = session_settings.available_commands(self.session.library)
+        await self._tell(
+            AvailableCommandsUpdate(session_update="available_commands_update", available_commands=commands)
+        )
+
+    # A prompt.
+
+    async def prompt(self, blocks: Sequence[PromptBlock]) -> PromptResponse:
+        """Carry a request out, or a command of fugu's own. Raises FuguError for one that cannot be, or that failed."""
+        if self.busy:
+            raise UsageError("a prompt of this session is being answered", hint="wait for its end, or cancel it")
+        self.busy, self._cancelled, self._failure = True, False, None
+        since = len(self.session.log.records)
+        try:
+            work = await self._work(blocks)
+            if not self._cancelled:
+                await work()
+            await self.flush()
+        finally:
+            self.busy = False
+        if self._cancelled:
+            return PromptResponse(stop_reason="cancelled")
+        if self._failure is not None:
+            raise self._failure
+        return self._answered(since)
+
+    async def _work(self, blocks: Sequence[PromptBlock]) -> Callable[[], Awaitable[None]]:
+        """What a prompt asks for. Raises FuguError. In threads: it looks at the disk."""
+        session, root = self.session, self.session.environment.workspace.root
+        lacking = await asyncio.to_thread(self._opener.lacking)
+        said, beside = await asyncio.to_thread(read_prompt, blocks, root)
+        if (command := said.strip().removeprefix("/")) in session_settings.COMMANDS and said.strip() != command:
+            return {"continue": self._continue, "compact": session.compact}.get(command) or self._undoing(command)
+        await asyncio.to_thread(parse_headless_request, said, session.library)
+        wanted = await asyncio.to_thread(request_from_text, session, said)
+        await self.note((*lacking, *await asyncio.to_thread(session.notes)))
+        return lambda: self.work.submit(replace(wanted, piped=beside))
+
+    async def _continue(self) -> None:
+        if not await self.work.go_on():
+            raise UsageError("the session has no unfinished request", hint="ask something new")
+
+    def _undoing(self, command: str) -> Callable[[], Awaitable[None]]:
+        async def put_back() -> None:
+            undone = await (self.session.undo() if command == "undo" else self.session.redo())
+            await self._tell(message(event_text.undo_text(undone).plain))
+
+        return put_back
+
+    def _answered(self, since: int) -> PromptResponse:
+        """How the request ended, and what it took. Raises InfrastructureError where it failed."""
+        records = self.session.log.records
+        events = [record.event for record in records]
+        end = run_ending(events)
+        if end.reason == "failed":
+            raise InfrastructureError(f"the request failed: {end.message}")
+        used = sum(views.usage(events[since:]).values(), messages.Usage())
+        usage = Usage(
+            total_tokens=used.input + used.output,
+            input_tokens=used.input,
+            output_tokens=used.output,
+            cached_read_tokens=used.cached,
+            cached_write_tokens=used.written,
+        )
+        result = result_object(records, self.id, end, since=since)
+        limited = end.reason in ("turn_limit", "budget", "time_limit")
+        reason: StopReason = "max_turn_requests" if limited else "end_turn"
+        return PromptResponse(stop_reason=reason, usage=usage, field_meta=meta(result))
+
+    def cancel(self) -> None:
+        """Cut what is under way, with all it has started."""
+        self._cancelled = self.busy
+        self.work.interrupt()
+
+    # Settings.
+
+    def set_mode(self, name: str) -> None:
+        """Another permission mode from the next call on. Raises UsageError."""
+        modes: dict[str, Mode] = {"plan": "plan", "ask": "ask", "edit": "edit", "auto": "auto", "yolo": "yolo"}
+        if name not in modes:
+            raise UsageError(f"there is no mode {name!r}", hint=f"there are {', '.join(modes)}")
+        self.session.set_mode(modes[name])
+
+    def set_option(self, name: str, value: str) -> None:
+        """Another value of an option (session_settings.config_options). Raises UsageError."""
+        if name == "mode":
+            self.set_mode(value)
+        elif name == "agent":
+            members = self.session.team.members
+            if value not in (session_settings.AUTO, *members):
+                raise UsageError(f"there is no agent {value!r}", hint=f"there are {', '.join(members)}")
+            self.work.pin(None if value == session_settings.AUTO else value)
+        elif name != "tier":
+            raise UsageError(f"there is no option {name!r}", hint="there are mode, agent and tier")
+        elif self.busy:
+            raise UsageError("the tier is changed between requests", hint="wait for this one's end, or cancel it")
+        else:
+            self.session.set_tier(value)
+
+    async def tell_settings(self) -> None:
+        """The mode and the options as they are now."""
+        mode = self.session.environment.rules.mode
+        options = session_settings.config_options(self.session, self.work.pinned)
+        await self._tell(CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode))
+        await self._tell(ConfigOptionUpdate(session_update="config_option_update", config_options=list(options)))
+
+    async def note(self, notes: Sequence[str]) -> None:
+        """Say each of these sentences once."""
+        for note in notes:
+            if note not in self._noted:
+                self._noted.add(note)
+                await self._tell(thought(note))
+
+    # What the session at work tells (request_queue.QueueListener).
+
+    def replayed(self, records: Sequence[Recorded]) -> None:
+        """It was opened: `replay` sends them where the editor wants them."""
+
+    def heard(self, item: Recorded | Live) -> None:
+        """One more item of the log."""
+        self._outbox.put_nowait(item)
+
+    def failed(self, error: FuguError) -> None:
+        """What the prompt is answered with."""
+        self._failure = error
+
+    def changed(self) -> None:
+        """Ask what is not asked yet."""
+        known = [question for question, _ in self._asking]
+        for question in self.work.questions:
+            if not any(question is one for one in known):
+                task = asyncio.create_task(self._ask(question))
+                question.answer.add_done_callback(lambda _, task=task: task.cancel())  # type: ignore[misc]
+                self._asking.append((question, task))
+        self._asking = [(question, task) for question, task in self._asking if not task.done()]
+
+    async def _ask(self, question: ApprovalQuestion) -> None:
+        await self.flush()
+        scope = await self._answer(question)
+        if scope == "always":
+            try:
+                rule = self.session.allow_always(question.call, question.judgement)
+                await self._tell(thought(f"from now on allowed in this project: {rule}"))
+            except FuguError as error:
+                await self._tell(thought(f"{error}; {error.hint}"))
+        if not question.answer.done():
+            question.answer.set_result("session" if scope == "always" else scope or "headless")
+
+    async def _answer(self, question: ApprovalQuestion) -> ApprovalScope | None:
+        """The user's answer; None where nobody can be asked."""
+        assert self._updates is not None
+        call, judgement = question.asked
+        root = self.session.environment.workspace.root
+        target = escape_for_approval(event_text.approval_target(call, judgement.target)).strip()
+        change = await asyncio.to_thread(proposed_change, call, root)
+        reason = text_content(f"asked because {escape_for_approval(judgement.reason)}")
+        offered = offered_scopes(judgement.every_time)
+        asked = ToolCallUpdate(
+            tool_call_id=self._updates.shown(call).id,
+            title=target or escape_for_approval(call.tool),
+            kind=kind_of(call),
+            status="pending",
+            content=[reason, *change],
+            locations=locations_of(call, root) or None,
+            raw_input=arguments_object(call),
+        )
+        options = [
+            PermissionOption(option_id=scope, name=APPROVAL_SCOPES[scope][1], kind=OPTION_KINDS[scope])
+            for scope in offered
+        ]
+        try:
+            reply = await self._client.request_permission(session_id=self.id, tool_call=asked, options=options)
+        except (RequestError, ConnectionError, ValidationError):
+            return None
+        outcome = reply.outcome
+        chosen = outcome.option_id if isinstance(outcome, AllowedOutcome) else "no"
+        return next((scope for scope in offered if scope == chosen), "no")
+
+    # Sending.
+
+    async def _send(self) -> None:
+        """Send what is heard, in its order."""
+        assert self._updates is not None
+        while True:
+            items = [await self._outbox.get()]
+            while not self._outbox.empty():
+                items.append(self._outbox.get_nowait())
+            for item in merged(items):
+                for update in await self._updates.of(item):
+                    await self._tell(update)
+            for _ in items:
+                self._outbox.task_done()
+
+    async def _tell(self, update: Update) -> None:
+        with suppress(ConnectionError):  # the editor is gone: the session is about to be closed
+            await self._client.session_update(session_id=self.id, update=update)
+
+    async def flush(self) -> None:
+        """Wait until everything in the log was sent. What broke the sending is raised here."""
+        assert self._sending is not None
+        await self.work.caught_up()
+        empty = asyncio.create_task(self._outbox.join())
+        await asyncio.wait({empty, self._sending}, return_when=asyncio.FIRST_COMPLETED)
+        if self._sending.done():
+            empty.cancel()
+            self._sending.result()
+
+    async def close(self) -> None:
+        """End what runs, and close the session."""
+        self._cancelled = self.busy
+        await self.work.close()
+        tasks = [task for _, task in self._asking] + ([self._sending] if self._sending is not None else [])
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

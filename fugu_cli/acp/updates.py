@@ -1,0 +1,353 @@
+"""The log as what an editor shows: for each item of it the session updates of the protocol.
+
+Workers speak in messages; Thinkers, Verifiers and fugu itself (who was chosen, what failed, how it ended) in thoughts.
+Between a session's log and its editor; sends nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from acp.helpers import plan_entry, text_block, update_plan
+from acp.schema import (
+    AgentMessageChunk,
+    AgentPlanUpdate,
+    AgentThoughtChunk,
+    AvailableCommandsUpdate,
+    ConfigOptionUpdate,
+    Cost,
+    CurrentModeUpdate,
+    SessionInfoUpdate,
+    ToolCallProgress,
+    ToolCallStart,
+    UsageUpdate,
+    UserMessageChunk,
+)
+
+from fugu_cli.acp.tool_content import Content, changes_made, kind_of, locations_of, text_content
+from fugu_cli.messages import Call
+from fugu_cli.session import views
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Event,
+    Finished,
+    Interrupted,
+    Live,
+    Opened,
+    OutputStreamed,
+    Permitted,
+    Planned,
+    Recorded,
+    Replied,
+    Retried,
+    TextStreamed,
+    ToolRan,
+)
+from fugu_cli.ui import event_text
+from fugu_cli.ui.formatting import first_line, sanitize
+from fugu_cli.ui.json_output import arguments_object, routing_object
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.tui.session_protocol import SessionProtocol
+
+Update = (
+    AgentMessageChunk
+    | AgentPlanUpdate
+    | AgentThoughtChunk
+    | AvailableCommandsUpdate
+    | ConfigOptionUpdate
+    | CurrentModeUpdate
+    | SessionInfoUpdate
+    | ToolCallProgress
+    | ToolCallStart
+    | UsageUpdate
+    | UserMessageChunk
+)
+LIVE_OUTPUT = 8000
+"""Characters of a running command's newest output that are shown."""
+TITLE = 100
+
+
+def thought(text: str, **said: object) -> AgentThoughtChunk:
+    """A line of fugu's own; what it says to programs stands in `_meta`."""
+    content = text_block(sanitize(text).strip() + "\n\n")
+    return AgentThoughtChunk(session_update="agent_thought_chunk", content=content, field_meta=meta(said))
+
+
+def message(text: str, id: str | None = None) -> AgentMessageChunk:
+    """What an agent says to the user, or a piece of it."""
+    return AgentMessageChunk(session_update="agent_message_chunk", content=text_block(sanitize(text)), message_id=id)
+
+
+def meta(said: dict[str, Any]) -> dict[str, Any] | None:
+    """`_meta`, fugu's own under its name; None where there is nothing to say."""
+    return {"fugu": said} if said else None
+
+
+@dataclass
+class ShownCall:
+    """A call that the editor knows by `id`, and that has no result yet."""
+
+    id: str
+    turn: int | None
+    """None: it is asked about, and its fact has not come."""
+    call: Call
+    output: str = ""
+
+
+@dataclass
+class Speech:
+    """What a turn is saying in its open reply."""
+
+    id: str
+    said: list[str] = field(default_factory=list)
+
+
+class LogUpdates:
+    """The updates of one session's log. Items must come in the log's order."""
+
+    def __init__(self, session: SessionProtocol, facts: Sequence[Event] = ()) -> None:
+        """`facts` are known already: nothing is told of them."""
+        self._session = session
+        self._facts = list(facts)
+        self._root = session.environment.workspace.root
+        self._calls: list[ShownCall] = []
+        self._speeches: dict[int, Speech] = {}
+        self._roles: dict[int, str] = {}
+        self._numbered = 0
+
+    async def of(self, item: Recorded | Live, *, replayed: bool = False) -> list[Update]:
+        """The updates of one item. `replayed`: the editor did not see it happen, and is told what the user said."""
+        match item:
+            case TextStreamed():
+                return self._streamed(item) if item.text else []
+            case OutputStreamed():
+                return self._output(item)
+            case Retried():
+                self._speeches.pop(item.turn, None)
+                return [thought(event_text.retry_text(item))]
+            case Recorded():
+                self._facts.append(item.event)
+                said = [_user_message(item.event)] if replayed and isinstance(item.event, Asked) else []
+                return [*said, *await self._fact(item.event)]
+            case _:
+                return [thought(line.plain)] if (line := event_text.pause_text(item)) is not None else []
+
+    def shown(self, call: Call) -> ShownCall:
+        """The call that is asked about; known to the editor from then on."""
+        same = [one for one in self._calls if one.call == call] or [
+            one for one in self._calls if one.call.id == call.id
+        ]
+        return same[0] if same else self._known(None, call)
+
+    async def _fact(self, event: Event) -> list[Update]:
+        match event:
+            case Replied():
+                return self._replied(event)
+            case Permitted():
+                return self._permitted(event)
+            case ToolRan():
+                return await self._ran(event)
+            case Interrupted():
+                return self._interrupted(event)
+            case Finished():
+                return self._finished(event)
+            case Asked():
+                self._roles.clear()
+                return self._titled(event)
+            case _:
+                return self._decided(event)
+
+    def _decided(self, event: Event) -> list[Update]:
+        """Who acts, on which plan, and what else is a line of text."""
+        match event:
+            case Assigned():
+                self._roles[event.turn] = event.role
+                reason = event_text.decision_reason(event, self._facts[:-1])
+                return [thought(event_text.decision_text(event, reason).plain, routing=routing_object(event))]
+            case Planned():
+                return [thought(event_text.plan_text(event).plain, plan=event_text.workflow_object(event))]
+            case Opened():
+                return []
+            case _:
+                line = event_text.event_line((event,))
+                return [thought(line.plain)] if line is not None else []
+
+    def _titled(self, event: Asked) -> list[Update]:
+        """The session is called as lists call it: by its first request."""
+        if any(isinstance(fact, Asked) for fact in self._facts[:-1]):
+            return []
+        return [SessionInfoUpdate(session_update="session_info_update", title=first_line(event.said, TITLE))]
+
+    def _number(self, what: str) -> str:
+        self._numbered += 1
+        return f"{what}-{self._numbered}"
+
+    def _speaks(self, turn: int, text: str, id: str) -> Update:
+        """A piece of what a turn says: a message of a Worker, a thought of others."""
+        if self._role(turn) == "worker":
+            return message(text, id)
+        return AgentThoughtChunk(
+            session_update="agent_thought_chunk", content=text_block(sanitize(text)), message_id=id
+        )
+
+    def _role(self, turn: int) -> str:
+        if turn not in self._roles:
+            found = views.turn_of(self._facts, turn)
+            self._roles[turn] = found.assigned.role if found is not None else "worker"
+        return self._roles[turn]
+
+    def _streamed(self, item: TextStreamed) -> list[Update]:
+        speech = self._speeches.setdefault(item.turn, Speech(""))
+        speech.id = speech.id or self._number("message")
+        speech.said.append(item.text)
+        return [self._speaks(item.turn, item.text, speech.id)]
+
+    def _replied(self, event: Replied) -> list[Update]:
+        """What was not said live, what was thought, the calls that come now, and what it took."""
+        speech = self._speeches.pop(event.turn, None)
+        said = "".join(speech.said) if speech is not None else ""
+        thinking = "\n".join(part.text for part in event.thinking if part.text.strip())
+        found: list[Update] = [thought(thinking)] if thinking else []
+        if event.text.startswith(said) and speech is not None:
+            left, id = event.text[len(said) :], speech.id
+        else:
+            left, id = event.text, self._number("message")
+        if left.strip():
+            found.append(thought(left) if event.filled else self._speaks(event.turn, left, id))
+        for call in event.calls:
+            found.append(self._starts(self._known(event.turn, call), status="pending"))
+        return [*found, *self._usage(event)]
+
+    def _usage(self, event: Replied) -> list[Update]:
+        events = self._facts
+        members = views.pool(events)
+        if (member := members.get(event.agent)) is None:
+            return []
+        cost = Cost(amount=views.cost(events, members), currency="USD")
+        said = {"agent": event.agent, "role": self._role(event.turn), "model": event.model}
+        return [
+            UsageUpdate(
+                session_update="usage_update",
+                used=event.usage.input + event.usage.output,
+                size=member.context,
+                cost=None if views.unpriced(events, members) else cost,
+                field_meta=meta({**said, "cost_usd": views.price(event, member)}),
+            )
+        ]
+
+    def _known(self, turn: int | None, call: Call) -> ShownCall:
+        shown = ShownCall(self._number("call"), turn, call)
+        self._calls.append(shown)
+        return shown
+
+    def _find(self, turn: int, id: str) -> ShownCall | None:
+        """The call of a turn; providers number calls anew in each."""
+        return next((one for one in self._calls if one.call.id == id and one.turn in (turn, None)), None)
+
+    def _shown(self, turn: int, call: Call) -> tuple[ShownCall, list[Update]]:
+        """The call of a fact, and what tells the editor of it where no reply has."""
+        shown = self._find(turn, call.id)
+        if shown is not None and shown.turn is not None:
+            return shown, []
+        shown = shown or self._known(turn, call)
+        shown.turn = turn
+        return shown, [self._starts(shown, status="pending")]
+
+    def _starts(self, shown: ShownCall, *, status: Any) -> ToolCallStart:
+        call = shown.call
+        return ToolCallStart(
+            session_update="tool_call",
+            tool_call_id=shown.id,
+            title=event_text.describe_call(call),
+            kind=kind_of(call),
+            status=status,
+            locations=locations_of(call, self._root) or None,
+            raw_input=arguments_object(call),
+        )
+
+    def _permitted(self, event: Permitted) -> list[Update]:
+        shown, found = self._shown(event.turn, event.call)
+        if event.allowed:
+            return [*found, self._progress(shown, status="in_progress")]
+        self._calls.remove(shown)
+        content = [text_content(f"Not allowed: {event.reason}")]
+        return [*found, self._progress(shown, status="failed", content=content)]
+
+    def _progress(self, shown: ShownCall, *, status: Any, content: Sequence[Content] | None = None) -> ToolCallProgress:
+        return ToolCallProgress(
+            session_update="tool_call_update",
+            tool_call_id=shown.id,
+            status=status,
+            content=list(content) if content else None,
+        )
+
+    def _output(self, item: OutputStreamed) -> list[Update]:
+        shown = self._find(item.turn, item.call)
+        if shown is None:
+            return []
+        shown.output = (shown.output + item.text)[-LIVE_OUTPUT:]
+        return [self._progress(shown, status="in_progress", content=[text_content(shown.output, "console")])]
+
+    async def _ran(self, event: ToolRan) -> list[Update]:
+        shown, found = self._shown(event.turn, event.call)
+        self._calls.remove(shown)
+        made = await changes_made(event, self._session.environment.workspace)
+        edits = kind_of(event.call) == "edit" and event.ok and made
+        content = made if edits else [text_content(event.output, "console"), *made]
+        ended = self._progress(shown, status="completed" if event.ok else "failed", content=content)
+        if event.changes:
+            ended.locations = locations_of(event.call, self._root, event.changes)
+        found.append(ended)
+        if event.call.tool == views.TODO and event.ok:
+            found.append(_plan(views.items_of(event.call)))
+        return found
+
+    def _interrupted(self, event: Interrupted) -> list[Update]:
+        """What had been said stands there already, unless it is replayed."""
+        said = self._speeches.pop(event.turn, None)
+        partial = [] if said is not None or not event.partial.strip() else [event.partial]
+        found = [self._speaks(event.turn, text, self._number("message")) for text in partial]
+        return [*found, *self._closed("interrupted"), thought("interrupted; /continue goes on, or ask something else")]
+
+    def _finished(self, event: Finished) -> list[Update]:
+        events = self._facts
+        turn = views.answered_by(events)
+        unsaid = turn is not None and turn.assigned.role != "worker" and event.reason in ("accepted", "answered")
+        found: list[Update] = [message(views.answer(events), self._number("message"))] if unsaid else []
+        line = event_text.end_text(events, event).plain
+        return [*found, *self._closed("not run"), thought(line, end=event.model_dump(exclude={"type"}))]
+
+    def _closed(self, why: str) -> list[Update]:
+        """Calls without a result end here."""
+        self._speeches.clear()
+        calls, self._calls = self._calls, []
+        return [self._progress(one, status="failed", content=[text_content(one.output or why)]) for one in calls]
+
+
+def _user_message(event: Asked) -> UserMessageChunk:
+    return UserMessageChunk(session_update="user_message_chunk", content=text_block(sanitize(event.said)))
+
+
+def _plan(items: Sequence[views.TodoItem]) -> AgentPlanUpdate:
+    return update_plan(
+        plan_entry(sanitize(item.text), status="completed" if item.status == "done" else item.status) for item in items
+    )
+
+
+def merged(items: Sequence[Recorded | Live]) -> list[Recorded | Live]:
+    """Neighbouring pieces of one text joined: what waited is sent as one."""
+    found: list[Recorded | Live] = []
+    for item in items:
+        last = found[-1] if found else None
+        match item, last:
+            case (TextStreamed(), TextStreamed()) if (item.turn, item.agent) == (last.turn, last.agent):
+                found[-1] = last.model_copy(update={"text": last.text + item.text})
+            case (OutputStreamed(), OutputStreamed()) if (item.turn, item.call) == (last.turn, last.call):
+                found[-1] = last.model_copy(update={"text": last.text + item.text})
+            case _:
+                found.append(item)
+    return found

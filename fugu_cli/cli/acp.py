@@ -1,0 +1,111 @@
+"""`fugu acp`: takes standard input and output for the protocol, and gives the editor's agent the sessions of folders.
+
+The sessions are opened as the terminal interface opens them (session_opening.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fugu_cli.cli.flags import AcpFlags, check_empty, settings_of
+from fugu_cli.errors import UsageError, installing
+from fugu_cli.extensions.mcp_settings import DeclaredServers, McpServer
+
+if TYPE_CHECKING:
+    from fugu_cli.session.store import SessionSummary
+    from fugu_cli.ui.tui.session_protocol import SessionOpener
+
+PACKAGE = "agent-client-protocol>=0.12"
+ABORTED = 4
+
+
+def work_for_editor(flags: AcpFlags) -> int:
+    """Answers until the editor is gone. Raises UsageError where the SDK is not installed."""
+    check_empty(agent=flags.agent, append_system_prompt=flags.append_system_prompt)
+    if importlib.util.find_spec("acp") is None:
+        raise UsageError(
+            "`fugu acp` needs the Python package `agent-client-protocol`", hint=f"install it: {installing(PACKAGE)}"
+        )
+    from fugu_cli.cli.current_folder import say
+
+    if sys.stdin is not None and sys.stdin.isatty():
+        say("this is for an editor, which starts it and speaks the Agent Client Protocol to it (`fugu help acp`)")
+    return asyncio.run(_answer(flags, *_standard_streams()))
+
+
+def _standard_streams() -> tuple[int, int]:
+    """Standard input and output, from now on the protocol's alone: whatever else is printed goes to standard error, and
+    what is started reads nothing."""
+    source, sink = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return source, sink
+
+
+async def _answer(flags: AcpFlags, source: int, sink: int) -> int:
+    from fugu_cli.acp.agent import answer_editor
+    from fugu_cli.acp.frames import StdioFrames
+    from fugu_cli.system import signals
+
+    stopped, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def stop() -> None:
+        """Once: everything ends what it started; twice: out at once."""
+        if stopped.is_set():
+            os._exit(ABORTED)
+        stopped.set()
+
+    signals.call_on_signals(loop, stop)
+    preparing = asyncio.create_task(asyncio.to_thread(_prepare))
+    await answer_editor(StdioFrames(source, sink), _Folders(flags), stopped)
+    await preparing
+    signals.exit_on_signals(loop, 0)
+    return 0
+
+
+def _prepare() -> None:
+    """Import what the first session needs, while the editor is being greeted."""
+    from fugu_cli import wiring
+
+    assert wiring.__name__
+
+
+@dataclass(frozen=True)
+class _Folders:
+    """Fulfils acp/agent.py's SessionFolders."""
+
+    flags: AcpFlags
+
+    def folder(self, path: Path, servers: Sequence[McpServer]) -> tuple[SessionOpener, tuple[str, ...]]:
+        from fugu_cli.cli.current_folder import current_config
+        from fugu_cli.cli.session_opening import FolderSessions
+
+        flags = self.flags
+        loaded = current_config(settings_of(flags), trust=flags.trust, appended=flags.append_system_prompt, folder=path)
+        both = {server.name: server for server in (*loaded.servers.servers, *servers)}
+        declared = DeclaredServers(tuple(both.values()), loaded.servers.notes)
+        return FolderSessions(replace(loaded, servers=declared), os.environ), loaded.notes
+
+    def listed(self, path: Path | None, first: int, count: int) -> Sequence[SessionSummary]:
+        from fugu_cli.cli.current_folder import current_config
+        from fugu_cli.session import store
+
+        loaded = current_config(folder=path)
+        found = store.session_summaries(store.session_paths(loaded.config.data, loaded.root if path else None))
+        return found[first : first + count]
+
+
+if TYPE_CHECKING:
+    from fugu_cli.acp.agent import SessionFolders
+
+    def _fits(folders: _Folders) -> SessionFolders:
+        return folders
