@@ -1,0 +1,377 @@
+"""`fugu acp` with the SDK's own client: permissions, cancelling, settings, sessions side by side and again."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("acp")
+
+from acp.exceptions import RequestError
+from acp.schema import (
+    EmbeddedResourceContentBlock,
+    EnvVariable,
+    ImageContentBlock,
+    McpServerStdio,
+    ResourceContentBlock,
+    TextContentBlock,
+    TextResourceContents,
+)
+
+from fugu_cli.session import log as logs
+from fugu_cli.session.events import Asked, Assigned, Interrupted, Permitted, ToolRan
+from tests.e2e.driving import MARK, Agent, Place
+from tests.e2e.editor import Editor, editing, words
+from tests.e2e.loopback import Loopback, Says, Use
+from tests.e2e.test_run import ACCEPT, DONE, READ, WRITE
+
+SERVER = Path(__file__).parent.parent / "tools" / "mcp" / "server.py"
+WAIT = Says("I wait.", (Use("bash", {"command": "echo begun; sleep 300", "timeout": 600}),))
+
+
+def fixing(place: Place, server: Loopback) -> None:
+    """A worker that mends the file, and a judge that accepts."""
+    place.configure(Agent("worker", price="{ input = 1.0, output = 2.0 }"), Agent("judge", "strong"))
+    server.play("worker", READ, WRITE, DONE)
+    server.play("judge", ACCEPT)
+
+
+def permissions(place: Place) -> list[tuple[str, bool, str]]:
+    """Who decided about the agents' calls of the newest session."""
+    return [
+        (one.call.tool, one.allowed, one.by)
+        for one in place.events()
+        if isinstance(one, Permitted) and one.by != "evidence"
+    ]
+
+
+async def refused(request: object) -> str:
+    """What a request that must be refused is answered."""
+    with pytest.raises(RequestError) as error:
+        await request  # type: ignore[misc]
+    return str(error.value)
+
+
+def test_an_edit_is_asked_about_with_its_diff_made_and_told(place: Place, server: Loopback) -> None:
+    fixing(place, server)
+    editor = Editor()
+
+    async def edit() -> None:
+        async with editing(place, editor, "--permission-mode", "ask") as agent:
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            answer = await agent.prompt(session_id=id, prompt=words("fix the tests"))
+            assert answer.stop_reason == "end_turn"
+            assert answer.usage is not None
+            assert (answer.usage.input_tokens, answer.usage.output_tokens) == (400, 40)
+            fugu = answer.field_meta["fugu"]
+            assert (fugu["subtype"], [turn["agent"] for turn in fugu["fugu"]["routing"]]) == (
+                "success",
+                ["worker", "judge"],
+            )
+            [asked] = editor.asked
+            file = str(place.repo / "calc.txt")
+            assert asked["options"] == {
+                "once": "allow_once",
+                "session": "allow_always",
+                "always": "allow_always",
+                "no": "reject_once",
+            }
+            reason, change = asked["content"]
+            assert reason["content"]["text"] == "asked because it writes inside the repository"
+            assert change == {"type": "diff", "path": file, "oldText": "broken\n", "newText": "fixed\n"}
+            calls = {call["toolCallId"]: call for call in editor.of(id, "tool_call")}
+            ends = {update["toolCallId"]: update for update in editor.of(id, "tool_call_update")}
+            shown = [(call["title"], call["kind"], ends[name]["status"]) for name, call in calls.items()]
+            assert shown == [
+                ("read calc.txt", "read", "completed"),
+                ("write calc.txt", "edit", "completed"),
+                ("run_tests", "execute", "completed"),
+                ("diff", "read", "completed"),
+            ]
+            made = ends[asked["toolCallId"]]
+            assert (made["content"], made["locations"]) == ([change], [{"path": file}])
+            assert "turn 1  worker as worker" in editor.text(id, "agent_thought_chunk")
+            routed = [
+                one["_meta"]["fugu"].get("routing") for one in editor.of(id, "agent_thought_chunk") if "_meta" in one
+            ]
+            assert [(one["agent"], one["role"]) for one in routed if one] == [
+                ("worker", "worker"),
+                ("judge", "verifier"),
+            ]
+            spent = editor.of(id, "usage_update")[-1]
+            assert (spent["used"], spent["cost"]) == (110, {"amount": 0.00036, "currency": "USD"})
+
+    asyncio.run(edit())
+    assert (place.repo / "calc.txt").read_text() == "fixed\n"
+    assert permissions(place) == [("read", True, "policy"), ("write", True, "user")]
+
+
+def test_a_no_is_a_no_and_a_yes_for_always_is_remembered(place: Place, server: Loopback) -> None:
+    fixing(place, server)
+    editor = Editor()
+    editor.answer = lambda asked: "no"
+
+    async def edit() -> None:
+        async with editing(place, editor, "--permission-mode", "ask") as agent:
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            server.play("worker", READ, WRITE, DONE)
+            await agent.prompt(session_id=id, prompt=words("fix the tests"))
+            assert (place.repo / "calc.txt").read_text() == "broken\n"
+            [asked] = editor.asked
+            assert [
+                one["status"] for one in editor.of(id, "tool_call_update") if one["toolCallId"] == asked["toolCallId"]
+            ] == ["failed"]
+            editor.answer = lambda asked: "always"
+            server.play("worker", READ, WRITE, DONE)
+            await agent.prompt(session_id=id, prompt=words("fix the tests"))
+            (place.repo / "calc.txt").write_text("broken\n")
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            server.play("worker", READ, WRITE, DONE)
+            await agent.prompt(session_id=id, prompt=words("fix the tests"))
+            assert len(editor.asked) == 2
+
+    asyncio.run(edit())
+    assert (place.repo / "calc.txt").read_text() == "fixed\n"
+    assert permissions(place) == [("read", True, "policy"), ("write", True, "policy")]
+
+
+def test_a_cancel_in_the_middle_of_a_tool_ends_its_processes_and_the_session_goes_on(
+    place: Place, server: Loopback
+) -> None:
+    place.configure(Agent("worker"))
+    server.play("worker", WAIT)
+    editor = Editor()
+
+    async def edit() -> None:
+        async with editing(place, editor, "--permission-mode", "yolo") as agent:
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            prompt = asyncio.create_task(agent.prompt(session_id=id, prompt=words("wait")))
+            await editor.until(lambda one: "begun" in json.dumps(one.of(id, "tool_call_update")))
+            assert "is being answered" in await refused(agent.prompt(session_id=id, prompt=words("and more")))
+            await agent.cancel(session_id=id)
+            assert (await prompt).stop_reason == "cancelled"
+            assert [command for command in place.left_behind() if "sleep 300" in command] == []
+            assert editor.of(id, "tool_call_update")[-1]["status"] == "failed"
+            server.play("worker", Says("Then not."))
+            assert (await agent.prompt(session_id=id, prompt=words("never mind"))).stop_reason == "end_turn"
+            assert editor.text(id).endswith("Then not.")
+
+    asyncio.run(edit())
+    assert [one.turn for one in place.events() if isinstance(one, Interrupted)] == [1]
+
+
+def test_a_cancel_while_permission_is_asked_leaves_the_call_undone(place: Place, server: Loopback) -> None:
+    fixing(place, server)
+    editor = Editor()
+    editor.hold.clear()
+
+    async def edit() -> None:
+        async with editing(place, editor, "--permission-mode", "ask") as agent:
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            prompt = asyncio.create_task(agent.prompt(session_id=id, prompt=words("fix the tests")))
+            await editor.until(lambda one: bool(one.asked))
+            await agent.cancel(session_id=id)
+            assert (await prompt).stop_reason == "cancelled"
+            editor.hold.set()
+            server.play("worker", READ, WRITE, DONE)
+            assert (await agent.prompt(session_id=id, prompt=words("/continue"))).stop_reason == "end_turn"
+
+    asyncio.run(edit())
+    assert (place.repo / "calc.txt").read_text() == "fixed\n"
+
+
+def test_a_session_is_loaded_with_its_conversation_and_resumed_without(place: Place, server: Loopback) -> None:
+    fixing(place, server)
+    first, again, resumed = Editor(), Editor(), Editor()
+
+    async def edit() -> None:
+        async with editing(place, first) as agent:
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            await agent.prompt(session_id=id, prompt=words("fix the tests"))
+        async with editing(place, again) as agent:
+            listed = await agent.list_sessions(cwd=str(place.repo))
+            assert [(one.session_id, one.cwd, one.title) for one in listed.sessions] == [
+                (id, str(place.repo), "fix the tests")
+            ]
+            assert "there is no session" in await refused(agent.load_session(cwd=str(place.repo), session_id=id[:8]))
+            loaded = await agent.load_session(cwd=str(place.repo), session_id=id)
+            assert loaded.modes is not None and loaded.modes.current_mode_id == "edit"
+            assert again.text(id, "user_message_chunk") == "fix the tests"
+            assert again.text(id) == first.text(id)
+            titles = [[call["title"] for call in one.of(id, "tool_call")] for one in (first, again)]
+            assert titles[0] == titles[1]
+            ends = [
+                [
+                    (one["status"], one.get("content"))
+                    for one in some.of(id, "tool_call_update")
+                    if one["status"] != "in_progress"
+                ]
+                for some in (first, again)
+            ]
+            assert ends[0] == ends[1]
+            server.play("worker", Says("I did."))
+            await agent.prompt(session_id=id, prompt=words("did you?"))
+            assert "fix the tests" in server.asked("worker")[0].text
+        async with editing(place, resumed) as agent:
+            await agent.resume_session(cwd=str(place.repo), session_id=id)
+            server.play("worker", Says("Yes."))
+            await agent.prompt(session_id=id, prompt=words("sure?"))
+            assert (resumed.text(id), resumed.of(id, "user_message_chunk")) == ("Yes.", [])
+
+    asyncio.run(edit())
+    assert [one.text for one in place.events() if isinstance(one, Asked)] == ["fix the tests", "did you?", "sure?"]
+
+
+def test_mode_agent_and_tier_are_set_from_the_editor(place: Place, server: Loopback) -> None:
+    fixing(place, server)
+    server.play("judge", READ, WRITE, DONE)
+    editor = Editor()
+
+    async def edit() -> None:
+        async with editing(place, editor, "--permission-mode", "ask") as agent:
+            new = await agent.new_session(cwd=str(place.repo))
+            id = new.session_id
+            assert new.modes is not None and new.config_options is not None
+            assert [mode.id for mode in new.modes.available_modes] == ["plan", "ask", "edit", "auto", "yolo"]
+            assert [(one.id, one.current_value) for one in new.config_options] == [
+                ("mode", "ask"),
+                ("agent", "auto"),
+                ("tier", "fugu"),
+            ]
+            await agent.set_session_mode(session_id=id, mode_id="yolo")
+            changed = await agent.set_config_option(config_id="agent", session_id=id, value="judge")
+            assert [one.current_value for one in changed.config_options] == ["yolo", "judge", "fugu"]
+            assert "no mode 'no'" in await refused(agent.set_session_mode(session_id=id, mode_id="no"))
+            for option, value in (("agent", "nobody"), ("tier", "three"), ("colour", "red")):
+                assert "there is no" in await refused(
+                    agent.set_config_option(config_id=option, session_id=id, value=value)
+                )
+            await agent.prompt(session_id=id, prompt=words("fix the tests"))
+            assert (editor.asked, editor.of(id, "current_mode_update")[0]["currentModeId"]) == ([], "yolo")
+
+    asyncio.run(edit())
+    assert {one.agent for one in place.events() if isinstance(one, Assigned)} == {"judge"}
+    assert permissions(place) == [("read", True, "policy"), ("write", True, "policy")]
+
+
+def test_two_sessions_work_at_once_in_one_process(place: Place, server: Loopback) -> None:
+    fixing(place, server)
+    server.react("worker", lambda asked: WRITE if "fix" in asked.text and not asked.results else Says("It is broken."))
+    editor = Editor()
+    editor.hold.clear()
+
+    async def edit() -> None:
+        async with editing(place, editor, "--permission-mode", "ask") as agent:
+            one = (await agent.new_session(cwd=str(place.repo))).session_id
+            other = (await agent.new_session(cwd=str(place.repo))).session_id
+            asking = asyncio.create_task(agent.prompt(session_id=one, prompt=words("fix the tests")))
+            await editor.until(lambda some: bool(some.asked))
+            answered = await agent.prompt(session_id=other, prompt=words("what is in calc.txt?"))
+            assert (answered.stop_reason, editor.text(other), asking.done()) == ("end_turn", "It is broken.", False)
+            editor.hold.set()
+            await asking
+            assert [asked["session"] for asked in editor.asked] == [one]
+            await agent.close_session(session_id=other)
+            assert "no open session" in await refused(agent.prompt(session_id=other, prompt=words("and now?")))
+
+    asyncio.run(edit())
+    asked = [
+        [record.event.text for record in logs.read(path) if isinstance(record.event, Asked)]
+        for path in place.sessions()
+    ]
+    assert sorted(asked) == [["fix the tests"], ["what is in calc.txt?"]]
+
+
+def test_files_are_mentioned_selections_come_beside_and_commands_are_run(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    place.files({".agents/commands/ask.md": "---\ndescription: ask about a thing\n---\nWhat about $ARGUMENTS?\n"})
+    place.commit()
+    server.play("worker", Says("So it is."))
+    editor = Editor()
+    picture = ImageContentBlock(type="image", data="aGk=", mime_type="image/png")
+    file = (place.repo / "calc.txt").as_uri()
+
+    async def edit() -> None:
+        async with editing(place, editor, "--trust") as agent:
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            await editor.until(lambda one: bool(one.of(id, "available_commands_update")))
+            [told] = editor.of(id, "available_commands_update")
+            assert [one["name"] for one in told["availableCommands"]] == ["continue", "undo", "redo", "compact", "ask"]
+            blocks = [
+                TextContentBlock(type="text", text="compare"),
+                ResourceContentBlock(type="resource_link", name="calc.txt", uri=file),
+                TextContentBlock(type="text", text="with"),
+                EmbeddedResourceContentBlock(
+                    type="resource", resource=TextResourceContents(uri=f"{file}#L1", text="not saved\n")
+                ),
+            ]
+            await agent.prompt(session_id=id, prompt=blocks)
+            shown = server.asked("worker")[0].text
+            assert f"compare @calc.txt with {file}#L1" in shown
+            assert (shown.count("broken"), shown.count("not saved")) == (1, 1)
+            await agent.prompt(session_id=id, prompt=words("/ask tea"))
+            assert "What about tea?" in server.asked("worker")[1].text
+            assert "there is no command /nonsense" in await refused(
+                agent.prompt(session_id=id, prompt=words("/nonsense"))
+            )
+            assert "image content that is not text" in await refused(agent.prompt(session_id=id, prompt=[picture]))
+            assert "says nothing" in await refused(agent.prompt(session_id=id, prompt=words("  ")))
+            assert "no unfinished request" in await refused(agent.prompt(session_id=id, prompt=words("/continue")))
+
+    asyncio.run(edit())
+    assert [one.said for one in place.events() if isinstance(one, Asked)] == [
+        f"compare @calc.txt with {file}#L1",
+        "/ask tea",
+    ]
+
+
+def test_undo_takes_back_what_was_done(place: Place, server: Loopback) -> None:
+    fixing(place, server)
+    editor = Editor()
+
+    async def edit() -> None:
+        async with editing(place, editor) as agent:
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            await agent.prompt(session_id=id, prompt=words("fix the tests"))
+            assert (place.repo / "calc.txt").read_text() == "fixed\n"
+            await agent.prompt(session_id=id, prompt=words("/undo"))
+            assert (place.repo / "calc.txt").read_text() == "broken\n"
+            assert "1 files were put back" in editor.text(id)
+
+    asyncio.run(edit())
+
+
+def test_an_mcp_server_of_the_editors_is_called_after_a_yes(place: Place, server: Loopback) -> None:
+    pytest.importorskip("mcp")
+    place.configure(Agent("worker"))
+    server.play("worker", Says("", (Use("mcp__small__echo", {"text": "hello"}),)), Says("It echoes."))
+    editor = Editor()
+    small = McpServerStdio(
+        name="small", command=sys.executable, args=[str(SERVER)], env=[EnvVariable(name=MARK, value=place.mark)]
+    )
+
+    async def edit() -> None:
+        async with editing(place, editor) as agent:
+            wrong = small.model_copy(update={"command": " "})
+            assert "has no command" in await refused(agent.new_session(cwd=str(place.repo), mcp_servers=[wrong]))
+            assert "not the absolute path" in await refused(agent.new_session(cwd="repo"))
+            id = (await agent.new_session(cwd=str(place.repo), mcp_servers=[small])).session_id
+            await agent.prompt(session_id=id, prompt=words("echo"))
+            assert [asked["title"] for asked in editor.asked] == ['mcp__small__echo {"text": "hello"}']
+
+    asyncio.run(edit())
+    assert [(one.call.tool, one.output) for one in place.events() if isinstance(one, ToolRan)] == [
+        ("mcp__small__echo", "you said hello")
+    ]
+
+
+def test_without_the_sdk_one_line_says_what_to_install() -> None:
+    code = "import sys; sys.modules['acp'] = None; from fugu_cli.__main__ import called; sys.exit(called(['acp']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    first, hint = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (1, "")
+    assert first == "fugu: `fugu acp` needs the Python package `agent-client-protocol`"
+    assert "pip install" in hint and "agent-client-protocol" in hint
