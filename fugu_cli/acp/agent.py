@@ -167,7 +167,7 @@ class EditorAgent:
         """Another permission mode."""
         with _answering_errors():
             session = self._session(session_id)
-            session.set_mode(mode_id)
+            session.set_option("mode", mode_id)
             await session.tell_settings()
             return SetSessionModeResponse()
 

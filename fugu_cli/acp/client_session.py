@@ -13,50 +13,34 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from acp.exceptions import RequestError
 from acp.schema import (
-    AllowedOutcome,
     AvailableCommandsUpdate,
     ConfigOptionUpdate,
     CurrentModeUpdate,
-    PermissionOption,
-    PermissionOptionKind,
     PromptResponse,
     StopReason,
-    ToolCallUpdate,
     Usage,
 )
-from pydantic import ValidationError
 
 from fugu_cli import messages
 from fugu_cli.acp import session_settings
+from fugu_cli.acp.permissions import answer_of_editor
 from fugu_cli.acp.prompts import PromptBlock, read_prompt
-from fugu_cli.acp.tool_content import kind_of, locations_of, proposed_change, text_content
 from fugu_cli.acp.updates import LogUpdates, Update, merged, message, meta, thought
 from fugu_cli.errors import FuguError, InfrastructureError, UsageError
 from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.session import views
 from fugu_cli.ui import event_text
-from fugu_cli.ui.formatting import escape_for_approval
-from fugu_cli.ui.json_output import arguments_object, result_object, run_ending
+from fugu_cli.ui.json_output import result_object, run_ending
 from fugu_cli.ui.tui.request_queue import ApprovalQuestion, RequestQueue
-from fugu_cli.ui.tui.screen_protocol import APPROVAL_SCOPES, ApprovalScope, offered_scopes
 from fugu_cli.ui.tui.session_controller import request_from_text
 
 if TYPE_CHECKING:
     from acp.interfaces import Client
 
     from fugu_cli.engine.environment import AskPermission
-    from fugu_cli.safety.policy import Mode
     from fugu_cli.session.events import Live, Recorded
     from fugu_cli.ui.tui.session_protocol import SessionOpener, SessionProtocol
-
-OPTION_KINDS: dict[ApprovalScope, PermissionOptionKind] = {
-    "once": "allow_once",
-    "session": "allow_always",
-    "always": "allow_always",
-    "no": "reject_once",
-}
 
 
 class ClientSession:
@@ -182,28 +166,11 @@ class ClientSession:
 
     # Settings.
 
-    def set_mode(self, name: str) -> None:
-        """Another permission mode from the next call on. Raises UsageError."""
-        modes: dict[str, Mode] = {"plan": "plan", "ask": "ask", "edit": "edit", "auto": "auto", "yolo": "yolo"}
-        if name not in modes:
-            raise UsageError(f"there is no mode {name!r}", hint=f"there are {', '.join(modes)}")
-        self.session.set_mode(modes[name])
-
     def set_option(self, name: str, value: str) -> None:
         """Another value of an option (session_settings.config_options). Raises UsageError."""
-        if name == "mode":
-            self.set_mode(value)
-        elif name == "agent":
-            members = self.session.team.members
-            if value not in (session_settings.AUTO, *members):
-                raise UsageError(f"there is no agent {value!r}", hint=f"there are {', '.join(members)}")
-            self.work.pin(None if value == session_settings.AUTO else value)
-        elif name != "tier":
-            raise UsageError(f"there is no option {name!r}", hint="there are mode, agent and tier")
-        elif self.busy:
+        if name == "tier" and self.busy:
             raise UsageError("the tier is changed between requests", hint="wait for this one's end, or cancel it")
-        else:
-            self.session.set_tier(value)
+        session_settings.set_option(self.work, name, value)
 
     async def tell_settings(self) -> None:
         """The mode and the options as they are now."""
@@ -244,45 +211,17 @@ class ClientSession:
 
     async def _ask(self, question: ApprovalQuestion) -> None:
         await self.flush()
-        scope = await self._answer(question)
+        assert self._updates is not None
+        call, judgement = question.asked
+        scope = await answer_of_editor(self._client, self.session, self._updates.shown(call).id, question)
         if scope == "always":
             try:
-                rule = self.session.allow_always(question.call, question.judgement)
+                rule = self.session.allow_always(call, judgement)
                 await self._tell(thought(f"from now on allowed in this project: {rule}"))
             except FuguError as error:
                 await self._tell(thought(f"{error}; {error.hint}"))
         if not question.answer.done():
             question.answer.set_result("session" if scope == "always" else scope or "headless")
-
-    async def _answer(self, question: ApprovalQuestion) -> ApprovalScope | None:
-        """The user's answer; None where nobody can be asked."""
-        assert self._updates is not None
-        call, judgement = question.asked
-        root = self.session.environment.workspace.root
-        target = escape_for_approval(event_text.approval_target(call, judgement.target)).strip()
-        change = await asyncio.to_thread(proposed_change, call, root)
-        reason = text_content(f"asked because {escape_for_approval(judgement.reason)}")
-        offered = offered_scopes(judgement.every_time)
-        asked = ToolCallUpdate(
-            tool_call_id=self._updates.shown(call).id,
-            title=target or escape_for_approval(call.tool),
-            kind=kind_of(call),
-            status="pending",
-            content=[reason, *change],
-            locations=locations_of(call, root) or None,
-            raw_input=arguments_object(call),
-        )
-        options = [
-            PermissionOption(option_id=scope, name=APPROVAL_SCOPES[scope][1], kind=OPTION_KINDS[scope])
-            for scope in offered
-        ]
-        try:
-            reply = await self._client.request_permission(session_id=self.id, tool_call=asked, options=options)
-        except (RequestError, ConnectionError, ValidationError):
-            return None
-        outcome = reply.outcome
-        chosen = outcome.option_id if isinstance(outcome, AllowedOutcome) else "no"
-        return next((scope for scope in offered if scope == chosen), "no")
 
     # Sending.
 

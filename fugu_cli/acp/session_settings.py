@@ -24,9 +24,10 @@ from acp.schema import (
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions.mcp_settings import McpServer, RemoteServer, StdioServer
 from fugu_cli.extensions.skill_library import SKILL_COMMAND, SkillLibrary
-from fugu_cli.ui.tui.commands import MODE_HELP
+from fugu_cli.ui.tui.commands import MODE_HELP, all_modes
 
 if TYPE_CHECKING:
+    from fugu_cli.ui.tui.request_queue import RequestQueue
     from fugu_cli.ui.tui.session_protocol import SessionProtocol
 
 AUTO = "auto"
@@ -57,6 +58,26 @@ def config_options(session: SessionProtocol, pinned: str | None) -> list[Session
         _select("agent", "Agent", agents, pinned or AUTO),
         _select("tier", "Tier", TIERS, session.tier),
     ]
+
+
+def set_option(work: RequestQueue, name: str, value: str) -> None:
+    """Another value of one of these options. Raises UsageError for a name or a value that there is not."""
+    session = work.session
+    assert session is not None
+    if name == "mode":
+        chosen = next((mode for mode in all_modes() if mode == value), None)
+        if chosen is None:
+            raise UsageError(f"there is no mode {value!r}", hint=f"there are {', '.join(MODE_HELP)}")
+        session.set_mode(chosen)
+    elif name == "agent":
+        members = session.team.members
+        if value not in (AUTO, *members):
+            raise UsageError(f"there is no agent {value!r}", hint=f"there are {AUTO}, {', '.join(members)}")
+        work.pin(None if value == AUTO else value)
+    elif name == "tier":
+        session.set_tier(value)
+    else:
+        raise UsageError(f"there is no option {name!r}", hint="there are mode, agent and tier")
 
 
 _CATEGORIES: dict[str, Literal["mode", "model"]] = {"mode": "mode", "agent": "model"}
@@ -95,13 +116,14 @@ def _server(given: GivenServer) -> McpServer:
     match given:
         case McpServerStdio():
             env = {one.name: one.value for one in given.env}
-            way, words = StdioServer(command=given.command, args=tuple(given.args), env=env), (*env, *env.values())
+            way = StdioServer(command=given.command, args=tuple(given.args), env=env)
+            words = (given.command, *given.args, *env, *env.values())
             if not given.command.strip() or any(not name or "=" in name for name in env):
                 raise UsageError(f"the MCP server {given.name!r} has no command, or a variable without a proper name")
-            words = (given.command, *given.args, *words)
         case HttpMcpServer() | SseMcpServer():
             headers = {one.name: one.value for one in given.headers}
-            way, words = RemoteServer(kind=given.type, url=given.url, headers=headers), ()
+            way = RemoteServer(kind=given.type, url=given.url, headers=headers)
+            words = (given.url, *headers, *headers.values())
             if not given.url.startswith(("http://", "https://")):
                 raise UsageError(
                     f"the address of the MCP server {given.name!r} begins with neither http:// nor https://"

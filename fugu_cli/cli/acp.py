@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fugu_cli.session.store import SessionSummary
     from fugu_cli.ui.tui.session_protocol import SessionOpener
 
-PACKAGE = "agent-client-protocol>=0.12"
+PACKAGE = "agent-client-protocol>=0.12,<1"
 ABORTED = 4
 
 
