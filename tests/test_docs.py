@@ -116,6 +116,7 @@ TOLD_IN = {
     "fugu blame": "blame",
     "fugu replay": "replay",
     "fugu serve": "serve",
+    "fugu acp": "acp",
     "fugu eval": "evaluation",
     "fugu route": "coordinator",
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu coordinator")], "coordinator"),
