@@ -328,6 +328,35 @@ def test_files_are_mentioned_selections_come_beside_and_commands_are_run(place: 
     ]
 
 
+def test_the_todo_list_is_the_plan_and_what_a_command_prints_is_shown(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    items = [
+        {"text": "look", "status": "done"},
+        {"text": "mend", "status": "in_progress"},
+        {"text": "tell", "status": "pending"},
+    ]
+    calls = (Use("todo", {"items": items}), Use("bash", {"command": "echo one; exit 3"}))
+    server.play("worker", Says("", calls), Says("Done."))
+    editor = Editor()
+
+    async def edit() -> None:
+        async with editing(place, editor, "--permission-mode", "yolo") as agent:
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            await agent.prompt(session_id=id, prompt=words("begin"))
+            [plan] = editor.of(id, "plan")
+            assert [(entry["content"], entry["status"]) for entry in plan["entries"]] == [
+                ("look", "completed"),
+                ("mend", "in_progress"),
+                ("tell", "pending"),
+            ]
+            [command] = [call for call in editor.of(id, "tool_call") if call["kind"] == "execute"]
+            ended = [one for one in editor.of(id, "tool_call_update") if one["toolCallId"] == command["toolCallId"]][-1]
+            assert ended["status"] == "failed"
+            assert "one\n" in ended["content"][0]["content"]["text"]
+
+    asyncio.run(edit())
+
+
 def test_undo_takes_back_what_was_done(place: Place, server: Loopback) -> None:
     fixing(place, server)
     editor = Editor()
