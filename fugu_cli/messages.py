@@ -71,11 +71,63 @@ class Usage(Value):
         )
 
 
+class Media(Value):
+    """A picture or a PDF beside a text. A log holds this alone; the bytes lie beside it, under `sha` (session/log.py).
+    A picture is as models are sent it: PNG or JPEG, scaled down."""
+
+    name: str
+    type: str
+    """image/png, image/jpeg or application/pdf."""
+    sha: str
+    """SHA-256 of the bytes, in hexadecimal."""
+    size: int
+    """Bytes."""
+    width: int = 0
+    height: int = 0
+    pages: int = 0
+    text: str = ""
+    """What a PDF says, for models that cannot read it as it is; cut like the text of a file."""
+    data: str = Field(default="", exclude=True, repr=False)
+    """The bytes in base64. In memory alone."""
+
+    @property
+    def is_picture(self) -> bool:
+        """Only a model with vision can be shown it."""
+        return self.type.startswith("image/")
+
+    @property
+    def described(self) -> str:
+        """`picture shot.png, 800x600`, `PDF report.pdf, 12 pages`."""
+        if self.is_picture:
+            return f"picture {self.name}, {self.width}x{self.height}"
+        return f"PDF {self.name}, {self.pages} page{'' if self.pages == 1 else 's'}"
+
+    @property
+    def line(self) -> str:
+        """The same for people, with its size: `shot.png, 800x600, 12 kB`."""
+        return f"{self.described.partition(' ')[2]}, {-(-self.size // 1000):,} kB"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of it in a prompt, guessed: of a picture its pixels / 750, of a PDF 2,000 a page."""
+        return -(-self.width * self.height // 750) if self.is_picture else 2000 * self.pages
+
+
+def _without_no_media(fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """Without an empty `media`: the key of a kept reply stays what it was before there were pictures."""
+    return {key: value for key, value in fields.items() if value or key != "media"}
+
+
 class FromUser(Value):
     """Something said to the agent by the user, or by fugu on the user's behalf (evidence, other agents' work)."""
 
     type: Literal["user"] = "user"
     text: str
+    media: tuple[Media, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        return _without_no_media(serialise(self))
 
 
 class FromAgent(Value):
@@ -96,6 +148,11 @@ class FromTool(Value):
     tool: str
     text: str
     ok: bool = True
+    media: tuple[Media, ...] = ()
+
+    @model_serializer(mode="wrap")
+    def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
+        return _without_no_media(serialise(self))
 
 
 Message = Annotated[FromUser | FromAgent | FromTool, Field(discriminator="type")]
@@ -199,6 +256,11 @@ class Prompt(Value):
         """Without what was not asked for: the key of a kept reply stays what it was before there was more to ask."""
         return {key: value for key, value in serialise(self).items() if value or key not in OPTIONAL}
 
+    @property
+    def media(self) -> tuple[Media, ...]:
+        """All that is shown beside words, oldest first."""
+        return tuple(one for message in self.messages if not isinstance(message, FromAgent) for one in message.media)
+
     def longest(self, own: int | None) -> int:
         """Tokens the reply may have. `own`: what the agent's entry says, which counts for every call of that agent."""
         return self.max_tokens if own is None else own
@@ -213,6 +275,8 @@ class Reply(Value):
     usage: Usage = Usage()
     model: str = ""
     stop: Literal["end", "calls", "length", "refusal", "cut"] = "end"
+    refused: tuple[str, ...] = ()
+    """`sha` of media in the prompt that its provider refused: a line stood in their place."""
     logprob: float | None = None
     """Mean logarithm of its tokens' probabilities, where the server was asked for them."""
     seconds: float = 0.0

@@ -35,6 +35,7 @@ from fugu_cli.session import store as session_store
 from fugu_cli.session.events import Compacted, Event, Member, Opened, Planned, Replied, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger
+from fugu_cli.tools import mentions
 from fugu_cli.tools.git_repositories import GIT_LOCAL_VARIABLES, git_program
 from fugu_cli.tools.toolbox import AnyTool, Toolbox
 from fugu_cli.tools.workspace import Workspace, recall_reads
@@ -228,7 +229,7 @@ def build_session(
         ),
         environment=replace(
             environment,
-            rules=environment.rules.model_copy(update={"readable": own_skills}),
+            rules=environment.rules.model_copy(update={"readable": (*own_skills, pasted_folder(config))}),
             denials=denials,
             toolbox=build_toolbox(servers, loaded.library.skills, (*environment.rules.allow, *environment.rules.ask)),
             hooks=build_hooks(loaded, journal),
@@ -241,6 +242,11 @@ def build_session(
         effort=config.effort or "",
         answer_schema=loaded.answer_schema,
     )
+
+
+def pasted_folder(config: Config) -> Path:
+    """Where pictures from the clipboard are kept, as an agent's path to it is resolved."""
+    return (config.data / "interface" / mentions.PASTED).resolve()
 
 
 def build_harness(member: Member) -> Harness:

@@ -93,7 +93,8 @@ class RunOutput:
             return
         name = session_name(told.log)
         summary = result_object(told.records, name, told.end, since=told.since, milliseconds=self.milliseconds)
-        for said in run_artifacts.write_artifacts(self.folder, told.log.records, name, summary, patch):
+        faults = run_artifacts.write_artifacts(self.folder, told.log.records, name, summary, patch)
+        for said in (*faults, *run_artifacts.write_media(self.folder, told.log.path)):
             self.screen.show(f"fugu: {said}")
 
     def refuse(self, error: FuguError, reason: str = "failed") -> None:

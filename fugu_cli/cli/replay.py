@@ -324,7 +324,8 @@ class Rerun:
             return str(folder / run_artifacts.PATCH)
         run_artifacts.prepare_output_dir(folder)
         summary = result_object(session.log.records, name, end)
-        for said in run_artifacts.write_artifacts(folder, session.log.records, name, summary, patch):
+        faults = run_artifacts.write_artifacts(folder, session.log.records, name, summary, patch)
+        for said in (*faults, *run_artifacts.write_media(folder, session.log.path)):
             self._screen.show(f"fugu: {said}")
         return str(folder / run_artifacts.PATCH)
 

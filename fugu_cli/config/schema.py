@@ -143,6 +143,8 @@ class AgentEntry(ConfigTable):
     """draws of a Worker turn where tests judge"""
     infill: bool | None = None
     """true: a local model with Qwen's marks for filling in the middle of code; known for the embedded ones"""
+    vision: bool | None = None
+    """whether it sees pictures: true or false; known for well-known models, else false"""
     needs_tests: bool = False
     """true: chosen only where an acceptance check judges the request, or nobody else can act"""
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -202,6 +204,11 @@ class AgentEntry(ConfigTable):
         """Room for what is thought is asked for on top of `max_tokens`."""
         return self.provider == "anthropic" or self.api == "responses"
 
+    @property
+    def sees(self) -> bool:
+        """It can be shown pictures: only models that call tools are."""
+        return bool(self.vision) and self.protocol == "native"
+
     def member(self) -> Member:
         """This entry as the log records it. Only for entries that `config.pool.pool` returned."""
         assert self.protocol is not None and self.slot is not None
@@ -221,4 +228,6 @@ class AgentEntry(ConfigTable):
             reasoning="" if self.provider in ("local", "scripted") else "beside" if self.thinks_besides else "within",
             effort=self.effort or "",
             description=" ".join(self.description.split()),
+            vision=self.sees,
+            documents=self.sees and (self.provider == "anthropic" or self.api == "responses"),
         )

@@ -129,19 +129,24 @@ def _newest_agent(events: Sequence[Event]) -> str | None:
 VERDICT_DUE = "the newest work has not been verified yet"
 
 
+NO_VISION = "it does not see pictures, and there are some"
+
+
 def agents_out(
     events: Sequence[Event], opt_out: Iterable[str] = (), members: Sequence[Member] = ()
 ) -> dict[str, Exclusion]:
     """Agents by name that are opted out, failed in this request or are too dear for it, with the reason.
 
-    Of `members`, who may be chosen from, also those that need an acceptance check where there is none, unless nobody
-    else is left.
+    Of `members`, who may be chosen from, also those that need an acceptance check where there is none, and those that
+    see no pictures where there are some, unless nobody else is left.
     """
     opted = dict.fromkeys(sorted(opt_out), Exclusion(message="opted out"))
     out = {**opted, **views.failed_agents(events), **opted}
     if not views.checks(events):
         weak = [member.name for member in members if member.needs_tests]
         out = _without(out, members, weak, "no acceptance check judges this request")
+    if views.has_picture(events):
+        out = _without(out, members, [member.name for member in members if not member.vision], NO_VISION)
     return out
 
 

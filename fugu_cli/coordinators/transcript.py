@@ -185,8 +185,8 @@ def _oldest(messages: Sequence[TranscriptMessage], sizes: Sequence[int], tokens:
 
 def _asked(fact: Event) -> str:
     assert isinstance(fact, Asked)
-    names = f"\n[attached: {', '.join(fact.attachments)}]" if fact.attachments else ""
-    return fact.text.strip() + names
+    named = [*fact.attachments, *(one.name for one in fact.media)]
+    return fact.text.strip() + (f"\n[attached: {', '.join(named)}]" if named else "")
 
 
 def _baseline(facts: Sequence[Event]) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fugu_cli import prompts
 from fugu_cli.engine import availability
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import FromUser, Prompt, Usage
+from fugu_cli.messages import FromUser, Media, Prompt, Usage
 from fugu_cli.providers import Agent, Pause
 from fugu_cli.session import views
 from fugu_cli.session.costs import usd
@@ -86,7 +86,8 @@ def prompt_tokens(prompt: Prompt) -> int:
     """Tokens of a prompt, guessed."""
     said = sum(views.byte_size(message.model_dump_json()) for message in prompt.messages)
     offered = sum(views.byte_size(tool.description) + views.byte_size(tool.parameters) for tool in prompt.tools)
-    return int((views.byte_size(prompt.system) + said + offered) / views.BYTES)
+    shown = sum(one.tokens for one in prompt.media)
+    return int((views.byte_size(prompt.system) + said + offered) / views.BYTES) + shown
 
 
 def boundary(events: Sequence[Event], member: Member) -> int | None:
@@ -187,20 +188,26 @@ def transcript(events: Sequence[Event], upto: int) -> str:
 def _said(event: Event) -> str:
     match event:
         case Asked():
-            return f"THE USER ASKED: {_clipped(event.text, SAID)}"
+            return f"THE USER ASKED: {_clipped(event.text, SAID)}{_media_lines(event.media)}"
         case Assigned():
             return f"-- {event.agent} as {event.role} {event.instruction}".rstrip()
         case Replied():
             calls = "".join(f"\n[calls {call.tool} {_clipped(call.arguments, RAN)}]" for call in event.calls)
             return f"{event.agent}: {_clipped(event.text.strip(), SAID)}{calls}"
         case ToolRan():
-            return f"[{event.call.tool} {'ok' if event.ok else 'FAILED'}]\n{_clipped(event.output.strip(), RAN)}"
+            said = _clipped(event.output.strip(), RAN) + _media_lines(event.media)
+            return f"[{event.call.tool} {'ok' if event.ok else 'FAILED'}]\n{said}"
         case Permitted(allowed=False):
             return f"[{event.call.tool} was not allowed: {event.reason}]"
         case Failed() | Undone() | Finished():
             return _happened(event)
         case _:
             return ""
+
+
+def _media_lines(media: Sequence[Media]) -> str:
+    """Pictures and PDFs as a summary may tell of them: named, a PDF with the beginning of its text."""
+    return "".join(f"\n[{one.described}]" + (f"\n{_clipped(one.text, RAN)}" if one.text else "") for one in media)
 
 
 def _happened(event: Failed | Undone | Finished) -> str:

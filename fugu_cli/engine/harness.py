@@ -29,6 +29,7 @@ from fugu_cli.engine.environment import (
 )
 from fugu_cli.engine.structured_answer import correction_due, wanted_schema
 from fugu_cli.messages import Call, Prompt, ToolSpec
+from fugu_cli.providers import shown_media
 from fugu_cli.safety import policy
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Member
@@ -73,7 +74,9 @@ class ToolCalling:
         again = attempts_before(events, turn) if member.attempts > 1 else 0
         return Prompt(
             system=prompts.fill(prompts.load("system"), instructions=instructions).strip(),
-            messages=message_history.history(visible_facts(events), _told(events, turn)),
+            messages=shown_media.as_shown(
+                message_history.history(visible_facts(events), _told(events, turn)), _not_shown(events, member)
+            ),
             tools=tuple(tools),
             max_tokens=MAX_REPLY_TOKENS,
             temperature=0.8 if again else None,
@@ -98,6 +101,12 @@ class ToolCalling:
     def refuses(self, call: Call, events: Sequence[Event], member: Member, environment: Environment) -> str:
         """Tools that the role does not have."""
         return no_such_tool(call, events, environment, self.tools(events, member, environment))
+
+
+def _not_shown(events: Sequence[Event], member: Member) -> shown_media.WhyNot:
+    """Which pictures and PDFs the agent is shown as text."""
+    refused = views.refused_media(events, member.name)
+    return shown_media.why_not(vision=member.vision, documents=member.documents, refused=refused)
 
 
 def no_such_tool(call: Call, events: Sequence[Event], environment: Environment, offered: Sequence[ToolSpec]) -> str:

@@ -98,7 +98,7 @@ def _past(past: _Past) -> tuple[Message, ...]:
 def _request_messages(facts: Sequence[Event], told: str = "") -> tuple[Message, ...]:
     request = facts[0]
     assert isinstance(request, Asked)
-    messages: list[Message] = [FromUser(text=request.whole), *_runs_as_text(views.baseline(facts))]
+    messages: list[Message] = [FromUser(text=request.whole, media=request.media), *_runs_as_text(views.baseline(facts))]
     messages += undo_messages(facts, None)
     turns = views.turns(facts)
     for turn in turns:
@@ -146,12 +146,14 @@ def _result(run: views.CallRecord) -> FromTool:
     if run.result is None:
         text = "Interrupted: the call was started and did not come to an end. It was not run again."
         return FromTool(call=call.id, tool=call.tool, text=text, ok=False)
-    return FromTool(call=call.id, tool=call.tool, text=run.result.output, ok=run.result.ok)
+    result = run.result
+    return FromTool(call=call.id, tool=call.tool, text=result.output, ok=result.ok, media=result.media)
 
 
 def _runs_as_text(runs: Sequence[views.CallRecord]) -> list[Message]:
     texts = [_evidence_text(run) for run in runs if run.evidence]
-    return [FromUser(text="\n\n".join(texts))] if texts else []
+    media = tuple(one for run in runs if run.evidence and run.result is not None for one in run.result.media)
+    return [FromUser(text="\n\n".join(texts), media=media)] if texts else []
 
 
 def _evidence_text(run: views.CallRecord) -> str:

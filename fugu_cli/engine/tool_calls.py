@@ -327,6 +327,7 @@ async def _finish_tool(log: Log, environment: Environment, call: Call, told: str
             job=result.job,
             tests=result.tests,
             skipped=result.skipped,
+            media=result.media,
         )
     )
 

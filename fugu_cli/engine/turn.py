@@ -27,7 +27,7 @@ from fugu_cli.engine.environment import (
 from fugu_cli.engine.tool_calls import roll_back_attempt, run_call, run_evidence
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, Prompt, Usage
-from fugu_cli.providers import Pause
+from fugu_cli.providers import Pause, shown_media
 from fugu_cli.providers.retry import Retrying, Speaking
 from fugu_cli.safety import path_rules
 from fugu_cli.session import spending, views
@@ -157,7 +157,7 @@ async def _ask(place: TurnContext, events: Sequence[Event], who: tuple[views.Tur
         agent = place.team.agents[name]
         if kind.has_history and not now.changes and not views.interrupted_calls(now):
             agent = Retrying(Speaking(agent))  # who changed something may end in silence
-        reply = await agent.reply(prompt, call.say, call.wait)
+        reply = await agent.reply(shown_media.loaded(prompt, log.blob), call.say, call.wait)
     except asyncio.CancelledError:
         log.append(Interrupted(turn=now.number, partial="".join(call.said)))
         raise
@@ -184,6 +184,7 @@ async def _ask(place: TurnContext, events: Sequence[Event], who: tuple[views.Tur
             filled=prompt.gap.place if prompt.gap is not None else "",
             aimed=prompt.aimed if prompt.gap is None else "",
             logprob=reply.logprob,
+            refused=reply.refused,
         )
     )
 

@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Literal
 
 from fugu_cli.extensions import mcp_client
 from fugu_cli.extensions.mcp_settings import DeclaredServers, McpServer
+from fugu_cli.messages import Media
 from fugu_cli.safety.policy.rule_matching import MCP
+from fugu_cli.tools import media
 from fugu_cli.tools.result import Say, ToolResult, plain_text, truncate
 from fugu_cli.tools.workspace import ForeignSpec, RawArguments, Tool, Workspace
 
@@ -74,20 +76,32 @@ def _of_branches(given: Mapping[str, object]) -> dict[str, object]:
 
 def result_of_reply(given: CallToolResult, masked: Callable[[str], str]) -> ToolResult:
     """What a call returned, as text of a size that a prompt can bear; `masked` before it is cut."""
-    text = _text(given.content)
+    text, pictures = _told(given.content)
     if not text and given.structured_content is not None:
         text = json.dumps(given.structured_content, ensure_ascii=False, indent=1)
     ok = not given.is_error
     shown = plain_text(truncate(masked(text.strip()))).strip()
-    return ToolResult(text=shown or ("(no output)" if ok else "It failed and said nothing."), ok=ok)
+    said = shown or ("(no output)" if ok else "It failed and said nothing.")
+    return ToolResult(text=said, ok=ok, media=pictures)
 
 
-def _text(blocks: Sequence[ContentBlock]) -> str:
-    return "\n".join(_block(block) for block in blocks)
+def _told(blocks: Sequence[ContentBlock]) -> tuple[str, tuple[Media, ...]]:
+    """The text of a result, in which each picture has a line, and its pictures."""
+    lines, found = list[str](), list[Media]()
+    for number, block in enumerate(blocks, start=1):
+        if block.type != "image":
+            lines.append(_block(block))
+            continue
+        try:
+            found.append(media.take_base64(block.data, f"image {number}", block.mime_type))
+            lines.append(f"[{found[-1].described}]")
+        except media.NotTaken as error:
+            lines.append(f"[{error}]")
+    return "\n".join(lines), tuple(found)
 
 
 def _block(block: ContentBlock) -> str:
-    """Agents read text; of everything else they are told that it is there."""
+    """Agents read text and see pictures; of everything else they are told that it is there."""
     match block.type:
         case "text":
             return block.text
@@ -209,7 +223,7 @@ class McpConnection:
         try:
             async with asyncio.timeout(self.server.timeout + SLACK):
                 given = await link.client.call_tool(tool, dict(arguments.values), self.server.timeout)
-                return result_of_reply(given, workspace.whole_secrets)
+                return await asyncio.to_thread(result_of_reply, given, workspace.whole_secrets)
         except mcp_client.sdk_errors() as error:
             if mcp_client.is_refusal(error):
                 return ToolResult(text=truncate(f"The MCP server `{name}` refused the call: {error}"), ok=False)

@@ -16,7 +16,19 @@ import httpx
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Reply, Thinking, ToolSpec, Usage
+from fugu_cli.messages import (
+    Call,
+    FromAgent,
+    FromTool,
+    FromUser,
+    Media,
+    Message,
+    Prompt,
+    Reply,
+    Thinking,
+    ToolSpec,
+    Usage,
+)
 from fugu_cli.providers import Say, error_mapping, reasoning, server_quirks
 from fugu_cli.providers import reasoning as providers_reasoning
 from fugu_cli.providers.endpoint import ModelEndpoint
@@ -26,6 +38,7 @@ from fugu_cli.providers.history import (
     join_surrogates,
     normalized,
     with_agent_between,
+    with_media_behind_results,
     with_short_ids,
 )
 from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent, WireAgent
@@ -356,7 +369,7 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json
 
 
 def _history(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> tuple[Message, ...]:
-    history = normalized(prompt.messages, access.name if dialect.sealed else "")
+    history = with_media_behind_results(normalized(prompt.messages, access.name if dialect.sealed else ""))
     mistral = access.host.endswith("mistral.ai")
     history = with_short_ids(history) if dialect.short_ids or mistral else history
     history = with_agent_between(history) if dialect.bridged or mistral else history
@@ -366,7 +379,7 @@ def _history(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> tu
 def _message(message: Message, access: ModelEndpoint, dialect: ServerQuirks) -> Json:
     match message:
         case FromUser():
-            return {"role": "user", "content": message.text}
+            return {"role": "user", "content": _said(message)}
         case FromTool():
             return {"role": "tool", "tool_call_id": message.call, "content": message.text}
         case FromAgent():
@@ -379,6 +392,21 @@ def _message(message: Message, access: ModelEndpoint, dialect: ServerQuirks) -> 
                 own = message.thinking if message.agent == access.name else ()
                 said["reasoning_content"] = "\n".join(block.text for block in own if block.text) or NO_REASONING
             return said
+
+
+def _said(message: FromUser) -> JsonValue:
+    """Words alone are a text; many servers know nothing else."""
+    if not message.media:
+        return message.text
+    words: list[JsonValue] = [{"type": "text", "text": message.text}] if message.text.strip() else []
+    return [*words, *(_part(one) for one in message.media)]
+
+
+def _part(one: Media) -> JsonValue:
+    url = f"data:{one.type};base64,{one.data}"
+    if one.is_picture:
+        return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "file", "file": {"filename": one.name, "file_data": url}}
 
 
 def _calls(message: FromAgent, access: ModelEndpoint) -> list[JsonValue]:

@@ -8,7 +8,7 @@ field names. What `closed` promises:
 2. an agent's calls are followed at once by one result for each, in the order of the calls, and by nothing else; there
    are no other results;
 3. call ids are unique and match ID, tool names match NAME, arguments are the JSON text of an object;
-4. no text is blank (an agent that only calls has none at all), no thinking is another agent's.
+4. no text is blank (an agent that only calls, and pictures alone, have none at all), no thinking is another agent's.
 
 A longer history is mended like its beginning, except at the seam: prompt caches hold.
 """
@@ -20,7 +20,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Media, Message, Prompt
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 """Ids that OpenAI (at most 40 characters) and Anthropic (this alphabet) both take."""
@@ -56,7 +56,7 @@ def as_plain_text(messages: Sequence[Message], show: CallAsText) -> tuple[Messag
                 for call in message.calls:
                     texts += show(call)
             case FromTool():
-                texts.append(FromUser(text=result_text(message)))
+                texts.append(FromUser(text=result_text(message), media=message.media))
             case FromUser():
                 texts.append(message)
     return tuple(_alternating(texts))
@@ -86,6 +86,35 @@ def with_agent_between(messages: Sequence[Message]) -> tuple[Message, ...]:
             done.append(FromAgent(agent="", text=RESULTS_READ))
         done.append(message)
     return tuple(done)
+
+
+PICTURES_OF_RESULTS = "[Of the results above: {names}]"
+
+
+def with_media_behind_results(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """A closed history in which results are text alone: the user shows their pictures behind them."""
+    done: list[Message] = []
+    held: tuple[Media, ...] = ()
+    for message in messages:
+        if isinstance(message, FromTool):
+            held += message.media
+            done.append(message.model_copy(update={"media": ()}))
+            continue
+        if held:
+            done.append(_of_results(held))
+        done.append(message)
+        held = ()
+    return tuple(_alternating([*done, _of_results(held)] if held else done))
+
+
+def _of_results(media: Sequence[Media]) -> FromUser:
+    return FromUser(
+        text=PICTURES_OF_RESULTS.format(names=", ".join(one.described for one in media)), media=tuple(media)
+    )
+
+
+def _said_together(first: FromUser, then: FromUser) -> FromUser:
+    return FromUser(text="\n\n".join(filter(str.strip, (first.text, then.text))), media=(*first.media, *then.media))
 
 
 def _short(id: str) -> str:
@@ -171,7 +200,7 @@ class _Pairing:
                 update = {"call": call.id, "tool": call.tool, "text": text}
                 self._results[call.id] = result.model_copy(update=update)
                 return
-        self._put(FromUser(text=result_text(result.model_copy(update={"text": text}))))
+        self._put(FromUser(text=result_text(result.model_copy(update={"text": text})), media=result.media))
 
     def _settle(self) -> None:
         for _, call in self._calls:
@@ -200,12 +229,12 @@ def _alternating(messages: Iterable[Message]) -> list[Message]:
     for message in messages:
         last = joined[-1] if joined else None
         match message, last:
-            case FromUser(), _ if not message.text.strip():
+            case FromUser(), _ if not message.text.strip() and not message.media:
                 continue
             case FromAgent(), _ if not message.text.strip() and not message.calls:
                 continue
             case FromUser(), FromUser():
-                joined[-1] = FromUser(text=f"{last.text}\n\n{message.text}")
+                joined[-1] = _said_together(last, message)
             case FromAgent(), FromAgent():
                 joined[-1] = _merged(last, message)
             case FromAgent(), _:

@@ -25,6 +25,7 @@ from fugu_cli.messages import Prompt, Reply, Usage
 from fugu_cli.providers import Pause, Say, Wait, error_mapping
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, StopSequences, check_unparsed_calls
+from fugu_cli.providers.shown_media import RefusedMedia
 
 MOST_CHARACTERS = 4 * 1024 * 1024
 """Of text, thoughts and arguments together."""
@@ -451,20 +452,24 @@ class WireAgent:
         self._connection = HttpConnection(access, headers, transport)
         self._quirks = LearnedQuirks()
         self._without_effort = False
+        self._refused = RefusedMedia()
 
     @property
     def name(self) -> str:
         return self._access.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """One call, and one more for each parameter that the server refuses for the first time."""
+        """One call, and one more for each parameter that the server refuses for the first time; and without pictures
+        where it refuses those."""
 
         def told(learned: ServerQuirks) -> None:
             if (prompt.effort or self._access.effort) and not learned.effort and not self._without_effort:
                 self._without_effort = True
                 wait(Pause(f"{self.name} takes no effort: {self._access.host} refuses it", notice=True))
 
-        return await self._quirks.call(lambda quirks: self._once(prompt, say, quirks), told)
+        return await self._refused.reply(
+            prompt, wait, lambda shown: self._quirks.call(lambda quirks: self._once(shown, say, quirks), told)
+        )
 
     async def close(self) -> None:
         await self._connection.close()

@@ -21,6 +21,7 @@ from fugu_cli.messages import (
     FromAgent,
     FromTool,
     FromUser,
+    Media,
     Message,
     Prompt,
     Reply,
@@ -344,12 +345,23 @@ def _turns(messages: Sequence[Message]) -> list[Json]:
 def _blocks(message: Message) -> list[Json]:
     match message:
         case FromUser():
-            return [{"type": "text", "text": message.text}]
+            return [*map(_shown, message.media), *_words(message.text)]
         case FromTool():
-            result: Json = {"type": "tool_result", "tool_use_id": message.call, "content": message.text}
+            text: list[JsonValue] = [*_words(message.text)]
+            content: JsonValue = [*text, *map(_shown, message.media)] if message.media else message.text
+            result: Json = {"type": "tool_result", "tool_use_id": message.call, "content": content}
             return [result if message.ok else {**result, "is_error": True}]
         case FromAgent():
             return in_order(message, _block, _words, _uses)
+
+
+def _shown(one: Media) -> Json:
+    source: Json = {"type": "base64", "media_type": one.type, "data": one.data}
+    return (
+        {"type": "image", "source": source}
+        if one.is_picture
+        else {"type": "document", "title": one.name, "source": source}
+    )
 
 
 def _words(text: str) -> list[Json]:

@@ -20,6 +20,7 @@ from fugu_cli.messages import (
     FromAgent,
     FromTool,
     FromUser,
+    Media,
     Message,
     Prompt,
     Reply,
@@ -29,7 +30,7 @@ from fugu_cli.messages import (
 )
 from fugu_cli.providers import Say, error_mapping, server_quirks
 from fugu_cli.providers.endpoint import ModelEndpoint
-from fugu_cli.providers.history import arguments_object, call_id, join_surrogates, normalized
+from fugu_cli.providers.history import arguments_object, call_id, join_surrogates, normalized, with_media_behind_results
 from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent, WireAgent
 from fugu_cli.providers.reasoning import POSITION, in_order, position
 from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences
@@ -252,7 +253,7 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks, *, phas
     What is thought counts against `max_output_tokens`, so room for it comes on top. There is no seed on this wire, and
     there are no stop sequences.
     """
-    history = normalized(prompt.messages, access.name if dialect.sealed else "")
+    history = with_media_behind_results(normalized(prompt.messages, access.name if dialect.sealed else ""))
     effort = prompt.effort or access.effort
     most = max(prompt.max_tokens + THINKING_TOKENS.get(effort, 0), SHORTEST_REPLY)
     payload: Json = {
@@ -285,11 +286,25 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks, *, phas
 def _items(message: Message, phased: bool) -> list[Json]:
     match message:
         case FromUser():
-            return [{"role": "user", "content": message.text}]
+            return [{"role": "user", "content": _asked(message)}]
         case FromTool():
             return [{"type": "function_call_output", "call_id": message.call, "output": message.text}]
         case FromAgent():
             return _said(message, ("commentary" if message.calls else "final_answer") if phased else "")
+
+
+def _asked(message: FromUser) -> JsonValue:
+    if not message.media:
+        return message.text
+    words: list[JsonValue] = [{"type": "input_text", "text": message.text}] if message.text.strip() else []
+    return [*words, *(_part(one) for one in message.media)]
+
+
+def _part(one: Media) -> JsonValue:
+    url = f"data:{one.type};base64,{one.data}"
+    if one.is_picture:
+        return {"type": "input_image", "image_url": url, "detail": "auto"}
+    return {"type": "input_file", "filename": one.name, "file_data": url}
 
 
 def _said(message: FromAgent, phase: str) -> list[Json]:

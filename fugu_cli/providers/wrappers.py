@@ -84,7 +84,8 @@ def filtered_prompt(prompt: Prompt, hidden: IsHidden) -> Prompt:
 def _message(message: Message, hidden: IsHidden) -> Message:
     match message:
         case FromUser() | FromTool():
-            return message.model_copy(update={"text": _clean(message.text, hidden)})
+            media = tuple(one for one in message.media if not _holds(one.text, hidden))
+            return message.model_copy(update={"text": _clean(message.text, hidden), "media": media})
         case FromAgent():
             thinking = tuple(block for block in message.thinking if not _holds(block.text + "\n" + block.data, hidden))
             calls = tuple(_call(call, hidden) for call in message.calls)

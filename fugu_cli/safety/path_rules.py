@@ -395,13 +395,13 @@ class _Reader:
     def _ran(self, event: ToolRan) -> Event:
         if event.call.id in self._calls:
             self.written |= {change.path for change in event.changes}
-            return event.model_copy(update={"call": _bare(event.call), "output": WITHHELD})
+            return event.model_copy(update={"call": _bare(event.call), "output": WITHHELD, "media": ()})
         if not self._touches(event):
             return event
         self._shown = True
         if any(self._denials.denied(self._agent, path) for path in paths_in_call(event.call)):
-            return event.model_copy(update={"call": _bare(event.call), "output": WITHHELD})
-        return event.model_copy(update={"output": WITHHELD})
+            return event.model_copy(update={"call": _bare(event.call), "output": WITHHELD, "media": ()})
+        return event.model_copy(update={"output": WITHHELD, "media": ()})
 
     def _touches(self, event: ToolRan) -> bool:
         """The tool may have shown such a file, or a file that was made from one."""
@@ -413,7 +413,7 @@ class _Reader:
         if any(self._denials.denied(self._agent, path) or path in self.written for path in named):
             return True
         known = self._denials.traces(self._agent)
-        words = f"{event.call.arguments}\n{event.output}"
+        words = "\n".join((event.call.arguments, event.output, *(one.text for one in event.media)))
         return self._denials.mentioned(self._agent, words) or any(known.within(line) for line in words.splitlines())
 
     def _disguised(self, event: ToolRan) -> bool:
@@ -436,7 +436,7 @@ def _texts(event: Event) -> list[str]:
         case Replied():
             return [event.text, *(call.arguments for call in event.calls), *(block.text for block in event.thinking)]
         case ToolRan():
-            return [event.output, event.call.arguments]
+            return [event.output, event.call.arguments, *(one.text for one in event.media)]
         case Compacted():
             return [event.summary]
         case Planned():

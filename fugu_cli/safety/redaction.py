@@ -90,7 +90,7 @@ _IN_BLOCK = re.compile(r"[A-Za-z0-9/][A-Za-z0-9+/=]{7,}|[A-Za-z0-9/][A-Za-z0-9+/
 _WRITTEN = re.compile(r'"(?:[^"\\]|\\.)*"|\d{16,}', re.DOTALL)
 """A text in JSON, or a number that may be a secret."""
 UNREDACTED_FIELDS = frozenset(
-    {"type", "id", "tool", "before", "after", "snapshot", "checkpoint", "commit", "mode", "data"}
+    {"type", "id", "tool", "before", "after", "snapshot", "checkpoint", "commit", "mode", "data", "sha", "refused"}
 )
 """Fields that hold no text of anybody's: hashes, names, and what a provider signed."""
 

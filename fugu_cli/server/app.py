@@ -47,7 +47,7 @@ class WireEndpoint:
         """The ASGI application of one path."""
         try:
             body = await read_body(self._service, receive)
-            asking = self._wire.parse(body, Http(scope).headers)
+            asking = await asyncio.to_thread(self._wire.parse, body, Http(scope).headers)  # it may hold pictures
             head = self._service.head(asking)
         except RequestRefused as refused:
             await send_refusal(self._wire, refused, send)

@@ -13,6 +13,7 @@ from fugu_cli.server import client_requests
 from fugu_cli.server.client_requests import (
     DEFAULT_MAX_TOKENS,
     AnswerHead,
+    ClientMedia,
     ClientRequest,
     Json,
     LenientModel,
@@ -31,10 +32,21 @@ from fugu_cli.server.client_requests import (
 from fugu_cli.server.messages_api import NOT_SHOWN
 
 
+class _Url(LenientModel):
+    url: str = ""
+
+
+class _File(LenientModel):
+    filename: str = ""
+    file_data: str = ""
+
+
 class _Part(LenientModel):
     type: str = "text"
     text: str = ""
     refusal: str = ""
+    image_url: _Url | None = None
+    file: _File | None = None
 
 
 class _Function(LenientModel):
@@ -200,12 +212,13 @@ def _conversation(sent: Sequence[_Message]) -> tuple[str, tuple[Message, ...]]:
     messages: list[Message] = []
     tools: dict[str, str] = {}
     for number, message in enumerate(sent):
-        text = _result(message) if message.role in ("tool", "function") else _text(message.content, number)
+        beside = ClientMedia(number)
+        text = _text(message, number, beside)
         match message.role:
             case "system" | "developer" if not messages:
                 system.append(text)
             case "system" | "developer" | "user":
-                messages.append(FromUser(text=text))
+                messages.append(FromUser(text=text, media=tuple(beside.taken)))
             case "assistant":
                 calls = tuple(
                     Call(id=call.id, tool=call.function.name, arguments=call.function.arguments or "{}")
@@ -215,28 +228,31 @@ def _conversation(sent: Sequence[_Message]) -> tuple[str, tuple[Message, ...]]:
                 messages.append(FromAgent(agent="", text=text, calls=calls))
             case "tool" | "function":
                 call = message.tool_call_id or ""
-                messages.append(FromTool(call=call, tool=tools.get(call, ""), text=text))
+                messages.append(FromTool(call=call, tool=tools.get(call, ""), text=text, media=tuple(beside.taken)))
             case _:
                 raise RequestRefused(400, f"messages.{number}.role: {message.role!r} is no role", code="invalid_value")
     return join_text(system), tuple(messages)
 
 
-def _text(content: str | list[_Part] | None, number: int) -> str:
-    if not isinstance(content, list):
-        return content or ""
-    for part in content:
-        if part.type not in ("text", "refusal"):
-            raise RequestRefused(
-                400, f"messages.{number}: {part.type} is not offered, only text", code="unsupported_content"
-            )
-    return "".join(part.text or part.refusal for part in content)
-
-
-def _result(message: _Message) -> str:
-    """What a tool said: text, or parts of which the text is kept."""
+def _text(message: _Message, number: int, beside: ClientMedia) -> str:
+    """The words of a message; what stands beside them goes to `beside`."""
     if not isinstance(message.content, list):
         return message.content or ""
-    return "\n".join(p.text if p.type == "text" else NOT_SHOWN.format(kind=p.type) for p in message.content)
+    result = message.role in ("tool", "function")
+    joint = "\n" if result else ""
+    return joint.join(_words(part, number, beside, result=result) for part in message.content)
+
+
+def _words(part: _Part, number: int, beside: ClientMedia, *, result: bool) -> str:
+    if part.type in ("text", "refusal"):
+        return part.text or part.refusal
+    if part.type == "image_url" and part.image_url is not None:
+        return beside.add_url(part.image_url.url)
+    if part.type == "file" and part.file is not None and part.file.file_data:
+        return beside.add_url(part.file.file_data, part.file.filename)
+    if result:
+        return NOT_SHOWN.format(kind=part.type)
+    raise RequestRefused(400, f"messages.{number}: {part.type} is not offered", code="unsupported_content")
 
 
 def _tool(tool: _Tool) -> ToolSpec:

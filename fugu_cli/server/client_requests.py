@@ -12,7 +12,8 @@ from typing import Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from fugu_cli.messages import Call, Message, ToolSpec, Usage
+from fugu_cli.messages import Call, Media, Message, ToolSpec, Usage
+from fugu_cli.tools import media
 
 StopReason = Literal["end", "calls", "length", "refusal", "cut"]
 Tier = Literal["fugu", "ultra"]
@@ -300,6 +301,31 @@ def answer_details(head: AnswerHead, answer: ServedAnswer) -> Json:
         "cost_usd": round(answer.cost, 8),
     }
     return {**said, "end": answer.note} if answer.note else said
+
+
+class ClientMedia:
+    """What came beside the words of one message: its pictures and PDFs, and a line for each that cannot be taken. What
+    a client sent stays in its conversation, so none of it is refused: that would end the conversation."""
+
+    def __init__(self, message: int) -> None:
+        self._message = message
+        self.taken: list[Media] = []
+
+    def add(self, data: str, kind: str, name: str = "") -> str:
+        """Take one as base64; the line that stands for it in the text, "" where it is taken."""
+        unnamed = f"{len(self.taken) + 1} of message {self._message + 1}"
+        try:
+            self.taken.append(media.take_base64(data, name or unnamed, kind))
+        except media.NotTaken as error:
+            return f"[{error}]"
+        return ""
+
+    def add_url(self, url: str, name: str = "") -> str:
+        """The same of a `data:` URL. Nothing is fetched."""
+        head, comma, data = url.partition(",")
+        if not (head.startswith("data:") and head.endswith(";base64") and comma):
+            return "[A picture or file is not shown: only data: URLs in base64 are taken, nothing is fetched.]"
+        return self.add(data, head[5:].partition(";")[0], name)
 
 
 def join_text(parts: Sequence[str]) -> str:

@@ -175,8 +175,8 @@ def _messages(messages: Sequence[Message], role: str) -> tuple[Message, ...]:
             text = message.text
             for piece in ours:
                 text = text.replace(piece, "").strip()
-            if text:
-                told.append(FromUser(text=text))
+            if text or message.media:
+                told.append(FromUser(text=text, media=message.media))
         else:
             told.append(message)
     return (*told, FromUser(text=prompts.load(f"serve/{role}"))) if role else tuple(told)

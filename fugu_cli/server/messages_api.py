@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, JsonValue
 
@@ -15,6 +15,7 @@ from fugu_cli.providers.history import arguments_object
 from fugu_cli.server import client_requests
 from fugu_cli.server.client_requests import (
     AnswerHead,
+    ClientMedia,
     ClientRequest,
     Json,
     LenientModel,
@@ -29,11 +30,19 @@ from fugu_cli.server.client_requests import (
     token_limit,
 )
 
-NOT_SHOWN = "[{kind}: not shown, this endpoint takes text only]"
+NOT_SHOWN = "[{kind}: not shown, this endpoint takes text, pictures and PDFs]"
+
+
+class _Source(LenientModel):
+    type: str = ""
+    media_type: str = ""
+    data: str = ""
 
 
 class _Block(LenientModel):
     type: str
+    title: str | None = None
+    source: Annotated[_Source | JsonValue, Field(union_mode="left_to_right")] = None
     text: str = ""
     id: str = ""
     name: str = ""
@@ -118,9 +127,10 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
 def estimated_tokens(body: bytes) -> int:
     """Tokens of a request, estimated as a token for every three bytes of its text: no tokenizer fits every agent."""
     sent = parse_body(CountTokensBody, body)
-    parts = [*sent.messages, *(sent.tools or [])]
-    text = _system(sent.system) + "".join(part.model_dump_json(exclude_defaults=True) for part in parts)
-    return len(text.encode("utf-8", "replace")) // 3
+    messages, tools = _conversation(sent.messages), sent.tools or []
+    text = _system(sent.system) + "".join(part.model_dump_json(exclude_defaults=True) for part in (*messages, *tools))
+    shown = sum(one.tokens for message in messages if not isinstance(message, FromAgent) for one in message.media)
+    return len(text.encode("utf-8", "replace")) // 3 + shown
 
 
 def _system(sent: str | list[_Block] | None) -> str:
@@ -135,7 +145,7 @@ def _conversation(sent: Sequence[_Message]) -> list[Message]:
         blocks = [_Block(type="text", text=content)] if isinstance(content, str) else content
         match message.role:
             case "user" | "system":
-                messages += [_said(block, tools, number) for block in blocks if block.type != "thinking"]
+                messages += _user(blocks, tools, number)
             case "assistant":
                 calls = tuple(
                     Call(id=block.id, tool=block.name, arguments=json.dumps(block.input or {}, ensure_ascii=False))
@@ -150,20 +160,44 @@ def _conversation(sent: Sequence[_Message]) -> list[Message]:
     return messages
 
 
-def _said(block: _Block, tools: Mapping[str, str], number: int) -> Message:
-    """A block of the user's side: words, or the result of a call."""
+def _user(blocks: Sequence[_Block], tools: Mapping[str, str], number: int) -> list[Message]:
+    """The user's side: words and what stands beside them, and the results of calls."""
+    found: list[Message] = []
+    for block in blocks:
+        beside = ClientMedia(number)
+        if block.type == "thinking":
+            continue
+        if block.type == "tool_result":
+            text, tool = _plain(block.content, beside), tools.get(block.tool_use_id, "")
+            made = tuple(beside.taken)
+            found.append(FromTool(call=block.tool_use_id, tool=tool, text=text, ok=not block.is_error, media=made))
+            continue
+        words = _words(block, beside)
+        if words is None:
+            what = f"messages.{number}: {block.type} is not offered"
+            raise RequestRefused(400, what, code="unsupported_content")
+        found.append(FromUser(text=words, media=tuple(beside.taken)))
+    return found
+
+
+def _words(block: _Block, beside: ClientMedia) -> str | None:
+    """The words of a block, what stands beside them goes to `beside`; None for a block that is not known."""
     if block.type == "text":
-        return FromUser(text=block.text)
-    if block.type == "tool_result":
-        tool = tools.get(block.tool_use_id, "")
-        return FromTool(call=block.tool_use_id, tool=tool, text=_plain(block.content), ok=not block.is_error)
-    raise RequestRefused(400, f"messages.{number}: {block.type} is not offered, only text", code="unsupported_content")
+        return block.text
+    if block.type not in ("image", "document"):
+        return None
+    source = block.source if isinstance(block.source, _Source) else _Source()
+    if source.type == "text":
+        return source.data
+    if source.type != "base64":
+        return beside.add_url("")
+    return beside.add(source.data, source.media_type, block.title or "")
 
 
-def _plain(content: JsonValue | list[_Block]) -> str:
+def _plain(content: JsonValue | list[_Block], beside: ClientMedia) -> str:
     if isinstance(content, list):
-        blocks = [block for block in content if isinstance(block, _Block)]
-        return "\n".join(b.text if b.type == "text" else NOT_SHOWN.format(kind=b.type) for b in blocks)
+        blocks = [(block, _words(block, beside)) for block in content if isinstance(block, _Block)]
+        return "\n".join(NOT_SHOWN.format(kind=block.type) if words is None else words for block, words in blocks)
     return content if isinstance(content, str) else ""
 
 

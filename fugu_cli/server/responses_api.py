@@ -16,6 +16,7 @@ from fugu_cli.server.chat_api import tool_choice as choice_of
 from fugu_cli.server.client_requests import (
     DEFAULT_MAX_TOKENS,
     AnswerHead,
+    ClientMedia,
     ClientRequest,
     Json,
     LenientModel,
@@ -50,6 +51,9 @@ class _Part(LenientModel):
     type: str
     text: str = ""
     refusal: str = ""
+    image_url: str | None = None
+    file_data: str | None = None
+    filename: str | None = None
 
 
 class _Item(LenientModel):
@@ -169,8 +173,9 @@ def _conversation(items: Sequence[_Item]) -> tuple[list[str], tuple[Message, ...
                 tools[call.id] = call.tool
                 _add(messages, call)
             case "function_call_output" | "custom_tool_call_output":
-                text = _plain(item.output)
-                messages.append(FromTool(call=item.call_id, tool=tools.get(item.call_id, ""), text=text))
+                beside = ClientMedia(number)
+                text, tool = _plain(item.output, beside), tools.get(item.call_id, "")
+                messages.append(FromTool(call=item.call_id, tool=tool, text=text, media=tuple(beside.taken)))
             case "item_reference":
                 raise RequestRefused(400, f"input.{number}: nothing is stored, send the item", code="unsupported_value")
             case unsaid if unsaid in IGNORED_ITEMS:
@@ -181,27 +186,38 @@ def _conversation(items: Sequence[_Item]) -> tuple[list[str], tuple[Message, ...
 
 
 def _say(item: _Item, number: int, system: list[str], messages: list[Message]) -> None:
-    text = _said(item.content, number)
+    beside = ClientMedia(number)
+    text = _said(item.content, number, beside)
     match item.role:
         case "system" | "developer" if not messages:
             system.append(text)
         case "system" | "developer" | "user":
-            messages.append(FromUser(text=text))
+            messages.append(FromUser(text=text, media=tuple(beside.taken)))
         case "assistant":
             messages.append(FromAgent(agent="", text=text))
         case _:
             raise RequestRefused(400, f"input.{number}.role: {item.role!r} is no role", code="invalid_value")
 
 
-def _said(content: str | list[_Part] | None, number: int) -> str:
+def _said(content: str | list[_Part] | None, number: int, beside: ClientMedia) -> str:
     if not isinstance(content, list):
         return content or ""
-    for part in content:
-        if part.type not in ("input_text", "output_text", "text", "refusal"):
-            raise RequestRefused(
-                400, f"input.{number}: {part.type} is not offered, only text", code="unsupported_content"
-            )
-    return "".join(part.text or part.refusal for part in content)
+    words = [_words(part, beside) for part in content]
+    if None in words:
+        unknown = content[words.index(None)].type
+        raise RequestRefused(400, f"input.{number}: {unknown} is not offered", code="unsupported_content")
+    return "".join(filter(None, words))
+
+
+def _words(part: _Part, beside: ClientMedia) -> str | None:
+    """The words of a part, what stands beside them goes to `beside`; None for a part that is not known."""
+    if part.type in ("input_text", "output_text", "text", "refusal"):
+        return part.text or part.refusal
+    if part.type == "input_image":
+        return beside.add_url(part.image_url or "")
+    if part.type == "input_file":
+        return beside.add_url(part.file_data or "", part.filename or "")
+    return None
 
 
 def _parse_call(item: _Item) -> Call:
@@ -219,11 +235,11 @@ def _add(messages: list[Message], call: Call) -> None:
         messages.append(FromAgent(agent="", calls=(call,)))
 
 
-def _plain(output: JsonValue | list[_Part]) -> str:
-    """A result: text, or parts of which the text is kept."""
+def _plain(output: JsonValue | list[_Part], beside: ClientMedia) -> str:
+    """A result: text, or parts of which the text is kept, and pictures."""
     if isinstance(output, list):
-        parts = [part for part in output if isinstance(part, _Part)]
-        return "\n".join(p.text if p.type.endswith("text") else NOT_SHOWN.format(kind=p.type) for p in parts)
+        parts = [(part, _words(part, beside)) for part in output if isinstance(part, _Part)]
+        return "\n".join(NOT_SHOWN.format(kind=part.type) if words is None else words for part, words in parts)
     return output if isinstance(output, str) else json.dumps(output)
 
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli.coordinators import Coordinator
+from fugu_cli.coordinators import Coordinator, action_space
 from fugu_cli.engine import availability
 from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.turn import failed_event
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import FromAgent, Message, Prompt, Reply
-from fugu_cli.providers import Agent, Pause, Say, Wait
+from fugu_cli.providers import Agent, Pause, Say, Wait, shown_media
 from fugu_cli.server import traces
 from fugu_cli.server.client_requests import ClientRequest, RequestRefused, ServedAnswer
 from fugu_cli.server.traces import CallAuthor, Recall, author_of, call_id, conversation_events, with_authors
@@ -218,10 +218,13 @@ def _why_not(house: EndpointSettings, request: ActiveRequest, messages: tuple[Me
     member = house.members[author.agent]
     if author.agent in out:
         return str(out[author.agent])
+    if not member.vision and views.has_picture(request.log.events) and _who_sees(house, request):
+        return action_space.NO_VISION
     if short := _over_budget(house, request, messages, member):
         return short
     prompt = _prompt(house, request.asking, messages, member)
-    size = sum(len(message.model_dump_json()) for message in messages) // 4 + prompt.max_tokens
+    said = sum(len(message.model_dump_json()) for message in prompt.messages) // 4
+    size = said + sum(one.tokens for one in prompt.media) + prompt.max_tokens
     if size > member.context:
         return f"the conversation has grown to some {size} tokens; it reads {member.context}"
     replies = [message for message in messages[_loop(messages) :] if isinstance(message, FromAgent)]
@@ -230,6 +233,12 @@ def _why_not(house: EndpointSettings, request: ActiveRequest, messages: tuple[Me
     if times >= SAME_CALL:
         return f"it made the same call {times} times: another agent may see why that leads nowhere"
     return ""
+
+
+def _who_sees(house: EndpointSettings, request: ActiveRequest) -> list[str]:
+    """The agents that see pictures and may answer this request."""
+    out = {*views.failed_agents(request.log.events), *request.asking.options.opt_out}
+    return [name for name, member in house.offered.items() if member.vision and name not in out]
 
 
 def _loop(messages: tuple[Message, ...]) -> int:
@@ -344,6 +353,7 @@ def _recorded(request: ActiveRequest, assigned: Assigned, reply: Reply, seconds:
         model=reply.model or assigned.agent,
         stop=reply.stop,
         seconds=round(seconds, 3),
+        refused=reply.refused,
     )
     recorded = request.log.append(fact).event
     return fact if request.asking.tools or not isinstance(recorded, Replied) else recorded
@@ -352,9 +362,10 @@ def _recorded(request: ActiveRequest, assigned: Assigned, reply: Reply, seconds:
 def _prompt(house: EndpointSettings, asking: ClientRequest, messages: tuple[Message, ...], member: Member) -> Prompt:
     """The client's own words, tools and limits; the entry's limit where that is lower."""
     sampling = asking.sampling
+    not_shown = shown_media.why_not(vision=member.vision, documents=member.documents, refused=())
     return Prompt(
         system=asking.system,
-        messages=messages,
+        messages=shown_media.as_shown(messages, not_shown),
         tools=asking.tools,
         max_tokens=min(sampling.max_tokens, house.longest.get(member.name, sampling.max_tokens)),
         temperature=sampling.temperature,

@@ -87,9 +87,16 @@ def conversation_events(messages: Sequence[Message], *, whole: bool = False) -> 
 def follow_up_request(messages: Sequence[Message]) -> list[Event]:
     """The turn that the client brought along is over, and whoever comes next is asked: for the rest of the reply that
     was the last, or, where results were, once more for what they are of."""
-    said = (message.text for message in reversed(messages) if isinstance(message, FromUser) and message.text.strip())
-    again = "" if isinstance(messages[-1], FromAgent) else next(said, "")
-    return [Finished(reason="answered"), Asked(text=again or prompts.load("serve/go_on"))]
+    said = (message for message in reversed(messages) if isinstance(message, FromUser) and message.text.strip())
+    again = None if isinstance(messages[-1], FromAgent) else next(said, None)
+    asked = Asked(text=again.text, media=again.media) if again else Asked(text=prompts.load("serve/go_on"))
+    return [Finished(reason="answered"), asked]
+
+
+def _together(said: Sequence[FromUser]) -> Asked:
+    """What the user said one after the other, as one request."""
+    media = tuple(one for message in said for one in message.media)
+    return Asked(text="\n\n".join(message.text for message in said if message.text.strip()), media=media)
 
 
 class _EventBuilder:
@@ -98,7 +105,7 @@ class _EventBuilder:
     def __init__(self, *, whole: bool) -> None:
         self.events: list[Event] = []
         self._whole = whole
-        self._beside: list[str] = []
+        self._beside: list[FromUser] = []
         """What the user said beside the results of the turn that is open."""
         self._turn = 0
         self._calls: dict[str, Call] = {}
@@ -117,24 +124,24 @@ class _EventBuilder:
     def _user(self, message: FromUser) -> None:
         last = self.events[-1] if self.events else None
         if isinstance(last, Asked):
-            self.events[-1] = Asked(text=f"{last.text}\n\n{message.text}")
+            self.events[-1] = _together((FromUser(text=last.text, media=last.media), message))
             return
         if self._in_turn:  # part of the turn, and in a prompt made of the messages themselves
-            self._beside.append(message.text)
+            self._beside.append(message)
             return
-        self._ask(message.text)
+        self._ask(Asked(text=message.text, media=message.media))
 
-    def _ask(self, text: str) -> None:
+    def _ask(self, asked: Asked) -> None:
         if self.events:
             self.events.append(Finished(reason="answered"))
         self._turn = 0
-        self.events.append(Asked(text=text))
+        self.events.append(asked)
 
     def settle(self) -> None:
         """The results that stand in a row have all come."""
-        said = "\n\n".join(text for text in self._beside if text.strip())
+        said = _together(self._beside)
         self._beside = []
-        if self._whole and said:
+        if self._whole and (said.text or said.media):
             self._ask(said)
             self._in_turn = False
 
@@ -163,7 +170,7 @@ class _EventBuilder:
         if not self.events:
             self.events.append(Asked(text=""))
         self.events.append(Permitted(turn=self._turn, call=call, allowed=True, by=CLIENT))
-        self.events.append(ToolRan(turn=self._turn, call=call, output=message.text, ok=message.ok))
+        self.events.append(ToolRan(turn=self._turn, call=call, output=message.text, ok=message.ok, media=message.media))
 
 
 def answer_with_usage(

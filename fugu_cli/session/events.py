@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from fugu_cli.messages import Call, Effort, Thinking, Usage, Value
+from fugu_cli.messages import Call, Effort, Media, Thinking, Usage, Value
 from fugu_cli.session.file_effects import NO_EFFECTS as NO_EFFECTS
 from fugu_cli.session.file_effects import FileAttribute as FileAttribute
 from fugu_cli.session.file_effects import FileChange as FileChange
@@ -265,6 +265,10 @@ class Member(Value):
     """How much it reasons where the request does not say it."""
     description: str = ""
     """One line about it for a planner, which reads no names."""
+    vision: bool = False
+    """It is shown pictures."""
+    documents: bool = False
+    """It is sent PDFs as they are; others read their text."""
 
 
 class Opened(Value):
@@ -290,6 +294,7 @@ class Asked(Value):
     them.
     `tier`: the one it was asked in, and is gone on with in; "" where that is not known.
     `attachments`: what `@` names in the text. Each is read before the first turn, as a call of turn 0.
+    `media`: pictures and PDFs that came with the text and lie in no file.
     `until`: commands of the user's that must pass before the request is accepted.
     `effort`: how much agents may reason; "" leaves it to their entries.
     `answer_schema`: the JSON schema, as text, that the answer must follow; "" where none was given.
@@ -303,6 +308,7 @@ class Asked(Value):
     hooks: str = ""
     piped: str = ""
     attachments: tuple[str, ...] = ()
+    media: tuple[Media, ...] = ()
     snapshot: str | None = None
     tier: Literal["fugu", "ultra", ""] = ""
     test_command: str | None = None
@@ -324,7 +330,8 @@ class Asked(Value):
         hooks = f"[Hooks say:]\n{self.hooks}" if self.hooks else ""
         held = f"[The answer must be JSON alone, and follow this schema:]\n{self.answer_schema}"
         held = held if self.answer_schema else ""
-        return "\n\n".join(part for part in (self.text, self.skill, hooks, piped, held) if part)
+        media = "\n".join(f"[{one.described}]" for one in self.media)
+        return "\n\n".join(part for part in (self.text, self.skill, hooks, piped, media, held) if part)
 
 
 class Assigned(Value):
@@ -384,6 +391,8 @@ class Replied(Value):
     corrected or rewritten."""
     logprob: float | None = None
     """How sure the model was of it: the mean logarithm of its tokens' probabilities, where that is known."""
+    refused: tuple[str, ...] = ()
+    """`sha` of media that its provider refused: the agent was, and is from then on, shown a line in their place."""
 
 
 class Permitted(Value):
@@ -453,6 +462,8 @@ class ToolRan(Value):
     """What a run of the tests reported; None for other tools, and where it reported nothing."""
     skipped: bool = False
     """The user ended it: it says nothing."""
+    media: tuple[Media, ...] = ()
+    """Pictures and PDFs that it returned beside its output."""
 
     @property
     def made(self) -> FileEffects:

@@ -8,6 +8,7 @@ to its first fault (`examine`) and not written. Knows nothing of what the facts 
 from __future__ import annotations
 
 import asyncio
+import base64
 import os
 import re
 import shlex
@@ -25,9 +26,9 @@ from pydantic_core import PydanticSerializationError
 
 from fugu_cli import __version__
 from fugu_cli.errors import SessionBusy, StorageError
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, Media
 from fugu_cli.session.events import RECORDED, Event, Live, Opened, Recorded
-from fugu_cli.system import processes
+from fugu_cli.system import atomic_files, processes
 
 Told = TypeVar("Told", bound=BaseModel)
 HEARTBEAT_SECONDS = 0.5
@@ -132,6 +133,7 @@ class Log:
     def append(self, event: Event) -> Recorded:
         """Write one fact, then tell every reader. Raises StorageError; then the file ends with the last whole line, and
         the next fact is written if it can be."""
+        event = self._kept(event)
         waited: Sequence[Live] = () if self.mask is None else self.mask.rest(event)
         event = event if self.mask is None else self.mask.fact(event)
         record = Recorded(seq=len(self._records), at=self._clock(), event=event)
@@ -147,6 +149,30 @@ class Log:
         for item in (*waited, record):
             self._tell(item)
         return record
+
+    def blob(self, sha: str) -> bytes | None:
+        """The bytes of a picture or PDF of this session; None where they are gone."""
+        if self.path is None or not _SHA.fullmatch(sha):
+            return None
+        try:
+            return (media_folder(self.path) / sha).read_bytes()
+        except OSError:
+            return None
+
+    def _kept(self, event: Event) -> Event:
+        """The event without the bytes of its media, which are on the disk then. A session in memory keeps them."""
+        media: tuple[Media, ...] = getattr(event, "media", ())
+        if self.path is None or not any(one.data for one in media):
+            return event
+        for one in media:
+            target = media_folder(self.path) / one.sha
+            try:
+                if one.data and not target.exists():
+                    with atomic_files.replacement_file(target, 0o600) as draft:
+                        draft.write_bytes(base64.b64decode(one.data))
+            except OSError as error:
+                raise StorageError(f"cannot write {target}: {error.strerror}", hint=_SPACE) from error
+        return event.model_copy(update={"media": tuple(one.model_copy(update={"data": ""}) for one in media)})
 
     def _write(self, line: bytes) -> None:
         """Nothing of a line stays that could not be written; the next one is tried all the same."""
@@ -231,6 +257,11 @@ class Log:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def media_folder(path: Path) -> Path:
+    """Where the bytes of a session's pictures and PDFs lie, each in a file named by its `sha`: beside its log."""
+    return path.with_suffix(".media")
 
 
 @contextmanager
@@ -394,5 +425,6 @@ FIRST = b'{"seq":0,'
 HEAD = 200
 """Bytes of a line within which its event's type and, of a session's first line, the version stand."""
 _VERSION = re.compile(rb'"type":\s*"opened",\s*"version":\s*"([^"]{1,40})"')
+_SHA = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
 _SPACE = "check free space and permissions with `df -h` and `ls -l`; what was written before is kept"

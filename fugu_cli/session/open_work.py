@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, Media
 from fugu_cli.session.events import (
     Asked,
     Assigned,
@@ -129,11 +129,29 @@ def prompt_bytes(event: Event) -> int:
         case Replied():
             return byte_size(event.text) + sum(byte_size(call.arguments) for call in event.calls)
         case ToolRan():
-            return byte_size(event.output)
+            return byte_size(event.output) + _media_bytes(event.media)
+        case Asked():
+            return 100 + _media_bytes(event.media)
         case Assigned():
             return 100 + byte_size(event.instruction)
         case _:
             return 100
+
+
+def _media_bytes(media: Sequence[Media]) -> int:
+    return int(sum(one.tokens for one in media) * BYTES)
+
+
+def has_picture(events: Sequence[Event]) -> bool:
+    """The newest request came with a picture, or a tool has returned one for it."""
+    return any(one.is_picture for fact in request(events) if isinstance(fact, Asked | ToolRan) for one in fact.media)
+
+
+def refused_media(events: Sequence[Event], agent: str) -> frozenset[str]:
+    """Pictures and PDFs, by `sha`, that the agent's provider refused in this session."""
+    return frozenset(
+        sha for event in events if isinstance(event, Replied) and event.agent == agent for sha in event.refused
+    )
 
 
 def newest_compaction(events: Sequence[Event]) -> Compacted | None:

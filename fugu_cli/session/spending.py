@@ -76,7 +76,8 @@ def worst_case_cost(member: Member, prompt: Prompt) -> float:
     thinking = THINKING_TOKENS.get(prompt.effort, 0) if member.reasoning == "beside" else 0
     longest = prompt.longest(member.max_tokens) + (thinking if prompt.effort else member.thinking)
     calls = 2 if member.protocol == "schema" and prompt.tools else 1  # the tool is chosen first, then written for
-    return calls * (size / BYTES_PER_TOKEN * dearest + longest * member.price.output) / 1e6
+    read = size / BYTES_PER_TOKEN + sum(one.tokens for one in prompt.media)
+    return calls * (read * dearest + longest * member.price.output) / 1e6
 
 
 def remaining_budget(events: Sequence[Event], budgets: Budgets) -> tuple[float, str, float] | None:

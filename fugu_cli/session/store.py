@@ -266,15 +266,22 @@ def _cut_off(records: Sequence[Recorded]) -> bytes:
 
 
 def _copied(data: Path, target: Path, path: Path, size: int, more: bytes = b"") -> Path:
-    """`size` bytes of a session and `more` at `target`, with its worktrees. Raises StorageError."""
+    """`size` bytes of a session and `more` at `target`, with its media and worktrees. Raises StorageError."""
     try:
         with path.open("rb") as source:
             kept = source.read(size)
         with atomic_files.replacement_file(target, 0o600) as draft:
             draft.write_bytes(kept + more)
+        copy_media(path, target)
         if (apart := worktrees_folder(data, path)).is_dir():
             own = shutil.copytree(apart, worktrees_folder(data, target), symlinks=True)
             (own / OWNER).write_text(str(target), "utf-8")
     except OSError as error:
         raise StorageError(f"cannot copy the session {path.stem}: {error.strerror}", hint=_RIGHTS) from error
     return target
+
+
+def copy_media(path: Path, target: Path) -> None:
+    """The pictures and PDFs of the session at `path` also beside the one at `target`. Raises OSError."""
+    if (kept := log.media_folder(path)).is_dir():
+        shutil.copytree(kept, log.media_folder(target), dirs_exist_ok=True)

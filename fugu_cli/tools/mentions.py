@@ -12,6 +12,8 @@ from pathlib import Path
 from fugu_cli.messages import Call
 from fugu_cli.safety import paths
 
+PASTED = "pasted"
+"""The folder of pictures from the clipboard, among the interface's data: they are mentioned by their paths."""
 _MENTIONED = re.compile(r"""(?:^|(?<=[\s("'`]))@(?:"([^"\n]+)"(#L\d+(?:-L?\d+)?)?|(\S+))""")
 _AFTER = ",.;:!?)]}\"'`"
 _LINES = re.compile(r"(.+)#L(\d+)(?:-L?(\d+))?", re.DOTALL)

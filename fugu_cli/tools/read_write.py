@@ -1,12 +1,12 @@
-"""read and write: a file shown with line numbers, a file written whole. Also the base class of tool arguments.
+"""read and write: a file shown with line numbers, a picture or PDF shown as it is, a file written whole. Also the base
+class of tool arguments.
 
-Paths were judged before. What a file holds is checked here: binary, too large, not UTF-8, changed since.
-
-Two tools. Paths were judged before; what a file holds is checked here: binary, too large, not UTF-8, changed since.
+Paths were judged before; what a file holds is checked here: binary, too large, not UTF-8, changed since.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -39,8 +39,8 @@ class ReadArguments(ToolArguments):
     """Arguments of read."""
 
     path: str = Field(description="file, relative to the repository")
-    offset: Annotated[int, Field(ge=1, description="first line, from 1")] = 1
-    limit: Annotated[int, Field(ge=1, description="how many lines")] = 2000
+    offset: Annotated[int, Field(ge=1, description="first line, of a PDF first page, from 1")] = 1
+    limit: Annotated[int, Field(ge=1, description="how many lines, or pages")] = 2000
     plain: SkipJsonSchema[bool] = False
 
 
@@ -62,15 +62,23 @@ async def read(given: ReadArguments, workspace: Workspace, say: Say) -> ToolResu
         size = path.stat().st_size
         with path.open("rb") as file:
             start = file.read(8192)
-        if repository_files.is_binary(start):
-            return ToolResult(
-                text=f"{given.path} is {repository_files.describe_binary(start)}, {size:,} bytes: not text.", ok=False
-            )
-        if size > LARGE:
-            return _read_part(path, given, workspace, size)
-        data = path.read_bytes()
+        if not given.plain and (kind := repository_files.media_kind(start)):
+            return await _read_media(path, given, size, kind)
+        return _read_text(path, given, workspace, start)
     except OSError as error:
         return ToolResult(text=f"{given.path} cannot be read: {error.strerror}.", ok=False)
+
+
+def _read_text(path: Path, given: ReadArguments, workspace: Workspace, start: bytes) -> ToolResult:
+    """A file that begins with `start`, as text. Raises OSError."""
+    size = path.stat().st_size
+    if repository_files.is_binary(start):
+        return ToolResult(
+            text=f"{given.path} is {repository_files.describe_binary(start)}, {size:,} bytes: not text.", ok=False
+        )
+    if size > LARGE:
+        return _read_part(path, given, workspace, size)
+    data = path.read_bytes()
     file_text = repository_files.decode_text(data)
     if given.plain and len(file_text.text) > WHOLE:
         return ToolResult(
@@ -81,6 +89,25 @@ async def read(given: ReadArguments, workspace: Workspace, say: Say) -> ToolResu
         return ToolResult(text=file_text.shown)
     lines = file_text.shown.removesuffix("\n").split("\n") if file_text.text else []
     return _numbered(_masked(lines, workspace), given, len(lines), file_text.foreign)
+
+
+async def _read_media(path: Path, given: ReadArguments, size: int, kind: str) -> ToolResult:
+    """A picture, a PDF, or the text of some of its pages."""
+    from fugu_cli.tools import media
+
+    most = media.MOST_READ if kind == "picture" else media.MOST_OF_A_PDF
+    try:
+        if size > most:
+            raise media.NotTaken(media.too_large(given.path, size, most))
+        data = await asyncio.to_thread(path.read_bytes)
+        if kind == "pdf" and {"offset", "limit"} & given.model_fields_set:
+            count = given.limit if "limit" in given.model_fields_set else None
+            return ToolResult(text=await asyncio.to_thread(media.pdf_pages, data, given.path, given.offset, count))
+        found = await asyncio.to_thread(media.take, data, given.path)
+    except media.NotTaken as error:
+        return ToolResult(text=str(error), ok=False)
+    found = found.model_copy(update={"name": path.name})
+    return ToolResult(text=f"[{found.described}]", media=(found,))
 
 
 def not_a_file(path: Path, name: str, workspace: Workspace) -> ToolResult | None:

@@ -182,3 +182,11 @@ def describe_binary(data: bytes) -> str:
         b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text", b"SQLite": "an SQLite database", b"GGUF": "a model",
     }  # fmt: skip
     return next((kind for start, kind in kinds.items() if data.startswith(start)), "binary data")
+
+
+def media_kind(start: bytes) -> str:
+    """`picture`, `pdf` or "" by the first bytes of a file."""
+    webp = start[:4] == b"RIFF" and start[8:12] == b"WEBP"
+    if webp or start.startswith((b"\x89PNG\r\n", b"\xff\xd8\xff", b"GIF8")):
+        return "picture"
+    return "pdf" if start.startswith(b"%PDF-") else ""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pydantic import JsonValue
 
-from fugu_cli.messages import Value
+from fugu_cli.messages import Media, Value
 from fugu_cli.safety.redaction import MARK, MARK_LENGTH
 from fugu_cli.session.events import TestReport
 
@@ -22,7 +22,8 @@ Say = Callable[[str], None]
 class ToolResult(Value):
     """A tool's answer to the agent. A failure is an answer too: `ok` is False and the text says what to do next.
 
-    `job` is the background job that the call has started, "" where it has started none. `tests`: as in ToolRan.
+    `job` is the background job that the call has started, "" where it has started none. `tests`, `media`: as in
+    ToolRan.
     """
 
     text: str
@@ -30,6 +31,7 @@ class ToolResult(Value):
     job: str = ""
     skipped: bool = False
     tests: TestReport | None = None
+    media: tuple[Media, ...] = ()
 
 
 OUTPUT_LIMIT = 8000

@@ -225,6 +225,8 @@ def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool) -> li
         return _set_off("\n".join(tail), width, palette) if tail else []
     if block.call.tool == views.TODO and result.ok:
         return _todo(block, width, palette)
+    if result.media:
+        return _set_off("\n".join(flatten(one.line) for one in result.media), width, palette)
     patch = _patch(block)
     if patch:
         shown = diff_lines.indented_patch(patch, width, palette, None if unfolded else DIFF_LINES)

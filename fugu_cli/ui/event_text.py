@@ -182,7 +182,8 @@ def event_line(events: Sequence[Event]) -> Text | None:
         case Opened():
             return Text(team_line(event), "dim")
         case Asked():
-            return Text("> " + "\n  ".join(sanitize(event.said).strip().splitlines()), "bold")
+            media = "".join(f"\n{INDENT}with {sanitize(one.line)}" for one in event.media)
+            return Text("> " + "\n  ".join(sanitize(event.said).strip().splitlines()) + media, "bold")
         case Planned():
             return plan_text(event)
         case Assigned():
@@ -386,6 +387,8 @@ def tool_result_text(event: ToolRan, *, by_fugu: bool = False) -> Text:
         text.append(f"  {duration(event.seconds)}", "dim")
     if not event.ok:
         text.append(f"  {first_line(event.output, 120)}", "dim")
+    for one in event.media:
+        text.append(f"\n{INDENT}{INDENT}{sanitize(one.line)}", "dim")
     told = [*(change.path for change in event.changes), *(one.path for one in event.attributes)]
     paths = dict.fromkeys(map(sanitize, told))
     changed = [path for path in paths if path not in text.plain]

@@ -20,6 +20,7 @@ from prompt_toolkit.filters import Condition, is_searching
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.ui import drawing
@@ -29,6 +30,7 @@ from fugu_cli.ui.drawing import PALETTES, styled_line
 from fugu_cli.ui.inline_view import InlineScreen, InlineTerminal, Scrollback
 from fugu_cli.ui.trace_drawing import TurnSources, turn_sections
 from fugu_cli.ui.trace_rows import TurnRow
+from fugu_cli.ui.tui import project_folder
 from fugu_cli.ui.tui.commands import all_commands, command_choices, is_request, run_input
 from fugu_cli.ui.tui.preferences import InputHistory, load_preferences
 from fugu_cli.ui.tui.project_folder import FolderFiles, mention
@@ -40,7 +42,8 @@ from fugu_cli.ui.tui.status_line import draw_status
 
 @dataclass(frozen=True)
 class KeyActions:
-    """What keys do. `asked` says whether a question waits for its answer."""
+    """What keys do. `asked` says whether a question waits for its answer; `picture` gives the mention of the picture in
+    the clipboard, in a thread; `paths` those of pasted paths."""
 
     above: Callable[[], str]
     below: Callable[[], str]
@@ -51,6 +54,8 @@ class KeyActions:
     mode: Callable[[], None]
     steer: Callable[[str], None]
     masked: Callable[[], bool]
+    picture: Callable[[], str]
+    paths: Callable[[str], str]
 
 
 class InlineCompleter(Completer):
@@ -158,7 +163,7 @@ ANSWER_KEYS: dict[str, ApprovalScope] = {
 def _keys(acts: KeyActions) -> KeyBindings:
     keys = KeyBindings()
     asked = Condition(acts.asked)
-    _bind_text_keys(keys, asked)
+    _bind_text_keys(keys, asked, acts)
     _bind_action_keys(keys, asked, acts)
     for key, scope in ANSWER_KEYS.items():
         _bind_answer_key(keys, asked, key, partial(acts.answer, scope))
@@ -167,7 +172,7 @@ def _keys(acts: KeyActions) -> KeyBindings:
     return keys
 
 
-def _bind_text_keys(keys: KeyBindings, asked: Condition) -> None:
+def _bind_text_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> None:
     """Keys that change the text. While the history is searched, all keys are prompt-toolkit's."""
 
     @keys.add("enter", filter=~asked & ~is_searching)
@@ -183,6 +188,16 @@ def _bind_text_keys(keys: KeyBindings, asked: Condition) -> None:
     @keys.add("escape", "enter", filter=~asked & ~is_searching)
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
+
+    @keys.add("c-v", filter=~is_searching)
+    async def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text(await asyncio.to_thread(acts.picture))
+
+    @keys.add(Keys.BracketedPaste, filter=~is_searching)
+    async def _(event: KeyPressEvent) -> None:
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        text = acts.paths(text) or text if text else await asyncio.to_thread(acts.picture)
+        event.current_buffer.insert_text(text)
 
     @keys.add("c-g", filter=~is_searching)
     def _(event: KeyPressEvent) -> None:
@@ -260,6 +275,8 @@ class InlineApp:
             mode=self._mode,
             steer=self._steer,
             masked=lambda: self._masked,
+            picture=partial(project_folder.mention_of_clipboard, opener.root, options.state),
+            paths=partial(project_folder.mentions_of_paths, opener.root),
         )
         self._prompt = build_prompt(
             acts,

@@ -28,7 +28,7 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.session.store import OUTPUT_FILES
+from fugu_cli.session.store import OUTPUT_FILES, copy_media
 from fugu_cli.system import atomic_files
 from fugu_cli.ui.event_text import describe_call, job_end_text
 from fugu_cli.ui.json_output import arguments_object, routing_object
@@ -187,6 +187,16 @@ def write_artifacts(
         SUMMARY: json.dumps(summary, indent=2).encode() + b"\n",
     }
     return [said for name, data in contents.items() if (said := _write_error(folder / name, data))]
+
+
+def write_media(folder: Path, session: Path | None) -> list[str]:
+    """The session's pictures and PDFs, beside its copy there. Returns a sentence where they could not be written."""
+    try:
+        if session is not None:
+            copy_media(session, folder / SESSION)
+    except OSError as error:
+        return [f"cannot copy pictures to {folder}: {error.strerror or error}"]
+    return []
 
 
 def _write_error(path: Path, data: bytes) -> str:

@@ -456,7 +456,8 @@ class Transcript:
         self._calls, self._agents = {}, {}
         self._verifying.clear()
         self._asked_at, self._turns, self._tokens = at, 0, 0
-        self.blocks.append(RequestBlock(event.said, event.attachments))
+        media = tuple(one.line for one in event.media)
+        self.blocks.append(RequestBlock(event.said, (*event.attachments, *media)))
 
     def _end(self, event: Finished, at: float) -> None:
         waited = sum(fact.waited for fact in self._facts if isinstance(fact, Permitted))

@@ -253,6 +253,8 @@ class MainScreen(MainHandlers):
         self.focus_prompt()
         prompt, choices = self.query_one(PromptInput), self.query_one("#choices", ChoiceList)
         prompt.wander = self.wander
+        prompt.picture = partial(project_folder.mention_of_clipboard, self._opener.root, self._options.state)
+        prompt.paths = partial(project_folder.mentions_of_paths, self._opener.root)
         self._completing = PromptCompletion(prompt, choices, self._files, self._command_choices)
         root, tier = self._opener.root, self._options.tier
         standing = StatusLine(

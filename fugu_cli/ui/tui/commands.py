@@ -114,6 +114,7 @@ KEYS: tuple[tuple[str, str], ...] = (
     ("f6", "move the focus: question, prompt, conversation, trace"),
     ("ctrl+o", "unfold all tool results, or fold them"),
     ("ctrl+r", "search the history"),
+    ("ctrl+v", "attach the picture in the clipboard"),
     ("ctrl+g", "write in the editor ($VISUAL, $EDITOR)"),
     ("ctrl+y", "copy the newest answer"),
     ("up, down", "at the first and last line: the history"),

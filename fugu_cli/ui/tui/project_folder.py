@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import unquote
 
 
 def short_path(root: Path) -> str:
@@ -96,6 +98,33 @@ def mentionable(path: str) -> bool:
     """A text can name it: not where a quotation mark would end the name, nor where a letter cannot be typed."""
     quoted = mention(path).startswith('@"')
     return _UNTYPED.search(path) is None and not (quoted and '"' in path)
+
+
+def mention_of_clipboard(root: Path, state: Path) -> str:
+    """The mention of the clipboard's picture, "" where there is none. For a thread."""
+    from fugu_cli.tools import mentions
+    from fugu_cli.ui import clipboard
+
+    path = clipboard.paste_picture(state / mentions.PASTED, root)
+    return f"{mention(str(path))} " if path is not None and mentionable(str(path)) else ""
+
+
+SHOWN_BESIDE = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
+"""Endings of files that agents are shown as they are."""
+
+
+def mentions_of_paths(root: Path, text: str) -> str:
+    """The mentions of pasted paths of pictures and PDFs, as a terminal writes the files that are dropped on it: quoted,
+    escaped, or as `file://`. "" where the text is anything else."""
+    if "\n" in text.strip() or not text.strip().lower().rstrip("'\"").endswith(SHOWN_BESIDE):
+        return ""
+    try:
+        words = [text.strip()] if typed_path(root, text.strip()).is_file() else shlex.split(text)
+        names = [unquote(word.removeprefix("file://")) if word.startswith("file://") else word for word in words]
+        there = all(name.lower().endswith(SHOWN_BESIDE) and typed_path(root, name).is_file() for name in names)
+    except (OSError, ValueError, RuntimeError):
+        return ""
+    return " ".join(map(mention, names)) + " " if there and all(map(mentionable, names)) else ""
 
 
 def _rank(wanted: str, path: str) -> int | None:

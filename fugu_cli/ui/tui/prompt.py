@@ -59,6 +59,7 @@ class PromptInput(TextArea):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "send", show=False, priority=False),
         Binding("shift+enter,ctrl+j,alt+enter", "new_line", show=False),
+        Binding("ctrl+v", "paste_picture", show=False),
         Binding("ctrl+underscore", "undo", show=False),  # its Ctrl+Z stops the program
     ]
 
@@ -69,11 +70,14 @@ class PromptInput(TextArea):
         text: str
 
     def __init__(self, id: str = "prompt") -> None:
+        """`picture` gives the mention of the clipboard's picture, in a thread; `paths` those of pasted paths."""
         super().__init__(id=id, compact=True, show_line_numbers=False, soft_wrap=True, highlight_cursor_line=False)
         self.cursor_blink = False
         self.placeholder = PLACEHOLDER
         self.keys: KeyFilter = lambda key: False
         self.wander: WalkHistory = lambda by: None
+        self.picture: Callable[[], str] = lambda: ""
+        self.paths: Callable[[str], str] = lambda text: ""
         self.typed_at = 0.0
         self._pastes: dict[int, str] = {}
 
@@ -114,6 +118,14 @@ class PromptInput(TextArea):
             return
         if self.text.strip():
             self.post_message(self.Submitted(self.take()))
+
+    async def action_paste_picture(self) -> None:
+        """The clipboard's picture as a mention; where it holds none, what was cut here last."""
+        found = await asyncio.to_thread(self.picture)
+        if found:
+            self.insert(found)
+        else:
+            self.action_paste()
 
     def action_new_line(self) -> None:
         """A new line at the cursor."""
@@ -173,10 +185,12 @@ class PromptInput(TextArea):
         await super()._on_key(event)
 
     async def _on_paste(self, event: events.Paste) -> None:
-        """A long paste stands in the field as one word; it is sent whole."""
+        """A long paste stands in the field as one word, and is sent whole; paths of pictures become mentions. Of a
+        picture in the clipboard some terminals paste nothing."""
         event.stop()
         event.prevent_default()
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
+        text = self.paths(text) or text if text else await asyncio.to_thread(self.picture)
         lines = text.count("\n") + 1
         if lines <= PASTE_LINES and len(text) <= PASTE_CHARACTERS:
             self.insert(text)

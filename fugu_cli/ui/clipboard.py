@@ -1,0 +1,53 @@
+"""A picture from the clipboard, by the program that the desktop has for it: kept as a file that `@` can name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+PROGRAMS = (
+    ("WAYLAND_DISPLAY", ("wl-paste", "--type", "image/png")),
+    ("DISPLAY", ("xclip", "-selection", "clipboard", "-target", "image/png", "-out")),
+    ("", ("pngpaste", "-")),
+)
+"""The variable without which a program is of no use, and the program."""
+SECONDS = 3.0
+KEPT = 50
+"""Pictures that are kept, the newest: a session has a copy of its own."""
+
+
+def paste_picture(folder: Path, root: Path) -> Path | None:
+    """The clipboard's picture as a file in `folder`; None where there is none, or no program for it. For a thread."""
+    data = _read(root)
+    if not data.startswith(b"\x89PNG"):
+        return None
+    path = folder / f"clipboard-{hashlib.sha256(data).hexdigest()[:8]}.png"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_bytes(data)
+        for old in sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime)[:-KEPT]:
+            old.unlink()
+    except OSError:
+        return None
+    return path
+
+
+def _read(root: Path) -> bytes:
+    from fugu_cli.tools.git_repositories import search_path_outside  # brings the policy: not before the first paint
+
+    for variable, (program, *arguments) in PROGRAMS:
+        found = shutil.which(program, path=search_path_outside(root))
+        if found is None or (variable and not os.environ.get(variable)):
+            continue
+        with suppress(OSError, subprocess.TimeoutExpired):
+            command = [found, *arguments]
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=SECONDS
+            )
+            if done.returncode == 0 and done.stdout:
+                return done.stdout
+    return b""
