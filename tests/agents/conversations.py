@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import httpx
-from histories import REASONED, SEALED, SIGNED, TOOLS
+from histories import REASONED, REPORT, SEALED, SHOT, SIGNED, TOOLS
 from servers import Server, quiet, unhurried
 
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Thinking
@@ -74,6 +74,12 @@ CONVERSATIONS = {
         FromTool(call="toolu_01", tool="read", text="1: x = 1"),
         FromAgent(agent="strong", text="Cut", thinking=(Thinking(data=REASONED.replace("}", ', "after": [3, 0]}')),)),
         FromUser(text="Go on."),
+    ),
+    "a_pdf_and_a_result_with_a_picture": prompt(
+        FromUser(text="Build this.", media=(REPORT,)),
+        FromAgent(agent="strong", calls=(READ, Call(id="toolu_02", tool="run_tests"))),
+        FromTool(call="toolu_01", tool="read", text="[picture shot.png, 8x6]", media=(SHOT,)),
+        FAILING,
     ),
     "an_agent_first_and_last": prompt(
         FromAgent(agent="cheap", text="Done."), FromUser(text=" "), FromAgent(agent="strong", text="Really.")

@@ -4,12 +4,15 @@ import json
 
 from hypothesis import strategies as st
 
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Thinking, ToolSpec
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Media, Message, Prompt, Thinking, ToolSpec
 
 ME, OTHER = "strong", "cheap"
 SIGNED = json.dumps({"type": "thinking", "thinking": "hm", "signature": "c2ln"})
 REASONED = json.dumps({"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "c2VhbA=="})
 SEALED = json.dumps({"type": "redacted_thinking", "data": "c2VhbA=="})
+
+SHOT = Media(name="shot.png", type="image/png", sha="a" * 64, size=3, width=8, height=6, data="UE5H")
+REPORT = Media(name="report.pdf", type="application/pdf", sha="b" * 64, size=3, pages=2, text="words", data="UERG")
 
 texts = st.one_of(st.sampled_from(["", " ", "\n\t", "yes", "```\ncode\n```", "\x00"]), st.text(max_size=12))
 ids = st.one_of(st.sampled_from(["a", "b", "call_0", "call_1", "", "two words", "ü", "x" * 70]), st.text(max_size=4))
@@ -29,8 +32,9 @@ thinking = st.builds(
     text=texts,
     data=st.sampled_from(["", SIGNED, SEALED, REASONED, "{", "[]", '{"type": "thinking"}', '{"type": 3}']),
 )
+shown = st.lists(st.sampled_from([SHOT, REPORT]), max_size=2).map(tuple)
 messages = st.one_of(
-    st.builds(FromUser, text=texts),
+    st.builds(FromUser, text=texts, media=shown),
     st.builds(
         FromAgent,
         agent=st.sampled_from([ME, OTHER]),
@@ -38,7 +42,7 @@ messages = st.one_of(
         thinking=st.lists(thinking, max_size=2).map(tuple),
         calls=st.lists(calls, max_size=3).map(tuple),
     ),
-    st.builds(FromTool, call=ids, tool=names, text=texts, ok=st.booleans()),
+    st.builds(FromTool, call=ids, tool=names, text=texts, ok=st.booleans(), media=shown),
 )
 histories: st.SearchStrategy[list[Message]] = st.lists(messages, max_size=10)
 

@@ -1,5 +1,6 @@
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 
 import httpx
@@ -10,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from servers import ACCESS, Server, quiet, unhurried
 
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Thinking
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Media, Message, Prompt, Thinking
 from fugu_cli.prompts import load
 from fugu_cli.providers import Agent, chat_completions, messages, responses
 from fugu_cli.providers.chat_completions import OpenAI
 from fugu_cli.providers.endpoint import Effort, ModelEndpoint
-from fugu_cli.providers.history import as_plain_text, call_id, normalized
+from fugu_cli.providers.history import as_plain_text, call_id, normalized, with_media_behind_results
 from fugu_cli.providers.server_quirks import ServerQuirks
 from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol
 
@@ -78,6 +79,19 @@ def test_nothing_that_was_said_is_lost(history: list[Message]) -> None:
     rendered = "\n".join(message.text for message in normalized(history, ME))
     for message in history:
         assert not message.text.strip() or message.text in rendered
+
+
+@given(history=histories)
+def test_no_picture_is_lost_behind_results_either(history: list[Message]) -> None:
+    def shown(messages: Sequence[Message]) -> list[Media]:
+        return sorted(
+            (one for message in messages if not isinstance(message, FromAgent) for one in message.media), key=str
+        )
+
+    closed = normalized(history, ME)
+    behind = with_media_behind_results(closed)
+    assert shown(history) == shown(closed) == shown(behind)
+    assert [message.media for message in behind if isinstance(message, FromTool) and message.media] == []
 
 
 def test_an_interrupted_call_is_closed_and_what_was_said_meanwhile_comes_after_it() -> None:

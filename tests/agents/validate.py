@@ -5,6 +5,7 @@ Written apart from the encoders and sharing no code with them: a rule that both 
 
 import json
 import re
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -26,6 +27,45 @@ def strict_json(text: str | bytes) -> Any:
 
 def filled(text: object) -> bool:
     return isinstance(text, str) and bool(text.strip())
+
+
+def shown(content: object, part: Callable[[dict[str, Any]], object]) -> bool:
+    """Words, or a list of parts that are each as they must be."""
+    if not isinstance(content, list):
+        return filled(content)
+    return bool(content) and all(part(one) for one in content)
+
+
+def data_url(text: str) -> bool:
+    return re.fullmatch(r"data:(image/(png|jpeg)|application/pdf);base64,[A-Za-z0-9+/]+=*", text) is not None
+
+
+def openai_part(part: dict[str, Any]) -> bool:
+    match part["type"]:
+        case "text":
+            return part.keys() == {"type", "text"} and filled(part["text"])
+        case "image_url":
+            return data_url(part["image_url"]["url"])
+        case kind:
+            return kind == "file" and part["file"].keys() == {"filename", "file_data"}
+
+
+def responses_part(part: dict[str, Any]) -> bool:
+    match part["type"]:
+        case "input_text":
+            return filled(part["text"])
+        case "input_image":
+            return data_url(part["image_url"])
+        case kind:
+            return kind == "input_file" and data_url(part["file_data"]) and filled(part["filename"])
+
+
+def anthropic_part(part: dict[str, Any]) -> bool:
+    if part["type"] == "text":
+        return filled(part["text"])
+    media = {"image": ("image/png", "image/jpeg"), "document": ("application/pdf",)}[part["type"]]
+    source = part["source"]
+    return source["type"] == "base64" and source["media_type"] in media and filled(source["data"])
 
 
 def openai(body: bytes) -> dict[str, Any]:
@@ -62,7 +102,7 @@ def _openai_messages(messages: list[dict[str, Any]]) -> None:
             continue
         assert not open_calls, f"calls without a result: {open_calls}"
         if role == "user":
-            assert message.keys() == {"role", "content"} and filled(message["content"])
+            assert message.keys() == {"role", "content"} and shown(message["content"], openai_part)
             continue
         assert role == "assistant", role
         assert message.keys() <= {"role", "content", "tool_calls", "reasoning_content"}
@@ -122,7 +162,7 @@ def _responses_input(items: list[dict[str, Any]]) -> None:
             followed = after.get("role") == "assistant" or after.get("type") in ("function_call", "reasoning")
             assert followed, "a thought without what it led to"
         else:
-            assert item.keys() - {"phase"} == {"role", "content"} and filled(item["content"])
+            assert item.keys() - {"phase"} == {"role", "content"} and shown(item["content"], responses_part)
             assert not open_calls or item["role"] == "assistant", f"calls without a result: {open_calls}"
     assert not open_calls, f"calls without a result: {open_calls}"
 
@@ -162,7 +202,7 @@ def _anthropic_user(blocks: list[dict[str, Any]], open_calls: set[str]) -> None:
     assert len(set(results)) == len(results)
     assert set(results) == open_calls, "every call needs its result in the next message, and no other is taken"
     for block in blocks:
-        assert filled(block["content"] if block["type"] == "tool_result" else block["text"])
+        assert shown(block["content"], anthropic_part) if block["type"] == "tool_result" else anthropic_part(block)
 
 
 def _anthropic_assistant(blocks: list[dict[str, Any]], seen: set[str]) -> set[str]:
@@ -190,7 +230,7 @@ def _anthropic_marks(request: dict[str, Any]) -> None:
     blocks = [*request.get("system", []), *(block for message in request["messages"] for block in message["content"])]
     marked = [block for block in blocks if "cache_control" in block]
     assert len(marked) <= 4
-    assert all(block["type"] in ("text", "tool_result", "tool_use") for block in marked)
+    assert all(block["type"] in ("text", "image", "document", "tool_result", "tool_use") for block in marked)
 
 
 def _anthropic_thinking(request: dict[str, Any]) -> None:

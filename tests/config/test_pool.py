@@ -167,6 +167,41 @@ def test_the_common_temperature_is_for_agents_that_name_none() -> None:
     assert [agent.temperature for agent in usable_pool(config, {})] == [0.3, 0.9]
 
 
+@pytest.mark.parametrize(
+    ("sees", "models"),
+    [
+        (
+            True,
+            "claude-opus-5 gpt-4o gpt-4-turbo gpt-5.3-codex o3 o4-mini google/gemini-3-flash qwen3-vl-8b",
+        ),
+        (True, "openai/gpt-5-mini grok-4 meta-llama/llama-4-scout pixtral-12b kimi-k2.5 glm-4.6v llava"),
+        (False, "claude-2.1 gpt-3.5-turbo gpt-4 gpt-oss-120b o1-mini o3-mini deepseek-v4 grok-code-fast-1 my-own"),
+        (False, "qwen3-coder llama-3.3-70b kimi-k2 glm-4.6 codestral-latest mistral-small-2402"),
+    ],
+)
+def test_well_known_models_are_known_to_see_pictures_and_others_are_not(sees: bool, models: str) -> None:
+    agents = tuple(entry(f"a{number}", model=model, base_url="http://x") for number, model in enumerate(models.split()))
+    assert {agent.model: agent.sees for agent in usable_pool(Config(agents=agents), {})} == dict.fromkeys(
+        models.split(), sees
+    )
+
+
+def test_what_an_entry_says_of_pictures_counts_and_only_models_with_tools_are_shown_any() -> None:
+    agents = (
+        entry("a", base_url="http://x", vision=True),
+        entry("b", model="gpt-5", base_url="http://x", vision=False),
+        entry("c", base_url="http://x", vision=True, protocol="text"),
+        entry("d", base_url="http://x", vision=True, api="responses"),
+    )
+    members = [agent.member() for agent in usable_pool(Config(agents=agents), {})]
+    assert [(member.vision, member.documents) for member in members] == [
+        (True, False),
+        (False, False),
+        (False, False),
+        (True, True),
+    ]
+
+
 def test_the_embedded_pool_is_made_of_models_that_exist() -> None:
     from fugu_cli.models.manifest import embedded_models
 

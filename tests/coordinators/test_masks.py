@@ -1,7 +1,7 @@
 """Roles and agents that cannot be chosen now, and why."""
 
 from fugu_cli.coordinators import action_space
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, Media
 from fugu_cli.session.events import Event, Exclusion, Failed, FileChange, Interrupted, ToolRan
 from tests.facts import POOL, asked, assigned, checked, opened, ran, replied, write
 
@@ -76,6 +76,21 @@ def test_an_agent_does_not_verify_its_own_newest_work_while_another_one_can() ->
     assert action_space.agents_out_for_turn([*FREE, *WORKED], others, POOL) == dict.fromkeys(others, OPTED_OUT)
     refused = [*FREE, *WORKED, assigned(2, "strong", "verifier"), replied(2, "strong", "REVISE")]
     assert action_space.agents_out_for_turn(refused, (), POOL) == {}, "now somebody works, maybe the same"
+
+
+def test_an_agent_that_sees_no_pictures_is_out_while_the_newest_request_has_one_and_somebody_else_can_act() -> None:
+    sees = [member.model_copy(update={"vision": member.name == "strong"}) for member in POOL]
+    shot = Media(name="shot.png", type="image/png", sha="a" * 64, size=1, width=1, height=1)
+    out = dict.fromkeys(("small", "coder"), Exclusion(message="it does not see pictures, and there are some"))
+    came = FREE[1].model_copy(update={"media": (shot,)})
+    read = ToolRan(turn=1, call=Call.make("x", "read", path="shot.png"), output="", ok=True, media=(shot,))
+    for events in ([FREE[0], came], [*FREE, assigned(1, "coder"), read]):
+        assert action_space.agents_out(events, members=sees) == out
+        assert action_space.agents_out(events, members=POOL) == {}, "nobody sees"
+        assert action_space.agents_out(events, ["strong"], sees) == {"strong": OPTED_OUT}, "nobody else is left"
+        assert action_space.agents_out([*events, asked("and now?")], members=sees) == {}, "it was another request"
+    report = shot.model_copy(update={"type": "application/pdf"})
+    assert action_space.agents_out([FREE[0], FREE[1].model_copy(update={"media": (report,)})], members=sees) == {}
 
 
 def test_an_agent_that_needs_tests_is_out_while_no_check_judges_and_somebody_else_can_act() -> None:

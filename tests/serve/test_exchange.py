@@ -140,14 +140,19 @@ def test_numbers_that_nothing_can_be_counted_with_are_refused(tmp_path: Path, nu
     assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
 
 
-def test_an_image_that_a_tool_returned_is_left_out(tmp_path: Path) -> None:
-    parts = [{"type": "text", "text": "a screen"}, {"type": "image_url", "image_url": {"url": "data:"}}]
+def test_of_an_image_that_is_not_sent_along_a_line_is_shown(tmp_path: Path) -> None:
+    parts = [
+        {"type": "text", "text": "a screen"},
+        {"type": "image_url", "image_url": {"url": "https://example.org/x.png"}},
+    ]
     told = [USER, {"role": "assistant", "tool_calls": [CALL]}, {**RESULT, "content": parts}]
     with endpoint(tmp_path, says("I see")).serving() as place:
         answer = httpx.post(f"{place.url}/v1/chat/completions", json={"model": "small", "messages": told})
     assert answer.status_code == 200
     (result,) = [message for message in place.agents["small"].shown[0].messages if message.type == "tool"]
-    assert result.text == "a screen\n[image_url: not shown, this endpoint takes text only]"
+    assert result.text == (
+        "a screen\n[A picture or file is not shown: only data: URLs in base64 are taken, nothing is fetched.]"
+    )
 
 
 def test_what_is_no_request_gets_a_plain_word(tmp_path: Path) -> None:

@@ -280,9 +280,9 @@ def test_what_is_not_offered_is_refused_by_name(tmp_path: Path) -> None:
             talk.create(model="fugu", messages=ASK, n=2)
         with pytest.raises(openai.NotFoundError, match="'gpt-5' does not exist here; there are: fugu, fugu-ultra"):
             talk.create(model="gpt-5", messages=ASK)
-        with pytest.raises(openai.BadRequestError, match="image_url is not offered"):
-            image = {"type": "image_url", "image_url": {"url": "data:"}}
-            talk.create(model="fugu", messages=[{"role": "user", "content": [image]}])  # type: ignore[list-item]
+        with pytest.raises(openai.BadRequestError, match="input_audio is not offered"):
+            audio = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
+            talk.create(model="fugu", messages=[{"role": "user", "content": [audio]}])  # type: ignore[list-item]
         with pytest.raises(openai.BadRequestError, match="functions is not offered: `tools` has taken its place"):
             talk.create(model="fugu", messages=ASK, functions=[{"name": "f"}])
         with pytest.raises(openai.BadRequestError, match="modalities: audio is not offered"):

@@ -45,7 +45,8 @@ def test_a_long_file_is_shown_in_parts_that_fit_together(plain: Build) -> None:
 def test_what_is_not_a_text_file_is_said(plain: Build, tmp_path: Path) -> None:
     workspace = plain({"src/main.py": "x\n", "pic": b"\x89PNG\r\n\x1a\n\0\0"})
     os.mkfifo(workspace.root / "pipe")
-    assert use(workspace, "read", path="pic").text == "pic is a PNG image, 10 bytes: not text."
+    damaged = "pic is no picture that can be shown: it is damaged, or not PNG, JPEG, WebP or GIF."
+    assert use(workspace, "read", path="pic").text == damaged
     assert use(workspace, "read", path="src").text == "src is a folder. Use list to see what is in it."
     assert use(workspace, "read", path="pipe").text == "pipe is not a regular file."
     assert use(workspace, "read", path="main.py").text == "There is no file main.py. Did you mean src/main.py?"

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAMAAAADCAIAAADZSiLoAAAAEElEQVR4nGP8zwAFTAyYLAAdWwEFNX6VDAAAAABJRU5ErkJggg=="
 FAULT = sys.argv[1] if len(sys.argv) > 1 else ""
 Object = dict[str, object]
 
@@ -68,7 +69,13 @@ TOOLS: dict[str, Callable[[str], Object]] = {
     "noise": noise,
     "huge": lambda words: text("x" * 10_000_000),
     "endless": endless,
-    "picture": lambda words: {"content": [{"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}]},
+    "picture": lambda words: {
+        "content": [
+            {"type": "text", "text": "two"},
+            {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"},
+            {"type": "image", "data": PIXEL, "mimeType": "image/png"},
+        ]
+    },
     "variables": lambda words: text("\n".join(sorted(os.environ))),
 }
 

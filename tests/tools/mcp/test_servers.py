@@ -15,6 +15,7 @@ from fugu_cli.safety.redaction import Redactor
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
+from tests.tools.mcp.server import PIXEL
 
 SMALL = Path(__file__).parent / "server.py"
 MARK = "MCP_TEST_MARK"
@@ -64,9 +65,12 @@ def test_tools_are_offered_as_they_are_and_called(tmp_path: Path) -> None:
             "echo": ToolResult(text="you said grüße"),
             "refuse": ToolResult(text="there is no such row", ok=False),
             "noise": ToolResult(text="said after noise"),
-            "picture": ToolResult(text="[image, image/png, 6 bytes: not shown]"),
         }
         assert {name: await opener.call(f"mcp__my_db__{name}", text="grüße") for name in told} == told
+        shown = await opener.call("mcp__my_db__picture", text="")
+        damaged = "[image 2 is no picture that can be shown: it is damaged, or not PNG, JPEG, WebP or GIF.]"
+        assert shown.text == f"two\n{damaged}\n[picture image 3, 3x3]"
+        assert [(one.type, one.data) for one in shown.media] == [("image/png", PIXEL)]
         huge = await opener.call("mcp__my_db__huge", text="")
         assert (huge.ok, len(huge.text) < 8100, "characters left out" in huge.text) == (True, True, True)
         variables = (await opener.call("mcp__my_db__variables", text="")).text.split()

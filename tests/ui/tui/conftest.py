@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -160,6 +161,25 @@ def opened(opener: DemoSessionOpener) -> Callable[..., FuguApp]:
 
     def make(**options: object) -> FuguApp:
         return FuguApp(opener, InterfaceOptions(state=Path.home() / "state", theme="dark", **options))  # type: ignore[arg-type]
+
+    return make
+
+
+@pytest.fixture
+def clipboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, bytes], Path]:
+    """A desktop whose clipboard program has this name and prints these bytes. Returns the file of its arguments."""
+
+    def make(name: str, data: bytes) -> Path:
+        folder = tmp_path / "programs"
+        folder.mkdir()
+        (folder / "data").write_bytes(data)
+        program = folder / name
+        program.write_text(f'#!/bin/sh\necho "$@" > {folder}/asked\ncat {folder}/data\n')
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("WAYLAND_DISPLAY", "wayland-0")
+        monkeypatch.setenv("DISPLAY", ":0")
+        return folder / "asked"
 
     return make
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from fugu_cli.ui.tui.panels import Conversation, Trace
 from fugu_cli.ui.tui.preferences import load_preferences
 from fugu_cli.ui.tui.prompt import PromptInput
 from fugu_cli.ui.tui.status_line import StatusBar
+from tests.pictures import picture
 from tests.ui.tui.demo import DemoSessionOpener
 
 ANSWER = '[[step]]\ntext = "Done."\n'
@@ -71,7 +73,18 @@ def test_help_names_the_keys_that_are_bound() -> None:
     }  # the inherited too
     named = {key for keys, _ in KEYS for key in re.split(r", ?", keys)}
     assert bound - named == {"escape", "ctrl+d", "tab", "super+c"}
-    assert named - bound == {"enter", "esc", "shift+enter", "ctrl+j", "alt+enter", "\\ enter", "up", "down", "ctrl+_"}
+    assert named - bound == {
+        "enter",
+        "esc",
+        "shift+enter",
+        "ctrl+j",
+        "alt+enter",
+        "\\ enter",
+        "up",
+        "down",
+        "ctrl+_",
+        "ctrl+v",
+    }
 
 
 @pytest.mark.parametrize("keys", [["ctrl+j"], ["shift+enter"], ["alt+enter"], ["backslash", "enter"]])
@@ -123,6 +136,77 @@ def test_a_long_paste_is_folded_and_sent_whole(play: Callable[..., FuguApp]) -> 
         await until(lambda: asked(app) == ["see " + pasted])
 
     play(what)
+
+
+@pytest.mark.parametrize(
+    ("pasted", "mentions"),
+    [
+        ("{root}/shot.png", "@{root}/shot.png "),
+        ("'{root}/two words.PDF'", '@"{root}/two words.PDF" '),
+        ("{root}/two\\ words.PDF shot.png ", '@"{root}/two words.PDF" @shot.png '),
+        ("file://{root}/two%20words.PDF", '@"{root}/two words.PDF" '),
+        ("{root}/none.png", "{root}/none.png"),
+        ("see {root}/shot.png", "see {root}/shot.png"),
+        ("README.md", "README.md"),
+    ],
+)
+def test_pasted_paths_of_pictures_become_mentions_and_anything_else_stays(
+    play: Callable[..., FuguApp], project: Path, pasted: str, mentions: str
+) -> None:
+    for name in ("shot.png", "two words.PDF", "README.md"):
+        (project / name).write_bytes(b"")
+
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        prompt(app).post_message(events.Paste(pasted.format(root=project)))
+        await until(lambda: prompt(app).text == mentions.format(root=project), lambda: prompt(app).text)
+
+    play(what)
+
+
+@pytest.mark.parametrize("by_key", [True, False])
+def test_the_picture_in_the_clipboard_is_mentioned_and_kept(
+    play: Callable[..., FuguApp], clipboard: Callable[..., Path], by_key: bool
+) -> None:
+    data = picture()
+    clipboard("wl-paste", data)
+    path = Path.home() / "state/pasted" / f"clipboard-{hashlib.sha256(data).hexdigest()[:8]}.png"
+
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        if by_key:
+            await pilot.press("ctrl+v")
+        else:
+            prompt(app).post_message(events.Paste(""))
+        await until(lambda: prompt(app).text == f"@{path} ", lambda: prompt(app).text)
+        assert path.read_bytes() == data
+
+    play(what)
+
+
+def test_without_a_picture_in_the_clipboard_its_key_pastes_what_was_cut(
+    play: Callable[..., FuguApp], clipboard: Callable[..., Path]
+) -> None:
+    clipboard("wl-paste", b"words")
+
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        await pilot.press(*"cut", "shift+home", "ctrl+x")
+        assert prompt(app).text == ""
+        await pilot.press("ctrl+v")
+        await until(lambda: prompt(app).text == "cut", lambda: prompt(app).text)
+
+    play(what)
+
+
+def test_the_conversation_has_a_line_for_each_picture(
+    play: Callable[..., FuguApp], shown: Callable[..., str], project: Path
+) -> None:
+    (project / "shot.png").write_bytes(picture(800, 600))
+    script = '[[step]]\ncalls = [{ tool = "read", arguments = { path = "shot.png" } }]\n' + ANSWER
+
+    async def what(app: FuguApp, pilot: Pilot[int]) -> None:
+        await pilot.press(*"look", "enter")
+        await until(lambda: "shot.png, 800x600, " in shown(app), lambda: shown(app))
+
+    play(what, script)
 
 
 def test_a_short_paste_stands_as_it_is(play: Callable[..., FuguApp]) -> None:
