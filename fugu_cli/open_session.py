@@ -21,7 +21,7 @@ from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.undo import record_killed_calls
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.extensions.skill_library import SkillLibrary
-from fugu_cli.messages import Call, Effort, Prompt
+from fugu_cli.messages import Call, Effort, Media, Prompt
 from fugu_cli.safety import policy, saved_permissions
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event, Finished, Member, Replied, Undone
@@ -64,12 +64,15 @@ class Session:
         """`fugu` or `ultra`."""
         return self.config.tier
 
-    async def ask(self, text: str, typed: str = "", skill: str = "", piped: str = "") -> None:
+    async def ask(
+        self, text: str, typed: str = "", skill: str = "", piped: str = "", media: tuple[Media, ...] = ()
+    ) -> None:
         """Record a request, with the working tree as it stands and what `@` names in it. `typed`: what the user wrote,
-        where that is something else; `skill`, `piped`: what agents read below it (events.Asked). Raises UsageError
+        where that is something else; `skill`, `piped`, `media`: what agents read below it
+        (events.Asked). Raises UsageError
         where a hook refuses it."""
         attachments = await asyncio.to_thread(mentions.mentioned, self.environment.workspace.root, text)
-        asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill, piped=piped)
+        asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill, piped=piped, media=media)
         if (hooks := self.environment.hooks) is not None:
             await hooks.began(_source(self.log), self.environment.workspace)
             answer = await hooks.prompted(asked.whole, self.environment.workspace)

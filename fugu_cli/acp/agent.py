@@ -106,7 +106,7 @@ class EditorAgent:
             agent_info=Implementation(name="fugu", title="fugu", version=__version__),
             agent_capabilities=AgentCapabilities(
                 load_session=True,
-                prompt_capabilities=PromptCapabilities(image=False, audio=False, embedded_context=True),
+                prompt_capabilities=PromptCapabilities(image=True, audio=False, embedded_context=True),
                 mcp_capabilities=McpCapabilities(http=able, sse=able),
                 session_capabilities=SessionCapabilities(
                     list=SessionListCapabilities(),
@@ -174,7 +174,7 @@ class EditorAgent:
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool, **_: Any
     ) -> SetSessionConfigOptionResponse:
-        """Another mode, agent or tier."""
+        """Another mode, agent, tier or effort."""
         with _answering_errors():
             session = self._session(session_id)
             session.set_option(config_id, str(value))

@@ -120,13 +120,13 @@ class ClientSession:
         """What a prompt asks for. Raises FuguError. In threads: it looks at the disk."""
         session, root = self.session, self.session.environment.workspace.root
         lacking = await asyncio.to_thread(self._opener.lacking)
-        said, beside = await asyncio.to_thread(read_prompt, blocks, root)
+        said, beside, media = await asyncio.to_thread(read_prompt, blocks, root)
         if (command := said.strip().removeprefix("/")) in session_settings.COMMANDS and said.strip() != command:
             return {"continue": self._continue, "compact": session.compact}.get(command) or self._undoing(command)
         await asyncio.to_thread(parse_headless_request, said, session.library)
         wanted = await asyncio.to_thread(request_from_text, session, said)
         await self.note((*lacking, *await asyncio.to_thread(session.notes)))
-        return lambda: self.work.submit(replace(wanted, piped=beside))
+        return lambda: self.work.submit(replace(wanted, piped=beside, media=media))
 
     async def _continue(self) -> None:
         if not await self.work.go_on():

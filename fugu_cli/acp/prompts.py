@@ -23,7 +23,9 @@ from acp.schema import (
 )
 
 from fugu_cli.errors import UsageError
+from fugu_cli.messages import Media
 from fugu_cli.safety.paths import inside, is_file, is_folder, real_path
+from fugu_cli.tools.media import NotTaken, take_base64
 
 PromptBlock = (
     TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
@@ -35,15 +37,17 @@ LARGEST_COMPARED = 4_000_000
 
 
 class PromptText(NamedTuple):
-    """`said` are the user's words, `beside` what the editor sends with them."""
+    """`said` are the user's words; `beside` and `media` are what the editor sends with them."""
 
     said: str
     beside: str
+    media: tuple[Media, ...] = ()
 
 
 def read_prompt(blocks: Sequence[PromptBlock], root: Path) -> PromptText:
-    """The request in the repository at `root`. Raises UsageError for pictures, sound, and where nothing is said."""
-    said, beside = "", list[str]()
+    """The request in the repository at `root`. Raises UsageError for sound, for what is no
+    picture, and where nothing is said."""
+    said, beside, media = "", list[str](), list[Media]()
     for block in blocks:
         match block:
             case TextContentBlock():
@@ -55,15 +59,26 @@ def read_prompt(blocks: Sequence[PromptBlock], root: Path) -> PromptText:
                 if not piece:
                     piece = resource.uri
                     beside.append(f'<context uri="{resource.uri}">\n{resource.text}\n</context>')
+            case ImageContentBlock():
+                piece = ""
+                media.append(_picture(block))
             case _:
                 raise UsageError(
-                    f"a prompt holds {block.type} content that is not text", hint="send text, files and links"
+                    f"a prompt holds {block.type} content that cannot be read",
+                    hint="send text, pictures, files and links",
                 )
         gap = " " if said and piece and not (said[-1:].isspace() or piece[:1].isspace()) else ""
         said += gap + piece
     if not said.strip():
         raise UsageError("the prompt says nothing", hint="write what is to be done")
-    return PromptText(said, "\n\n".join(beside))
+    return PromptText(said, "\n\n".join(beside), tuple(media))
+
+
+def _picture(block: ImageContentBlock) -> Media:
+    try:
+        return take_base64(block.data, "the picture", block.mime_type)
+    except NotTaken as fault:
+        raise UsageError(str(fault), hint="send another picture") from fault
 
 
 def _mention(uri: str, root: Path, text: str | None = None) -> str:

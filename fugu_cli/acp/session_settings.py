@@ -24,14 +24,17 @@ from acp.schema import (
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions.mcp_settings import McpServer, RemoteServer, StdioServer
 from fugu_cli.extensions.skill_library import SKILL_COMMAND, SkillLibrary
-from fugu_cli.ui.tui.commands import MODE_HELP, all_modes
+from fugu_cli.messages import EFFORTS
+from fugu_cli.ui.tui.commands import all_modes
+from fugu_cli.ui.tui.request_queue import MODE_HELP
 
 if TYPE_CHECKING:
     from fugu_cli.ui.tui.request_queue import RequestQueue
     from fugu_cli.ui.tui.session_protocol import SessionProtocol
 
 AUTO = "auto"
-"""The value of the option `agent` that leaves the decision to the coordinator."""
+"""The value of the option `agent` that leaves the decision to the coordinator, and of `effort` that leaves it to each
+agent's entry."""
 TIERS = {"fugu": "an agent is chosen turn by turn", "ultra": "a workflow is planned first"}
 GivenServer = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
 COMMANDS = {
@@ -53,10 +56,12 @@ def config_options(session: SessionProtocol, pinned: str | None) -> list[Session
     """The options of a session with the values that hold: mode, agent, tier."""
     agents = {AUTO: "the coordinator decides"}
     agents |= {name: member.description or member.model for name, member in session.team.members.items()}
+    efforts = {AUTO: "what each agent's entry says"} | dict.fromkeys(EFFORTS, "")
     return [
         _select("mode", "Permission mode", MODE_HELP, session.environment.rules.mode),
         _select("agent", "Agent", agents, pinned or AUTO),
         _select("tier", "Tier", TIERS, session.tier),
+        _select("effort", "Effort", efforts, session.effort or AUTO),
     ]
 
 
@@ -76,15 +81,22 @@ def set_option(work: RequestQueue, name: str, value: str) -> None:
         work.pin(None if value == AUTO else value)
     elif name == "tier":
         session.set_tier(value)
+    elif name == "effort":
+        effort = next((effort for effort in EFFORTS if effort == value), None)
+        if effort is None and value != AUTO:
+            raise UsageError(f"there is no effort {value!r}", hint=f"there are {AUTO}, {', '.join(EFFORTS)}")
+        session.effort = effort or ""
     else:
-        raise UsageError(f"there is no option {name!r}", hint="there are mode, agent and tier")
+        raise UsageError(f"there is no option {name!r}", hint="there are mode, agent, tier and effort")
 
 
 _CATEGORIES: dict[str, Literal["mode", "model"]] = {"mode": "mode", "agent": "model"}
 
 
 def _select(id: str, name: str, values: dict[str, str], now: str) -> SessionConfigOptionSelect:
-    options = [SessionConfigSelectOption(value=value, name=value, description=about) for value, about in values.items()]
+    options = [
+        SessionConfigSelectOption(value=value, name=value, description=about or None) for value, about in values.items()
+    ]
     return SessionConfigOptionSelect(
         type="select", id=id, name=name, category=_CATEGORIES.get(id), current_value=now, options=options
     )

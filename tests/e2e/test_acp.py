@@ -1,6 +1,7 @@
 """`fugu acp` with the SDK's own client: permissions, cancelling, settings, sessions side by side and again."""
 
 import asyncio
+import base64
 import json
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from tests.e2e.driving import MARK, Agent, Place
 from tests.e2e.editor import Editor, editing, words
 from tests.e2e.loopback import Loopback, Says, Use
 from tests.e2e.test_run import ACCEPT, DONE, READ, WRITE
+from tests.pictures import picture
 
 SERVER = Path(__file__).parent.parent / "tools" / "mcp" / "server.py"
 WAIT = Says("I wait.", (Use("bash", {"command": "echo begun; sleep 300", "timeout": 600}),))
@@ -225,7 +227,7 @@ def test_a_session_is_loaded_with_its_conversation_and_resumed_without(place: Pl
     assert [one.text for one in place.events() if isinstance(one, Asked)] == ["fix the tests", "did you?", "sure?"]
 
 
-def test_mode_agent_and_tier_are_set_from_the_editor(place: Place, server: Loopback) -> None:
+def test_mode_agent_tier_and_effort_are_set_from_the_editor(place: Place, server: Loopback) -> None:
     fixing(place, server)
     server.play("judge", READ, WRITE, DONE)
     editor = Editor()
@@ -240,12 +242,14 @@ def test_mode_agent_and_tier_are_set_from_the_editor(place: Place, server: Loopb
                 ("mode", "ask"),
                 ("agent", "auto"),
                 ("tier", "fugu"),
+                ("effort", "auto"),
             ]
             await agent.set_session_mode(session_id=id, mode_id="yolo")
             changed = await agent.set_config_option(config_id="agent", session_id=id, value="judge")
-            assert [one.current_value for one in changed.config_options] == ["yolo", "judge", "fugu"]
+            assert [one.current_value for one in changed.config_options] == ["yolo", "judge", "fugu", "auto"]
+            await agent.set_config_option(config_id="effort", session_id=id, value="low")
             assert "no mode 'no'" in await refused(agent.set_session_mode(session_id=id, mode_id="no"))
-            for option, value in (("agent", "nobody"), ("tier", "three"), ("colour", "red")):
+            for option, value in (("agent", "nobody"), ("tier", "three"), ("effort", "some"), ("colour", "red")):
                 assert "there is no" in await refused(
                     agent.set_config_option(config_id=option, session_id=id, value=value)
                 )
@@ -254,12 +258,14 @@ def test_mode_agent_and_tier_are_set_from_the_editor(place: Place, server: Loopb
 
     asyncio.run(edit())
     assert {one.agent for one in place.events() if isinstance(one, Assigned)} == {"judge"}
+    assert [one.effort for one in place.events() if isinstance(one, Asked)] == ["low"]
     assert permissions(place) == [("read", True, "policy"), ("write", True, "policy")]
 
 
 def test_two_sessions_work_at_once_in_one_process(place: Place, server: Loopback) -> None:
     fixing(place, server)
-    server.react("worker", lambda asked: WRITE if "fix" in asked.text and not asked.results else Says("It is broken."))
+    mending = (READ, WRITE, DONE)
+    server.react("worker", lambda asked: mending[len(asked.results)] if "fix" in asked.text else Says("It is broken."))
     editor = Editor()
     editor.hold.clear()
 
@@ -286,12 +292,15 @@ def test_two_sessions_work_at_once_in_one_process(place: Place, server: Loopback
 
 
 def test_files_are_mentioned_selections_come_beside_and_commands_are_run(place: Place, server: Loopback) -> None:
-    place.configure(Agent("worker"))
+    place.configure(Agent("worker", more="vision = true\n"))
     place.files({".agents/commands/ask.md": "---\ndescription: ask about a thing\n---\nWhat about $ARGUMENTS?\n"})
     place.commit()
     server.play("worker", Says("So it is."))
     editor = Editor()
-    picture = ImageContentBlock(type="image", data="aGk=", mime_type="image/png")
+    shot, broken = (
+        ImageContentBlock(type="image", data=base64.b64encode(data).decode(), mime_type="image/png")
+        for data in (picture(8, 6), b"hi")
+    )
     file = (place.repo / "calc.txt").as_uri()
 
     async def edit() -> None:
@@ -317,7 +326,9 @@ def test_files_are_mentioned_selections_come_beside_and_commands_are_run(place: 
             assert "there is no command /nonsense" in await refused(
                 agent.prompt(session_id=id, prompt=words("/nonsense"))
             )
-            assert "image content that is not text" in await refused(agent.prompt(session_id=id, prompt=[picture]))
+            await agent.prompt(session_id=id, prompt=[*words("what is this?"), shot])
+            assert "8x6" in server.asked("worker")[2].text and "image_url" in str(server.asked("worker")[2].body)
+            assert "no picture that can be shown" in await refused(agent.prompt(session_id=id, prompt=[broken]))
             assert "says nothing" in await refused(agent.prompt(session_id=id, prompt=words("  ")))
             assert "no unfinished request" in await refused(agent.prompt(session_id=id, prompt=words("/continue")))
 
@@ -325,6 +336,7 @@ def test_files_are_mentioned_selections_come_beside_and_commands_are_run(place: 
     assert [one.said for one in place.events() if isinstance(one, Asked)] == [
         f"compare @calc.txt with {file}#L1",
         "/ask tea",
+        "what is this?",
     ]
 
 

@@ -18,7 +18,7 @@ from fugu_cli.session.events import Live, Recorded, Replied
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Permission
-    from fugu_cli.messages import Call, Effort
+    from fugu_cli.messages import Call, Effort, Media
     from fugu_cli.safety import policy
     from fugu_cli.ui.approval_options import Pending, PendingCall
     from fugu_cli.ui.tui.session_protocol import SessionProtocol
@@ -69,7 +69,7 @@ class QueuedRequest:
     """A request before it is one. `pin`: this agent alone takes its turns; `tier`: in this tier, "" in that of the
     session; `effort`: with this one, None with the session's.
     `typed`: what the user wrote, where the text was made of it; `skill`: what a skill says that they named;
-    `piped`: what comes beside the request."""
+    `piped` and `media`: what comes beside the request."""
 
     text: str
     pin: str | None = None
@@ -78,6 +78,7 @@ class QueuedRequest:
     tier: str = ""
     effort: Effort | None = None
     piped: str = ""
+    media: tuple[Media, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ class RequestQueue:
             if typed is None:
                 await session.run()
                 return
-            await self._asked(session, typed)
+            await self._record(session, typed)
             if typed.pin is not None:
                 session.pin(typed.pin)
             await session.run()
@@ -247,13 +248,13 @@ class RequestQueue:
             if session.tier != tier:
                 session.set_tier(tier)
 
-    async def _asked(self, session: SessionProtocol, typed: QueuedRequest) -> None:
+    async def _record(self, session: SessionProtocol, typed: QueuedRequest) -> None:
         """Record the request. An effort of its own is recorded with it, and is the session's no longer than that."""
         effort = session.effort
         if typed.effort is not None:
             session.effort = typed.effort
         try:
-            await session.ask(self._told(typed.text), typed.typed, typed.skill, typed.piped)
+            await session.ask(self._told(typed.text), typed.typed, typed.skill, typed.piped, typed.media)
         finally:
             if typed.effort is not None:
                 session.effort = effort

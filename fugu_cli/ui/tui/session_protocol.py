@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Environment, Team
     from fugu_cli.extensions.skill_library import SkillLibrary
-    from fugu_cli.messages import Call, Effort, Prompt
+    from fugu_cli.messages import Call, Effort, Media, Prompt
     from fugu_cli.models.sources import ReportProgress
     from fugu_cli.safety import policy
     from fugu_cli.session.events import Event, Finished, Member, Undone
@@ -52,9 +52,11 @@ class SessionProtocol(Protocol):
     def tier(self) -> str:
         """`fugu` or `ultra`."""
 
-    async def ask(self, text: str, typed: str = "", skill: str = "", piped: str = "") -> None:
+    async def ask(
+        self, text: str, typed: str = "", skill: str = "", piped: str = "", media: tuple[Media, ...] = ()
+    ) -> None:
         """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that differs;
-        `skill`: what a skill says that they named; `piped`: what comes beside the request."""
+        `skill`: what a skill says that they named; `piped` and `media`: what comes beside the request."""
 
     def notes(self) -> tuple[str, ...]:
         """Sentences about what is missing here."""
