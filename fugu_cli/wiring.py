@@ -32,7 +32,8 @@ from fugu_cli.safety.sandbox.command_sandbox import Sandbox
 from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings as BoxRules
 from fugu_cli.session import log, views
 from fugu_cli.session import store as session_store
-from fugu_cli.session.events import Compacted, Event, Member, Opened, Planned, Replied, Waiting
+from fugu_cli.session.events import Compacted, Event, Member, Opened, Planned, Replied
+from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger
 from fugu_cli.tools import mentions

@@ -30,11 +30,10 @@ from fugu_cli.session.events import (
     Permitted,
     Planned,
     Recorded,
-    Retried,
     ToolRan,
     Undone,
-    Waiting,
 )
+from fugu_cli.session.live_events import Retried, Waiting
 from fugu_cli.ui import json_output
 from fugu_cli.ui.json_output import SUBTYPES
 from fugu_cli.ui.tui.commands import COMMANDS as COMMANDS_TYPED

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from fugu_cli import __version__
 from fugu_cli.errors import SessionBusy, StorageError
 from fugu_cli.session import log as logs
-from fugu_cli.session.events import Asked, Event, Finished, Live, Opened, Recorded, Replied, TextStreamed
+from fugu_cli.session.events import Asked, Event, Finished, Opened, Recorded, Replied
+from fugu_cli.session.live_events import Live, TextStreamed
 from fugu_cli.session.log import Log
 
 OPENED = Opened(version="1", repo="/repo")

@@ -21,15 +21,14 @@ from fugu_cli.session.events import (
     Asked,
     Failed,
     Interrupted,
-    OutputStreamed,
     Permitted,
     Planned,
     Recorded,
     Replied,
-    TextStreamed,
     ToolRan,
     WorkflowStep,
 )
+from fugu_cli.session.live_events import OutputStreamed, TextStreamed
 from fugu_cli.session.log import Log
 
 KEY = "v3ry-s3cret-value"

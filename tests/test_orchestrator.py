@@ -25,17 +25,16 @@ from fugu_cli.session.events import (
     Failed,
     Finished,
     Interrupted,
-    Live,
     Member,
     Permitted,
     Price,
     Recorded,
     Replied,
     Role,
-    TextStreamed,
     ToolRan,
     Undone,
 )
+from fugu_cli.session.live_events import Live, TextStreamed
 from fugu_cli.session.log import Log
 from tests.e2e.loopback import KEY, Breaks, running
 from tests.reacting import CHECK, React, Reacting, Stage, calls, fails, repository, results, role, said, says

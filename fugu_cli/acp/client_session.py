@@ -32,14 +32,16 @@ from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.session import views
 from fugu_cli.ui import event_text
 from fugu_cli.ui.json_output import result_object, run_ending
-from fugu_cli.ui.tui.request_queue import ApprovalQuestion, RequestQueue
+from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
+from fugu_cli.ui.tui.request_queue import RequestQueue
 from fugu_cli.ui.tui.session_controller import request_from_text
 
 if TYPE_CHECKING:
     from acp.interfaces import Client
 
     from fugu_cli.engine.environment import AskPermission
-    from fugu_cli.session.events import Live, Recorded
+    from fugu_cli.session.events import Recorded
+    from fugu_cli.session.live_events import Live
     from fugu_cli.ui.tui.session_protocol import SessionOpener, SessionProtocol
 
 
@@ -202,7 +204,7 @@ class ClientSession:
     def changed(self) -> None:
         """Ask what is not asked yet."""
         known = [question for question, _ in self._asking]
-        for question in self.work.questions:
+        for question in self.work.approvals.questions:
             if not any(question is one for one in known):
                 task = asyncio.create_task(self._ask(question))
                 question.answer.add_done_callback(lambda _, task=task: task.cancel())  # type: ignore[misc]

@@ -18,7 +18,7 @@ from fugu_cli.ui.json_output import arguments_object
 if TYPE_CHECKING:
     from acp.interfaces import Client
 
-    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.session_protocol import SessionProtocol
 
 EditorScope = Literal["once", "session", "always", "no"]

@@ -35,17 +35,14 @@ from fugu_cli.session.events import (
     Event,
     Finished,
     Interrupted,
-    Live,
     Opened,
-    OutputStreamed,
     Permitted,
     Planned,
     Recorded,
     Replied,
-    Retried,
-    TextStreamed,
     ToolRan,
 )
+from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed
 from fugu_cli.ui import event_text
 from fugu_cli.ui.formatting import first_line, sanitize
 from fugu_cli.ui.json_output import arguments_object, routing_object

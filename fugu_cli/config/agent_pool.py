@@ -16,7 +16,6 @@ from typing import Literal
 from fugu_cli.config import Config
 from fugu_cli.config.pricing import context_of, price_of
 from fugu_cli.config.schema import AgentEntry, Api, Protocol, Slot
-from fugu_cli.config.vision import sees_pictures
 from fugu_cli.coordinators.action_space import assign_slots
 from fugu_cli.errors import ConfigError
 
@@ -344,9 +343,7 @@ def _filled(entry: AgentEntry, config: Config) -> AgentEntry:
             "protocol": entry.protocol or PROTOCOLS.get(entry.provider, "native"),
             "context": entry.context or _context(entry, base_url),
             "infill": _infills(entry),
-            "vision": entry.provider not in ("local", "scripted") and sees_pictures(entry.model)
-            if entry.vision is None
-            else entry.vision,
+            "vision": _sees_pictures(entry) if entry.vision is None else entry.vision,
             "price": entry.price or price_of(entry.provider, entry.model, entry.base_url or ""),
             "temperature": entry.temperature if entry.temperature is not None else config.temperature,
         }
@@ -358,6 +355,14 @@ def _api(entry: AgentEntry, base_url: str | None) -> Api | None:
     if entry.provider != "openai":
         return None
     return entry.api or ("responses" if base_url == ADDRESSES["openai"] else "chat")
+
+
+def _sees_pictures(entry: AgentEntry) -> bool:
+    if entry.provider in ("local", "scripted"):
+        return False
+    from fugu_cli.config.vision import sees_pictures
+
+    return sees_pictures(entry.model)
 
 
 def _infills(entry: AgentEntry) -> bool:

@@ -50,6 +50,7 @@ AGENT = {
     "attempts": 1,
     "infill": True,
     "needs_tests": False,
+    "vision": True,
     "temperature": 0.2,
     "max_tokens": 8192,
     "timeout": 120.0,

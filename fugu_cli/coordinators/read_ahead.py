@@ -16,7 +16,8 @@ from typing import Protocol, runtime_checkable
 
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.session import views
-from fugu_cli.session.events import Event, Permitted, Recorded, Replied, TextStreamed
+from fugu_cli.session.events import Event, Permitted, Recorded, Replied
+from fugu_cli.session.live_events import TextStreamed
 from fugu_cli.session.log import Log
 
 LEAST_NEW = 8

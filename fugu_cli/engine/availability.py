@@ -13,7 +13,8 @@ from fugu_cli.messages import Prompt
 from fugu_cli.providers import Pause
 from fugu_cli.providers.circuit_breaker import SHORT_WAIT, CircuitBreaker
 from fugu_cli.session import spending, views
-from fugu_cli.session.events import Event, Exclusion, Failed, Finished, Live, Masked, Member, Retried, Waiting
+from fugu_cli.session.events import Event, Exclusion, Failed, Finished, Masked, Member
+from fugu_cli.session.live_events import Live, Retried, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Limit
 

@@ -30,8 +30,8 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
     Undone,
-    Waiting,
 )
+from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.tools.result import cut_between_marks
 

@@ -28,7 +28,8 @@ from fugu_cli.messages import Call
 from fugu_cli.providers import Pause
 from fugu_cli.session import store, views
 from fugu_cli.session.costs import usd
-from fugu_cli.session.events import Assigned, FileChange, Interrupted, Merged, Waiting
+from fugu_cli.session.events import Assigned, FileChange, Interrupted, Merged
+from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log, locked_if_closed, read
 from fugu_cli.tools import worktrees
 from fugu_cli.tools.workspace import Workspace, recall_reads

@@ -15,23 +15,12 @@ from fugu_cli.engine.secret_restoration import RestoredCall
 from fugu_cli.extensions import hook_settings
 from fugu_cli.extensions.hook_runner import HookVerdict
 from fugu_cli.messages import Call
-from fugu_cli.safety import offered_rules, policy
+from fugu_cli.safety import policy
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
 from fugu_cli.safety.prompt_injection import mark_injection
 from fugu_cli.session import views
-from fugu_cli.session.events import (
-    EVIDENCE,
-    HOOK,
-    ROLE,
-    Event,
-    Finished,
-    OutputStreamed,
-    Permitted,
-    Recorded,
-    Replied,
-    ToolRan,
-    Undone,
-)
+from fugu_cli.session.events import EVIDENCE, HOOK, ROLE, Event, Finished, Permitted, Recorded, Replied, ToolRan, Undone
+from fugu_cli.session.live_events import OutputStreamed
 from fugu_cli.session.log import Log
 from fugu_cli.system import temp_dirs
 from fugu_cli.tools import worktrees
@@ -211,7 +200,9 @@ _ANSWERS = {
 
 async def _asked(log: Log, environment: Environment, made: RestoredCall, judgement: policy.Judgement) -> Permitted:
     """The user's answer; hooks are told while somebody has to wait for it."""
-    rule = offered_rules.offered_rule(made.call, judgement, environment.rules, environment.workspace.root)
+    from fugu_cli.safety.offered_rules import offered_rule
+
+    rule = offered_rule(made.call, judgement, environment.rules, environment.workspace.root)
     judgement, began = judgement.model_copy(update={"rule": rule}), time.monotonic()
     asking = asyncio.ensure_future(
         environment.ask(made.recorded, log.mask.fact(judgement) if log.mask is not None else judgement)
@@ -233,9 +224,11 @@ async def _asked(log: Log, environment: Environment, made: RestoredCall, judgeme
 
 def _granted(log: Log, environment: Environment, call: Call, target: str) -> bool:
     """The user said yes for the whole session to a rule that allows the call, or to this very target."""
+    from fugu_cli.safety.offered_rules import is_allowed_by
+
     yes = [fact for fact in log.events if isinstance(fact, Permitted) and fact.by == "session"]
     rules = dict.fromkeys(fact.rule for fact in yes if fact.rule)
-    if any(offered_rules.is_allowed_by(call, rule, environment.rules, environment.workspace.root) for rule in rules):
+    if any(is_allowed_by(call, rule, environment.rules, environment.workspace.root) for rule in rules):
         return True
     return any(_target(log, environment, fact.call) == target for fact in yes)
 

@@ -32,7 +32,8 @@ from fugu_cli.providers.retry import Retrying, Speaking
 from fugu_cli.safety import path_rules
 from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
-from fugu_cli.session.events import Assigned, Event, Failed, Interrupted, Member, Replied, TextStreamed, Waiting
+from fugu_cli.session.events import Assigned, Event, Failed, Interrupted, Member, Replied
+from fugu_cli.session.live_events import TextStreamed, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.tools import job_tools
 

@@ -243,10 +243,10 @@ BUILT_IN = frozenset(
         *("help", "?", "new", "clear", "sessions", "resume", "fork", "rename", "continue", "undo", "redo", "diff"),
         *("blame", "jobs", "retry", "skip", "pin", "exclude", "pool", "model", "tier", "cost", "trace", "mode"),
         *("permissions", "skill", "skills", "compact", "copy", "export", "theme", "notify", "doctor", "quit"),
-        *("exit", "q"),
+        *("exit", "q", "effort", "login"),
     )
 )
-"""The interface's own commands (ui/tui/commands/table.py): no file takes their names."""
+"""The interface's own commands (ui/tui/commands.py): no file takes their names."""
 COMMAND_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 ABOUT = 200
 """Characters of a description that lists show."""

@@ -16,17 +16,8 @@ from pydantic import BaseModel
 
 from fugu_cli.messages import Call
 from fugu_cli.safety.secret_values import SHORTEST, EnvFiles, Stamp, assigned, in_file, is_word, secrets_of
-from fugu_cli.session.events import (
-    Event,
-    Failed,
-    Interrupted,
-    Live,
-    OutputStreamed,
-    Replied,
-    Retried,
-    TextStreamed,
-    ToolRan,
-)
+from fugu_cli.session.events import Event, Failed, Interrupted, Replied, ToolRan
+from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed
 
 MAX_HELD = 20_000
 """Characters of a live text that are held back at most."""

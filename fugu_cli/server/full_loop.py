@@ -21,18 +21,8 @@ from fugu_cli.server.client_requests import RequestRefused, ServedAnswer
 from fugu_cli.server.single_agent import ActiveRequest, EndpointSettings, failure_refusal
 from fugu_cli.server.traces import conversation_events, follow_up_request, with_authors
 from fugu_cli.session import views
-from fugu_cli.session.events import (
-    ROLES,
-    Assigned,
-    Event,
-    Failed,
-    Finished,
-    Live,
-    Recorded,
-    Replied,
-    TextStreamed,
-    WorkflowStep,
-)
+from fugu_cli.session.events import ROLES, Assigned, Event, Failed, Finished, Recorded, Replied, WorkflowStep
+from fugu_cli.session.live_events import Live, TextStreamed
 from fugu_cli.session.turns import user_facing_turn
 
 

@@ -24,18 +24,8 @@ from fugu_cli.server.client_requests import ClientRequest, RequestRefused, Serve
 from fugu_cli.server.traces import CallAuthor, Recall, author_of, call_id, conversation_events, with_authors
 from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
-from fugu_cli.session.events import (
-    Assigned,
-    Exclusion,
-    Failed,
-    Finished,
-    Interrupted,
-    Masked,
-    Member,
-    Opened,
-    Replied,
-    TextStreamed,
-)
+from fugu_cli.session.events import Assigned, Exclusion, Failed, Finished, Interrupted, Masked, Member, Opened, Replied
+from fugu_cli.session.live_events import TextStreamed
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, SharedAccount
 

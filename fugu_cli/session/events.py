@@ -1,4 +1,4 @@
-"""Every event that can happen in a session, and the four live ones that are never written."""
+"""Every event that can happen in a session, and is written to its log."""
 
 from __future__ import annotations
 
@@ -560,51 +560,5 @@ class Recorded(BaseModel):
     at: float
     event: Event
 
-
-class TextStreamed(Value):
-    """Live: a piece of the reply being written."""
-
-    type: Literal["said"] = "said"
-    turn: int
-    agent: str
-    text: str
-
-
-class OutputStreamed(Value):
-    """Live: output of a running tool."""
-
-    type: Literal["tool_said"] = "tool_said"
-    turn: int
-    call: str
-    text: str
-
-
-class Waiting(Value):
-    """Live: nothing moves, and this is why. `seconds`: until it goes on, 0 where nobody knows. `notice`: it goes on at
-    once, and people are to read why something is not as they asked for it."""
-
-    type: Literal["waiting"] = "waiting"
-    why: str
-    seconds: float = 0.0
-    notice: bool = False
-
-
-class Retried(Value):
-    """Live: a call failed and is made again in `seconds`. What it had said no longer stands.
-
-    `kind` and `why`: the failure's kind and message (errors.AgentError). `retry` counts from 1, up to `retries`.
-    """
-
-    type: Literal["retried"] = "retried"
-    turn: int
-    agent: str
-    kind: str
-    why: str
-    seconds: float
-    retry: int
-    retries: int
-
-
-Live = TextStreamed | OutputStreamed | Waiting | Retried
 
 RECORDED: TypeAdapter[Recorded] = TypeAdapter(Recorded)

@@ -27,7 +27,8 @@ from pydantic_core import PydanticSerializationError
 from fugu_cli import __version__
 from fugu_cli.errors import SessionBusy, StorageError
 from fugu_cli.messages import Call, Media
-from fugu_cli.session.events import RECORDED, Event, Live, Opened, Recorded
+from fugu_cli.session.events import RECORDED, Event, Opened, Recorded
+from fugu_cli.session.live_events import Live
 from fugu_cli.system import atomic_files, processes
 
 Told = TypeVar("Told", bound=BaseModel)

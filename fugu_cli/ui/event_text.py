@@ -24,19 +24,17 @@ from fugu_cli.session.events import (
     Finished,
     Interrupted,
     JobEnded,
-    Live,
     Masked,
     Merged,
     Opened,
     Permitted,
     Planned,
     Replied,
-    Retried,
     ToolRan,
     Undone,
-    Waiting,
     WorkflowStep,
 )
+from fugu_cli.session.live_events import Live, Retried, Waiting
 from fugu_cli.ui.formatting import (
     compact_number,
     duration,

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli.session.events import Finished, Live, Recorded, Retried, ToolRan
+from fugu_cli.session.events import Finished, Recorded, ToolRan
+from fugu_cli.session.live_events import Live, Retried
 from fugu_cli.ui import block_drawing, diff_lines, drawing, trace_drawing
 from fugu_cli.ui.approval_options import MOST_LISTED
 from fugu_cli.ui.block_drawing import GAP, block_fragments, has_gap_before, markdown_lines
@@ -26,7 +27,7 @@ from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview, Statu
 
 if TYPE_CHECKING:
     from fugu_cli.ui.approval_options import Pending
-    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.screen_protocol import ScreenProtocol
 
 RESUMED_BLOCKS = 40

@@ -23,18 +23,16 @@ from fugu_cli.session.events import (
     Failed,
     Interrupted,
     JobEnded,
-    Live,
     Member,
     Merged,
     Permitted,
     Planned,
     Recorded,
     Replied,
-    Retried,
     ToolRan,
     Undone,
-    Waiting,
 )
+from fugu_cli.session.live_events import Live, Retried, Waiting
 from fugu_cli.ui import event_text
 
 SUBTYPES = {

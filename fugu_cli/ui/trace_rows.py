@@ -21,20 +21,16 @@ from fugu_cli.session.events import (
     Failed,
     Finished,
     Interrupted,
-    Live,
     Member,
     Opened,
-    OutputStreamed,
     Permitted,
     Planned,
     Recorded,
     Replied,
-    Retried,
-    TextStreamed,
     ToolRan,
     Undone,
-    Waiting,
 )
+from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.ui.event_text import decision_reason, describe_call
 from fugu_cli.ui.formatting import flatten, known_cost, sanitize
 

@@ -20,21 +20,17 @@ from fugu_cli.session.events import (
     Failed,
     Finished,
     Interrupted,
-    Live,
     Masked,
     Merged,
     Opened,
-    OutputStreamed,
     Permitted,
     Planned,
     Recorded,
     Replied,
-    Retried,
-    TextStreamed,
     ToolRan,
     Undone,
-    Waiting,
 )
+from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.session.verdicts import EndLine
 from fugu_cli.ui import event_text
 from fugu_cli.ui.event_text import merge_text

@@ -23,7 +23,8 @@ from pathlib import Path
 from fugu_cli.config import Config
 from fugu_cli.coordinators import CoordinatorSettings, read_ahead, trinity
 from fugu_cli.coordinators.trinity import Trinity
-from fugu_cli.session.events import Asked, Assigned, Event, Member, Opened, Replied, TextStreamed
+from fugu_cli.session.events import Asked, Assigned, Event, Member, Opened, Replied
+from fugu_cli.session.live_events import TextStreamed
 from fugu_cli.session.log import Log
 
 RESULTS = Path(__file__).parent / "results" / "coordinator-along.md"

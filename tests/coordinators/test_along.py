@@ -17,7 +17,8 @@ from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.trinity import Trinity, with_fallback
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.messages import Call
-from fugu_cli.session.events import Assigned, Event, Finished, TextStreamed
+from fugu_cli.session.events import Assigned, Event, Finished
+from fugu_cli.session.live_events import TextStreamed
 from fugu_cli.session.log import Log
 from tests.coordinators import tiny
 from tests.coordinators.test_stopping import BROKEN, worked

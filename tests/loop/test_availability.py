@@ -15,19 +15,8 @@ from fugu_cli.errors import AgentError
 from fugu_cli.providers import Pause
 from fugu_cli.providers.circuit_breaker import CircuitBreaker
 from fugu_cli.session import views
-from fugu_cli.session.events import (
-    Asked,
-    Assigned,
-    Event,
-    Exclusion,
-    Failed,
-    Finished,
-    Masked,
-    Member,
-    Opened,
-    Replied,
-    Waiting,
-)
+from fugu_cli.session.events import Asked, Assigned, Event, Exclusion, Failed, Finished, Masked, Member, Opened, Replied
+from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 
 A = Member(name="a", provider="openai", model="m", slot="cheap")

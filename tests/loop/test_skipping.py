@@ -6,7 +6,8 @@ from pathlib import Path
 from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.session import views
-from fugu_cli.session.events import Finished, Member, OutputStreamed, ToolRan
+from fugu_cli.session.events import Finished, Member, ToolRan
+from fugu_cli.session.live_events import OutputStreamed
 from fugu_cli.session.log import Log
 from tests.reacting import React, Reacting, Stage, calls, repository, results, role
 

@@ -7,7 +7,8 @@ import json
 import pytest
 from rich.text import Text
 
-from fugu_cli.session.events import Event, OutputStreamed, Retried, TextStreamed, Waiting
+from fugu_cli.session.events import Event
+from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.ui import headless
 from fugu_cli.ui.headless import RunReport

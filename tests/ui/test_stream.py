@@ -2,18 +2,8 @@
 
 import json
 
-from fugu_cli.session.events import (
-    Compacted,
-    Event,
-    Interrupted,
-    JobEnded,
-    OutputStreamed,
-    Planned,
-    Retried,
-    TextStreamed,
-    Waiting,
-    WorkflowStep,
-)
+from fugu_cli.session.events import Compacted, Event, Interrupted, JobEnded, Planned, WorkflowStep
+from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.ui import json_output
 from tests.ui import example
 

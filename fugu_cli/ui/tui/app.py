@@ -32,11 +32,12 @@ from fugu_cli.ui.tui.terminal_app import TerminalApp, guess_palette, textual_the
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fugu_cli.session.events import Live, Recorded
+    from fugu_cli.session.events import Recorded
+    from fugu_cli.session.live_events import Live
     from fugu_cli.ui.approval_options import Pending
     from fugu_cli.ui.drawing import Palette
     from fugu_cli.ui.trace_rows import TurnRow
-    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.screen_feed import ScreenFeed
     from fugu_cli.ui.tui.session_controller import SessionController
     from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener

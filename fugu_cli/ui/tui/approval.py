@@ -23,7 +23,7 @@ from fugu_cli.ui.drawing import BLANK, Palette, StyledLine, plain_text, styled_l
 from fugu_cli.ui.formatting import plural
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
 
 TARGET_LINES = 6
 LEAST_PATCH_LINES = 8

@@ -32,8 +32,8 @@ from fugu_cli.ui.tui.terminal_app import NARROW_COLUMNS, SHORT_LINES
 if TYPE_CHECKING:
     from fugu_cli.ui.approval_options import Pending
     from fugu_cli.ui.trace_drawing import Section
+    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.overlays import PageAt
-    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
     from fugu_cli.ui.tui.screen_protocol import PickedChoice, Preview, StatusLine
 
 HINTS = {

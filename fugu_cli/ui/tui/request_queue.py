@@ -6,21 +6,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.errors import FuguError
 from fugu_cli.session import views
-from fugu_cli.session.events import Live, Recorded, Replied
+from fugu_cli.session.events import Recorded
+from fugu_cli.session.live_events import Live
+from fugu_cli.ui.tui.approval_questions import ApprovalQuestions
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Permission
     from fugu_cli.messages import Call, Effort, Media
     from fugu_cli.safety import policy
-    from fugu_cli.ui.approval_options import Pending, PendingCall
     from fugu_cli.ui.tui.session_protocol import SessionProtocol
 
 
@@ -81,23 +81,6 @@ class QueuedRequest:
     media: tuple[Media, ...] = ()
 
 
-@dataclass(frozen=True)
-class ApprovalQuestion:
-    """May this call run? The answer goes into `answer`. Calls of the same reply were asked about `before` it, and will
-    be asked about `after` it."""
-
-    call: Call
-    judgement: policy.Judgement
-    answer: asyncio.Future[Permission] = field(compare=False)
-    before: int = 0
-    after: tuple[PendingCall, ...] = ()
-
-    @property
-    def asked(self) -> tuple[Call, policy.Judgement]:
-        """What people read."""
-        return self.call, self.judgement
-
-
 class RequestQueue:
     """One session at a time and all that is under way in it."""
 
@@ -105,7 +88,7 @@ class RequestQueue:
         """`told` adds to a request what is to be told with it: once it is driven, what waits can be taken back."""
         self.session: SessionProtocol | None = None
         self.queue: list[QueuedRequest] = []
-        self.questions: deque[ApprovalQuestion] = deque()
+        self.approvals = ApprovalQuestions(listener.changed)
         self.pinned: str | None = None
         self.excluded: frozenset[str] = frozenset()
         self._listener = listener
@@ -115,10 +98,6 @@ class RequestQueue:
         self._cut = False
         self._steer = False
         self._heard = 0
-        self._asked: list[Call] = []
-        """Calls of this request that were asked about."""
-        self._answered: dict[Call, tuple[Permission, policy.Judgement]] = {}
-        """Answers that were given before the call was asked about, to several at once, and what was known then."""
 
     @property
     def running(self) -> bool:
@@ -193,8 +172,7 @@ class RequestQueue:
         assert session is not None
         while True:
             self._cut = False
-            self._asked.clear()
-            self._answered.clear()
+            self.approvals.clear()
             run = self._run = asyncio.create_task(self._request(session, typed))
             self._listener.changed()
             try:
@@ -278,9 +256,7 @@ class RequestQueue:
         if self._run is None:
             return False
         self._cut = True
-        for question in self.questions:
-            question.answer.cancel()
-        self.questions.clear()
+        self.approvals.withdraw()
         self._run.cancel()
         self._listener.changed()
         return True
@@ -295,33 +271,8 @@ class RequestQueue:
     async def ask(self, call: Call, judgement: policy.Judgement) -> Permission:
         """Wait for the user's answer; questions queue."""
         await self.caught_up()  # what led to the question is shown before it
-        early, shown = self._answered.pop(call, (None, None))
-        if early is not None and (early == "no" or _is_the_same(judgement, shown)):
-            return early
-        before, after = _same_reply(self.session, call, self._asked) if self.session is not None else (0, ())
-        self._asked.append(call)
-        question = ApprovalQuestion(call, judgement, asyncio.get_running_loop().create_future(), before, after)
-        self.questions.append(question)
-        self._listener.changed()
-        try:
-            return await question.answer
-        finally:
-            if question in self.questions:
-                self.questions.remove(question)
-            self._listener.changed()
-
-    @property
-    def pending(self) -> Pending:
-        """What waits beside the oldest question."""
-        from fugu_cli.ui.approval_options import ALONE, Pending, PendingCall
-
-        if not self.questions:
-            return ALONE
-        first, *more = self.questions
-        others = [*first.after]
-        for one in more:
-            others += [PendingCall(one.call, one.judgement), *one.after]
-        return Pending(first.before + 1, first.before + 1 + len(others), tuple(others))
+        assert self.session is not None
+        return await self.approvals.ask(self.session, call, judgement)
 
     async def caught_up(self) -> None:
         """Wait until the listener has heard everything that is in the log."""
@@ -332,18 +283,6 @@ class RequestQueue:
         """Not everything that is in the log has been told."""
         assert self.session is not None and self._follow is not None
         return self._heard < len(self.session.log.records) and not self._follow.done()
-
-    def answer(self, permission: Permission) -> None:
-        """Answer the oldest question."""
-        if self.questions and not self.questions[0].answer.done():
-            self.questions[0].answer.set_result(permission)
-
-    def answer_all(self, permission: Permission) -> None:
-        """Answer every question, and those that later calls of the same replies will ask."""
-        for question in self.questions:
-            self._answered |= {one.call: (permission, one.judgement) for one in question.after}
-            if not question.answer.done():
-                question.answer.set_result(permission)
 
     async def close(self) -> None:
         """End what runs, stop following, close the session."""
@@ -359,24 +298,3 @@ class RequestQueue:
         if self.session is not None:
             await self.session.close()
             self.session = None
-
-
-def _is_the_same(judgement: policy.Judgement, shown: policy.Judgement | None) -> bool:
-    """A yes that was given early still fits: what is touched, and why it is asked, are what they were then."""
-    if shown is None or judgement.every_time:
-        return False
-    return (judgement.target, judgement.reason) == (shown.target, shown.reason)
-
-
-def _same_reply(session: SessionProtocol, call: Call, asked: Sequence[Call]) -> tuple[int, tuple[PendingCall, ...]]:
-    """How many calls of the call's reply were asked about, and those after it that will be."""
-    from fugu_cli.engine.tool_calls import asks_about
-    from fugu_cli.ui.approval_options import PendingCall
-
-    reply = next((e for e in reversed(session.log.events) if isinstance(e, Replied) and call in e.calls), None)
-    if reply is None:
-        return 0, ()
-    at = reply.calls.index(call)
-    before = sum(one in asked for one in reply.calls[:at])
-    judged = [(one, asks_about(session.log, session.environment, reply.turn, one)) for one in reply.calls[at + 1 :]]
-    return before, tuple(PendingCall(one, found) for one, found in judged if found)

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fugu_cli.session.events import Finished, Live, Recorded, ToolRan
+from fugu_cli.session.events import Finished, Recorded, ToolRan
+from fugu_cli.session.live_events import Live
 from fugu_cli.ui.block_drawing import GAP, ReplyFragments, block_fragments, foldable, has_gap_before
 from fugu_cli.ui.drawing import Fragment
 from fugu_cli.ui.formatting import escape_for_approval, flatten
@@ -22,7 +23,7 @@ from fugu_cli.ui.tui.screen_protocol import UpdateNote
 if TYPE_CHECKING:
     from textual.app import App
 
-    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
 
 LONG_REQUEST_SECONDS = 10.0
 """Seconds after which a request's end is worth a word."""

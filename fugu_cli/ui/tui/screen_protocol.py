@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from fugu_cli.session.events import Live, Recorded, ToolRan
+    from fugu_cli.session.events import Recorded, ToolRan
+    from fugu_cli.session.live_events import Live
     from fugu_cli.ui.approval_options import Pending
     from fugu_cli.ui.drawing import Fragment, Palette
     from fugu_cli.ui.trace_drawing import Section
     from fugu_cli.ui.trace_rows import SessionTotals, TraceRows
     from fugu_cli.ui.transcript import NoteBlock
-    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
 
 Preview = Callable[[str], Sequence["Fragment"]]
 """What a value stands for, drawn. For a thread."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
 from fugu_cli.session import views
-from fugu_cli.session.events import FileChange, Live, Recorded, ToolRan
+from fugu_cli.session.events import FileChange, Recorded, ToolRan
+from fugu_cli.session.live_events import Live
 from fugu_cli.tools.recorded_diffs import unified_diff
 from fugu_cli.ui import diff_lines
 from fugu_cli.ui.approval_options import ALONE, ApprovalScope, Pending, approval_options
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission
     from fugu_cli.messages import Effort
     from fugu_cli.safety.policy import Mode
-    from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.screen_protocol import FeedProtocol, ScreenProtocol
     from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener, SessionProtocol
 
@@ -313,18 +314,18 @@ class SessionController:
             return
         match scope:
             case "all" | "none":
-                self.work.answer_all("once" if scope == "all" else "no")
+                self.work.approvals.answer_all("once" if scope == "all" else "no")
             case "always":
                 try:
                     rule = self.session.allow_always(question.call, question.judgement)
                     self.say(f"from now on allowed in this project: {rule}")
                 except FuguError as error:
                     self.failed(error)
-                self.work.answer("session")
+                self.work.approvals.answer("session")
             case "feedback":
                 self.asking.deny_with_feedback(question)
             case _:
-                self.work.answer(scope)
+                self.work.approvals.answer(scope)
 
     # What the session at work tells.
 
@@ -364,7 +365,7 @@ class SessionController:
         """Running, queue, questions or mode changed."""
         if self._left:
             return
-        self.asking.ask(self.work.questions, self.work.pending)
+        self.asking.ask(self.work.approvals.questions, self.work.approvals.pending)
         self.view.show_queue([typed.typed or typed.text for typed in self.work.queue])
         if not self.work.running:
             self._branch = project_folder.git_branch(self.opener.root)
@@ -392,7 +393,7 @@ class SessionController:
         at_work = "stopping" if work.stopping else tally.doing or "starting"
         if not work.stopping and not aside.doing and (likely := tally.first_agent(_able(work))):
             at_work = f"{at_work}, then probably {flatten(likely, 40)}"
-        doing = "needs approval" if work.questions else aside.doing or at_work
+        doing = "needs approval" if work.approvals.questions else aside.doing or at_work
         begun = aside.began if aside.running else tally.since if tally.doing else 0.0
         spent = tally.tokens
         self.view.stand(

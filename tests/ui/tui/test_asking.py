@@ -9,7 +9,7 @@ from pathlib import Path
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.ui.approval_options import Pending, PendingCall
-from fugu_cli.ui.tui.request_queue import ApprovalQuestion
+from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
 from fugu_cli.ui.tui.session_controller import ApprovalQueue
 
 Asked = tuple[str, int, str]

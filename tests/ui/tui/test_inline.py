@@ -5,26 +5,15 @@ import pytest
 
 from fugu_cli.messages import Call, Thinking
 from fugu_cli.safety.policy import Rules, judge
-from fugu_cli.session.events import (
-    Asked,
-    Assigned,
-    Failed,
-    FileChange,
-    Finished,
-    Permitted,
-    Recorded,
-    Replied,
-    Retried,
-    TextStreamed,
-    ToolRan,
-)
+from fugu_cli.session.events import Asked, Assigned, Failed, FileChange, Finished, Permitted, Recorded, Replied, ToolRan
+from fugu_cli.session.live_events import Retried, TextStreamed
 from fugu_cli.ui import drawing
 from fugu_cli.ui.approval_options import ALONE
 from fugu_cli.ui.drawing import DARK, styled_line
 from fugu_cli.ui.inline_view import InlineScreen, InlineTerminal, Scrollback, parse_choice
 from fugu_cli.ui.transcript import NoteBlock
+from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
 from fugu_cli.ui.tui.preferences import Preferences
-from fugu_cli.ui.tui.request_queue import ApprovalQuestion
 from fugu_cli.ui.tui.screen_protocol import Choice
 
 CALL = Call.make("t1-0-0", "bash", command="ls")

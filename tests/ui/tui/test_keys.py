@@ -582,7 +582,7 @@ def test_a_question_is_answered_with_a_key(
         await until(lambda: controller.asking.question is not None)
         await pilot.pause()
         await pilot.press(key)
-        await until(lambda: not controller.work.questions)
+        await until(lambda: not controller.work.approvals.questions)
         await until(lambda: any(event.type == "permitted" for event in controller.session.log.events))
         fact = next(event for event in controller.session.log.events if event.type == "permitted")
         assert (fact.allowed, fact.by) == (written, by)
@@ -668,7 +668,7 @@ def test_several_calls_of_a_reply_are_listed_and_answered_at_once(
                 assert "then write b\\x1b[2J.txt" in listed and "then bash touch c.txt" in listed, listed
             await pilot.press(key)
         await until(lambda: any(event.type == "finished" for event in controller.session.log.events))
-        assert not controller.work.questions
+        assert not controller.work.approvals.questions
 
     play(what, THREE + ANSWER)
     assert sorted(path.name for path in opener.root.glob("*.txt") if path.name != "kept.txt") == made
@@ -690,7 +690,7 @@ def test_what_a_yes_covers_is_never_cut(
         options = re.sub(r"[\s│›]", "", shown(app).partition("needs approval")[2])
         assert f"editsin{folder}/" in options, shown(app)
         await pilot.press("n")
-        await until(lambda: not controller.work.questions)
+        await until(lambda: not controller.work.approvals.questions)
 
     play(what, asks + ANSWER, size=size)
 
@@ -708,7 +708,7 @@ def test_a_no_may_say_what_to_do_instead(
         await until(lambda: "Tell it what to do instead" in shown(app))
         await pilot.press("escape")
         await until(lambda: app.focused is not None and app.focused.id == "approval")
-        assert controller.work.questions
+        assert controller.work.approvals.questions
         await pilot.press("t", *"use b.txt", "enter")
         await until(lambda: any(event.type == "finished" for event in controller.session.log.events))
         facts = [event for event in controller.session.log.events if isinstance(event, Permitted)]
@@ -732,7 +732,7 @@ def test_the_whole_change_can_be_seen_before_the_answer(
         await pilot.press("d")
         await until(lambda: "This would change" in shown(app))
         await pilot.press("escape", "down", "down", "down", "enter")
-        await until(lambda: not controller.work.questions)
+        await until(lambda: not controller.work.approvals.questions)
 
     play(what, ASKS)
 
@@ -753,7 +753,7 @@ def test_all_of_a_long_command_can_be_seen_before_the_answer(
         await pilot.press("d")
         await until(lambda: "This would run" in shown(app) and "make \\x1b]evil" in shown(app), lambda: shown(app))
         await pilot.press("escape", "n")
-        await until(lambda: not controller.work.questions)
+        await until(lambda: not controller.work.approvals.questions)
 
     play(what, asks + ANSWER)
 
@@ -789,10 +789,10 @@ def test_half_a_word_is_no_answer(play: Callable[..., FuguApp], opener: DemoSess
         await pilot.press(*"go", "enter", *"he sa")
         await until(lambda: controller.asking.question is not None)
         await pilot.press(*"ys yes")
-        assert (prompt(app).text, len(controller.work.questions)) == ("he says yes", 1)
+        assert (prompt(app).text, len(controller.work.approvals.questions)) == ("he says yes", 1)
         await until(lambda: app.focused is not None and app.focused.id == "approval")
         await pilot.press("n")
-        await until(lambda: not controller.work.questions)
+        await until(lambda: not controller.work.approvals.questions)
 
     play(what, script + ANSWER)
     assert not (opener.root / "new.txt").exists()
@@ -812,7 +812,7 @@ def test_a_yes_that_is_pressed_on_does_not_answer_the_next_question(
         await until(lambda: (opener.root / "one").exists() and controller.asking.question is not None)
         approval._allowed_at += 600  # as if it had been pressed just now, however slow this machine is
         await pilot.press("y")
-        assert len(controller.work.questions) == 1
+        assert len(controller.work.approvals.questions) == 1
         approval._allowed_at -= 600
         await pilot.press("y")
         await until(lambda: (opener.root / "two").exists())

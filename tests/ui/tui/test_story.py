@@ -7,16 +7,13 @@ from fugu_cli.session.events import (
     Failed,
     Finished,
     Interrupted,
-    Live,
-    OutputStreamed,
     Permitted,
     Recorded,
     Replied,
-    Retried,
-    TextStreamed,
     ToolRan,
     Undone,
 )
+from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed
 from fugu_cli.session.log import Log
 from fugu_cli.ui.transcript import (
     EndBlock,

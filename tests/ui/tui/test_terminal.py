@@ -560,7 +560,7 @@ def test_a_new_request_calls_at_once_though_every_agent_is_unavailable(
     terminal.keys("explain it\r")
     terminal.sees("✗ failed", "2 agents unavailable, retrying in 1")
     terminal.keys("/pool\r")
-    terminal.until(lambda screen: screen.count("unavailable, retrying in 1") == 2)
+    terminal.until(lambda screen: screen.count("unavailable, retrying in 1") == 3)  # the status line says it too
     terminal.keys("\x1b")
     terminal.until(lambda screen: "choose an agent to pin" not in screen)
     terminal.keys("explain it again\r")

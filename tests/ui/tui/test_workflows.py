@@ -17,9 +17,9 @@ from fugu_cli.session.events import (
     Price,
     Recorded,
     Replied,
-    TextStreamed,
     WorkflowStep,
 )
+from fugu_cli.session.live_events import TextStreamed
 from fugu_cli.ui import trace_drawing
 from fugu_cli.ui.drawing import DARK, plain_text
 from fugu_cli.ui.event_text import edge_columns

@@ -5,7 +5,8 @@ import pytest
 
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.safety import policy
-from fugu_cli.session.events import Asked, Finished, Interrupted, Live, Permitted, Recorded, Replied
+from fugu_cli.session.events import Asked, Finished, Interrupted, Permitted, Recorded, Replied
+from fugu_cli.session.live_events import Live
 from fugu_cli.ui.tui.request_queue import QueuedRequest, RequestQueue
 from tests.ui.tui.demo import DemoSessionOpener
 
@@ -157,13 +158,13 @@ def test_what_breaks_while_the_log_is_shown_is_not_silent(opener: DemoSessionOpe
 def test_a_question_waits_for_its_answer(opener: DemoSessionOpener) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         running = asyncio.create_task(work.submit(QueuedRequest("one")))
-        await until(lambda: bool(work.questions))
-        assert work.questions[0].judgement.reason == "it writes inside the repository"
+        await until(lambda: bool(work.approvals.questions))
+        assert work.approvals.questions[0].judgement.reason == "it writes inside the repository"
         assert not (opener.root / "new.txt").exists()
-        work.answer("once")
+        work.approvals.answer("once")
         await running
         assert (opener.root / "new.txt").read_text() == "x"
-        assert not work.questions
+        assert not work.approvals.questions
         await until(lambda: kinds(heard)[-1] == "finished")
 
     heard = run(opener, {"small": ASKS, "large": '[[step]]\ntext = "ACCEPT"\n'}, play)
@@ -182,14 +183,14 @@ def test_several_questions_queue_and_an_interruption_drops_them(opener: DemoSess
 
         asks = [asyncio.create_task(work.ask(Call.make(str(n), "bash", command="x"), judged)) for n in range(3)]
         await asyncio.sleep(0)
-        assert [question.call.id for question in work.questions] == ["0", "1", "2"]
-        work.answer("no")
+        assert [question.call.id for question in work.approvals.questions] == ["0", "1", "2"]
+        work.approvals.answer("no")
         await asyncio.sleep(0)
-        assert [question.call.id for question in work.questions] == ["1", "2"]
+        assert [question.call.id for question in work.approvals.questions] == ["1", "2"]
         for task in asks[1:]:
             task.cancel()
         await asyncio.gather(*asks, return_exceptions=True)
-        assert not work.questions
+        assert not work.approvals.questions
         assert asks[0].result() == "no"
 
     run(opener, {"small": ANSWER}, play)

@@ -1,0 +1,54 @@
+"""What is told while a session runs, and never written: text as it comes, output of tools, and waiting."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fugu_cli.messages import Value
+
+
+class TextStreamed(Value):
+    """Live: a piece of the reply being written."""
+
+    type: Literal["said"] = "said"
+    turn: int
+    agent: str
+    text: str
+
+
+class OutputStreamed(Value):
+    """Live: output of a running tool."""
+
+    type: Literal["tool_said"] = "tool_said"
+    turn: int
+    call: str
+    text: str
+
+
+class Waiting(Value):
+    """Live: nothing moves, and this is why. `seconds`: until it goes on, 0 where nobody knows. `notice`: it goes on at
+    once, and people are to read why something is not as they asked for it."""
+
+    type: Literal["waiting"] = "waiting"
+    why: str
+    seconds: float = 0.0
+    notice: bool = False
+
+
+class Retried(Value):
+    """Live: a call failed and is made again in `seconds`. What it had said no longer stands.
+
+    `kind` and `why`: the failure's kind and message (errors.AgentError). `retry` counts from 1, up to `retries`.
+    """
+
+    type: Literal["retried"] = "retried"
+    turn: int
+    agent: str
+    kind: str
+    why: str
+    seconds: float
+    retry: int
+    retries: int
+
+
+Live = TextStreamed | OutputStreamed | Waiting | Retried
