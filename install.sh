@@ -271,7 +271,7 @@ run_tests() {
     mypy
     lint-imports
     vulture
-    python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder "$@"
+    python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder "$@"
 }
 
 main() {
