@@ -68,9 +68,8 @@ class Session:
         self, text: str, typed: str = "", skill: str = "", piped: str = "", media: tuple[Media, ...] = ()
     ) -> None:
         """Record a request, with the working tree as it stands and what `@` names in it. `typed`: what the user wrote,
-        where that is something else; `skill`, `piped`, `media`: what agents read below it
-        (events.Asked). Raises UsageError
-        where a hook refuses it."""
+        where that is something else; `skill`, `piped`, `media`: what agents read below it (events.Asked).
+        Raises UsageError where a hook refuses it."""
         attachments = await asyncio.to_thread(mentions.mentioned, self.environment.workspace.root, text)
         asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill, piped=piped, media=media)
         if (hooks := self.environment.hooks) is not None:

@@ -45,8 +45,8 @@ class PromptText(NamedTuple):
 
 
 def read_prompt(blocks: Sequence[PromptBlock], root: Path) -> PromptText:
-    """The request in the repository at `root`. Raises UsageError for sound, for what is no
-    picture, and where nothing is said."""
+    """The request in the repository at `root`. Raises UsageError for sound, for a picture that cannot be
+    read, and where nothing is said."""
     said, beside, media = "", list[str](), list[Media]()
     for block in blocks:
         match block:

@@ -25,6 +25,7 @@ from fugu_cli.errors import UsageError
 from fugu_cli.extensions.mcp_settings import McpServer, RemoteServer, StdioServer
 from fugu_cli.extensions.skill_library import SKILL_COMMAND, SkillLibrary
 from fugu_cli.messages import EFFORTS
+from fugu_cli.ui.tui.agent_commands import AUTO, effort_named
 from fugu_cli.ui.tui.commands import all_modes
 from fugu_cli.ui.tui.request_queue import MODE_HELP
 
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from fugu_cli.ui.tui.request_queue import RequestQueue
     from fugu_cli.ui.tui.session_protocol import SessionProtocol
 
-AUTO = "auto"
-"""The value of the option `agent` that leaves the decision to the coordinator, and of `effort` that leaves it to each
-agent's entry."""
 TIERS = {"fugu": "an agent is chosen turn by turn", "ultra": "a workflow is planned first"}
 GivenServer = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
 COMMANDS = {
@@ -53,7 +51,7 @@ def mode_state(session: SessionProtocol) -> SessionModeState:
 
 
 def config_options(session: SessionProtocol, pinned: str | None) -> list[SessionConfigOptionSelect]:
-    """The options of a session with the values that hold: mode, agent, tier."""
+    """The options of a session with the values that hold: mode, agent, tier, effort."""
     agents = {AUTO: "the coordinator decides"}
     agents |= {name: member.description or member.model for name, member in session.team.members.items()}
     efforts = {AUTO: "what each agent's entry says"} | dict.fromkeys(EFFORTS, "")
@@ -82,10 +80,7 @@ def set_option(work: RequestQueue, name: str, value: str) -> None:
     elif name == "tier":
         session.set_tier(value)
     elif name == "effort":
-        effort = next((effort for effort in EFFORTS if effort == value), None)
-        if effort is None and value != AUTO:
-            raise UsageError(f"there is no effort {value!r}", hint=f"there are {AUTO}, {', '.join(EFFORTS)}")
-        session.effort = effort or ""
+        session.effort = effort_named(value)
     else:
         raise UsageError(f"there is no option {name!r}", hint="there are mode, agent, tier and effort")
 

@@ -242,8 +242,9 @@ BUILT_IN = frozenset(
     (
         *("help", "?", "new", "clear", "sessions", "resume", "fork", "rename", "continue", "undo", "redo", "diff"),
         *("blame", "jobs", "retry", "skip", "pin", "exclude", "pool", "model", "tier", "cost", "trace", "mode"),
+        *("effort", "login"),
         *("permissions", "skill", "skills", "compact", "copy", "export", "theme", "notify", "doctor", "quit"),
-        *("exit", "q", "effort", "login"),
+        *("exit", "q"),
     )
 )
 """The interface's own commands (ui/tui/commands.py): no file takes their names."""

@@ -115,17 +115,25 @@ def effort_names(controller: SessionController) -> Sequence[str]:
     return (AUTO, *EFFORTS)
 
 
+def effort_named(word: str) -> Effort:
+    """The effort that a user's word means. Raises UsageError."""
+    if word == AUTO:
+        return ""
+    for effort in EFFORTS:
+        if effort == word:
+            return effort
+    raise UsageError(f"there is no effort {word!r}", hint=f"there are {AUTO}, {', '.join(EFFORTS)}")
+
+
 async def change_effort(controller: SessionController, argument: str) -> None:
     """How much agents may reason: from the next request on, or in the one that follows the level."""
     session = controller.session
     level, _, text = argument.partition(" ")
-    efforts: dict[str, Effort] = {AUTO: "", **{effort: effort for effort in EFFORTS}}
     if not level:
-        controller.say(f"the effort is {session.effort or AUTO}; /effort LEVEL is one of {', '.join(efforts)}")
+        efforts = ", ".join(effort_names(controller))
+        controller.say(f"the effort is {session.effort or AUTO}; /effort LEVEL is one of {efforts}")
         return
-    if level not in efforts:
-        raise UsageError(f"there is no effort {level!r}", hint=f"one of {', '.join(efforts)}")
-    effort = efforts[level]
+    effort = effort_named(level)
     if text.strip():
         await controller.send(text.strip(), effort=effort)
         return
