@@ -166,6 +166,7 @@ def _usage(error: Exception) -> None:
     """What click found wrong, in its own words, with the way to the help."""
     context = getattr(error, "ctx", None)
     words = getattr(error, "format_message", lambda: str(error))()
+    words = words.replace(": Value error, ", ": ", 1)  # pydantic's own words, which say nothing more
     path = context.command_path if context is not None else "fugu"
     complain(words, f"`{path} --help` shows what it takes")
 

@@ -75,7 +75,7 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("serve", "--max-request-mb", "nan"), "limits must be finite numbers", "`fugu serve --help`"),
         (("serve", "--grace", "inf"), "limits must be finite numbers", "`fugu serve --help`"),
         (("cost", "--days", "0"), "Invalid value for '--days'", "`fugu cost --help`"),
-        (("run", "x", "--tier", "max"), "Invalid value for '--tier'", "`fugu run --help`"),
+        (("run", "x", "--tier", "max"), "Invalid value for '--tier': 'max' is not one of 'fugu'", "run --help`"),
         (("run", "x", "--coordinator", "tirnity"), "must be one of trinity, cascade, random or single:NAME", ""),
         (
             ("run", "x", "--script", "good.toml", "--resume", "never"),
