@@ -242,7 +242,7 @@ class LogUpdates:
         return shown
 
     def _find(self, turn: int, id: str) -> ShownCall | None:
-        """The call of a turn; providers number calls anew in each."""
+        """The call of a turn; providers number calls from the start in each."""
         return next((one for one in self._calls if one.call.id == id and one.turn in (turn, None)), None)
 
     def _shown(self, turn: int, call: Call) -> tuple[ShownCall, list[Update]]:

@@ -199,7 +199,7 @@ def trace(
     as_json: JsonFlag = False,
     plain: Annotated[bool, typer.Option("--plain", help="print it, in a terminal too")] = False,
 ) -> int:
-    """Show who was chosen each turn, against whom, and what came of it."""
+    """Show who was chosen each turn, against whom, and the outcome."""
     from fugu_cli.cli import history as command
 
     if not plain and not as_json and turn is None and request is None and command.can_open_trace():

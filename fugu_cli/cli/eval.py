@@ -242,12 +242,12 @@ def _checkpoint(config: Config, members: Sequence[Member], words: Sequence[str])
                 folder = trinity.backbone_folder(trinity.TrinityFiles(path, config.backbone, config.cache))
                 trinity.load_trinity(path, folder, (members, config.deciding), config.cache)
     except (CoordinatorUnavailable, MemoryError) as error:
-        mended = error.hint if isinstance(error, CoordinatorUnavailable) else "close other programs"
+        advice = error.hint if isinstance(error, CoordinatorUnavailable) else "close other programs"
         without = " ".join(f"--arm {arm}" for arm in runner.DEFAULT_ARMS if arm != LEARNED_ARM)
         raise UsageError(
             f"the arm {LEARNED_ARM if LEARNED_ARM in words else CONDUCTOR} cannot be measured here: "
             f"{str(error).rstrip('.')}",
-            hint=f"{mended.rstrip('.')}; or name the arms without it: {without}",
+            hint=f"{advice.rstrip('.')}; or name the arms without it: {without}",
         ) from error
     return digest
 

@@ -52,7 +52,7 @@ class RunEnd:
 
     @property
     def records(self) -> Sequence[Recorded]:
-        """The lines that say what came of the request."""
+        """The lines that say how the request ended."""
         return self.log.records if self.heard else self.log.records[self.since :]
 
 

@@ -140,7 +140,7 @@ class AgentEntry(ConfigTable):
     slot: Slot | None = None
     """cheap, middle or strong; by price when left out"""
     attempts: int = Field(default=1, ge=1, le=20)
-    """draws of a Worker turn where tests judge"""
+    """attempts at a Worker turn where tests judge"""
     infill: bool | None = None
     """true: a local model with Qwen's marks for filling in the middle of code; known for the embedded ones"""
     vision: bool | None = None

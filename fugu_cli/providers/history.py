@@ -10,7 +10,7 @@ field names. What `closed` promises:
 3. call ids are unique and match ID, tool names match NAME, arguments are the JSON text of an object;
 4. no text is blank (an agent that only calls, and pictures alone, have none at all), no thinking is another agent's.
 
-A longer history is mended like its beginning, except at the seam: prompt caches hold.
+A longer history is repaired like its beginning, except at the seam: prompt caches hold.
 """
 
 from __future__ import annotations
@@ -187,9 +187,9 @@ class _Pairing:
     def _take_reply(self, message: FromAgent) -> None:
         calls = []
         for call in message.calls:
-            mended = self._mended(call)
-            calls.append(mended)
-            self._calls.append((call.id, mended))
+            repaired = self._repaired(call)
+            calls.append(repaired)
+            self._calls.append((call.id, repaired))
         thinking = message.thinking if message.agent == self._agent else ()
         self._done.append(message.model_copy(update={"thinking": thinking, "calls": tuple(calls)}))
 
@@ -209,7 +209,7 @@ class _Pairing:
         self._done += self._later
         self._calls, self._results, self._later = [], {}, []
 
-    def _mended(self, call: Call) -> Call:
+    def _repaired(self, call: Call) -> Call:
         parsed = arguments_object(call.arguments)
         tool = call.tool if NAME.fullmatch(call.tool) else re.sub(r"[^a-zA-Z0-9_-]", "_", call.tool)[:64] or "unnamed"
         arguments = {"malformed_arguments": call.arguments} if parsed is None else parsed

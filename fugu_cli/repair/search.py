@@ -237,7 +237,7 @@ AGAIN = 400
 
 @dataclass(frozen=True)
 class _Attempt:
-    """What a draw was asked for, what the files were then, and what came of it."""
+    """What a draw was asked for, what the files were then, and the outcome."""
 
     reply: Replied
     files: Mapping[str, str]

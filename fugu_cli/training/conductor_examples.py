@@ -116,7 +116,7 @@ Write = Callable[[str], str]
 
 
 class FirstRound(Value):
-    """A first round: what was written, and what came of it where that is a workflow."""
+    """A first round: what was written, and its outcome where that is a workflow."""
 
     example: PlannerExample
     reply: str

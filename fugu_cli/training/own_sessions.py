@@ -24,7 +24,7 @@ Label = Literal["accepted", "tests passed", "tests failed", "reverted"]
 
 @dataclass(frozen=True)
 class LabelledDecision:
-    """A decision and what came of it. `events` are the session up to it; `group` is the request: its decisions are
+    """A decision and its outcome. `events` are the session up to it; `group` is the request: its decisions are
     never on both sides of a split."""
 
     events: tuple[Event, ...]

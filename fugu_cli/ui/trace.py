@@ -31,7 +31,7 @@ from fugu_cli.ui.trace_rows import DecisionRow, ScoreCell, TracedRequest, traced
 
 def workflow_lines(events: Sequence[Event], rows: Sequence[DecisionRow], width: int) -> list[str]:
     """The workflows of the newest request of `events`: who plans, each step with its edges, what it was shown and what
-    not, what it took, what came of it, and what the planning itself took."""
+    not, what it took, its outcome, and what the planning itself took."""
     plans = views.plans(events)
     if not plans:
         return []

@@ -364,7 +364,7 @@ class MainScreen(MainHandlers):
             self.remark(said, MODE_SECONDS)
 
     def action_next_part(self) -> None:
-        """The next part takes the keys."""
+        """The next part gets the keyboard focus."""
         every = (Approval, PromptInput, Conversation, Trace)
         shown = [part for kind in every if (part := self.query_one(kind)).display and part.size.width]
         at = next((index for index, part in enumerate(shown) if part.has_focus), -1)

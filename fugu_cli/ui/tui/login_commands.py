@@ -38,7 +38,7 @@ async def log_in(controller: SessionController, argument: str) -> None:
 
 
 async def _keep_key(controller: SessionController, provider: str) -> None:
-    """Ask for the key; a session in which nothing was asked begins anew, with the agents that the key brings."""
+    """Ask for the key; a session in which nothing was asked begins again, with the agents that the key brings."""
     key = (await controller.view.enter_text(f"API key of {provider} (it is not shown)", secret=True)).strip()
     if not key:
         return

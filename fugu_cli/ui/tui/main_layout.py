@@ -127,7 +127,7 @@ class MainLayout(Screen[None]):
             queue.update("\n".join([*lines, *more]))
 
     def focus_prompt(self) -> None:
-        """The prompt takes the keys."""
+        """The prompt gets the keyboard focus."""
         self.query_one(PromptInput).focus()
 
     def stand(self, standing: StatusLine) -> None:

@@ -89,7 +89,7 @@ class TextEntry(ModalScreen[str]):
             yield Static("enter sends · esc goes back", id="entry-keys", markup=False)
 
     def on_mount(self) -> None:
-        """The field takes the keys."""
+        """The field gets the keyboard focus."""
         self.query_one(Input).focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
