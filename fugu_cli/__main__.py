@@ -78,7 +78,7 @@ def _forget_here() -> None:
 
 def called(arguments: Sequence[str]) -> int:
     """The exit code of a command line. Messages for people go to standard error."""
-    arguments = _with_run(arguments)
+    arguments = _with_command(arguments)
     try:
         import typer
 
@@ -115,10 +115,16 @@ def called(arguments: Sequence[str]) -> int:
     return 4 if code == INTERRUPTED else int(code or 0)
 
 
-def _with_run(arguments: Sequence[str]) -> Sequence[str]:
-    """`fugu -p TEXT` is `fugu run -p TEXT`, whatever other flags of `run` stand before it."""
-    asks = next((i for i, word in enumerate(arguments) if word.partition("=")[0] in ("-p", "--prompt")), None)
-    if asks is None or not arguments[0].startswith("-") or "run" in arguments[:asks]:
+def _with_command(arguments: Sequence[str]) -> Sequence[str]:
+    """`fugu -p TEXT` is `fugu run -p TEXT`, whatever other flags of `run` stand before it; `--input-format` is
+    `fugu sdk`, which SDKs of Claude Code call without that name."""
+    words = [word.partition("=")[0] for word in arguments]
+    if not words or not (words[0].startswith("-") or words[0] == "run"):
+        return arguments
+    if "--input-format" in words:
+        return ["sdk", *arguments[words[0] == "run" :]]
+    asks = next((i for i, word in enumerate(words) if word in ("-p", "--prompt")), None)
+    if asks is None or "run" in words[:asks]:
         return arguments
     return ["run", *arguments]
 

@@ -99,7 +99,7 @@ def test_every_command_line_that_is_shown_can_be_typed(page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_flag_that_is_mentioned_exists(page: str) -> None:
     own = re.sub(r"^(pipx?|uv|python|twine) .*$", "", PAGES[page], flags=re.MULTILINE)
-    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", own))
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-zA-Z-]+", own))
     assert mentioned - every_option() == set()
 
 
@@ -116,6 +116,7 @@ TOLD_IN = {
     "fugu replay": "replay",
     "fugu serve": "serve",
     "fugu acp": "acp",
+    "fugu sdk": "sdk",
     "fugu eval": "evaluation",
     "fugu route": "coordinator",
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu coordinator")], "coordinator"),

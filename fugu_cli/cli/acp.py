@@ -34,21 +34,11 @@ def work_for_editor(flags: AcpFlags) -> int:
             "`fugu acp` needs the Python package `agent-client-protocol`", hint=f"install it: {installing(PACKAGE)}"
         )
     from fugu_cli.cli.current_folder import say
+    from fugu_cli.cli.output import take_standard_streams
 
     if sys.stdin is not None and sys.stdin.isatty():
         say("this is for an editor, which starts it and speaks the Agent Client Protocol to it (`fugu help acp`)")
-    return asyncio.run(_answer(flags, *_standard_streams()))
-
-
-def _standard_streams() -> tuple[int, int]:
-    """Standard input and output, from now on the protocol's alone: whatever else is printed goes to standard error, and
-    what is started reads nothing."""
-    source, sink = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    return source, sink
+    return asyncio.run(_answer(flags, *take_standard_streams()))
 
 
 async def _answer(flags: AcpFlags, source: int, sink: int) -> int:

@@ -18,6 +18,7 @@ from fugu_cli.cli.flags import (
     ReplayFlags,
     RequestFlag,
     RouteFlags,
+    SdkFlags,
     ServeFlags,
     SessionArgument,
     SessionFlag,
@@ -352,6 +353,15 @@ def acp(flags: AcpFlags) -> int:
     from fugu_cli.cli import acp as command
 
     return command.work_for_editor(flags)
+
+
+@app.command()
+@flags_as_parameters(SdkFlags)
+def sdk(flags: SdkFlags) -> int:
+    """Answer an SDK that speaks Claude Code's protocol; it calls this as fugu --input-format stream-json."""
+    from fugu_cli.cli import sdk as command
+
+    return command.answer_sdk(flags)
 
 
 @app.command("eval")

@@ -216,6 +216,10 @@ class InterfaceFlags:
         str | None, option("-p", "--prompt", help="no interface: carry this out, as `fugu run` does", metavar="TEXT")
     ] = None
     """For help and completion: such a line is read as one of `fugu run`, with all of its flags (`__main__.py`)."""
+    input_format: Annotated[
+        Literal["stream-json"] | None, option("--input-format", help="answer an SDK, as `fugu sdk` does")
+    ] = None
+    """The same, for `fugu sdk`."""
     inline: Annotated[bool, option("--inline", help="work in the scrollback instead of a full screen")] = False
     go_on: ContinueFlag = False
     resume: ResumeFlag = None
@@ -282,6 +286,55 @@ class AcpFlags:
     trust: TrustFlag = False
 
 
+@dataclass(frozen=True)
+class SdkFlags:
+    """`--input-format stream-json`: flags of Claude Code that its SDKs pass and that mean something here, and fugu's
+    own. None: not said here."""
+
+    input_format: Annotated[Literal["stream-json"], option("--input-format", help="messages as JSON lines")] = (
+        "stream-json"
+    )
+    output_format: Annotated[Literal["stream-json"], option("--output-format", help="answers as JSON lines")] = (
+        "stream-json"
+    )
+    print_only: Annotated[bool, option("-p", "--print", help="without an interface, as it is anyway")] = False
+    verbose: Annotated[bool, option("--verbose", help="every message, as it is anyway")] = False
+    partial: Annotated[
+        bool, option("--include-partial-messages", help="pieces of text while they are written as well")
+    ] = False
+    prompt_tool: Annotated[
+        Literal["stdio"] | None, option("--permission-prompt-tool", help="stdio: approvals are asked on the stream")
+    ] = None
+    system_prompt: Annotated[str | None, option("--system-prompt", help="standing instructions", metavar="TEXT")] = None
+    append_system_prompt: AppendFlag = None
+    allowed: Annotated[
+        list[str] | None,
+        option("--allowedTools", "--allowed-tools", help="rules to allow, with commas between them", metavar="RULES"),
+    ] = None
+    disallowed: Annotated[
+        list[str] | None,
+        option("--disallowedTools", "--disallowed-tools", help="rules to deny", metavar="RULES"),
+    ] = None
+    mode: Annotated[
+        Literal[
+            "default", "acceptEdits", "bypassPermissions", "dontAsk", "plan", "ask", "edit", "auto", "yolo"
+        ]
+        | None,
+        option("--permission-mode", help="Claude Code's names and fugu's", metavar="MODE"),
+    ] = None  # fmt: skip
+    agent: AgentFlag = None
+    coordinator: CoordinatorFlag = None
+    tier: TierFlag = None
+    effort: EffortFlag = None
+    max_turns: MaxTurnsFlag = None
+    max_budget_usd: MaxBudgetFlag = None
+    json_schema: JsonSchemaFlag = None
+    go_on: ContinueFlag = False
+    resume: ResumeFlag = None
+    fork_session: ForkFlag = False
+    trust: TrustFlag = False
+
+
 def check_empty(**given: str | None) -> None:
     """Raises UsageError for a flag that was given an empty word."""
     for name, value in given.items():
@@ -292,7 +345,7 @@ def check_empty(**given: str | None) -> None:
             )
 
 
-def check_session(flags: InterfaceFlags | RunFlags) -> None:
+def check_session(flags: InterfaceFlags | RunFlags | SdkFlags) -> None:
     """Raises UsageError where --continue, --resume and --fork-session contradict one another, or say nothing."""
     check_empty(resume=flags.resume, agent=flags.agent, append_system_prompt=flags.append_system_prompt)
     if flags.go_on and flags.resume:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
@@ -19,8 +20,11 @@ from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.session.events import Recorded
 from fugu_cli.session.log import Log
 from fugu_cli.ui import headless, json_output, run_artifacts
-from fugu_cli.ui.json_output import SUBTYPES, RunEnding, result_object
+from fugu_cli.ui.json_output import RunEnding, result_object
 from fugu_cli.ui.terminal_output import TerminalOutput, rich_to_ansi
+
+if TYPE_CHECKING:
+    from fugu_cli.open_session import Session
 
 
 def print_lines(lines: Sequence[Text]) -> None:
@@ -33,9 +37,37 @@ def _coloured() -> bool:
     return sys.stdout is not None and sys.stdout.isatty() and not plain
 
 
+def take_standard_streams() -> tuple[int, int]:
+    """Standard input and output, from now on a protocol's alone: whatever else is printed goes to standard error, and
+    what is started reads nothing."""
+    source, sink = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return source, sink
+
+
 def session_name(log: Log) -> str:
     """The session's id."""
     return log.path.stem if log.path else "memory"
+
+
+def init_of(session: Session) -> json_output.Object:
+    """The first object: what the session is and has."""
+    return json_output.init_object(
+        json_output.StreamInit(
+            session=session_name(session.log),
+            cwd=str(session.root),
+            mode=session.environment.rules.mode,
+            coordinator=session.config.decided_by,
+            pool=tuple(session.team.members.values()),
+            tools=session.environment.toolbox.names,
+            servers=session.servers.names if session.servers is not None else (),
+            commands=tuple(command.name for command in session.library.commands),
+            skills=tuple(skill.name for skill in session.library.skills),
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -99,17 +131,7 @@ class RunOutput:
 
     def refuse(self, error: FuguError, reason: str = "failed") -> None:
         """A run that could not begin: a program that reads standard output must learn it there."""
-        final: dict[str, object] = {
-            "type": "result",
-            "subtype": SUBTYPES[reason],
-            "is_error": True,
-            "duration_ms": self.milliseconds,
-            "num_turns": 0,
-            "result": "",
-            "session_id": "",
-            "total_cost_usd": 0.0,
-            "errors": [str(error), *([error.hint] if error.hint else [])],
-        }
+        final = json_output.refused_object(error, reason, self.milliseconds)
         if self.form != OutputFormat.text:
             self.screen.data(json_output.json_line(final))
         if self.folder is not None:

@@ -14,7 +14,7 @@ from typing import Any
 from fugu_cli import wiring
 from fugu_cli.cli.current_folder import check_embedded, current_config
 from fugu_cli.cli.flags import OutputFormat, RequestInput, RunFlags
-from fugu_cli.cli.output import RunEnd, RunOutput, session_name
+from fugu_cli.cli.output import RunEnd, RunOutput, init_of, session_name
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
@@ -223,18 +223,7 @@ class RequestRun:
         if self._flags.output_format == OutputFormat.json:
             return headless.follow_quietly(session.log)
         if self._flags.output_format == OutputFormat.stream:
-            setting = json_output.StreamInit(
-                session=name,
-                cwd=str(session.root),
-                mode=session.config.permission_mode,
-                coordinator=session.config.decided_by,
-                pool=tuple(session.team.members.values()),
-                tools=session.environment.toolbox.names,
-                servers=session.servers.names if session.servers is not None else (),
-                commands=tuple(command.name for command in session.library.commands),
-                skills=tuple(skill.name for skill in session.library.skills),
-            )
-            self._screen.data(json_output.json_line(json_output.init_object(setting)))
+            self._screen.data(json_output.json_line(init_of(session)))
             return headless.follow_stream_json(session.log, self._screen, name, self._since)
         self._screen.show(f"session {name} in {session.root}")
         return headless.follow_text(session.log, self._screen, self._since)

@@ -133,6 +133,13 @@ def fugu_rule(rule: str) -> str:
     return f"{name}({inner})" if inner else name
 
 
+def fugu_tools(name: str) -> tuple[str, ...]:
+    """All tools of fugu's that do what a tool of Claude Code does, a patch and a script of an agent's among them."""
+    same = [tool for tool, names in CLAUDE_CODE_NAMES.items() if name in names]
+    also = {"Edit": ("apply_patch",), "Write": ("apply_patch", policy.ACCEPTANCE_CHECK)}
+    return (*same, *also.get(name, ()), *((policy.ACCEPTANCE_CHECK,) if name == "Bash" else ()))
+
+
 def _as(name: str, given: Mapping[str, JsonValue], tool: str) -> HookCall:
     return HookCall(name, dict(given), frozenset({name, tool}))
 

@@ -216,10 +216,11 @@ def print_end(records: Sequence[Recorded], screen: TerminalOutput, report: RunRe
 
 def print_result_object(records: Sequence[Recorded], screen: TerminalOutput, report: RunReport, end: RunEnding) -> None:
     """The final object, for `json` and as the last line of `stream-json`."""
-    screen.data(json_output.json_line(_final(records, report, end)))
+    screen.data(json_output.json_line(final_object(records, report, end)))
 
 
-def _final(records: Sequence[Recorded], report: RunReport, end: RunEnding) -> json_output.Object:
+def final_object(records: Sequence[Recorded], report: RunReport, end: RunEnding) -> json_output.Object:
+    """The final object, with where the log lies."""
     final = result_object(records, report.session, end, since=report.since, milliseconds=report.milliseconds)
     own = final["fugu"]
     assert isinstance(own, dict)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from fugu_cli import __version__
 from fugu_cli.engine.structured_answer import answer_fault, answer_value
+from fugu_cli.errors import FuguError
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session import views
 from fugu_cli.session.costs import PaidEvent
@@ -32,7 +33,7 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.session.live_events import Live, Retried, Waiting
+from fugu_cli.session.live_events import Live, Retried, TextStreamed, Waiting
 from fugu_cli.ui import event_text
 
 SUBTYPES = {
@@ -311,7 +312,9 @@ def _by_fugu(call: Call, before: Sequence[Event]) -> bool:
 
 
 def _assistant(event: Replied, identity: str) -> Object:
-    content: list[Object] = [{"type": "thinking", "thinking": block.text} for block in event.thinking if block.text]
+    content: list[Object] = [
+        {"type": "thinking", "thinking": block.text, "signature": ""} for block in event.thinking if block.text
+    ]
     content += [{"type": "text", "text": event.text}] if event.text else []
     content += [
         {"type": "tool_use", "id": call.id, "name": call.tool, "input": arguments_object(call)} for call in event.calls
@@ -378,6 +381,36 @@ def live_object(event: Live, session: str) -> Object | None:
         case _:
             return None
     return {"type": "system", **said, "session_id": session, "uuid": str(uuid.uuid4())}
+
+
+def text_object(event: TextStreamed, session: str) -> Object:
+    """A piece of a reply, for a reader that wants them (`--include-partial-messages`)."""
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": event.text}}
+    own = {"turn": event.turn, "agent": event.agent}
+    return {
+        "type": "stream_event",
+        "event": delta,
+        "parent_tool_use_id": None,
+        **own,
+        "session_id": session,
+        "uuid": str(uuid.uuid4()),
+    }
+
+
+def refused_object(error: FuguError, reason: str, milliseconds: int, session: str = "") -> Object:
+    """The final object of a request that was not carried out; `reason` is a Finished reason."""
+    return {
+        "type": "result",
+        "subtype": SUBTYPES[reason],
+        "is_error": True,
+        "duration_ms": milliseconds,
+        "duration_api_ms": 0,
+        "num_turns": 0,
+        "result": "",
+        "session_id": session,
+        "total_cost_usd": 0.0,
+        "errors": [str(error), *([error.hint] if error.hint else [])],
+    }
 
 
 def json_line(value: Object) -> str:

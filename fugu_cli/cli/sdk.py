@@ -1,0 +1,418 @@
+"""`fugu --input-format stream-json`: the protocol that Claude Code's SDKs speak with its binary, as JSON lines on
+standard input and output.
+
+Messages of the user are requests, answered one after the other; control requests are answered meanwhile; what policy
+asks is asked on the stream. What fugu cannot do is refused with the protocol's own error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TextIO
+
+from fugu_cli import __version__
+from fugu_cli.cli.current_folder import check_embedded, current_config, say
+from fugu_cli.cli.flags import SdkFlags, check_empty, check_session, settings_of
+from fugu_cli.cli.output import init_of, take_standard_streams
+from fugu_cli.cli.run import read_schema
+from fugu_cli.cli.session_stream import SessionStream
+from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.extensions.hook_settings import UNSUPPORTED_TOOLS, HookCall, describe_call, fugu_rule, fugu_tools
+from fugu_cli.extensions.skill_library import parse_headless_request
+from fugu_cli.safety.policy import rule_matching
+from fugu_cli.system import signals
+from fugu_cli.tools.media import NotTaken, take_base64
+from fugu_cli.ui import json_output
+from fugu_cli.ui.json_output import Object
+from fugu_cli.ui.tui.session_controller import request_from_text
+
+if TYPE_CHECKING:
+    from fugu_cli.config.loader import LoadedConfig
+    from fugu_cli.engine.environment import Permission
+    from fugu_cli.messages import Call, Media
+    from fugu_cli.safety.policy import Judgement, Mode
+    from fugu_cli.ui.tui.request_queue import QueuedRequest
+
+MODES: dict[str, Mode] = {
+    "default": "ask", "acceptEdits": "edit", "bypassPermissions": "yolo", "dontAsk": "ask",
+    "plan": "plan", "ask": "ask", "edit": "edit", "auto": "auto", "yolo": "yolo",
+}  # fmt: skip
+"""Claude Code's permission modes, and fugu's own under their names. In `dontAsk` nobody is asked."""
+ABORTED = 4
+HOOKS = "fugu calls no hooks of an SDK: write them into .agents/hooks.json or .claude/settings.json"
+CHANGED = "the client changed the arguments of the call; fugu runs a call as it is, or not"
+SERVERS = "fugu reaches no MCP servers inside of an SDK's process: name them in .mcp.json, as programs or addresses"
+AGENTS = "fugu takes no subagents of an SDK: the pool is in ~/.fugurc"
+
+
+def answer_sdk(flags: SdkFlags) -> int:
+    """Answers until standard input ends. The exit code is that of the last request. Raises FuguError for flags that
+    contradict one another, and where no session can be opened."""
+    check_session(flags)
+    check_empty(system_prompt=flags.system_prompt or None)
+    schema = read_schema(flags.json_schema)
+    loaded = replace(_configuration(flags), answer_schema=schema)
+    for note in check_embedded(loaded.config, os.environ):
+        say(note)
+    source, sink = take_standard_streams()
+    with os.fdopen(sink, "w", buffering=1) as answers:
+        return asyncio.run(SdkConversation(flags, answers).run(loaded, source))
+
+
+def _configuration(flags: SdkFlags) -> LoadedConfig:
+    settings: dict[str, Any] = {name: value for name, value in settings_of(flags).items() if name != "coordinator"}
+    if flags.coordinator:
+        settings["coordinator"] = flags.coordinator
+    settings["permission_mode"] = MODES[flags.mode or "default"]
+    if allow := [rule for one in split_rules(flags.allowed or ()) for rule in _allowing(one)]:
+        settings["allow"] = allow
+    if deny := [rule for one in split_rules(flags.disallowed or ()) for rule in _denying(one)]:
+        settings["deny"] = deny
+    told = "\n\n".join(filter(None, (flags.system_prompt, flags.append_system_prompt)))
+    loaded = current_config(settings, trust=flags.trust, appended=told)
+    if not flags.agent:
+        return loaded
+    pool = {entry.name: entry.model for entry in usable_pool(loaded.config, os.environ)}
+    name = named_agent(flags.agent, pool)
+    return replace(loaded, config=loaded.config.model_copy(update={"coordinator": f"single:{name}"}))
+
+
+def named_agent(wanted: str, pool: dict[str, str]) -> str:
+    """The agent that has this name or runs this model; `pool`: models by agents. Raises UsageError."""
+    found = [name for name, model in pool.items() if wanted in (name, model)]
+    if not found:
+        raise UsageError(f"no agent is called {wanted!r} or runs it", hint=f"the pool has: {', '.join(pool)}")
+    return found[0]
+
+
+def split_rules(given: Sequence[str]) -> list[str]:
+    """The rules of a list with commas or spaces between them; those inside of parentheses belong to a rule."""
+    found, depth, now = list[str](), 0, ""
+    for letter in ",".join(given):
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if depth == 0 and letter in ", ":
+            found.append(now)
+            now = ""
+        else:
+            now += letter
+    return [rule for rule in (*found, now) if rule]
+
+
+def _allowing(rule: str) -> list[str]:
+    """fugu's rules for one of Claude Code's; `Bash(git log:*)` is the command alone, and with more words after it."""
+    if rule.partition("(")[0] in UNSUPPORTED_TOOLS:
+        return []
+    both = [rule.replace(":*)", ")"), rule.replace(":*)", " *)")] if rule.endswith(":*)") else [rule]
+    return [_checked(one) for one in both]
+
+
+def _denying(rule: str) -> list[str]:
+    """The same for a no: it holds for every tool of fugu's that does what the named one does."""
+    name, _, inner = rule.partition("(")
+    if name in UNSUPPORTED_TOOLS:
+        return []
+    same = [tool for tool in fugu_tools(name) if not inner]
+    return list(dict.fromkeys([*_allowing(rule), *same]))
+
+
+def _checked(rule: str) -> str:
+    ours = fugu_rule(rule)
+    if fault := rule_matching.pattern_fault(ours):
+        raise UsageError(f"the rule {rule!r} cannot be read: {fault}", hint="leave it out, or write it as fugu does")
+    return ours
+
+
+class ClientQuestions:
+    """What policy asks, as questions to the client. `silent`: nobody is asked, and what would be asked is denied."""
+
+    def __init__(self, send: Callable[[Object], None]) -> None:
+        self.silent = False
+        self._send = send
+        self._open: dict[str, asyncio.Future[Object]] = {}
+        self._numbers = itertools.count(1)
+
+    async def ask(self, stream: SessionStream, call: Call, judgement: Judgement) -> Permission:
+        """The client's answer. A call that Claude Code would make as several is asked about part by part."""
+        from fugu_cli.engine.environment import Refusal
+
+        workspace = stream.session.environment.workspace
+        for part in describe_call(call, workspace.root, workspace.test_command):
+            answer = None if self.silent else await self._answer(part, call, judgement)
+            if answer is None:
+                return "headless"
+            if answer.get("behavior") != "allow":
+                if answer.get("interrupt"):
+                    stream.work.interrupt()
+                words = answer.get("message")
+                return Refusal(feedback=words) if isinstance(words, str) and words.strip() else "no"
+            if answer.get("updatedInput", part.input) != part.input:
+                return Refusal(feedback=CHANGED)
+        return "once"
+
+    async def _answer(self, part: HookCall, call: Call, judgement: Judgement) -> Object | None:
+        """None where the client is gone."""
+        name = f"fugu_{next(self._numbers)}"
+        answer = self._open[name] = asyncio.get_running_loop().create_future()
+        request: Object = {
+            "subtype": "can_use_tool",
+            "tool_name": part.name,
+            "input": part.input,
+            "tool_use_id": call.id,
+            "decision_reason": judgement.reason,
+            "permission_suggestions": [],
+        }
+        self._send({"type": "control_request", "request_id": name, "request": request})
+        try:
+            await asyncio.wait({answer})
+            return None if answer.cancelled() else answer.result()
+        except asyncio.CancelledError:  # the request was interrupted
+            self._send({"type": "control_cancel_request", "request_id": name})
+            raise
+        finally:
+            del self._open[name]
+
+    def answered(self, response: object) -> None:
+        """An answer of the client's; one that cannot be understood is a no."""
+        given = response if isinstance(response, dict) else {}
+        answer = self._open.get(str(given.get("request_id")))
+        if answer is None or answer.done():
+            return
+        said = given.get("response")
+        failed: Object = {"behavior": "deny", "message": str(given.get("error") or "")}
+        answer.set_result(said if given.get("subtype") == "success" and isinstance(said, dict) else failed)
+
+    def withdraw(self) -> None:
+        """The client is gone."""
+        self.silent = True
+        for answer in self._open.values():
+            answer.cancel()
+
+
+@dataclass
+class SdkConversation:
+    """One client. Its lines come in order; requests wait for one another, control requests do not wait."""
+
+    flags: SdkFlags
+    answers: TextIO
+    stream: SessionStream = field(init=False)
+    questions: ClientQuestions = field(init=False)
+    _waiting: asyncio.Queue[Object | None] = field(default_factory=asyncio.Queue)
+    _code: int = 0
+    _begun: bool = False
+    _stopped: bool = False
+
+    async def run(self, loaded: LoadedConfig, source: int) -> int:
+        """The exit code, after the last line of the file descriptor `source` was answered. Raises FuguError where no
+        session can be opened."""
+        self.questions = ClientQuestions(self._send)
+        self.stream = SessionStream(
+            self._send, lambda *asked: self.questions.ask(self.stream, *asked), partial=self.flags.partial
+        )
+        self.questions.silent = self.flags.prompt_tool is None or self.flags.mode == "dontAsk"
+        resumed = self.flags.resume or ("latest" if self.flags.go_on else None)
+        try:
+            await self.stream.open(loaded, os.environ, resumed, fork=self.flags.fork_session)
+        except FuguError as error:
+            self._send(json_output.refused_object(error, "failed", 0))
+            raise
+        for note in self.stream.session.notes():
+            say(note)
+        loop = asyncio.get_running_loop()
+        signals.call_on_signals(loop, self._stop)
+        heard: asyncio.Queue[str] = asyncio.Queue()
+        threading.Thread(target=_read, args=(source, loop, heard), daemon=True).start()
+        working = asyncio.create_task(self._work())
+        try:
+            while line := await _first(heard, working):
+                self._take(line)
+            self._leave()
+            await working
+        finally:
+            working.cancel()
+            await self.stream.close()
+        code = ABORTED if self._stopped else self._code
+        signals.exit_on_signals(loop, code)
+        return code
+
+    async def _work(self) -> None:
+        """Requests, one after the other."""
+        while (message := await self._waiting.get()) is not None:
+            if not self._begun:
+                self._begun = True
+                self._send(init_of(self.stream.session))
+            try:
+                result = await self.stream.request(await asyncio.to_thread(self._request, message))
+            except FuguError as error:
+                result = json_output.refused_object(error, "failed", 0, self.stream.id)
+            self._code = _exit_code(result)
+            self._send(result)
+
+    def _stop(self) -> None:
+        """Ctrl-C, SIGTERM: once, everything ends what it started; twice, out at once."""
+        if self._stopped:
+            os._exit(ABORTED)
+        self._stopped = True
+        self._leave()
+        self.stream.work.interrupt()
+
+    def _leave(self) -> None:
+        """Nothing more comes; what waits is still answered."""
+        self.questions.withdraw()
+        self._waiting.put_nowait(None)
+
+    # Lines of the client.
+
+    def _take(self, line: str) -> None:
+        if not line.strip():
+            return
+        try:
+            message = json.loads(line)
+        except (ValueError, RecursionError):
+            message = None
+        kind = message.get("type") if isinstance(message, dict) else None
+        match kind:
+            case "user":
+                self._waiting.put_nowait(message)
+            case "control_request":
+                self._answer_control(message)
+            case "control_response":
+                self.questions.answered(message.get("response"))
+            case "keep_alive" | "control_cancel_request":
+                pass
+            case _:
+                say(f"a line of standard input is no message of the protocol and was left out: {line.strip()[:80]!r}")
+
+    def _answer_control(self, message: Object) -> None:
+        request = message.get("request")
+        answer: Object = {"request_id": message.get("request_id")}
+        try:
+            done = self._control(request if isinstance(request, dict) else {})
+            answer |= {"subtype": "success", "response": done}
+        except FuguError as error:
+            answer |= {"subtype": "error", "error": "; ".join(filter(None, (str(error), error.hint)))}
+        self._send({"type": "control_response", "response": answer})
+
+    def _control(self, request: Object) -> Object:
+        """Carry a control request out. Raises FuguError."""
+        session = self.stream.session
+        match request.get("subtype"):
+            case "initialize":
+                for key, fault in (("hooks", HOOKS), ("agents", AGENTS), ("sdkMcpServers", SERVERS)):
+                    if request.get(key):
+                        raise UsageError(fault)
+                return self._greeting()
+            case "interrupt":
+                self.stream.work.interrupt()
+            case "set_permission_mode":
+                if (mode := MODES.get(str(request.get("mode")))) is None:
+                    raise UsageError(f"there is no mode {request.get('mode')!r}", hint=f"there are {', '.join(MODES)}")
+                session.set_mode(mode)
+                self.questions.silent = self.flags.prompt_tool is None or request.get("mode") == "dontAsk"
+            case "set_model":
+                wanted = request.get("model")
+                pool = {name: member.model for name, member in session.team.members.items()}
+                self.stream.work.pin(None if wanted in (None, "default") else named_agent(str(wanted), pool))
+            case "mcp_status":
+                servers = session.servers.names if session.servers is not None else ()
+                return {"mcpServers": [{"name": name, "status": "pending"} for name in servers]}
+            case other:
+                raise UsageError(f"fugu does not know the control request {other!r}")
+        return {}
+
+    def _greeting(self) -> Object:
+        session = self.stream.session
+        commands = [
+            {"name": one.name, "description": one.about, "argumentHint": one.hint} for one in session.library.commands
+        ]
+        models = [
+            {"value": name, "displayName": name, "description": member.description or member.model}
+            for name, member in session.team.members.items()
+        ]
+        auto = {"value": "default", "displayName": "fugu", "description": "the coordinator decides"}
+        return {
+            "commands": commands,
+            "models": [auto, *models],
+            "output_style": "default",
+            "available_output_styles": ["default"],
+            "account": {},
+            "pid": os.getpid(),
+            "fugu_version": __version__,
+        }
+
+    # Requests.
+
+    def _request(self, message: Object) -> QueuedRequest:
+        """The request that a message makes. Raises UsageError. In a thread: it may look at the disk."""
+        inner = message.get("message")
+        content = inner.get("content") if isinstance(inner, dict) else None
+        said, media = _content(content)
+        parse_headless_request(said, self.stream.session.library)
+        return replace(request_from_text(self.stream.session, said), media=media)
+
+    def _send(self, said: Object) -> None:
+        try:
+            self.answers.write(json_output.json_line(said) + "\n")
+        except BrokenPipeError:
+            self._stop()
+
+
+def _exit_code(result: Object) -> int:
+    own = result.get("fugu")
+    return json_output.exit_code(str(own["reason"])) if isinstance(own, dict) else 2
+
+
+def _content(content: object) -> tuple[str, tuple[Media, ...]]:
+    """The words and the pictures of a message. Raises UsageError."""
+    blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    said: list[str] = []
+    media: list[Media] = []
+    for block in blocks if isinstance(blocks, list) else [None]:
+        match block:
+            case {"type": "text", "text": str(text)}:
+                said.append(text)
+            case {
+                "type": "image" | "document",
+                "source": {"type": "base64", "data": str(data), "media_type": str(kind)},
+            }:
+                try:
+                    media.append(take_base64(data, "the picture", kind))
+                except NotTaken as fault:
+                    raise UsageError(str(fault), hint="send another picture") from fault
+            case _:
+                raise UsageError("a message holds something else than text and pictures", hint="send those")
+    text = "\n\n".join(said)
+    if not text.strip():
+        raise UsageError("the message says nothing", hint="write what is to be done")
+    return text, tuple(media)
+
+
+def _read(source: int, loop: asyncio.AbstractEventLoop, heard: asyncio.Queue[str]) -> None:
+    """Pass on lines; "" at the end. A thread of its own, because no other way reads pipes, files and terminals alike;
+    it holds no lock while it waits, so that the process can end meanwhile."""
+    begun = b""
+    try:
+        while piece := os.read(source, 65536):
+            *lines, begun = (begun + piece).split(b"\n")
+            for line in lines:
+                loop.call_soon_threadsafe(heard.put_nowait, line.decode("utf-8", "replace") + "\n")
+        for line in (begun, b""):
+            loop.call_soon_threadsafe(heard.put_nowait, line.decode("utf-8", "replace"))
+    except (RuntimeError, OSError):  # the loop or the stream is closed: nobody listens
+        return
+
+
+async def _first(heard: asyncio.Queue[str], working: asyncio.Task[None]) -> str:
+    """The next line; "" as well where the work has ended before."""
+    line = asyncio.ensure_future(heard.get())
+    await asyncio.wait({line, working}, return_when=asyncio.FIRST_COMPLETED)
+    if line.done():
+        return line.result()
+    line.cancel()
+    return ""

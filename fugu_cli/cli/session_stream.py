@@ -1,0 +1,132 @@
+"""An open session for programs: its requests run one after the other, and everything it tells is sent as the objects of
+`stream-json`. Knows neither the process's streams nor who reads.
+
+Over ui/tui/request_queue.py, which drives the session as it does for the terminal. Used by sdk.py and python_api.py.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, MutableMapping, Sequence
+from typing import TYPE_CHECKING
+
+from fugu_cli.cli.output import session_name
+from fugu_cli.cli.session_opening import FolderSessions
+from fugu_cli.errors import FuguError
+from fugu_cli.session.events import Asked, Event, Recorded
+from fugu_cli.session.live_events import TextStreamed
+from fugu_cli.ui import headless, json_output
+from fugu_cli.ui.json_output import Object, RunEnding
+from fugu_cli.ui.tui.request_queue import QueuedRequest, RequestQueue
+
+if TYPE_CHECKING:
+    from fugu_cli.config.loader import LoadedConfig
+    from fugu_cli.engine.environment import AskPermission, Permission
+    from fugu_cli.messages import Call
+    from fugu_cli.open_session import Session
+    from fugu_cli.safety.policy import Judgement
+    from fugu_cli.session.live_events import Live
+
+CUT = RunEnding("interrupted", "the request was interrupted")
+
+
+class SessionStream:
+    """One session and its reader."""
+
+    def __init__(self, send: Callable[[Object], None], answer: AskPermission, *, partial: bool = False) -> None:
+        """`send` gets every object; `answer` is asked what policy asks. `partial`: pieces of text are sent, too."""
+        self.work = RequestQueue(self)
+        self._send = send
+        self._answer = answer
+        self._partial = partial
+        self._facts: list[Event] = []
+        self._failure: FuguError | None = None
+        self._opened: Session | None = None
+
+    @property
+    def session(self) -> Session:
+        """The open session."""
+        assert self._opened is not None
+        return self._opened
+
+    @property
+    def id(self) -> str:
+        """The session's id: its log's name."""
+        return session_name(self.session.log)
+
+    async def open(
+        self, loaded: LoadedConfig, environ: MutableMapping[str, str], resume: str | None = None, *, fork: bool = False
+    ) -> None:
+        """A new session, or one to go on with. Raises FuguError."""
+        folder = FolderSessions(loaded, environ)
+
+        async def opening(_: AskPermission) -> Session:
+            if resume is None:
+                self._opened = await folder.begin(self._ask)
+            else:
+                self._opened = await (folder.fork if fork else folder.resume)(resume, self._ask)
+            return self._opened
+
+        if not await self.work.open(opening):
+            assert self._failure is not None
+            raise self._failure
+        self.session.warm()
+
+    async def request(self, wanted: QueuedRequest | None) -> Object:
+        """Carry a request out, or the unfinished one; returns the result object. A failure of the world is in it."""
+        since, started, self._failure = len(self.session.log.records), time.monotonic(), None
+        if wanted is None:
+            await self.work.go_on()
+        else:
+            await self.work.submit(wanted)
+        await self.work.caught_up()
+        milliseconds = int((time.monotonic() - started) * 1000)
+        records = self.session.log.records
+        asked = wanted is None or any(isinstance(one.event, Asked) for one in records[since:])
+        if self._failure is not None or not asked:
+            failure = self._failure or FuguError("interrupted before the request was recorded")
+            reason = "failed" if self._failure is not None else "interrupted"
+            return json_output.refused_object(failure, reason, milliseconds, self.id)
+        end = json_output.run_ending([record.event for record in records], CUT)
+        report = headless.RunReport(self.id, str(self.session.log.path), since, milliseconds)
+        return headless.final_object(records, report, end)
+
+    async def close(self) -> None:
+        """End what runs, and close the session."""
+        await self.work.close()
+
+    async def _ask(self, call: Call, judgement: Judgement) -> Permission:
+        await self.work.caught_up()  # what led to the question is sent before it
+        return await self._answer(call, judgement)
+
+    # What the session at work tells (request_queue.QueueListener).
+
+    def replayed(self, records: Sequence[Recorded]) -> None:
+        """It was opened with these lines; they are known and not sent again."""
+        self._facts = [record.event for record in records]
+
+    def heard(self, item: Recorded | Live) -> None:
+        """One more item of the log."""
+        if isinstance(item, Recorded):
+            said = json_output.event_object(item, self._facts, self.id)
+            self._facts.append(item.event)
+        elif isinstance(item, TextStreamed):
+            said = json_output.text_object(item, self.id) if self._partial else None
+        else:
+            said = json_output.live_object(item, self.id)
+        if said is not None:
+            self._send(said)
+
+    def failed(self, error: FuguError) -> None:
+        """What the request is answered with."""
+        self._failure = error
+
+    def changed(self) -> None:
+        """Nothing here shows what waits."""
+
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.tui.request_queue import QueueListener
+
+    def _fits(stream: SessionStream) -> QueueListener:
+        return stream

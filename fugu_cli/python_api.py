@@ -1,0 +1,125 @@
+"""fugu from Python: `async for event in fugu_cli.run("fix the failing tests")`, or `fugu_cli.run_sync(...)`.
+
+The events are the objects of `fugu run --output-format stream-json` (`fugu help sdk`): `system`, `assistant`, `user`,
+and the `result` at the end. Runs in the calling process, and prints nothing but notes on standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from fugu_cli.cli.current_folder import check_embedded, current_config
+from fugu_cli.cli.output import init_of
+from fugu_cli.cli.run import read_schema
+from fugu_cli.cli.session_stream import SessionStream
+from fugu_cli.errors import UsageError
+from fugu_cli.ui.json_output import arguments_object
+from fugu_cli.ui.tui.session_controller import request_from_text
+
+if TYPE_CHECKING:
+    from fugu_cli.config import Mode
+    from fugu_cli.config.loader import LoadedConfig
+    from fugu_cli.engine.environment import Permission
+    from fugu_cli.messages import Call, Effort
+    from fugu_cli.safety.policy import Judgement
+
+AnswerCall = Callable[[str, dict[str, object], str], Awaitable[bool | str]]
+"""Asked about a call: the tool, its arguments, and why it is asked. True runs it once; False does not; words do not
+either, and are told to the agent."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a run is told beside its prompt; the configuration says the rest. The names are those of `fugu run`'s flags.
+
+    `folder`: where the work is, the current folder where left out. `resume`: an id, or `latest`. `json_schema`: what
+    the answer must follow. `answer`: who is asked what policy asks; without one, that is denied.
+    """
+
+    folder: Path | str | None = None
+    agent: str | None = None
+    coordinator: str | None = None
+    tier: Literal["fugu", "ultra"] | None = None
+    effort: Effort | None = None
+    permission_mode: Mode | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    max_turns: int | None = None
+    max_budget_usd: float | None = None
+    time_limit: float | None = None
+    append_system_prompt: str = ""
+    json_schema: Mapping[str, Any] | None = None
+    resume: str | None = None
+    fork_session: bool = False
+    trust: bool = False
+    answer: AnswerCall | None = None
+
+
+DEFAULTS = RunOptions()
+SETTINGS = ("coordinator", "tier", "effort", "permission_mode", "max_turns", "max_budget_usd", "time_limit")
+
+
+async def run(prompt: str, options: RunOptions = DEFAULTS) -> AsyncIterator[dict[str, Any]]:
+    """Carry a request out, and yield what happens. The last event is the `result`, whatever the end is.
+
+    Raises UsageError for options and prompts that cannot be meant, and other kinds of FuguError where no session can be
+    opened. Leaving the loop early interrupts the request; `contextlib.aclosing` does that at once.
+    """
+    if not prompt.strip():
+        raise UsageError("the prompt is empty", hint="say what is to be done")
+    events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+    stream = SessionStream(events.put_nowait, lambda *asked: _answer(options.answer, *asked))
+    loaded = await asyncio.to_thread(_configuration, options)
+    await stream.open(loaded, os.environ, options.resume, fork=options.fork_session)
+    try:
+        yield init_of(stream.session)
+        work = asyncio.create_task(stream.request(request_from_text(stream.session, prompt)))
+        work.add_done_callback(lambda _: events.put_nowait({}))
+        while event := await events.get():
+            yield event
+        yield await work
+    finally:
+        await stream.close()
+
+
+def run_sync(prompt: str, options: RunOptions = DEFAULTS) -> dict[str, Any]:
+    """The same to its end, without an event loop: returns the `result`."""
+
+    async def last() -> dict[str, Any]:
+        event: dict[str, Any] = {}
+        async for event in run(prompt, options):  # noqa: B007 - the last one counts
+            pass
+        return event
+
+    return asyncio.run(last())
+
+
+def _configuration(options: RunOptions) -> LoadedConfig:
+    """Raises FuguError."""
+    said = {name: getattr(options, name) for name in SETTINGS}
+    settings: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    settings |= {name: list(rules) for name in ("allow", "deny") if (rules := getattr(options, name))}
+    if options.agent:
+        settings["coordinator"] = f"single:{options.agent}"
+    schema = "" if options.json_schema is None else read_schema(json.dumps(options.json_schema))
+    folder = None if options.folder is None else Path(options.folder)
+    loaded = current_config(settings, trust=options.trust, appended=options.append_system_prompt, folder=folder)
+    check_embedded(loaded.config, os.environ)
+    return replace(loaded, answer_schema=schema)
+
+
+async def _answer(answer: AnswerCall | None, call: Call, judgement: Judgement) -> Permission:
+    from fugu_cli.engine.environment import Refusal
+
+    if answer is None:
+        return "headless"
+    said = await answer(call.tool, arguments_object(call), judgement.reason)
+    if isinstance(said, str):
+        return Refusal(feedback=said) if said.strip() else "no"
+    return "once" if said is True else "no"
