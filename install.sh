@@ -20,6 +20,7 @@ usage() {
 usage: ./install.sh          install the command fugu for you, in ~/.local/bin
        ./install.sh demo     set everything up here and let fugu repair a small repository (needs about 4 GB)
        ./install.sh test     set up what the tests need and run every check; further words go to pytest
+       ./install.sh test --fast   only what takes about a minute: ruff, and the tests that run no other program for long
        ./install.sh --help   this text
 
 Needs Python 3.11 or newer, git, and a package index; no root, no key, no account. Each can be interrupted and run again.
@@ -268,9 +269,14 @@ run_tests() {
     export PATH
     ruff check .
     ruff format --check .
-    mypy
-    lint-imports
-    vulture
+    case " $* " in
+        *" --fast "*) ;; # what a contributor runs while writing
+        *)
+            mypy
+            lint-imports
+            vulture
+            ;;
+    esac
     python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder "$@"
 }
 

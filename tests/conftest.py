@@ -38,6 +38,20 @@ LONGEST = (
     "e2e/test_mcp.py",
 )
 """Files that take the longest, longest first: they begin first, so that processes which share the work end together."""
+WITH_PROGRAMS = (
+    *("conductor", "e2e", "evaluation", "faults", "hooks", "sandbox", "serve", "tasks", "training", "ui/tui"),
+    *(
+        "agents/test_bounds.py",
+        "agents/test_real.py",
+        "coordinators/test_preloading.py",
+        "coordinators/test_published_size.py",
+    ),
+    *("coordinators/test_real_backbone.py", "loop/test_wording.py", "policy/test_against_shells.py"),
+    *("test_cli.py", "test_cli_blame.py", "test_cli_coordinator.py", "test_cli_replay.py", "test_cli_run.py"),
+    *("test_crash.py", "test_install.py", "test_orchestrator.py", "tools/test_content.py", "tools/test_snapshots.py"),
+    *("test_scratch.py", "tools/test_runners.py", "tools/test_tests_before.py", "models/test_local.py"),
+)
+"""Folders and files whose tests run programs, screens or real models for long. `--fast` leaves them out."""
 KEPT = (
     "OMP_WAIT_POLICY",
     "PATH",
@@ -50,6 +64,16 @@ KEPT = (
     "VIRTUAL_ENV",
 )
 KEPT_PREFIXES = ("PIP_", "COVERAGE_", "PYTEST_", "HYPOTHESIS_")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast", action="store_true", help="only tests that need no other program for long")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With `--fast`, what takes long is not even imported."""
+    left_out = {Path(__file__).parent / name for name in WITH_PROGRAMS}
+    return True if config.getoption("--fast") and collection_path in left_out else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,16 +14,22 @@ MODULES = sorted(path for path in PACKAGE.rglob("*.py"))
 NAMES = [str(path.relative_to(PACKAGE)) for path in MODULES]
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    """The code of a module."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 @pytest.mark.parametrize("path", MODULES, ids=NAMES)
 def test_a_module_holds_one_idea_and_says_what_it_is(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.count("\n") <= 600
-    assert ast.get_docstring(ast.parse(text)), "a module begins by saying what it is"
+    assert ast.get_docstring(parsed(path)), "a module begins by saying what it is"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=NAMES)
 def test_classes_are_small_and_nothing_is_caught_that_was_not_named(path: Path) -> None:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ClassDef):
             methods = [item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
             assert len(methods) <= 24, f"{node.name} has {len(methods)} methods"
@@ -50,7 +57,7 @@ def test_the_top_level_holds_what_was_agreed() -> None:
 def test_a_public_class_name_stands_for_one_thing() -> None:
     named: dict[str, list[str]] = {}
     for path in MODULES:
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 named.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
     assert {name: places for name, places in named.items() if len(places) > 1} == {}
@@ -61,7 +68,7 @@ def test_docstrings_name_modules_that_exist() -> None:
     stale = {
         str(path.relative_to(PACKAGE)): missing
         for path in MODULES
-        if (text := ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))))
+        if (text := ast.get_docstring(parsed(path)))
         and (missing := set(re.findall(r"\b[a-z_]+\.py\b", text)) - existing - EXAMPLES)
     }
     assert stale == {}
@@ -76,7 +83,7 @@ RETIRED = {"aims", "anew", "crew", "desk", "hearing", "lane", "lanes", "rolled",
 @pytest.mark.parametrize("path", MODULES, ids=NAMES)
 def test_names_are_the_terms_of_the_field(path: Path) -> None:
     used = {path.stem}
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         match node:
             case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
                 used.add(name.lower())

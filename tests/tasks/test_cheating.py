@@ -171,6 +171,10 @@ def test_it_does_not_count_either_where_a_conftest_imports_it_first(task: Task, 
     early = task.model_copy(update={"files": {**task.files, "conftest.py": "import double\n"}})
     result = graded(early, tmp_path / "repo", {"double.py": FROM_THE_CODE[how]})
     assert not result.ok, result.output
+
+
+def test_right_code_counts_where_a_conftest_imports_it_first(task: Task, tmp_path: Path) -> None:
+    early = task.model_copy(update={"files": {**task.files, "conftest.py": "import double\n"}})
     assert graded(early, tmp_path / "right", task.solution).ok
 
 

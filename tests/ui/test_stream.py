@@ -54,7 +54,7 @@ def test_an_assistant_line_is_a_message_with_blocks() -> None:
         "role": "assistant",
         "model": "m-coder",
         "content": [
-            {"type": "thinking", "thinking": "hm"},
+            {"type": "thinking", "thinking": "hm", "signature": ""},
             {"type": "text", "text": "I read the file."},
             {"type": "tool_use", "id": "t1-0-0", "name": "read", "input": {"path": "a.py"}},
         ],
