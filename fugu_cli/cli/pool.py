@@ -291,7 +291,7 @@ def show_pool() -> int:
     """A line an agent. Raises ConfigError when nobody in the pool can be used."""
     loaded = current_config()
     entries = usable_pool(loaded.config, os.environ)
-    header = ("name", "slot", "provider", "model", "protocol", "draws", "context", "USD per million in/out")
+    header = ("name", "slot", "provider", "model", "vendor", "protocol", "draws", "context", "USD per million in/out")
     _print([header, *(_cells(entry) for entry in entries)])
     for out in unusable_entries(loaded.config, os.environ):
         print_clean(f"left out: {out.name} ({out.reason})")
@@ -330,6 +330,7 @@ def _cells(entry: AgentEntry) -> tuple[str, ...]:
         entry.slot or "",
         f"{entry.provider} ({entry.api})" if entry.api == "responses" else entry.provider,
         entry.model,
+        entry.vendor or "?",
         entry.protocol or "",
         str(entry.attempts),
         compact_number(entry.context or 0),

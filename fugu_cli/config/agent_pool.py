@@ -344,6 +344,7 @@ def _filled(entry: AgentEntry, config: Config) -> AgentEntry:
             "context": entry.context or _context(entry, base_url),
             "infill": _infills(entry),
             "vision": _sees_pictures(entry) if entry.vision is None else entry.vision,
+            "vendor": _vendor(entry) if entry.vendor is None else entry.vendor,
             "price": entry.price or price_of(entry.provider, entry.model, entry.base_url or ""),
             "temperature": entry.temperature if entry.temperature is not None else config.temperature,
         }
@@ -360,9 +361,19 @@ def _api(entry: AgentEntry, base_url: str | None) -> Api | None:
 def _sees_pictures(entry: AgentEntry) -> bool:
     if entry.provider in ("local", "scripted"):
         return False
-    from fugu_cli.config.vision import sees_pictures
+    from fugu_cli.config.known_models import sees_pictures
 
     return sees_pictures(entry.model)
+
+
+def _vendor(entry: AgentEntry) -> str:
+    """By the model's name; else the provider, where it serves its own models. A script's model is a path."""
+    if entry.provider == "scripted":
+        return ""
+    from fugu_cli.config.known_models import vendor_of
+
+    direct = entry.provider in ADDRESSES and entry.base_url in (None, ADDRESSES[entry.provider])
+    return vendor_of(entry.model.rpartition("/")[2]) or (entry.provider if direct else "")
 
 
 def _infills(entry: AgentEntry) -> bool:

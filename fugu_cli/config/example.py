@@ -49,6 +49,7 @@ AGENT = {
     "slot": "strong",
     "attempts": 1,
     "infill": True,
+    "vendor": "openai",
     "needs_tests": False,
     "vision": True,
     "temperature": 0.2,

@@ -145,6 +145,8 @@ class AgentEntry(ConfigTable):
     """true: a local model with Qwen's marks for filling in the middle of code; known for the embedded ones"""
     vision: bool | None = None
     """whether it sees pictures: true or false; known for well-known models, else false"""
+    vendor: Annotated[str, StringConstraints(to_lower=True, strip_whitespace=True)] | None = None
+    """who made the model, as in openai or google; known for well-known models"""
     needs_tests: bool = False
     """true: chosen only where an acceptance check judges the request, or nobody else can act"""
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -229,5 +231,6 @@ class AgentEntry(ConfigTable):
             effort=self.effort or "",
             description=" ".join(self.description.split()),
             vision=self.sees,
+            vendor=self.vendor or "",
             documents=self.sees and (self.provider == "anthropic" or self.api == "responses"),
         )

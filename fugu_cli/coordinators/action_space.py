@@ -5,6 +5,7 @@ agents and roles are out, and why), and termination (when the request is over, a
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,14 +71,28 @@ def assign_slots(prices: Mapping[str, Price]) -> dict[str, Slot]:
 
 
 def choose_agent(candidates: Sequence[Member], out: Mapping[str, Exclusion], events: Sequence[Event]) -> Member | None:
-    """One of several agents for a seat: health, then a warm prompt cache, then price, then the pool's order.
+    """One of several agents for a seat: health, then a vendor and a model that have not worked on this request yet,
+    then a warm prompt cache, then price, then the pool's order.
 
-    `out` names the agents that cannot act now, with the reason. None when nobody is left.
+    Another vendor's model solves more of what one of equal strength could not than that one does when it tries again,
+    and the same model at another effort solves nothing more; so effort is not looked at. `out` names the agents that
+    cannot act now, with the reason. None when nobody is left.
     """
     able = [member for member in candidates if member.name not in out]
-    failed = _failed_recently(events)
-    warm = _newest_agent(events)
-    return min(able, key=lambda m: (m.name in failed, m.name != warm, blended_price(m.price)), default=None)
+    failed, warm = _failed_recently(events), _newest_agent(events)
+    worked = members_so_far(events, candidates)
+    vendors, models = Counter(map(vendor_key, worked)), Counter(member.model for member in worked)
+
+    def order(member: Member) -> tuple[bool, int, int, bool, float]:
+        tried = vendors[vendor_key(member)], models[member.model]
+        return (member.name in failed, *tried, member.name != warm, blended_price(member.price))
+
+    return min(able, key=order, default=None)
+
+
+def vendor_key(member: Member) -> str:
+    """What tells vendors apart. A model whose vendor nobody knows counts as one of its own."""
+    return member.vendor or f"model {member.model}"
 
 
 def agents_by_slot(
@@ -199,11 +214,17 @@ def _after_thinker(events: Sequence[Event]) -> dict[Role, str]:
 
 
 def verifier_due(events: Sequence[Event]) -> bool:
-    """A Verifier may act, and nothing is left to do before that."""
-    out = roles_out(events)
-    return "verifier" not in out and (
-        thinker_suggestion(events) == "verifier" or "thinker" not in out or "worker" in out
-    )
+    """Finished work waits for a Verifier, or a Thinker asks for one where the work may be verified."""
+    return "worker" in roles_out(events) or thinker_suggestion(events) == "verifier"
+
+
+def members_so_far(events: Sequence[Event], members: Iterable[Member]) -> list[Member]:
+    """Who worked on this request, the newest last, once for each turn: also where the turn came to an abnormal end. Not
+    an agent that failed before it said anything, nor one that the user interrupted. `members`: as they are now."""
+    known = {**views.pool(events), **{member.name: member for member in members}}
+    turns = (turn for turn in views.turns(events) if turn.assigned.role == "worker" and turn.spent)
+    names = [turn.assigned.agent for turn in turns if not turn.interrupted]
+    return [known[name] for name in names if name in known]
 
 
 def newest_worker(events: Sequence[Event]) -> str | None:

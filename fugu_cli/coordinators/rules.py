@@ -13,13 +13,21 @@ from fugu_cli.coordinators import CoordinatorSettings, action_space
 from fugu_cli.session import views
 from fugu_cli.session.events import ROLES, Assigned, Event, Finished, Member, Role
 
+NEAR_PRICE = 5
+"""Prices within this factor are about the same: then another vendor counts for more than a slot."""
+FAR_PRICE = 10
+"""Where the next agent costs this many times as much, the same one tries once more first."""
+
 
 class Cascade:
     """Cheap first, the tests judge, escalate.
 
     A cheap Worker begins. While something speaks against the work, or a Verifier wants a revision, the next Worker is
-    of the next slot up; at the top the strongest goes on. Where the tests pass the cheapest other agent verifies, else
-    one of the strong slot does, for then the verdict is all there is. An agent verifies its own work only when alone.
+    of the next slot up, at the top of the topmost. Another vendor's agent is preferred, in its slot and, where the slot
+    has none, at about the same price. The first Worker tries twice where a check fails and the next one costs ten times
+    as much. Work that came to no last word is a failure too: somebody goes on with it before it is verified.
+    Another agent verifies, of another vendor where one costs about the same: a cheap one where the tests pass, else a
+    strong one, for then the verdict is all there is. An agent verifies its own work only when alone.
     """
 
     def __init__(self, members: Sequence[Member], settings: CoordinatorSettings) -> None:
@@ -35,33 +43,79 @@ class Cascade:
         able = [member for member in self._members if member.name not in out]
         if not able:
             return action_space.finish_without_agents(out)
-        worker, verifying = action_space.newest_worker(events), action_space.verifier_due(events)
-        if worker is not None and verifying:
+        worker = action_space.newest_worker(events)
+        if worker is not None and action_space.verifier_due(events):
             return self._verify(events, able, worker)
-        return self._work(events, able, worker)
+        return self._work(events, able)
 
-    def _work(self, events: Sequence[Event], able: list[Member], worker: str | None) -> Assigned:
-        member = self._next_up(able, worker, events)
-        return _assigned(events, member, "worker", "cascade", _why_work(events, member))
+    def _work(self, events: Sequence[Event], able: list[Member]) -> Assigned:
+        worked = action_space.members_so_far(events, self._members)
+        member = self._next_up(events, able, worked)
+        if len(worked) == 1 and worked[0] in able and _tries_again(events, worked[0], member):
+            why = f"{worked[0].name} tries again: {member.name} costs {FAR_PRICE} times as much"
+            return _assigned(events, worked[0], "worker", "cascade", why)
+        return _assigned(events, member, "worker", "cascade", _why_work(events, member, worked))
 
-    def _next_up(self, able: list[Member], worker: str | None, events: Sequence[Event]) -> Member:
-        """The first Worker comes from the lowest slot there is; each one after a failure from the next one up."""
-        levels = [slot for slot in action_space.SLOTS if any(member.slot == slot for member in able)]
-        tried = next((member.slot for member in self._members if member.name == worker), None)
-        above = [s for s in levels if tried is None or action_space.SLOTS.index(s) > action_space.SLOTS.index(tried)]
-        level = above[0] if above else levels[-1]
-        chosen = action_space.choose_agent([member for member in able if member.slot == level], {}, events)
-        assert chosen is not None
-        return chosen
+    def _next_up(self, events: Sequence[Event], able: list[Member], worked: Sequence[Member]) -> Member:
+        """The first Worker comes from the lowest slot there is; each one after a failure from above all that failed."""
+        tried = max((_level(member) for member in worked), default=-1)
+        above = min((_level(member) for member in able if _level(member) > tried), default=None)
+        level = max(map(_level, able)) if above is None else above
+        slot = [member for member in able if _level(member) == level]
+        fresh = [member for member in slot if member not in worked]
+        usual = action_space.choose_agent(fresh or slot, {}, events)
+        assert usual is not None
+        others = [member for member in able if member not in worked and _level(member) >= tried]
+        return _of_another_vendor(usual, others, worked)
 
     def _verify(self, events: Sequence[Event], able: list[Member], worker: str) -> Assigned:
         others = [member for member in able if member.name != worker] or able
+        author = [member for member in self._members if member.name == worker]
         run = views.tests(events)
-        if run is not None and run.passes:
-            why = "the tests pass: the cheapest other agent verifies"
-            return _assigned(events, others[0], "verifier", "cascade", why)
-        why = "no passing tests: the strongest other agent verifies"
-        return _assigned(events, others[-1], "verifier", "cascade", why)
+        passing = run is not None and run.passes
+        usual, why = (others[0], "the tests pass") if passing else (others[-1], "no passing tests")
+        member = _of_another_vendor(usual, others, author)
+        which = f"the {'cheapest' if passing else 'strongest'} other agent"
+        if member is not usual:
+            which = "an agent of another vendor"
+        return _assigned(events, member, "verifier", "cascade", f"{why}: {which} verifies")
+
+
+def _level(member: Member) -> int:
+    return action_space.SLOTS.index(member.slot)
+
+
+def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence[Member]) -> Member:
+    """`usual`; where its vendor has worked already, one of `others` whose vendor has not and whose price is near: of
+    the nearest slot, and in it the nearest price."""
+    vendors = set(map(action_space.vendor_key, worked))
+    if action_space.vendor_key(usual) not in vendors:
+        return usual
+    near = [m for m in others if action_space.vendor_key(m) not in vendors and _near(m, usual)]
+
+    def distance(member: Member) -> tuple[int, float]:
+        cost = action_space.blended_price(member.price) - action_space.blended_price(usual.price)
+        return abs(_level(member) - _level(usual)), abs(cost)
+
+    return min(near, key=distance, default=usual)
+
+
+def _near(one: Member, other: Member) -> bool:
+    """They cost about the same; of prices nobody knows, the slots say it."""
+    if one.price is None or other.price is None:
+        return one.slot == other.slot
+    low, high = sorted(action_space.blended_price(member.price) for member in (one, other))
+    return high <= NEAR_PRICE * low
+
+
+def _tries_again(events: Sequence[Event], first: Member, following: Member) -> bool:
+    """A check judged the work of the only Worker so far, which came to its last word, and the next one is far dearer.
+    One that is drawn several times a turn has tried again already."""
+    if first.price is None or following.price is None or first.attempts > 1:
+        return False
+    low, high = action_space.blended_price(first.price), action_space.blended_price(following.price)
+    ended = [turn.concluded for turn in views.counted_turns(events) if turn.assigned.role == "worker"]
+    return high > 0 and high >= FAR_PRICE * low and ended[-1:] == [True] and bool(views.acceptance_blocker(events))
 
 
 class Single:
@@ -118,13 +172,12 @@ def _assigned(events: Sequence[Event], member: Member, role: Role, by: str, reas
     return Assigned(turn=action_space.next_turn_number(events), agent=member.name, role=role, by=by, reason=reason)
 
 
-def _why_work(events: Sequence[Event], member: Member) -> str:
-    taken = views.counted_turns(events)
-    if not taken:
+def _why_work(events: Sequence[Event], member: Member, worked: Sequence[Member]) -> str:
+    if not views.counted_turns(events):
         return f"{member.slot} first"
-    if why := views.acceptance_blocker(events):
-        return f"{why}: {member.slot} works on it"
-    return f"not accepted yet: {member.slot} works on it"
+    changed = bool(worked) and action_space.vendor_key(member) not in map(action_space.vendor_key, worked)
+    why = views.acceptance_blocker(events) or "not accepted yet"
+    return f"{why}: {member.slot}{' of another vendor' if changed and member.vendor else ''} works on it"
 
 
 if TYPE_CHECKING:

@@ -267,6 +267,8 @@ class Member(Value):
     """One line about it for a planner, which reads no names."""
     vision: bool = False
     """It is shown pictures."""
+    vendor: str = ""
+    """Who made its model; "" where nobody knows."""
     documents: bool = False
     """It is sent PDFs as they are; others read their text."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from fugu_cli.coordinators import Coordinator, CoordinatorSettings
 from fugu_cli.coordinators.rules import Cascade, Random, Single
-from fugu_cli.session.events import Assigned, Event, Failed, Finished, Role
+from fugu_cli.session.events import Assigned, Event, Failed, Finished, Member, Price, Role
 from tests.coordinators.test_stopping import BROKEN, said, verified, worked
 from tests.facts import POOL, asked, assigned, opened, ran, replied, rolled_back, write
 
@@ -55,7 +55,9 @@ def test_when_the_tests_pass_the_cheapest_other_agent_verifies() -> None:
 def test_where_no_tests_decide_a_strong_agent_verifies() -> None:
     call = write("c1")
     done = [assigned(1, "small"), replied(1, "small", "", call), *ran(1, call, path="a.py")]
-    assert cascade([opened(), asked("add a flag", judged=False, command=None), *done]) == ("strong", "verifier")
+    start = [opened(), asked("add a flag", judged=False, command=None)]
+    assert cascade([*start, *done, replied(1, "small", "Done.")]) == ("strong", "verifier")
+    assert cascade([*start, *done]) == ("coder", "worker"), "it came to no last word"
 
 
 @pytest.mark.parametrize("role", ["verifier", "worker"])
@@ -67,6 +69,98 @@ def test_work_is_verified_whatever_a_thinker_suggests_after_it(role: Role) -> No
 
 def test_a_revision_goes_to_the_next_slot() -> None:
     assert cascade([*BROKEN, *worked(1, ok=True), *verified(2, "REVISE: slow")]) == ("coder", "worker")
+
+
+def agent(name: str, vendor: str, slot: str, cost: float) -> Member:
+    """At one price for all tokens."""
+    price = Price(input=cost, output=cost)
+    return Member(name=name, provider="openai", model=name, slot=slot, vendor=vendor, price=price)  # type: ignore[arg-type]
+
+
+def next_of(pool: tuple[Member, ...], *worked: Event, start: list[Event] = BROKEN) -> tuple[str, Role]:
+    """What the cascade decides with this pool after these facts."""
+    events: list[Event] = [start[0].model_copy(update={"pool": pool}), *start[1:], *worked]
+    found = decide(Cascade(pool, CoordinatorSettings()), events)
+    return found.agent, found.role
+
+
+def work(turn: int, name: str, *, ok: bool = False) -> list[Event]:
+    return [assigned(turn, name), replied(turn, name), *worked(turn, ok=ok)[1:], replied(turn, name, "Done.")]
+
+
+A1, A2, A3 = agent("a1", "a", "cheap", 1), agent("a2", "a", "middle", 3), agent("a3", "a", "strong", 9)
+B1, B2, B3 = agent("b1", "b", "cheap", 2), agent("b2", "b", "middle", 4), agent("b3", "b", "strong", 40)
+
+
+@pytest.mark.parametrize(
+    ("pool", "tried", "follows"),
+    [
+        ((A1, A2, A3, B1, B2, B3), ["a1"], "b2"),
+        ((A1, A2, A3, B1, B2, B3), ["a1", "b2"], "a3"),
+        ((A1, A2, A3), ["a1"], "a2"),
+        ((A1, B1, A3), ["a1"], "b1"),
+        ((A1, A2, B3), ["a1"], "a2"),
+        ((A2, A3, B1), ["a2"], "a3"),
+        ((A1, A3, B3), ["a1", "a3"], "b3"),
+        ((A1, A3, B3), ["a1", "b3"], "a3"),
+        ((A1, A3, B3), ["a1", "a3", "b3"], "b3"),
+        ((A1, A3), ["a1", "a3"], "a3"),
+    ],
+    ids=[
+        "the next slot has another vendor",
+        "so has the one after that",
+        "there is no other vendor",
+        "the next slot has none, and another vendor costs about the same",
+        "the other vendor costs ten times as much",
+        "the other vendor is weaker than what failed",
+        "the strongest failed and another one is as strong",
+        "the dearest failed and another one is as strong",
+        "all of the top failed: the vendor that has worked less",
+        "the strongest is alone",
+    ],
+)
+def test_after_a_failure_another_vendor_of_about_the_same_price_goes_on(
+    pool: tuple[Member, ...], tried: list[str], follows: str
+) -> None:
+    facts = [fact for turn, name in enumerate(tried, start=1) for fact in work(turn, name)]
+    assert next_of(pool, *facts) == (follows, "worker")
+
+
+def test_of_two_efforts_of_one_model_neither_is_a_remedy_for_the_other() -> None:
+    low, high = (agent(name, "a", "strong", 9).model_copy(update={"model": "m"}) for name in ("low", "high"))
+    other = agent("other", "a", "strong", 10)
+    assert next_of((low, high, other), *work(1, "low")) == ("other", "worker")
+
+
+def test_one_that_is_ten_times_cheaper_than_the_next_tries_twice_where_a_check_fails() -> None:
+    pool = (agent("nano", "a", "cheap", 0.5), A3)
+    assert next_of(pool, *work(1, "nano")) == ("nano", "worker")
+    assert next_of(pool, *work(1, "nano"), *work(2, "nano")) == ("a3", "worker")
+    assert next_of(pool, *work(1, "nano", ok=True), *verified(2, "REVISE")) == ("a3", "worker"), "no check fails"
+    cut = [*work(1, "nano")[:-1], replied(1, "nano", "", write("more"))]
+    assert next_of(pool, *cut) == ("a3", "worker"), "it came to no last word"
+    draws = pool[0].model_copy(update={"attempts": 3})
+    assert next_of((draws, A3), *work(1, "nano")) == ("a3", "worker"), "it has had three attempts"
+    unknown = pool[0].model_copy(update={"price": None})
+    assert next_of((unknown, A3), *work(1, "nano")) == ("a3", "worker"), "nobody knows its price"
+
+
+def test_an_agent_that_fails_in_the_middle_of_its_work_has_been_tried() -> None:
+    broke = [*work(1, "a1")[:-1], Failed(turn=1, what="a1", kind="timeout", message="no reply")]
+    assert next_of((A1, A2, B1, B2), *broke) == ("b2", "worker")
+    silent = [assigned(1, "a1"), Failed(turn=1, what="a1", kind="limited", message="429")]
+    assert next_of((A1, A2, B1, B2), *silent) == ("b1", "worker"), "nothing was tried"
+
+
+def test_another_vendor_verifies_where_it_costs_about_the_same() -> None:
+    assert next_of((A1, A2, B2, B3), *work(1, "a1", ok=True)) == ("b2", "verifier")
+    assert next_of((A1, A2, B3), *work(1, "a1", ok=True)) == ("a2", "verifier"), "ten times as dear"
+    free: list[Event] = [opened(), asked("add a flag", judged=False, command=None)]
+    written = [assigned(1, "a2"), replied(1, "a2", "", write("w")), *ran(1, write("w"), path="a.py")]
+    facts = [*written, replied(1, "a2", "Done.")]
+    assert next_of((A2, A3, B2), *facts, start=free) == ("b2", "verifier")
+    assert next_of((A2, A3, B1), *facts, start=free) == ("b1", "verifier"), "4.5 times cheaper"
+    assert next_of((A2, A3), *facts, start=free) == ("a3", "verifier")
 
 
 def test_an_agent_that_failed_is_passed_over() -> None:
