@@ -299,7 +299,11 @@ def test_route_as_json_holds_everything_that_was_weighed(file: Path, capsys: pyt
     _, out, _ = fugu("route", "fix it", "--json", capture=capsys)
     found = json.loads(out)
     assert (found["by"], found["read"], found["cold"], found["session_id"]) == ("trinity", "user: fix it", True, None)
-    assert found["masked"] == {"middle": "no agent in this slot", "verifier": "there is no Worker answer yet"}
+    assert found["masked"] == {
+        "middle": "no agent in this slot",
+        "verifier": "there is no Worker answer yet",
+        "thinker": "the head is for a Verifier, and a Worker comes before it",
+    }
     assert found["agents"]["middle"] == 0
     before = found["probabilities_before_masks"]
     assert [round(sum(before[name] for name in names), 2) for names in (ROWS, ROLES)] == [1, 1]

@@ -126,9 +126,14 @@ def _row_agent(
     return RowAgent(row, member)
 
 
+def slot_level(member: Member) -> int:
+    """0 for cheap, 2 for strong."""
+    return SLOTS.index(member.slot)
+
+
 def by_strength(members: Sequence[Member]) -> list[Member]:
     """Cheap ones first; inside a slot by price, then in the pool's order."""
-    return sorted(members, key=lambda member: (SLOTS.index(member.slot), blended_price(member.price)))
+    return sorted(members, key=lambda member: (slot_level(member), blended_price(member.price)))
 
 
 def _failed_recently(events: Sequence[Event]) -> set[str]:
@@ -168,10 +173,17 @@ def agents_out(
 def agents_out_for_turn(
     events: Sequence[Event], opt_out: Iterable[str], members: Sequence[Member]
 ) -> dict[str, Exclusion]:
-    """The same for a turn of its own: where work is to be verified, also the agent that did it, if another is left."""
+    """The same for a turn of its own. Where work is to be verified, also the agent that did it, if another is left;
+    else all that are weaker than the strongest, once that one has worked in vain: they would solve far less of it."""
     out = agents_out(events, opt_out, members)
-    worker = newest_worker(events) if "worker" in roles_out(events) else None
-    return out if worker is None else _without(out, members, [worker], "it did the work that is to be verified")
+    if "worker" in roles_out(events):
+        worker = newest_worker(events)
+        return out if worker is None else _without(out, members, [worker], "it did the work that is to be verified")
+    top = max((slot_level(member) for member in members if member.name not in out), default=0)
+    if not any(slot_level(member) >= top for member in members_so_far(events, members)):
+        return out
+    weaker = [member.name for member in members if slot_level(member) < top]
+    return _without(out, members, weaker, "a stronger agent has worked on it in vain")
 
 
 def _without(
@@ -192,8 +204,9 @@ def finish_without_agents(out: Mapping[str, Exclusion]) -> Finished:
 
 
 def roles_out(events: Sequence[Event]) -> dict[Role, str]:
-    """Roles that make no sense now, with the reason. Work that nothing speaks against is verified next; after a REVISE
-    somebody works first; a Thinker is followed by another role."""
+    """Roles that make no sense now, with the reason. Work that nothing speaks against is verified next; work without a
+    last word has failed, unless a Thinker sees it otherwise; after a REVISE somebody works first; a Thinker is followed
+    by another role."""
     if not views.has_worker_answer(events):
         return {"verifier": "there is no Worker answer yet", **_after_thinker(events)}
     if why := views.acceptance_blocker(events):
@@ -204,12 +217,13 @@ def roles_out(events: Sequence[Event]) -> dict[Role, str]:
     run = views.tests(events)
     if newest.concluded or (run is not None and run.passes):
         return {"worker": VERDICT_DUE, "thinker": VERDICT_DUE}
-    return _after_thinker(events)
+    return _after_thinker(events) or {"verifier": "the work came to no last word"}
 
 
 def _after_thinker(events: Sequence[Event]) -> dict[Role, str]:
-    """The newest turn that came to its end was a Thinker's."""
-    ended = [turn for turn in views.turns(events) if turn.replies and not turn.failed and not turn.interrupted]
+    """The newest turn that came to its end was a Thinker's; who was only asked whom to ask has thought of nothing."""
+    turns = (turn for turn in views.turns(events) if not (turn.failed or turn.interrupted or turn.assigned.chooses))
+    ended = [turn for turn in turns if turn.replies]
     return {"thinker": "a Thinker has just spoken"} if ended and ended[-1].assigned.role == "thinker" else {}
 
 
@@ -267,9 +281,9 @@ def request_end(events: Sequence[Event], *, turns: int, verify_answers: bool) ->
             return refused
         if not (verify_answers or tried_to_change(events)):
             return Finished(reason="answered")
-    taken = [turn for turn in _since_opened(events) if not turn.failed and not turn.interrupted]
-    if len(taken) >= turns:
-        return Finished(reason="turn_limit", message=_limit_message(events, len(taken)))
+    taken = turns_taken(events)
+    if taken >= turns:
+        return Finished(reason="turn_limit", message=_limit_message(events, taken))
     return end_without_agents(events)
 
 
@@ -320,14 +334,15 @@ def _reads(call: Call, root: Path) -> bool:
     )
 
 
-def _since_opened(events: Sequence[Event]) -> tuple[views.Turn, ...]:
+def turns_taken(events: Sequence[Event]) -> int:
+    """How many turns of the newest request count towards its limit."""
     assigned = before = 0
     for event in views.request(events):
         if isinstance(event, Assigned):
             assigned += 1
         elif isinstance(event, Opened):
             before = assigned
-    return views.turns(events)[before:]
+    return sum(not turn.failed and not turn.interrupted for turn in views.turns(events)[before:])
 
 
 def _accepted(events: Sequence[Event], turn: views.Turn) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import CoordinatorSettings, action_space
+from fugu_cli.coordinators.action_space import slot_level
 from fugu_cli.session import views
 from fugu_cli.session.events import ROLES, Assigned, Event, Finished, Member, Role
 
@@ -25,7 +26,8 @@ class Cascade:
     A cheap Worker begins. While something speaks against the work, or a Verifier wants a revision, the next Worker is
     of the next slot up, at the top of the topmost. Another vendor's agent is preferred, in its slot and, where the slot
     has none, at about the same price. The first Worker tries twice where a check fails and the next one costs ten times
-    as much. Work that came to no last word is a failure too: somebody goes on with it before it is verified.
+    as much. Where all of the top have worked in vain, another agent thinks before the next one works, if turns are left
+    for both and a Verifier. Work that came to no last word is a failure too: somebody goes on with it first.
     Another agent verifies, of another vendor where one costs about the same: a cheap one where the tests pass, else a
     strong one, for then the verdict is all there is. An agent verifies its own work only when alone.
     """
@@ -54,18 +56,30 @@ class Cascade:
         if len(worked) == 1 and worked[0] in able and _tries_again(events, worked[0], member):
             why = f"{worked[0].name} tries again: {member.name} costs {FAR_PRICE} times as much"
             return _assigned(events, worked[0], "worker", "cascade", why)
+        if member in worked and (thinker := self._thinker(events, worked)):
+            why = "all of the strongest have worked in vain: another one thinks"
+            return _assigned(events, thinker, "thinker", "cascade", why)
         return _assigned(events, member, "worker", "cascade", _why_work(events, member, worked))
+
+    def _thinker(self, events: Sequence[Event], worked: Sequence[Member]) -> Member | None:
+        """Another agent than the newest Worker, of another vendor where there is one; None where nobody is to think."""
+        left = self._settings.turns - action_space.turns_taken(events)
+        if left < len(ROLES) or "thinker" in action_space.roles_out(events):
+            return None
+        out = action_space.agents_out(events, self._settings.opt_out, self._members)
+        others = [m for m in self._members if m.name not in out and m.name != worked[-1].name]
+        return _of_another_vendor(others[-1], others, worked[-1:]) if others else None
 
     def _next_up(self, events: Sequence[Event], able: list[Member], worked: Sequence[Member]) -> Member:
         """The first Worker comes from the lowest slot there is; each one after a failure from above all that failed."""
-        tried = max((_level(member) for member in worked), default=-1)
-        above = min((_level(member) for member in able if _level(member) > tried), default=None)
-        level = max(map(_level, able)) if above is None else above
-        slot = [member for member in able if _level(member) == level]
+        tried = max((slot_level(member) for member in worked), default=-1)
+        above = min((slot_level(member) for member in able if slot_level(member) > tried), default=None)
+        level = max(map(slot_level, able)) if above is None else above
+        slot = [member for member in able if slot_level(member) == level]
         fresh = [member for member in slot if member not in worked]
         usual = action_space.choose_agent(fresh or slot, {}, events)
         assert usual is not None
-        others = [member for member in able if member not in worked and _level(member) >= tried]
+        others = [member for member in able if member not in worked and slot_level(member) >= tried]
         return _of_another_vendor(usual, others, worked)
 
     def _verify(self, events: Sequence[Event], able: list[Member], worker: str) -> Assigned:
@@ -81,10 +95,6 @@ class Cascade:
         return _assigned(events, member, "verifier", "cascade", f"{why}: {which} verifies")
 
 
-def _level(member: Member) -> int:
-    return action_space.SLOTS.index(member.slot)
-
-
 def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence[Member]) -> Member:
     """`usual`; where its vendor has worked already, one of `others` whose vendor has not and whose price is near: of
     the nearest slot, and in it the nearest price."""
@@ -95,7 +105,7 @@ def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence
 
     def distance(member: Member) -> tuple[int, float]:
         cost = action_space.blended_price(member.price) - action_space.blended_price(usual.price)
-        return abs(_level(member) - _level(usual)), abs(cost)
+        return abs(slot_level(member) - slot_level(usual)), abs(cost)
 
     return min(near, key=distance, default=usual)
 

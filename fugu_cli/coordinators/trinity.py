@@ -4,9 +4,10 @@ so. Must not import torch itself: the backbone is handed in and runs on a thread
 
 l = W h,  agent ~ softmax(l[:L] / T),  role ~ softmax(l[L:] / T), independent; a mask is -inf before the softmax.
 
-Departures: argmax unless `sample`; rows may be slots; a request that a Worker answered without a change ends there.
-In product mode (without roles) the chosen agent goes on, with nothing read, until nothing speaks against its work
-or its turns are used up; where it cannot act another one is chosen.
+Departures: argmax unless `sample`; rows may be slots; a request that a Worker answered without a change ends there;
+where the head is for a Verifier that may not act yet, a Worker acts. In product mode (without roles) the chosen agent
+goes on, with nothing read, until nothing speaks against its work or its turns are used up; where it cannot act another
+one is chosen.
 """
 
 from __future__ import annotations
@@ -320,8 +321,8 @@ class Trinity:
             return found
         scores = logits(self._head, found.reading.hidden.tolist())
         rows = len(self._checkpoint.meta.rows)
-        roles = {ROLES.index(role) for role in action_space.roles_out(events)}
-        ahead = min(margin(scores[:rows], out), margin(scores[rows:], roles))
+        roles = {ROLES.index(role) for role in _roles_out(events, scores[rows:])}
+        ahead = min(margin(scores[:rows], out), margin(scores[rows:], roles), margin(scores[rows:]))
         return encode_again(self.backbone, found) if ahead < LOGIT_NOISE else found
 
     def _assign(
@@ -349,7 +350,7 @@ class Trinity:
                 row_probabilities=rounded_for_log(chances),
                 role_logits=rounded_for_log(scores[rows:]),
                 role_probabilities=role_chances,
-                masked=_masked(events, seats, self._checkpoint.meta),
+                masked=_masked(events, seats, scores[rows:]),
                 read=read.text,
                 tokens=read.reading.tokens,
                 cached_tokens=read.reading.cached,
@@ -365,7 +366,7 @@ class Trinity:
         """The role taken, the role the head chose, and the probabilities. Without roles: a Worker."""
         if not self._checkpoint.meta.roles:
             return "worker", "worker", ()
-        out = action_space.roles_out(events)
+        out = _roles_out(events, scores)
         chances = probabilities(scores, {ROLES.index(role) for role in out}, self._settings.temperature)
         by_head = ROLES[pick_row(chances, draw)]
         return action_space.thinker_suggestion(events) or by_head, by_head, rounded_for_log(chances)
@@ -455,12 +456,21 @@ def _product_end(events: Sequence[Event]) -> Finished | None:
     return None if views.acceptance_blocker(events) else Finished(reason="answered", message="answered by one agent")
 
 
+def _roles_out(events: Sequence[Event], scores: Sequence[float]) -> dict[Role, str]:
+    """Roles that cannot be chosen now, with the reason. Where the head is for a Verifier and none may act, no Thinker
+    does either: how it orders the two roles that it is against means nothing, and only a Worker's turn brings the
+    Verifier nearer. `scores`: of the roles; none without roles."""
+    out = action_space.roles_out(events) if scores else {}
+    if scores and "verifier" in out and "thinker" not in out and ROLES[pick_row(scores, None)] == "verifier":
+        return {**out, "thinker": "the head is for a Verifier, and a Worker comes before it"}
+    return out
+
+
 def _masked(
-    events: Sequence[Event], seats: Sequence[action_space.RowAgent], meta: CheckpointMeta
+    events: Sequence[Event], seats: Sequence[action_space.RowAgent], scores: Sequence[float]
 ) -> tuple[tuple[str, str], ...]:
     rows = [(seat.row, seat.why) for seat in seats if seat.member is None]
-    roles = list(action_space.roles_out(events).items()) if meta.roles else []
-    return (*rows, *roles)
+    return (*rows, *_roles_out(events, scores).items())
 
 
 def _reason(row: str, role: Role, by_head: Role) -> str:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fugu_cli.training.pass_matrix import softmax, turn_rate_and_cost
 from fugu_cli.training.recorded_outcomes import ReplayCase
-from fugu_cli.training.replay import VERIFIER, ReplayRules
-from fugu_cli.training.synthetic_sessions import WORKER, ReplayHistory, ReplayStep
+from fugu_cli.training.replay import ReplayRules
+from fugu_cli.training.synthetic_sessions import VERIFIER, WORKER, ReplayHistory, ReplayStep
 
 Numbers = NDArray[np.float64]
 

@@ -18,7 +18,6 @@ from fugu_cli.training.search import Candidates
 from fugu_cli.training.synthetic_sessions import WORKER, ReplayHistory, ReplaySessionWriter, ReplayStep
 
 Numbers = NDArray[np.float64]
-VERIFIER = ROLES.index("verifier")
 
 
 @dataclass(frozen=True)

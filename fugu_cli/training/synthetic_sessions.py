@@ -300,7 +300,7 @@ class ReplayStep:
 
 ReplayHistory = tuple[ReplayStep, ...]
 RowIndexes = NDArray[np.int64]
-WORKER = ROLES.index("worker")
+WORKER, VERIFIER = ROLES.index("worker"), ROLES.index("verifier")
 
 
 @dataclass(frozen=True)
@@ -329,6 +329,8 @@ class Observation:
         -1: nobody is left to work."""
         heads = logits.astype(np.float64)
         roles = _best(heads[:, self.rows :], self.roles_out)
+        if VERIFIER in self.roles_out:  # as Trinity has it: then a Worker acts
+            roles = np.where(_best(heads[:, self.rows :], ()) == VERIFIER, WORKER, roles)
         working = _best(heads[:, : self.rows], (*self.rows_out, *self.spent))
         return np.where(roles == WORKER, working, _best(heads[:, : self.rows], self.rows_out)), roles
 

@@ -104,7 +104,6 @@ B1, B2, B3 = agent("b1", "b", "cheap", 2), agent("b2", "b", "middle", 4), agent(
         ((A1, A3, B3), ["a1", "a3"], "b3"),
         ((A1, A3, B3), ["a1", "b3"], "a3"),
         ((A1, A3, B3), ["a1", "a3", "b3"], "b3"),
-        ((A1, A3), ["a1", "a3"], "a3"),
     ],
     ids=[
         "the next slot has another vendor",
@@ -116,7 +115,6 @@ B1, B2, B3 = agent("b1", "b", "cheap", 2), agent("b2", "b", "middle", 4), agent(
         "the strongest failed and another one is as strong",
         "the dearest failed and another one is as strong",
         "all of the top failed: the vendor that has worked less",
-        "the strongest is alone",
     ],
 )
 def test_after_a_failure_another_vendor_of_about_the_same_price_goes_on(
@@ -124,6 +122,18 @@ def test_after_a_failure_another_vendor_of_about_the_same_price_goes_on(
 ) -> None:
     facts = [fact for turn, name in enumerate(tried, start=1) for fact in work(turn, name)]
     assert next_of(pool, *facts) == (follows, "worker")
+
+
+def test_where_the_strongest_worked_in_vain_another_one_thinks_and_nobody_weaker_works() -> None:
+    stuck = [*work(1, "a1"), *work(2, "a3")]
+    assert next_of((A1, A3), *stuck) == ("a1", "thinker")
+    assert next_of((A1, A2, A3, B2), *stuck) == ("b2", "thinker"), "of another vendor"
+    thought = [*stuck, assigned(3, "a1", "thinker"), replied(3, "a1", "Read b.py first.")]
+    assert next_of((A1, A3), *thought) == ("a3", "worker")
+    assert next_of((A3,), *work(1, "a3")) == ("a3", "worker"), "there is nobody else"
+    short = CoordinatorSettings(turns=4)
+    found = decide(Cascade((A1, A3), short), [*BROKEN, *stuck])
+    assert (found.agent, found.role) == ("a3", "worker"), "no turn would be left for a Verifier"
 
 
 def test_of_two_efforts_of_one_model_neither_is_a_remedy_for_the_other() -> None:

@@ -41,10 +41,12 @@ def test_a_turn_that_was_closed_over_its_calls_gave_no_answer() -> None:
     assert end([*events, *said(2, "There is one already.")]) == "answered"
 
 
-def test_a_call_that_was_killed_may_have_changed_what_is_to_be_verified() -> None:
+def test_a_call_that_was_killed_may_have_changed_something_and_somebody_goes_on_with_it() -> None:
     call = write("c1")
     killed = Permitted(turn=1, call=call, allowed=True, by="policy")
-    assert roles_out([*ASKED, assigned(1, "strong"), replied(1, "strong", "", call), killed]) == {}
+    assert roles_out([*ASKED, assigned(1, "strong"), replied(1, "strong", "", call), killed]) == {
+        "verifier": "the work came to no last word"
+    }
 
 
 @pytest.mark.parametrize("by", ["policy", "headless", "hook"])

@@ -51,9 +51,11 @@ def test_work_is_verified_before_anybody_works_or_thinks_again() -> None:
     assert action_space.roles_out(again) == DUE
 
 
-def test_work_that_came_to_no_last_word_may_go_on_or_be_verified_unless_the_tests_pass() -> None:
-    cut_short = [*FREE, *WORKED[:-1]]
-    assert action_space.roles_out(cut_short) == {}
+def test_work_that_came_to_no_last_word_goes_on_unless_the_tests_pass_or_a_thinker_has_seen_it() -> None:
+    cut_short, out = [*FREE, *WORKED[:-1]], {"verifier": "the work came to no last word"}
+    assert action_space.roles_out(cut_short) == out
+    thought = [assigned(2, "strong", "thinker"), replied(2, "strong", "It is whole.")]
+    assert action_space.roles_out([*cut_short, *thought]) == {"thinker": "a Thinker has just spoken"}
     assert action_space.roles_out([*cut_short, *checked(1, ok=True)]) == DUE
     later = ToolRan(
         turn=2,
@@ -62,7 +64,7 @@ def test_work_that_came_to_no_last_word_may_go_on_or_be_verified_unless_the_test
         ok=True,
         changes=(FileChange(path="b.py", before="", after="b"),),
     )
-    assert action_space.roles_out([*cut_short, *checked(1, ok=True), assigned(2, "coder"), later]) == {}
+    assert action_space.roles_out([*cut_short, *checked(1, ok=True), assigned(2, "coder"), later]) == out
 
 
 OPTED_OUT = Exclusion(message="opted out")

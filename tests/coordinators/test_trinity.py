@@ -145,10 +145,14 @@ def test_a_masked_row_keeps_its_logit_and_loses_its_probability(folder: Path) ->
 
 def test_there_is_no_verifier_before_there_is_work(folder: Path) -> None:
     found = decide(built(folder, leaning(folder, BROKEN, 0, 2)), BROKEN)
-    assert found.role != "verifier"
+    assert found.role == "worker", "what the head thinks of a Thinker means nothing here"
     assert found.scores is not None
-    assert found.scores.masked == (("verifier", "there is no Worker answer yet"),)
-    assert found.scores.role_probabilities[2] == 0
+    assert found.scores.masked == (
+        ("verifier", "there is no Worker answer yet"),
+        ("thinker", "the head is for a Verifier, and a Worker comes before it"),
+    )
+    assert found.scores.role_probabilities == (1, 0, 0)
+    assert decide(built(folder, leaning(folder, BROKEN, 0, 1)), BROKEN).role == "thinker", "the head is for it"
     done = [*BROKEN, *worked(1, ok=True)]
     assert decide(built(folder, leaning(folder, done, 0, 2)), done).role == "verifier"
 
