@@ -53,7 +53,7 @@ class Session:
     servers: McpServers | None = None
     """The user's MCP servers; None where there are none."""
     library: SkillLibrary = field(default_factory=SkillLibrary)
-    """The skills and custom commands that count."""
+    """The skills, custom commands and subagents that count."""
     effort: Effort = ""
     """How much agents may reason from the next request on; "" leaves it to each entry."""
     answer_schema: str = ""
@@ -129,6 +129,10 @@ class Session:
         said += self.servers.notes if self.servers is not None else ()
         said += self.environment.hooks.notes if self.environment.hooks is not None else ()
         said += self.library.notes
+        if self.library.agents:
+            from fugu_cli.extensions.subagents import unknown_models
+
+            said += unknown_models(self.library.agents, self.team.members.values())
         if self.effort and (without := views.without_effort(self.team.members)):
             said.append(f"the effort {self.effort} says nothing to {', '.join(without)}: no effort can be told there")
         if not self.environment.workspace.in_git:

@@ -6,6 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
@@ -20,7 +21,7 @@ from fugu_cli.engine.harness import TOOL_CALLING
 from fugu_cli.extensions.hook_settings import DeclaredHooks
 from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
 from fugu_cli.extensions.mcp_settings import DeclaredServers
-from fugu_cli.extensions.skills import Skill
+from fugu_cli.extensions.skills import Skill, describe_each
 from fugu_cli.open_session import Session
 from fugu_cli.providers import Agent
 from fugu_cli.safety import path_rules, saved_permissions
@@ -38,12 +39,13 @@ from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger
 from fugu_cli.tools import mentions
 from fugu_cli.tools.git_repositories import GIT_LOCAL_VARIABLES, git_program
-from fugu_cli.tools.toolbox import AnyTool, Toolbox
+from fugu_cli.tools.toolbox import AnyTool, Toolbox, describe_from_prompts
 from fugu_cli.tools.workspace import Workspace, recall_reads
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.hook_runner import Hooks
     from fugu_cli.extensions.mcp_servers import McpServers
+    from fugu_cli.extensions.subagents import Subagent
     from fugu_cli.models.server_lease import Lease
     from fugu_cli.providers.circuit_breaker import CircuitBreaker
     from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
@@ -232,7 +234,13 @@ def build_session(
             environment,
             rules=environment.rules.model_copy(update={"readable": (*own_skills, pasted_folder(config))}),
             denials=denials,
-            toolbox=build_toolbox(servers, loaded.library.skills, (*environment.rules.allow, *environment.rules.ask)),
+            toolbox=build_toolbox(
+                servers,
+                loaded.library.skills,
+                (*environment.rules.allow, *environment.rules.ask),
+                loaded.library.agents,
+            ),
+            subagents=loaded.library.agents,
             hooks=build_hooks(loaded, journal),
             nearer=nested_instructions(loaded.root, loaded.below, loaded.vouched) if denials is None else None,
         ),
@@ -366,11 +374,16 @@ def _commit(root: Path) -> str | None:
 
 
 def build_toolbox(
-    servers: McpServers | None = None, skills: Sequence[Skill] = (), rules: Sequence[str] = ()
+    servers: McpServers | None = None,
+    skills: Sequence[Skill] = (),
+    rules: Sequence[str] = (),
+    subagents: Sequence[Subagent] | None = None,
 ) -> Toolbox:
-    """Every tool, the most used first, those of MCP `servers` last; `web_fetch` where one of the `rules` names it."""
+    """Every tool, the most used first, those of MCP `servers` last; `web_fetch` where one of the `rules` names it, and
+    `task` where there are `subagents`, be it only the general one: ()."""
+    from fugu_cli.engine.subtasks import TASK_TOOL
     from fugu_cli.engine.tests_before import TESTS_BEFORE
-    from fugu_cli.extensions.skill_tool import describe_with_skills, skill_tool
+    from fugu_cli.extensions.skill_tool import skill_tool
     from fugu_cli.tools.acceptance_check import ACCEPTANCE_CHECK, RUN_CHECK
     from fugu_cli.tools.apply_patch import APPLY_PATCH
     from fugu_cli.tools.bash import BASH
@@ -385,9 +398,10 @@ def build_toolbox(
 
     tools: list[AnyTool] = [READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, JOB_OUTPUT, JOB_STOP]
     tools += [TODO_LIST, DIFF, ACCEPTANCE_CHECK, RUN_CHECK, TESTS_BEFORE, *([skill_tool(skills)] if skills else [])]
+    tools += [TASK_TOOL] if subagents is not None else []
     return Toolbox(
         (*tools, *([web_fetch(rules)] if rule_matching.any_names_web_fetch(rules) else [])),
-        describe_with_skills(skills),
+        partial(describe_from_prompts, skills=describe_each(skills), agents=describe_each(subagents or ())),
         servers,
     )
 

@@ -95,7 +95,7 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("models", "remove"), "Missing argument", "`fugu models remove --help`"),
         (("help", "trce"), "there is no page on 'trce'", "did you mean 'trace'?"),
         (("help", "co"), "there is no page on 'co'", "did you mean 'commands' or 'config' or 'coordinator'?"),
-        (("help", "xyzzy"), "there is no page on 'xyzzy'", "there are: acp, anthropic"),
+        (("help", "xyzzy"), "there is no page on 'xyzzy'", "there are: acp, agents, anthropic"),
         (("trust", "nowhere"), "nowhere is not a folder", "give the folder"),
     ],
 )

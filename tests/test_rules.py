@@ -111,4 +111,4 @@ def test_a_rule_that_can_fit_no_call_is_refused_with_what_is_meant(rule: str, me
 
 def test_every_tool_is_known_to_rules_by_its_name() -> None:
     skill = Skill("a", "", Path("a"), "a", own=True, digest="")
-    assert {*build_toolbox(None, (skill,), ("web_fetch",)).names} | HIDDEN_TOOLS == rule_matching.TOOLS
+    assert {*build_toolbox(None, (skill,), ("web_fetch",), ()).names} | HIDDEN_TOOLS == rule_matching.TOOLS

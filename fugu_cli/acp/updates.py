@@ -162,7 +162,7 @@ class LogUpdates:
         """Who acts, on which plan, and what else is a line of text."""
         match event:
             case Assigned():
-                self._roles[event.turn] = event.role
+                self._roles[event.turn] = _role_of(event)
                 reason = event_text.decision_reason(event, self._facts[:-1])
                 return [thought(event_text.decision_text(event, reason).plain, routing=routing_object(event))]
             case Planned():
@@ -194,7 +194,7 @@ class LogUpdates:
     def _role(self, turn: int) -> str:
         if turn not in self._roles:
             found = views.turn_of(self._facts, turn)
-            self._roles[turn] = found.assigned.role if found is not None else "worker"
+            self._roles[turn] = _role_of(found.assigned) if found is not None else "worker"
         return self._roles[turn]
 
     def _streamed(self, item: TextStreamed) -> list[Update]:
@@ -304,7 +304,9 @@ class LogUpdates:
         return found
 
     def _interrupted(self, event: Interrupted) -> list[Update]:
-        """What had been said stands there already, unless it is replayed."""
+        """What had been said stands there already, unless it is replayed. A subtask ends with its turn."""
+        if self._role(event.turn) == SUBTASK:
+            return []
         said = self._speeches.pop(event.turn, None)
         partial = [] if said is not None or not event.partial.strip() else [event.partial]
         found = [self._speaks(event.turn, text, self._number("message")) for text in partial]
@@ -323,6 +325,14 @@ class LogUpdates:
         self._speeches.clear()
         calls, self._calls = self._calls, []
         return [self._progress(one, status="failed", content=[text_content(one.output or why)]) for one in calls]
+
+
+SUBTASK = "subtask"
+"""In the place of a role: what a subtask says is for the agent that asked, not for the user."""
+
+
+def _role_of(assigned: Assigned) -> str:
+    return SUBTASK if assigned.subtask is not None else assigned.role
 
 
 def _user_message(event: Asked) -> UserMessageChunk:

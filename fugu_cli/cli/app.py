@@ -375,7 +375,7 @@ def evaluate(flags: EvalFlags) -> int:
 
 @app.command()
 def skills() -> int:
-    """List the skills and custom commands that count here, and what is left out."""
+    """List the skills, custom commands and subagents that count here, and what is left out."""
     from fugu_cli.cli import current_folder as command
 
     return command.show_skills()
@@ -399,7 +399,7 @@ def help_page(topic: Annotated[str, typer.Argument(metavar="TOPIC")] = "") -> in
 
 @app.command()
 def trust(folder: Annotated[Path | None, typer.Argument(metavar="FOLDER")] = None) -> int:
-    """Trust this folder: its .fugurc, AGENTS.md, MCP servers, hooks, skills and commands count from now on.
+    """Trust this folder: its .fugurc, AGENTS.md, MCP servers, hooks, skills, commands and subagents count from now on.
 
     Servers are started with your rights, hooks in the sandbox: see .mcp.json and .agents first (`fugu help safety`).
     """

@@ -158,6 +158,9 @@ def trust(folder: Path | None) -> int:
     for command in loaded.library.commands:
         if not command.own:
             print_clean(f"its command /{command.name} can be used: {command.about}")
+    for agent in loaded.library.agents:
+        if not agent.own:
+            print_clean(f"its subagent {agent.name} is told to agents: {agent.description}")
     return 0
 
 

@@ -250,6 +250,8 @@ def _skills(loaded: LoadedConfig) -> Iterator[Finding]:
         yield Finding("ok", "skills", ", ".join(skill.name for skill in loaded.library.skills))
     if loaded.library.commands:
         yield Finding("ok", "commands", ", ".join(f"/{command.name}" for command in loaded.library.commands))
+    if loaded.library.agents:
+        yield Finding("ok", "subagents", ", ".join(agent.name for agent in loaded.library.agents))
 
 
 def _data(loaded: LoadedConfig) -> Finding:

@@ -23,7 +23,7 @@ from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.messages import Prompt
 from fugu_cli.safety.paths import is_folder
 from fugu_cli.session import store, views
-from fugu_cli.session.events import Assigned, Event, FileChange, Member, Recorded, ToolRan, Undone
+from fugu_cli.session.events import Event, FileChange, Member, Recorded, ToolRan, Undone
 from fugu_cli.session.log import Log
 from fugu_cli.tools.recorded_diffs import change_diffs
 from fugu_cli.tools.workspace import Workspace
@@ -112,7 +112,7 @@ def _recorded_change(changes: dict[FileChange, str], change: FileChange) -> str:
 def _prompt_of_call(events: Sequence[Event]) -> Prompt | None:
     """The prompt of the call at the end of `events`; None where a client of `fugu serve` made it, or the agent is in no
     pool. Tools and AGENTS.md are no facts, so they are not shown again."""
-    assigned = next(event for event in reversed(events) if isinstance(event, Assigned))
+    assigned = views.turns(events)[-1].assigned
     member = views.pool(events).get(assigned.agent)
     return (
         None if member is None or views.served(events) else wiring.build_harness(member).prompt(events, member, (), "")

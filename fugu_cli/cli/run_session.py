@@ -25,7 +25,6 @@ from fugu_cli.open_session import Session
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import Asked
 from fugu_cli.system import signals
-from fugu_cli.tools.recorded_diffs import request_patch
 from fugu_cli.ui import headless, json_output
 from fugu_cli.ui.json_output import RunEnding, exit_code, run_ending
 from fugu_cli.ui.terminal_output import TerminalOutput
@@ -240,6 +239,8 @@ class RequestRun:
             os._exit(ABORTED)
 
     async def _patch(self, session: Session) -> bytes:
+        from fugu_cli.tools.recorded_diffs import request_patch
+
         try:
             return await request_patch(session.environment.workspace, session.log.events)
         except StorageError as error:

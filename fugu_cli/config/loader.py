@@ -131,7 +131,7 @@ class LoadedConfig:
     hooks: hooks.DeclaredHooks = field(default_factory=hooks.DeclaredHooks)
     """The hooks that count here, and what is wrong with others."""
     library: SkillLibrary = field(default_factory=SkillLibrary)
-    """The skills and custom commands that count here, and what is wrong with others."""
+    """The skills, custom commands and subagents that count here, and what is wrong with others."""
     below: tuple[Path, ...] = ()
     """Instructions of folders below the root that count, the nearest last."""
     vouched: Callable[[Path], bool] = field(default=lambda _: False)

@@ -23,9 +23,9 @@ from fugu_cli.system import atomic_files
 
 TRUSTED_FILES = (".fugurc", ".mcp.json")
 """Files of a repository's root that tell what to do. So do its instructions and what they import, everything in
-`.agents`, skills and commands in `.claude`, and the files in the repository that `.mcp.json` and the hooks would have
-run, or that skills and commands link to."""
-FOLDERS = (".agents", ".claude/skills", ".claude/commands")
+`.agents`, skills, commands and subagents in `.claude`, and the files in the repository that `.mcp.json` and the hooks
+would have run, or that skills, commands and subagents link to."""
+FOLDERS = (".agents", ".claude/skills", ".claude/commands", ".claude/agents")
 UNREADABLE = "unreadable"
 BELOW = "below:"
 """Before the names of instruction files of folders below the root."""

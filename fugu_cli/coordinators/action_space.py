@@ -143,7 +143,8 @@ def _failed_recently(events: Sequence[Event]) -> set[str]:
 
 
 def _newest_agent(events: Sequence[Event]) -> str | None:
-    return next((event.agent for event in reversed(events) if isinstance(event, Assigned)), None)
+    begun = (event for event in reversed(events) if isinstance(event, Assigned) and event.subtask is None)
+    return next((event.agent for event in begun), None)
 
 
 VERDICT_DUE = "the newest work has not been verified yet"
@@ -262,9 +263,8 @@ def thinker_suggestion(events: Sequence[Event]) -> Role | None:
 
 
 def next_turn_number(events: Sequence[Event]) -> int:
-    """The number of the turn to be assigned, counting from 1 within a request."""
-    turns = views.turns(events)
-    return turns[-1].number + 1 if turns else 1
+    """The number of the turn to be assigned, counting from 1 within a request, subtasks included."""
+    return 1 + max((event.turn for event in views.request(events) if isinstance(event, Assigned)), default=0)
 
 
 def request_end(events: Sequence[Event], *, turns: int, verify_answers: bool) -> Finished | None:
@@ -305,7 +305,7 @@ def end_by_refusals(events: Sequence[Event]) -> Finished | None:
     if opened is None or views.changes(events):
         return None
     refused: dict[str, Permitted] = {}
-    for run in (run for turn in views.turns(events) for run in turn.runs if not run.evidence):
+    for run in (run for turn in views.turns(events) for run in turn.work if not run.evidence):
         judged = run.permitted
         excused = judged.by == ROLE or judged.by in USERS or judged.reason == policy.PLAN_MODE_REASON
         if judged.allowed:
@@ -322,7 +322,7 @@ def end_by_refusals(events: Sequence[Event]) -> Finished | None:
 
 def _unchanged(events: Sequence[Event], root: Path) -> str:
     """Said where no call ran that does more than read: of what another one did outside, no change of a file tells."""
-    runs = (run for turn in views.turns(events) for run in turn.runs if run.permitted.allowed and not run.evidence)
+    runs = (run for turn in views.turns(events) for run in turn.work if run.permitted.allowed and not run.evidence)
     return "" if any(not _reads(run.permitted.call, root) for run in runs) else "nothing was changed, and "
 
 
@@ -338,7 +338,7 @@ def turns_taken(events: Sequence[Event]) -> int:
     """How many turns of the newest request count towards its limit."""
     assigned = before = 0
     for event in views.request(events):
-        if isinstance(event, Assigned):
+        if isinstance(event, Assigned) and event.subtask is None:
             assigned += 1
         elif isinstance(event, Opened):
             before = assigned
@@ -363,9 +363,13 @@ def tried_to_change(events: Sequence[Event]) -> bool:
     """Nothing was changed, but somebody tried to in vain, or a call that may have changed something was killed. Then
     words are no answer yet: a Verifier reads them."""
     every = views.turns(events)
-    runs = (run for turn in every for run in turn.runs if not run.evidence)
-    tried = any(run.permitted.call.tool in WRITING for run in runs)
-    return tried or any(views.interrupted_calls(turn) for turn in every)
+    return any(_tried(turn) or views.interrupted_calls(turn) for turn in every)
+
+
+def _tried(turn: views.Turn) -> bool:
+    """A subtask without the tool could not even try."""
+    runs = [run for run in turn.work if not run.evidence and run.permitted.call.tool in WRITING]
+    return any(run in turn.runs or run.permitted.by != ROLE for run in runs)
 
 
 def _limit_message(events: Sequence[Event], taken: int) -> str:

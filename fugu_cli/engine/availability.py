@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from fugu_cli.coordinators import Decision, action_space
@@ -22,14 +22,23 @@ if TYPE_CHECKING:
     from fugu_cli.engine.environment import Team
 
 
-async def decide(log: Log, team: Team, dear: Mapping[str, str]) -> Decision:
+def _as_they_are(events: Sequence[Event]) -> Sequence[Event]:
+    return events
+
+
+async def decide(
+    log: Log,
+    team: Team,
+    dear: Mapping[str, str],
+    read: Callable[[Sequence[Event]], Sequence[Event]] = _as_they_are,
+) -> Decision:
     """The coordinator's decision, with everybody masked who is unavailable, nobody who is available again, and the
-    agents whose next call no budget carries: `dear` says why."""
+    agents whose next call no budget carries: `dear` says why. `read`: what it reads of the facts."""
     breaker, limit = team.breaker, team.wait_limit
     left = limit.most
     while True:
         record_exclusions(log, breaker, dear)
-        decision = await team.coordinator.decide(log.events)
+        decision = await team.coordinator.decide(read(log.events))
         if breaker is None or not isinstance(decision, Finished) or decision.reason not in {"failed", "budget"}:
             return decision
         name, seconds = _next(log, breaker, team)

@@ -102,10 +102,9 @@ def boundary(events: Sequence[Event], member: Member) -> int | None:
     begin = starts[-1] if starts else first
     places = [i for i in range(max(begin, first + 1), len(events)) if isinstance(events[i], Asked | Replied)]
     whole = [place for place in places if _parts_nothing(events, begin, place)]
-    room = KEPT_SHARE * member.context * views.BYTES
-    fits = next(
-        (place for place in whole if sum(map(views.prompt_bytes, events[place:])) <= room), whole[-1] if whole else None
-    )
+    room, inside = KEPT_SHARE * member.context * views.BYTES, views.lines_of_subtasks(events)
+    sizes = [0 if place in inside else views.prompt_bytes(event) for place, event in enumerate(events)]
+    fits = next((place for place in whole if sum(sizes[place:]) <= room), whole[-1] if whole else None)
     if fits is None or not any(isinstance(event, Replied | ToolRan) for event in events[first:fits]):
         return None
     return fits - 1
@@ -181,7 +180,8 @@ def transcript(events: Sequence[Event], upto: int) -> str:
     now = views.asked(events[:first])
     if now is not None and not any(isinstance(event, Asked) for event in events[first : upto + 1]):
         lines.append(f"THE REQUEST THAT IS BEING WORKED ON: {_clipped(now.text, SAID)}")
-    lines += [said for event in events[first : upto + 1] if (said := _said(event))]
+    inside = views.lines_of_subtasks(events)
+    lines += [said for at in range(first, upto + 1) if at not in inside and (said := _said(events[at]))]
     return "\n\n".join(lines)
 
 

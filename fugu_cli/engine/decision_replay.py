@@ -66,7 +66,7 @@ class ReplayedDecision:
 
 def decision_points(events: Sequence[Event]) -> tuple[list[RecordedDecision], int]:
     """Where a coordinator decided turn by turn, and how many turns were steps of a workflow, which nobody decides one
-    by one."""
+    by one. Subtasks are left out: they were decided by their own prompts."""
     found: list[RecordedDecision] = []
     request = steps = 0
     planned = False
@@ -78,7 +78,7 @@ def decision_points(events: Sequence[Event]) -> tuple[list[RecordedDecision], in
                 planned = True
             case Assigned():
                 steps += bool(event.plan)
-                if not event.plan:
+                if not event.plan and event.subtask is None:
                     found.append(RecordedDecision(request, at, event))
             case Finished() if event.reason in ENDS and not planned:
                 found.append(RecordedDecision(request, at, event))

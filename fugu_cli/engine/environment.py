@@ -24,6 +24,7 @@ from fugu_cli.tools.workspace import Workspace
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.hook_runner import Hooks
+    from fugu_cli.extensions.subagents import Subagent
 
 CANCELLED = "The user ended this run."
 
@@ -232,6 +233,8 @@ class Environment:
     """Whom turns speak to; None: the user of the repository."""
     tests: TestRules = field(default_factory=TestRules)
     """When fugu runs the test suite."""
+    subagents: tuple[Subagent, ...] = ()
+    """Those that files describe; a general one is always there."""
     skip: TestRunCanceller = field(default_factory=TestRunCanceller)
     """With which the user ends a test run of fugu's."""
 

@@ -32,11 +32,8 @@ from fugu_cli.messages import Call, Prompt, ToolSpec
 from fugu_cli.providers import shown_media
 from fugu_cli.safety import policy
 from fugu_cli.session import views
-from fugu_cli.session.events import Event, Member
+from fugu_cli.session.events import Event, Member, Subtask
 from fugu_cli.tools.toolbox import AnyTool
-
-if TYPE_CHECKING:
-    pass
 
 SAME_CALL_LIMIT = 3
 """A turn that made the same call this often without success is closed."""
@@ -73,7 +70,7 @@ class ToolCalling:
         turn = views.turns(events)[-1]
         again = attempts_before(events, turn) if member.attempts > 1 else 0
         return Prompt(
-            system=prompts.fill(prompts.load("system"), instructions=instructions).strip(),
+            system=prompts.fill(prompts.load("system"), instructions=told_instructions(turn, instructions)).strip(),
             messages=shown_media.as_shown(
                 message_history.history(visible_facts(events), _told(events, turn)), _not_shown(events, member)
             ),
@@ -86,12 +83,17 @@ class ToolCalling:
 
     def tools(self, events: Sequence[Event], member: Member, environment: Environment) -> tuple[ToolSpec, ...]:
         """A Worker has all tools, a Thinker those that read, a Verifier those and the tests; all may set acceptance
-        checks, unless the mode or the files kept from some agents forbid running them."""
+        checks, unless the mode or the files kept from some agents forbid running them. A subtask has those that its
+        subagent's file names."""
+        turn = views.turns(events)[-1]
+        if (task := turn.assigned.subtask) is not None:
+            return environment.toolbox.specs(lambda tool: not subtask_refusal(task, tool.name))
         checks = environment.rules.mode != "plan" and environment.denials is None
         more = {views.ACCEPTANCE_CHECK} if checks else set[str]()
-        match views.turns(events)[-1].assigned.role:
+        match turn.assigned.role:
             case "worker":
                 out = policy.INTERNAL_TOOLS if checks else policy.INTERNAL_TOOLS | {views.ACCEPTANCE_CHECK}
+                out = out if _has_subtasks(events, turn) else out | {views.TASK}
                 return environment.toolbox.specs(lambda tool: tool.name not in out)
             case "thinker":
                 return environment.toolbox.specs(lambda tool: _reads(tool) or tool.name in more)
@@ -101,6 +103,29 @@ class ToolCalling:
     def refuses(self, call: Call, events: Sequence[Event], member: Member, environment: Environment) -> str:
         """Tools that the role does not have."""
         return no_such_tool(call, events, environment, self.tools(events, member, environment))
+
+
+SUBTASKS_LACK = policy.INTERNAL_TOOLS | {views.TASK, views.TODO, views.ACCEPTANCE_CHECK}
+"""Tools of the request, not of a subtask."""
+
+
+def subtask_refusal(task: Subtask, tool: str) -> str:
+    """Why a subtask must not use the tool; "" where it may."""
+    if tool in SUBTASKS_LACK:
+        return f"a subtask has no tool {tool}"
+    return "" if task.offers(tool) else f"the subagent {task.name} has no tool {tool}"
+
+
+def _has_subtasks(events: Sequence[Event], turn: views.Turn) -> bool:
+    """Its agent may have subtasks done. In a workflow the planner has divided the work already."""
+    asked = views.asked(events)
+    return not turn.assigned.plan and (asked is None or asked.tier != "ultra")
+
+
+def told_instructions(turn: views.Turn, standing: str) -> str:
+    """The user's standing instructions, and those of the file that describes the subagent."""
+    task = turn.assigned.subtask
+    return f"{standing}\n\n{task.brief}".strip() if task is not None and task.brief else standing
 
 
 def _not_shown(events: Sequence[Event], member: Member) -> shown_media.WhyNot:

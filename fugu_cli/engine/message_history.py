@@ -44,7 +44,7 @@ def undo_messages(facts: Sequence[Event], turn: Assigned | None) -> list[FromUse
     """What is said of it behind this turn of a request, `facts`; None: before the first one."""
     said, newest = list[FromUser](), None
     for fact in facts:
-        if isinstance(fact, Assigned):
+        if isinstance(fact, Assigned) and fact.subtask is None:
             newest = fact
         elif isinstance(fact, Undone) and not fact.turn and newest is turn:
             said.append(FromUser(text=REDO_MESSAGE if fact.kind == "redo" else UNDO_MESSAGE))
@@ -110,7 +110,7 @@ def _request_messages(facts: Sequence[Event], told: str = "") -> tuple[Message, 
 
 
 def _opening(facts: Sequence[Event], turn: views.Turn) -> str:
-    role = "" if turn.assigned.plan else prompts.load(turn.assigned.role)
+    role = "" if turn.assigned.plan else prompts.load("subtask" if turn.assigned.subtask else turn.assigned.role)
     opening = opening_ids(turn)
     shown = [_evidence_text(run) for run in turn.runs if run.evidence and run.permitted.call.id in opening]
     failed = [_draw_text(index, draw) for index, draw in enumerate(turn.draws, start=1)]

@@ -40,6 +40,8 @@ async def run(log: Log, team: Team, environment: Environment) -> Finished:
     try:
         async with clock:
             await record_killed_calls(log, environment.workspace)
+            for subtask in views.open_subtasks(log.events):  # its call is not run again
+                log.append(Interrupted(turn=subtask.number, reason="it was killed"))
             while (end := views.finished(log.events)) is None:
                 await _step(place)
             return end
@@ -67,6 +69,8 @@ def _cut(place: TurnContext) -> None:
     log = place.log
     over = views.finished(log.events) is not None
     open_now = [] if over else parallel_turns.open_turns(place)
+    if not over:
+        open_now = [*(subtask.number for subtask in views.open_subtasks(log.events)), *open_now]
     for number in open_now:
         log.append(Interrupted(turn=number))
     if not open_now and not isinstance(log.events[-1], Interrupted):

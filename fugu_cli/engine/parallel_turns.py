@@ -135,34 +135,48 @@ async def run_turns(place: TurnContext, numbers: Sequence[int]) -> None:
 
 
 async def _told(place: TurnContext, number: int) -> None:
-    """Hooks hear that a step of a workflow is over."""
+    """Hooks hear that a step of a workflow, or a subtask, is over."""
     now = views.turn_of(place.log.events, number)
-    if place.environment.hooks is not None and now is not None and now.assigned.plan:
-        told = {"agent_id": f"turn-{number}", "last_assistant_message": now.text}
-        await place.environment.hooks.step_ended(now.assigned.role, told, place.environment.workspace)
+    if place.environment.hooks is None or now is None or not (now.assigned.plan or now.assigned.subtask):
+        return
+    told = {"agent_id": f"turn-{number}", "last_assistant_message": now.text}
+    task = now.assigned.subtask
+    kind = (task.name or "general-purpose") if task is not None else now.assigned.role
+    await place.environment.hooks.step_ended(kind, told, place.environment.workspace)
 
 
 class TurnRunner:
     """Open turns by number, and what they wait for."""
 
-    def __init__(self, place: TurnContext, numbers: Sequence[int]) -> None:
+    def __init__(self, place: TurnContext, numbers: Sequence[int] = ()) -> None:
         self._place = place
         self._over = {number: asyncio.Event() for number in numbers}
         self._running = asyncio.Lock()
 
     async def drive(self, number: int) -> None:
-        """One turn to its end."""
+        """One turn to its end. A subtask that begins later than others is driven with them."""
+        over = self._over.setdefault(number, asyncio.Event())
         try:
             place = replace(self._place, environment=await self._environment(number))
             while not isinstance(step := next_step(place, number), TurnClosed):
                 await self._wait(place, number, step)
                 async with self._alone(place, step):
-                    await do_step(place, number, step)
+                    await self._do(place, number, step)
                 if views.finished(place.log.events) is not None:  # a hook ended the work
                     return
             await _told(place, number)
         finally:
-            self._over[number].set()
+            over.set()
+
+    async def _do(self, place: TurnContext, number: int, step: NextStep) -> None:
+        now = views.turn_of(place.log.events, number)
+        here = now is not None and now.assigned.agent in place.team.agents and now.assigned.subtask is None
+        if here and isinstance(step, RunCall) and step.call.tool == views.TASK in place.environment.toolbox:
+            from fugu_cli.engine import subtasks
+
+            await subtasks.run_tasks(place, number, step.call, TurnRunner(place).drive)
+        else:
+            await do_step(place, number, step)
 
     async def _environment(self, number: int) -> Environment:
         """The turn's own environment: alone it is the one there is; beside others it has not seen what they saw."""
@@ -171,12 +185,13 @@ class TurnRunner:
         assert now is not None
         if now.assigned.worktree:
             (workspace,) = await ensure_worktrees(log, environment.workspace, [now])
-        elif len(self._over) > 1:
+        elif len(self._over) > 1 or now.assigned.subtask is not None:
             workspace = environment.workspace.apart()
         else:
             return environment
         start = next(i for i, event in enumerate(log.events) if event is now.assigned)
-        mine = [r for r in log.records if r.seq < start or getattr(r.event, "turn", number) == number]
+        known = 0 if now.assigned.subtask is not None else start  # a subtask was shown nothing
+        mine = [r for r in log.records if r.seq < known or getattr(r.event, "turn", number) == number]
         recall_reads(workspace, mine)
         return replace(environment, workspace=workspace)
 
@@ -192,7 +207,7 @@ class TurnRunner:
     def _alone(self, place: TurnContext, step: NextStep) -> AbstractAsyncContextManager[object]:
         """One at a time is run what is looked at for its changes: a command that reads must not be given those of a
         turn that writes."""
-        runs = self._acts(place, step) and len(self._over) > 1 and self._shared(place)
+        runs = self._acts(place, step) and self._shared(place)
         return self._running if runs else nullcontext()
 
     def _shared(self, place: TurnContext) -> bool:

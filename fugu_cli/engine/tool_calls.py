@@ -341,7 +341,8 @@ def _instructions(events: Sequence[Event], environment: Environment, number: int
     if not found:
         return ""
     now = views.turn_of(events, number)
-    seen = now.facts if now is not None and now.assigned.plan else views.after_compaction(events)[1]
+    apart = now is not None and (now.assigned.plan or now.assigned.subtask)
+    seen = now.facts if now is not None and apart else views.after_compaction(events)[1]
     shown = [event.output for event in seen if isinstance(event, ToolRan)]
     return "".join(f"{head}\n{said}\n\n" for head, said in found.items() if not any(head in one for one in shown))
 
@@ -356,9 +357,9 @@ async def roll_back_attempt(environment: Environment, turn: views.Turn, reason: 
 
     Those are again what fugu read for the turn, so that counts as read: an agent without a tool to read may write them.
     """
-    begun = [run.result.job for run in turn.runs if run.result is not None and run.result.job]
+    begun = [run.result.job for run in turn.work if run.result is not None and run.result.job]
     await environment.workspace.jobs.stop(begun, "undo")
-    snapshot = next((run.permitted.snapshot for run in turn.runs if run.permitted.snapshot), turn.assigned.snapshot)
+    snapshot = next((run.permitted.snapshot for run in turn.work if run.permitted.snapshot), turn.assigned.snapshot)
     paths, others = await undo.roll_back_turn(environment.workspace, snapshot, turn) if snapshot else ((), frozenset())
     shown = [
         run.result for run in turn.runs if run.evidence and run.result is not None and path_argument(run) not in others

@@ -53,7 +53,8 @@ class TurnContext:
 def turn_events(events: Sequence[Event], number: int) -> Sequence[Event]:
     """The facts as turn `number` stands in them: its own are the newest."""
     now = views.turn_of(events, number)
-    return views.events_of_turn(events, number) if now is not None and now.assigned.plan else events
+    apart = now is not None and (now.assigned.plan or now.assigned.subtask)
+    return views.events_of_turn(events, number) if apart else events
 
 
 def next_step(place: TurnContext, number: int) -> NextStep:
@@ -100,15 +101,18 @@ async def do_step(place: TurnContext, number: int, step: NextStep) -> None:
         case RequestReply():
             await _reply(place, events, now)
         case RunCall(call):
-            await run_call(place.log, place.environment, number, call, lambda made: _barred(place, events, made))
+            await run_call(place.log, place.environment, number, call, lambda made: call_refusal(place, events, made))
         case RollBackAttempt(reason):
             place.log.append(await roll_back_attempt(place.environment, now, reason))
 
 
-def _barred(place: TurnContext, events: Sequence[Event], call: Call) -> str:
+def call_refusal(place: TurnContext, events: Sequence[Event], call: Call) -> str:
     """Why the turn's role or agent must not make this call; "" when it may be judged like any other."""
     now, environment = views.turns(events)[-1], place.environment
     member = place.team.members[now.assigned.agent]
+    task = now.assigned.subtask
+    if task is not None and call.tool in environment.toolbox and (barred := harness.subtask_refusal(task, call.tool)):
+        return barred
     if refused := harness.chosen(place.team, member.name).refuses(call, events, member, environment):
         return refused
     if (job := job_tools.job_of_call(call)) in views.jobs(place.log.events) and job not in views.jobs(
@@ -222,8 +226,11 @@ class _UnderWay:
 
 
 def _others(events: Sequence[Event], now: views.Turn) -> availability.OtherAgents:
-    """Who may take the turn from a call that waits. A step of a workflow is given to another agent only once."""
+    """Who may take the turn from a call that waits. A step of a workflow is given to another agent only once, and a
+    subtask to nobody but the agent that its file names."""
     plan, step = now.assigned.plan, now.assigned.step
+    if now.assigned.by == views.BY_FILE:
+        return "none"
     if not plan:
         return "soon"
     tried = [turn for turn in views.turns(events) if (turn.assigned.plan, turn.assigned.step) == (plan, step)]

@@ -29,7 +29,6 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.log import HEARTBEAT_SECONDS, Log
 from fugu_cli.session.turns import undo_history
-from fugu_cli.tools.recorded_diffs import change_diffs
 from fugu_cli.tools.snapshots import RestorePlan
 from fugu_cli.tools.workspace import Workspace
 
@@ -41,7 +40,7 @@ async def roll_back_turn(workspace: Workspace, tree: str, turn: views.Turn) -> t
     What a killed call or a background job has done is in no fact: after one, all that differs is taken for its doing.
     """
     made = _made(turn)
-    if views.interrupted_calls(turn) or any(run.result is not None and run.result.job for run in turn.runs):
+    if views.interrupted_calls(turn) or any(run.result is not None and run.result.job for run in turn.work):
         all_of_it = await workspace.since(tree)
         made = FileEffects(
             (*all_of_it.changes, *(change for change in turn.changes if change.beside)), all_of_it.attributes
@@ -54,7 +53,7 @@ async def roll_back_turn(workspace: Workspace, tree: str, turn: views.Turn) -> t
 
 def _made(turn: views.Turn) -> FileEffects:
     """What the draw did to files, in its order."""
-    runs = [run for run in turn.runs if run.result is not None]
+    runs = [run for run in turn.work if run.result is not None]
     agents = {change.path for run in runs if run.result and not run.evidence for change in run.result.changes}
     changes: list[FileChange] = []
     for run in runs:
@@ -263,6 +262,8 @@ def _named(found: Sequence[str]) -> str:
 
 async def _patch(workspace: Workspace, made: FileEffects) -> str:
     """What taking this back would change: contents as diffs, the rest as a line each."""
+    from fugu_cli.tools.recorded_diffs import change_diffs
+
     found = await change_diffs(workspace, made.back.changes)
     modes = [f"mode of {one.path}: {one.mode_before} -> {one.mode}\n" for one in made.back.changes if one.mode_before]
     return "".join([*found.values(), *modes, *map(_line, made.back.attributes)])

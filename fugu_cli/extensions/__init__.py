@@ -1,4 +1,4 @@
-"""Extensions: what a user or a repository adds to fugu. Hooks, MCP servers, skills and custom commands.
+"""Extensions: what a user or a repository adds to fugu. Hooks, MCP servers, skills, custom commands and subagents.
 
 Hooks are the user's own commands, run around agents' calls, requests and sessions; they may refuse. MCP servers are
 programs that offer tools to agents; the SDK (the extra `mcp`) is imported when the first server is started, in a

@@ -43,20 +43,20 @@ CLAUDE_CODE_NAMES: Mapping[str, tuple[str, ...]] = {
     "write": ("Write",),
     "todo": ("TodoWrite",),
     "skill": ("Skill",),
+    "task": ("Task", "Agent"),
     "web_fetch": ("WebFetch",),
     "job_output": ("BashOutput", "TaskOutput"),
     "job_stop": ("KillShell", "KillBash", "TaskStop"),
 }
 """What fugu's tools are called there, the name that hooks are told first."""
-UNSUPPORTED_TOOLS = frozenset(
-    {"Task", "Agent", "NotebookEdit", "NotebookRead", "WebSearch", "ExitPlanMode", "AskUserQuestion"}
-)
+UNSUPPORTED_TOOLS = frozenset({"NotebookEdit", "NotebookRead", "WebSearch", "ExitPlanMode", "AskUserQuestion"})
 """Tools there that fugu has not: a matcher that names one is no mistake."""
 _FIELDS: Mapping[str, Mapping[str, str]] = {
     "bash": {"background": "run_in_background"},
     "edit": {"old": "old_string", "new": "new_string"},
     "grep": {"ignore_case": "-i", "context": "-C"},
     "skill": {"name": "skill"},
+    "task": {"agent": "subagent_type"},
     "job_output": {"job": "bash_id"},
     "job_stop": {"job": "shell_id"},
     "todo": {"items": "todos"},

@@ -1,5 +1,5 @@
-"""Finding skills and custom commands: which count, which are left out and why, and the request a typed line stands
-for.
+"""Finding skills, custom commands and subagents: which count, which are left out and why, and the request a typed
+line stands for.
 
 Called where the configuration is read, which says what is trusted. A file with a fault is named and left out alone.
 `fugu skills` and `/skills` show the list. A typed line becomes a request between the interface and the session, which
@@ -14,23 +14,27 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions.skills import BUILT_IN, SKILL_FILE, CustomCommand, DocumentError, Skill, command_at, skill_at
 from fugu_cli.safety.paths import inside, path_exists, quoted_path, real_path
 
+if TYPE_CHECKING:
+    from fugu_cli.extensions.subagents import Subagent
+
 FOLDERS = (".agents", ".claude")
-"""Folders of a repository, or of the home, that hold `skills/` and `commands/`; what the first says goes before."""
+"""Folders of a repository, or of the home, that hold `skills/`, `commands/` and `agents/`; the first's go before."""
 DEEPEST_FOLDER = 4
 """Folders of commands within one another."""
-LibraryKind = Literal["skill", "command"]
-Found = TypeVar("Found", Skill, CustomCommand)
+LibraryKind = Literal["skill", "command", "agent"]
+LIBRARY_KINDS: tuple[LibraryKind, ...] = get_args(LibraryKind)
+Found = TypeVar("Found", Skill, CustomCommand, "Subagent")
 
 
 @dataclass(frozen=True)
 class ExtensionFolder:
-    """A folder that may hold `skills/` and `commands/`. `shown` is how agents name it.
+    """A folder that may hold `skills/`, `commands/` and `agents/`. `shown` is how agents name it.
 
     `base` is the folder it must not lead out of, None for the user's own, whose folders may lie anywhere.
     """
@@ -63,6 +67,7 @@ class SkillLibrary:
 
     skills: tuple[Skill, ...] = ()
     commands: tuple[CustomCommand, ...] = ()
+    agents: tuple[Subagent, ...] = ()
     left: tuple[ExcludedFile, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -79,33 +84,35 @@ def load_library(places: Sequence[ExtensionFolder]) -> SkillLibrary:
     """Everything in these places. Of two with one name the first place's counts."""
     skills: dict[str, Skill] = {}
     commands: dict[str, CustomCommand] = {}
+    agents: dict[str, Subagent] = {}
     left: list[ExcludedFile] = []
     notes: list[str] = []
     for place in places:
-        found, faults = _skills(place)
-        more, others = _commands(place)
-        faults += others
+        faults: list[ExcludedFile] = []
+        found, more, helpers = _skills(place, faults), _commands(place, faults), _subagents(place, faults)
         if place.trusted:
             left += [*faults, *_taken("skill", found, skills), *_taken("command", more, commands)]
-        elif found or more or faults:
-            here = [*_waiting("skill", found), *_waiting("command", more)]
+            left += _taken("agent", helpers, agents)
+        elif found or more or helpers or faults:
+            here = [*_waiting("skill", found), *_waiting("command", more), *_waiting("agent", helpers)]
             notes += [f"{place.folder} names {_listed(here)}: none is used until you run `fugu trust` here"] * bool(
                 here
             )
             left += [*here, *(replace(fault, quiet=True) for fault in faults)]
-    notes += [f"{one.path}: {one.why}; the {one.kind} is left out" for one in left if not one.quiet]
-    return SkillLibrary(tuple(skills.values()), tuple(commands.values()), tuple(left), tuple(notes))
+    notes += [f"{one.path}: {one.why}; the {_word(one.kind)} is left out" for one in left if not one.quiet]
+    counting = (tuple(skills.values()), tuple(commands.values()), tuple(agents.values()))
+    return SkillLibrary(*counting, tuple(left), tuple(notes))
 
 
 def files_linked_from_library(folder: Path) -> Iterator[Path]:
-    """Files in `folder`, resolved, that its skills and commands lead to by links out of their own folder: they tell
-    agents what to do like the others there, which are not among them."""
+    """Files in `folder`, resolved, that its skills, commands and subagents lead to by links out of their own folder:
+    they tell agents what to do like the others there, which are not among them."""
     for name in FOLDERS:
         place, agents = ExtensionFolder(folder / name, name, base=folder), folder / name
         for skill in _entries(agents / "skills", "skill", []):
             if _holds(skill) and (found := _resolved(skill, place)) is not None and not inside(found, agents):
                 yield from (Path(at) / name for at, _, names in os.walk(found) for name in names)
-        for path in _files(agents / "commands", DEEPEST_FOLDER, []):
+        for path in (*_files(agents / "commands", DEEPEST_FOLDER, []), *_files(agents / "agents", 1, [], "agent")):
             if inside(real_path(path), folder) and not inside(real_path(path), agents):
                 yield real_path(path)
 
@@ -117,9 +124,9 @@ def _resolved(skill: Path, place: ExtensionFolder) -> Path | None:
         return None
 
 
-def _skills(place: ExtensionFolder) -> tuple[list[Skill], list[ExcludedFile]]:
+def _skills(place: ExtensionFolder, left: list[ExcludedFile]) -> list[Skill]:
+    """Its skills; those with a fault are added to `left`."""
     skills: list[Skill] = []
-    left: list[ExcludedFile] = []
     top = place.folder / "skills"
     for folder in _entries(top, "skill", left):
         if not _holds(folder):
@@ -129,7 +136,7 @@ def _skills(place: ExtensionFolder) -> tuple[list[Skill], list[ExcludedFile]]:
             skills.append(skill_at(_skill_folder(folder, place), shown, own=place.own))
         except DocumentError as fault:
             left.append(ExcludedFile("skill", folder.name, folder / SKILL_FILE, str(fault)))
-    return skills, left
+    return skills
 
 
 def _holds(folder: Path) -> bool:
@@ -157,32 +164,52 @@ def _skill_folder(folder: Path, place: ExtensionFolder) -> Path:
     return resolved
 
 
-def _commands(place: ExtensionFolder) -> tuple[list[CustomCommand], list[ExcludedFile]]:
-    commands: list[CustomCommand] = []
-    left: list[ExcludedFile] = []
-    seen: set[str] = set()
+def _commands(place: ExtensionFolder, left: list[ExcludedFile]) -> list[CustomCommand]:
+    """Its commands; those with a fault are added to `left`."""
+    commands: dict[str, CustomCommand] = {}
     for path in _files(place.folder / "commands", DEEPEST_FOLDER, left):
         name = ":".join(path.relative_to(place.folder / "commands").with_suffix("").parts)
         try:
-            resolved = real_path(path)
-            if place.base is not None and not inside(resolved, place.base):
-                raise DocumentError(f"it is a link that leads out of {place.base}")
-            if name in seen:
+            file = _file_inside(path, place)
+            if name in commands:
                 raise DocumentError(f"another file here is the command {name}")
-            commands.append(command_at(resolved, name, own=place.own))
-            seen.add(name)
+            commands[name] = command_at(file, name, own=place.own)
         except DocumentError as fault:
             left.append(ExcludedFile("command", name, path, str(fault)))
-    return commands, left
+    return list(commands.values())
 
 
-def _files(folder: Path, deep: int, left: list[ExcludedFile]) -> Iterator[Path]:
+def _subagents(place: ExtensionFolder, left: list[ExcludedFile]) -> list[Subagent]:
+    """Its subagents; those with a fault are added to `left`."""
+    found: dict[str, Subagent] = {}
+    for path in _files(place.folder / "agents", 1, left, "agent"):
+        from fugu_cli.extensions.subagents import subagent_at
+
+        try:
+            one = subagent_at(_file_inside(path, place), own=place.own)
+            if one.name in found:
+                raise DocumentError(f"{found[one.name].file.name} here has the same name")
+            found[one.name] = one
+        except DocumentError as fault:
+            left.append(ExcludedFile("agent", path.stem, path, str(fault)))
+    return list(found.values())
+
+
+def _file_inside(path: Path, place: ExtensionFolder) -> Path:
+    """The file, links followed. Raises DocumentError where it leads to what the user was not asked about."""
+    resolved = real_path(path)
+    if place.base is not None and not inside(resolved, place.base):
+        raise DocumentError(f"it is a link that leads out of {place.base}")
+    return resolved
+
+
+def _files(folder: Path, deep: int, left: list[ExcludedFile], kind: LibraryKind = "command") -> Iterator[Path]:
     """Its `.md` files, those of folders in it after them."""
-    entries = _entries(folder, "command", left)
+    entries = _entries(folder, kind, left)
     yield from (path for path in entries if path.suffix == ".md" and not _is_folder(path))
     for path in entries:
         if _is_folder(path) and deep > 1:
-            yield from _files(path, deep - 1, left)
+            yield from _files(path, deep - 1, left, kind)
 
 
 def _entries(folder: Path, kind: LibraryKind, left: list[ExcludedFile]) -> list[Path]:
@@ -213,7 +240,7 @@ def _waiting(kind: LibraryKind, found: Sequence[Found]) -> list[ExcludedFile]:
     ]
 
 
-def file_of(one: Skill | CustomCommand) -> Path:
+def file_of(one: Skill | CustomCommand | Subagent) -> Path:
     """The file that says what it is."""
     return one.file
 
@@ -221,17 +248,21 @@ def file_of(one: Skill | CustomCommand) -> Path:
 def _listed(left: Sequence[ExcludedFile]) -> str:
     """`the skills a, b and the command c`."""
     parts = []
-    for kind in ("skill", "command"):
+    for kind in LIBRARY_KINDS:
         names = [one.name for one in left if one.kind == kind]
         if names:
-            parts.append(f"the {kind}{'s' * (len(names) > 1)} {', '.join(names)}")
+            parts.append(f"the {_word(kind)}{'s' * (len(names) > 1)} {', '.join(names)}")
     return " and ".join(parts)
 
 
+def _word(kind: LibraryKind) -> str:
+    return "subagent" if kind == "agent" else kind
+
+
 EMPTY_LIBRARY = (
-    "there are no skills and no commands here\n"
-    "`.agents/skills/NAME/SKILL.md` and `.agents/commands/NAME.md` make some, in the repository or in your home; "
-    "`fugu help skills` says how"
+    "there are no skills, no commands and no subagents here\n"
+    "`.agents/skills/NAME/SKILL.md`, `.agents/commands/NAME.md` and `.agents/agents/NAME.md` make some, in the "
+    "repository or in your home; `fugu help skills` and `fugu help agents` say how"
 )
 WIDEST_NAME = 32
 LibraryRow = tuple[str, str, str]
@@ -245,12 +276,16 @@ def format_library(library: SkillLibrary, root: Path) -> str:
         (f"/{one.name} {one.hint}".rstrip(), one.about + _pinned(one.agent, one.tier), display_path(one.file, root))
         for one in library.commands
     ]
+    agents = [
+        (one.name, one.description + _pinned(one.model, ""), display_path(one.file, root)) for one in library.agents
+    ]
     left = [
         (f"{'/' * (one.kind == 'command')}{one.name}", one.why, display_path(one.path, root)) for one in library.left
     ]
     parts = [
         *_part("skills", skills),
         *_part("commands", commands),
+        *_part("subagents", agents),
         *_part("left out", left),
     ]
     return "\n".join(parts) if parts else EMPTY_LIBRARY

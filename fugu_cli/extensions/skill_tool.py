@@ -1,25 +1,20 @@
 """skill: the text of a skill, when an agent asks for it by name.
 
 Made by wiring for the skills that count in a session; where there are none there is no such tool. Their descriptions
-are part of the tool's description.
-
-Made by wiring for the skills that count in a session; where there are none there is no such tool. Their descriptions
 are a part of what agents are told of it.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pydantic import Field
 
-from fugu_cli import prompts
-from fugu_cli.extensions.skills import DocumentError, Skill, describe_skills
+from fugu_cli.extensions.skills import DocumentError, Skill
 from fugu_cli.safety.policy import SKILL
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult
-from fugu_cli.tools.toolbox import describe_from_prompts
 from fugu_cli.tools.workspace import Tool, Workspace
 
 
@@ -45,13 +40,3 @@ def skill_tool(skills: Sequence[Skill]) -> Tool[SkillArguments]:
             return ToolResult(text=f"{skill.shown} cannot be used: {fault}.", ok=False)
 
     return Tool(name=SKILL, effect="reads", arguments=SkillArguments, run=load, native=True, instructs=True)
-
-
-def describe_with_skills(skills: Sequence[Skill]) -> Callable[[str], str]:
-    """What agents are told of every tool, these skills among it."""
-
-    def describe(name: str) -> str:
-        text = describe_from_prompts(name)
-        return prompts.fill(text, skills=describe_skills(skills)) if name == SKILL else text
-
-    return describe

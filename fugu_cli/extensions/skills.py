@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 from fugu_cli import prompts
 
@@ -179,7 +179,7 @@ def skill_at(folder: Path, shown: str, *, own: bool) -> Skill:
         raise DocumentError("it says nothing below its front matter")
     if len(description) > LONGEST_DESCRIPTION:
         description = description[: LONGEST_DESCRIPTION - 1] + "…"
-    return Skill(name, _printable(description), folder, shown, own, _digest(data))
+    return Skill(name, printable(description), folder, shown, own, _digest(data))
 
 
 def _name(document: FrontMatterDocument, folder: str) -> str:
@@ -188,14 +188,24 @@ def _name(document: FrontMatterDocument, folder: str) -> str:
         raise DocumentError("its `name` is missing")
     if len(name) > LONGEST_NAME or SKILL_NAME.fullmatch(name) is None:
         raise DocumentError(
-            f"its name {_printable(name[:LONGEST_NAME])!r} is not small letters, digits and single hyphens"
+            f"its name {printable(name[:LONGEST_NAME])!r} is not small letters, digits and single hyphens"
         )
     if name != folder:
         raise DocumentError(f"it is called {name!r}, and its folder {folder!r}: they must be the same")
     return name
 
 
-def describe_skills(skills: Sequence[Skill]) -> str:
+class Described(Protocol):
+    """A skill or a subagent, as agents are told of it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def description(self) -> str: ...
+
+
+def describe_each(skills: Sequence[Described]) -> str:
     """Names and descriptions for a prompt, a line each: all of them in about ROOM characters, however many."""
     names = sum(len(skill.name) + 5 for skill in skills)
     share = max((DESCRIPTIONS_LIMIT - names) // max(len(skills), 1), 0)
@@ -213,7 +223,7 @@ def describe_skills(skills: Sequence[Skill]) -> str:
     return "\n".join(lines)
 
 
-def _fair(skills: Sequence[Skill], share: int) -> int:
+def _fair(skills: Sequence[Described], share: int) -> int:
     """How long a description may be: what short ones leave of their share is the long ones'."""
     lengths = sorted(len(skill.description) for skill in skills)
     left = share * len(lengths)
@@ -229,7 +239,7 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: max(most - 1, 1)]}…"
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Without what a terminal or a prompt would take for something else."""
     return "".join(letter for letter in text if letter.isprintable())
 
@@ -312,15 +322,11 @@ def command_at(file: Path, name: str, *, own: bool) -> CustomCommand:
     about = document.text("description") or document.body.splitlines()[0].lstrip("# ").strip()
     return CustomCommand(
         name=name,
-        about=_printable_start(about)[:ABOUT],
+        about=printable(about)[:ABOUT],
         body=document.body,
-        hint=_printable_start(document.listed("argument-hint")),
+        hint=printable(document.listed("argument-hint")),
         agent=document.text("agent"),
         tier=tier,
         file=file,
         own=own,
     )
-
-
-def _printable_start(text: str) -> str:
-    return "".join(letter for letter in text if letter.isprintable())

@@ -22,7 +22,7 @@ from fugu_cli.engine.environment import (
     TurnClosed,
     due_run,
 )
-from fugu_cli.engine.harness import agent_is_done, diff_due, no_such_tool
+from fugu_cli.engine.harness import agent_is_done, diff_due, no_such_tool, told_instructions
 from fugu_cli.engine.message_history import turn_messages
 from fugu_cli.engine.tool_calls import may_read
 from fugu_cli.messages import Call, FromUser, Message, Prompt, ToolSpec
@@ -105,7 +105,7 @@ def build_prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSp
         return excerpts.infill_prompt(aim.target, excerpts.LineInfill(aim.part, aim.gap), tools, aim.tried)
     request = views.asked(events)
     return Prompt(
-        system=instructions[:INSTRUCTIONS].strip(),
+        system=told_instructions(turn, instructions[:INSTRUCTIONS]).strip(),
         messages=_messages(events, visible_facts(events), turn, aim),
         tools=tuple(tools),
         max_tokens=_reply_limit(turn, aim),

@@ -373,7 +373,8 @@ class _Reader:
                 steps = tuple(step.model_copy(update={"instruction": ""}) for step in event.steps)
                 return event.model_copy(update={"text": WITHHELD, "steps": steps, "fault": ""})
             case Assigned() if self._shown and event.instruction:
-                return event.model_copy(update={"instruction": "", "reason": ""})
+                told = WITHHELD if event.subtask is not None else ""
+                return event.model_copy(update={"instruction": told, "reason": ""})
             case Merged() if self._shown:
                 return event.model_copy(update={"diffs": (), "reason": ""})
             case Interrupted() if self._shown and event.partial:

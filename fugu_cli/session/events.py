@@ -336,6 +336,33 @@ class Asked(Value):
         return "\n\n".join(part for part in (self.text, self.skill, hooks, piped, media, held) if part)
 
 
+class Subtask(Value):
+    """What a `task` call of an agent began: a turn with a context of its own, whose last words answer the call.
+
+    `turn`, `call`: whose call it is. `name`: of the subagent that a file describes, "" for a general one; `brief` is
+    what that file says, `tools` those of fugu's that it may use (None: all of them), `effort` how much it may reason.
+    `about`: the task in a few words.
+    """
+
+    turn: int
+    call: str
+    name: str = ""
+    about: str = ""
+    brief: str = ""
+    tools: tuple[str, ...] | None = None
+    effort: Effort = ""
+
+    @property
+    def title(self) -> str:
+        """For people: who it is, and the task in a few words."""
+        return f"{self.name or 'task'}: {self.about}" if self.about else self.name or "task"
+
+    def offers(self, tool: str) -> bool:
+        """It may use the tool; `mcp__SERVER` stands for all tools of that server."""
+        servers = tuple(f"{name.rstrip('*').rstrip('_')}__" for name in self.tools or () if name.startswith("mcp__"))
+        return self.tools is None or tool in self.tools or tool.startswith(servers)
+
+
 class Assigned(Value):
     """A decision: who acts, in which role, on what instruction; with what the coordinator saw and computed."""
 
@@ -364,6 +391,8 @@ class Assigned(Value):
     snapshot: str | None = None
     """The working tree when a step of a workflow began; in older logs when any turn did."""
     milliseconds: DecisionTimings = DecisionTimings()
+    subtask: Subtask | None = None
+    """The turn is a subtask of another one: `instruction` is all that it is asked, and it sees nothing else."""
 
     @model_validator(mode="before")
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeGuard
 
 from fugu_cli.messages import Call, Effort
 from fugu_cli.session.events import (
@@ -27,6 +27,7 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
+from fugu_cli.session.subtasks import TASK, events_of_subtask
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Turn:
     """One turn as the log holds it.
 
     `facts` are the evidence it opened with and the current draw; draws that were rolled back are only in `draws`, each
-    ending with its Undone.
+    ending with its Undone. `subtasks` are the turns that its `task` calls of the current draw began.
     """
 
     number: int
@@ -55,6 +56,18 @@ class Turn:
     facts: tuple[Event, ...]
     draws: tuple[tuple[Event, ...], ...] = ()
     runs: tuple[CallRecord, ...] = field(default=())
+    subtasks: tuple[Turn, ...] = ()
+
+    @property
+    def work(self) -> tuple[CallRecord, ...]:
+        """Its runs with those of its subtasks, each before the call that they answer."""
+        if not self.subtasks:
+            return self.runs
+        inside: dict[str, list[CallRecord]] = {}
+        for one in self.subtasks:
+            assert one.assigned.subtask is not None
+            inside.setdefault(one.assigned.subtask.call, []).extend(one.runs)
+        return tuple(each for run in self.runs for each in (*inside.get(run.permitted.call.id, ()), run))
 
     @property
     def replies(self) -> tuple[Replied, ...]:
@@ -85,8 +98,8 @@ class Turn:
 
     @property
     def changes(self) -> tuple[FileChange, ...]:
-        """Files changed in the current draw, in order."""
-        return tuple(change for run in self.runs if run.result for change in run.result.changes)
+        """Files changed in the current draw, by its subtasks too, in order."""
+        return tuple(change for run in self.work if run.result for change in run.result.changes)
 
     @property
     def spent(self) -> tuple[Replied, ...]:
@@ -143,8 +156,20 @@ def pool(events: Sequence[Event]) -> dict[str, Member]:
 
 
 def turns(events: Sequence[Event]) -> tuple[Turn, ...]:
-    """The turns of the newest request, oldest first. A fact belongs to the turn it names: turns that are open at the
-    same time are interleaved in the log. Facts of no turn (`baseline`) are in none."""
+    """The turns of the newest request, oldest first, each with its subtasks. A fact belongs to the turn it names: turns
+    that are open at the same time are interleaved in the log. Facts of no turn (`baseline`) are in none."""
+    groups = _groups(events)
+    parents = {number: _parent(group) for number, group in groups.items()}
+    inside = {number: parent for number, parent in parents.items() if parent in groups and parent != number}
+    return tuple(
+        _turn(group, [groups[child] for child, parent in inside.items() if parent == number])
+        for number, group in groups.items()
+        if number not in inside
+    )
+
+
+def _groups(events: Sequence[Event]) -> dict[int, list[Event]]:
+    """The facts of the newest request's turns and subtasks by number, each group led by its Assigned."""
     groups: dict[int, list[Event]] = {}
     for event in request(events):
         number = getattr(event, "turn", 0)
@@ -153,12 +178,37 @@ def turns(events: Sequence[Event]) -> tuple[Turn, ...]:
             groups[number] = [event]
         elif number in groups:
             groups[number].append(event)
-    return tuple(_turn(group) for group in groups.values())
+    return groups
+
+
+def _parent(group: Sequence[Event]) -> int | None:
+    """The turn whose call began it; None for a turn of its own."""
+    begin = group[0]
+    assert isinstance(begin, Assigned)
+    return begin.subtask.turn if begin.subtask is not None else None
+
+
+def every_turn(events: Sequence[Event]) -> tuple[Turn, ...]:
+    """The turns and the subtasks of the newest request in the order they began."""
+    found = (each for turn in turns(events) for each in (turn, *turn.subtasks))
+    return tuple(sorted(found, key=lambda turn: turn.number))
 
 
 def turn_of(events: Sequence[Event], number: int) -> Turn | None:
-    """The turn of the newest request with this number."""
-    return next((turn for turn in turns(events) if turn.number == number), None)
+    """The turn or subtask of the newest request with this number."""
+    return next((turn for turn in every_turn(events) if turn.number == number), None)
+
+
+def open_subtasks(events: Sequence[Event]) -> tuple[Turn, ...]:
+    """Subtasks that have not come to an end: nothing closed them, and the call that began them has no result."""
+    return tuple(
+        one
+        for turn in turns(events)
+        for one in turn.subtasks
+        if not (one.failed or one.interrupted)
+        and one.assigned.subtask is not None
+        and any(run.permitted.call.id == one.assigned.subtask.call and run.result is None for run in turn.runs)
+    )
 
 
 def events_before(events: Sequence[Event], turn: Turn) -> Sequence[Event]:
@@ -168,13 +218,15 @@ def events_before(events: Sequence[Event], turn: Turn) -> Sequence[Event]:
 
 def events_of_turn(events: Sequence[Event], number: int) -> Sequence[Event]:
     """The facts as the turn `number` stands in them, as if it were the newest: without what others, open at the same
-    time, did since it began. A worktree of its own is its repository here."""
+    time, did since it began. A worktree of its own is its repository here. A subtask stands alone."""
     start = next((i for i in range(len(events) - 1, -1, -1) if _begins(events[i], number)), None)
     if start is None:
         return events
     later = [e for e in events[start + 1 :] if getattr(e, "turn", number) == number and not isinstance(e, Merged)]
     begin = events[start]
     assert isinstance(begin, Assigned)
+    if begin.subtask is not None:
+        return events_of_subtask(events[:start], begin, [e for e in later if getattr(e, "turn", 0) == number])
     if not later and start == len(events) - 1 and not begin.worktree:
         return events
     own = begin.model_copy(update={"worktree": ""}) if begin.worktree else begin
@@ -185,7 +237,7 @@ def _begins(event: Event, number: int) -> bool:
     return isinstance(event, Assigned) and event.turn == number
 
 
-def _turn(group: list[Event]) -> Turn:
+def _turn(group: list[Event], inside: Sequence[list[Event]] = ()) -> Turn:
     assigned = group[0]
     assert isinstance(assigned, Assigned)
     opening: list[Event] = []
@@ -202,7 +254,10 @@ def _turn(group: list[Event]) -> Turn:
         else:
             opening.append(fact)
     facts = (*opening, *current)
-    return Turn(assigned.turn, assigned, facts, tuple(draws), call_records(facts))
+    runs = call_records(facts)
+    calls = {run.permitted.call.id for run in runs}
+    begun = (turn for turn in map(_turn, inside) if turn.assigned.subtask and turn.assigned.subtask.call in calls)
+    return Turn(assigned.turn, assigned, facts, tuple(draws), runs, tuple(begun))
 
 
 def effective(events: Sequence[Event]) -> tuple[Event, ...]:
@@ -223,7 +278,8 @@ def effective(events: Sequence[Event]) -> tuple[Event, ...]:
             apart.add(event.turn)
         if isinstance(event, Undone):
             start = next((i for i, fact in enumerate(kept) if _draw_of(fact, event.turn)), len(kept))
-            others = [fact for fact in kept[start:] if getattr(fact, "turn", 0) != event.turn]
+            gone = {event.turn, *(fact.turn for fact in kept[start:] if _began_subtask(fact, event.turn))}
+            others = [fact for fact in kept[start:] if getattr(fact, "turn", 0) not in gone]
             kept = [*kept[:start], *others]
         elif getattr(event, "turn", 0) not in apart:
             kept.append(event)
@@ -232,6 +288,10 @@ def effective(events: Sequence[Event]) -> tuple[Event, ...]:
 
 def _draw_of(fact: Event, turn: int) -> bool:
     return isinstance(fact, Replied) and fact.turn == turn
+
+
+def _began_subtask(fact: Event, turn: int) -> TypeGuard[Assigned]:
+    return isinstance(fact, Assigned) and fact.subtask is not None and fact.subtask.turn == turn
 
 
 def call_records(facts: Sequence[Event]) -> tuple[CallRecord, ...]:
@@ -259,8 +319,9 @@ def open_calls(turn: Turn) -> tuple[Call, ...]:
 
 
 def interrupted_calls(turn: Turn) -> tuple[Call, ...]:
-    """Calls that were started and never came back: killed. They are never run again."""
-    return tuple(run.permitted.call for run in turn.runs if run.permitted.allowed and run.result is None)
+    """Calls that were started and never came back: killed, also in subtasks. They are never run again."""
+    runs = (run.permitted for run in turn.work if run.permitted.allowed and run.result is None)
+    return tuple(permitted.call for permitted in runs if permitted.call.tool != TASK)
 
 
 def start_snapshot(events: Sequence[Event]) -> str:

@@ -241,7 +241,7 @@ def _fail(count: int | None, still: str = "") -> str:
 
 def _refused(events: Sequence[Event]) -> str:
     """The calls that the user refused."""
-    runs = (run.permitted for turn in turns(events) for run in turn.runs if not run.evidence)
+    runs = (run.permitted for turn in turns(events) for run in turn.work if not run.evidence)
     count = sum(not judged.allowed and judged.by in USERS for judged in runs)
     return f"{count} call{'s' if count != 1 else ''} refused by you" if count else ""
 

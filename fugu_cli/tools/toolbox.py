@@ -1,8 +1,5 @@
 """The tools at hand by name: what an agent is told of them, and a call's text parsed into arguments.
 
-Between the engine and the tools. A call that cannot be understood is answered with what is wrong and the form
-expected.
-
 Between the loop and the tools. A call that cannot be understood is answered with what is wrong and the form expected.
 """
 
@@ -11,6 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
@@ -29,9 +27,9 @@ HIDDEN_SCHEMA_KEYS = frozenset({"title", "minLength", "maxLength", "maxItems", *
 Describe = Callable[[str], str]
 
 
-def describe_from_prompts(name: str) -> str:
-    """A tool's description: prompts/tools/NAME.md."""
-    return prompts.load(f"tools/{name}")
+def describe_from_prompts(name: str, **values: str) -> str:
+    """A tool's description: prompts/tools/NAME.md, its placeholders filled."""
+    return prompts.fill(prompts.load(f"tools/{name}"), **values).strip()
 
 
 class ForeignTools(Protocol):
@@ -65,6 +63,12 @@ class Toolbox:
         """Give foreign tools that are on their way a moment to arrive; `waits` is told what for."""
         if self._more is not None:
             await self._more.settled(waits)
+
+    def replaced(self, tool: AnyTool) -> Toolbox:
+        """The same with `tool` in the place of the one of its name."""
+        other = copy(self)
+        other._own = {**self._own, tool.name: tool}
+        return other
 
     def __getitem__(self, name: str) -> AnyTool:
         return self._tools[name]

@@ -221,7 +221,8 @@ def _sign(block: ToolBlock, palette: Palette) -> tuple[str, str]:
 def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool) -> list[StyledLine]:
     result = block.result
     if result is None:
-        tail = sanitize_for_screen(block.live).rstrip("\n").split("\n")[-LIVE_LINES:] if block.live.strip() else []
+        now = block.live or block.inside
+        tail = sanitize_for_screen(now).rstrip("\n").split("\n")[-LIVE_LINES:] if now.strip() else []
         return _set_off("\n".join(tail), width, palette) if tail else []
     if block.call.tool == views.TODO and result.ok:
         return _todo(block, width, palette)
@@ -232,7 +233,9 @@ def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool) -> li
         shown = diff_lines.indented_patch(patch, width, palette, None if unfolded else DIFF_LINES)
         return [*shown, *(_set_off(result.output, width, palette) if unfolded else [])]
     if unfolded:
-        return _set_off(result.output, width, palette)
+        inside = block.inside if result.ok else ""
+        _, _, cost = result.output.rpartition("\n\n")  # its last words stand in what it said
+        return _set_off(f"{inside}\n\n{cost}" if inside else result.output, width, palette)
     if not result.ok and not block.evidence:
         return _set_off(flatten(result.output, 300), width, palette)[:2]
     return []

@@ -30,6 +30,7 @@ from fugu_cli.session.events import (
     Permitted,
     Planned,
     Replied,
+    Subtask,
     ToolRan,
     Undone,
     WorkflowStep,
@@ -174,7 +175,16 @@ TONES = {"good": "bold green", "warn": "bold yellow", "bad": "bold red"}
 
 
 def event_line(events: Sequence[Event]) -> Text | None:
-    """The newest of `events` as text, read in the light of those before it; None where there is nothing to say."""
+    """The newest of `events` as text, read in the light of those before it; None where there is nothing to say. What
+    belongs to a subtask is set off, with its number."""
+    line = _line(events)
+    if line is None or isinstance(events[-1], Assigned) or subtask_of(events[-1], events[:-1]) is None:
+        return line
+    mark = f"{INDENT}│ {getattr(events[-1], 'turn', 0)} "
+    return Text("\n").join(Text(mark, "dim").append_text(part) for part in line.split("\n"))
+
+
+def _line(events: Sequence[Event]) -> Text | None:
     event = events[-1]
     match event:
         case Opened():
@@ -194,6 +204,46 @@ def event_line(events: Sequence[Event]) -> Text | None:
             return tool_result_text(event, by_fugu=_by_fugu(events, event))
         case _:
             return _other(events, event)
+
+
+def subtask_of(event: Event, before: Sequence[Event]) -> Subtask | None:
+    """The subtask that a fact belongs to; None for all others."""
+    number = getattr(event, "turn", 0)
+    if isinstance(event, Assigned):
+        return event.subtask
+    for fact in reversed(before) if number else ():
+        if isinstance(fact, Assigned) and fact.turn == number:
+            return fact.subtask
+        if isinstance(fact, Asked):
+            break
+    return None
+
+
+def subtask_line(event: Event) -> str:
+    """What is shown of a subtask's fact below the call that began it; "" for most."""
+    match event:
+        case Assigned():
+            return f"{escape_invisible(event.agent)} takes it" + (
+                f" ({first_line(event.reason, 100)})" if event.reason else ""
+            )
+        case Replied():
+            return event.text.strip()
+        case ToolRan():
+            return tool_result_text(event).plain.strip()
+        case Permitted(allowed=False):
+            return f"not allowed: {describe_call(event.call)} ({first_line(event.reason, 160)})"
+        case Failed():
+            return f"{event.what} failed: {first_line(event.message, 300)}"
+        case Interrupted():
+            return "interrupted"
+        case _:
+            return ""
+
+
+def parent_call(event: Event, before: Sequence[Event]) -> str | None:
+    """The id of the call that began the subtask a fact belongs to; None for all others."""
+    task = subtask_of(event, before)
+    return task.call if task is not None else None
 
 
 def _other(
@@ -306,6 +356,8 @@ def decision_reason(event: Assigned, before: Sequence[Event]) -> str:
 def decision_text(event: Assigned, reason: str) -> Text:
     """`turn 2  small as verifier  .55, then middle .30  310 ms`, and the rule's reason where one decided."""
     text = Text().append(f"turn {event.turn}  ", "bold")
+    if event.subtask is not None:
+        text = Text(f"{INDENT}│ {event.turn} ", "dim").append(first_line(event.subtask.title, 100), "bold").append("  ")
     text.append(f"{event.agent} as {event.role}", "bold cyan")
     if (shown := top_probabilities(event)) is not None:
         text.append(f"  {shown}")
@@ -440,6 +492,8 @@ def call_target(call: Call) -> str:
         return views.todo_summary(views.items_of(call))
     if call.tool == SKILL:
         return str(arguments.get("name", ""))
+    if call.tool == views.TASK:
+        return ": ".join(str(arguments[key]) for key in ("agent", "subagent_type", "description") if arguments.get(key))
     for key in ("path", "command", "pattern", "target", "url", "job"):
         if isinstance(arguments.get(key), str):
             return f"{arguments[key]}{IN_BACKGROUND if _background(arguments) else ''}"

@@ -214,6 +214,7 @@ def routing_object(event: Assigned) -> dict[str, object]:
         else {},
         "masked": dict(scores.masked) if scores else {},
         "milliseconds": round(event.milliseconds.total, 1),
+        "subtask": event.subtask.model_dump(include={"turn", "call", "name", "about"}) if event.subtask else None,
     }
 
 
@@ -267,6 +268,8 @@ def event_object(record: Recorded, before: Sequence[Event], session: str) -> Obj
     body = _body(event, before, session, record.seq)
     if body is None:
         return None
+    if "parent_tool_use_id" in body:
+        body["parent_tool_use_id"] = event_text.parent_call(event, before)
     at = datetime.fromtimestamp(record.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return {**body, "session_id": session, "uuid": _uuid(session, record.seq), "timestamp": at}
 

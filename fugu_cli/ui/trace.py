@@ -274,7 +274,7 @@ def _table(rows: Sequence[DecisionRow], width: int) -> list[str]:
     body = [
         [
             str(row.turn.number),
-            row.turn.assigned.role,
+            "subtask" if row.turn.assigned.subtask else row.turn.assigned.role,
             row.turn.assigned.agent,
             *(_shown(row.rows, name) for name in names),
             *(_shown(row.roles, name) for name in roles),
@@ -315,7 +315,8 @@ def score_text(cell: ScoreCell) -> str:
 def _notes(row: DecisionRow) -> list[str]:
     """What does not fit into columns: masks with their reasons, the rule's own words, an override."""
     assigned = row.turn.assigned
-    notes = [f"{cell.name} masked: {first_line(cell.masked, 200)}" for cell in (*row.rows, *row.roles) if cell.masked]
+    notes = [f"for turn {task.turn}, {first_line(task.title, 200)}"] if (task := assigned.subtask) else []
+    notes += [f"{cell.name} masked: {first_line(cell.masked, 200)}" for cell in (*row.rows, *row.roles) if cell.masked]
     if assigned.override is not None:
         notes.append(f"a Thinker asked for this role; the head had {assigned.override}")
     if row.effort:
@@ -345,13 +346,15 @@ def turn_result(row: DecisionRow) -> str:
         parts.append(f"changed {', '.join(sanitize(path) for path in row.changed)}")
     if turn.draws:
         parts.append(f"{len(turn.draws) + bool(turn.replies)} draws, {len(turn.draws)} rolled back")
-    return "; ".join(parts) or ("no change" if turn.assigned.role == "worker" else "answered")
+    works = turn.assigned.role == "worker" and turn.assigned.subtask is None
+    return "; ".join(parts) or ("no change" if works else "answered")
 
 
 def _stacked(row: DecisionRow, width: int) -> list[str]:
     """A decision in short lines, for narrow terminals."""
     assigned = row.turn.assigned
-    lines = [f"turn {row.turn.number}: {assigned.agent} as {assigned.role}"]
+    kind = f"subtask of turn {assigned.subtask.turn}" if assigned.subtask else assigned.role
+    lines = [f"turn {row.turn.number}: {assigned.agent} as {kind}"]
     for label, cells in (("agents", row.rows), ("roles", row.roles)):
         if cells:
             lines += wrapped_items(f"  {label}", [f"{cell.name} {score_text(cell)}" for cell in cells], width)

@@ -139,10 +139,12 @@ def _step(item: PlanRow, place: int, drawn: tuple[str, WorkflowStep], width: int
 def _turn(item: TurnRow, width: int, palette: Palette) -> StyledLine:
     assigned = item.assigned
     sign, tone = _sign(item, palette)
+    task = assigned.subtask
+    kind = assigned.role if width >= 44 else assigned.role[0].upper()
     left: list[StyledPart] = [
-        (f"{assigned.turn:>2} ", palette.dim),
+        (f"{assigned.turn:>2} {'└ ' if task is not None else ''}", palette.dim),
         (f"{sign} ", tone),
-        (assigned.role if width >= 44 else assigned.role[0].upper(), palette.role(assigned.role)),
+        (kind if task is None else flatten(task.name or "task", 20), palette.role(assigned.role)),
         (f" {flatten(assigned.agent)}", palette.text),
     ]
     if item.draws:

@@ -123,27 +123,37 @@ def _request(records: Sequence[Recorded], number: int, start: int, end: int) -> 
 
 
 def _stop(events: Sequence[Event], begin: int, stop: int) -> int:
-    """The place after a turn's last fact. Steps of a workflow are interleaved with others that are open with them."""
+    """The place after a turn's last fact. Steps of a workflow and subtasks are interleaved with others that are open
+    with them."""
+    if not _is_interleaved(events, begin):
+        return stop
     assigned = events[begin]
     assert isinstance(assigned, Assigned)
-    if not assigned.plan:
-        return stop
     return 1 + max(i for i in range(begin, len(events)) if getattr(events[i], "turn", 0) == assigned.turn)
+
+
+def _is_interleaved(events: Sequence[Event], begin: int) -> bool:
+    """Others are open while the turn is that begins here: it is a step of a workflow or a subtask, or has subtasks."""
+    assigned, after = events[begin], events[begin + 1 :]
+    assert isinstance(assigned, Assigned)
+    next_begun = next((event for event in after if isinstance(event, Assigned)), None)
+    return bool(assigned.plan or assigned.subtask or (next_begun is not None and next_begun.subtask))
 
 
 def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> DecisionRow:
     events = [record.event for record in records[:stop]]
     assigned = events[begin]
     assert isinstance(assigned, Assigned)
-    events = list(views.events_of_turn(events, assigned.turn)) if assigned.plan else events
+    events = list(views.events_of_turn(events, assigned.turn)) if _is_interleaved(events, begin) else events
     turn = replace(views.turns(events)[-1], assigned=assigned)
-    mine = events[begin:]
+    first = next(place for place in range(len(events) - 1, -1, -1) if isinstance(events[place], Assigned))
+    mine = events[first:]
     ran = [event for event in mine if isinstance(event, ToolRan) and event.call.tool == views.RUN_TESTS]
     last = max((index for index in range(begin, stop) if not _after_turn(records[index].event)), default=begin)
     return DecisionRow(
         request=number,
         turn=turn,
-        reason=decision_reason(turn.assigned, events[:begin]),
+        reason=decision_reason(turn.assigned, events[:first]),
         start=begin,
         upto=stop,
         seconds=max(records[last].at - records[begin].at - waited_for_user(mine), 0.0),
@@ -361,9 +371,10 @@ class TraceRows:
         return views.price(event, member), member is not None and member.price is None
 
     def _begin(self, record: Recorded, event: Assigned) -> None:
-        over = [n for n, turn in self._open.items() if event.plan != turn.assigned.plan or not event.plan]
-        over += [n for n, turn in self._open.items() if n not in over and (turn.said_all or turn.state != "open")]
-        self._close(over)
+        if event.subtask is None:
+            over = [n for n, turn in self._open.items() if event.plan != turn.assigned.plan or not event.plan]
+            over += [n for n, turn in self._open.items() if n not in over and (turn.said_all or turn.state != "open")]
+            self._close(over)
         if self._request is None:
             return
         plan = self._plans[event.plan - 1] if 0 < event.plan <= len(self._plans) else None
@@ -391,6 +402,7 @@ class TraceRows:
             case ToolRan():
                 if event.call.tool == views.RUN_TESTS:
                     turn.tests = event.ok
+                self._close(n for n, one in self._open.items() if _began(event.call.id, one.assigned))
             case Undone():
                 turn.draws += 1
             case Failed():
@@ -410,6 +422,10 @@ class TraceRows:
                 found = views.turn_of(self._facts, number)
                 verdict = views.verdict(self._facts, found) if found else None
                 turn.verdict = verdict or ""
+
+
+def _began(call: str, assigned: Assigned) -> bool:
+    return assigned.subtask is not None and assigned.subtask.call == call
 
 
 class SessionTotals:
@@ -432,6 +448,8 @@ class SessionTotals:
         self._first = ""
         """Who took the first turn of the newest request."""
         self._coordinator = ""
+        self._inside: set[int] = set()
+        """Subtasks of the newest turn, which waits for them; their contexts are others."""
 
     @property
     def tokens(self) -> Usage:
@@ -484,9 +502,8 @@ class SessionTotals:
                 self._test_command = event.test_command or ""
                 self._now("deciding", at)
             case Assigned():
-                self._first = self._first if self._turn else event.agent
-                self._turn = sanitize(event.agent)
-                self._now(f"waiting for {self._turn}", at)
+                self._assigned(event)
+                self._now(f"waiting for {sanitize(event.agent)}", at)
             case Replied():
                 self._replied(event)
                 self._now("deciding", at)
@@ -506,6 +523,14 @@ class SessionTotals:
             case _:
                 return
 
+    def _assigned(self, event: Assigned) -> None:
+        if event.subtask is not None:
+            self._inside.add(event.turn)
+            return
+        self._inside.clear()
+        self._first = self._first if self._turn else event.agent
+        self._turn = sanitize(event.agent)
+
     def _running(self, event: Permitted) -> str:
         """What runs; of fugu's own test run the command, and the key that ends it."""
         if event.by == EVIDENCE and event.call.tool == views.RUN_TESTS:
@@ -515,7 +540,7 @@ class SessionTotals:
     def _replied(self, event: Replied) -> None:
         self._paid(event)
         member = self.members.get(event.agent)
-        if member is not None and member.context:
+        if member is not None and member.context and event.turn not in self._inside:
             self.context = (event.usage.input + event.usage.output) / member.context
 
     def _paid(self, event: PaidEvent) -> None:

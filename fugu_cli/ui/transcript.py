@@ -214,7 +214,8 @@ class ThinkingBlock:
 
 @dataclass(frozen=True)
 class ToolBlock:
-    """A call: judged, running, or done. `live` is the newest output of one that runs, `patch` what it changed."""
+    """A call: judged, running, or done. `live` is the newest output of one that runs, `patch` what it changed, `inside`
+    what the subtask that it began has said and done."""
 
     call: Call
     permitted: Permitted
@@ -222,6 +223,7 @@ class ToolBlock:
     live: str = ""
     cut: bool = False
     patch: str = ""
+    inside: str = ""
 
     @property
     def evidence(self) -> bool:
@@ -286,6 +288,8 @@ Block = (
 
 LIVE_OUTPUT = 4000
 """Characters of a running tool's newest output that are kept for the screen."""
+SUBTASK_OUTPUT = 20_000
+"""Characters of what a subtask said and did that are kept for the screen, the newest."""
 
 
 class Transcript:
@@ -300,6 +304,8 @@ class Transcript:
         self._turn = 0
         self._agents: dict[int, str] = {}
         self._verifying: set[int] = set()
+        self._inside: dict[int, int] = {}
+        """By the turn of a subtask the block of the call that began it."""
         self._opened: Opened | None = None
         self._asked_at = 0.0
         self._facts: list[Event] = []
@@ -337,6 +343,8 @@ class Transcript:
         return len(self.blocks) - 1
 
     def _live(self, item: Live) -> int | None:
+        if getattr(item, "turn", 0) in self._inside and not isinstance(item, Retried):
+            return None  # its replies are shown whole
         match item:
             case TextStreamed():
                 if not item.text:
@@ -411,7 +419,24 @@ class Transcript:
         """Where a block stands; it is among the newest."""
         return next(i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i] is block)
 
+    def _grouped(self, event: Event) -> int | None:
+        """A fact of a subtask goes into the block of the call that began it. Returns that; None for all others."""
+        if isinstance(event, Assigned) and event.subtask is not None and event.subtask.call in self._calls:
+            self._inside[event.turn] = self._calls[event.subtask.call]
+        index = self._inside.get(getattr(event, "turn", 0))
+        if index is None:
+            return None
+        if isinstance(event, Replied):
+            self._tokens += event.usage.input + event.usage.output
+        block = self.blocks[index]
+        assert isinstance(block, ToolBlock)
+        said = "\n".join(part for part in (block.inside, event_text.subtask_line(event)) if part)
+        self.blocks[index] = replace(block, inside=said[-SUBTASK_OUTPUT:])
+        return index
+
     def _fact(self, event: Event, at: float) -> int | None:
+        if (index := self._grouped(event)) is not None:
+            return index
         if isinstance(event, Asked | Failed | Finished | Interrupted) or (
             isinstance(event, Assigned) and not event.plan
         ):
@@ -449,7 +474,7 @@ class Transcript:
         return None
 
     def _begin(self, event: Asked, at: float) -> None:
-        self._calls, self._agents = {}, {}
+        self._calls, self._agents, self._inside = {}, {}, {}
         self._verifying.clear()
         self._asked_at, self._turns, self._tokens = at, 0, 0
         media = tuple(one.line for one in event.media)

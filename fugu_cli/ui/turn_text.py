@@ -129,13 +129,15 @@ def _facts(records: Sequence[Recorded], row: DecisionRow, shown: PromptAt, diff:
     events = [record.event for record in records]
     sections: list[str] = []
     before: tuple[Message, ...] = ()
+    apart = bool(row.turn.assigned.plan or row.turn.assigned.subtask)
+    mine = {row.turn.number} if apart else {0, row.turn.number}
     for index in range(row.start + 1, row.upto):
         event = events[index]
-        if row.turn.assigned.plan and getattr(event, "turn", 0) != row.turn.number:
-            continue  # of a step that was open at the same time
+        if getattr(event, "turn", 0) not in mine:
+            continue  # of a step or a subtask that was open at the same time
         if isinstance(event, Replied | Failed | Interrupted) and _was_asked(event):
             before_it = events[:index]
-            prompt = shown(views.events_of_turn(before_it, row.turn.number) if row.turn.assigned.plan else before_it)
+            prompt = shown(views.events_of_turn(before_it, row.turn.number) if apart else before_it)
             if prompt is not None:
                 sections.append(_prompt(prompt, before))
                 before = prompt.messages

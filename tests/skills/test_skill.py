@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.extensions.skills import BODY_LIMIT, DESCRIPTIONS_LIMIT, DocumentError, Skill, describe_skills, skill_at
+from fugu_cli.extensions.skills import BODY_LIMIT, DESCRIPTIONS_LIMIT, DocumentError, Skill, describe_each, skill_at
 from tests.skills import making
 
 
@@ -79,17 +79,17 @@ def some(*descriptions: str) -> list[Skill]:
 
 
 def test_agents_are_told_each_skill_on_a_line() -> None:
-    assert describe_skills(some("One.", "Two.")) == "- s0: One.\n- s1: Two."
+    assert describe_each(some("One.", "Two.")) == "- s0: One.\n- s1: Two."
 
 
 def test_long_descriptions_share_the_room_that_short_ones_leave() -> None:
-    found = describe_skills(some(*(["x" * 1000] * 10), "short")).splitlines()
+    found = describe_each(some(*(["x" * 1000] * 10), "short")).splitlines()
     assert found[10] == "- s10: short"
     assert {len(line) for line in found[:10]} == {len(found[0])}
     assert 5800 < len("\n".join(found)) <= DESCRIPTIONS_LIMIT
 
 
 def test_many_skills_are_told_by_their_names_and_too_many_are_counted() -> None:
-    assert describe_skills(some(*(["x" * 100] * 200))).splitlines()[:2] == ["- s0", "- s1"]
-    found = describe_skills(some(*(["x"] * 3000)))
+    assert describe_each(some(*(["x" * 100] * 200))).splitlines()[:2] == ["- s0", "- s1"]
+    found = describe_each(some(*(["x"] * 3000)))
     assert len(found) < DESCRIPTIONS_LIMIT + 60 and found.splitlines()[-1].endswith("more, which the user names)")

@@ -107,6 +107,7 @@ def test_json_holds_probabilities_logits_masks_and_what_came_of_it() -> None:
         "roles": {"worker": 0.91, "thinker": 0.09, "verifier": 0.0},
         "masked": {"verifier": "no Worker answer yet", "strong": "opted out"},
         "milliseconds": 310.0,
+        "subtask": None,
         "logits": {"cheap": -2.5, "middle": 2.5, "strong": -5.0, "worker": 2.5, "thinker": 0.25, "verifier": 1.5},
         "probabilities_before_masks": {
             "cheap": 0.0067,

@@ -24,6 +24,7 @@ from fugu_cli.safety.policy.classification import ClassifiedCommand, classify
 from fugu_cli.safety.policy.programs import RiskLevel
 from fugu_cli.safety.policy.shell_parser import Unreadable
 from fugu_cli.safety.policy.tool_access import ToolAccess, access_of
+from fugu_cli.session.subtasks import TASK
 
 __all__ = ["Judgement", "Mode", "Rules", "judge"]
 
@@ -110,7 +111,9 @@ def judge(call: Call, rules: Rules, root: Path, *, sealed: bool = False) -> Judg
     elif access.paths or access.patch:
         case = _paths_case(call.tool, access, arguments, rules, root)
     elif call.tool == SKILL:
-        case = _skill_case(str(arguments.get("name", "")), rules)
+        case = _named_case(SKILL, str(arguments.get("name", "")), "it reads a skill", rules)
+    elif call.tool == TASK:  # the subtask's own calls are judged one by one
+        case = _named_case(TASK, str(arguments.get("agent", "")), "what it does is judged call by call", rules)
     elif call.tool == rule_matching.FETCH:
         case = _fetch_case(str(arguments.get("url", "")), rules)
     else:
@@ -193,16 +196,16 @@ def _special(path: Path, rules: Rules, root: Path, reads: bool) -> str:
     return protected_reason(path, base, writes=not reads)
 
 
-def _skill_case(name: str, rules: Rules) -> PolicyCase:
-    """Reading a skill, which the user has put there or trusted. `skill(NAME)` in a rule means this one."""
+def _named_case(tool: str, name: str, reason: str, rules: Rules) -> PolicyCase:
+    """A skill or a subagent, which the user has put there or trusted. `skill(NAME)` in a rule means this one."""
 
     def first(given: tuple[str, ...]) -> str:
-        return next((rule for rule in given if rule_matching.match_command(rule, SKILL, name)), "")
+        return next((rule for rule in given if rule_matching.match_command(rule, tool, name)), "")
 
     return PolicyCase(
-        target=f"{SKILL}({quoted_path(name)})",
+        target=f"{tool}({quoted_path(name)})",
         level=RiskLevel.READS,
-        reason="it reads a skill",
+        reason=reason,
         reads=True,
         denied=_forbids(first(rules.deny)),
         asked=first(rules.ask),

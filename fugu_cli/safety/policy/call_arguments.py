@@ -36,6 +36,7 @@ _OTHERS: Mapping[str, Mapping[str, str]] = {
     "bash": {"cmd": "command", "run_in_background": "background"},
     "apply_patch": {"input": "patch", "diff": "patch"},
     "todo": {"todos": "items"},
+    "task": {"subagent_type": "agent"},
 }
 """What other tools call the arguments of each of fugu's."""
 

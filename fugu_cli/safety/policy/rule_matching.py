@@ -46,7 +46,7 @@ NAMED_ALONE = frozenset(
     {"run_tests", "todo", "job_output", "job_stop", "diff", "acceptance_check", "run_check", "tests_before"}
 )
 """Tools whose arguments no rule looks at, as those of MCP servers."""
-TOOLS = READING | WRITING | NAMED_ALONE | {"bash", "skill", FETCH}
+TOOLS = READING | WRITING | NAMED_ALONE | {"bash", "skill", "task", FETCH}
 """fugu's own tools, by the names that rules and hooks know them by."""
 EVERYTHING = frozenset({"", "*", "**"})
 

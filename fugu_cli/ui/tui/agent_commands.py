@@ -177,13 +177,12 @@ async def use_skill(controller: SessionController, argument: str) -> None:
 
 
 async def list_skills(controller: SessionController, argument: str) -> None:
-    """The skills and custom commands there are, and what is left out."""
+    """The skills, custom commands and subagents there are, and what is left out."""
     del argument
     from fugu_cli.extensions.skill_library import format_library
 
-    controller.say(
-        "skills and custom commands", "plain", format_library(controller.session.library, controller.opener.root)
-    )
+    found = format_library(controller.session.library, controller.opener.root)
+    controller.say("skills, commands and subagents", "plain", found)
 
 
 STOP, ALL = "stop", "all"

@@ -202,7 +202,7 @@ async def show_permissions(controller: SessionController, argument: str) -> None
         run.permitted.call
         for facts in _requests(controller)
         for turn in views.turns(facts)
-        for run in turn.runs
+        for run in turn.work
         if run.permitted.by == "session"
     ]
     lines += [f"this session: {describe_call(call)}" for call in granted]
@@ -339,7 +339,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         "NAME TEXT",
         agent_commands.skill_names,
     ),
-    SlashCommand("skills", "the skills and custom commands there are", agent_commands.list_skills),
+    SlashCommand("skills", "the skills, custom commands and subagents there are", agent_commands.list_skills),
     SlashCommand("compact", "shorten what agents read of earlier requests", session_commands.compact_session),
     SlashCommand("copy", "copy the newest answer, or the diff", copy_answer, "[diff]", lambda controller: ("diff",)),
     SlashCommand("export", "write the conversation as Markdown", session_commands.export_session, "[FILE]"),

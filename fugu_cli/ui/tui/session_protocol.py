@@ -46,7 +46,7 @@ class SessionProtocol(Protocol):
 
     @property
     def library(self) -> SkillLibrary:
-        """The skills and custom commands that count."""
+        """The skills, custom commands and subagents that count."""
 
     @property
     def tier(self) -> str:

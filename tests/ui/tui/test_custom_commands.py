@@ -142,6 +142,6 @@ def test_a_skill_is_named_in_a_request_and_both_are_listed(play: Callable[[Play]
         skill = hand.controller.session.library.skills[0].text()
         assert asked(hand) == [(f"cut 1.2\n\n{skill}", "/skill release cut 1.2", ())]
         await hand.type("/skills")
-        await hand.sees("skills and custom commands", "release  How to release.", "/big", "left out")
+        await hand.sees("skills, commands and subagents", "release  How to release.", "/big", "left out")
 
     play(what)

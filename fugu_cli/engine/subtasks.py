@@ -1,0 +1,231 @@
+"""task: an agent has subtasks done, each by whom the coordinator chooses, in a context of its own.
+
+Between parallel_turns.py, which drives turns, and tool_calls.py, which judges and records the call. A subtask is a turn
+in the same log that names the call that began it (`Assigned.subtask`); its last words are the call's result. What it
+reads is the view's matter (session/subtasks.py), which tools it has the harness's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import dropwhile, takewhile
+
+from pydantic import Field
+
+from fugu_cli.coordinators import action_space
+from fugu_cli.engine import availability
+from fugu_cli.engine.tool_calls import run_call
+from fugu_cli.engine.turn import TurnContext, call_refusal
+from fugu_cli.extensions.subagents import BUILT_IN_AGENTS, INHERIT, SLOT_WISHES, Subagent, named_agents
+from fugu_cli.messages import Call, Usage
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned, Event, Exclusion, Finished, Replied, Subtask
+from fugu_cli.session.subtasks import TASK
+from fugu_cli.tools.read_write import ToolArguments
+from fugu_cli.tools.result import Say, ToolResult, truncate
+from fugu_cli.tools.workspace import Tool, Workspace
+
+MOST_AT_ONCE = 4
+"""Subtasks of one turn that are under way at the same time; others wait."""
+RESULT_LIMIT = 12_000
+"""Characters of a subtask's last words that the agent gets."""
+
+
+class TaskArguments(ToolArguments):
+    """Arguments of task."""
+
+    description: str = Field(description="3 to 5 words")
+    prompt: str = Field(description="all it needs to know: it sees nothing else")
+    agent: str = Field(default="", description="a subagent by name; none: a general one")
+
+
+async def _outside(given: TaskArguments, workspace: Workspace, say: Say) -> ToolResult:
+    return ToolResult(text="Only an agent's turn can have a subtask done.", ok=False)
+
+
+TASK_TOOL = Tool(name=TASK, effect="reads", arguments=TaskArguments, run=_outside, native=True, worker=True)
+"""A turn replaces `run` for each of its calls. It changes nothing itself: the subtask's calls are judged one by one."""
+
+DriveTurn = Callable[[int], Awaitable[None]]
+"""Takes a turn to its end."""
+
+
+async def run_tasks(place: TurnContext, number: int, first: Call, drive: DriveTurn) -> None:
+    """Run the `task` calls of turn `number` that come one after the other from `first` on, side by side."""
+    turn = views.turn_of(place.log.events, number)
+    assert turn is not None
+    due = dropwhile(lambda call: call.id != first.id, views.open_calls(turn))
+    group = _SubtaskGroup(place, turn, drive)
+    tasks = [asyncio.create_task(group.run(call)) for call in takewhile(lambda call: call.tool == TASK, due)]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@dataclass(frozen=True)
+class _Wish:
+    """Who is wanted for a subtask: exactly one of `named`; one of `wished`, where one of them can act; or nobody in
+    particular. `note` says why a file's wish does not count."""
+
+    named: tuple[str, ...] = ()
+    wished: frozenset[str] = frozenset()
+    what: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class _SubtaskGroup:
+    """Subtasks that a turn began together."""
+
+    place: TurnContext
+    turn: views.Turn
+    drive: DriveTurn
+    deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """One is assigned after the other: a coordinator reads one log at a time."""
+    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_AT_ONCE))
+
+    async def run(self, call: Call) -> None:
+        """Judge and run one call."""
+        async with self.free:
+            log, environment = self.place.log, self.place.environment
+            if views.finished(log.events) is not None:  # a hook ended the work
+                return
+            tool = replace(environment.toolbox[TASK], run=partial(self._answer, call))
+            inside = replace(environment, toolbox=environment.toolbox.replaced(tool))
+            await run_call(log, inside, self.turn.number, call, lambda made: call_refusal(self.place, log.events, made))
+
+    async def _answer(self, call: Call, given: TaskArguments, workspace: Workspace, say: Say) -> ToolResult:
+        """The call's result: the subtask's last words. Who fails is masked, and the subtask is assigned again."""
+        subagent = self._subagent(given.agent.strip())
+        if isinstance(subagent, ToolResult):
+            return subagent
+        task = _subtask(self.turn.number, call, given, subagent)
+        tried: list[int] = []
+        for _ in range(1 + len(self.place.team.members)):
+            assigned = await self._assigned(task, given.prompt, subagent)
+            if isinstance(assigned, str):
+                return self._result(tried, assigned)
+            tried.append(assigned.turn)
+            await self.drive(assigned.turn)
+            done = views.turn_of(self.place.log.events, assigned.turn)
+            if done is None or done.failed is None or views.finished(self.place.log.events) is not None:
+                break
+        return self._result(tried, "")
+
+    def _subagent(self, name: str) -> Subagent | ToolResult | None:
+        """The subagent of this name; None for the general one."""
+        known = {one.name: one for one in self.place.environment.subagents}
+        if name in known or name in BUILT_IN_AGENTS:
+            return known.get(name)
+        near = difflib.get_close_matches(name, known, 1)
+        others = f"There are {', '.join(known)}." if known else "There are none."
+        hint = f"Did you mean {near[0]}?" if near else others
+        return ToolResult(text=f"There is no subagent {name}. {hint} Without `agent` a general one does it.", ok=False)
+
+    async def _assigned(self, task: Subtask, prompt: str, subagent: Subagent | None) -> Assigned | str:
+        """Record who does it; why nobody can, in words."""
+        log = self.place.log
+        async with self.deciding:
+            wish = self._wish(subagent)
+            found = await self._chosen(task, prompt, wish)
+            if isinstance(found, str):
+                return f"Nobody could take the subtask: {found}"
+            told: dict[str, object] = {"turn": action_space.next_turn_number(log.events), "role": "worker"}
+            told |= {"override": None, "sees": (), "instruction": prompt, "subtask": task}
+            reason = "; ".join(part for part in (wish.note, found.reason) if part)
+            assigned = found.model_copy(update={**told, "reason": reason})
+            log.append(assigned)
+            return assigned
+
+    async def _chosen(self, task: Subtask, prompt: str, wish: _Wish) -> Assigned | str:
+        """The one that the file names, or the coordinator's choice."""
+        log, team = self.place.log, self.place.team
+        if wish.named:
+            availability.record_exclusions(log, team.breaker, {})
+            return self._named(wish)
+        decision = await availability.decide(
+            log, team, {}, lambda events: views.events_to_assign(events, task, prompt, self._out(events, wish))
+        )
+        if isinstance(decision, Assigned):
+            return decision
+        return decision.message if isinstance(decision, Finished) else "nobody was chosen"
+
+    def _named(self, wish: _Wish) -> Assigned | str:
+        out = views.failed_agents(self.place.log.events)
+        able = [name for name in wish.named if name not in out]
+        if not able:
+            return f"{wish.named[0]}: {out[wish.named[0]]}"
+        return Assigned(turn=0, agent=able[0], role="worker", by=views.BY_FILE, reason=f"{wish.what} names it")
+
+    def _wish(self, subagent: Subagent | None) -> _Wish:
+        """What the file says of who does it."""
+        model, team = subagent.model if subagent is not None else "", self.place.team
+        if subagent is None or not model:
+            return _Wish()
+        able = [member for name, member in team.members.items() if name not in team.never]
+        if named := named_agents(model, able):
+            return _Wish(named=tuple(named), what=subagent.file.name)
+        if model == INHERIT:
+            return _Wish(wished=frozenset({self.turn.assigned.agent}), what="the agent that asks for it")
+        if model in SLOT_WISHES:
+            slot = SLOT_WISHES[model]
+            return _Wish(wished=frozenset(one.name for one in able if one.slot == slot), what=f"a {slot} agent")
+        return _Wish(note=f"{subagent.file.name} names {model}, which cannot be chosen here")
+
+    def _out(self, events: Sequence[Event], wish: _Wish) -> dict[str, Exclusion]:
+        """Who is not to do it: whoever cannot act, and all others where one that is wished for can."""
+        out = views.failed_agents(events)
+        if not wish.wished - out.keys():
+            return out
+        others = self.place.team.members.keys() - wish.wished
+        return {**{name: Exclusion(message=f"{wish.what} is wished for") for name in others}, **out}
+
+    def _result(self, tried: Sequence[int], why: str) -> ToolResult:
+        """The last words, and what they cost."""
+        events = self.place.log.events
+        turn = views.turn_of(events, tried[-1]) if tried else None
+        said = truncate(views.final_text(turn), RESULT_LIMIT) if turn is not None else ""
+        done = turn is not None and not why and views.is_done(turn)
+        if turn is not None and not done and not why:
+            cut = f"it had no last word after {len(turn.replies)} replies"
+            why = f"The subtask came to nothing: {turn.failed.message if turn.failed else cut}"
+        spent = _spent([event for event in views.request(events) if getattr(event, "turn", 0) in tried], events)
+        return ToolResult(text="\n\n".join(part for part in (why, said, spent) if part), ok=done)
+
+
+def _subtask(number: int, call: Call, given: TaskArguments, subagent: Subagent | None) -> Subtask:
+    about = " ".join(given.description.split())
+    if subagent is None:
+        return Subtask(turn=number, call=call.id, about=about)
+    return Subtask(
+        turn=number,
+        call=call.id,
+        name=subagent.name,
+        about=about,
+        brief=subagent.body,
+        tools=subagent.tools,
+        effort=subagent.effort,
+    )
+
+
+def _spent(facts: Sequence[Event], events: Sequence[Event]) -> str:
+    """`[2 replies, 1,234 tokens in, 56 out, $0.0012]`; "" where nobody was asked."""
+    replies = sum(isinstance(fact, Replied) for fact in facts)
+    used = _total(views.usage(facts).values())
+    if not replies and used == Usage():
+        return ""
+    members = views.pool(events)
+    cost = "cost unknown" if views.unpriced(facts, members) else f"${views.cost(facts, members):.4f}"
+    plural = "reply" if replies == 1 else "replies"
+    return f"[{replies} {plural}, {used.input:,} tokens in, {used.output:,} out, {cost}]"
+
+
+def _total(used: Iterable[Usage]) -> Usage:
+    return sum(used, Usage())
