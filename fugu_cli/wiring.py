@@ -204,7 +204,7 @@ def build_session(
     breaker = build_circuit_breaker(entries)
     agents = build_agents(entries, environ, AgentResources(config.cache, config.local_idle, breaker), before)
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
-    servers = build_servers(loaded)
+    servers = build_servers(loaded, lambda why: journal.tell(Waiting(why=why, notice=True)))
     mask = Redactor({**named_secrets(environ, entries), **loaded.servers.secrets}, loaded.root)
     workspace.mask = LogRedactor([resume] if resume else [], mask.text).text
     journal = _journal(loaded, mask, members, checkpoint, resume)
@@ -293,13 +293,13 @@ async def open_session(
     return build_session(loaded, environ, ask, resume, around)
 
 
-def build_servers(loaded: LoadedConfig) -> McpServers | None:
-    """The user's MCP servers, none of them started; None where there are none."""
+def build_servers(loaded: LoadedConfig, tell: Callable[[str], None]) -> McpServers | None:
+    """The user's MCP servers, none of them started; None where there are none. `tell` takes sentences for people."""
     if loaded.servers == DeclaredServers():
         return None
     from fugu_cli.extensions.mcp_servers import McpServers
 
-    return McpServers(loaded.servers, loaded.root)
+    return McpServers(loaded.servers, loaded.root, tell)
 
 
 def build_hooks(loaded: LoadedConfig, journal: Log) -> Hooks | None:

@@ -44,7 +44,6 @@ from fugu_cli.acp.client_session import ClientSession
 from fugu_cli.acp.prompts import PromptBlock
 from fugu_cli.acp.session_settings import GivenServer
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.extensions.mcp_client import missing_sdk
 from fugu_cli.extensions.mcp_settings import McpServer
 from fugu_cli.safety.paths import is_folder
 
@@ -100,14 +99,13 @@ class EditorAgent:
     ) -> InitializeResponse:
         """What this agent can do. The editor's files and terminals are not used: see `fugu help acp`."""
         del protocol_version, client_capabilities  # there is one version, and an editor that has another one leaves
-        able = not missing_sdk()
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_info=Implementation(name="fugu", title="fugu", version=__version__),
             agent_capabilities=AgentCapabilities(
                 load_session=True,
                 prompt_capabilities=PromptCapabilities(image=True, audio=False, embedded_context=True),
-                mcp_capabilities=McpCapabilities(http=able, sse=able),
+                mcp_capabilities=McpCapabilities(http=True, sse=True),
                 session_capabilities=SessionCapabilities(
                     list=SessionListCapabilities(),
                     resume=SessionResumeCapabilities(),

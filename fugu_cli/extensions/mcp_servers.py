@@ -2,118 +2,33 @@
 
 Held by the session; the toolbox asks it for tools before every model call. Nothing is started before `start`, and
 nothing at all where no server is declared. A task of its own holds the SDK's client for a server's whole life;
-calls come from the turns' own tasks, and a call that was sent is never sent again. The schema of a tool's
-arguments is passed through as the server wrote it, but for what providers refuse.
+calls come from the turns' own tasks, and a call that was sent is never sent again. What does not work costs a line
+that people read, never a session.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import json
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fugu_cli.extensions import mcp_client
+from fugu_cli.extensions.mcp_content import arguments_schema, result_of_reply, tool_names
 from fugu_cli.extensions.mcp_settings import DeclaredServers, McpServer
-from fugu_cli.messages import Media
-from fugu_cli.safety.policy.rule_matching import MCP
-from fugu_cli.tools import media
-from fugu_cli.tools.result import Say, ToolResult, plain_text, truncate
+from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.workspace import ForeignSpec, RawArguments, Tool, Workspace
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult, ContentBlock
     from mcp_types import Tool as Listed
 
-LONGEST_NAME = 64
-"""Characters of a tool's name that every provider takes."""
+Tell = Callable[[str], None]
+"""Takes a sentence for people."""
 DESCRIPTION = 2000
 """Characters of a tool's description that agents are told."""
 MOST_TOOLS = 64
 """Tools of one server that are offered: each costs tokens in every request."""
-SCHEMA = 20_000
-"""Characters of a schema; a tool with a larger one is offered without it."""
-BRANCHES = ("anyOf", "oneOf", "allOf")
-REFUSED = {*BRANCHES, "enum", "not"}
-"""Words that may stand in a schema, but not at its top: Anthropic and OpenAI refuse any request with such a tool."""
-_OTHER = re.compile(r"[^A-Za-z0-9_-]")
-
-
-def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:
-    """Our name -> the server's name: `mcp__SERVER__TOOL`, cut and told apart by a hash where it must be."""
-    found: dict[str, str] = {}
-    for tool in tools:
-        name = f"{MCP}{_OTHER.sub('_', server)}__{_OTHER.sub('_', tool)}"
-        if len(name) > LONGEST_NAME or name in found:
-            mark = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
-            name = f"{name[: LONGEST_NAME - 7]}_{mark}"
-        found.setdefault(name, tool)
-    return found
-
-
-def arguments_schema(given: Mapping[str, object]) -> str:
-    """The schema of an object with its properties, as JSON text; providers refuse one that says less, or that has
-    several forms: the properties of them all are those of the object, and which go together the server says."""
-    plain = {key: value for key, value in given.items() if key not in REFUSED}
-    whole = {**plain, "type": "object", "properties": {**_of_branches(given), **_properties(given)}}
-    text = json.dumps(whole, ensure_ascii=False)
-    return text if len(text) <= SCHEMA else '{"type": "object", "properties": {}}'
-
-
-def _properties(given: object) -> Mapping[str, object]:
-    found = given.get("properties") if isinstance(given, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
-
-
-def _of_branches(given: Mapping[str, object]) -> dict[str, object]:
-    branches = [branch for word in BRANCHES if isinstance(found := given.get(word), list) for branch in found]
-    return {name: value for branch in reversed(branches) for name, value in _properties(branch).items()}
-
-
-def result_of_reply(given: CallToolResult, masked: Callable[[str], str]) -> ToolResult:
-    """What a call returned, as text of a size that a prompt can bear; `masked` before it is cut."""
-    text, pictures = _told(given.content)
-    if not text and given.structured_content is not None:
-        text = json.dumps(given.structured_content, ensure_ascii=False, indent=1)
-    ok = not given.is_error
-    shown = plain_text(truncate(masked(text.strip()))).strip()
-    said = shown or ("(no output)" if ok else "It failed and said nothing.")
-    return ToolResult(text=said, ok=ok, media=pictures)
-
-
-def _told(blocks: Sequence[ContentBlock]) -> tuple[str, tuple[Media, ...]]:
-    """The text of a result, in which each picture has a line, and its pictures."""
-    lines, found = list[str](), list[Media]()
-    for number, block in enumerate(blocks, start=1):
-        if block.type != "image":
-            lines.append(_block(block))
-            continue
-        try:
-            found.append(media.take_base64(block.data, f"image {number}", block.mime_type))
-            lines.append(f"[{found[-1].described}]")
-        except media.NotTaken as error:
-            lines.append(f"[{error}]")
-    return "\n".join(lines), tuple(found)
-
-
-def _block(block: ContentBlock) -> str:
-    """Agents read text and see pictures; of everything else they are told that it is there."""
-    match block.type:
-        case "text":
-            return block.text
-        case "image" | "audio":
-            return f"[{block.type}, {block.mime_type}, {len(block.data) * 3 // 4:,} bytes: not shown]"
-        case "resource_link":
-            return f"[resource {block.uri}]"
-        case "resource":
-            text = getattr(block.resource, "text", None)
-            return text if isinstance(text, str) else f"[resource {block.resource.uri}: not text, not shown]"
-
-
 ConnectionState = Literal["starting", "ready", "failed"]
 RESTART_PAUSES = (1.0, 5.0, 25.0)
 """Seconds before a server that had worked and ended is started again, the first, second and third time."""
@@ -125,7 +40,7 @@ UNKNOWN = "Whether it did what was asked is not known, and the call was not repe
 class McpConnection:
     """A server of the session in `root`. `tools` stay while it is started again, and go when that is given up."""
 
-    def __init__(self, server: McpServer, root: Path, loaded: Awaitable[None]) -> None:
+    def __init__(self, server: McpServer, root: Path, loaded: Awaitable[None], tell: Tell) -> None:
         self.server = server
         self.state: ConnectionState = "starting"
         self.why = "it is being started"
@@ -133,6 +48,8 @@ class McpConnection:
         self.settled = asyncio.Event()
         """It is known whether it works."""
         self._root = root
+        self._tell = tell
+        self._told: set[str] = set()
         self._link: mcp_client.McpLink | None = None
         self._news = asyncio.Event()
         self._task = asyncio.create_task(self._live(loaded))
@@ -146,12 +63,16 @@ class McpConnection:
         try:
             await loaded
             for pause in (*RESTART_PAUSES, None):
-                if not await self._once() or pause is None:
+                worked = await self._once()
+                if not worked or pause is None:
+                    self._tell(f"the MCP server {self.server.name} does not work: {self.why}")
                     break
+                self._tell(f"the MCP server {self.server.name} is started again: {self.why}")
                 self.state = "starting"
                 await asyncio.sleep(pause)
         except ImportError as error:
             self.why = f"the SDK cannot be imported: {error}"
+            self._tell(f"the MCP server {self.server.name} does not work: {self.why}")
         finally:
             self.state, self.tools = "failed", ()
             self.settled.set()
@@ -162,7 +83,7 @@ class McpConnection:
         try:
             async with mcp_client.connect(self.server, self._root, self._news.set) as link:
                 try:
-                    self._offer(await mcp_client.list_tools(link))
+                    self._offer(await mcp_client.list_tools(link), link.left_out)
                     worked, self._link, self.state = True, link, "ready"
                     self.settled.set()
                     await self._attend(link)
@@ -189,11 +110,15 @@ class McpConnection:
                     news.cancel()
                 if self._news.is_set() and not link.ended.is_set():
                     self._news.clear()
-                    self._offer(await mcp_client.list_tools(link))
+                    self._offer(await mcp_client.list_tools(link), link.left_out)
         finally:
             ended.cancel()
 
-    def _offer(self, listed: list[Listed]) -> None:
+    def _offer(self, listed: list[Listed], left_out: Mapping[str, str]) -> None:
+        for tool, why in left_out.items():
+            if tool not in self._told:
+                self._told.add(tool)
+                self._tell(f"the tool {tool} of the MCP server {self.server.name} is left out: {why}")
         known = {tool.name: tool for tool in listed[:MOST_TOOLS]}
         names = tool_names(self.server.name, known)
         self.tools = tuple(
@@ -233,22 +158,19 @@ class McpConnection:
             return ToolResult(text=truncate(f"The call of the MCP server `{name}` failed: {why}. {UNKNOWN}"), ok=False)
 
 
-FIRST_CALL_WAIT_SECONDS = 20.0
-"""Seconds the first model call waits, in all, for servers that are still being started."""
+FIRST_CALL_WAIT_SECONDS = 3.0
+"""Seconds the first model call waits, in all, for servers that are still being started. Their tools join later."""
 
 
 class McpServers:
-    """The servers of a session in `root`."""
+    """The servers of a session in `root`. `tell` is told what does not work, whenever that shows."""
 
-    def __init__(self, declared: DeclaredServers, root: Path) -> None:
-        from fugu_cli.extensions import mcp_client
-
-        lacking = mcp_client.missing_sdk() if declared.servers else ""
-        names = ", ".join(server.name for server in declared.servers)
-        self.notes = (*declared.notes, *([f"the MCP servers {names} are not started: {lacking}"] if lacking else ()))
+    def __init__(self, declared: DeclaredServers, root: Path, tell: Tell = lambda _: None) -> None:
+        self.notes = declared.notes
         """Sentences for people: what is left out and why."""
-        self.declared: tuple[McpServer, ...] = () if lacking else declared.servers
+        self.declared = declared.servers
         self._root = root
+        self._tell = tell
         self._running: tuple[McpConnection, ...] = ()
         self._patience = FIRST_CALL_WAIT_SECONDS
 
@@ -270,10 +192,10 @@ class McpServers:
         """Start them in the background; returns at once. May be called twice. Needs a running event loop."""
         if self._running or not self.declared:
             return
-        from fugu_cli.extensions import mcp_client
-
         loading = asyncio.create_task(asyncio.to_thread(mcp_client.load_sdk))
-        self._running = tuple(McpConnection(one, self._root, asyncio.shield(loading)) for one in self.declared)
+        self._running = tuple(
+            McpConnection(one, self._root, asyncio.shield(loading), self._tell) for one in self.declared
+        )
 
     def tools(self) -> tuple[Tool[RawArguments], ...]:
         """The tools of the servers that are ready, in the files' order; the first one of a name counts."""
@@ -284,7 +206,8 @@ class McpServers:
         return tuple(found.values())
 
     async def settled(self, waits: Callable[[str], None]) -> None:
-        """Wait until it is known of each whether it works, PATIENCE seconds in the whole session; `waits` is told."""
+        """Wait until it is known of each whether it works: FIRST_CALL_WAIT_SECONDS in the whole session. `waits` is
+        told meanwhile, people afterwards where some are not ready."""
         slow = [one for one in self._running if not one.settled.is_set()]
         if not slow or self._patience <= 0:
             return
@@ -297,6 +220,8 @@ class McpServers:
                     await one.settled.wait()
         except TimeoutError:
             self._patience = 0.0
+            late = ", ".join(one.server.name for one in slow if not one.settled.is_set())
+            self._tell(f"not ready yet, so their tools join later: the MCP servers {late}")
         else:
             self._patience -= clock() - began
 
@@ -325,10 +250,6 @@ def check_servers(declared: DeclaredServers, root: Path) -> Sequence[ServerCheck
         return ()
     hurried = tuple(server.model_copy(update={"patience": CHECK_SECONDS}) for server in declared.servers)
     servers = McpServers(DeclaredServers(hurried), root)
-    if not servers.declared:
-        return [
-            (", ".join(server.name for server in declared.servers), False, f"not started: {mcp_client.missing_sdk()}")
-        ]
     return asyncio.run(_check_servers(servers))
 
 

@@ -33,7 +33,7 @@ def describe_from_prompts(name: str, **values: str) -> str:
 
 
 class ForeignTools(Protocol):
-    """Foreign tools that come and go while a session is open (tools/mcp/servers.py)."""
+    """Foreign tools that come and go while a session is open (extensions/mcp_servers.py)."""
 
     def tools(self) -> tuple[Tool[RawArguments], ...]: ...
 

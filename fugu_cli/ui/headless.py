@@ -144,7 +144,8 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
                     if isinstance(item, Retried)
                     else said
                 )
-                screen.wait(_waiting_for(item, said), item.seconds if isinstance(item, Waiting | Retried) else 0.0)
+                if not (isinstance(item, Waiting) and item.notice):
+                    screen.wait(_waiting_for(item, said), item.seconds if isinstance(item, Waiting | Retried) else 0.0)
                 if (text := event_text.pause_text(item)) is not None:
                     screen.show(text)
 

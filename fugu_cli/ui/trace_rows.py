@@ -470,7 +470,8 @@ class SessionTotals:
             case TextStreamed():
                 self._now(f"{sanitize(item.agent)} is writing", now)
             case Waiting():
-                self._now(flatten(item.why, 60), now, item.seconds)
+                if not item.notice:
+                    self._now(flatten(item.why, 60), now, item.seconds)
             case Retried():
                 self._now(f"waiting for {sanitize(item.agent)}", now, item.seconds)
             case OutputStreamed():

@@ -12,6 +12,7 @@ from fugu_cli.session.events import Permitted, ToolRan
 from tests.e2e.driving import MARK, Agent, Place
 from tests.e2e.loopback import Loopback, Says, Use
 from tests.e2e.test_run import ACCEPT, DONE, READ, WRITE
+from tests.ui.tui.terminal import Terminal
 
 SMALL = Path(__file__).parent.parent / "tools" / "mcp" / "server.py"
 TOKEN = "quite-secret-4711"
@@ -69,6 +70,47 @@ def test_a_folder_that_is_not_trusted_starts_nothing_and_without_a_rule_nothing_
     assert [(event.allowed, event.by) for event in answers] == [(False, "headless")]
     assert "Not allowed: policy does not know what `mcp__small__write` does" in server.asked("worker")[1].results
     assert not (place.repo / "made.txt").exists()
+
+
+def broken(place: Place) -> None:
+    """Servers of which none works, each in its own way, and the pool."""
+    program = {"command": sys.executable, "env": {MARK: f"${{{MARK}}}"}}
+    servers = {
+        "dead": {**program, "args": [str(SMALL), "leaves"]},
+        "mute": {**program, "args": [str(SMALL), "deaf"]},
+        "locked": {"type": "http", "url": f"{place.url}/no-such-page"},
+        "odd": {**program, "args": [str(SMALL), "schemas"]},
+    }
+    (place.home / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
+    place.configure(Agent("worker", more='protocol = "native"'))
+
+
+LINES = (
+    "the MCP server dead does not work: it ended with exit code 1; its last words: no database here",
+    "not ready yet, so their tools join later: the MCP servers mute",
+    "the MCP server locked does not work: it wants a login (HTTP 401)",
+    "the tool worded of the MCP server odd is left out: its schema is not an object",
+)
+
+
+def test_what_does_not_work_costs_a_line_in_text_mode_and_the_request_goes_on(place: Place, server: Loopback) -> None:
+    broken(place)
+    server.play("worker", Says("Hello."))
+    done = place.fugu("run", "greet me")
+    assert (done.code, done.out) == (0, "Hello.\n")
+    assert [done.err.count(line) for line in LINES] == [1, 1, 1, 1]
+    assert "mcp__odd__echo" in offered(server, "worker")
+
+
+def test_what_does_not_work_costs_a_line_on_the_screen(place: Place, server: Loopback) -> None:
+    broken(place)
+    server.play("worker", Says("Hello."))
+    terminal = Terminal([sys.executable, "-m", "fugu_cli"], place.repo, place.environ(), (200, 40))
+    terminal.sees(LINES[0], *LINES[2:])
+    terminal.keys("greet me\r")
+    terminal.sees("Hello.", LINES[1])
+    terminal.keys("\x04")
+    assert terminal.ended() == 0
 
 
 def test_killed_in_a_call_nothing_lives_on_and_the_call_is_not_made_again(place: Place, server: Loopback) -> None:

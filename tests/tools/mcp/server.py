@@ -2,7 +2,8 @@
 
     python server.py [FAULT]
 
-FAULT: `deaf` answers nothing, `garbage` writes what is no message, `leaves` ends at once, `stubborn` ends only when it
+FAULT: `schemas` lists tools whose schemas are none, `deaf` answers nothing, `slow` waits for a file
+`go` before it does, `garbage` writes what is no message, `leaves` ends at once, `stubborn` ends only when it
 is killed, `child` starts a process that would outlive it. Standard library only.
 """
 
@@ -80,6 +81,16 @@ TOOLS: dict[str, Callable[[str], Object]] = {
 }
 
 
+FAULTY: list[Object] = [
+    {"name": "typed", "inputSchema": {"type": "object", "properties": {"text": {"type": "strin"}}}},
+    {"name": "worded", "inputSchema": "text: string"},
+    {"name": "listed", "inputSchema": {"type": "array"}},
+    {"name": "bare"},
+    {"inputSchema": SCHEMA},
+    {"name": "open", "description": 5, "icons": "none", "inputSchema": {}, "outputSchema": {"type": 7}},
+]
+
+
 def answer(request: Object) -> None:
     method, number = request.get("method"), request.get("id")
     given = request.get("params") or {}
@@ -90,7 +101,10 @@ def answer(request: Object) -> None:
         say({"id": number, "result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}})
     elif method == "tools/list":
         tools = [{"name": name, "description": f"Does {name}.", "inputSchema": SCHEMA} for name in TOOLS]
+        tools += FAULTY if FAULT == "schemas" else []
         say({"id": number, "result": {"tools": tools}})
+    elif method == "tools/call" and given["name"] == "open":
+        say({"id": number, "result": text("opened")})
     elif method == "tools/call" and given["name"] in TOOLS:
         say({"id": number, "result": TOOLS[given["name"]]((given.get("arguments") or {}).get("text", ""))})
     elif number is not None:
@@ -104,6 +118,8 @@ def main() -> None:
         subprocess.Popen(["sleep", "600"], start_new_session=True)
     if FAULT == "leaves":
         sys.exit("no database here")
+    while FAULT == "slow" and not Path("go").exists():
+        time.sleep(0.05)
     for line in sys.stdin:
         if FAULT == "garbage":
             print("<html>", flush=True)

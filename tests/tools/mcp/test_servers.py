@@ -4,10 +4,16 @@ import asyncio
 import json
 import os
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Literal
 
-from fugu_cli.extensions import mcp_servers
+import pytest
+
+from fugu_cli.extensions.mcp_content import arguments_schema, tool_names
 from fugu_cli.extensions.mcp_servers import McpServers, check_servers
 from fugu_cli.extensions.mcp_settings import DeclaredServers, McpServer, RemoteServer, StdioServer
 from fugu_cli.messages import Call
@@ -15,7 +21,7 @@ from fugu_cli.safety.redaction import Redactor
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
-from tests.tools.mcp.server import PIXEL
+from tests.tools.mcp.server import PIXEL, TOOLS
 
 SMALL = Path(__file__).parent / "server.py"
 MARK = "MCP_TEST_MARK"
@@ -44,7 +50,8 @@ class Desk:
 
     def __init__(self, tmp_path: Path, *servers: McpServer) -> None:
         self.workspace = Workspace(tmp_path, tmp_path / ".store")
-        self.servers = McpServers(DeclaredServers(servers), self.workspace.root)
+        self.told: list[str] = []
+        self.servers = McpServers(DeclaredServers(servers), self.workspace.root, self.told.append)
         self.toolbox = Toolbox((), more=self.servers)
 
     async def call(self, tool: str, **arguments: object) -> ToolResult:
@@ -134,30 +141,116 @@ def test_a_server_that_hangs_is_waited_for_as_long_as_its_entry_says(tmp_path: P
     assert living() == []
 
 
-def test_servers_that_cannot_be_used_say_why_and_nothing_of_them_stays(tmp_path: Path) -> None:
-    nowhere = RemoteServer(kind="http", url="http://127.0.0.1:9/mcp")
+class _Refusing(BaseHTTPRequestHandler):
+    """Answers everything with what its path says: `/401`, or a web page."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        status = int(self.path.strip("/") or 200)
+        body = b"<html>hello</html>"
+        self.send_response(status)
+        self.send_header("content-type", "text/html" if status == 200 else "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as web:
+        thread = threading.Thread(target=web.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{web.server_port}"
+        web.shutdown()
+        thread.join()
+
+
+def remote(name: str, url: str, kind: Literal["http", "sse"] = "http") -> McpServer:
+    return McpServer(name=name, source="here", way=RemoteServer(kind=kind, url=url))
+
+
+def test_servers_that_cannot_be_used_say_why_and_nothing_of_them_stays(tmp_path: Path, refusing: str) -> None:
     declared = (
         server("deaf", "deaf", patience=1.0),
         server("leaves", "leaves"),
         McpServer(name="gone", source="here", way=StdioServer(command="no-such-program")),
-        McpServer(name="web", source="here", way=nowhere),
+        remote("web", "http://127.0.0.1:9/mcp"),
+        remote("locked", f"{refusing}/401"),
+        remote("locked too", f"{refusing}/401", "sse"),
+        remote("closed", f"{refusing}/403"),
+        remote("broken", f"{refusing}/500"),
+        remote("page", refusing),
+        remote("page too", refusing, "sse"),
     )
 
-    async def go() -> dict[str, str]:
+    async def go() -> tuple[dict[str, str], list[str]]:
         opener = Desk(tmp_path, *declared)
         await opener.servers.settled(lambda why: None)
         found = {one.server.name: one.why for one in await opener.servers.tried()}
         assert opener.toolbox.names == ()
         await opener.servers.close()
-        return found
+        return found, opener.told
 
-    assert asyncio.run(go()) == {
+    whys, told = asyncio.run(go())
+    page = "it answered with a web page (HTTP 200): is this the address of an MCP server?"
+    assert whys == {
         "deaf": "it did not answer within 1 s",
         "leaves": "it ended with exit code 1; its last words: no database here",
         "gone": "there is no program 'no-such-program' that could be run",
         "web": "All connection attempts failed",
+        "locked": "it wants a login (HTTP 401)",
+        "locked too": "it wants a login (HTTP 401)",
+        "closed": "it does not let you in (HTTP 403)",
+        "broken": "it answered with HTTP 500",
+        "page": page,
+        "page too": page,
     }
+    assert sorted(told) == sorted(f"the MCP server {name} does not work: {why}" for name, why in whys.items())
     assert living() == []
+
+
+def test_a_tool_whose_schema_is_none_is_left_out_alone(tmp_path: Path) -> None:
+    async def go() -> tuple[tuple[str, ...], ToolResult, list[str]]:
+        opener = Desk(tmp_path, server("db", "schemas"))
+        await opener.servers.tried()
+        found = opener.toolbox.names, await opener.call("mcp__db__open"), opener.told
+        await opener.servers.close()
+        return found
+
+    names, result, told = asyncio.run(go())
+    assert names == tuple(f"mcp__db__{name}" for name in (*TOOLS, "open"))
+    assert result == ToolResult(text="opened")
+    why = {
+        "typed": "its schema is none at properties.text.type: 'strin' is not valid under any of the given schemas",
+        "worded": "its schema is not an object",
+        "listed": 'its schema is for "array" and not for an object',
+        "bare": "its schema is missing",
+        f"number {len(TOOLS) + 5}": "it has no name",
+    }
+    assert told == [f"the tool {name} of the MCP server db is left out: {said}" for name, said in why.items()]
+
+
+def test_the_first_model_call_waits_a_moment_and_later_tools_join(tmp_path: Path) -> None:
+    async def go() -> None:
+        opener = Desk(tmp_path, server("quick"), server("slow", "slow"))
+        opener.servers.start()
+        waited: list[str] = []
+        await opener.toolbox.settled(waited.append)
+        await opener.toolbox.settled(waited.append)
+        assert waited == ["the MCP servers quick, slow are being started"]
+        assert opener.told == ["not ready yet, so their tools join later: the MCP servers slow"]
+        assert {name.split("__")[1] for name in opener.toolbox.names} == {"quick"}
+        (tmp_path / "go").touch()
+        await opener.servers.tried()
+        assert {name.split("__")[1] for name in opener.toolbox.names} == {"quick", "slow"}
+        await opener.servers.close()
+
+    asyncio.run(go())
 
 
 def test_servers_end_with_the_session_whatever_they_do(tmp_path: Path) -> None:
@@ -214,7 +307,7 @@ def test_the_report_names_each_server_with_its_tools(tmp_path: Path) -> None:
 
 def test_names_fit_every_provider_and_tell_tools_apart() -> None:
     long = "t" * 80
-    names = mcp_servers.tool_names("a b", ["x.y", "x/y", long, long + "z"])
+    names = tool_names("a b", ["x.y", "x/y", long, long + "z"])
     assert list(names.values()) == ["x.y", "x/y", long, long + "z"]
     assert max(map(len, names)) == 64
     assert next(iter(names)) == "mcp__a_b__x_y"
@@ -226,13 +319,11 @@ def test_a_schema_of_several_forms_is_one_that_every_provider_takes() -> None:
     own = {"type": "string", "description": "own"}
     whole = {"type": "object", "properties": {"name": own}, "required": ["name"]}
     for word in ("anyOf", "oneOf", "allOf"):
-        offered = json.loads(
-            mcp_servers.arguments_schema({**whole, word: [inline, linked, True], "not": {"required": ["x"]}})
-        )
+        offered = json.loads(arguments_schema({**whole, word: [inline, linked, True], "not": {"required": ["x"]}}))
         assert offered == {**whole, "properties": {"name": own, "content": text, "url": text}}
     nested = {"type": "object", "properties": {"target": {"anyOf": [text, {"type": "null"}]}}}
-    assert json.loads(mcp_servers.arguments_schema(nested)) == nested
-    assert json.loads(mcp_servers.arguments_schema({"anyOf": [linked]})) == {
+    assert json.loads(arguments_schema(nested)) == nested
+    assert json.loads(arguments_schema({"anyOf": [linked]})) == {
         "properties": {"url": text},
         "type": "object",
     }

@@ -1,0 +1,143 @@
+"""What MCP servers list and return, as fugu's own: names, schemas and results of tools.
+
+Below mcp_servers.py. Pure functions of what a server sent; nothing here talks to one. The schema of a tool's arguments
+is passed on as the server wrote it, but for what providers refuse.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from fugu_cli.messages import Media
+from fugu_cli.safety.policy.rule_matching import MCP
+from fugu_cli.tools import media
+from fugu_cli.tools.result import ToolResult, plain_text, truncate
+
+if TYPE_CHECKING:
+    from mcp_types import CallToolResult, ContentBlock
+
+LONGEST_NAME = 64
+"""Characters of a tool's name that every provider takes."""
+SCHEMA = 20_000
+"""Characters of a schema; a tool with a larger one is offered without it."""
+BRANCHES = ("anyOf", "oneOf", "allOf")
+REFUSED = {*BRANCHES, "enum", "not"}
+"""Words that may stand in a schema, but not at its top: Anthropic and OpenAI refuse any request with such a tool."""
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def usable_tools(listed: Sequence[object]) -> tuple[list[object], dict[str, str]]:
+    """The tools of a list that can be used, with what is read of them, and why each of the others cannot be used."""
+    found, faults = list[object](), dict[str, str]()
+    for number, tool in enumerate(listed, start=1):
+        name = tool.get("name") if isinstance(tool, dict) else None
+        if not isinstance(tool, dict) or not isinstance(name, str) or not name:
+            faults[f"number {number}"] = "it has no name"
+        elif fault := _schema_fault(tool.get("inputSchema")):
+            faults[name] = f"its schema {fault}"
+        else:
+            found.append(_read_keys(tool))
+    return found, faults
+
+
+def _read_keys(tool: Mapping[str, object]) -> dict[str, object]:
+    """What is read of a tool, so that nothing else can be a fault of it."""
+    given, result, said = tool["inputSchema"], tool.get("outputSchema"), tool.get("description")
+    assert isinstance(given, dict)
+    read = {"name": tool["name"], "inputSchema": {"type": "object", **given}}
+    read |= {"description": said} if isinstance(said, str) else {}
+    return read | ({} if _schema_fault(result) else {"outputSchema": result})
+
+
+def _schema_fault(schema: object) -> str:
+    """What is wrong with the schema of an object, after its name; "" where nothing is."""
+    from jsonschema import Draft202012Validator, SchemaError
+    from jsonschema.validators import validator_for
+
+    if not isinstance(schema, dict):
+        return "is missing" if schema is None else "is not an object"
+    if schema.get("type", "object") != "object":
+        return f"is for {plain_text(json.dumps(schema['type']))[:60]} and not for an object"
+    try:
+        validator_for(schema, default=Draft202012Validator).check_schema(schema)
+    except SchemaError as error:
+        spot = ".".join(str(part) for part in error.absolute_path)
+        return plain_text(f"is none at {spot or 'its top'}: {error.message}")[:200]
+    except RecursionError:
+        return "is nested too deeply"
+    return ""
+
+
+def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:
+    """Our name -> the server's name: `mcp__SERVER__TOOL`, cut and told apart by a hash where it must be."""
+    found: dict[str, str] = {}
+    for tool in tools:
+        name = f"{MCP}{_OTHER.sub('_', server)}__{_OTHER.sub('_', tool)}"
+        if len(name) > LONGEST_NAME or name in found:
+            mark = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
+            name = f"{name[: LONGEST_NAME - 7]}_{mark}"
+        found.setdefault(name, tool)
+    return found
+
+
+def arguments_schema(given: Mapping[str, object]) -> str:
+    """The schema of an object with its properties, as JSON text; providers refuse one that says less, or that has
+    several forms: the properties of them all are those of the object, and which go together the server says."""
+    plain = {key: value for key, value in given.items() if key not in REFUSED}
+    whole = {**plain, "type": "object", "properties": {**_of_branches(given), **_properties(given)}}
+    text = json.dumps(whole, ensure_ascii=False)
+    return text if len(text) <= SCHEMA else '{"type": "object", "properties": {}}'
+
+
+def _properties(given: object) -> Mapping[str, object]:
+    found = given.get("properties") if isinstance(given, Mapping) else None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _of_branches(given: Mapping[str, object]) -> dict[str, object]:
+    branches = [branch for word in BRANCHES if isinstance(found := given.get(word), list) for branch in found]
+    return {name: value for branch in reversed(branches) for name, value in _properties(branch).items()}
+
+
+def result_of_reply(given: CallToolResult, masked: Callable[[str], str]) -> ToolResult:
+    """What a call returned, as text of a size that a prompt can bear; `masked` before it is cut."""
+    text, pictures = _told(given.content)
+    if not text and given.structured_content is not None:
+        text = json.dumps(given.structured_content, ensure_ascii=False, indent=1)
+    ok = not given.is_error
+    shown = plain_text(truncate(masked(text.strip()))).strip()
+    said = shown or ("(no output)" if ok else "It failed and said nothing.")
+    return ToolResult(text=said, ok=ok, media=pictures)
+
+
+def _told(blocks: Sequence[ContentBlock]) -> tuple[str, tuple[Media, ...]]:
+    """The text of a result, in which each picture has a line, and its pictures."""
+    lines, found = list[str](), list[Media]()
+    for number, block in enumerate(blocks, start=1):
+        if block.type != "image":
+            lines.append(_block(block))
+            continue
+        try:
+            found.append(media.take_base64(block.data, f"image {number}", block.mime_type))
+            lines.append(f"[{found[-1].described}]")
+        except media.NotTaken as error:
+            lines.append(f"[{error}]")
+    return "\n".join(lines), tuple(found)
+
+
+def _block(block: ContentBlock) -> str:
+    """Agents read text and see pictures; of everything else they are told that it is there."""
+    match block.type:
+        case "text":
+            return block.text
+        case "image" | "audio":
+            return f"[{block.type}, {block.mime_type}, {len(block.data) * 3 // 4:,} bytes: not shown]"
+        case "resource_link":
+            return f"[resource {block.uri}]"
+        case "resource":
+            text = getattr(block.resource, "text", None)
+            return text if isinstance(text, str) else f"[resource {block.resource.uri}: not text, not shown]"

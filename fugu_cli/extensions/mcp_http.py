@@ -1,0 +1,99 @@
+"""A server elsewhere, over HTTP: streamable HTTP, or server-sent events as older servers have them.
+
+Below mcp_client.py. What the server answers that is no message of the protocol (a refusal, a web page) is kept, because
+the SDK tells nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from fugu_cli.extensions.mcp_settings import RemoteServer
+from fugu_cli.tools.result import plain_text
+
+if TYPE_CHECKING:
+    import httpx2
+    from mcp.client._transport import TransportStreams
+
+MESSAGES = ("application/json", "text/event-stream")
+"""Kinds of answers that hold messages of the protocol."""
+CONNECT_SECONDS = 30.0
+READ_SECONDS = 300.0
+
+
+class HttpTransport:
+    """An async context manager, entered once: the streams of messages from and to the server."""
+
+    def __init__(self, way: RemoteServer) -> None:
+        self._way = way
+        self._streams: AbstractAsyncContextManager[TransportStreams] | None = None
+        self.oddity = ""
+        """What is odd about the newest answer, in words; "" where it is one of the protocol."""
+        self.ended = asyncio.Event()
+        """The connection is gone."""
+
+    async def __aenter__(self) -> TransportStreams:
+        self._streams = self._connected()
+        return await self._streams.__aenter__()
+
+    async def __aexit__(self, *exception: Any) -> bool | None:
+        assert self._streams is not None
+        return await self._streams.__aexit__(*exception)
+
+    async def why(self) -> str:
+        """What is odd about it; "" where nothing is."""
+        return self.oddity
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[TransportStreams]:
+        from mcp.client.sse import sse_client
+        from mcp.client.streamable_http import streamable_http_client
+
+        if self._way.kind == "sse":
+            headers = dict(self._way.headers)
+            async with sse_client(self._way.url, headers, httpx_client_factory=self._client) as streams:
+                yield streams
+            return
+        async with (
+            self._client(dict(self._way.headers)) as client,
+            streamable_http_client(self._way.url, http_client=client) as streams,
+        ):
+            yield streams
+
+    def _client(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        import httpx2
+
+        times = timeout or httpx2.Timeout(CONNECT_SECONDS, read=READ_SECONDS)
+        return httpx2.AsyncClient(
+            headers=headers, timeout=times, auth=auth, event_hooks={"response": [self._note], "request": []}
+        )
+
+    async def _note(self, response: httpx2.Response) -> None:
+        """Keep what is odd about an answer. Servers need not offer a stream (GET) or an end (DELETE)."""
+        wanted = "GET" if self._way.kind == "sse" else "POST"
+        if response.request.method == wanted:
+            self.oddity = _oddity(response)
+
+
+def _oddity(response: httpx2.Response) -> str:
+    status = response.status_code
+    kind = plain_text(response.headers.get("content-type", "")).partition(";")[0].strip().lower()[:60]
+    if status == 401:
+        return "it wants a login (HTTP 401)"
+    if status == 403:
+        return "it does not let you in (HTTP 403)"
+    if kind == "text/html":
+        return f"it answered with a web page (HTTP {status}): is this the address of an MCP server?"
+    if status >= 400:
+        return f"it answered with HTTP {status}"
+    if kind and not kind.startswith(MESSAGES) and status == 200:
+        return f"it answered with {kind}, which is no message of an MCP server"
+    return ""
