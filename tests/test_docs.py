@@ -57,7 +57,7 @@ def resolved(line: str) -> tuple[object, list[str]]:
     while rest and hasattr(command, "commands") and not rest[0].startswith("-"):
         assert rest[0] in command.commands, f"there is no `{rest[0]}` in: {line}"
         command, rest = command.commands[rest[0]], rest[1:]
-    return command, rest
+    return command, rest[: rest.index("--")] if "--" in rest else rest
 
 
 def options(command: object) -> set[str]:
@@ -112,6 +112,7 @@ TOLD_IN = {
     "fugu redo": "sessions",
     "fugu cost": "providers",
     "fugu login": "pool",
+    **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu mcp")], "mcp"),
     "fugu blame": "blame",
     "fugu replay": "replay",
     "fugu serve": "serve",

@@ -81,8 +81,7 @@ class _Folders:
 
         flags = self.flags
         loaded = current_config(settings_of(flags), trust=flags.trust, appended=flags.append_system_prompt, folder=path)
-        both = {server.name: server for server in (*loaded.servers.servers, *servers)}
-        declared = DeclaredServers(tuple(both.values()), loaded.servers.notes)
+        declared = loaded.servers.joined(DeclaredServers(tuple(servers)))
         return FolderSessions(replace(loaded, servers=declared), os.environ), loaded.notes
 
     def listed(self, path: Path | None, first: int, count: int) -> Sequence[SessionSummary]:

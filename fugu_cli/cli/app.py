@@ -15,6 +15,8 @@ from fugu_cli.cli.flags import (
     AllFoldersFlag,
     ImportFlags,
     JsonFlag,
+    McpAddFlags,
+    McpScopeFlag,
     ReplayFlags,
     RequestFlag,
     RouteFlags,
@@ -185,6 +187,13 @@ pool = typer.Typer(
 models = typer.Typer(
     help="The embedded models: list, pull, remove, path.", rich_markup_mode=None, context_settings=CONTEXT
 )
+mcp = typer.Typer(
+    help="MCP servers, whose tools agents use: list, add, remove.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    context_settings=CONTEXT,
+)
+app.add_typer(mcp, name="mcp")
 app.add_typer(pool, name="pool")
 app.add_typer(models, name="models")
 app.add_typer(coordinator, name="coordinator")
@@ -263,6 +272,39 @@ def pool_check() -> int:
     from fugu_cli.cli import pool as command
 
     return command.check_pool()
+
+
+@mcp.callback()
+def mcp_root(context: typer.Context) -> int:
+    """MCP servers, whose tools agents use: list, add, remove."""
+    if context.invoked_subcommand is not None:
+        return 0
+    return mcp_list()
+
+
+@mcp.command("list")
+def mcp_list() -> int:
+    """List the servers that count here, and what is left out. `fugu doctor` tries them."""
+    from fugu_cli.cli import mcp as command
+
+    return command.list_servers()
+
+
+@mcp.command("add")
+@flags_as_parameters(McpAddFlags)
+def mcp_add(flags: McpAddFlags) -> int:
+    """Add a server: fugu mcp add docs https://docs.example.org/mcp, fugu mcp add db -- npx -y db-server."""
+    from fugu_cli.cli import mcp as command
+
+    return command.add_server(flags)
+
+
+@mcp.command("remove")
+def mcp_remove(name: Annotated[str, typer.Argument(metavar="NAME")], scope: McpScopeFlag = None) -> int:
+    """Remove a server."""
+    from fugu_cli.cli import mcp as command
+
+    return command.remove_server(name, scope)
 
 
 @models.command("list")

@@ -92,6 +92,9 @@ JsonSchemaFlag = Annotated[
 ]
 MaxBudgetFlag = Annotated[float | None, option("--max-budget-usd", help="money at most", metavar="USD")]
 MaxTurnsFlag = Annotated[int | None, option("--max-turns", help="turns at most", metavar="N")]
+McpConfigFlag = Annotated[
+    Path | None, path_option("--mcp-config", help="MCP servers of this file too, for this run", metavar="FILE")
+]
 OptOutFlag = Annotated[
     list[str] | None, option("--opt-out", help="never choose this agent; repeatable", metavar="NAME")
 ]
@@ -177,6 +180,7 @@ class RunFlags:
     agent: AgentFlag = None
     opt_out: OptOutFlag = None
     append_system_prompt: AppendFlag = None
+    mcp_config: McpConfigFlag = None
     json_schema: JsonSchemaFlag = None
     permission_mode: PermissionModeFlag = None
     yolo: YoloFlag = False
@@ -229,6 +233,7 @@ class InterfaceFlags:
     permission_mode: PermissionModeFlag = None
     agent: AgentFlag = None
     append_system_prompt: AppendFlag = None
+    mcp_config: McpConfigFlag = None
     trust: TrustFlag = False
 
 
@@ -271,6 +276,33 @@ class ServeFlags:
         float, option("--request-timeout", help="time an answer may take (1800)", metavar="SECONDS")
     ] = 1800.0
     grace: Annotated[float, option("--grace", help="time for answers after a stop (30)", metavar="SECONDS")] = 30.0
+
+
+McpScopeFlag = Annotated[
+    Literal["user", "project"] | None,
+    option("--scope", "-s", help="user: ~/.mcp.json; project: the repository's .mcp.json", metavar="SCOPE"),
+]
+
+
+@dataclass(frozen=True)
+class McpAddFlags:
+    """`fugu mcp add`, as the user wrote it."""
+
+    name: Annotated[str, typer.Argument(metavar="NAME")]
+    target: Annotated[list[str], typer.Argument(metavar="URL | -- COMMAND...", help="what is called or started")]
+    scope: McpScopeFlag = None
+    transport: Annotated[
+        Literal["stdio", "http", "sse"] | None,
+        option("--transport", "-t", help="stdio, http or sse; by what is named when left out", metavar="KIND"),
+    ] = None
+    env: Annotated[
+        list[str] | None,
+        option("--env", "-e", help="a variable of a program's environment; repeatable", metavar="NAME=VALUE"),
+    ] = None
+    header: Annotated[
+        list[str] | None,
+        option("--header", "-H", help="a header sent to a URL; repeatable", metavar="NAME: VALUE"),
+    ] = None
 
 
 @dataclass(frozen=True)

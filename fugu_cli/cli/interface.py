@@ -78,7 +78,9 @@ def start_interface(flags: InterfaceFlags) -> int:
     from fugu_cli.ui.tui import run_app
     from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 
-    loaded = current_config(settings_of(flags), trust=flags.trust, appended=flags.append_system_prompt)
+    loaded = current_config(
+        settings_of(flags), trust=flags.trust, appended=flags.append_system_prompt, mcp_config=flags.mcp_config
+    )
     data = loaded.config.data
     wanted = flags.resume or ("latest" if flags.go_on else None)
     options = InterfaceOptions(
@@ -100,7 +102,7 @@ def start_interface(flags: InterfaceFlags) -> int:
 def wants_session(flags: InterfaceFlags) -> bool:
     """More is asked for than to know what fugu is."""
     named = flags.inline or flags.go_on or flags.resume is not None or flags.fork_session or flags.trust
-    named = named or flags.append_system_prompt is not None
+    named = named or flags.append_system_prompt is not None or flags.mcp_config is not None
     return named or bool(settings_of(flags))
 
 

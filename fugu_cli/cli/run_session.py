@@ -146,7 +146,10 @@ class RequestRun:
             load_script(self._flags.script)  # a faulty one is refused before a session is begun
             entry = AgentEntry(name="scripted", provider="scripted", model=str(self._flags.script), slot="strong")
             settings |= {"agents": (entry,), "coordinator": "single:scripted"}
-        loaded = current_config(settings, trust=self._flags.trust, appended=self._flags.append_system_prompt)
+        flags = self._flags
+        loaded = current_config(
+            settings, trust=flags.trust, appended=flags.append_system_prompt, mcp_config=flags.mcp_config
+        )
         loaded = replace(loaded, answer_schema=self._schema)
         if self._text is not None:
             self._wanted, loaded = resolve_request(self._text, self._flags, loaded, self._environ)

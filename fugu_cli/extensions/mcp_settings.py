@@ -1,7 +1,4 @@
-"""MCP servers as `.mcp.json` declares them, as values, and what is wrong with them in words.
-
-Read with the configuration, which says whether the repository is trusted. The format is that of Claude Code. Nothing
-here starts anything or imports the SDK; a fault leaves one server out, never a session.
+"""MCP servers as `.mcp.json` declares them, as values, and what is wrong with them in words. Also writes entries.
 
 Read with the configuration (config/loader.py), which says whether the repository is trusted. The format is that of
 Claude Code. Nothing here starts anything or imports the SDK; a fault leaves one server out, never a session.
@@ -18,7 +15,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from fugu_cli.errors import ConfigError, UsageError
 from fugu_cli.messages import Value
+from fugu_cli.system.atomic_files import write_atomically
 
 MCP_FILE = ".mcp.json"
 DEFAULT_CALL_SECONDS = 60.0
@@ -27,6 +26,9 @@ DEFAULT_START_SECONDS = 60.0
 """Seconds a server may take until it is ready."""
 _TELLING = re.compile(r"auth|key|token|secret|cookie|pass", re.IGNORECASE)
 """Names of headers whose values are secrets."""
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,40}")
+"""A name as `fugu mcp add` takes it. Files may hold others."""
+_INDENT = re.compile(r"\A\s*\{\s*?\n([ \t]+)\"")
 _VARIABLE = re.compile(r"\$\{([A-Za-z_]\w*)(?::-([^}]*))?\}")
 
 
@@ -81,6 +83,11 @@ class DeclaredServers:
                 found |= {f"{server.name}_{name}_KEY": value for name, value in telling}
         return found
 
+    def joined(self, more: DeclaredServers) -> DeclaredServers:
+        """These and `more`; a name in both means that of `more`."""
+        both = {server.name: server for server in (*self.servers, *more.servers)}
+        return DeclaredServers(tuple(both.values()), (*self.notes, *more.notes))
+
 
 class _Entry(BaseModel):
     """An entry as it stands in a file. Keys of other tools are no fault."""
@@ -96,6 +103,11 @@ class _Entry(BaseModel):
     timeout: float = Field(DEFAULT_CALL_SECONDS * 1000, gt=0)
     disabled: bool = False
 
+    @property
+    def is_program(self) -> bool:
+        """It is started; else it runs elsewhere."""
+        return self.type in (None, "stdio") and not (self.type is None and self.url and not self.command)
+
 
 class _Fault(Exception):
     """Why an entry or a file cannot be used."""
@@ -106,29 +118,85 @@ def read_servers(user: Path, own: Path | None, *, trusted: bool, environ: Mappin
 
     A name in both means the repository's.
     """
-    servers: dict[str, McpServer] = {}
-    notes: list[str] = []
+    found = DeclaredServers()
     for path, counts in ((user, True), (own, trusted)):
-        if path is None:
-            continue
         try:
-            text = _text(path)
-            entries = _entries(text)
+            found = found.joined(_declared(path, counts, environ)) if path is not None else found
         except _Fault as fault:
-            notes.append(f"{path}{fault}; its MCP servers are left out")
-            continue
-        if entries and not counts:
-            names = ", ".join(entries)
-            notes.append(f"{path} names MCP servers ({names}): none is started until you run `fugu trust` here")
-            continue
-        for name, entry in entries.items():
-            try:
-                server = _server(name, entry, path, environ)
-            except _Fault as fault:
-                notes.append(f"{path}, line {_line(text, name)}: the MCP server {name!r} is left out: {fault}")
-            else:
-                servers |= {name: server} if server is not None else {}
-    return DeclaredServers(tuple(servers.values()), tuple(notes))
+            found = found.joined(DeclaredServers((), (f"{path}{fault}; its MCP servers are left out",)))
+    return found
+
+
+def read_named_file(path: Path, environ: Mapping[str, str]) -> DeclaredServers:
+    """The servers of a file that the user names: all of them count. Raises ConfigError for one that cannot be read."""
+    try:
+        if not path.exists():
+            raise _Fault(" does not exist")
+        return _declared(path.resolve(), True, environ)
+    except _Fault as fault:
+        raise ConfigError(f"--mcp-config: {path}{fault}", hint="`fugu help mcp` shows a file") from fault
+
+
+def _declared(path: Path, counts: bool, environ: Mapping[str, str]) -> DeclaredServers:
+    """The servers of a file, none where it does not count. Raises _Fault for a file that cannot be read."""
+    servers: list[McpServer] = []
+    notes: list[str] = []
+    text = _text(path)
+    entries = _entries(text)
+    if entries and not counts:
+        names = ", ".join(entries)
+        note = f"{path} names MCP servers ({names}): none is started until you run `fugu trust` here"
+        return DeclaredServers((), (note,))
+    for name, entry in entries.items():
+        try:
+            server = _server(name, entry, path, environ)
+        except _Fault as fault:
+            notes.append(f"{path}, line {_line(text, name)}: the MCP server {name!r} is left out: {fault}")
+        else:
+            servers += [] if server is None else [server]
+    return DeclaredServers(tuple(servers), tuple(notes))
+
+
+def add_entry(path: Path, name: str, entry: Mapping[str, JsonValue]) -> None:
+    """Write a server's entry into a file; what else stands there stays. Raises UsageError for a name that is taken or
+    is none, for an entry that could not be read again, and for a file that cannot be read; StorageError."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{name!r} is no name of a server", hint="letters, digits, dots, - and _, 40 at most")
+    text, servers = _changeable(path)
+    if name in servers:
+        hint = f"`fugu mcp remove {name}` removes it; nothing was changed"
+        raise UsageError(f"{path} has an MCP server {name!r} already", hint=hint)
+    try:
+        _checked(name, dict(entry))
+    except _Fault as fault:
+        raise UsageError(str(fault), hint="nothing was changed") from fault
+    _write(path, text, {**servers, name: dict(entry)})
+
+
+def remove_entry(path: Path, name: str) -> bool:
+    """Take a server's entry out of a file. False where there is none. Raises UsageError for a file that cannot be
+    read, StorageError."""
+    text, servers = _changeable(path)
+    if name not in servers:
+        return False
+    _write(path, text, {key: value for key, value in servers.items() if key != name})
+    return True
+
+
+def _changeable(path: Path) -> tuple[str, dict[str, JsonValue]]:
+    try:
+        text = _text(path)
+        return text, _entries(text)
+    except _Fault as fault:
+        raise ConfigError(f"{path}{fault}", hint="mend the file first; nothing was changed") from fault
+
+
+def _write(path: Path, text: str, servers: Mapping[str, JsonValue]) -> None:
+    """The file with other servers, indented as it was. A new file is the user's alone: entries may hold secrets."""
+    whole = json.loads(text) if text.strip() else {}
+    found = _INDENT.match(text)
+    said = json.dumps({**whole, "mcpServers": servers}, ensure_ascii=False, indent=found[1] if found else 2)
+    write_atomically(path.resolve(), f"{said}\n".encode(), mode=None if path.exists() else 0o600)
 
 
 def files_named_by_servers(folder: Path) -> Iterator[Path]:
@@ -187,26 +255,32 @@ def _entries(text: str) -> dict[str, JsonValue]:
     return servers
 
 
-def _server(name: str, entry: JsonValue, path: Path, environ: Mapping[str, str]) -> McpServer | None:
-    """None for one that is turned off. Raises _Fault."""
+def _checked(name: str, entry: JsonValue) -> _Entry:
+    """An entry whose variables are not filled in yet. Raises _Fault."""
     try:
         given = _Entry.model_validate(entry)
     except ValidationError as error:
         first = error.errors()[0]
         spot = ".".join(("mcpServers", name, *(str(part) for part in first["loc"])))
         raise _Fault(f"{spot}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
-    if given.disabled:
-        return None
-    program = given.type in (None, "stdio") and not (given.type is None and given.url and not given.command)
+    program = given.is_program
     if program and not given.command.strip():
         raise _Fault(f"mcpServers.{name} needs a `command` (or a `type` of http or sse and a `url`)")
     if not program and not given.url.startswith(("http://", "https://", "${")):
         raise _Fault(f"mcpServers.{name}.url should begin with http:// or https://")
+    if bad := [key for key in given.env if not key or "=" in key or "\0" in key]:
+        raise _Fault(f"mcpServers.{name}.env: {bad[0]!r} is no name of a variable")
+    return given
+
+
+def _server(name: str, entry: JsonValue, path: Path, environ: Mapping[str, str]) -> McpServer | None:
+    """None for one that is turned off. Raises _Fault."""
+    given = _checked(name, entry)
+    if given.disabled:
+        return None
     way: StdioServer | RemoteServer
-    if program:
+    if given.is_program:
         args = tuple(_filled(word, environ) for word in given.args)
-        if bad := [key for key in given.env if not key or "=" in key or "\0" in key]:
-            raise _Fault(f"mcpServers.{name}.env: {bad[0]!r} is no name of a variable")
         way = StdioServer(command=_filled(given.command, environ), args=args, env=_all_filled(given.env, environ))
     else:
         kind: Literal["http", "sse"] = "sse" if given.type == "sse" else "http"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 KEY = "sk-loopback-0123456789"
@@ -118,28 +119,40 @@ def _plain(content: object) -> str:
     return str(content)
 
 
+def once_there(path: Path) -> Reaction:
+    """A look around, asked for once a file is there. An MCP server's tools may join late on a busy machine."""
+
+    def react(asked: Asked) -> Says:
+        end = time.monotonic() + 60
+        while not path.exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        return Says("I look around.", (Use("glob", {"pattern": "*"}),))
+
+    return react
+
+
 class Loopback:
     """The server. Use `running()`."""
 
     def __init__(self) -> None:
         self.over = threading.Event()
         self._lock = threading.Lock()
-        self._scripts: dict[str, Sequence[Answer] | Reaction] = {}
+        self._scripts: dict[str, Sequence[Answer | Reaction] | Reaction] = {}
         self._asked: list[Asked] = []
         self._http = _Http(self)
         self.url = f"http://127.0.0.1:{self._http.server_port}/v1"
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
-    def play(self, model: str, *answers: Answer) -> None:
-        """What `model` answers to its first request, its second, and so on."""
+    def play(self, model: str, *answers: Answer | Reaction) -> None:
+        """What `model` answers to its first request, its second, and so on; some as functions of the request."""
         self._set(model, answers)
 
     def react(self, model: str, reaction: Reaction) -> None:
         """What `model` answers, as a function of the request."""
         self._set(model, reaction)
 
-    def _set(self, model: str, script: Sequence[Answer] | Reaction) -> None:
+    def _set(self, model: str, script: Sequence[Answer | Reaction] | Reaction) -> None:
         with self._lock:
             self._scripts[model] = script
             self._asked = [asked for asked in self._asked if asked.model != model]
@@ -164,9 +177,8 @@ class Loopback:
             self._asked.append(asked)
         if script is None:
             return Refuses(404, f"the model `{asked.model}` does not exist", "not_found_error")
-        if callable(script):
-            return script(asked)
-        return script[min(number, len(script) - 1)]
+        found = script if callable(script) else script[min(number, len(script) - 1)]
+        return found(asked) if callable(found) else found
 
     def close(self) -> None:
         self.over.set()

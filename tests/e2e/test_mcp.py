@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
 from fugu_cli.safety.prompt_injection import INJECTION_MARK as DATA
 from fugu_cli.session.events import Permitted, ToolRan
 from tests.e2e.driving import MARK, Agent, Place
-from tests.e2e.loopback import Loopback, Says, Use
+from tests.e2e.loopback import Asked, Loopback, Says, Use, once_there
 from tests.e2e.test_run import ACCEPT, DONE, READ, WRITE
 from tests.ui.tui.terminal import Terminal
 
@@ -20,28 +22,29 @@ TOKEN = "quite-secret-4711"
 
 def served(place: Place, *agents: Agent, allow: str = '"mcp__small__*"') -> None:
     """A repository with a server of its own, and the pool."""
-    entry = {"command": sys.executable, "args": [str(SMALL)], "env": {MARK: f"${{{MARK}}}", "MY_TOKEN": TOKEN}}
+    env = {MARK: f"${{{MARK}}}", "MY_TOKEN": TOKEN, "LISTED": str(place.folder / "listed")}
+    entry = {"command": sys.executable, "args": [str(SMALL)], "env": env}
     place.files({".mcp.json": json.dumps({"mcpServers": {"small": entry}})})
     place.commit()
     place.configure(*agents, more=f'test_command = "sh check.sh"\nallow = [{allow}]')
 
 
 def offered(server: Loopback, agent: str) -> list[str]:
-    """Names of the tools in the agent's first request."""
-    return [tool["function"]["name"] for tool in server.asked(agent)[0].body["tools"]]
+    """Names of the tools in the agent's newest request."""
+    return [tool["function"]["name"] for tool in server.asked(agent)[-1].body["tools"]]
 
 
 def test_a_model_calls_a_server_and_works_with_its_answer(place: Place, server: Loopback) -> None:
     served(place, Agent("worker"), Agent("judge", "strong"))
     calls = tuple(Use(f"mcp__small__{name}", {"text": "grüße"}) for name in ("echo", "write", "secret", "speak"))
-    server.play("worker", Says("I ask.", calls), READ, WRITE, DONE)
+    server.play("worker", once_there(place.folder / "listed"), Says("I ask.", calls), READ, WRITE, DONE)
     server.play("judge", ACCEPT)
     done = place.fugu("run", "--trust", "fix the tests")
     assert done.code == 0, done.err
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
     assert {"read", "bash", "mcp__small__echo", "mcp__small__write"} <= set(offered(server, "worker"))
     assert [name for name in offered(server, "judge") if name.startswith("mcp")] == []
-    echoed, written, secret, spoken = server.asked("worker")[1].results[-4:]
+    echoed, written, secret, spoken = server.asked("worker")[2].results[-4:]
     assert (echoed, written) == ("you said grüße", "written")
     assert (secret.startswith("the token is [secret "), spoken.startswith(DATA)) == (True, True)
     ran = [event for event in place.events() if isinstance(event, ToolRan) and event.call.tool.startswith("mcp")]
@@ -62,13 +65,13 @@ def test_a_folder_that_is_not_trusted_starts_nothing_and_without_a_rule_nothing_
     assert done.err.count(sentence) == 1
     assert [name for name in offered(server, "worker") if name.startswith("mcp")] == []
     (place.repo / "calc.txt").write_text("broken\n")
-    server.play("worker", call, READ, WRITE, DONE)
+    server.play("worker", once_there(place.folder / "listed"), call, READ, WRITE, DONE)
     server.play("judge", ACCEPT)
     done = place.fugu("run", "--trust", "fix the tests")
     assert done.code == 0, done.err
     answers = [event for event in place.events() if isinstance(event, Permitted) and event.call.tool.startswith("mcp")]
     assert [(event.allowed, event.by) for event in answers] == [(False, "headless")]
-    assert "Not allowed: policy does not know what `mcp__small__write` does" in server.asked("worker")[1].results
+    assert "Not allowed: policy does not know what `mcp__small__write` does" in server.asked("worker")[-1].results
     assert not (place.repo / "made.txt").exists()
 
 
@@ -93,13 +96,29 @@ LINES = (
 )
 
 
+LATE = r"not ready yet, so their tools join later: the MCP servers .*\bmute\b"
+
+
 def test_what_does_not_work_costs_a_line_in_text_mode_and_the_request_goes_on(place: Place, server: Loopback) -> None:
     broken(place)
-    server.play("worker", Says("Hello."))
-    done = place.fugu("run", "greet me")
-    assert (done.code, done.out) == (0, "Hello.\n")
-    assert [done.err.count(line) for line in LINES] == [1, 1, 1, 1]
-    assert "mcp__odd__echo" in offered(server, "worker")
+    said = threading.Event()
+
+    def once_said(asked: Asked) -> Says:
+        said.wait(60)
+        return Says("Hello.")
+
+    server.play("worker", once_said)
+    process = place.start("run", "greet me")
+    assert process.stderr is not None and process.stdout is not None
+    heard = ""
+    while any(line not in heard for line in (LINES[0], *LINES[2:])) or not re.search(LATE, heard):
+        heard += process.stderr.readline().decode()
+    said.set()
+    assert (process.stdout.read(), process.wait(60)) == (b"Hello.\n", 0), process.stderr.read().decode()
+    heard += process.stderr.read().decode()
+    process.stderr.close()
+    process.stdout.close()
+    assert [heard.count(line) for line in (LINES[0], *LINES[2:])] == [1, 1, 1]
 
 
 def test_what_does_not_work_costs_a_line_on_the_screen(place: Place, server: Loopback) -> None:
@@ -115,7 +134,7 @@ def test_what_does_not_work_costs_a_line_on_the_screen(place: Place, server: Loo
 
 def test_killed_in_a_call_nothing_lives_on_and_the_call_is_not_made_again(place: Place, server: Loopback) -> None:
     served(place, Agent("worker"), Agent("judge", "strong"))
-    server.play("worker", Says("", (Use("mcp__small__hang"),)), READ, WRITE, DONE)
+    server.play("worker", once_there(place.folder / "listed"), Says("", (Use("mcp__small__hang"),)), READ, WRITE, DONE)
     server.play("judge", ACCEPT)
     process = place.start("run", "--trust", "fix the tests")
     calls = place.repo / "calls.txt"
@@ -132,4 +151,4 @@ def test_killed_in_a_call_nothing_lives_on_and_the_call_is_not_made_again(place:
     done = place.fugu("run", "--trust", "--continue")
     assert done.code == 0, done.err
     assert calls.read_text() == "called\n"
-    assert server.asked("worker")[1].results[-1].startswith("Interrupted: the call was started")
+    assert server.asked("worker")[2].results[-1].startswith("Interrupted: the call was started")

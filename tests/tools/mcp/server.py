@@ -2,9 +2,10 @@
 
     python server.py [FAULT]
 
-FAULT: `schemas` lists tools whose schemas are none, `deaf` answers nothing, `slow` waits for a file
-`go` before it does, `garbage` writes what is no message, `leaves` ends at once, `stubborn` ends only when it
-is killed, `child` starts a process that would outlive it. Standard library only.
+FAULT: `schemas` lists tools whose schemas are none, `deaf` answers nothing, `slow` answers once there is a file `go`,
+`garbage` writes what is no message, `leaves` ends at once, `stubborn` ends only when it is killed, `child` starts a
+process that would outlive it. The variable LISTED names a file that is there once the tools were listed. Standard
+library only.
 """
 
 import json
@@ -103,6 +104,8 @@ def answer(request: Object) -> None:
         tools = [{"name": name, "description": f"Does {name}.", "inputSchema": SCHEMA} for name in TOOLS]
         tools += FAULTY if FAULT == "schemas" else []
         say({"id": number, "result": {"tools": tools}})
+        if "LISTED" in os.environ:
+            Path(os.environ["LISTED"]).touch()
     elif method == "tools/call" and given["name"] == "open":
         say({"id": number, "result": text("opened")})
     elif method == "tools/call" and given["name"] in TOOLS:
