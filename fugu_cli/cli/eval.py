@@ -164,6 +164,8 @@ def evaluate(flags: EvalFlags) -> int:
     """The exit code: 0 measured and reported, 2 agents that did not answer, 3 a limit, 4 interrupted."""
     if not flags.suites:
         raise UsageError("no tasks were given", hint="`fugu help evaluation` shows what they can be")
+    if flags.models or any(suite.startswith(OUTCOMES_PREFIX) for suite in flags.suites):
+        return _play_outcomes(flags.suites, flags.models or ())
     loaded = current_config(_eval_settings(flags))
     config, environ = loaded.config, dict(os.environ)
     for note in check_embedded(config, environ):
@@ -203,6 +205,30 @@ def evaluate(flags: EvalFlags) -> int:
         ended.stopped = ended.stopped or error
         _say(str(error))
     return _finish(ended, folder)
+
+
+OUTCOMES_PREFIX = "outcomes:"
+"""Before a file of recorded outcomes, on which rules are played without any agent."""
+SMALLEST_POOL, LARGEST_POOL = 2, 5
+"""Models of a pool for that: every list of them is played."""
+
+
+def _play_outcomes(suites: Sequence[str], models: Sequence[str]) -> int:
+    """Print the comparison. Raises UsageError, and ConfigError for a file that holds no outcomes of these models."""
+    from fugu_cli.config.known_models import vendor_of
+    from fugu_cli.evaluation import outcome_replay
+
+    if len(suites) != 1 or not suites[0].startswith(OUTCOMES_PREFIX):
+        raise UsageError("recorded outcomes are played alone, one file at a time", hint="fugu eval outcomes:FILE")
+    if not SMALLEST_POOL <= len(set(models)) <= LARGEST_POOL:
+        raise UsageError(
+            f"a pool of {SMALLEST_POOL} to {LARGEST_POOL} models is needed",
+            hint=f"fugu eval {suites[0]} --model NAME --model NAME",
+        )
+    tasks = outcome_replay.read_outcomes(Path(suites[0].removeprefix(OUTCOMES_PREFIX)), models)
+    members = outcome_replay.members_of(tasks, {name: vendor_of(name) for name in models})
+    print(outcome_replay.report(members, tasks), end="")
+    return 0
 
 
 def sample_problems(problems: Sequence[Problem], limit: int | None) -> tuple[Problem, ...]:

@@ -76,6 +76,9 @@ class EvalFlags(MachineFlags):
     ] = None
     only: OnlyFlag = None
     limit: LimitFlag = None
+    models: Annotated[
+        list[str] | None, option("--model", help="with outcomes:FILE: whom the pool has; repeatable", metavar="NAME")
+    ] = None
     seeds: Annotated[int, option("--seeds", help="repetitions of every task (1)", metavar="N", least=1)] = 1
     out: OutFolder = None
     report: ReportFlag = False

@@ -101,7 +101,7 @@ def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence
     vendors = set(map(action_space.vendor_key, worked))
     if action_space.vendor_key(usual) not in vendors:
         return usual
-    near = [m for m in others if action_space.vendor_key(m) not in vendors and _near(m, usual)]
+    near = [m for m in others if action_space.vendor_key(m) not in vendors and near_price(m, usual)]
 
     def distance(member: Member) -> tuple[int, float]:
         cost = action_space.blended_price(member.price) - action_space.blended_price(usual.price)
@@ -110,7 +110,7 @@ def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence
     return min(near, key=distance, default=usual)
 
 
-def _near(one: Member, other: Member) -> bool:
+def near_price(one: Member, other: Member) -> bool:
     """They cost about the same; of prices nobody knows, the slots say it."""
     if one.price is None or other.price is None:
         return one.slot == other.slot
