@@ -106,7 +106,7 @@ class _SubtaskGroup:
         subagent = self._subagent(given.agent.strip())
         if isinstance(subagent, ToolResult):
             return subagent
-        task = _subtask(self.turn.number, call, given, subagent)
+        task = self._subtask(call, given, subagent)
         tried: list[int] = []
         for _ in range(1 + len(self.place.team.members)):
             assigned = await self._assigned(task, given.prompt, subagent)
@@ -128,6 +128,15 @@ class _SubtaskGroup:
         others = f"There are {', '.join(known)}." if known else "There are none."
         hint = f"Did you mean {near[0]}?" if near else others
         return ToolResult(text=f"There is no subagent {name}. {hint} Without `agent` a general one does it.", ok=False)
+
+    def _subtask(self, call: Call, given: TaskArguments, subagent: Subagent | None) -> Subtask:
+        """What is recorded of it. Where the file does not say how much to reason, the request does."""
+        asked, about = views.asked(self.place.log.events), " ".join(given.description.split())
+        task = Subtask(turn=self.turn.number, call=call.id, about=about, effort=asked.effort if asked else "")
+        if subagent is None:
+            return task
+        known = {"name": subagent.name, "brief": subagent.body, "tools": subagent.tools}
+        return task.model_copy(update={**known, "effort": subagent.effort or task.effort})
 
     async def _assigned(self, task: Subtask, prompt: str, subagent: Subagent | None) -> Assigned | str:
         """Record who does it; why nobody can, in words."""
@@ -198,21 +207,6 @@ class _SubtaskGroup:
             why = f"The subtask came to nothing: {turn.failed.message if turn.failed else cut}"
         spent = _spent([event for event in views.request(events) if getattr(event, "turn", 0) in tried], events)
         return ToolResult(text="\n\n".join(part for part in (why, said, spent) if part), ok=done)
-
-
-def _subtask(number: int, call: Call, given: TaskArguments, subagent: Subagent | None) -> Subtask:
-    about = " ".join(given.description.split())
-    if subagent is None:
-        return Subtask(turn=number, call=call.id, about=about)
-    return Subtask(
-        turn=number,
-        call=call.id,
-        name=subagent.name,
-        about=about,
-        brief=subagent.body,
-        tools=subagent.tools,
-        effort=subagent.effort,
-    )
 
 
 def _spent(facts: Sequence[Event], events: Sequence[Event]) -> str:

@@ -88,16 +88,23 @@ def _effort(said: str) -> Effort:
 
 def _tools(document: FrontMatterDocument) -> tuple[str, ...] | None:
     """The tools by fugu's names; None where all are meant. What fugu does not have is left out."""
-    given = (document.fields or {}).get("tools")
-    if given is None or given in ("", "*"):
+    given, without = (_listed(document, key) for key in ("tools", "disallowedTools"))
+    if given in ([], ["*"]):
+        if without:
+            raise DocumentError("it has `disallowedTools` alone: name the tools it may use in `tools`")
         return None
-    names = given if isinstance(given, list) else re.split(r"[\s,]+", str(given))
-    found: dict[str, None] = {}
-    for name in filter(None, (str(one).strip() for one in names)):
-        found |= dict.fromkeys(_tools_called(name))
+    found = dict.fromkeys(tool for name in given for tool in _tools_called(name))
     if {"edit", "write"} <= found.keys():
         found["apply_patch"] = None
-    return tuple(found)
+    out = {tool for name in without for tool in _tools_called(name)}
+    return tuple(tool for tool in found if tool not in out)
+
+
+def _listed(document: FrontMatterDocument, key: str) -> list[str]:
+    """A field that is a list, or a text of words with commas between them."""
+    found = (document.fields or {}).get(key) or ""
+    names = found if isinstance(found, list) else re.split(r"[\s,]+", str(found))
+    return [name for one in names if (name := str(one).strip())]
 
 
 def _tools_called(name: str) -> Collection[str]:

@@ -371,7 +371,7 @@ class Assigned(Value):
     agent: str
     role: Role
     by: str
-    """Which rule decided: trinity, cascade, random, single, conductor."""
+    """Which rule decided: trinity, cascade, random, single, conductor; file: that of a subtask's subagent."""
     reason: str = ""
     instruction: str = ""
     sees: tuple[int, ...] | Literal["all"] = "all"

@@ -25,6 +25,7 @@ from fugu_cli.session.events import (
     net_changes,
 )
 from fugu_cli.session.recognized_tests import failed_count, no_tests_found, tests_among
+from fugu_cli.session.subtasks import TASK
 from fugu_cli.session.turns import Turn, effective, final_text, turns, user_facing_turn
 
 RUN_TESTS = "run_tests"
@@ -92,7 +93,7 @@ def tests(events: Sequence[Event]) -> TestRun | None:
     stale = False
     killed: set[str] = set()
     for event in effective(events):
-        if isinstance(event, Permitted) and event.allowed and event.by != EVIDENCE:
+        if isinstance(event, Permitted) and event.allowed and event.by != EVIDENCE and event.call.tool != TASK:
             killed.add(event.call.id)
         elif isinstance(event, ToolRan) and event.call.tool == RUN_TESTS and is_whole_run(event.call):
             killed.discard(event.call.id)

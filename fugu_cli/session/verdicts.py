@@ -11,6 +11,7 @@ from typing import Literal
 from fugu_cli.session.events import EVIDENCE, USERS, Asked, Event, Finished, Merged, Permitted, Role, ToolRan, Undone
 from fugu_cli.session.outcome import TestRun, changes, has_regressions, regressions, tests, tests_before
 from fugu_cli.session.recognized_tests import passed_count
+from fugu_cli.session.subtasks import TASK
 from fugu_cli.session.turns import Turn, Verdict, asked, effective, finished, interrupted_calls, turns, verdict_of
 
 ACCEPTANCE_CHECK, RUN_CHECK = "acceptance_check", "run_check"
@@ -63,7 +64,7 @@ def checks(events: Sequence[Event]) -> tuple[CheckStatus, ...]:
     open_calls: set[str] = set()
     own: set[str] = set()
     for event in effective(events):
-        if isinstance(event, Permitted) and event.allowed:
+        if isinstance(event, Permitted) and event.allowed and event.call.tool != TASK:
             (own if event.by == EVIDENCE else open_calls).add(event.call.id)
         elif isinstance(event, ToolRan) and event.call.tool in CHECK_RUNNERS:
             if (known := found.get(event.call.arguments)) is not None:

@@ -127,6 +127,7 @@ def test_bad_front_matter_is_one_line_and_the_session_goes_on(place: Place, serv
             ".claude/agents/a.md": "---\nname: a\n---\nHello.\n",
             ".agents/agents/b.md": "---\nname: b\ndescription: B.\ntools: Reed\n---\nHello.\n",
             ".agents/agents/c.md": '---\nname: c\ndescription: "C\n---\nHello.\n',
+            ".agents/agents/e.md": "---\nname: e\ndescription: E.\ndisallowedTools: Bash\n---\nHello.\n",
             ".agents/agents/d.md": "---\nname: d\ndescription: D.\neffort: huge\n---\nHello.\n",
         }
     )
@@ -140,6 +141,8 @@ def test_bad_front_matter_is_one_line_and_the_session_goes_on(place: Place, serv
         "the subagent is left out",
         ".agents/agents/c.md: line 3 is not valid YAML: found unexpected end of stream; the subagent is left out",
         ".agents/agents/d.md: its `effort` is 'huge': one of none, minimal, low, medium, high, xhigh, max; "
+        "the subagent is left out",
+        ".agents/agents/e.md: it has `disallowedTools` alone: name the tools it may use in `tools`; "
         "the subagent is left out",
         ".claude/agents/a.md: its `description` is missing: agents choose by it; the subagent is left out",
     ]
@@ -319,3 +322,32 @@ def test_a_workflow_offers_no_subtasks(place: Place, server: Loopback) -> None:
     place.fugu("run", "--tier", "ultra", "what is broken?")
     offered = [tool["function"]["name"] for asked in server.asked("lead") for tool in asked.body.get("tools", ())]
     assert "read" in offered and "task" not in offered
+
+
+def test_no_more_than_four_are_under_way_at_once(place: Place, server: Loopback) -> None:
+    place.configure(Agent("lead", "middle"), more="")
+    now, most = 0, 0
+
+    def child(asked: Asked) -> Answer:
+        nonlocal now, most
+        now, most = now + 1, max(most, now + 1)
+        server.over.wait(0.3)
+        now -= 1
+        return Says("I found it.")
+
+    server.react("lead", asks(*(task(f"Look at {number}") for number in range(6)), child=child))
+    done, events = run(place)
+    assert done.code == 0, done.err
+    assert [ok for ok, _ in results(events)] == [True] * 6
+    assert 1 < most <= 4
+
+
+def test_how_much_to_reason_is_the_files_else_the_requests(place: Place, server: Loopback) -> None:
+    subagent(place, "quick", "effort: low", "tools: Read, Bash", "disallowedTools: Bash")
+    place.configure(Agent("lead", "middle"), more="")
+    server.react("lead", asks(task("Look.", "quick"), task("Think.")))
+    done, _ = run(place, "--effort", "high")
+    assert done.code == 0, done.err
+    children = [asked for asked in server.asked("lead") if CHILD in asked.text]
+    sent = {"Think." in one.text: (one.body["reasoning_effort"], len(one.body["tools"])) for one in children}
+    assert (sent[False], sent[True][0]) == (("low", 1), "high")
