@@ -20,7 +20,7 @@ from fugu_cli.engine import availability, compaction, harness, orchestrator, par
 from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.undo import record_killed_calls
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.extensions.skill_library import SkillLibrary
+from fugu_cli.extensions.skill_library import MCP_PROMPT, SkillLibrary
 from fugu_cli.messages import Call, Effort, Media, Prompt
 from fugu_cli.safety import policy, saved_permissions
 from fugu_cli.session import views
@@ -70,7 +70,12 @@ class Session:
         """Record a request, with the working tree as it stands and what `@` names in it. `typed`: what the user wrote,
         where that is something else; `skill`, `piped`, `media`: what agents read below it (events.Asked).
         Raises UsageError where a hook refuses it."""
-        attachments = await asyncio.to_thread(mentions.mentioned, self.environment.workspace.root, text)
+        servers = self.servers.names if self.servers is not None else ()
+        if self.servers is not None and text.startswith(MCP_PROMPT):
+            self.servers.start()
+            prompt = await self.servers.prompt(text)
+            text, typed, media = prompt.text, typed or text, (*media, *prompt.media)
+        attachments = await asyncio.to_thread(mentions.mentioned, self.environment.workspace.root, text, servers)
         asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill, piped=piped, media=media)
         if (hooks := self.environment.hooks) is not None:
             await hooks.began(_source(self.log), self.environment.workspace)

@@ -159,6 +159,8 @@ class RequestRun:
         if before is not None and self._text is None and self._flags.tier is None:
             loaded = _with_request_tier(loaded, before)
         session = await wiring.open_session(loaded, self._environ, self._ask(loaded.root), before)
+        if self._watched and session.servers is not None:
+            session.servers.ask_line = headless.ask_line_on_terminal(self._screen, headless.read_typed_line)
         if self._text is None:
             session.go_on()
         for note in session.notes():
@@ -189,9 +191,14 @@ class RequestRun:
             )
         self._screen.show(f"fugu: the session {path.stem} worked in {opened.repo}; it goes on in {root}")
 
-    def _ask(self, root: Path) -> headless.AskApproval:
+    @property
+    def _watched(self) -> bool:
+        """Somebody reads along, and can type."""
         watched = self._flags.output_format == OutputFormat.text and self._screen.err.terminal
-        if watched and sys.stdin is not None and sys.stdin.isatty():
+        return watched and sys.stdin is not None and sys.stdin.isatty()
+
+    def _ask(self, root: Path) -> headless.AskApproval:
+        if self._watched:
             return headless.ask_on_terminal(self._screen, headless.read_typed_line, root)
         return headless.deny_headless
 

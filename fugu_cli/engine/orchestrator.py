@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from typing import assert_never
 
 from fugu_cli.coordinators import AskPlanner, Decision, MergeTurns, ParallelTurns, RunSuite
@@ -18,8 +19,10 @@ from fugu_cli.engine.tool_calls import run_call, run_evidence
 from fugu_cli.engine.turn import TurnContext, over_budget_agents
 from fugu_cli.engine.undo import record_killed_calls
 from fugu_cli.messages import Call
+from fugu_cli.safety.policy.rule_matching import MCP
 from fugu_cli.session import views
 from fugu_cli.session.events import EVIDENCE, Assigned, Finished, Interrupted, Permitted, Planned
+from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.tools import mentions
 
@@ -84,9 +87,20 @@ async def _step(place: TurnContext) -> None:
     elif (due := _due_after_a_cut(place)) is not None:
         await run_evidence(place.log, place.environment, 0, due)
     elif (attached := _due_attachment(place)) is not None:
-        await run_call(place.log, place.environment, 0, attached)
+        await _attach(place, attached)
     else:
         await _decided(place)
+
+
+async def _attach(place: TurnContext, attached: Call) -> None:
+    """Read what the request names. The user has named an MCP server's resource: no rule has to allow it, one may forbid
+    it."""
+    environment = place.environment
+    if attached.tool.startswith(MCP):
+        await environment.toolbox.settled(lambda why: place.log.tell(Waiting(why=why)))
+        allow = (*environment.rules.allow, attached.tool)
+        environment = replace(environment, rules=environment.rules.model_copy(update={"allow": allow}))
+    await run_call(place.log, environment, 0, attached)
 
 
 def _due_after_a_cut(place: TurnContext) -> Call | None:

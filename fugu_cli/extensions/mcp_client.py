@@ -24,7 +24,7 @@ from fugu_cli.extensions.mcp_stdio import StdioTransport
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.client._transport import ReadStream, TransportStreams
-    from mcp.client.session import IncomingMessage
+    from mcp.client.session import ElicitationFnT, IncomingMessage
     from mcp.shared.message import SessionMessage
     from mcp_types import Tool
 
@@ -63,8 +63,11 @@ def load_sdk() -> None:
 
 
 @asynccontextmanager
-async def connect(server: McpServer, root: Path, changed: Callable[[], None]) -> AsyncIterator[McpLink]:
-    """The server, started in `root` and greeted. `changed` is called when it says that its tools are others now.
+async def connect(
+    server: McpServer, root: Path, changed: Callable[[], None], elicit: ElicitationFnT
+) -> AsyncIterator[McpLink]:
+    """The server, started in `root` and greeted. `changed` is called when it says that its tools, prompts or resources
+    are others now, `elicit` when it asks the user something.
 
     The handshake that all servers know comes first; a server that refuses it is asked in the newer way. Raises
     McpConnectionError.
@@ -72,13 +75,13 @@ async def connect(server: McpServer, root: Path, changed: Callable[[], None]) ->
     from mcp import MCPError
 
     async with AsyncExitStack() as stack:
-        link = _link(server, root, changed, "legacy")
+        link = _link(server, root, ClientCallbacks(changed, elicit), "legacy")
         try:
             await _greet(stack, server, link)
         except MCPError as error:
             if not is_refusal(error) or await link.transport.why():
                 raise McpConnectionError(await describe_error(error, server.patience, link)) from error
-            link = _link(server, root, changed, "auto")
+            link = _link(server, root, ClientCallbacks(changed, elicit), "auto")
             try:
                 await _greet(stack, server, link)
             except sdk_errors() as again:
@@ -93,13 +96,28 @@ async def _greet(stack: AsyncExitStack, server: McpServer, link: McpLink) -> Non
         await stack.enter_async_context(link.client)
 
 
-def _link(server: McpServer, root: Path, changed: Callable[[], None], mode: str) -> McpLink:
+@dataclass(frozen=True)
+class ClientCallbacks:
+    """What is called when a server says something of its own accord."""
+
+    changed: Callable[[], None]
+    elicit: ElicitationFnT
+
+
+def _link(server: McpServer, root: Path, called: ClientCallbacks, mode: str) -> McpLink:
+    import mcp_types
     from mcp import Client
-    from mcp_types import Implementation, ToolListChangedNotification
+    from mcp_types import Implementation
+
+    news = (
+        mcp_types.ToolListChangedNotification,
+        mcp_types.PromptListChangedNotification,
+        mcp_types.ResourceListChangedNotification,
+    )
 
     async def heard(message: IncomingMessage) -> None:
-        if isinstance(message, ToolListChangedNotification):
-            changed()
+        if isinstance(message, news):
+            called.changed()
 
     way = server.way
     transport = StdioTransport(way, root) if isinstance(way, StdioServer) else HttpTransport(way)
@@ -109,6 +127,7 @@ def _link(server: McpServer, root: Path, changed: Callable[[], None], mode: str)
         mode=mode,
         read_timeout_seconds=server.patience,
         message_handler=heard,
+        elicitation_callback=called.elicit,
         client_info=Implementation(name="fugu", version=__version__),
         cache=None,
     )

@@ -10,15 +10,24 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fugu_cli.errors import UsageError
 from fugu_cli.messages import Media
 from fugu_cli.safety.policy.rule_matching import MCP
 from fugu_cli.tools import media
 from fugu_cli.tools.result import ToolResult, plain_text, truncate
 
 if TYPE_CHECKING:
-    from mcp_types import CallToolResult, ContentBlock
+    from mcp_types import (
+        BlobResourceContents,
+        CallToolResult,
+        ContentBlock,
+        GetPromptResult,
+        Prompt,
+        TextResourceContents,
+    )
 
 LONGEST_NAME = 64
 """Characters of a tool's name that every provider takes."""
@@ -104,28 +113,120 @@ def _of_branches(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def result_of_reply(given: CallToolResult, masked: Callable[[str], str]) -> ToolResult:
-    """What a call returned, as text of a size that a prompt can bear; `masked` before it is cut."""
+    """What a call returned, as text of a size that a prompt can bear; `masked` before it is cut. Structured content is
+    shown where no text says the same; under the one key `result` servers repeat their text."""
     text, pictures = _told(given.content)
-    if not text and given.structured_content is not None:
-        text = json.dumps(given.structured_content, ensure_ascii=False, indent=1)
-    ok = not given.is_error
+    structured = given.structured_content
+    said = [block.text for block in given.content if block.type == "text"]
+    wrapped = bool(said) and isinstance(structured, dict) and list(structured) == ["result"]
+    if structured is not None and not wrapped and not any(_parsed(one) == structured for one in said):
+        text = f"{text}\n{json.dumps(structured, ensure_ascii=False, indent=1)}"
+    return _result(text, pictures, masked, ok=not given.is_error)
+
+
+def result_of_contents(
+    given: Sequence[TextResourceContents | BlobResourceContents], masked: Callable[[str], str]
+) -> ToolResult:
+    """What a resource holds."""
+    lines, found = list[str](), list[Media]()
+    for number, one in enumerate(given, start=1):
+        if isinstance(text := getattr(one, "text", None), str):
+            lines.append(text)
+        else:
+            line, pictures = _picture(getattr(one, "blob", ""), number, one.mime_type or "", str(one.uri))
+            lines.append(line)
+            found += pictures
+    return _result("\n".join(lines), tuple(found), masked, ok=True)
+
+
+def _result(text: str, pictures: tuple[Media, ...], masked: Callable[[str], str], *, ok: bool) -> ToolResult:
     shown = plain_text(truncate(masked(text.strip()))).strip()
     said = shown or ("(no output)" if ok else "It failed and said nothing.")
     return ToolResult(text=said, ok=ok, media=pictures)
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _picture(data: str, number: int, kind: str, what: str) -> tuple[str, tuple[Media, ...]]:
+    """A picture with its line; of what is none only a line."""
+    if not kind.startswith("image/"):
+        return f"[{what}, {kind or 'binary'}, {len(data) * 3 // 4:,} bytes: not shown]", ()
+    try:
+        found = media.take_base64(data, f"image {number}", kind)
+    except media.NotTaken as error:
+        return f"[{error}]", ()
+    return f"[{found.described}]", (found,)
+
+
+@dataclass(frozen=True)
+class PromptUsage:
+    """A prompt of a server. `arguments` by name, and whether each is needed."""
+
+    name: str
+    about: str
+    arguments: tuple[tuple[str, bool], ...]
+
+    @classmethod
+    def of(cls, given: Prompt) -> PromptUsage:
+        """As the server lists it."""
+        named = tuple((one.name, bool(one.required)) for one in given.arguments or ())
+        return cls(given.name, plain_text(given.description or given.title or ""), named)
+
+    @property
+    def hint(self) -> str:
+        """`CITY [DAYS]`."""
+        return " ".join(name.upper() if needed else f"[{name.upper()}]" for name, needed in self.arguments)
+
+    def arguments_of(self, words: Sequence[str]) -> dict[str, str]:
+        """The words as arguments, in their order; the last one takes the rest. Raises UsageError where one is missing
+        or too many are there."""
+        names = [name for name, _ in self.arguments]
+        if len(words) > len(names) > 0:
+            words = [*words[: len(names) - 1], " ".join(words[len(names) - 1 :])]
+        needed = sum(need for _, need in self.arguments)
+        if len(words) > len(names) or len(words) < needed:
+            takes = f"it takes: {self.hint}" if names else "it takes no arguments"
+            raise UsageError(f"the prompt {self.name} got {len(words)} arguments", hint=takes)
+        return dict(zip(names, words, strict=False))
+
+
+@dataclass(frozen=True)
+class FilledPrompt:
+    """A prompt as a request."""
+
+    text: str
+    media: tuple[Media, ...] = ()
+
+
+def prompt_text(given: GetPromptResult) -> FilledPrompt:
+    """Its messages one after the other; those of several speakers say who speaks. Raises UsageError for no text."""
+    roles = {message.role for message in given.messages}
+    parts, found = list[str](), list[Media]()
+    for message in given.messages:
+        text, pictures = _told([message.content])
+        parts.append(f"{message.role}: {text}" if len(roles) > 1 else text)
+        found += pictures
+    whole = plain_text("\n\n".join(part for part in parts if part.strip())).strip()
+    if not whole:
+        raise UsageError("the prompt is empty", hint="write the request yourself")
+    return FilledPrompt(whole, tuple(found))
 
 
 def _told(blocks: Sequence[ContentBlock]) -> tuple[str, tuple[Media, ...]]:
     """The text of a result, in which each picture has a line, and its pictures."""
     lines, found = list[str](), list[Media]()
     for number, block in enumerate(blocks, start=1):
-        if block.type != "image":
-            lines.append(_block(block))
-            continue
-        try:
-            found.append(media.take_base64(block.data, f"image {number}", block.mime_type))
-            lines.append(f"[{found[-1].described}]")
-        except media.NotTaken as error:
-            lines.append(f"[{error}]")
+        if block.type == "image":
+            line, pictures = _picture(block.data, number, block.mime_type, "image")
+            found += pictures
+        else:
+            line = _block(block)
+        lines.append(line)
     return "\n".join(lines), tuple(found)
 
 

@@ -313,6 +313,8 @@ def _pinned(agent: str, tier: str) -> str:
 
 SKILL_COMMAND = "skill"
 """`/skill NAME TEXT`: the request TEXT, with what the skill says."""
+MCP_PROMPT = "/mcp:"
+"""What a line begins with that stands for a prompt of an MCP server: the session asks the server for it."""
 _LINE = re.compile(r"/(?P<name>[\w?][\w.:-]*)(?:\s+(?P<rest>.*))?", re.DOTALL)
 
 
@@ -335,8 +337,8 @@ def parse_request(text: str, library: SkillLibrary) -> TypedRequest:
     """The request a line stands for. Raises UsageError for a skill that is not there or cannot be read, and for a
     command that is there and is left out."""
     found = _LINE.fullmatch(text.strip())
-    if found is None:
-        return TypedRequest(text)
+    if found is None or text.strip().startswith(MCP_PROMPT):
+        return TypedRequest(text.strip() if found else text)
     name, rest = found["name"], (found["rest"] or "").strip()
     if name == SKILL_COMMAND:
         return _with_skill(text, rest, library)
@@ -351,7 +353,7 @@ def parse_headless_request(text: str, library: SkillLibrary) -> TypedRequest:
     """The same where no interface is: a command that only it has, or one that is not there, is refused. A path that is
     there (`/tmp is full`) is a word like any other."""
     line = _LINE.fullmatch(text.strip())
-    name = line["name"] if line is not None else ""
+    name = line["name"] if line is not None and not text.strip().startswith(MCP_PROMPT) else ""
     if name in BUILT_IN - {SKILL_COMMAND}:
         raise UsageError(f"/{name} is a command of the terminal interface", hint="`fugu` alone opens it")
     found = parse_request(text, library)

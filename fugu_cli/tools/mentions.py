@@ -1,4 +1,5 @@
-"""What `@` names in a request: `@FILE`, `@"a name"`, `@FILE#L10-40`, `@FOLDER`. A name counts where something has it.
+"""What `@` names in a request: `@FILE`, `@"a name"`, `@FILE#L10-40`, `@FOLDER`, and `@SERVER:URI`, a resource of an MCP
+server. A name counts where something has it.
 
 The session finds them when a request is recorded; the loop reads each through the tools, under the same rules. Knows no
 log and no permission.
@@ -7,36 +8,54 @@ log and no permission.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from fugu_cli.messages import Call
 from fugu_cli.safety import paths
+from fugu_cli.safety.policy.rule_matching import MCP
 
 PASTED = "pasted"
 """The folder of pictures from the clipboard, among the interface's data: they are mentioned by their paths."""
 _MENTIONED = re.compile(r"""(?:^|(?<=[\s("'`]))@(?:"([^"\n]+)"(#L\d+(?:-L?\d+)?)?|(\S+))""")
+_RESOURCE = re.compile(r"([^\s:/]+):(\S.*)")
 _AFTER = ",.;:!?)]}\"'`"
 _LINES = re.compile(r"(.+)#L(\d+)(?:-L?(\d+))?", re.DOTALL)
 
 
-def mentioned(root: Path, text: str) -> tuple[str, ...]:
-    """The files and folders that `@` names in a text, each once, perhaps with the end of a sentence behind it. Looks at
-    the disk; opens nothing."""
+def mentioned(root: Path, text: str, servers: Collection[str] = ()) -> tuple[str, ...]:
+    """The files and folders that `@` names in a text, each once, perhaps with the end of a sentence behind it, and the
+    resources of MCP `servers`. Looks at the disk; opens nothing."""
     found = (
         _first_there(root, [quoted + lines] if quoted else _without_punctuation(word))
+        or _resource(quoted or word.rstrip(_AFTER), servers)
         for quoted, lines, word in _MENTIONED.findall(text)
     )
     return tuple(dict.fromkeys(name for name in found if name))
 
 
 def reading_call(root: Path, name: str, id: str) -> Call:
-    """The call that shows what a mention names: `read`, of some lines perhaps, or `list`."""
+    """The call that shows what a mention names: `read`, of some lines perhaps, `list`, or an MCP
+    server's `read_resource`."""
     path, first, last = _taken_apart(root, name)
+    if (resource := _RESOURCE.fullmatch(name)) is not None and not _is_there(root, name):
+        return Call.make(id, resource_tool(resource[1]), uri=resource[2])
     if (found := _located(root, path)) is not None and paths.is_folder(found):
         return Call.make(id, "list", path=path)
     if not first:
         return Call.make(id, "read", path=path)
     return Call.make(id, "read", path=path, offset=first, limit=max(last - first + 1, 1))
+
+
+def resource_tool(server: str) -> str:
+    """The tool that reads an MCP server's resources."""
+    return f"{MCP}{re.sub(r'[^A-Za-z0-9_-]', '_', server)}__read_resource"
+
+
+def _resource(word: str, servers: Collection[str]) -> str:
+    """The word, where it names a resource of one of the servers."""
+    found = _RESOURCE.fullmatch(word)
+    return word if found is not None and found[1] in servers else ""
 
 
 def _without_punctuation(word: str) -> list[str]:

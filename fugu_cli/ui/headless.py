@@ -78,6 +78,22 @@ def ask_on_terminal(screen: TerminalOutput, read: Callable[[], Awaitable[str]], 
     return ask
 
 
+def ask_line_on_terminal(
+    screen: TerminalOutput, read: Callable[[], Awaitable[str]]
+) -> Callable[[str], Awaitable[str | None]]:
+    """Asks on `screen` for a line, under a heading; `read` gives it, "" at the end of input (None)."""
+
+    async def ask(heading: str) -> str | None:
+        await asyncio.sleep(SETTLE_SECONDS)
+        with screen.held():
+            screen.lines(wrap_lines(sanitize(heading), screen.width, "", ""))
+            screen.err.raw("> ")
+            line = await read()
+        return line.rstrip("\n") if line else None
+
+    return ask
+
+
 async def _typed_answer(screen: TerminalOutput, read: Callable[[], Awaitable[str]], judgement: Judgement) -> Permission:
     """What is typed, until it is an answer: y, s, n, or n and what the agent is told."""
     from fugu_cli.engine.environment import Refusal

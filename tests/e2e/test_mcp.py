@@ -10,12 +10,14 @@ import time
 from pathlib import Path
 
 from fugu_cli.safety.prompt_injection import INJECTION_MARK as DATA
-from fugu_cli.session.events import Permitted, ToolRan
+from fugu_cli.session.events import Asked, Permitted, ToolRan
 from tests.e2e.driving import MARK, Agent, Place
-from tests.e2e.loopback import Asked, Loopback, Says, Use, once_there
+from tests.e2e.loopback import Asked as LoopbackAsked
+from tests.e2e.loopback import Loopback, Says, Use, once_there
 from tests.e2e.test_run import ACCEPT, DONE, READ, WRITE
 from tests.ui.tui.terminal import Terminal
 
+SDK = Path(__file__).parent.parent / "tools" / "mcp" / "sdk_server.py"
 SMALL = Path(__file__).parent.parent / "tools" / "mcp" / "server.py"
 TOKEN = "quite-secret-4711"
 
@@ -103,7 +105,7 @@ def test_what_does_not_work_costs_a_line_in_text_mode_and_the_request_goes_on(pl
     broken(place)
     said = threading.Event()
 
-    def once_said(asked: Asked) -> Says:
+    def once_said(asked: LoopbackAsked) -> Says:
         said.wait(60)
         return Says("Hello.")
 
@@ -128,6 +130,48 @@ def test_what_does_not_work_costs_a_line_on_the_screen(place: Place, server: Loo
     terminal.sees(LINES[0], *LINES[2:])
     terminal.keys("greet me\r")
     terminal.sees("Hello.", LINES[1])
+    terminal.keys("\x04")
+    assert terminal.ended() == 0
+
+
+def with_sdk_server(place: Place, allow: str = "") -> None:
+    """One server made with the SDK, and an agent."""
+    entry = {"command": sys.executable, "args": [str(SDK)], "env": {MARK: f"${{{MARK}}}"}}
+    (place.home / ".mcp.json").write_text(json.dumps({"mcpServers": {"sdk": entry}}))
+    place.configure(Agent("worker", more='protocol = "native"'), more=f"allow = [{allow}]")
+
+
+def test_a_prompt_of_a_server_is_a_request_and_a_resource_is_attached(place: Place, server: Loopback) -> None:
+    with_sdk_server(place)
+    server.play("worker", Says("Gladly."))
+    done = place.fugu("run", "/mcp:sdk:plan Oslo")
+    assert (done.code, done.out) == (0, "Gladly.\n"), done.err
+    assert [(one.text, one.typed) for one in place.events() if isinstance(one, Asked)] == [
+        ("Plan 1 days in Oslo.", "/mcp:sdk:plan Oslo")
+    ]
+    assert "Plan 1 days in Oslo." in str(server.asked("worker")[0].body["messages"][-1]["content"])
+    done = place.fugu("run", "/mcp:sdk:plan")
+    assert (done.code, "the prompt plan got 0 arguments" in done.err) == (1, True)
+    server.play("worker", once_there(place.home), Says("Bread."))
+    done = place.fugu("run", "what is in @sdk:notes://today?")
+    assert (done.code, done.out) == (0, "Bread.\n"), done.err
+    (asked,) = (one for one in place.events() if isinstance(one, Asked))
+    assert asked.attachments == ("sdk:notes://today",)
+
+
+def test_what_a_server_asks_is_typed_on_the_screen(place: Place, server: Loopback) -> None:
+    with_sdk_server(place, '"mcp__sdk__*"')
+    server.play("worker", Says("", (Use("mcp__sdk__book"),)), Says("Booked."))
+    terminal = Terminal([sys.executable, "-m", "fugu_cli"], place.repo, place.environ(), (120, 40))
+    terminal.sees("router: cascade")
+    terminal.keys("/mcp:sdk:talk\r")  # it waits for the server
+    fields = {"Day: of the trip": "Monday", "Seats": "2", "Colour (red, blue)": "red", "Insured": "y"}
+    for heading, typed in fields.items():
+        terminal.sees("sdk asks: When do you travel?", heading)
+        terminal.keys(f"{typed}\r")
+    terminal.sees("Booked.")
+    filled = '{"day":"Monday","seats":2,"colour":"red","insured":true}'
+    assert server.asked("worker")[1].results[-1] == f"accept: {filled}"
     terminal.keys("\x04")
     assert terminal.ended() == 0
 

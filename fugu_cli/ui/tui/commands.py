@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from fugu_cli.errors import UsageError
-from fugu_cli.extensions.skill_library import refuse_left_out
+from fugu_cli.extensions.skill_library import MCP_PROMPT, refuse_left_out
 from fugu_cli.session import views
 from fugu_cli.ui.block_drawing import chunk_fragment
 from fugu_cli.ui.drawing import PALETTES
@@ -24,7 +24,6 @@ from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import diff_of_request
 
 if TYPE_CHECKING:
-    from fugu_cli.extensions.skills import CustomCommand
     from fugu_cli.safety.policy import Mode
     from fugu_cli.session.events import Event
     from fugu_cli.ui.tui.session_controller import SessionController
@@ -369,14 +368,21 @@ WITHOUT_SESSION = frozenset({"new", "sessions", "resume", "help", "quit", "docto
 def all_commands(controller: SessionController) -> Sequence[SlashCommand]:
     """All commands there are in the session."""
     session = controller.work.session
-    return COMMANDS if session is None else (*COMMANDS, *(_custom_command(one) for one in session.library.commands))
+    if session is None:
+        return COMMANDS
+    prompts = session.servers.prompts if session.servers is not None else ()
+    return (
+        *COMMANDS,
+        *(_request_command(one.name, one.about, one.hint) for one in session.library.commands),
+        *(_request_command(line.removeprefix("/"), usage.about, usage.hint) for line, usage in prompts),
+    )
 
 
-def _custom_command(one: CustomCommand) -> SlashCommand:
+def _request_command(name: str, about: str, hint: str) -> SlashCommand:
     async def run(controller: SessionController, argument: str) -> None:
-        await login_commands.send_request(controller, f"/{one.name} {argument}".rstrip())
+        await login_commands.send_request(controller, f"/{name} {argument}".rstrip())
 
-    return SlashCommand(one.name, one.about, run, one.hint, custom=True)
+    return SlashCommand(name, about, run, hint, custom=True)
 
 
 async def run_input(controller: SessionController, text: str) -> None:
@@ -426,7 +432,8 @@ async def _run_command(controller: SessionController, text: str) -> None:
 
 
 def _is_command(text: str) -> bool:
-    return text.startswith("/") and not text.startswith("//") and not _is_path(text)
+    """The interface or a file knows it; a prompt of an MCP server is a request."""
+    return text.startswith("/") and not text.startswith(("//", MCP_PROMPT)) and not _is_path(text)
 
 
 def _is_path(text: str) -> bool:

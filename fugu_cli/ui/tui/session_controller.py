@@ -233,6 +233,8 @@ class SessionController:
         async with self._door:
             if not await self.work.open(opening):
                 return False
+        if self.session.servers is not None:
+            self.session.servers.ask_line = self.view.enter_text
         self.session.warm()
         self._warn(self.session.library.notes)
         if self.work.unfinished():

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Environment, Team
+    from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.skill_library import SkillLibrary
     from fugu_cli.messages import Call, Effort, Media, Prompt
     from fugu_cli.models.sources import ReportProgress
@@ -27,6 +28,8 @@ class SessionProtocol(Protocol):
 
     effort: Effort
     """How much agents may reason from the next request on; "" leaves it to each entry."""
+    servers: McpServers | None
+    """The MCP servers; None where there are none."""
 
     @property
     def log(self) -> Log:

@@ -1,0 +1,265 @@
+"""One MCP server of a session: started, restarted when it ends, its tools, resources and prompts.
+
+Below mcp_servers.py. A task of its own holds the SDK's client for a server's whole life; calls come from the turns' own
+tasks, and a call that was sent is never sent again. What does not work costs a line that people read, never a session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from fugu_cli.errors import UsageError
+from fugu_cli.extensions import mcp_client
+from fugu_cli.extensions.mcp_content import (
+    FilledPrompt,
+    PromptUsage,
+    arguments_schema,
+    prompt_text,
+    result_of_contents,
+    result_of_reply,
+    tool_names,
+)
+from fugu_cli.extensions.mcp_settings import McpServer
+from fugu_cli.tools.mentions import resource_tool
+from fugu_cli.tools.result import Say, ToolResult, truncate
+from fugu_cli.tools.workspace import ForeignSpec, RawArguments, Tool, Workspace
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp.client.session import ClientRequestContext
+    from mcp_types import ElicitRequestParams, ElicitResult, Prompt, Resource
+    from mcp_types import Tool as Listed
+
+Tell = Callable[[str], None]
+"""Takes a sentence for people."""
+Elicit = Callable[[str, "ElicitRequestParams"], Awaitable["ElicitResult"]]
+"""What the user answers to the question of the server of that name."""
+Given = TypeVar("Given")
+
+DESCRIPTION = 2000
+"""Characters of a tool's description that agents are told."""
+MOST_TOOLS = 64
+"""Tools of one server that are offered: each costs tokens in every request."""
+ConnectionState = Literal["starting", "ready", "failed"]
+RESTART_PAUSES = (1.0, 5.0, 25.0)
+"""Seconds before a server that had worked and ended is started again, the first, second and third time."""
+UNLIMITED = 1e6
+"""Seconds for the SDK, whose clock does not stop while the user is asked something: ours limits calls."""
+READ_SCHEMA = '{"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]}'
+UNKNOWN = "Whether it did what was asked is not known, and the call was not repeated."
+
+
+class McpConnection:
+    """A server of the session in `root`. `tools` stay while it is started again, and go when that is given up."""
+
+    def __init__(self, server: McpServer, root: Path, loaded: Awaitable[None], tell: Tell, elicit: Elicit) -> None:
+        self.server = server
+        self.state: ConnectionState = "starting"
+        self.why = "it is being started"
+        self.tools: tuple[Tool[RawArguments], ...] = ()
+        self.prompts: tuple[PromptUsage, ...] = ()
+        self.resources: tuple[str, ...] = ()
+        self.settled = asyncio.Event()
+        """It is known whether it works."""
+        self.listed = asyncio.Event()
+        """It has said which prompts and resources it has, or will not."""
+        self._root = root
+        self._tell = tell
+        self._elicit = elicit
+        self._told: set[str] = set()
+        self._limits: set[asyncio.Timeout] = set()
+        self._link: mcp_client.McpLink | None = None
+        self._news = asyncio.Event()
+        self._task = asyncio.create_task(self._live(loaded))
+
+    async def close(self) -> None:
+        """End it, with all it has started."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _live(self, loaded: Awaitable[None]) -> None:
+        try:
+            await loaded
+            for pause in (*RESTART_PAUSES, None):
+                worked = await self._once()
+                if not worked or pause is None:
+                    self._tell(f"the MCP server {self.server.name} does not work: {self.why}")
+                    break
+                self._tell(f"the MCP server {self.server.name} is started again: {self.why}")
+                self.state = "starting"
+                await asyncio.sleep(pause)
+        except ImportError as error:
+            self.why = f"the SDK cannot be imported: {error}"
+            self._tell(f"the MCP server {self.server.name} does not work: {self.why}")
+        finally:
+            self.state, self.tools, self.prompts, self.resources = "failed", (), (), ()
+            self.settled.set()
+            self.listed.set()
+
+    async def _once(self) -> bool:
+        """The server from its start to its end. Whether it had worked."""
+        worked = False
+        try:
+            async with mcp_client.connect(self.server, self._root, self._news.set, self._ask) as link:
+                try:
+                    self._offer(await mcp_client.list_tools(link), link)
+                    worked, self._link, self.state = True, link, "ready"
+                    self.settled.set()
+                    self.prompts, self.resources = await _more(link)
+                    self.listed.set()
+                    await self._attend(link)
+                    self.why = await link.why()
+                except mcp_client.sdk_errors() as error:
+                    self.why = await mcp_client.describe_error(error, self.server.patience, link)
+        except mcp_client.McpConnectionError as error:
+            self.why = str(error)
+        except mcp_client.sdk_errors() as error:  # while it was being left
+            self.why = f"{error}"
+        finally:
+            self._link = None
+        return worked
+
+    async def _attend(self, link: mcp_client.McpLink) -> None:
+        """Until it ends; its tools are asked for again when it says that they are others."""
+        ended = asyncio.create_task(link.ended.wait())
+        try:
+            while not link.ended.is_set():
+                news = asyncio.create_task(self._news.wait())
+                try:
+                    await asyncio.wait((ended, news), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    news.cancel()
+                if self._news.is_set() and not link.ended.is_set():
+                    self._news.clear()
+                    self._offer(await mcp_client.list_tools(link), link)
+                    self.prompts, self.resources = await _more(link)
+        finally:
+            ended.cancel()
+
+    def _offer(self, listed: list[Listed], link: mcp_client.McpLink) -> None:
+        for tool, why in link.left_out.items():
+            if tool not in self._told:
+                self._told.add(tool)
+                self._tell(f"the tool {tool} of the MCP server {self.server.name} is left out: {why}")
+        known = {tool.name: tool for tool in listed[:MOST_TOOLS]}
+        names = tool_names(self.server.name, known)
+        tools = tuple(
+            Tool(
+                name=name,
+                effect="runs",
+                arguments=RawArguments,
+                run=partial(self._run, theirs),
+                foreign=ForeignSpec(
+                    description=truncate(known[theirs].description or theirs, DESCRIPTION),
+                    schema=arguments_schema(known[theirs].input_schema),
+                ),
+            )
+            for name, theirs in names.items()
+        )
+        reads = link.client.server_capabilities.resources is not None
+        self.tools = (*tools, *([self._reader()] if reads and resource_tool(self.server.name) not in names else []))
+
+    def _reader(self) -> Tool[RawArguments]:
+        """The tool that reads a resource."""
+        said = f"Read a resource of the MCP server {self.server.name} by its uri."
+        return Tool(
+            name=resource_tool(self.server.name),
+            effect="runs",
+            arguments=RawArguments,
+            run=self._read,
+            foreign=ForeignSpec(description=said, schema=READ_SCHEMA),
+        )
+
+    async def _run(self, tool: str, arguments: RawArguments, workspace: Workspace, say: Say) -> ToolResult:
+        """Call a tool. Whatever goes wrong is the result."""
+        del say
+        given = dict(arguments.values)
+        return await self._result(
+            workspace,
+            lambda client: client.call_tool(tool, given, UNLIMITED),
+            lambda reply: result_of_reply(reply, workspace.whole_secrets),
+        )
+
+    async def _read(self, arguments: RawArguments, workspace: Workspace, say: Say) -> ToolResult:
+        """Read a resource. Whatever goes wrong is the result."""
+        del say
+        uri = str(arguments.values.get("uri", ""))
+        return await self._result(
+            workspace,
+            lambda client: client.read_resource(uri),
+            lambda reply: result_of_contents(reply.contents, workspace.whole_secrets),
+        )
+
+    async def _result(
+        self,
+        workspace: Workspace,
+        call: Callable[[Client], Awaitable[Given]],
+        told: Callable[[Given], ToolResult],
+    ) -> ToolResult:
+        name, link = self.server.name, self._link
+        if workspace.root != self._root:
+            text = f"The MCP server `{name}` works in {self._root} and not in this step's own copy: it was not called."
+            return ToolResult(text=text, ok=False)
+        if link is None or link.ended.is_set():
+            again = "It is being started again." if self.state != "failed" else "It is not started again."
+            return ToolResult(text=f"The MCP server `{name}` is not running: {self.why}. {again}", ok=False)
+        try:
+            return await asyncio.to_thread(told, await self._within_limit(call(link.client)))
+        except mcp_client.sdk_errors() as error:
+            if mcp_client.is_refusal(error):
+                return ToolResult(text=truncate(f"The MCP server `{name}` refused the call: {error}"), ok=False)
+            if mcp_client.is_closed(error):
+                link.ended.set()
+            why = await mcp_client.describe_error(error, self.server.timeout, link)
+            return ToolResult(text=truncate(f"The call of the MCP server `{name}` failed: {why}. {UNKNOWN}"), ok=False)
+
+    async def _within_limit(self, call: Awaitable[Given]) -> Given:
+        """The server's answer within its time. The time stands still while the user is asked something."""
+        async with asyncio.timeout(self.server.timeout) as limit:
+            self._limits.add(limit)
+            try:
+                return await call
+            finally:
+                self._limits.discard(limit)
+
+    async def _ask(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+        """The server asks the user something."""
+        del context
+        for limit in self._limits:
+            limit.reschedule(None)
+        try:
+            return await self._elicit(self.server.name, params)
+        finally:
+            again = asyncio.get_running_loop().time() + self.server.timeout
+            for limit in self._limits:
+                if not limit.expired():
+                    limit.reschedule(again)
+
+    async def prompt(self, name: str, arguments: Mapping[str, str]) -> FilledPrompt:
+        """A prompt filled in by the server. Raises UsageError."""
+        link = self._link
+        if link is None or link.ended.is_set():
+            raise UsageError(f"the MCP server {self.server.name} is not running: {self.why}", hint="ask without it")
+        try:
+            return prompt_text(await self._within_limit(link.client.get_prompt(name, dict(arguments))))
+        except mcp_client.sdk_errors() as error:
+            refused = mcp_client.is_refusal(error)
+            why = f"{error}" if refused else await mcp_client.describe_error(error, self.server.timeout, link)
+            raise UsageError(f"the MCP server {self.server.name} gave no prompt {name!r}: {why}") from error
+
+
+async def _more(link: mcp_client.McpLink) -> tuple[tuple[PromptUsage, ...], tuple[str, ...]]:
+    """The prompts and the uris of the resources, first pages; none of what the server cannot list."""
+    able = link.client.server_capabilities
+    prompts: list[Prompt] = []
+    resources: list[Resource] = []
+    try:
+        prompts = (await link.client.list_prompts()).prompts if able.prompts is not None else []
+        resources = (await link.client.list_resources()).resources if able.resources is not None else []
+    except mcp_client.sdk_errors():
+        pass  # they are not offered; what is named by the user is asked for all the same
+    return tuple(PromptUsage.of(prompt) for prompt in prompts), tuple(one.uri for one in resources)
