@@ -108,6 +108,7 @@ TOLD_IN = {
     "fugu run": "run permissions",
     "fugu trace": "trace",
     "fugu sessions": "sessions",
+    "fugu export": "sessions",
     "fugu undo": "sessions",
     "fugu redo": "sessions",
     "fugu cost": "providers",

@@ -163,3 +163,42 @@ def test_a_damaged_session_is_not_forked(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="damaged at line 3"):
         store.fork_session(tmp_path, tmp_path / "r", path)
     assert store.session_paths(tmp_path) == [path]
+
+
+def test_an_archived_session_is_in_no_list_and_is_found_by_its_id(tmp_path: Path) -> None:
+    data, root = tmp_path / "data", tmp_path / "repo"
+    path, other = make(data, root, "20260101-000000-aaaa"), make(data, root, "20260102-000000-bbbb")
+    store.archive_session(path, archived=True)
+    listed = store.session_paths(data, root)
+    assert [one.path for one in store.session_summaries(listed)] == [other]
+    assert [one.path for one in store.session_summaries(listed, archived=True)] == [path]
+    assert store.find_session(data, root, "20260101") == path
+    store.archive_session(path, archived=False)
+    assert [one.path for one in store.session_summaries(listed)] == [other, path]
+
+
+def test_a_deleted_session_leaves_nothing_behind_and_no_other_alone(tmp_path: Path) -> None:
+    data, root = tmp_path / "data", tmp_path / "repo"
+    path, other = make(data, root, "20260101-000000-aaaa"), make(data, root, "20260102-000000-bbbb")
+    logs.media_folder(path).mkdir()
+    (logs.media_folder(path) / "sha").write_bytes(b"picture")
+    store.rename_session(path, "mine")
+    store.rename_session(other, "another")
+    store.archive_session(path, archived=True)
+    held = Log.open(path)
+    with pytest.raises(StorageError, match="open in another process"):
+        store.delete_session(data, path)
+    held.close()
+    store.delete_session(data, path)
+    assert [found.name for found in path.parent.iterdir() if path.stem in found.name] == []
+    assert [one.title for one in store.session_summaries(store.session_paths(data, root))] == ["another"]
+    assert path.stem not in (path.parent / store.TITLES).read_text() + (path.parent / store.ARCHIVED).read_text()
+
+
+@pytest.mark.parametrize("kept", ["{", '{"a": 1}', ""])
+def test_a_file_of_archived_ids_that_says_nothing_hides_nothing(tmp_path: Path, kept: str) -> None:
+    path = make(tmp_path, tmp_path / "repo", "20260101-000000-aaaa")
+    (path.parent / store.ARCHIVED).write_text(kept)
+    assert [one.path for one in store.session_summaries([path])] == [path]
+    store.archive_session(path, archived=True)
+    assert store.session_summaries([path]) == []

@@ -218,6 +218,20 @@ def trace(
 
 
 @app.command()
+def export(
+    session: SessionArgument = "latest",
+    shape: Annotated[
+        str | None, option("--format", help="md, html or json; by the file's ending when left out", metavar="FORMAT")
+    ] = None,
+    file: Annotated[Path | None, option("-o", "--output", help="a new file", metavar="FILE")] = None,
+) -> int:
+    """Print a session as Markdown, HTML or JSON, or write it into a file."""
+    from fugu_cli.cli import sessions as command
+
+    return command.export(session, shape, file)
+
+
+@app.command()
 @flags_as_parameters(SessionsFlags)
 def sessions(flags: SessionsFlags) -> int:
     """List the sessions of this folder, the newest first."""

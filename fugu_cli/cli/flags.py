@@ -252,6 +252,11 @@ class SessionsFlags:
     rename: Annotated[
         tuple[str, str] | None, option("--rename", help="give a session another title", metavar="ID TITLE")
     ] = None
+    archive: Annotated[str | None, option("--archive", help="leave a session out of lists", metavar="ID")] = None
+    restore: Annotated[str | None, option("--restore", help="have an archived one in them again", metavar="ID")] = None
+    archived: Annotated[bool, option("--archived", help="list those that are archived")] = False
+    delete: Annotated[str | None, option("--delete", help="remove a session for good", metavar="ID")] = None
+    yes: Annotated[bool, option("--yes", "-y", help="delete without a question")] = False
 
 
 @dataclass(frozen=True)

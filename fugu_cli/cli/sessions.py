@@ -1,17 +1,19 @@
-"""`fugu sessions` and `fugu cost`: the sessions of a folder, and what they cost. Light: no wiring."""
+"""`fugu sessions`, `fugu export` and `fugu cost`: the sessions of a folder, and what they cost. Light: no wiring."""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 
-from fugu_cli.cli.current_folder import current_config, print_clean, say
+from fugu_cli.cli.current_folder import current_config, print_clean, read_records, say
 from fugu_cli.cli.flags import SessionsFlags
 from fugu_cli.config.loader import LoadedConfig
-from fugu_cli.errors import UsageError
+from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.messages import Usage
 from fugu_cli.session import store as kept
 from fugu_cli.session.spending import Payment, all_payments
@@ -25,7 +27,13 @@ def list_or_change_sessions(flags: SessionsFlags) -> int:
         return _repair(flags.search, flags.repaired)
     if flags.fork is not None:
         return _fork(flags.fork)
-    return _rename(*flags.rename) if flags.rename is not None else _show(flags)
+    if flags.rename is not None:
+        return _rename(*flags.rename)
+    if flags.delete is not None:
+        return _delete(flags.delete, flags.yes)
+    if (key := flags.archive or flags.restore) is not None:
+        return _archive(key, archived=flags.archive is not None)
+    return _show(flags)
 
 
 def _show(wanted: SessionsFlags) -> int:
@@ -35,12 +43,13 @@ def _show(wanted: SessionsFlags) -> int:
     if wanted.latest and wanted.paths and not wanted.search and not wanted.everywhere:
         print_clean(str(kept.find_session(data, root, "latest")))  # scripts ask this; the others need not be read
         return 0
-    found = kept.session_summaries(kept.session_paths(data, None if wanted.everywhere else root))
+    paths = kept.session_paths(data, None if wanted.everywhere else root)
+    found = kept.session_summaries(paths, archived=wanted.archived)
     listed = [one for one in found if not wanted.search or kept.mentions(one, wanted.search)]
     if wanted.latest:
         listed = listed[:1]
     if not listed:
-        if wanted.latest or wanted.search:
+        if wanted.latest or wanted.search or wanted.archived:
             raise UsageError("no session matches", hint="`fugu sessions --all` lists those of every folder")
         print_clean('this folder has no session yet; start one with `fugu run "..."`')
         return 0
@@ -89,6 +98,56 @@ def _rename(key: str, title: str) -> int:
         raise UsageError("the title is empty", hint='fugu sessions --rename ID "what it was about"')
     kept.rename_session(path, title)
     print_clean(f"{path.stem}: {title}")
+    return 0
+
+
+def _archive(key: str, *, archived: bool) -> int:
+    """Leave a session out of lists, or have it in them again."""
+    loaded = current_config()
+    path = kept.find_session(loaded.config.data, loaded.root, key)
+    kept.archive_session(path, archived=archived)
+    where = "`fugu sessions --archived` lists it" if archived else "it is in the list again"
+    print_clean(f"{path.stem}: {where}")
+    return 0
+
+
+def _delete(key: str, yes: bool) -> int:
+    """Ask, unless `yes`, then remove a session. Raises UsageError where it cannot ask."""
+    loaded = current_config()
+    path = kept.find_session(loaded.config.data, loaded.root, key)
+    found = kept.session_summaries([path]) + kept.session_summaries([path], archived=True)
+    about = f"{path.stem}: {first_line(found[0].title, 60)}" if found else path.stem
+    if not yes:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise UsageError("a deletion is asked about, and there is no terminal", hint="add --yes")
+        say(f"{about}\ndelete it for good? Its undo and its costs go with it; --archive only hides it [y/N]")
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            return 4
+    kept.delete_session(loaded.config.data, path)
+    print_clean(f"{about}: deleted")
+    return 0
+
+
+def export(key: str, shape: str | None, file: Path | None) -> int:
+    """Print a session as a document, or write it into a new file."""
+    from fugu_cli.ui.session_export import FORMATS, export_format, write_new_file
+
+    if shape is not None and shape not in FORMATS:
+        raise UsageError(f"there is no format {shape!r}", hint=f"one of {', '.join(FORMATS)}")
+    wanted = shape or ("md" if file is None else export_format(file))
+    loaded = current_config()
+    path = kept.find_session(loaded.config.data, loaded.root, key)
+    text = FORMATS[wanted](read_records(path), path.stem)
+    if file is None:
+        print(text, end="")
+        return 0
+    try:
+        write_new_file(file, text)
+    except FileExistsError as error:
+        raise UsageError(f"{file} exists already", hint="name another file") from error
+    except OSError as error:
+        raise StorageError(f"cannot write {file}: {error.strerror}", hint="name another file") from error
+    print_clean(str(file))
     return 0
 
 

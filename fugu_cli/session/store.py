@@ -32,6 +32,9 @@ DAMAGED, NEWER = "damaged", "newer fugu"
 TITLES = "titles.json"
 """Beside the sessions of a folder: the titles the user gave them."""
 
+ARCHIVED = "archived.json"
+"""Beside them: the ids of those that lists leave out."""
+
 DAMAGED_NOTICE = "the session's file was damaged here"
 """Why a turn of a repaired session is interrupted."""
 _RIGHTS = "check free space and permissions with `df -h` and `ls -l`"
@@ -167,12 +170,15 @@ def session_summary(path: Path) -> SessionSummary | None:
     )
 
 
-def session_summaries(files: Iterable[Path]) -> list[SessionSummary]:
-    """What lists show of these sessions, under the titles the user gave them. One in which nothing was asked is left
-    out, unless it is damaged: there is nothing to go on with."""
+def session_summaries(files: Iterable[Path], *, archived: bool = False) -> list[SessionSummary]:
+    """What lists show of these sessions, under the titles the user gave them: of those that are `archived`, or of the
+    others. One in which nothing was asked is left out, unless it is damaged: there is nothing to go on with."""
     given: dict[Path, dict[str, str]] = {}
+    away: dict[Path, list[str]] = {}
     found = []
     for path in files:
+        if (path.stem in away.setdefault(path.parent, _archived(path.parent))) != archived:
+            continue
         one = session_summary(path)
         if one is not None and (one.requests or one.state in (DAMAGED, NEWER)):
             titles = given.setdefault(path.parent, _titles(path.parent))
@@ -194,13 +200,50 @@ def mentions(one: SessionSummary, wanted: str) -> bool:
 
 def rename_session(path: Path, title: str) -> None:
     """Another title for a session in every list; its log stays as it is. Raises StorageError."""
-    file = path.parent / TITLES
-    titles = {**_titles(path.parent), path.stem: title}
+    _keep(path.parent / TITLES, {**_titles(path.parent), path.stem: title})
+
+
+def archive_session(path: Path, *, archived: bool) -> None:
+    """Leave a session out of lists, or have it in them again. Its id still finds it. Raises StorageError."""
+    others = [id for id in _archived(path.parent) if id != path.stem]
+    _keep(path.parent / ARCHIVED, [*others, *([path.stem] if archived else [])])
+
+
+def delete_session(data: Path, path: Path) -> None:
+    """Remove a session with its pictures, worktrees and title. Raises StorageError, also where it is open."""
+    with log.locked_if_closed(path) as closed:
+        if not closed:
+            raise StorageError(f"the session {path.stem} is open in another process", hint="close it there first")
+        try:
+            for folder in (log.media_folder(path), worktrees_folder(data, path)):
+                if folder.is_dir():
+                    shutil.rmtree(folder)
+            path.unlink()
+        except OSError as error:
+            raise StorageError(f"cannot delete the session {path.stem}: {error.strerror}", hint=_RIGHTS) from error
+    path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
+    if path.stem in (titles := _titles(path.parent)):
+        _keep(path.parent / TITLES, {id: title for id, title in titles.items() if id != path.stem})
+    if path.stem in _archived(path.parent):
+        archive_session(path, archived=False)
+
+
+def _keep(file: Path, value: object) -> None:
+    """Write a file whole. Raises StorageError."""
     try:
         with atomic_files.replacement_file(file) as draft:
-            draft.write_text(json.dumps(titles, ensure_ascii=False, indent=1), "utf-8")
+            draft.write_text(json.dumps(value, ensure_ascii=False, indent=1), "utf-8")
     except OSError as error:
         raise StorageError(f"cannot write {file}: {error.strerror}") from error
+
+
+def _archived(place: Path) -> list[str]:
+    """Ids; none where the file is missing or holds something else."""
+    try:
+        found = json.loads((place / ARCHIVED).read_text("utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [str(id) for id in found] if isinstance(found, list) else []
 
 
 def _titles(place: Path) -> dict[str, str]:

@@ -341,7 +341,9 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("skills", "the skills, custom commands and subagents there are", agent_commands.list_skills),
     SlashCommand("compact", "shorten what agents read of earlier requests", session_commands.compact_session),
     SlashCommand("copy", "copy the newest answer, or the diff", copy_answer, "[diff]", lambda controller: ("diff",)),
-    SlashCommand("export", "write the conversation as Markdown", session_commands.export_session, "[FILE]"),
+    SlashCommand(
+        "export", "write the conversation as Markdown, HTML or JSON", session_commands.export_session, "[FILE]"
+    ),
     SlashCommand("theme", "other colours", change_theme, "[THEME]", theme_names),
     SlashCommand(
         "notify",

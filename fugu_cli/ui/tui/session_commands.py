@@ -14,14 +14,14 @@ from fugu_cli.engine import blame
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.safety.redaction import LogRedactor
 from fugu_cli.session import log, store, views
-from fugu_cli.session.events import Asked, Event, FileEffects, Replied, ToolRan
+from fugu_cli.session.events import FileEffects
 from fugu_cli.tools.recorded_diffs import change_diffs
 from fugu_cli.ui import blame_text as plain
 from fugu_cli.ui import diff_lines
 from fugu_cli.ui.block_drawing import transcript_fragments
 from fugu_cli.ui.drawing import Fragment, render_rich
-from fugu_cli.ui.event_text import describe_call
 from fugu_cli.ui.formatting import flatten, plural
+from fugu_cli.ui.session_export import FORMATS, export_format, write_new_file
 from fugu_cli.ui.trace_drawing import Section
 from fugu_cli.ui.transcript import transcript_blocks
 from fugu_cli.ui.tui import project_folder
@@ -254,11 +254,13 @@ async def compact_session(controller: SessionController, argument: str) -> None:
 
 
 async def export_session(controller: SessionController, argument: str) -> None:
-    """Write the conversation as Markdown."""
-    name = argument or f"fugu-{_session_id(controller) or time.strftime('%Y%m%d-%H%M%S')}.md"
-    text = session_markdown(list(controller.session.log.events))
+    """Write the conversation as Markdown, HTML or JSON, by the file's ending."""
+    id = _session_id(controller) or time.strftime("%Y%m%d-%H%M%S")
+    name = argument or f"fugu-{id}.md"
+    path = project_folder.typed_path(controller.opener.root, name)
+    text = FORMATS[export_format(path)](tuple(controller.session.log.records), id)
     try:
-        await asyncio.to_thread(_write, project_folder.typed_path(controller.opener.root, name), text)
+        await asyncio.to_thread(write_new_file, path, text)
     except FileExistsError as error:
         raise UsageError(f"{name} exists already", hint="name another file: /export FILE") from error
     except (OSError, ValueError) as error:  # a ValueError: no file can be called that
@@ -271,37 +273,6 @@ async def leave_fugu(controller: SessionController, argument: str) -> None:
     """Leave fugu."""
     del argument
     await controller.view.leave()
-
-
-def session_markdown(events: list[Event]) -> str:
-    """A session for people: requests, replies with who gave them, tools and diffs."""
-    parts: list[str] = []
-    for facts in views.requests(events) if views.asked(events) else ():
-        for event in facts:
-            match event:
-                case Asked():
-                    parts.append(f"## {event.said.strip()}")
-                case Replied() if event.text.strip():
-                    parts.append(f"**{event.agent}**\n\n{event.text.strip()}")
-                case ToolRan():
-                    parts.append(_tool_markdown(event))
-                case _:
-                    continue
-        end = views.finished(facts)
-        if end is not None:
-            parts.append(f"*{views.end_line(facts).text}*")
-    return "\n\n".join(parts) + "\n"
-
-
-def _tool_markdown(event: ToolRan) -> str:
-    patch = diff_lines.patch_of_call(event.call) if event.changes else ""
-    head = f"`{describe_call(event.call)}`: {'ok' if event.ok else 'failed'}"
-    return f"{head}\n\n```diff\n{patch}\n```" if patch else head
-
-
-def _write(path: Path, text: str) -> None:
-    with path.open("x", encoding="utf-8", errors="replace") as file:
-        file.write(text)
 
 
 def _session_choice(summary: store.SessionSummary) -> Choice:

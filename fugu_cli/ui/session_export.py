@@ -1,0 +1,103 @@
+"""A session as a document: Markdown, HTML as the screen draws it with the trace, or JSON as `stream-json` has it.
+
+Reads the log alone; the same blocks and rows as the screen's. Used by `fugu export` and `/export`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from fugu_cli.errors import UsageError
+from fugu_cli.session import views
+from fugu_cli.session.events import Asked, Event, Recorded, Replied, ToolRan
+from fugu_cli.ui import diff_lines
+from fugu_cli.ui.block_drawing import transcript_fragments
+from fugu_cli.ui.drawing import LIGHT
+from fugu_cli.ui.event_text import describe_call
+from fugu_cli.ui.json_output import event_object, result_object, run_ending
+from fugu_cli.ui.trace import trace_text
+from fugu_cli.ui.transcript import transcript_blocks
+
+WIDTH = 120
+"""Columns of the HTML page."""
+
+
+def session_markdown(records: Sequence[Recorded], session: str) -> str:
+    """Requests, replies with who gave them, tools and diffs."""
+    del session  # a reader of the text needs no id
+    parts: list[str] = []
+    events = [record.event for record in records]
+    for facts in views.requests(events) if views.asked(events) else ():
+        parts += [part for event in facts if (part := _event_markdown(event))]
+        if views.finished(facts) is not None:
+            parts.append(f"*{views.end_line(facts).text}*")
+    return "\n\n".join(parts) + "\n"
+
+
+def _event_markdown(event: Event) -> str:
+    match event:
+        case Asked():
+            return f"## {event.said.strip()}"
+        case Replied() if event.text.strip():
+            return f"**{event.agent}**\n\n{event.text.strip()}"
+        case ToolRan():
+            patch = diff_lines.patch_of_call(event.call) if event.changes else ""
+            head = f"`{describe_call(event.call)}`: {'ok' if event.ok else 'failed'}"
+            return f"{head}\n\n```diff\n{patch}\n```" if patch else head
+        case _:
+            return ""
+
+
+def session_html(records: Sequence[Recorded], session: str) -> str:
+    """The trace, then the conversation with every fold open, in one page that needs nothing else."""
+    from rich.console import Console
+    from rich.segment import Segments
+    from rich.terminal_theme import DEFAULT_TERMINAL_THEME
+    from rich.text import Text
+
+    page = Console(record=True, file=io.StringIO(), width=WIDTH, color_system="truecolor", highlight=False)
+    page.print(Text(f"fugu session {session}", "bold"), Text(trace_text(records, session, WIDTH)), sep="\n")
+    for fragment in transcript_fragments(transcript_blocks(records), unfolded=True):
+        for line in fragment.painted(WIDTH, LIGHT):
+            page.print(Segments(line), end="\n")
+    return page.export_html(theme=DEFAULT_TERMINAL_THEME, inline_styles=True)
+
+
+def session_json(records: Sequence[Recorded], session: str) -> str:
+    """`events`: the objects of `stream-json`; `result`: the last one."""
+    events = [record.event for record in records]
+    shown = [event_object(record, events[:place], session) for place, record in enumerate(records)]
+    document = {
+        "session_id": session,
+        "requests": [event.said for event in events if isinstance(event, Asked)],
+        "events": [one for one in shown if one is not None],
+        "result": result_object(records, session, run_ending(events)),
+    }
+    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+
+FORMATS: dict[str, Callable[[Sequence[Recorded], str], str]] = {
+    "md": session_markdown,
+    "html": session_html,
+    "json": session_json,
+}
+"""By the ending of the file that is written."""
+
+
+def export_format(path: Path) -> str:
+    """The format of a file by its name. Raises UsageError."""
+    found = path.suffix.lower().removeprefix(".")
+    if found == "markdown" or not found:
+        return "md"
+    if found not in FORMATS:
+        raise UsageError(f"{path.name}: there is no format {found!r}", hint=f"name it with .{', .'.join(FORMATS)}")
+    return found
+
+
+def write_new_file(path: Path, text: str) -> None:
+    """Raises OSError, FileExistsError among them: nothing is overwritten."""
+    with path.open("x", encoding="utf-8", errors="replace") as file:
+        file.write(text)
