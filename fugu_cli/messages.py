@@ -7,7 +7,6 @@ back into them. Values only: no ids of our own, no clock, no provider's field na
 from __future__ import annotations
 
 import json
-import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
@@ -169,44 +168,20 @@ class ToolSpec(Value):
 
 
 class InfillHole(Value):
-    """One line of the prompt's `part` that is left out, to be filled in by a model that has not seen it; or one word of
-    it; or a place where one more line may belong."""
+    """A line or a word of the file `target` that is left out, to be filled in by a model that has not seen it."""
 
     before: str
     after: str
     """What is read on both sides of it."""
-    number: int
-    """The line, counted from 0 in `part`."""
-    more: bool = False
-    """Nothing is left out: a line behind that one is asked for."""
     start: int
     end: int
-    """From this line of `part` to before that one: lines that stand in the file once."""
+    """Where it stands in the file's text, in characters."""
     place: str
-    """The same for people: path:line of the file, and :column where it is a word."""
-    head: str = ""
-    tail: str = ""
-    """Where it is a word, what stands before and behind it on its line."""
-
-    @model_serializer(mode="wrap")
-    def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Without what only words have: the key of a kept reply stays what it was before they were asked for."""
-        return {key: value for key, value in serialise(self).items() if value or key not in ("head", "tail")}
-
-
-def hole_line(place: str) -> str:
-    """Where a gap's `place` is a word, its path:line; "" where it is a line."""
-    word = re.fullmatch(r"(.*:\d+):\d+", place)
-    return word[1] if word else ""
-
-
-def hole_path(place: str) -> str:
-    """The file of a gap's `place`."""
-    return re.sub(r"(?::\d+)+\+?$", "", place)
+    """The same for people: path:line, and :column where it is a word."""
 
 
 OPTIONAL = (
-    "effort", "stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "gap", "begun",
+    "effort", "stop", "tool_choice", "open_ended", "target", "part", "unwritten", "judged", "wanted", "gap",
 )  # fmt: skip
 
 
@@ -241,13 +216,12 @@ class Prompt(Value):
     """A change is asked for, which the end of the request says again: the text protocol asks for what it leads to."""
     gap: InfillHole | None = None
     """A line to be filled in: the model continues `before` so that `after` follows, and reads nothing else."""
-    begun: str = ""
-    """How the reply begins, for agents that go on from there; the text protocol puts code into a block. What comes back
-    is what follows it."""
     verdict: bool = Field(default=False, exclude=True)
     """A reply that begins with ACCEPT says all there is to say: an agent may read no further."""
-    stands: str = Field(default="", exclude=True)
-    """The Python that the reply is to take the place of, and no more: what goes on behind it is not waited for."""
+    files: dict[str, str] = Field(default_factory=dict, exclude=True, repr=False)
+    """Path -> content of the files that are shown, or a part of them: what a text protocol makes calls of."""
+    removes: bool = Field(default=False, exclude=True)
+    """The request may take something away: what an answer leaves out of a file is gone."""
     aimed: str = Field(default="", exclude=True)
     """Which way to ask this is, for the log; no part of what the model reads."""
 
@@ -277,7 +251,5 @@ class Reply(Value):
     stop: Literal["end", "calls", "length", "refusal", "cut"] = "end"
     refused: tuple[str, ...] = ()
     """`sha` of media in the prompt that its provider refused: a line stood in their place."""
-    logprob: float | None = None
-    """Mean logarithm of its tokens' probabilities, where the server was asked for them."""
     seconds: float = 0.0
     """How long the call took when it was paid for, where a kept reply stands in for it; 0: as long as now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from fugu_cli.config.schema import AgentEntry, TimeoutPhases
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Harness, RequestLimits, Team, TestRules, WaitLimit
 from fugu_cli.engine.harness import TOOL_CALLING
+from fugu_cli.errors import ConfigError, installing
 from fugu_cli.extensions.hook_settings import DeclaredHooks
 from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
 from fugu_cli.extensions.mcp_settings import DeclaredServers
@@ -161,7 +163,7 @@ def _local(entry: AgentEntry, places: AgentResources) -> Agent:
     from fugu_cli.models.server_lease import lease_server
     from fugu_cli.providers.llama_server import EmbeddedAgent, SmallModelSupport
     from fugu_cli.repair.fim_client import fill_in_middle
-    from fugu_cli.repair.reply_trimming import stop_reason
+    from fugu_cli.repair.replies import stop_reason
 
     async def start() -> Lease:
         return await lease_server(entry.model, context=entry.context or 16384, cache=places.cache, idle=places.idle)
@@ -262,6 +264,12 @@ def build_harness(member: Member) -> Harness:
     """How an agent takes a turn."""
     if member.protocol == "native":
         return TOOL_CALLING
+    if importlib.util.find_spec("tree_sitter") is None:
+        raise ConfigError(
+            f"What the agent {member.name} writes is read with the package 'tree-sitter', which is not installed.",
+            hint=f"it is in the extra `local`: {installing('tree-sitter>=0.25,<1', 'tree-sitter-python>=0.25,<1')};"
+            " or set a provider's key, `fugu login`",
+        )
     from fugu_cli.repair.harness import Repair
 
     return Repair()

@@ -2,6 +2,6 @@
 
 from fugu_cli.providers.llama_server import SmallModelSupport
 from fugu_cli.repair.fim_client import fill_in_middle
-from fugu_cli.repair.reply_trimming import stop_reason
+from fugu_cli.repair.replies import stop_reason
 
 OVER_AND_FILL = SmallModelSupport(stop_reason, fill_in_middle)

@@ -1,13 +1,9 @@
 """Files that hold fences themselves, and several blocks of one file: nothing of them is lost."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fugu_cli.messages import FromUser, Prompt
 from fugu_cli.providers.code_blocks import blocks
-from fugu_cli.repair import intent
-from fugu_cli.repair.edit_parser import parse_edits, shown_files
+from fugu_cli.repair.replies import parse_reply
 
 MODULE = '"""Text helpers.\n\n```\nslug("A")\n```\n"""\nSEP = "-"\n\n\ndef slug(s):\n    return s.lower()\n'
 MENDED = MODULE.replace("lower", "upper")
@@ -26,21 +22,6 @@ def test_python_that_never_can_be_read_ends_at_its_first_fence() -> None:
     assert [block.body for block in blocks(reply)] == ['def f(:\n    """Say."""\n', "x = 1\n"]
 
 
-@pytest.mark.parametrize("content", [MODULE, README, "x\n````\n```\n", "~~~\n```python\n", "", "\n\nx"])
-def test_a_file_with_fences_is_read_back_whole_from_the_brief(content: str) -> None:
-    assert read_back(content) == {"a.txt": content.rstrip("\n") + "\n", "b.py": "x = 1\n"}
-
-
-@given(content=st.text(st.sampled_from("`~ab\"' \n"), max_size=60))
-def test_whatever_fences_a_file_holds_it_is_read_back_whole_from_the_brief(content: str) -> None:
-    assert read_back(content) == {"a.txt": content.rstrip("\n") + "\n", "b.py": "x = 1\n"}
-
-
-def read_back(content: str) -> dict[str, str]:
-    brief = intent.files_section({"a.txt": content, "b.py": "x = 1\n"}, judged=False)
-    return shown_files(Prompt(system="", messages=(FromUser(text=f"Change it.\n\n{brief}"),)))
-
-
 @pytest.mark.parametrize(
     "reply",
     [
@@ -52,35 +33,27 @@ def read_back(content: str) -> dict[str, str]:
     ],
 )
 def test_a_document_with_bare_fences_is_taken_whole_with_prose_around_it(reply: str) -> None:
-    written = parse_edits(reply, shown={"README.md": README}, asked="README.md")
+    written = parse_reply(reply, shown={"README.md": README}, asked="README.md")
     assert written.files == (("README.md", NEW),)
     assert "Done." in written.words or "Look" in written.words
 
 
 def test_a_document_ends_where_the_next_block_is_introduced() -> None:
     reply = "```markdown\n# Cart\nThe end.\n```\n\nTo see it, run:\n\n```\ncat README.md\n```\n"
-    assert parse_edits(reply, shown={"README.md": "# Cart\nEnd.\n"}, asked="README.md").files == (
+    assert parse_reply(reply, shown={"README.md": "# Cart\nEnd.\n"}, asked="README.md").files == (
         ("README.md", "# Cart\nThe end.\n"),
     )
 
 
 def test_a_piece_of_a_document_or_a_command_is_no_document() -> None:
     for reply in ("Add this:\n\n```markdown\n## Licence\n\nMIT\n```\n\nDone.", "```\npip install cart\n```\nRun this."):
-        assert parse_edits(reply, shown={"README.md": README}, asked="README.md").files == ()
+        assert parse_reply(reply, shown={"README.md": README}, asked="README.md").files == ()
 
 
 def test_other_files_beside_a_document_are_written_too() -> None:
     reply = f"```markdown\n{NEW}```\n\n`b.py`:\n```python\nx = 2\n```\n"
     shown = {"README.md": README, "b.py": "x = 1\n"}
-    assert parse_edits(reply, shown=shown, asked="README.md").files == (("README.md", NEW), ("b.py", "x = 2\n"))
-
-
-def test_python_that_cannot_be_read_takes_no_place_of_python_that_can() -> None:
-    broken = "`a.py`:\n```python\ndef f(:\n    pass\n```\n"
-    assert parse_edits(broken, shown={"a.py": "x = 1\n"}).files == ()
-    assert parse_edits(broken, shown={"a.py": "print 1\n"}).files == (("a.py", "def f(:\n    pass\n"),)
-    assert parse_edits(broken).files == (("a.py", "def f(:\n    pass\n"),)
-    assert parse_edits("```python\ndef f(:\n```\n", shown={"a.py": "def f():\n    pass\n"}, asked="a.py").files == ()
+    assert parse_reply(reply, shown=shown, asked="README.md").files == (("README.md", NEW), ("b.py", "x = 2\n"))
 
 
 FILE = "def one(x):\n    return x\n\n\ndef two(x):\n    return x\n"
@@ -88,30 +61,24 @@ ONE, TWO = "def one(x, y=0):\n    return x + y\n", "def two(x, y=0):\n    return
 
 
 def test_two_blocks_of_one_file_are_both_taken() -> None:
-    ((path, content),) = parse_edits(f"`a.py`:\n```python\n{ONE}```\n\nand\n\n`a.py`:\n```python\n{TWO}```\n").files
+    ((path, content),) = parse_reply(f"`a.py`:\n```python\n{ONE}```\n\nand\n\n`a.py`:\n```python\n{TWO}```\n").files
     assert (path, content.rstrip()) == ("a.py", f"{ONE}\n\n{TWO}".rstrip())
 
 
 def test_a_later_block_with_all_of_the_earlier_one_replaces_it() -> None:
     reply = f"`a.py`:\n```python\n{FILE}```\nNo:\n`a.py`:\n```python\n{ONE}\n\n{TWO}```\n"
-    assert parse_edits(reply).files == (("a.py", f"{ONE}\n\n{TWO}"),)
+    assert parse_reply(reply).files == (("a.py", f"{ONE}\n\n{TWO}"),)
 
 
 def test_a_block_that_only_uses_a_file_does_not_replace_it() -> None:
     used = "```python\nfrom a import one\nprint(one(1))\n```\n"
     for path in ("Use of `a.py`:\n", ""):
         reply = f"`a.py`:\n```python\n{FILE}```\n{path}{used}"
-        assert parse_edits(reply, shown={"a.py": FILE}).files == (("a.py", FILE),)
+        assert parse_reply(reply, shown={"a.py": FILE}).files == (("a.py", FILE),)
 
 
 def test_an_unnamed_block_takes_nothing_from_a_named_one() -> None:
     shown = f"import math\n\n\n{FILE}"
     whole = shown.replace("return x\n", "return math.ceil(x)\n")
     reply = f"`a.py`:\n```python\n{whole}```\n\nThe part that changed is\n\n```python\n{FILE}```\n"
-    assert parse_edits(reply, shown={"a.py": shown}).files == (("a.py", whole),)
-
-
-def test_a_file_that_was_shown_twice_is_as_it_was_shown_last() -> None:
-    texts = (f"The file `a.py`:\n```\n{FILE}```\n", f"The file `a.py`:\n```\n{ONE}```\n")
-    prompt = Prompt(system="", messages=tuple(FromUser(text=text) for text in texts))
-    assert shown_files(prompt) == {"a.py": ONE}
+    assert parse_reply(reply, shown={"a.py": shown}).files == (("a.py", whole),)

@@ -144,9 +144,8 @@ PROBE_SCHEMA = (
 PROBE_INFILL = InfillHole(
     before="def double(number):\n    return ",
     after="\n\n\nassert double(21) == 42\n",
-    number=1,
-    start=1,
-    end=2,
+    start=31,
+    end=31,
     place="double.py:2",
 )
 INFILL_ANSWER = re.compile(r"number ?\* ?2|2 ?\* ?number|number ?\+ ?number|number << 1")

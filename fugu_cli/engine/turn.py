@@ -188,7 +188,6 @@ async def _ask(place: TurnContext, events: Sequence[Event], who: tuple[views.Tur
             seconds=reply.seconds or round(time.monotonic() - started, 3),
             filled=prompt.gap.place if prompt.gap is not None else "",
             aimed=prompt.aimed if prompt.gap is None else "",
-            logprob=reply.logprob,
             refused=reply.refused,
         )
     )

@@ -372,8 +372,7 @@ def _history(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> tu
     history = with_media_behind_results(normalized(prompt.messages, access.name if dialect.sealed else ""))
     mistral = access.host.endswith("mistral.ai")
     history = with_short_ids(history) if dialect.short_ids or mistral else history
-    history = with_agent_between(history) if dialect.bridged or mistral else history
-    return (*history, FromAgent(agent=access.name, text=prompt.begun)) if prompt.begun else history
+    return with_agent_between(history) if dialect.bridged or mistral else history
 
 
 def _message(message: Message, access: ModelEndpoint, dialect: ServerQuirks) -> Json:

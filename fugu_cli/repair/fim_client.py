@@ -8,9 +8,8 @@ line is asked for: the answer ends where the line does.
 from __future__ import annotations
 
 import json
-from statistics import mean
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import InfillHole, Prompt, Reply, Usage
@@ -24,28 +23,17 @@ BEFORE, AFTER, MIDDLE = "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"
 class _Timings(BaseModel):
     """Tokens: of the prompt read from the cache, read again, written."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     cache_n: int = 0
     prompt_n: int = 0
     predicted_n: int = 0
 
 
-class _Token(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    logprob: float | None = None
-
-
 class _Answer(BaseModel):
     """The parts of the server's answer that count here."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     content: str
     stop_type: str = ""
     timings: _Timings = _Timings()
-    completion_probabilities: list[_Token] = []
 
 
 async def fill_in_middle(connection: HttpConnection, access: ModelEndpoint, prompt: Prompt, gap: InfillHole) -> Reply:
@@ -61,12 +49,10 @@ async def fill_in_middle(connection: HttpConnection, access: ModelEndpoint, prom
         raise AgentError(f"{access.name}: the server ended without an answer", kind="network", retry=True)
     answer = heard[-1]
     took = answer.timings
-    known = [token.logprob for token in answer.completion_probabilities if token.logprob is not None]
     return Reply(
         text=answer.content,
         usage=Usage(input=took.cache_n + took.prompt_n, cached=took.cache_n, output=took.predicted_n),
         model=access.model,
-        logprob=round(mean(known), 4) if known else None,
         stop="length" if answer.stop_type == "limit" else "end",
     )
 
@@ -78,7 +64,6 @@ def _payload(prompt: Prompt, gap: InfillHole) -> Json:
         "stop": ["\n"],
         "temperature": prompt.temperature or 0.0,
         "cache_prompt": True,
-        "n_probs": 1,
         **({"seed": prompt.seed} if prompt.seed is not None else {}),
     }
 

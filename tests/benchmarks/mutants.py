@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fugu_cli.repair import code_structure
+from fugu_cli.repair import syntax
 
 HERE = Path(__file__).parent
 REPOSITORIES = (HERE / "repositories" / "formulas", HERE.parent / "demo" / "invoices")
@@ -52,11 +52,7 @@ class Mutant:
 def mutants(path: str, content: str) -> Iterator[Mutant]:
     """Every change of one token in a function of a Python file, and every plain statement left out."""
     lines = content.split("\n")
-    inside = {
-        number: name
-        for name, start, end in code_structure.function_spans(path, content)
-        for number in range(start + 1, end)
-    }
+    inside = {number: one.name for one in syntax.functions(path, content) for number in range(one.head + 1, one.end)}
     for token in tokenize.generate_tokens(io.StringIO(content).readline):
         number, (_, begin), (_, end) = token.start[0] - 1, token.start, token.end
         if number in inside and token.start[0] == token.end[0] and token.string in SWAPS:

@@ -19,7 +19,7 @@ from fugu_cli.evaluation import rollout
 from fugu_cli.models.server_lease import lease_server
 from fugu_cli.providers.llama_server import EmbeddedAgent, SmallModelSupport
 from fugu_cli.repair.fim_client import fill_in_middle
-from fugu_cli.repair.reply_trimming import stop_reason
+from fugu_cli.repair.replies import stop_reason
 from fugu_cli.tasks import Task
 from fugu_cli.tasks.loading import load_tasks
 

@@ -62,12 +62,13 @@ def one_pass_prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
     named = answer_targets(task)
     files, left_out = {path: task.files[path].strip("\n") for path in task.sources}, False
     path = named[0]
-    if (
-        repeat % 2
-        and len(named) == 1
-        and (new := excerpts.rewrites_in_file(path, task.files[path], evidence, task.prompt))
-    ):
-        files[path], left_out = new[0][1].shown.strip("\n"), True
+    content = task.files[path]
+    blamed = excerpts.blamed_functions(path, content, evidence) or (
+        excerpts.requested_functions(path, content, task.prompt)
+    )
+    new = [rewrite for one in blamed if (rewrite := excerpts.without_body(path, content, one))]
+    if repeat % 2 and len(named) == 1 and new:
+        files[path], left_out = new[0].whole.strip("\n"), True
     shown = "\n".join(f"The file `{name}`:\n```\n{content}\n```\n" for name, content in files.items())
     tests = f"`{task.test_command}` prints:\n```\n{evidence}\n```\n\n" if evidence else ""
     if left_out:

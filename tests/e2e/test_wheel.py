@@ -14,7 +14,17 @@ from tests.e2e.driving import Agent, Place
 from tests.e2e.loopback import Loopback, Says, Use
 
 ROOT = Path(fugu_cli.__file__).parents[1]
-ABSENT = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "gguf", "xllamacpp", "huggingface_hub")
+ABSENT = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "numpy",
+    "gguf",
+    "xllamacpp",
+    "huggingface_hub",
+    "tree_sitter",
+)
 WORKS = (
     Says("", (Use("read", {"path": "calc.txt"}),)),
     Says("", (Use("write", {"path": "calc.txt", "content": "fixed\n"}),)),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+from fugu_cli.messages import InfillHole
 from fugu_cli.repair import excerpts
 
 KTH = '''def kth(numbers, k):
@@ -20,10 +23,15 @@ FILE = f"import math\n\n\n{KTH}\n\n\nSIZE = 3\n"
 FAILS = "    assert kth([3, 1], 1) == 3"
 
 
-def lines(path: str, content: str, output: str = "", request: str = "") -> list[str]:
+def gaps(path: str, content: str, output: str) -> list[InfillHole]:
+    """The lines of the functions to blame, of one inside another those of the outer one."""
+    blamed = excerpts.outermost(excerpts.blamed_functions(path, content, output))
+    return [gap for one in blamed for gap in excerpts.line_infills(path, content, one)]
+
+
+def lines(path: str, content: str, output: str = "") -> list[str]:
     """What stands in the gaps."""
-    found = excerpts.line_infills(path, content, output, request)
-    return [one.part.split("\n")[one.gap.number].strip() for one in found]
+    return [content[gap.start : gap.end] for gap in gaps(path, content, output)]
 
 
 def test_each_line_that_says_something_is_left_out_in_turn() -> None:
@@ -34,24 +42,20 @@ def test_each_line_that_says_something_is_left_out_in_turn() -> None:
         "return kth(below, k)",
         "return pivot",
     ]
-    assert lines("a.py", FILE, "it broke", "Mend `kth`.") == lines("a.py", FILE, FAILS)
-    assert lines("a.py", FILE, "it broke", "Mend it.") == lines("a.py", FILE, FAILS), "there is but one"
     assert lines(
         "a.py",
-        "def f(n):\n    for x in n:\n        if x:\n            break\n    else:\n        return []\n    return\n",
-        "f(",
+        "def ff(n):\n    for x in n:\n        if x:\n            break\n    else:\n        return []\n    return\n",
+        "ff(",
     ) == [
         "for x in n:",
         "if x:",
         "break",
         "return []",
     ]
-    both = f"{FILE}\n\ndef other():\n    return 1\n"
-    assert lines("a.py", both, "it broke", "Mend it.") == [], "nothing leads to a function"
 
 
 def test_the_model_reads_the_file_around_the_line_and_not_the_line() -> None:
-    gap = excerpts.line_infills("src/a.py", FILE, FAILS, "")[2].gap
+    gap = gaps("src/a.py", FILE, FAILS)[2]
     assert gap.before.startswith("SIZE = 3\n"), "what follows the function stands first, and is read once for all lines"
     assert gap.before.endswith("    below = [x for x in numbers if x < pivot]\n    ")
     assert gap.after == "\n        return kth(below, k)\n    else:\n        return pivot\n"
@@ -62,16 +66,8 @@ def test_the_model_reads_the_file_around_the_line_and_not_the_line() -> None:
 
 def test_of_a_long_file_only_what_is_near_is_read() -> None:
     long = f"{'# above' * 1000}\n{FILE}{'# below' * 1000}\n"
-    gap = excerpts.line_infills("a.py", long, FAILS, "")[0].gap
+    gap = gaps("a.py", long, FAILS)[0]
     assert len(gap.before) < excerpts.INFILL_ABOVE + excerpts.INFILL_BELOW + len(KTH)
-
-
-def test_the_edit_stands_for_lines_that_are_in_the_file_once() -> None:
-    twice = "def f(x):\n    x = x + 1\n    y = 2\n    x = x + 1\n    return x + y"
-    for one in excerpts.line_infills("a.py", f"{twice}\n", "    assert f(1) == 5", ""):
-        old = "\n".join(one.part.split("\n")[one.gap.start : one.gap.end])
-        assert f"{twice}\n".count(old) == 1
-        assert one.part.split("\n")[one.gap.number] in old
 
 
 def test_of_a_function_in_another_both_are_filled_in_without_their_heads() -> None:
@@ -90,14 +86,17 @@ def test_in_languages_of_braces_the_head_and_what_only_closes_are_left_alone() -
 
 
 def test_stubs_long_functions_and_what_cannot_be_read_have_none() -> None:
-    assert lines("a.py", "def f(x):\n    pass\n", "f(1)") == []
-    assert lines("a.py", 'def f(x):\n    """What."""\n    raise NotImplementedError\n', "f(1)") == []
-    assert lines("a.py", "def f(x):\n" + "    x = x + 1\n" * 70 + "    return x\n", "f(1)") == []
-    assert lines("a.py", "def f(x:\n    return x\n", "f(1)") == []
+    assert lines("a.py", "def ff(x):\n    pass\n", "ff(1)") == []
+    assert lines("a.py", 'def ff(x):\n    """What."""\n    raise NotImplementedError\n', "ff(1)") == []
+    assert lines("a.py", "def ff(x):\n" + "    x = x + 1\n" * 70 + "    return x\n", "ff(1)") == []
 
 
-def test_behind_each_line_one_more_may_belong() -> None:
-    plain, more = (excerpts.line_infills("a.py", FILE, FAILS, "", more=more)[2].gap for more in (False, True))
-    assert (plain.number, plain.place, more.number, more.place) == (8, "a.py:12", 8, "a.py:12+")
-    assert more.before.endswith("    if k < len(below):\n")
-    assert more.after == "        return kth(below, k)\n    else:\n        return pivot\n"
+def test_of_a_line_the_words_that_were_not_found_are_left_out_alone() -> None:
+    content = "def ff(x):\n    x.add('add', x.add)\n    return x\n"
+    (line, _) = gaps("a.py", content, "ff(1)")
+    words = list(excerpts.word_infills(line, content, re.compile(r"\badd\b")))
+    assert [(one.before[-4:], one.after[:6], one.place) for one in words] == [
+        ("  x.", "('add'", "a.py:2:7"),
+        (", x.", ")\n    ", "a.py:2:20"),
+    ]
+    assert [content[one.start : one.end] for one in words] == ["add", "add"]

@@ -36,7 +36,6 @@ def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3", a
         (filled("1 failed, 2 passed, 1 error\n[exit code 1]"), None),
         (filled("Ran 3 tests in 0.1s\n\nFAILED (failures=1, errors=1)"), None),
         (filled("1 failed, 2 warnings\n[exit code 1]"), 5.0),
-        (filled("# pass 0\n# fail 1"), None),
     ],
     ids=[
         *("a line", "four times as long", "a function", "a file, ten times as long", "no small model"),
@@ -46,7 +45,6 @@ def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3", a
             "but some of it",
             "so in unittest",
             "nothing passed",
-            "may not have been loaded",
         ),
     ],
 )

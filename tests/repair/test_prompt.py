@@ -5,7 +5,6 @@ import pytest
 from fugu_cli import prompts
 from fugu_cli.messages import Call, FromUser
 from fugu_cli.repair import intent
-from fugu_cli.repair.edit_parser import shown_files
 from fugu_cli.session import turns
 from fugu_cli.session.events import Asked, Event, Finished, Undone
 from tests.facts import (
@@ -272,12 +271,12 @@ def test_of_a_file_too_long_to_be_shown_a_small_worker_sees_the_function_to_blam
         ("a.py", True, False),
     ], "b.py alone is written whole, and nothing asks for both"
     assert built[0].part == TOTAL
-    assert shown_files(built[0]) == {"a.py": f"{TOTAL}\n"}, "other code would be written again"
-    assert shown_files(built[1]) == {"b.py": "x = 1\n"}
+    assert not any("x = 1" in text for text in shown(built[0])), "other code would be written again"
+    assert any("The file `b.py`:\n```\nx = 1\n```" in text for text in shown(built[1]))
     assert not any("other_7" in text for prompt in built for text in shown(prompt))
     assert all(prompt.max_tokens < 2000 for prompt in built)
     schema = prompt_of(events, CODER, ())
-    assert (schema.target, shown_files(schema)) == ("", {"b.py": "x = 1\n"}), "its edits are not asked for by parts"
+    assert (schema.target, schema.part) == ("", ""), "its edits are not asked for by parts"
 
 
 def test_of_a_long_file_that_no_failure_leads_into_the_function_that_the_request_names_is_shown() -> None:
@@ -290,7 +289,8 @@ def test_of_a_long_file_that_no_failure_leads_into_the_function_that_the_request
         assert any(f"Of the file `a.py`:\n```\n{TOTAL}\n```" in text for text in shown(prompt))
     for text in ("Correct a.py", "Rename other_1 to other_2 in a.py", "What does total in a.py do?"):
         prompt = prompt_of(began(text, files, judged=False), writer, ())
-        assert (prompt.target, prompt.part, shown_files(prompt)) == ("", "", {}), "it is not asked to write it anew"
+        assert (prompt.target, prompt.part) == ("", ""), "it is not asked to write it anew"
+        assert not any("other_7" in text for text in shown(prompt))
 
 
 def test_what_mending_did_not_mend_is_asked_for_anew_and_then_drawn_by_chance() -> None:
@@ -308,10 +308,6 @@ def test_what_mending_did_not_mend_is_asked_for_anew_and_then_drawn_by_chance() 
     assert [any("is not finished" in text for text in shown(prompt)) for prompt in built] == [False, True] * 2
     schema = CODER.model_copy(update={"attempts": 5})
     assert not prompt_of([*start, *draw, rolled_back(1)], schema, ()).unwritten
-    other = [assigned(1, "small"), replied(1, "small", "I cannot."), assigned(2, "coder")]
-    read = ran(2, Call.make("e2-0", "read", path="a.py", plain=True), file, by="evidence")
-    follows = prompt_of([opened(), asked(), *failing, *other, *read], writer, ())
-    assert (follows.unwritten, follows.temperature) == (blank, None), "another model has not mended it"
 
 
 def test_of_two_files_each_is_mended_then_each_written_anew_and_both_at_once_are_last() -> None:
@@ -330,22 +326,13 @@ def test_of_two_files_each_is_mended_then_each_written_anew_and_both_at_once_are
     assert [prompt.target for prompt in built] == ["a.py", "b.py", "a.py", "b.py", "", "a.py"]
     assert [bool(prompt.unwritten) for prompt in built] == [False, False, True, True, False, False]
     assert [prompt.seed for prompt in built] == [None] * 5 + [5]
-    assert all(any("def f" in text and "def g" in text for text in shown(prompt)) for prompt in built)
-
-    other = [opened(), asked(), *failing, assigned(1, "small"), replied(1, "small", "I cannot."), assigned(2, "coder")]
-    follows = prompt_of([*other, *reading(2, both)], writer, ())
-    assert (follows.target, bool(follows.unwritten)) == ("a.py", True), "another model has mended neither"
+    both_are_shown = [any("def f" in text and "def g" in text for text in shown(prompt)) for prompt in built]
+    assert both_are_shown == [True, True, False, False, True, True], "beside a function no other code"
 
     better = ran(1, Call(id="e1-9", tool="run_tests"), "assert g(2) == 2\n1 failed", ok=False, by="evidence")
     kept = [*start, *draw, rolled_back(1), *draw[: -len(failing)], *better, assigned(2, "coder")]
     after = prompt_of([*kept, *reading(2, {"b.py": both["b.py"]})], writer, ())
     assert (after.unwritten, after.seed) == ("", None), "what is left is another question"
-
-
-def test_what_a_test_command_prints_is_not_taken_for_the_file_it_names() -> None:
-    events = [opened(), asked(command="pytest --doctest-modules a.py"), *checked(0, ok=False), assigned(1, "small")]
-    events += ran(1, Call.make("e1-0", "read", path="a.py", plain=True), "x = 1", by="evidence")
-    assert shown_files(prompt_of(events, SMALL, ())) == {"a.py": "x = 1\n"}
 
 
 @pytest.mark.parametrize(

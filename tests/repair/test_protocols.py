@@ -10,6 +10,7 @@ from fugu_cli.messages import Call, FromUser, Prompt, Reply, ToolSpec, Usage
 from fugu_cli.prompts import load
 from fugu_cli.providers.scripted import Script, Scripted, ScriptedStep
 from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol, answer_schema, describe_tools
+from fugu_cli.repair.replies import parse_reply
 from tests.agents.histories import READ, TESTS, TOOLS, WRITE
 from tests.agents.servers import quiet, unhurried
 
@@ -31,14 +32,22 @@ class Listening(Scripted):
         return await super().reply(prompt, say, wait)
 
 
+def seen(prompt: Prompt) -> Prompt:
+    """The prompt with the files that its texts show."""
+    texts = [message.text for message in prompt.messages if isinstance(message, FromUser)]
+    return prompt if prompt.files else prompt.model_copy(update={"files": dict(parse_reply("\n".join(texts)).files)})
+
+
 def by_schema(*texts: str, prompt: Prompt = PROMPT, stop: str = "") -> tuple[Reply, Listening, str]:
     inner, said = Listening(*texts, stop=stop), list[str]()
+    prompt = seen(prompt)
     reply = asyncio.run(SchemaProtocol(inner, load("protocols/schema")).reply(prompt, said.append, unhurried))
     return reply, inner, "".join(said)
 
 
 def by_text(text: str, prompt: Prompt = PROMPT, stop: str = "") -> tuple[Reply, Listening]:
     inner = Listening(text, stop=stop)
+    prompt = seen(prompt)
     return asyncio.run(TextProtocol(inner, load("protocols/text")).reply(prompt, quiet, unhurried)), inner
 
 
@@ -83,15 +92,6 @@ def test_without_a_file_in_sight_none_is_named() -> None:
     assert "shown above" not in inner.prompts[0].messages[-1].text
 
 
-def test_the_room_for_a_file_follows_its_size() -> None:
-    long = PROMPT.model_copy(update={"messages": (FromUser(text=f"# File `a.py`\n```\n{'x = 1' * 200}\n```"),)})
-    texts = ('{"tool": "write", "path": "a.py"}', "```\nx\n```")
-    assert [prompt.max_tokens for prompt in by_schema(*texts)[1].prompts] == [700, 512]
-    assert [prompt.max_tokens for prompt in by_schema(*texts, prompt=long)[1].prompts] == [700, 1001]
-    unseen = ('{"tool": "write", "path": "b.py"}', "```\nx\n```")
-    assert [prompt.max_tokens for prompt in by_schema(*unseen)[1].prompts] == [700, 2048]
-
-
 def test_done_is_an_answer() -> None:
     reply, _, said = by_schema('{"tool": "done", "answer": "It was off by one."}')
     assert (reply.text, reply.calls, reply.stop, said) == ("It was off by one.", (), "end", "It was off by one.")
@@ -127,9 +127,9 @@ def test_a_model_that_forgets_the_last_fence_has_written_its_file() -> None:
 def test_without_tools_both_are_a_plain_call() -> None:
     plain = PROMPT.model_copy(update={"tools": ()})
     reply, inner, said = by_schema("ACCEPT", prompt=plain)
-    assert (reply.text, inner.prompts, said) == ("ACCEPT", [plain], "ACCEPT")
+    assert (reply.text, inner.prompts, said) == ("ACCEPT", [seen(plain)], "ACCEPT")
     reply, inner = by_text("ACCEPT\na.py\n```\nx\n```", prompt=plain)
-    assert (reply.calls, inner.prompts) == ((), [plain])
+    assert (reply.calls, inner.prompts) == ((), [seen(plain)])
 
 
 def test_tools_are_described_without_their_body() -> None:
@@ -166,12 +166,12 @@ def test_there_is_a_variant_for_each_tool_and_for_being_done() -> None:
 EDIT = ToolSpec(name="edit", description="Edit.", parameters='{"type": "object", "properties": {}}')
 
 
-def test_files_and_edits_in_a_text_are_calls() -> None:
-    text = "Done.\n\na.py\n```\nx = 2\n```\n\nb.py\n<<<<<<< SEARCH\nold\n=======\nnew\n>>>>>>> REPLACE"
+def test_files_in_a_text_are_calls() -> None:
+    text = "Done.\n\na.py\n```\nx = 2\n```\n\nb.py\n```\ny = 2\n```"
     reply, inner = by_text(text, PROMPT.model_copy(update={"tools": (WRITE, EDIT)}))
     assert made(reply) == [
         ("write", {"path": "a.py", "content": "x = 2\n"}),
-        ("edit", {"path": "b.py", "old": "old", "new": "new"}),
+        ("write", {"path": "b.py", "content": "y = 2\n"}),
     ]
     assert (reply.text, reply.stop, reply.usage) == ("Done.", "calls", ONE)
     assert len({call.id for call in reply.calls}) == 2
@@ -199,28 +199,14 @@ def test_a_reply_that_is_the_file_without_a_fence_is_written_unless_it_was_cut()
     assert made(by_text(new, fresh)[0]) == [("write", {"path": "b.py", "content": new})]
 
 
-EXAMPLES = (
-    'hello.py\n```\ndef hello():\n    return "hello"\n```\n',
-    "hello.py\n<<<<<<< SEARCH\n"
-    'def hello():\n    return "hello"\n=======\ndef hello():\n    return "good morning"\n>>>>>>> REPLACE\n',
-)
+EXAMPLE = 'hello.py\n```\ndef hello():\n    return "hello"\n```'
 
 
 def test_the_example_of_the_form_is_no_file_unless_somebody_spoke_of_it() -> None:
-    for form in EXAMPLES:
-        assert form.strip() in load("protocols/text")
-        for text, count in (("Say something.", 0), ("Make hello.py say something.", 1)):
-            prompt = PROMPT.model_copy(
-                update={"messages": (FromUser(text=text),), "tools": (WRITE, EDIT), "target": ""}
-            )
-            assert len(by_text(form, prompt)[0].calls) == count, form
-
-
-def test_the_line_above_a_file_in_the_brief_is_no_part_of_it() -> None:
-    old, new = "def add(a, b):\n    return a - b\n", "def add(a, b):\n    return a + b\n"
-    prompt = PROMPT.model_copy(update={"messages": (FromUser(text=file("a.py", old)),)})
-    reply, _ = by_text(f"```python\n# The file `a.py`:\n{new}```", prompt)
-    assert made(reply) == [("write", {"path": "a.py", "content": new})]
+    assert EXAMPLE in load("protocols/text")
+    for text, count in (("Say something.", 0), ("Make hello.py say something.", 1)):
+        prompt = PROMPT.model_copy(update={"messages": (FromUser(text=text),), "tools": (WRITE, EDIT), "target": ""})
+        assert len(by_text(EXAMPLE, prompt)[0].calls) == count
 
 
 def test_calls_of_one_reply_have_ids_that_a_replay_repeats() -> None:
@@ -281,21 +267,13 @@ def test_a_file_that_is_to_be_made_is_asked_for_by_name_and_needs_no_path_above_
     ]
 
 
-def test_for_a_long_file_edits_are_asked_for_where_they_can_be_made() -> None:
-    system, ask = asks(file("a.py", "x = 1\n" * 2000))
-    assert "<<<<<<< SEARCH" in system
-    assert ask.startswith("Answer with the changes in that form")
-    assert asks(file("a.py", "x = 1\n" * 2000), tools=(WRITE,))[0] == ""
-    assert asks(file("a.py", "x = 1\n" * 1000), file("b.py", "x = 1\n" * 1000))[0] == system
-    assert asks(file("a.py"), file("tests/test_a.py", "x = 1\n" * 2000))[0] == ""
-
-
 def test_what_an_answer_leaves_out_of_a_python_file_stays_unless_the_request_takes_something_away() -> None:
     old = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
 
     def written(request: str, answer: str) -> list[tuple[str, object]]:
         brief = FromUser(text=f"{request}\n\n{file('a.py', old.strip())}\nDo what is asked.")
-        return made(by_text(answer, Prompt(system="", messages=(brief,), tools=(WRITE, EDIT)))[0])
+        prompt = Prompt(system="", messages=(brief,), tools=(WRITE, EDIT), removes=request.startswith("Remove"))
+        return made(by_text(answer, prompt)[0])
 
     three = "def three():\n    return 3\n"
     for answer in (f"So:\n```python\n{three}```\nDone.", f"a.py\n```\n{three}```"):
@@ -315,7 +293,7 @@ def in_part(answer: str, stop: str = "") -> tuple[Reply, Listening]:
 
 
 def test_the_answer_to_a_part_of_a_file_takes_its_place_indented_as_it_was() -> None:
-    mended = {"path": "a.py", "old": PART, "new": "    def total(self):\n        return 2"}
+    mended = {"path": "a.py", "old": "        return 1", "new": "        return 2"}
     for answer in (
         "```python\n    def total(self):\n        return 2\n```",
         "Here it is:\n\na.py\n```\ndef total(self):\n    return 2\n```\nand a test:\n```\nassert total() == 2\n```",
@@ -335,56 +313,9 @@ def test_an_answer_that_leaves_open_what_is_to_be_written_is_none() -> None:
     brief = FromUser(text=file("a.py", old))
     prompt = Prompt(system="", messages=(brief,), tools=(WRITE, EDIT), target="a.py", unwritten=blank)
     assert made(by_text(f"```\n{new}```", prompt)[0]) == [("write", {"path": "a.py", "content": new})]
-    only_first = "def first(prices):\n    return prices[-1]\n"
-    for answer in (old, only_first):
-        assert by_text(f"```\n{answer}```", prompt)[0].calls == ()
+    assert by_text(f"```\n{old}```", prompt)[0].calls == ()
     part = prompt.model_copy(update={"part": PART})
     assert by_text(f"```\n    def total(self):\n        {blank}\n```", part)[0].calls == ()
-
-
-HEAD = '    def total(self):\n        """All of it."""\n'
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "        return 2\n```",
-        "        return 2",
-        f"```python\n{HEAD}        return 2\n```",
-    ],
-)
-def test_a_reply_that_was_begun_goes_on_from_there_or_begins_anew(answer: str) -> None:
-    part = f"{HEAD}        return 1"
-    prompt = Prompt(
-        system="", messages=(FromUser(text=f"Of the file `a.py`:\n```\n{part}\n```\n"),), tools=(WRITE, EDIT),
-        target="a.py", part=part, begun=HEAD,
-    )  # fmt: skip
-    reply, inner = by_text(answer, prompt)
-    assert inner.prompts[0].begun == f"```python\n{HEAD}"
-    assert made(reply) == [("edit", {"path": "a.py", "old": part, "new": f"{HEAD}        return 2"})]
-
-
-def test_a_file_that_was_begun_is_written_with_its_beginning() -> None:
-    head = 'import re\n\n\ndef total(text):\n    """All ```numbers``` of it."""\n'
-    brief = FromUser(text=file("a.py", f"{head}    pass\n"))
-    prompt = Prompt(system="", messages=(brief,), tools=(WRITE, EDIT), begun=head)
-    reply, inner = by_text("    return re.findall(r'[0-9]+', text)\n````", prompt)
-    assert inner.prompts[0].begun == f"````\n{head}"
-    written = f"{head}    return re.findall(r'[0-9]+', text)\n"
-    assert made(reply) == [("write", {"path": "a.py", "content": written})]
-    cut = by_text("    return re.fi", prompt, stop="length")[0]
-    assert cut.calls == ()
-
-
-def test_a_text_has_room_for_the_files_it_may_write_anew() -> None:
-    def tokens(*shown: str) -> int:
-        prompt = Prompt(system="", messages=(FromUser(text="\n".join(shown)),), tools=(WRITE,))
-        return by_text("no", prompt)[1].prompts[0].max_tokens
-
-    assert tokens() == 2048
-    assert tokens(file("a.py")) == 512
-    assert tokens(file("a.py", "x = 1\n" * 100), file("b.py", "x = 1\n" * 100)) == 1202
-    assert tokens(file("a.py", "x = 1\n" * 1000)) == 2048
 
 
 def test_only_where_tests_judge_an_answer_what_tries_it_out_is_left_out_and_ends_the_reply() -> None:
@@ -396,7 +327,7 @@ def test_only_where_tests_judge_an_answer_what_tries_it_out_is_left_out_and_ends
         prompt = Prompt(system="", messages=(FromUser(text=brief),), tools=TOOLS, judged=judged)
         reply, inner = by_text(answer, prompt)
         assert made(reply) == [("write", {"path": "a.py", "content": kept})]
-        assert inner.prompts[0].stop == (("\n# Test", "\n# Example", "\ndef check(") if judged else ())
+        assert inner.prompts[0].stop == (("\n# Test", "\n# Example", "\nassert ", "\nprint(") if judged else ())
     prompt = Prompt(system="", messages=(FromUser(text=brief),), tools=TOOLS, judged=True)
     assert made(by_text(f"```python\n{done}\n", prompt)[0]) == [("write", {"path": "a.py", "content": done})]
     two = Prompt(
@@ -404,7 +335,8 @@ def test_only_where_tests_judge_an_answer_what_tries_it_out_is_left_out_and_ends
     )
     assert by_text(answer, two)[1].prompts[0].stop == (), "another file may come after it"
     part = prompt.model_copy(update={"tools": (WRITE, EDIT), "target": "a.py", "part": stub.rstrip()})
-    assert made(by_text(answer, part)[0]) == [("edit", {"path": "a.py", "old": stub.rstrip(), "new": done.rstrip()})]
+    mended = {"path": "a.py", "old": "    pass", "new": "    return sum(prices)"}
+    assert made(by_text(answer, part)[0]) == [("edit", mended)]
 
 
 def test_a_second_call_that_fails_leaves_the_first_one_to_be_paid_for() -> None:
@@ -413,15 +345,6 @@ def test_a_second_call_that_fails_leaves_the_first_one_to_be_paid_for() -> None:
     with pytest.raises(AgentError) as raised:
         asyncio.run(SchemaProtocol(inner, load("protocols/schema")).reply(PROMPT, quiet, unhurried))
     assert raised.value.usage == ONE + ONE
-
-
-def test_a_list_of_patterns_that_a_small_model_did_not_end_is_what_it_said_once() -> None:
-    prompt = PROMPT.model_copy(update={"target": ".gitignore"})
-    reply, _ = by_text("```\n# bytecode\n*.pyc\n\n# logs\n*.log\n*.pyc\n*.log\n*.py", prompt, stop="length")
-    assert made(reply) == [("write", {"path": ".gitignore", "content": "# bytecode\n*.pyc\n\n# logs\n*.log\n"})]
-    assert reply.text == ""
-    cut, _ = by_text("```\ndef f():\n    return", PROMPT.model_copy(update={"target": "f.py"}), stop="length")
-    assert made(cut) == [], "code that was cut is none"
 
 
 def test_where_a_change_is_asked_for_the_file_is_asked_for_as_it_is_then() -> None:
@@ -433,3 +356,13 @@ def test_where_a_change_is_asked_for_the_file_is_asked_for_as_it_is_then() -> No
         _, inner = by_text("I cannot.", prompt)
         last = inner.prompts[0].messages[-1]
         assert isinstance(last, FromUser) and said in last.text and "`a.py`" in last.text
+
+
+def test_a_part_of_a_file_too_long_to_be_shown_never_takes_the_place_of_all_of_it() -> None:
+    long = "".join(f"def f{number}(x):\n    return x\n\n\n" for number in range(1000))
+    prompt = PROMPT.model_copy(update={"files": {"a.py": long}})
+    reply, inner = by_text("a.py\n```\ndef f7(x):\n    return 7\n```", prompt)
+    last = inner.prompts[0].messages[-1]
+    assert isinstance(last, FromUser) and "Answer with each file that must change" in last.text
+    expected = long.replace("def f7(x):\n    return x", "def f7(x):\n    return 7")
+    assert made(reply) == [("write", {"path": "a.py", "content": expected})]

@@ -9,7 +9,7 @@ import pytest
 
 from fugu_cli.messages import FromUser, Prompt, Usage
 from fugu_cli.providers.chat_completions import OpenAI
-from fugu_cli.repair.reply_trimming import repetition_start, stop_reason
+from fugu_cli.repair.replies import repeats_itself, stop_reason
 from tests.agents.servers import ACCESS, Portions, Server, quiet, unhurried
 
 HEAD = "def test_f():\n"
@@ -17,19 +17,16 @@ LINE = "    assert f(1) == 2\n"
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    "text",
     [
-        (HEAD + LINE * 9 + "    ass", HEAD + LINE),
-        (HEAD + (LINE + "    assert f(2) == 3\n") * 6, HEAD + LINE + "    assert f(2) == 3\n"),
-        ("x = [" + "10, " * 300, "x = [10, "),
-        ("text\nx = [" + "10, " * 3000, None),
+        HEAD + LINE * 9 + "    ass",
+        HEAD + (LINE + "    assert f(2) == 3\n") * 6,
+        "x = [" + "10, " * 300,
+        "text\nx = [" + "10, " * 3000,
     ],
 )
-def test_repetitions_are_kept_once(text: str, kept: str | None) -> None:
-    place = repetition_start(text)
-    assert place is not None
-    assert kept is None or text[:place] == kept
-    assert len(text[:place]) < len(text)
+def test_repetitions_are_seen(text: str) -> None:
+    assert repeats_itself(text)
 
 
 @pytest.mark.parametrize(
@@ -44,13 +41,13 @@ def test_repetitions_are_kept_once(text: str, kept: str | None) -> None:
     ],
 )
 def test_other_texts_are_not_cut(text: str) -> None:
-    assert repetition_start(text) is None
+    assert not repeats_itself(text)
 
 
 def test_what_the_model_was_shown_like_that_it_may_write_like_that() -> None:
     table = "    (1, 2, 3),\n" * 30
-    assert repetition_start(table) is not None
-    assert repetition_start(table, f"The file:\n{table}") is None
+    assert repeats_itself(table)
+    assert not repeats_itself(table, f"The file:\n{table}")
 
 
 def portions(taken: list[int]) -> Iterator[bytes]:

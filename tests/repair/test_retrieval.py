@@ -23,7 +23,7 @@ TREE: dict[str, str | bytes] = {
 @pytest.mark.parametrize(
     ("request_", "expected"),
     [
-        ("Rename net_total to subtotal everywhere.", ["shop/prices.py", "shop/cart.py", "tests/test_prices.py"]),
+        ("Rename net_total to subtotal everywhere.", ["shop/cart.py", "shop/prices.py", "tests/test_prices.py"]),
         ("What does `CartView` do?", ["shop/cart.py"]),
         ("what does gross() return?", ["shop/prices.py"]),
         ("Which function rounds the result?", ["shop/prices.py"]),
@@ -38,18 +38,18 @@ def test_files_are_found_by_the_names_and_the_words_of_a_request(
     request_: str, expected: list[str], tmp_path: Path
 ) -> None:
     lay(tmp_path, TREE)
-    assert [path.relative_to(tmp_path).as_posix() for path in retrieve(request_, tmp_path)] == expected
+    assert [path for path in retrieve(request_, tmp_path)] == expected
 
 
 def test_a_small_repository_is_shown_whole_where_nothing_is_found(tmp_path: Path) -> None:
     lay(tmp_path, {"a.py": "def f():\n    return 1\n", "b.py": "import a\n", "README.md": "# A\n"})
-    assert [path.name for path in retrieve("Create a README.md", tmp_path)] == ["a.py", "b.py"]
+    assert [path for path in retrieve("Create a README.md", tmp_path)] == ["a.py", "b.py"]
 
 
 def test_pages_and_their_styles_are_found(tmp_path: Path) -> None:
     lay(tmp_path, {"style.css": "body { background: #fff }\n", "index.html": "<h1>Hello</h1>\n", "app.js": "run()\n"})
     found = retrieve("Make the background of the page dark", tmp_path)
-    assert [path.name for path in found] == ["style.css"]
+    assert found == ["style.css"]
 
 
 def test_at_most_four_files_are_meant(tmp_path: Path) -> None:
@@ -93,11 +93,11 @@ def test_a_question_about_something_else_is_shown_no_file(request_: str, tmp_pat
 )
 def test_a_small_repository_is_shown_to_a_question_about_it_and_to_any_work(request_: str, tmp_path: Path) -> None:
     lay(tmp_path, EXERCISE)
-    assert [path.name for path in retrieve(request_, tmp_path)][:1] == ["cards.py"]
+    assert retrieve(request_, tmp_path)[:1] == ["cards.py"]
 
 
 def test_in_a_repository_of_few_files_words_that_all_of_them_hold_say_something(tmp_path: Path) -> None:
     filler = "x = 1\n" * (SMALL_REPOSITORY // 6)
     lay(tmp_path, {"cart.py": f"def vouchers():\n    pass\n{filler}", "test_cart.py": "import cart  # vouchers\n"})
     found = retrieve("Let vouchers be taken off twice", tmp_path)
-    assert [path.name for path in found] == ["cart.py", "test_cart.py"]
+    assert found == ["cart.py", "test_cart.py"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.messages import Call, FromUser, Prompt, Reply
+from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.session.events import Permitted, Undone
 from tests.reacting import calls, repository, role, says
 from tests.test_orchestrator import SMALL, play, shown
@@ -79,20 +79,3 @@ def test_a_change_that_tests_contradict_is_taken_back(root: Path) -> None:
     assert found.run("change the rate in rate.py to 7", judged=False).reason == "turn_limit"
     assert {fact.reason for fact in found.of(Undone) if isinstance(fact, Undone)} == {"tests that passed before fail"}
     assert (root / "rate.py").read_text() == RATE.format(19)
-
-
-def test_a_function_that_is_named_is_asked_for_alone_and_then_with_its_file(root: Path) -> None:
-    (root / "calc.txt").write_text("fixed\n")
-    (root / "text.py").write_text(
-        "import re\n\n\ndef slug(text):\n    return text\n\n\ndef words(text):\n    return []\n"
-    )
-    found = play(root, (SMALL, says("I would not.")))
-    found.run("slug in text.py should raise a TypeError for numbers", judged=False)
-    parts = [(prompt.target, prompt.part) for prompt in shown(found, "small")]
-    assert parts[:2] == [("text.py", "def slug(text):\n    return text"), ("", "")]
-    brief = shown(found, "small")[0].messages[0]
-    assert isinstance(brief, FromUser) and "import re\n\n\ndef slug" in brief.text and "words" not in brief.text
-    assert brief.text.rstrip().endswith("The code above does not do it. Rewrite `slug` so that it does.")
-    again = shown(found, "small")[1].messages[0]
-    assert isinstance(again, FromUser) and "def words" in again.text
-    assert again.text.rstrip().endswith("This is to be done: slug in text.py should raise a TypeError for numbers")

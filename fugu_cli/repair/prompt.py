@@ -1,0 +1,228 @@
+"""What a small model is shown: one message with the request, the files, the tests' output and what is to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fugu_cli import prompts
+from fugu_cli.coordinators.conductor import scheduling
+from fugu_cli.coordinators.conductor.step_context import visible_facts
+from fugu_cli.engine.harness import told_instructions
+from fugu_cli.engine.message_history import turn_messages
+from fugu_cli.messages import FromUser, InfillHole, Message, Prompt, ToolSpec
+from fugu_cli.providers.code_blocks import fenced
+from fugu_cli.repair import excerpts, intent, search
+from fugu_cli.repair.localization import files_read, files_shown
+from fugu_cli.repair.replies import DOCUMENTS
+from fugu_cli.repair.search import RepairTask
+from fugu_cli.session import views
+from fugu_cli.session.events import Asked, Event, Member, Role
+from fugu_cli.session.recognized_tests import tests_among
+
+NEWEST, EARLIER, ALL_EARLIER = 1200, 400, 2400
+"""Characters of the answer to the request just before this one, of each exchange before that, and of all of these."""
+COLLEAGUE, ANSWER_LIMIT = 1200, 4000
+"""Characters of a colleague's text, and of the answer that is judged, which ends with its result."""
+INSTRUCTIONS = 6000
+"""Characters of the standing instructions."""
+SENTENCES, FILE, UNFINISHED, INFILL_TOKENS = 400, 800, 1600, 64
+"""Least tokens of a reply: as a Thinker or Verifier, as a Worker, and where the code is not written; of a line."""
+TESTS_LIMIT, UNFINISHED_LIMIT = 1500, 500
+"""Characters of a test run's output; it says little where nothing is written yet, or all is to be written again
+(tests/benchmarks/results/infilling.md)."""
+DOCUMENT_LIMIT, TEST_LIMIT = 4000, 3000
+"""Characters shown of a document, and of a test beside a stub: some 1,000 tokens."""
+
+
+def build_prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str) -> Prompt:
+    """The next call's prompt for the agent of the newest turn. What was asked for before is sampled (temperature .8,
+    its own seed)."""
+    turn, request = views.turns(events)[-1], views.asked(events)
+    assert request is not None
+    task = search.next_task(events, turn, member)
+    sampled = {"temperature": 0.8, "seed": task.tried} if task.tried else {}
+    files = files_read(turn)
+    if task.gap is not None:
+        return _infill_prompt(task, task.gap, files, tools).model_copy(update=sampled)
+    return Prompt(
+        system=told_instructions(turn, instructions[:INSTRUCTIONS]).strip(),
+        messages=_messages(events, turn, request, task),
+        tools=tuple(tools),
+        max_tokens=_reply_limit(turn, task),
+        open_ended=intent.is_open_ended(request, files, judged=views.suite_decides(events)),
+        target=task.target,
+        part=task.part,
+        unwritten=task.unwritten,
+        judged=task.judged,
+        wanted=search.wants_described_change(events, turn),
+        verdict=turn.assigned.role == "verifier" and bool(views.changes(events)),
+        files=files,
+        removes=intent.takes_away(request.text),
+        aimed=task.key,
+    ).model_copy(update=sampled)
+
+
+def _infill_prompt(task: RepairTask, gap: InfillHole, files: dict[str, str], tools: Sequence[ToolSpec]) -> Prompt:
+    """The call that asks for a line. The model reads what stands around it, and no request."""
+    return Prompt(
+        system="",
+        messages=(FromUser(text=f"{gap.before}[the line that is to be filled in]{gap.after}"),),
+        tools=tuple(tools),
+        max_tokens=INFILL_TOKENS,
+        target=task.target,
+        part=task.part,
+        judged=True,
+        gap=gap,
+        files=files,
+    )
+
+
+def played_role(turn: views.Turn) -> Role:
+    """The part it plays: of a workflow's step, what its instruction says."""
+    judges = turn.assigned.plan and turn.assigned.sees and scheduling.is_judging(turn.assigned.instruction)
+    return "verifier" if judges else turn.assigned.role
+
+
+def request_with_history(events: Sequence[Event], request: Asked) -> str:
+    """The request, after the newest earlier one and its answer. Where words are all that is asked for, after those
+    before it as well: in a conversation they belong together, while beside code to be mended they only distract."""
+    summary, kept = views.after_compaction(events)
+    before = views.requests(kept)[:-1]
+    judged = views.suite_decides(events)
+    told = [_exchange(facts) for facts in before[-1:]]
+    for facts in [] if judged else reversed(before[:-1]):
+        text = _exchange(facts, EARLIER, EARLIER)
+        if sum(map(len, told[:-1])) + len(text) > ALL_EARLIER:
+            break
+        told.insert(0, text)
+    if summary and not (told and judged):
+        told.insert(0, summary[:NEWEST])
+    return f"(Before, {f'{chr(10)}Then '.join(told)})\n\n{request.whole}" if told else request.whole
+
+
+def _exchange(facts: Sequence[Event], limit: int = NEWEST, asked: int | None = None) -> str:
+    """A request and its answer, the latter with at most `limit` characters, the former with at most `asked`."""
+    first, answer = facts[0], views.answer(facts)[:limit]
+    assert isinstance(first, Asked)
+    got = [f"and got: {answer}"] if answer else []
+    return "\n".join([f"the user asked: {first.text[:asked]}", *got, *views.undo_notices(facts)])
+
+
+def _kind(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
+    """The name of the text in prompts/brief/ that says what is to be done."""
+    first, now = views.first_tests(events), views.tests(events)
+    match played_role(turn):
+        case "verifier":
+            if first and now and not first.ok and now.ok and not now.stale:
+                return "verifier_passing"
+            return "verifier" if turn.assigned.plan or views.changes(events) else "verifier_answer"
+        case "thinker":
+            return "thinker_step" if turn.assigned.plan else "thinker"
+        case _:
+            if search.wants_described_change(events, turn):
+                return "tests" if intent.is_for_tests(request.text) and views.changes(events) else "change"
+            if search.is_unjudged(events, request):
+                return "answer"
+            return "worker_unfinished" if intent.is_unfinished(files_read(turn)) else "worker"
+
+
+def _messages(events: Sequence[Event], turn: views.Turn, request: Asked, task: RepairTask) -> tuple[Message, ...]:
+    """One user message with all that matters, then this turn's own calls and results."""
+    seen, files, target = visible_facts(events), files_shown(turn), task.target
+    kind = "worker_unfinished" if task.unwritten else _kind(events, turn, request)
+    above = excerpts.context_above(target, files_read(turn).get(target, "")) if task.part else ""
+    around = files
+    if task.part and task.judged:  # beside one function a small model writes the other code again
+        around = {path: text for path, text in files.items() if path not in intent.code_files(files)}
+    instead = "\n\n\n".join(filter(None, [above, task.shown or task.part]))
+    shown = {**around, target: instead} if task.shown or task.part else around
+    judged = views.suite_decides(events)
+    told_by_tests = judged and tests_among(files) and intent.is_unfinished(files)
+    said = prompts.fill(
+        prompts.load(f"brief/{kind}"),
+        named=code_in_words([target] if target in shown else files),
+        request=request.text.strip(),
+    )
+    text = prompts.fill(
+        prompts.load("brief"),
+        request=request_with_history(seen, request),
+        tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests or task.unwritten else TESTS_LIMIT),
+        files=files_section(shown, judged, target if task.part else ""),
+        earlier="" if turn.assigned.plan else _earlier_section(events, turn),
+        role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, said) if part),
+    )
+    return (FromUser(text=text.lstrip("\n")), *turn_messages(turn))
+
+
+def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:
+    """The tests' output, where they judge the request, something was changed, or they are what is asked about."""
+    run = views.tests(events)
+    told = views.suite_decides(events) or views.changes(events) or intent.is_for_a_test_run(request.text)
+    if run is None or run.stale or not told:
+        return ""
+    said = "All tests pass" if run.ok else "It prints"
+    return f"The tests were run with `{request.test_command}`. {said}:\n```\n{last_lines(run.output, limit)}\n```\n\n"
+
+
+def last_lines(text: str, limit: int) -> str:
+    """The end of a text in whole lines: the summary comes last."""
+    return text if len(text) <= limit else f"[...]\n{text[-limit:].partition(chr(10))[2]}"
+
+
+def _reply_limit(turn: views.Turn, task: RepairTask) -> int:
+    """Tokens that the reply may have: all the code it was shown, or a few sentences. It may run on."""
+    if turn.assigned.role != "worker":
+        return SENTENCES
+    files = files_shown(turn)
+    least = UNFINISHED if intent.is_unfinished(files_read(turn)) else FILE
+    of_a_long_one = 0 if task.target in files else len(task.part)
+    return max(least, (sum(len(files[path]) for path in intent.target_files(files)) + of_a_long_one) // 2)
+
+
+def _earlier_section(events: Sequence[Event], turn: views.Turn) -> str:
+    """For a Worker what a Thinker or Verifier said since the newest change; for a Verifier the words it is to judge,
+    where nothing was changed."""
+    before = [one for one in views.turns(events) if one.number < turn.number]
+    if turn.assigned.role == "verifier" and not views.changes(events):
+        answers = [one.text.strip() for one in before if one.assigned.role == "worker" and one.text.strip()]
+        return f"This was answered:\n{answers[-1][-ANSWER_LIMIT:]}\n\n" if answers else ""
+    if turn.assigned.role != "worker":
+        return ""
+    said: list[str] = []
+    for one in before:
+        if one.assigned.role == "worker":
+            said = []
+        elif one.text.strip():
+            said.append(f"A colleague says: {one.text.strip()[:COLLEAGUE]}\n\n")
+    return "".join(said)
+
+
+def code_in_words(files: Iterable[str]) -> str:
+    """The code that is to be worked on, in words."""
+    paths = list(files)
+    code = intent.target_files(paths)
+    named = " or ".join(f"`{path}`" for path in code or paths)
+    return f"The code in {named}" if code else f"The code that {named} asks for" if named else "The code"
+
+
+def files_section(files: Mapping[str, str], judged: bool, part_of: str = "") -> str:
+    """All files. Where tests judge, what stays as it is comes first, so that it need not be read again: documents,
+    quoted, then tests, then the code. Of the file `part_of` only a part is there."""
+    code = intent.target_files(files) if judged else list(files)
+    around = sorted((path for path in files if path not in code), key=lambda path: not path.endswith(DOCUMENTS))
+    return "".join(
+        [*(_around(path, files[path]) for path in around), *(_block(p, files[p], p == part_of) for p in code)]
+    )
+
+
+def _around(path: str, content: str) -> str:
+    """A document or a test, shortened."""
+    if not path.endswith(DOCUMENTS):
+        return _block(path, excerpts.shortened(content, TEST_LIMIT))
+    lines = excerpts.shortened(content.strip(), DOCUMENT_LIMIT).splitlines()
+    return f"What `{path}` says:\n{chr(10).join(f'> {line}'.rstrip() for line in lines)}\n\n"
+
+
+def _block(path: str, content: str, part: bool = False) -> str:
+    """The file in a fence that no line of it closes."""
+    return f"{'Of the' if part else 'The'} file `{path}`:\n{fenced(content.rstrip(chr(10)) + chr(10))}\n\n"
