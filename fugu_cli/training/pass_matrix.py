@@ -134,13 +134,6 @@ def _scaled(rate: RowRates, unit: float) -> RowRates:
     return replace(rate, first_cost=rate.first_cost / unit, again_cost=rate.again_cost / unit, after=after)
 
 
-def first_turn_rates(tasks: Sequence[TaskRates]) -> tuple[float, ...]:
-    """The mean first-turn rate of every row, and last that of the oracle that knows the best row of each task."""
-    rows = range(len(tasks[0].rows))
-    singles = tuple(mean(task.rows[row].first for task in tasks) for row in rows)
-    return (*singles, mean(max(rate.first for rate in task.rows) for task in tasks))
-
-
 FailedRows = tuple[int, ...]
 """Rows whose Worker turns failed, oldest first."""
 ChooseRow = Callable[[TaskRates, FailedRows], int]

@@ -233,8 +233,3 @@ def _joined_results(played: Sequence[tuple[TrialResult, float]]) -> TrialResult:
         sum(one.evaluations for one, _ in played),
         sum(one.usd for one, _ in played),
     )
-
-
-def sample_without_replacement(cases: Sequence[ReplayCase], count: int, draw: random.Random) -> Sequence[ReplayCase]:
-    """`count` cases without replacement; all of them where there are no more."""
-    return cases if count >= len(cases) else draw.sample(list(cases), count)

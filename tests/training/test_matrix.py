@@ -15,7 +15,6 @@ from fugu_cli.training.pass_matrix import (
     TaskRates,
     ValueSettings,
     cascade_policy,
-    first_turn_rates,
     fixed_policy,
     follow_policy,
     oracle_policy,
@@ -86,14 +85,6 @@ def test_a_line_that_is_no_row_is_named(tmp_path: Path) -> None:
         read_matrix(path)
     with pytest.raises(ConfigError, match="cannot be read"):
         read_matrix(tmp_path / "none")
-
-
-def test_headroom_is_the_oracle_over_the_best_row() -> None:
-    tasks = [
-        TaskRates("x", "", (RowRates(1.0, 1, 1, 1), RowRates(0.0, 0, 1, 1))),
-        TaskRates("y", "", (RowRates(0.2, 0, 1, 1), RowRates(0.6, 0, 1, 1))),
-    ]
-    assert first_turn_rates(tasks) == (0.6, 0.3, 0.8)
 
 
 def test_a_turn_is_worth_its_rate_its_cost_and_what_follows_a_failure() -> None:
