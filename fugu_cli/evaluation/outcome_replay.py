@@ -15,10 +15,10 @@ import random
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import Any, NamedTuple
 
 from fugu_cli.coordinators import CoordinatorSettings, action_space
 from fugu_cli.coordinators.rules import Cascade, near_price
@@ -197,23 +197,36 @@ class OutcomeLimits:
     costs: Mapping[str, float]
 
 
-def play(draw: TaskDraw, following: NextModel, limits: OutcomeLimits) -> tuple[bool, float]:
-    """Whether the work that was left is right, and what was spent. Work that nobody goes on with is left as it is."""
-    failed: list[str] = []
-    solved, spent = False, 0.0
-    for check in draw.checks:
-        left = limits.budget - spent
-        too_dear = frozenset(name for name, cost in limits.costs.items() if cost > left)
-        name = following(tuple(failed), too_dear)
+class Attempted(NamedTuple):
+    """How a task stands: whether the work that was left is right, what was spent, whose work the check refused, and
+    whether it has passed any."""
+
+    solved: bool = False
+    spent: float = 0.0
+    failed: tuple[str, ...] = ()
+    passed: bool = False
+
+
+def attempt(work: Attempted, draw: TaskDraw, name: str, limits: OutcomeLimits) -> Attempted:
+    """One more run; as it was where nothing is to be done, or that would be too dear."""
+    if work.passed or len(work.failed) == TURNS or limits.costs[name] > limits.budget - work.spent:
+        return work
+    own = draw.runs[name]
+    run = own[work.failed.count(name) % len(own)]
+    passed = draw.checks[len(work.failed)] < limits.check[0 if run.ok else 1]
+    return Attempted(run.ok, work.spent + run.cost, work.failed if passed else (*work.failed, name), passed)
+
+
+def play(draw: TaskDraw, following: NextModel, limits: OutcomeLimits) -> Attempted:
+    """A task to its end. Work that nobody goes on with is left as it is."""
+    work = Attempted()
+    while not work.passed and len(work.failed) < TURNS:
+        left = limits.budget - work.spent
+        name = following(work.failed, frozenset(name for name, cost in limits.costs.items() if cost > left))
         if name is None:
             break
-        own = draw.runs[name]
-        run = own[failed.count(name) % len(own)]
-        solved, spent = run.ok, spent + run.cost
-        if check < limits.check[0 if run.ok else 1]:
-            break
-        failed.append(name)
-    return solved, spent
+        work = attempt(work, draw, name, limits)
+    return work
 
 
 @dataclass(frozen=True)
@@ -231,11 +244,32 @@ Tasks = Sequence[Sequence[TaskDraw]]
 """Every task's draws."""
 
 
+def _result(name: str, found: Sequence[Sequence[Attempted]]) -> ArmResult:
+    solved = tuple(sum(one.solved for one in each) / len(each) for each in found)
+    return ArmResult(name, solved, tuple(sum(one.spent for one in each) / len(each) for each in found))
+
+
 def played(name: str, arm: Arm, tasks: Tasks, limits: OutcomeLimits) -> ArmResult:
     """Play an arm on every task in every draw."""
-    found = [[play(draw, arm(draw), limits) for draw in draws] for draws in tasks]
-    solved = tuple(mean(float(ok) for ok, _ in each) for each in found)
-    return ArmResult(name, solved, tuple(mean(cost for _, cost in each) for each in found))
+    return _result(name, [[play(draw, arm(draw), limits) for draw in draws] for draws in tasks])
+
+
+def every_list(tasks: Tasks, limits: OutcomeLimits) -> dict[tuple[str, ...], ArmResult]:
+    """Every order of up to four models, with repeats. Each goes on where a shorter one ended."""
+    found: dict[tuple[str, ...], ArmResult] = {}
+
+    def grow(order: tuple[str, ...], works: Sequence[Sequence[Attempted]]) -> None:
+        for name in limits.costs:
+            longer = [
+                [attempt(work, draw, name, limits) for work, draw in zip(*each, strict=True)]
+                for each in zip(works, tasks, strict=True)
+            ]
+            found[(*order, name)] = _result("", longer)
+            if len(order) < TURNS - 1:
+                grow((*order, name), longer)
+
+    grow((), [[Attempted()] * len(draws) for draws in tasks])
+    return found
 
 
 def tuned(name: str, lists: Sequence[ArmResult]) -> ArmResult:
@@ -270,12 +304,7 @@ def compare(members: Sequence[Member], tasks: Tasks, check: tuple[float, float],
     pool = {member.name: member for member in members}
     costs = {name: action_space.blended_price(member.price) for name, member in pool.items()}
     limits = OutcomeLimits(check, budget * max(costs.values()), costs)
-
-    def fixed(models: Sequence[str]) -> ArmResult:
-        return played("", lambda draw: in_order(models), tasks, limits)
-
-    orders = [order for size in range(1, TURNS + 1) for order in product(pool, repeat=size)]
-    lists = {order: fixed(order) for order in orders}
+    lists = every_list(tasks, limits)
     changing = [found for order, found in lists.items() if _changes_vendor(order, pool)]
     with_vendors = DecidedByCascade(members)
     without = DecidedByCascade([member.model_copy(update={"vendor": "one"}) for member in members])
@@ -285,7 +314,7 @@ def compare(members: Sequence[Member], tasks: Tasks, check: tuple[float, float],
         played("cascade", lambda draw: with_vendors, tasks, limits),
         played("cascade, vendors unknown", lambda draw: without, tasks, limits),
         tuned("best single", [found for order, found in lists.items() if len(order) == 1]),
-        tuned("the same again", [fixed([name] * TURNS) for name in pool]),
+        tuned("the same again", [lists[(name,) * TURNS] for name in pool]),
         played("random order", lambda draw: in_order(draw.order), tasks, limits),
         played("oracle", _oracle(limits), tasks, limits),
     ]
