@@ -5,7 +5,6 @@ agents and roles are out, and why), and termination (when the request is over, a
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,23 +70,36 @@ def assign_slots(prices: Mapping[str, Price]) -> dict[str, Slot]:
 
 
 def choose_agent(candidates: Sequence[Member], out: Mapping[str, Exclusion], events: Sequence[Event]) -> Member | None:
-    """One of several agents for a seat: health, then a vendor and a model that have not worked on this request yet,
-    then a warm prompt cache, then price, then the pool's order.
+    """One of several agents for a seat: health, then a vendor (at about that price) and a model that have not worked on
+    this request yet, then a warm prompt cache, then price, then the pool's order.
 
     Another vendor's model solves more of what one of equal strength could not than that one does when it tries again,
-    and the same model at another effort solves nothing more; so effort is not looked at. `out` names the agents that
-    cannot act now, with the reason. None when nobody is left.
+    and the same model at another effort solves nothing more; so effort is not looked at. Of a vendor's far dearer model
+    its cheap one's failure says little. `out` names the agents that cannot act now, with the reason. None when nobody
+    is left.
     """
     able = [member for member in candidates if member.name not in out]
     failed, warm = _failed_recently(events), _newest_agent(events)
     worked = members_so_far(events, candidates)
-    vendors, models = Counter(map(vendor_key, worked)), Counter(member.model for member in worked)
 
     def order(member: Member) -> tuple[bool, int, int, bool, float]:
-        tried = vendors[vendor_key(member)], models[member.model]
-        return (member.name in failed, *tried, member.name != warm, blended_price(member.price))
+        vendor = sum(vendor_key(one) == vendor_key(member) and near_price(one, member) for one in worked)
+        model = sum(one.model == member.model for one in worked)
+        return (member.name in failed, vendor, model, member.name != warm, blended_price(member.price))
 
     return min(able, key=order, default=None)
+
+
+NEAR_PRICE = 5
+"""Prices within this factor are about the same, and so is what the models can do."""
+
+
+def near_price(one: Member, other: Member) -> bool:
+    """They cost about the same; of prices nobody knows, the slots say it."""
+    if one.price is None or other.price is None:
+        return one.slot == other.slot
+    low, high = sorted(blended_price(member.price) for member in (one, other))
+    return high <= NEAR_PRICE * low
 
 
 def vendor_key(member: Member) -> str:

@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import CoordinatorSettings, action_space
-from fugu_cli.coordinators.action_space import slot_level
+from fugu_cli.coordinators.action_space import near_price, slot_level
 from fugu_cli.session import views
 from fugu_cli.session.events import ROLES, Assigned, Event, Finished, Member, Role
 
-NEAR_PRICE = 5
-"""Prices within this factor are about the same: then another vendor counts for more than a slot."""
 FAR_PRICE = 10
 """Where the next agent costs this many times as much, the same one tries once more first."""
 
@@ -96,26 +94,19 @@ class Cascade:
 
 
 def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence[Member]) -> Member:
-    """`usual`; where its vendor has worked already, one of `others` whose vendor has not and whose price is near: of
-    the nearest slot, and in it the nearest price."""
-    vendors = set(map(action_space.vendor_key, worked))
+    """`usual`; where its vendor has worked already at about its price, one of `others` of about that price whose vendor
+    has not: of the nearest slot, and in it the nearest price."""
+    near = [member for member in worked if near_price(member, usual)]
+    vendors = set(map(action_space.vendor_key, near))
     if action_space.vendor_key(usual) not in vendors:
         return usual
-    near = [m for m in others if action_space.vendor_key(m) not in vendors and near_price(m, usual)]
+    fresh = [m for m in others if action_space.vendor_key(m) not in vendors and near_price(m, usual)]
 
     def distance(member: Member) -> tuple[int, float]:
         cost = action_space.blended_price(member.price) - action_space.blended_price(usual.price)
         return abs(slot_level(member) - slot_level(usual)), abs(cost)
 
-    return min(near, key=distance, default=usual)
-
-
-def near_price(one: Member, other: Member) -> bool:
-    """They cost about the same; of prices nobody knows, the slots say it."""
-    if one.price is None or other.price is None:
-        return one.slot == other.slot
-    low, high = sorted(action_space.blended_price(member.price) for member in (one, other))
-    return high <= NEAR_PRICE * low
+    return min(fresh, key=distance, default=usual)
 
 
 def _tries_again(events: Sequence[Event], first: Member, following: Member) -> bool:

@@ -21,7 +21,7 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 from fugu_cli.coordinators import CoordinatorSettings, action_space
-from fugu_cli.coordinators.rules import Cascade, near_price
+from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.errors import ConfigError
 from fugu_cli.evaluation.intervals import Mean, bootstrap
 from fugu_cli.messages import Call
@@ -294,7 +294,7 @@ def _changes_vendor(models: Sequence[str], pool: Mapping[str, Member]) -> bool:
     """No two neighbours of about one price are of one vendor."""
     return not any(
         action_space.vendor_key(pool[one]) == action_space.vendor_key(pool[other])
-        and near_price(pool[one], pool[other])
+        and action_space.near_price(pool[one], pool[other])
         for one, other in pairwise(models)
     )
 
