@@ -1,7 +1,8 @@
-"""Commands about who works and what runs: agents, skills, background jobs, cost."""
+"""Commands about who works and what runs: agents, skills, background jobs, cost, context."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import patch_summary
 
 if TYPE_CHECKING:
+    from fugu_cli.engine.context_use import ContextUse
+    from fugu_cli.session.events import Event
     from fugu_cli.tools.shell_commands import BackgroundJob
     from fugu_cli.ui.tui.session_controller import SessionController
 
@@ -156,6 +159,35 @@ async def show_cost(controller: SessionController, argument: str) -> None:
         )
     whole = known_cost(tally.cost, unpriced=bool(unpriced))
     controller.say(f"{whole} in this session", "plain", "\n".join(lines) or "no agent was called yet")
+
+
+async def show_context(controller: SessionController, argument: str) -> None:
+    """What fills the next prompt of an agent, and what the next call of each would read and cost."""
+    from fugu_cli.engine.context_use import context_use
+
+    session = controller.session
+    if argument:
+        _require_agent(controller, argument)
+    uses = await asyncio.to_thread(context_use, session.log.events, session.team, session.environment)
+    last = next((turn.assigned.agent for turn in reversed(_turns(session.log.events))), "")
+    chosen = next((use for use in uses if use.agent == (argument or last)), uses[0])
+    share = f" ({chosen.tokens / chosen.window:.0%})" if chosen.window else ""
+    head = f"{chosen.agent}'s next prompt: {compact_number(chosen.tokens)} of {compact_number(chosen.window)} tokens"
+    parts = [f"{name:<16}{compact_number(tokens):>8}" for name, tokens in chosen.parts.items()]
+    width = max(len(use.agent) for use in uses)
+    rows = [f"{use.agent:<{width}}  {_next_call(use)}" for use in uses]
+    controller.say(f"{head}{share}", "plain", "\n".join([*parts, "", "the next call by each agent reads:", *rows]))
+
+
+def _turns(events: Sequence[Event]) -> Sequence[views.Turn]:
+    return views.turns(events) if views.asked(events) is not None else ()
+
+
+def _next_call(use: ContextUse) -> str:
+    """`12.3k tokens, 11k of them cached, $0.0040`."""
+    cached = f", {compact_number(use.cached)} of them cached" if use.cached else ", none cached"
+    cost = "cost unknown" if use.dollars is None else money(use.dollars)
+    return f"{compact_number(use.tokens)} tokens{cached}, {cost}{'' if use.counted else ' (estimated)'}"
 
 
 def _require_agent(controller: SessionController, name: str) -> None:

@@ -327,6 +327,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
         agent_commands.job_arguments,
     ),
     SlashCommand("skip", "end the running tests and go on without them", agent_commands.skip_test_run),
+    SlashCommand(
+        "context",
+        "what fills the next prompt, and what each agent would read and cost",
+        agent_commands.show_context,
+        "[AGENT]",
+        agent_commands.agent_names,
+    ),
     SlashCommand("cost", "tokens and money by model", agent_commands.show_cost),
     SlashCommand("trace", "show or hide the trace; with a number, that turn in full", show_trace, "[TURN]"),
     SlashCommand("mode", "how much needs a yes", change_mode, "[MODE]", mode_names),
