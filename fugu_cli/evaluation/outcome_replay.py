@@ -307,7 +307,7 @@ def compare(members: Sequence[Member], tasks: Tasks, check: tuple[float, float],
     lists = every_list(tasks, limits)
     changing = [found for order, found in lists.items() if _changes_vendor(order, pool)]
     with_vendors = DecidedByCascade(members)
-    without = DecidedByCascade([member.model_copy(update={"vendor": "one"}) for member in members])
+    without = DecidedByCascade([member.model_copy(update={"vendor": ""}) for member in members])
     return [
         tuned("tuned list", list(lists.values())),
         tuned("tuned list that changes the vendor", changing),
