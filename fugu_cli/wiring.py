@@ -307,7 +307,7 @@ def build_servers(loaded: LoadedConfig, tell: Callable[[str], None]) -> McpServe
         return None
     from fugu_cli.extensions.mcp_servers import McpServers
 
-    return McpServers(loaded.servers, loaded.root, tell)
+    return McpServers(loaded.servers, loaded.root, tell, kept_keys.KeptLogins())
 
 
 def build_hooks(loaded: LoadedConfig, journal: Log) -> Hooks | None:

@@ -188,7 +188,7 @@ models = typer.Typer(
     help="The embedded models: list, pull, remove, path.", rich_markup_mode=None, context_settings=CONTEXT
 )
 mcp = typer.Typer(
-    help="MCP servers, whose tools agents use: list, add, remove.",
+    help="MCP servers, whose tools agents use: list, add, remove, login.",
     invoke_without_command=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
@@ -290,7 +290,7 @@ def pool_check() -> int:
 
 @mcp.callback()
 def mcp_root(context: typer.Context) -> int:
-    """MCP servers, whose tools agents use: list, add, remove."""
+    """MCP servers, whose tools agents use: list, add, remove, login."""
     if context.invoked_subcommand is not None:
         return 0
     return mcp_list()
@@ -319,6 +319,20 @@ def mcp_remove(name: Annotated[str, typer.Argument(metavar="NAME")], scope: McpS
     from fugu_cli.cli import mcp as command
 
     return command.remove_server(name, scope)
+
+
+@mcp.command("login")
+def mcp_login(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    remove: Annotated[bool, typer.Option("--remove", help="forget the login")] = False,
+    timeout: Annotated[
+        float, option("--timeout", help="how long to wait for the browser (300)", metavar="SECONDS", above=0)
+    ] = 300.0,
+) -> int:
+    """Log in at a server over OAuth, in the browser."""
+    from fugu_cli.cli import mcp as command
+
+    return command.login(name, remove, timeout)
 
 
 @models.command("list")

@@ -22,7 +22,7 @@ from fugu_cli import __version__
 from fugu_cli.cli.current_folder import current_path, local_servers, needed_models
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import detected_keys, unready_services, unusable_entries, usable_pool
-from fugu_cli.config.kept_keys import add_kept_keys
+from fugu_cli.config.kept_keys import KeptLogins, add_kept_keys
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ConfigError, FuguError, installing
 from fugu_cli.models.store import Store
@@ -224,7 +224,7 @@ def _servers(loaded: LoadedConfig) -> Iterator[Finding]:
     for note in loaded.servers.notes:
         yield Finding("note", "mcp", note)
     mask = Redactor({**os.environ, **loaded.servers.secrets})
-    for name, works, said in check_servers(loaded.servers, loaded.root):
+    for name, works, said in check_servers(loaded.servers, loaded.root, KeptLogins()):
         yield Finding("ok" if works else "note", "mcp", mask.text(f"{name}: {said}"))
 
 

@@ -308,6 +308,15 @@ class McpAddFlags:
         list[str] | None,
         option("--header", "-H", help="a header sent to a URL; repeatable", metavar="NAME: VALUE"),
     ] = None
+    client_id: Annotated[
+        str | None, option("--client-id", help="the OAuth client at a URL; else fugu registers", metavar="ID")
+    ] = None
+    client_secret: Annotated[
+        str | None, option("--client-secret", help="its secret; '${NAME}' is filled in when it is used", metavar="TEXT")
+    ] = None
+    callback_port: Annotated[
+        int | None, option("--callback-port", help="the port to which the browser comes back", metavar="N", least=0)
+    ] = None
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,14 @@
-"""`fugu mcp`: the MCP servers that count in the current folder; adds one, removes one.
+"""`fugu mcp`: the MCP servers that count in the current folder; adds one, removes one, logs in at one.
 
 Changes `.mcp.json` by extensions/mcp_settings.py, which reads it as well. Starts no server: `fugu doctor` does.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
+import webbrowser
 from pathlib import Path
 from typing import Literal
 
@@ -12,9 +16,10 @@ from pydantic import JsonValue
 
 from fugu_cli.cli.current_folder import current_config, current_path, print_clean, say
 from fugu_cli.cli.flags import McpAddFlags
-from fugu_cli.config.loader import repository
-from fugu_cli.errors import UsageError
-from fugu_cli.extensions.mcp_settings import MCP_FILE, add_entry, remove_entry
+from fugu_cli.config.kept_keys import KeptLogins
+from fugu_cli.config.loader import LoadedConfig, repository
+from fugu_cli.errors import InfrastructureError, UsageError
+from fugu_cli.extensions.mcp_settings import MCP_FILE, McpServer, RemoteServer, add_entry, remove_entry
 
 Scope = Literal["user", "project"]
 
@@ -29,7 +34,8 @@ def list_servers() -> int:
         return 0
     names = max(len(server.name) for server in declared.servers)
     for server in declared.servers:
-        print_clean(f"{server.name:<{names}}  {server.said}  ({server.source})")
+        kept = isinstance(server.way, RemoteServer) and KeptLogins().read(server.way.url)
+        print_clean(f"{server.name:<{names}}  {server.said}  ({server.source}{', logged in' if kept else ''})")
     return 0
 
 
@@ -43,17 +49,70 @@ def add_server(flags: McpAddFlags) -> int:
 
 
 def remove_server(name: str, scope: Scope | None) -> int:
-    """Take an entry out of the scope's file, of both files without a scope. Raises UsageError where there is none,
-    StorageError."""
+    """Take an entry out of the scope's file, of both files without a scope, and forget its login. Raises UsageError
+    where there is none, StorageError."""
+    servers = {one.name: one.way for one in current_config().servers.servers}
     held: dict[Scope, Path] = {one: _file(one) for one in ((scope,) if scope else ("user", "project"))}
     removed = [one for one, path in held.items() if remove_entry(path, name)]
     if not removed:
         files = " and ".join(str(path) for path in held.values())
         raise UsageError(f"there is no MCP server {name!r} in {files}", hint="`fugu mcp list` shows them")
+    if isinstance(way := servers.get(name), RemoteServer) and KeptLogins().remove(way.url):
+        print_clean(f"the login at {name} is forgotten")
     for one in removed:
         print_clean(f"the MCP server {name} is removed from {held[one]}")
         _say_trust(one)
     return 0
+
+
+def login(name: str, remove: bool, timeout: float) -> int:
+    """Log in at a server in the browser, or forget the login. Raises UsageError for a server that is not there or needs
+    none, InfrastructureError where it fails, StorageError."""
+    loaded = current_config()
+    server = next((one for one in loaded.servers.servers if one.name == name), None)
+    if server is None:
+        names = ", ".join(one.name for one in loaded.servers.servers)
+        hint = f"there are: {names}" if names else "`fugu mcp add` adds one"
+        raise UsageError(f"there is no MCP server {name!r} that counts here", hint=hint)
+    if not isinstance(server.way, RemoteServer):
+        raise UsageError(f"{name} is a program and wants no login", hint="--env of `fugu mcp add` gives it a key")
+    if remove:
+        gone = KeptLogins().remove(server.way.url)
+        print_clean(f"the login at {name} is forgotten" if gone else f"no login at {name} was kept")
+        return 0
+    print_clean(asyncio.run(_log_in(loaded, server, server.way, timeout)))
+    return 0
+
+
+async def _log_in(loaded: LoadedConfig, server: McpServer, way: RemoteServer, timeout: float) -> str:
+    from fugu_cli.extensions import mcp_client, mcp_login
+
+    mcp_client.load_sdk()
+    patient = server.model_copy(update={"patience": timeout + server.patience})
+    try:
+        async with mcp_login.asking_login(way, KeptLogins(), _show, timeout) as (auth, kept):
+            async with mcp_client.connect(patient, loaded.root, mcp_client.ClientCallbacks(lambda: None), auth) as link:
+                tools = len(await mcp_client.list_tools(link))
+            if kept.provider is None or kept.provider.context.current_tokens is None:
+                raise UsageError(f"{server.name} works without a login", hint="nothing was kept")
+            if not kept.where:
+                raise InfrastructureError("the login cannot be kept", hint="check space and permissions")
+    except mcp_client.McpConnectionError as error:
+        raise InfrastructureError(f"no login at {server.name}: {error}", hint="nothing was kept") from error
+    except OSError as error:
+        what = f"no login at {server.name}: port {way.oauth.port} cannot be used: {error.strerror or error}"
+        raise InfrastructureError(what, hint="name another callbackPort in .mcp.json, or none") from error
+    except mcp_client.sdk_errors() as error:
+        raise InfrastructureError(f"no login at {server.name}: {error}", hint="nothing was kept") from error
+    return f"logged in at {server.name}, which has {tools} tools; the login is kept in {kept.where}"
+
+
+async def _show(address: str) -> None:
+    """Open the browser where there is one; the address is printed in any case."""
+    print_clean(f"log in at: {address}")
+    print_clean("waiting for the browser to come back to this machine (ctrl+c leaves)")
+    if "BROWSER" in os.environ or sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+        await asyncio.to_thread(webbrowser.open, address)
 
 
 def _file(scope: Scope) -> Path:
@@ -71,14 +130,25 @@ def _entry(flags: McpAddFlags) -> dict[str, JsonValue]:
     kind = flags.transport or ("http" if first.startswith(("http://", "https://")) else "stdio")
     env = dict(_pair(word, "=", "--env") for word in flags.env or ())
     headers = dict(_pair(word, ":", "--header") for word in flags.header or ())
+    oauth: dict[str, JsonValue] = {
+        key: value
+        for key, value in {
+            "clientId": flags.client_id,
+            "clientSecret": flags.client_secret,
+            "callbackPort": flags.callback_port,
+        }.items()
+        if value is not None
+    }
     if kind == "stdio":
-        if headers:
-            raise UsageError("--header is for a URL", hint="--env sets a variable of a program")
+        if headers or oauth:
+            what = "--header is" if headers else "--client-id and the like are"
+            raise UsageError(f"{what} for a URL", hint="--env sets a variable of a program")
         return {"command": first, "args": [*args], **({"env": {**env}} if env else {})}
     if env or args:
         what = "--env is" if env else f"{args[0]!r} and the like are"
         raise UsageError(f"{what} for a program, and {first} is called over {kind}", hint="--header sends a header")
-    return {"type": kind, "url": first, **({"headers": {**headers}} if headers else {})}
+    more: dict[str, JsonValue] = {"headers": {**headers}} if headers else {}
+    return {"type": kind, "url": first, **more, **({"oauth": oauth} if oauth else {})}
 
 
 def _pair(word: str, between: str, flag: str) -> tuple[str, str]:

@@ -1,6 +1,7 @@
-"""Keys of providers that `fugu login` keeps: in the system's keyring where Python's `keyring` works, else in a file.
+"""Keys of providers that `fugu login` keeps, and logins of `fugu mcp login`: in the system's keyring where Python's
+`keyring` works, else in a file.
 
-They are put into the process's environment, under the names that providers give their keys. From there on they are
+Keys are put into the process's environment, under the names that providers give their keys. From there on they are
 what keys of the environment are: masked in every text, and taken out of the environment of agents' commands. Commands
 do not see the file's folder. It stays where it is whatever `data_dir` says: no repository moves it.
 """
@@ -20,11 +21,13 @@ from fugu_cli.system import atomic_files
 
 SERVICE = "fugu"
 """What the keyring calls us."""
+MCP_LOGIN = "mcp "
+"""What names of logins at MCP servers begin with; no variable has a space."""
 RECOMMENDED = 1
 """From this priority on `keyring` recommends a backend; it gives less to one that does not work, or hides nothing."""
 
 Kept = dict[str, str | None]
-"""Variable -> key; None where the keyring has the key."""
+"""Variable, or name of a login -> key, or login; None where the keyring has it."""
 
 
 def keys_folder() -> Path:
@@ -97,6 +100,24 @@ def _made_private(path: Path, number: int) -> str:
 
 def _unused(path: Path, why: str) -> StorageError:
     return StorageError(f"the keys in {path} are not used: {why}", hint="remove it, then `fugu login` again")
+
+
+class KeptLogins:
+    """Logins at MCP servers, by the server's address (extensions/mcp_login.py's LoginStore)."""
+
+    def read(self, address: str) -> str:
+        """What was kept, "" where nothing was. Raises StorageError."""
+        name = f"{MCP_LOGIN}{address}"
+        kept, _ = read_kept_keys()
+        return (kept[name] or _from_keyring(name)) if name in kept else ""
+
+    def keep(self, address: str, text: str) -> str:
+        """Keep it in place of an older one. Returns where. Raises StorageError."""
+        return keep_key(f"{MCP_LOGIN}{address}", text)
+
+    def remove(self, address: str) -> bool:
+        """Forget it; False when none was kept. Raises StorageError."""
+        return remove_key(f"{MCP_LOGIN}{address}")
 
 
 def keep_key(variable: str, key: str) -> str:

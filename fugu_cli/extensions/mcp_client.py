@@ -24,10 +24,13 @@ from fugu_cli.extensions.mcp_stdio import StdioTransport
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.client._transport import ReadStream, TransportStreams
+    from mcp.client.auth import OAuthClientProvider
     from mcp.client.session import ElicitationFnT, IncomingMessage
     from mcp.shared.message import SessionMessage
     from mcp_types import Tool
 
+NOBODY_ASKED = "No redirect handler"
+"""What the SDK says where a login is wanted and nobody is to be asked for one."""
 PAGES = 20
 """Pages of a server's list of tools that are read."""
 
@@ -54,6 +57,15 @@ class McpLink:
         return await self.transport.why() or "the connection was closed"
 
 
+@dataclass(frozen=True)
+class ClientCallbacks:
+    """What is called when a server says something of its own accord: its tools, prompts or resources are others now, or
+    it asks the user something."""
+
+    changed: Callable[[], None]
+    elicit: ElicitationFnT | None = None
+
+
 def load_sdk() -> None:
     """Import it: about a second. Meant for a thread."""
     logging.getLogger("mcp").addHandler(logging.NullHandler())
@@ -64,10 +76,9 @@ def load_sdk() -> None:
 
 @asynccontextmanager
 async def connect(
-    server: McpServer, root: Path, changed: Callable[[], None], elicit: ElicitationFnT
+    server: McpServer, root: Path, called: ClientCallbacks, auth: OAuthClientProvider | None = None
 ) -> AsyncIterator[McpLink]:
-    """The server, started in `root` and greeted. `changed` is called when it says that its tools, prompts or resources
-    are others now, `elicit` when it asks the user something.
+    """The server, started in `root` and greeted. `auth` puts a login into its requests.
 
     The handshake that all servers know comes first; a server that refuses it is asked in the newer way. Raises
     McpConnectionError.
@@ -75,13 +86,13 @@ async def connect(
     from mcp import MCPError
 
     async with AsyncExitStack() as stack:
-        link = _link(server, root, ClientCallbacks(changed, elicit), "legacy")
+        link = _link(server, root, called, auth)
         try:
             await _greet(stack, server, link)
         except MCPError as error:
             if not is_refusal(error) or await link.transport.why():
                 raise McpConnectionError(await describe_error(error, server.patience, link)) from error
-            link = _link(server, root, ClientCallbacks(changed, elicit), "auto")
+            link = _link(server, root, called, auth, mode="auto")
             try:
                 await _greet(stack, server, link)
             except sdk_errors() as again:
@@ -96,15 +107,9 @@ async def _greet(stack: AsyncExitStack, server: McpServer, link: McpLink) -> Non
         await stack.enter_async_context(link.client)
 
 
-@dataclass(frozen=True)
-class ClientCallbacks:
-    """What is called when a server says something of its own accord."""
-
-    changed: Callable[[], None]
-    elicit: ElicitationFnT
-
-
-def _link(server: McpServer, root: Path, called: ClientCallbacks, mode: str) -> McpLink:
+def _link(
+    server: McpServer, root: Path, called: ClientCallbacks, auth: OAuthClientProvider | None, *, mode: str = "legacy"
+) -> McpLink:
     import mcp_types
     from mcp import Client
     from mcp_types import Implementation
@@ -120,7 +125,7 @@ def _link(server: McpServer, root: Path, called: ClientCallbacks, mode: str) -> 
             called.changed()
 
     way = server.way
-    transport = StdioTransport(way, root) if isinstance(way, StdioServer) else HttpTransport(way)
+    transport = StdioTransport(way, root) if isinstance(way, StdioServer) else HttpTransport(way, auth)
     left_out: dict[str, str] = {}
     client = Client(
         _checked(transport, left_out),
@@ -197,11 +202,12 @@ def sdk_errors() -> tuple[type[Exception], ...]:
     import anyio
     import httpx2
     from mcp import MCPError
+    from mcp.client.auth import OAuthFlowError
 
     # RuntimeError and ValueError: a result that is not what the protocol or the tool's own schema says.
     wrong = (RuntimeError, ValueError)
     gone = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
-    return (MCPError, OSError, httpx2.HTTPError, httpx2.InvalidURL, ExceptionGroup, *wrong, *gone)
+    return (MCPError, OAuthFlowError, OSError, httpx2.HTTPError, httpx2.InvalidURL, ExceptionGroup, *wrong, *gone)
 
 
 def is_refusal(error: Exception) -> bool:
@@ -228,10 +234,14 @@ def _is_timeout(error: Exception) -> bool:
 
 async def describe_error(error: Exception, limit: float, link: McpLink) -> str:
     """What happened, for people and agents: half a sentence. `limit`: the seconds there were."""
+    from mcp.client.auth import OAuthFlowError
+
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     known = await link.transport.why()
-    if _is_timeout(error):
+    if isinstance(error, OAuthFlowError) and NOBODY_ASKED not in str(error):
+        said, known = f"{error}".splitlines()[0][:300], ""
+    elif _is_timeout(error):
         said = f"it did not answer within {limit:g} s"
     elif known and (link.ended.is_set() or isinstance(link.transport, HttpTransport)):
         said = ""

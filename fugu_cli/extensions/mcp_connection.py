@@ -7,12 +7,14 @@ tasks, and a call that was sent is never sent again. What does not work costs a 
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from fugu_cli.errors import UsageError
+from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.extensions import mcp_client
 from fugu_cli.extensions.mcp_content import (
     FilledPrompt,
@@ -23,6 +25,8 @@ from fugu_cli.extensions.mcp_content import (
     result_of_reply,
     tool_names,
 )
+from fugu_cli.extensions.mcp_http import WANTS_LOGIN
+from fugu_cli.extensions.mcp_login import LoginStore, session_auth
 from fugu_cli.extensions.mcp_settings import McpServer
 from fugu_cli.tools.mentions import resource_tool
 from fugu_cli.tools.result import Say, ToolResult, truncate
@@ -53,10 +57,20 @@ READ_SCHEMA = '{"type": "object", "properties": {"uri": {"type": "string"}}, "re
 UNKNOWN = "Whether it did what was asked is not known, and the call was not repeated."
 
 
-class McpConnection:
-    """A server of the session in `root`. `tools` stay while it is started again, and go when that is given up."""
+@dataclass(frozen=True)
+class ConnectionParts:
+    """What the connections of a session share. `logins`: where logins at servers are kept."""
 
-    def __init__(self, server: McpServer, root: Path, loaded: Awaitable[None], tell: Tell, elicit: Elicit) -> None:
+    root: Path
+    tell: Tell
+    elicit: Elicit
+    logins: LoginStore | None = None
+
+
+class McpConnection:
+    """A server of a session. `tools` stay while it is started again, and go when that is given up."""
+
+    def __init__(self, server: McpServer, loaded: Awaitable[None], parts: ConnectionParts) -> None:
         self.server = server
         self.state: ConnectionState = "starting"
         self.why = "it is being started"
@@ -67,9 +81,10 @@ class McpConnection:
         """It is known whether it works."""
         self.listed = asyncio.Event()
         """It has said which prompts and resources it has, or will not."""
-        self._root = root
-        self._tell = tell
-        self._elicit = elicit
+        self._root = parts.root
+        self._tell = parts.tell
+        self._elicit = parts.elicit
+        self._logins = parts.logins
         self._told: set[str] = set()
         self._limits: set[asyncio.Timeout] = set()
         self._link: mcp_client.McpLink | None = None
@@ -104,7 +119,9 @@ class McpConnection:
         """The server from its start to its end. Whether it had worked."""
         worked = False
         try:
-            async with mcp_client.connect(self.server, self._root, self._news.set, self._ask) as link:
+            auth = await asyncio.to_thread(session_auth, self.server, self._logins)
+            called = mcp_client.ClientCallbacks(self._news.set, self._ask)
+            async with mcp_client.connect(self.server, self._root, called, auth) as link:
                 try:
                     self._offer(await mcp_client.list_tools(link), link)
                     worked, self._link, self.state = True, link, "ready"
@@ -116,7 +133,10 @@ class McpConnection:
                 except mcp_client.sdk_errors() as error:
                     self.why = await mcp_client.describe_error(error, self.server.patience, link)
         except mcp_client.McpConnectionError as error:
-            self.why = str(error)
+            wanted = f": `fugu mcp login {shlex.quote(self.server.name)}`" if str(error) == WANTS_LOGIN else ""
+            self.why = f"{error}{wanted}"
+        except StorageError as error:
+            self.why = f"{error}; {error.hint}"
         except mcp_client.sdk_errors() as error:  # while it was being left
             self.why = f"{error}"
         finally:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MESSAGES = ("application/json", "text/event-stream")
 """Kinds of answers that hold messages of the protocol."""
+WANTS_LOGIN = "it wants a login (HTTP 401)"
 CONNECT_SECONDS = 30.0
 READ_SECONDS = 300.0
 
@@ -27,8 +28,9 @@ READ_SECONDS = 300.0
 class HttpTransport:
     """An async context manager, entered once: the streams of messages from and to the server."""
 
-    def __init__(self, way: RemoteServer) -> None:
+    def __init__(self, way: RemoteServer, auth: httpx2.Auth | None = None) -> None:
         self._way = way
+        self._auth = auth
         self._streams: AbstractAsyncContextManager[TransportStreams] | None = None
         self.oddity = ""
         """What is odd about the newest answer, in words; "" where it is one of the protocol."""
@@ -54,11 +56,13 @@ class HttpTransport:
 
         if self._way.kind == "sse":
             headers = dict(self._way.headers)
-            async with sse_client(self._way.url, headers, httpx_client_factory=self._client) as streams:
+            async with sse_client(
+                self._way.url, headers, httpx_client_factory=self._client, auth=self._auth
+            ) as streams:
                 yield streams
             return
         async with (
-            self._client(dict(self._way.headers)) as client,
+            self._client(dict(self._way.headers), auth=self._auth) as client,
             streamable_http_client(self._way.url, http_client=client) as streams,
         ):
             yield streams
@@ -77,9 +81,10 @@ class HttpTransport:
         )
 
     async def _note(self, response: httpx2.Response) -> None:
-        """Keep what is odd about an answer. Servers need not offer a stream (GET) or an end (DELETE)."""
+        """Keep what is odd about an answer. Servers need not offer a stream (GET) or an end (DELETE); what servers that
+        give tokens answer is the SDK's."""
         wanted = "GET" if self._way.kind == "sse" else "POST"
-        if response.request.method == wanted:
+        if response.request.method == wanted and str(response.request.url) == self._way.url:
             self.oddity = _oddity(response)
 
 
@@ -87,7 +92,7 @@ def _oddity(response: httpx2.Response) -> str:
     status = response.status_code
     kind = plain_text(response.headers.get("content-type", "")).partition(";")[0].strip().lower()[:60]
     if status == 401:
-        return "it wants a login (HTTP 401)"
+        return WANTS_LOGIN
     if status == 403:
         return "it does not let you in (HTTP 403)"
     if kind == "text/html":

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions import mcp_client
-from fugu_cli.extensions.mcp_connection import McpConnection, Tell
+from fugu_cli.extensions.mcp_connection import ConnectionParts, McpConnection, Tell
 from fugu_cli.extensions.mcp_content import FilledPrompt, PromptUsage
 from fugu_cli.extensions.mcp_elicitation import AskLine, nobody
+from fugu_cli.extensions.mcp_login import LoginStore
 from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.extensions.skill_library import MCP_PROMPT
 from fugu_cli.tools.workspace import RawArguments, Tool
@@ -31,12 +32,18 @@ FIRST_CALL_WAIT_SECONDS = 3.0
 class McpServers:
     """The servers of a session in `root`. `tell` is told what does not work, whenever that shows."""
 
-    def __init__(self, declared: DeclaredServers, root: Path, tell: Tell = lambda _: None) -> None:
+    def __init__(
+        self,
+        declared: DeclaredServers,
+        root: Path,
+        tell: Tell = lambda _: None,
+        logins: LoginStore | None = None,
+    ) -> None:
         self.notes = declared.notes
         """Sentences for people: what is left out and why."""
         self.declared = declared.servers
-        self._root = root
         self._tell = tell
+        self._parts = ConnectionParts(root, tell, self._elicit, logins)
         self._running: tuple[McpConnection, ...] = ()
         self._patience = FIRST_CALL_WAIT_SECONDS
         self._asking = asyncio.Lock()
@@ -62,9 +69,7 @@ class McpServers:
         if self._running or not self.declared:
             return
         loading = asyncio.create_task(asyncio.to_thread(mcp_client.load_sdk))
-        self._running = tuple(
-            McpConnection(one, self._root, asyncio.shield(loading), self._tell, self._elicit) for one in self.declared
-        )
+        self._running = tuple(McpConnection(one, asyncio.shield(loading), self._parts) for one in self.declared)
 
     def tools(self) -> tuple[Tool[RawArguments], ...]:
         """The tools of the servers that are ready, in the files' order; the first one of a name counts."""
@@ -153,12 +158,12 @@ ServerCheck = tuple[str, bool, str]
 """A server's name, whether it works, and its tools or why it does not, with what is run."""
 
 
-def check_servers(declared: DeclaredServers, root: Path) -> Sequence[ServerCheck]:
+def check_servers(declared: DeclaredServers, root: Path, logins: LoginStore | None = None) -> Sequence[ServerCheck]:
     """What each does now. Without servers nothing is imported."""
     if not declared.servers:
         return ()
     hurried = tuple(server.model_copy(update={"patience": CHECK_SECONDS}) for server in declared.servers)
-    servers = McpServers(DeclaredServers(hurried), root)
+    servers = McpServers(DeclaredServers(hurried), root, logins=logins)
     return asyncio.run(_check_servers(servers))
 
 

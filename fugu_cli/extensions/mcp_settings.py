@@ -40,12 +40,23 @@ class StdioServer(Value):
     env: Mapping[str, str] = {}
 
 
+class OAuthClient(Value):
+    """What fugu is at a server that wants a login. Without an id it registers itself; `port`: of the address to which
+    the browser comes back, 0 for any."""
+
+    client_id: str = ""
+    client_secret: str = ""
+    port: int = 0
+    scope: str = ""
+
+
 class RemoteServer(Value):
     """A server that runs elsewhere."""
 
     kind: Literal["http", "sse"]
     url: str
     headers: Mapping[str, str] = {}
+    oauth: OAuthClient = OAuthClient()
 
 
 class McpServer(Value):
@@ -81,12 +92,25 @@ class DeclaredServers:
                 headers = [(name, value.split()) for name, value in server.way.headers.items()]
                 telling = [(name, words[-1]) for name, words in headers if words and _TELLING.search(name)]
                 found |= {f"{server.name}_{name}_KEY": value for name, value in telling}
+                if secret := server.way.oauth.client_secret:
+                    found[f"{server.name}_CLIENT_SECRET"] = secret
         return found
 
     def joined(self, more: DeclaredServers) -> DeclaredServers:
         """These and `more`; a name in both means that of `more`."""
         both = {server.name: server for server in (*self.servers, *more.servers)}
         return DeclaredServers(tuple(both.values()), (*self.notes, *more.notes))
+
+
+class _OAuthEntry(BaseModel):
+    """The part of an entry about logins."""
+
+    model_config = ConfigDict(extra="ignore", defer_build=True)
+
+    clientId: str = ""
+    clientSecret: str = ""
+    callbackPort: int = Field(0, ge=0, le=65535)
+    scopes: str = ""
 
 
 class _Entry(BaseModel):
@@ -100,6 +124,7 @@ class _Entry(BaseModel):
     env: dict[str, str] = {}
     url: str = ""
     headers: dict[str, str] = {}
+    oauth: _OAuthEntry = _OAuthEntry.model_construct()
     timeout: float = Field(DEFAULT_CALL_SECONDS * 1000, gt=0)
     disabled: bool = False
 
@@ -284,7 +309,15 @@ def _server(name: str, entry: JsonValue, path: Path, environ: Mapping[str, str])
         way = StdioServer(command=_filled(given.command, environ), args=args, env=_all_filled(given.env, environ))
     else:
         kind: Literal["http", "sse"] = "sse" if given.type == "sse" else "http"
-        way = RemoteServer(kind=kind, url=_filled(given.url, environ), headers=_all_filled(given.headers, environ))
+        said = given.oauth
+        client = OAuthClient(
+            client_id=_filled(said.clientId, environ),
+            client_secret=_filled(said.clientSecret, environ),
+            port=said.callbackPort,
+            scope=said.scopes,
+        )
+        headers = _all_filled(given.headers, environ)
+        way = RemoteServer(kind=kind, url=_filled(given.url, environ), headers=headers, oauth=client)
     return McpServer(name=name, source=str(path), way=way, timeout=given.timeout / 1000)
 
 
