@@ -85,16 +85,20 @@ class ToolCalling:
         """A Worker has all tools, a Thinker those that read, a Verifier those and the tests; all may set acceptance
         checks, unless the mode or the files kept from some agents forbid running them. A subtask has those that its
         subagent's file names."""
-        turn = views.turns(events)[-1]
+        turn, found = views.turns(events)[-1], views.found_tools(events)
+
+        def is_at_hand(tool: AnyTool) -> bool:
+            return not _is_deferred(tool) or tool.name in found
+
         if (task := turn.assigned.subtask) is not None:
-            return environment.toolbox.specs(lambda tool: not subtask_refusal(task, tool.name))
+            return environment.toolbox.specs(lambda tool: not subtask_refusal(task, tool.name) and is_at_hand(tool))
         checks = environment.rules.mode != "plan" and environment.denials is None
         more = {views.ACCEPTANCE_CHECK} if checks else set[str]()
         match turn.assigned.role:
             case "worker":
                 out = policy.INTERNAL_TOOLS if checks else policy.INTERNAL_TOOLS | {views.ACCEPTANCE_CHECK}
                 out = out if _has_subtasks(events, turn) else out | {views.TASK}
-                return environment.toolbox.specs(lambda tool: tool.name not in out)
+                return environment.toolbox.specs(lambda tool: tool.name not in out and is_at_hand(tool))
             case "thinker":
                 return environment.toolbox.specs(lambda tool: _reads(tool) or tool.name in more)
             case "verifier":
@@ -138,7 +142,14 @@ def no_such_tool(call: Call, events: Sequence[Event], environment: Environment, 
     """Why a call of a tool that was not offered is not made; "" for others."""
     role = views.turns(events)[-1].assigned.role.capitalize()
     absent = call.tool in environment.toolbox and all(spec.name != call.tool for spec in offered)
+    if absent and role == "Worker" and _is_deferred(environment.toolbox[call.tool]):
+        return f"{call.tool} was not found yet: call {views.FIND_TOOLS} first, which shows how it is called"
     return f"a {role} has no tool {call.tool}" if absent else ""
+
+
+def _is_deferred(tool: AnyTool) -> bool:
+    """Agents are told of it once it was found."""
+    return tool.foreign is not None and tool.foreign.deferred
 
 
 def _reads(tool: AnyTool) -> bool:

@@ -46,8 +46,6 @@ Given = TypeVar("Given")
 
 DESCRIPTION = 2000
 """Characters of a tool's description that agents are told."""
-MOST_TOOLS = 64
-"""Tools of one server that are offered: each costs tokens in every request."""
 ConnectionState = Literal["starting", "ready", "failed"]
 RESTART_PAUSES = (1.0, 5.0, 25.0)
 """Seconds before a server that had worked and ended is started again, the first, second and third time."""
@@ -165,7 +163,7 @@ class McpConnection:
             if tool not in self._told:
                 self._told.add(tool)
                 self._tell(f"the tool {tool} of the MCP server {self.server.name} is left out: {why}")
-        known = {tool.name: tool for tool in listed[:MOST_TOOLS]}
+        known = {tool.name: tool for tool in listed}
         names = tool_names(self.server.name, known)
         tools = tuple(
             Tool(

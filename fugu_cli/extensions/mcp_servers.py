@@ -18,6 +18,7 @@ from fugu_cli.extensions.mcp_connection import ConnectionParts, McpConnection, T
 from fugu_cli.extensions.mcp_content import FilledPrompt, PromptUsage
 from fugu_cli.extensions.mcp_elicitation import AskLine, nobody
 from fugu_cli.extensions.mcp_login import LoginStore
+from fugu_cli.extensions.mcp_search import deferred
 from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.extensions.skill_library import MCP_PROMPT
 from fugu_cli.tools.workspace import RawArguments, Tool
@@ -72,12 +73,13 @@ class McpServers:
         self._running = tuple(McpConnection(one, asyncio.shield(loading), self._parts) for one in self.declared)
 
     def tools(self) -> tuple[Tool[RawArguments], ...]:
-        """The tools of the servers that are ready, in the files' order; the first one of a name counts."""
+        """The tools of the servers that are ready, in the files' order; the first one of a name counts. Where there are
+        many, a tool that finds them stands before them."""
         found: dict[str, Tool[RawArguments]] = {}
         for connection in self._running:
             for tool in connection.tools:
                 found.setdefault(tool.name, tool)
-        return tuple(found.values())
+        return deferred(tuple(found.values()))
 
     async def settled(self, waits: Callable[[str], None]) -> None:
         """Wait until it is known of each whether it works: FIRST_CALL_WAIT_SECONDS in the whole session. `waits` is

@@ -46,10 +46,12 @@ class RawArguments(Value):
 
 @dataclass(frozen=True)
 class ForeignSpec:
-    """What an agent is told of a tool that is not fugu's own (MCP). `schema`: of its arguments, as JSON text."""
+    """What an agent is told of a tool that is not fugu's own (MCP). `schema`: of its arguments, as JSON text. Of a
+    `deferred` one it is told once find_tools has found it."""
 
     description: str
     schema: str
+    deferred: bool = False
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,31 @@ def test_what_a_server_asks_is_typed_on_the_screen(place: Place, server: Loopbac
     assert terminal.ended() == 0
 
 
+def test_of_many_tools_an_agent_is_told_once_it_has_found_them(place: Place, server: Loopback) -> None:
+    listed = place.folder / "listed"
+    env = {MARK: f"${{{MARK}}}", "LISTED": str(listed)}
+    entry = {"command": sys.executable, "args": [str(SMALL), "many"], "env": env}
+    (place.home / ".mcp.json").write_text(json.dumps({"mcpServers": {"small": entry}}))
+    place.configure(Agent("worker", more='protocol = "native"'), more='allow = ["mcp__small__*"]')
+    echo = Says("", (Use("mcp__small__echo", {"text": "hello"}),))
+    find = Says("", (Use("find_tools", {"query": "echo"}),))
+    server.play("worker", once_there(listed), echo, find, echo, Says("Found."))
+    done = place.fugu("run", "say hello")
+    assert (done.code, done.out) == (0, "Found.\n"), done.err
+    results = server.asked("worker")[-1].results
+    assert "mcp__small__echo was not found yet: call find_tools first" in results[1]
+    assert list(results[2:]) == ["mcp__small__echo: Does echo.", "you said hello"]
+    offers = [[tool["function"]["name"] for tool in asked.body["tools"]] for asked in server.asked("worker")[1:]]
+    assert [[name for name in names if name.startswith(("mcp", "find"))] for names in offers] == [
+        ["find_tools"], ["find_tools"], ["find_tools", "mcp__small__echo"], ["find_tools", "mcp__small__echo"],
+    ]  # fmt: skip
+    listed.unlink()
+    server.play("worker", once_there(listed), Says("Again."))
+    done = place.fugu("run", "--continue", "and again")
+    assert done.code == 0, done.err
+    assert "mcp__small__echo" in offered(server, "worker")
+
+
 def test_killed_in_a_call_nothing_lives_on_and_the_call_is_not_made_again(place: Place, server: Loopback) -> None:
     served(place, Agent("worker"), Agent("judge", "strong"))
     server.play("worker", once_there(place.folder / "listed"), Says("", (Use("mcp__small__hang"),)), READ, WRITE, DONE)

@@ -2,10 +2,10 @@
 
     python server.py [FAULT]
 
-FAULT: `schemas` lists tools whose schemas are none, `deaf` answers nothing, `slow` answers once there is a file `go`,
-`garbage` writes what is no message, `leaves` ends at once, `stubborn` ends only when it is killed, `child` starts a
-process that would outlive it. The variable LISTED names a file that is there once the tools were listed. Standard
-library only.
+FAULT: `many` lists 60 more tools, `schemas` some whose schemas are none, `deaf` answers nothing, `slow` answers once
+there is a file `go`, `garbage` writes what is no message, `leaves` ends at once, `stubborn` ends only when it is
+killed, `child` starts a process that would outlive it. The variable LISTED names a file that is there once the tools
+were listed. Standard library only.
 """
 
 import json
@@ -92,6 +92,13 @@ FAULTY: list[Object] = [
 ]
 
 
+MANY = [
+    {"name": f"table_{n}_{word}", "description": f"Handles {word} of table {n}.", "inputSchema": SCHEMA}
+    for n in range(20)
+    for word in ("rows", "columns", "indexes")
+]
+
+
 def answer(request: Object) -> None:
     method, number = request.get("method"), request.get("id")
     given = request.get("params") or {}
@@ -103,6 +110,7 @@ def answer(request: Object) -> None:
     elif method == "tools/list":
         tools = [{"name": name, "description": f"Does {name}.", "inputSchema": SCHEMA} for name in TOOLS]
         tools += FAULTY if FAULT == "schemas" else []
+        tools += MANY if FAULT == "many" else []
         say({"id": number, "result": {"tools": tools}})
         if "LISTED" in os.environ:
             Path(os.environ["LISTED"]).touch()

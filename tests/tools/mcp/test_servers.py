@@ -305,6 +305,26 @@ def test_the_report_names_each_server_with_its_tools(tmp_path: Path) -> None:
     assert check_servers(DeclaredServers(), tmp_path) == ()
 
 
+def test_many_tools_are_found_by_words(tmp_path: Path) -> None:
+    async def go() -> list[str]:
+        opener = Desk(tmp_path, server("db", "many"), server("other"))
+        await opener.servers.tried()
+        shown = opener.toolbox.specs(lambda tool: tool.foreign is None or not tool.foreign.deferred)
+        assert [spec.name for spec in shown] == ["find_tools"]
+        assert f"db ({len(TOOLS) + 60}), other ({len(TOOLS)})." in shown[0].description
+        queries = ("echo", "the indexes of table 7", "other picture", "zebra", "")
+        found = [(await opener.call("find_tools", query=query)).text for query in queries]
+        await opener.servers.close()
+        return found
+
+    echo, indexes, picture, nothing, empty = asyncio.run(go())
+    assert echo == "mcp__db__echo: Does echo.\nmcp__other__echo: Does echo."
+    assert indexes.splitlines()[0] == "mcp__db__table_7_indexes: Handles indexes of table 7."
+    assert len(indexes.splitlines()) == 8
+    assert picture.splitlines()[0] == "mcp__other__picture: Does picture."
+    assert nothing == empty == "No tool fits. Try other words, or the name of a server."
+
+
 def test_names_fit_every_provider_and_tell_tools_apart() -> None:
     long = "t" * 80
     names = tool_names("a b", ["x.y", "x/y", long, long + "z"])
