@@ -91,7 +91,10 @@ class ToolCalling:
             return not _is_deferred(tool) or tool.name in found
 
         if (task := turn.assigned.subtask) is not None:
-            return environment.toolbox.specs(lambda tool: not subtask_refusal(task, tool.name) and is_at_hand(tool))
+            named = task.tools is not None  # by its file: nothing has to be found
+            return environment.toolbox.specs(
+                lambda tool: not subtask_refusal(task, tool.name) and (named or is_at_hand(tool))
+            )
         checks = environment.rules.mode != "plan" and environment.denials is None
         more = {views.ACCEPTANCE_CHECK} if checks else set[str]()
         match turn.assigned.role:
