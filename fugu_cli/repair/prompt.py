@@ -28,8 +28,7 @@ INSTRUCTIONS = 6000
 SENTENCES, FILE, UNFINISHED, INFILL_TOKENS = 400, 800, 1600, 64
 """Least tokens of a reply: as a Thinker or Verifier, as a Worker, and where the code is not written; of a line."""
 TESTS_LIMIT, UNFINISHED_LIMIT = 1500, 500
-"""Characters of a test run's output; it says little where nothing is written yet, or all is to be written again
-(tests/benchmarks/results/infilling.md)."""
+"""Characters of a test run's output; it says little where nothing is written yet, or all is to be written again."""
 DOCUMENT_LIMIT, TEST_LIMIT = 4000, 3000
 """Characters shown of a document, and of a test beside a stub: some 1,000 tokens."""
 
@@ -95,9 +94,10 @@ def request_with_history(events: Sequence[Event], request: Asked) -> str:
         if sum(map(len, told[:-1])) + len(text) > ALL_EARLIER:
             break
         told.insert(0, text)
+    begin = "Before, "
     if summary and not (told and judged):
-        told.insert(0, summary[:NEWEST])
-    return f"(Before, {f'{chr(10)}Then '.join(told)})\n\n{request.whole}" if told else request.whole
+        told, begin = [summary[:NEWEST], *told], "Before: "
+    return f"({begin}{f'{chr(10)}Then '.join(told)})\n\n{request.whole}" if told else request.whole
 
 
 def _exchange(facts: Sequence[Event], limit: int = NEWEST, asked: int | None = None) -> str:

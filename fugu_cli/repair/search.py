@@ -18,14 +18,10 @@ from fugu_cli.repair.syntax import Definition, is_stub
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event, Member, Replied, ToolRan
 
-BROKEN = 2
-"""Lines of a file where it broke, the last ones."""
-FEW, MOST_INFILLS = 12, 40
-"""Lines of a function that are filled in before anything is written whole, and of all functions at most."""
-SLOW = 60.0
-"""Seconds that the tests take where no lines are tried."""
-AGAIN = 400
-"""Characters of a request that may stand in a brief twice."""
+FEW, MOST_INFILLS, BROKEN = 12, 40, 2
+"""Lines of a function that are filled in before anything is written whole, of all at most, and where it broke."""
+SLOW, AGAIN = 60.0, 400
+"""Seconds that the tests take where no lines are tried; characters of a request that may stand in a brief twice."""
 
 _MISSING = re.compile(
     r"has no attribute '(\w+)'|name '(\w+)' is not defined|argument '(\w+)'|import name '(\w+)'"  # Python
@@ -57,8 +53,7 @@ class RepairTask:
 def repair_candidates(
     files: Mapping[str, str], output: str, request: str, *, lines: bool, parts: bool
 ) -> list[RepairTask]:
-    """Everything that can be asked for, at least one candidate. `output`: what the tests print. `parts`: of files that
-    are not short; `lines`: those are left out and filled in.
+    """Everything that can be asked for, at least one candidate. `parts`: of files not short. `lines`: to be filled in.
 
     Few lines first, for they take least; then what is rewritten, the other lines, and last what is corrected as it
     stands: where the lines did not help, that hardly does (tests/benchmarks/results/infilling.md).

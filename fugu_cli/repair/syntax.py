@@ -17,6 +17,8 @@ from typing import Literal
 
 from tree_sitter import Language, Node, Parser
 
+from fugu_cli.providers import code_blocks
+
 _GRAMMARS = {
     "py pyi": "tree_sitter_python.language",
     "js mjs cjs jsx": "tree_sitter_javascript.language",
@@ -95,7 +97,9 @@ def function_names(path: str, text: str) -> set[str]:
 
 
 def parses(path: str, text: str) -> bool:
-    """The text can be read, or nothing is known of its language."""
+    """The text can be read, or nothing is known of its language. A block without a line is none to Python alone."""
+    if path.endswith((".py", ".pyi")):
+        return code_blocks.parses(text)
     root = _root(path, text)
     return root is None or not root.has_error
 

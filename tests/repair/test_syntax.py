@@ -76,3 +76,5 @@ def test_functions_are_found_in_every_language_with_what_stands_above_them(
 
 def test_what_cannot_be_read_is_known() -> None:
     assert [parses(path, "def f(:\n") for path in ("a.py", "a.txt")] == [False, True]
+    assert not parses("a.py", "def f():\ndef f():\n    return 1\n")
+    assert [parses("a.js", text) for text in ("function f() {\n", "function f() {}\n")] == [False, True]
