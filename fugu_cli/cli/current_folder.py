@@ -19,7 +19,7 @@ from fugu_cli.config.kept_keys import add_kept_keys
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ModelFileError, UsageError
 from fugu_cli.extensions import instruction_files
-from fugu_cli.extensions.mcp_settings import DeclaredServers, read_named_file
+from fugu_cli.extensions.mcp_settings import DeclaredServers, read_named
 from fugu_cli.extensions.skill_library import format_library
 from fugu_cli.safety.paths import is_folder
 from fugu_cli.session import log
@@ -39,11 +39,12 @@ def current_config(
     *,
     trust: bool = False,
     appended: str | None = None,
-    mcp_config: Path | None = None,
+    mcp_config: str | None = None,
     folder: Path | None = None,
 ) -> LoadedConfig:
     """Everything that is set for the current folder, or for `folder`. `appended`: standing instructions of the command
-    line's; `mcp_config`: a file with more MCP servers. Raises ConfigError, and UsageError where the folder is gone.
+    line's; `mcp_config`: a file with more MCP servers, or its text. Raises ConfigError, and UsageError where the folder
+    is gone.
 
     Keys that `fugu login` keeps are in the environment from then on.
     """
@@ -52,7 +53,7 @@ def current_config(
     loaded = load_config(folder or current_path(), os.environ, flags, trust=trust)
     for note in loaded.notes:
         say(note)
-    named = read_named_file(mcp_config, os.environ) if mcp_config is not None else DeclaredServers()
+    named = read_named(mcp_config, os.environ) if mcp_config is not None else DeclaredServers()
     return replace(loaded, appended=appended or "", servers=loaded.servers.joined(named))
 
 

@@ -93,7 +93,7 @@ JsonSchemaFlag = Annotated[
 MaxBudgetFlag = Annotated[float | None, option("--max-budget-usd", help="money at most", metavar="USD")]
 MaxTurnsFlag = Annotated[int | None, option("--max-turns", help="turns at most", metavar="N")]
 McpConfigFlag = Annotated[
-    Path | None, path_option("--mcp-config", help="MCP servers of this file too, for this run", metavar="FILE")
+    str | None, option("--mcp-config", help="more MCP servers, for this run: a file, or its JSON", metavar="FILE")
 ]
 OptOutFlag = Annotated[
     list[str] | None, option("--opt-out", help="never choose this agent; repeatable", metavar="NAME")
@@ -375,6 +375,7 @@ class SdkFlags:
     max_turns: MaxTurnsFlag = None
     max_budget_usd: MaxBudgetFlag = None
     json_schema: JsonSchemaFlag = None
+    mcp_config: McpConfigFlag = None
     go_on: ContinueFlag = False
     resume: ResumeFlag = None
     fork_session: ForkFlag = False
@@ -393,7 +394,12 @@ def check_empty(**given: str | None) -> None:
 
 def check_session(flags: InterfaceFlags | RunFlags | SdkFlags) -> None:
     """Raises UsageError where --continue, --resume and --fork-session contradict one another, or say nothing."""
-    check_empty(resume=flags.resume, agent=flags.agent, append_system_prompt=flags.append_system_prompt)
+    check_empty(
+        resume=flags.resume,
+        agent=flags.agent,
+        append_system_prompt=flags.append_system_prompt,
+        mcp_config=flags.mcp_config,
+    )
     if flags.go_on and flags.resume:
         raise UsageError(
             "--continue and --resume exclude one another", hint="--continue takes this folder's newest session"

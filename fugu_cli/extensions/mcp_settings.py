@@ -152,27 +152,34 @@ def read_servers(user: Path, own: Path | None, *, trusted: bool, environ: Mappin
     return found
 
 
-def read_named_file(path: Path, environ: Mapping[str, str]) -> DeclaredServers:
-    """The servers of a file that the user names: all of them count. Raises ConfigError for one that cannot be read."""
+def read_named(given: str, environ: Mapping[str, str]) -> DeclaredServers:
+    """The servers of `--mcp-config`, a file or the JSON itself: all of them count. Raises ConfigError."""
+    inline = given.lstrip().startswith("{")
+    path = Path("--mcp-config") if inline else Path(given).resolve()
     try:
-        if not path.exists():
+        if not (inline or path.exists()):
             raise _Fault(" does not exist")
-        return _declared(path.resolve(), True, environ)
+        return _declared_in(given if inline else _text(path), path, environ)
     except _Fault as fault:
-        raise ConfigError(f"--mcp-config: {path}{fault}", hint="`fugu help mcp` shows a file") from fault
+        what = "--mcp-config" if inline else f"--mcp-config: {path}"
+        raise ConfigError(f"{what}{fault}", hint="`fugu help mcp` shows a file") from fault
 
 
 def _declared(path: Path, counts: bool, environ: Mapping[str, str]) -> DeclaredServers:
     """The servers of a file, none where it does not count. Raises _Fault for a file that cannot be read."""
-    servers: list[McpServer] = []
-    notes: list[str] = []
     text = _text(path)
-    entries = _entries(text)
-    if entries and not counts:
+    if not counts and (entries := _entries(text)):
         names = ", ".join(entries)
         note = f"{path} names MCP servers ({names}): none is started until you run `fugu trust` here"
         return DeclaredServers((), (note,))
-    for name, entry in entries.items():
+    return _declared_in(text, path, environ)
+
+
+def _declared_in(text: str, path: Path, environ: Mapping[str, str]) -> DeclaredServers:
+    """The servers of the text of the file `path`. Raises _Fault."""
+    servers: list[McpServer] = []
+    notes: list[str] = []
+    for name, entry in _entries(text).items():
         try:
             server = _server(name, entry, path, environ)
         except _Fault as fault:

@@ -227,6 +227,8 @@ def test_words_that_cannot_be_meant_end_before_a_session_is_begun(place: Place, 
         ("--permission-mode", "reckless"),
         ("--allowedTools", "Bash(("),
         ("--setting-sources", "user"),
+        ("--mcp-config", '{"mcpServers": {"mine": {"type": "sdk", "name": "mine"}}}'),
+        ("--mcp-config", "nowhere.json"),
         ("--resume", "nobody"),
     ):
         code, said = Client(place, *flags).leave()

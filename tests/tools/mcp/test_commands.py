@@ -110,10 +110,15 @@ def test_a_file_of_the_command_line_counts_beside_the_others(
     (Path.home() / ".mcp.json").write_text('{"mcpServers": {"both": {"command": "a"}, "mine": {"command": "b"}}}')
     given = tmp_path / "more.json"
     given.write_text('{"mcpServers": {"both": {"command": "c"}, "bad": {"args": []}}}')
-    found = current_config(mcp_config=given).servers
+    found = current_config(mcp_config=str(given)).servers
     assert [(server.name, server.said) for server in found.servers] == [("both", "c"), ("mine", "b")]
     assert [note.partition("bad")[0] for note in found.notes] == [f"{given}, line 1: the MCP server '"]
     assert [server.said for server in load_config(repo, {}).servers.servers] == ["a", "b"]
+    inline = current_config(mcp_config='{"mcpServers": {"own": {"command": "d"}, "bad": {"args": []}}}').servers
+    assert [(server.name, server.said) for server in inline.servers] == [("both", "a"), ("mine", "b"), ("own", "d")]
+    assert [note.partition("bad")[0] for note in inline.notes] == ["--mcp-config, line 1: the MCP server '"]
+    code, _, err = fugu(capsys, "run", "--mcp-config", "{", "hello")
+    assert (code, "--mcp-config, line 1" in err) == (1, True), err
     for name, why in {"none.json": "does not exist", "broken.json": "line 1, column 1: not valid JSON"}.items():
         (tmp_path / "broken.json").write_text("x")
         code, _, err = fugu(capsys, "run", "--mcp-config", str(tmp_path / name), "hello")
