@@ -35,6 +35,7 @@ KINDS: dict[str, ToolKind] = {
     "job_output": "execute",
     "job_stop": "execute",
     "todo": "think",
+    "task": "think",
     "skill": "read",
     "diff": "read",
     "web_fetch": "fetch",

@@ -165,6 +165,29 @@ def test_a_cancel_in_the_middle_of_a_tool_ends_its_processes_and_the_session_goe
     assert [one.turn for one in place.events() if isinstance(one, Interrupted)] == [1]
 
 
+def test_what_a_subtask_says_is_a_thought_and_a_cancel_ends_it_with_its_turn(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"), more="")
+    asks = Says("I ask.", (Use("task", {"description": "look", "prompt": "Look at calc.txt."}),))
+    server.play("worker", asks, Says("It is broken."), Says("Calc is broken."), asks, Says("", pause=60.0))
+    editor = Editor()
+
+    async def edit() -> None:
+        async with editing(place, editor) as agent:
+            id = (await agent.new_session(cwd=str(place.repo))).session_id
+            assert (await agent.prompt(session_id=id, prompt=words("what is it?"))).stop_reason == "end_turn"
+            assert editor.text(id) == "I ask.Calc is broken."
+            assert "It is broken." in editor.text(id, "agent_thought_chunk")
+            prompt = asyncio.create_task(agent.prompt(session_id=id, prompt=words("and now?")))
+            await asyncio.to_thread(server.wait_for, "worker", 5)
+            await agent.cancel(session_id=id)
+            assert (await prompt).stop_reason == "cancelled"
+            assert editor.text(id, "agent_thought_chunk").count("interrupted; /continue goes on") == 1
+            assert editor.of(id, "tool_call_update")[-1]["status"] == "failed"
+
+    asyncio.run(edit())
+    assert [one.turn for one in place.events() if isinstance(one, Interrupted)] == [2, 1]
+
+
 def test_a_cancel_while_permission_is_asked_leaves_the_call_undone(place: Place, server: Loopback) -> None:
     fixing(place, server)
     editor = Editor()
