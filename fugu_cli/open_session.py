@@ -70,12 +70,14 @@ class Session:
         """Record a request, with the working tree as it stands and what `@` names in it. `typed`: what the user wrote,
         where that is something else; `skill`, `piped`, `media`: what agents read below it (events.Asked).
         Raises UsageError where a hook refuses it."""
-        servers = self.servers.names if self.servers is not None else ()
-        if self.servers is not None and text.startswith(MCP_PROMPT):
-            self.servers.start()
-            prompt = await self.servers.prompt(text)
+        servers = self.servers
+        if servers is not None and text.startswith(MCP_PROMPT):
+            prompt = await servers.prompt(text)
             text, typed, media = prompt.text, typed or text, (*media, *prompt.media)
-        attachments = await asyncio.to_thread(mentions.mentioned, self.environment.workspace.root, text, servers)
+        names = servers.names if servers is not None else ()
+        attachments = await asyncio.to_thread(mentions.mentioned, self.environment.workspace.root, text, names)
+        if servers is not None:
+            await servers.ready_for(attachments)
         asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill, piped=piped, media=media)
         if (hooks := self.environment.hooks) is not None:
             await hooks.began(_source(self.log), self.environment.workspace)

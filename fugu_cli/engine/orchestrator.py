@@ -22,7 +22,6 @@ from fugu_cli.messages import Call
 from fugu_cli.safety.policy.rule_matching import MCP
 from fugu_cli.session import views
 from fugu_cli.session.events import EVIDENCE, Assigned, Finished, Interrupted, Permitted, Planned
-from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.tools import mentions
 
@@ -97,7 +96,6 @@ async def _attach(place: TurnContext, attached: Call) -> None:
     it."""
     environment = place.environment
     if attached.tool.startswith(MCP):
-        await environment.toolbox.settled(lambda why: place.log.tell(Waiting(why=why)))
         allow = (*environment.rules.allow, attached.tool)
         environment = replace(environment, rules=environment.rules.model_copy(update={"allow": allow}))
     await run_call(place.log, environment, 0, attached)

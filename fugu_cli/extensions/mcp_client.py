@@ -10,7 +10,7 @@ import asyncio
 import importlib
 import logging
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
     from mcp.client.session import ElicitationFnT, IncomingMessage
     from mcp.shared.message import SessionMessage
-    from mcp_types import Tool
+    from mcp_types import Prompt, Resource, Tool
 
 NOBODY_ASKED = "No redirect handler"
 """What the SDK says where a login is wanted and nobody is to be asked for one."""
@@ -194,6 +194,28 @@ async def list_tools(link: McpLink) -> list[Tool]:
         cursor = page.next_cursor
         if cursor is None:
             break
+    return found
+
+
+@dataclass
+class McpListing:
+    """What a server has beside tools. `templates`: it has resources that it does not list one by one."""
+
+    prompts: list[Prompt] = field(default_factory=list)
+    resources: list[Resource] = field(default_factory=list)
+    templates: bool = False
+
+
+async def list_more(link: McpLink) -> McpListing:
+    """The first pages; nothing of what the server cannot list."""
+    able, found = link.client.server_capabilities, McpListing()
+    if able.prompts is not None:
+        with suppress(*sdk_errors()):
+            found.prompts = (await link.client.list_prompts()).prompts
+    if able.resources is not None:
+        with suppress(*sdk_errors()):
+            found.resources = (await link.client.list_resources()).resources
+            found.templates = bool((await link.client.list_resource_templates()).resource_templates)
     return found
 
 

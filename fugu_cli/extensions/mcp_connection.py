@@ -35,7 +35,7 @@ from fugu_cli.tools.workspace import ForeignSpec, RawArguments, Tool, Workspace
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.client.session import ClientRequestContext
-    from mcp_types import ElicitRequestParams, ElicitResult, Prompt, Resource
+    from mcp_types import ElicitRequestParams, ElicitResult
     from mcp_types import Tool as Listed
 
 Tell = Callable[[str], None]
@@ -76,9 +76,7 @@ class McpConnection:
         self.prompts: tuple[PromptUsage, ...] = ()
         self.resources: tuple[str, ...] = ()
         self.settled = asyncio.Event()
-        """It is known whether it works."""
-        self.listed = asyncio.Event()
-        """It has said which prompts and resources it has, or will not."""
+        """It is known whether it works, and what it has."""
         self._root = parts.root
         self._tell = parts.tell
         self._elicit = parts.elicit
@@ -111,7 +109,6 @@ class McpConnection:
         finally:
             self.state, self.tools, self.prompts, self.resources = "failed", (), (), ()
             self.settled.set()
-            self.listed.set()
 
     async def _once(self) -> bool:
         """The server from its start to its end. Whether it had worked."""
@@ -123,9 +120,8 @@ class McpConnection:
                 try:
                     self._offer(await mcp_client.list_tools(link), link)
                     worked, self._link, self.state = True, link, "ready"
+                    await self._offer_more(link)
                     self.settled.set()
-                    self.prompts, self.resources = await _more(link)
-                    self.listed.set()
                     await self._attend(link)
                     self.why = await link.why()
                 except mcp_client.sdk_errors() as error:
@@ -154,7 +150,7 @@ class McpConnection:
                 if self._news.is_set() and not link.ended.is_set():
                     self._news.clear()
                     self._offer(await mcp_client.list_tools(link), link)
-                    self.prompts, self.resources = await _more(link)
+                    await self._offer_more(link)
         finally:
             ended.cancel()
 
@@ -165,7 +161,7 @@ class McpConnection:
                 self._tell(f"the tool {tool} of the MCP server {self.server.name} is left out: {why}")
         known = {tool.name: tool for tool in listed}
         names = tool_names(self.server.name, known)
-        tools = tuple(
+        self.tools = tuple(
             Tool(
                 name=name,
                 effect="runs",
@@ -178,8 +174,14 @@ class McpConnection:
             )
             for name, theirs in names.items()
         )
-        reads = link.client.server_capabilities.resources is not None
-        self.tools = (*tools, *([self._reader()] if reads and resource_tool(self.server.name) not in names else []))
+
+    async def _offer_more(self, link: mcp_client.McpLink) -> None:
+        """Its prompts and resources, and the tool that reads those where there are any."""
+        listed = await mcp_client.list_more(link)
+        self.prompts = tuple(PromptUsage.of(prompt) for prompt in listed.prompts)
+        self.resources = tuple(one.uri for one in listed.resources)
+        if (self.resources or listed.templates) and all(tool.name != self._reader().name for tool in self.tools):
+            self.tools = (*self.tools, self._reader())
 
     def _reader(self) -> Tool[RawArguments]:
         """The tool that reads a resource."""
@@ -268,16 +270,3 @@ class McpConnection:
             refused = mcp_client.is_refusal(error)
             why = f"{error}" if refused else await mcp_client.describe_error(error, self.server.timeout, link)
             raise UsageError(f"the MCP server {self.server.name} gave no prompt {name!r}: {why}") from error
-
-
-async def _more(link: mcp_client.McpLink) -> tuple[tuple[PromptUsage, ...], tuple[str, ...]]:
-    """The prompts and the uris of the resources, first pages; none of what the server cannot list."""
-    able = link.client.server_capabilities
-    prompts: list[Prompt] = []
-    resources: list[Resource] = []
-    try:
-        prompts = (await link.client.list_prompts()).prompts if able.prompts is not None else []
-        resources = (await link.client.list_resources()).resources if able.resources is not None else []
-    except mcp_client.sdk_errors():
-        pass  # they are not offered; what is named by the user is asked for all the same
-    return tuple(PromptUsage.of(prompt) for prompt in prompts), tuple(one.uri for one in resources)

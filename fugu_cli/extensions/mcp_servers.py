@@ -21,6 +21,7 @@ from fugu_cli.extensions.mcp_login import LoginStore
 from fugu_cli.extensions.mcp_search import deferred
 from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.extensions.skill_library import MCP_PROMPT
+from fugu_cli.tools.mentions import reading_call, resource_tool
 from fugu_cli.tools.workspace import RawArguments, Tool
 
 if TYPE_CHECKING:
@@ -117,11 +118,7 @@ class McpServers:
         """The prompt that a line `/mcp:SERVER:PROMPT ARGUMENTS` stands for. Raises UsageError."""
         word, _, rest = line.removeprefix(MCP_PROMPT).partition(" ")
         server, _, name = word.partition(":")
-        connection = next((one for one in self._running if one.server.name == server), None)
-        if connection is None:
-            known = f"there are: {', '.join(self.names)}" if self.names else "`fugu mcp add` adds one"
-            raise UsageError(f"there is no MCP server {server!r}", hint=known)
-        await connection.listed.wait()
+        connection = await self._settled(server)
         usage = next((one for one in connection.prompts if one.name == name), None)
         if usage is None and connection.prompts:
             known = ", ".join(one.name for one in connection.prompts)
@@ -131,6 +128,30 @@ class McpServers:
         except ValueError:
             words = rest.split()
         return await connection.prompt(name, usage.arguments_of(words) if usage is not None else {})
+
+    async def ready_for(self, mentioned: Sequence[str]) -> None:
+        """Wait until the servers are ready whose resources are named, `SERVER:URI`. Raises UsageError for one that has
+        none, or does not work. Other names are files."""
+        tools = {name: resource_tool(name) for name in self.names}
+        for named in mentioned:
+            if (call := reading_call(self._parts.root, named, "")).tool not in tools.values():
+                continue
+            server = next(name for name, tool in tools.items() if tool == call.tool)
+            connection = await self._settled(server)
+            if connection.state == "failed":
+                raise UsageError(f"the MCP server {server} does not work: {connection.why}", hint="ask without it")
+            if call.tool not in {tool.name for tool in connection.tools}:
+                raise UsageError(f"the MCP server {server} has no resources", hint=f"ask without @{named}")
+
+    async def _settled(self, name: str) -> McpConnection:
+        """The server, once it is known whether it works. Raises UsageError where there is none."""
+        self.start()
+        connection = next((one for one in self._running if one.server.name == name), None)
+        if connection is None:
+            known = f"there are: {', '.join(self.names)}" if self.names else "`fugu mcp add` adds one"
+            raise UsageError(f"there is no MCP server {name!r}", hint=known)
+        await connection.settled.wait()
+        return connection
 
     async def _elicit(self, server: str, params: ElicitRequestParams) -> ElicitResult:
         """One question at a time."""
