@@ -186,6 +186,41 @@ def test_well_known_models_are_known_to_see_pictures_and_others_are_not(sees: bo
     )
 
 
+@pytest.mark.parametrize(
+    ("vendor", "models"),
+    [
+        ("anthropic", "claude-opus-5-5 anthropic/claude-sonnet-5.5"),
+        ("openai", "gpt-6-luna global.openai.gpt-6-sol o3 o4-mini openai/gpt-oss-120b codex-mini-latest"),
+        ("google", "gemini-4-argon gemma-3-27b"),
+        ("deepseek", "deepseek-v4-flash deepseek-ai/DeepSeek-V4-Pro-0813 DeepSeek-R1-Distill-Qwen-32B"),
+        ("alibaba", "qwen2.5-coder-1.5b.gguf /models/Qwen3-32B.gguf"),
+        ("mistral", "mistral-medium-latest codestral-latest ministral-3b"),
+        ("moonshot", "accounts/fireworks/models/kimi-k3"),
+        ("zai", "zai-glm-4.7 glm-5.3"),
+        ("", "my-own o1x llamas/granola"),
+    ],
+)
+def test_a_well_known_model_says_who_made_it_whoever_serves_it(vendor: str, models: str) -> None:
+    agents = tuple(entry(f"a{number}", model=model, base_url="http://x") for number, model in enumerate(models.split()))
+    found = {agent.model: agent.member().vendor for agent in usable_pool(Config(agents=agents), {})}
+    assert found == dict.fromkeys(models.split(), vendor)
+
+
+def test_the_vendor_of_an_entry_counts_first_and_a_providers_own_model_is_its_own() -> None:
+    agents = (
+        entry("a", model="gpt-5", base_url="http://x", vendor=" Mine "),
+        entry("b", model="gpt-5", base_url="http://x", vendor=""),
+        entry("c", provider="anthropic", model="next-one", api_key_env="K"),
+        entry("d", provider="scripted", model="claude/script.json"),
+    )
+    assert [agent.member().vendor for agent in usable_pool(Config(agents=agents), {"K": "k"})] == [
+        "mine",
+        "",
+        "anthropic",
+        "",
+    ]
+
+
 def test_what_an_entry_says_of_pictures_counts_and_only_models_with_tools_are_shown_any() -> None:
     agents = (
         entry("a", base_url="http://x", vision=True),

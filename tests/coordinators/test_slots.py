@@ -9,7 +9,7 @@ from fugu_cli.coordinators.action_space import (
     choose_agent,
 )
 from fugu_cli.session.events import Failed, Member, Price
-from tests.facts import POOL, SMALL, STRONG, asked, assigned, opened
+from tests.facts import POOL, SMALL, STRONG, asked, assigned, opened, replied
 
 PRICY = Member(name="pricy", provider="openai", model="m", slot="strong", price=Price(input=15.0, output=75.0))
 START = [opened(), asked()]
@@ -76,6 +76,30 @@ def test_health_counts_for_more_than_a_warm_cache() -> None:
     failed = Failed(turn=1, what="modest", kind="network", message="reset")
     events = [opened(), asked(), assigned(1, "modest"), failed, asked("again")]
     assert choose_agent((PRICY, MODEST), {}, events) == PRICY
+
+
+def of(vendor: str, cost: float, slot: str = "strong") -> Member:
+    price = Price(input=cost, output=cost)
+    return Member(
+        name=f"{vendor}{cost:g}", provider="openai", model=f"{vendor}{cost:g}", slot=slot, vendor=vendor, price=price
+    )  # type: ignore[arg-type]
+
+
+def test_who_has_worked_gives_way_to_another_vendor_then_to_another_model_of_its_slot() -> None:
+    kin, other, tried = of("a", 3), of("b", 12), of("a", 4)
+    events = [opened(), asked(), assigned(1, "a4"), replied(1, "a4", "Done.")]
+    assert choose_agent((tried, kin, other), {}, events) == other
+    assert choose_agent((tried, kin), {}, events) == kin
+    assert choose_agent((tried,), {}, events) == tried
+    assert agents_by_slot(("strong",), (tried, other), {}, events) == (RowAgent("strong", other),)
+    assert choose_agent((tried, kin, other), {}, [*events, asked("again")]) == tried, "it is another request"
+
+
+def test_that_a_vendors_cheap_model_has_worked_says_nothing_of_its_far_dearer_one() -> None:
+    cheap, dear, other = of("a", 1, "cheap"), of("a", 6), of("b", 7)
+    events = [opened().model_copy(update={"pool": (cheap,)}), asked(), assigned(1, "a1"), replied(1, "a1", "Done.")]
+    assert choose_agent((dear, other), {}, events) == dear
+    assert choose_agent((of("a", 5), other), {}, events) == other, "five times is near"
 
 
 def test_an_old_failure_is_forgiven() -> None:

@@ -46,6 +46,25 @@ def test_an_agent_that_is_far_cheaper_than_the_next_tries_twice_where_a_check_fa
     assert turns(place) == [("first", "worker"), ("first", "worker"), ("dear", "verifier")]
 
 
+def test_where_both_have_failed_the_other_one_thinks_before_the_strongest_works_again(
+    place: Place, server: Loopback
+) -> None:
+    begin(place, Agent("first", price=NEAR), Agent("dear", "strong", price=NEAR))
+    other = Says("", (Use("write", {"path": "calc.txt", "content": "broken otherwise\n"}),))
+    server.play("first", READ, WRONG, DONE, Says("The word that is looked for is missing."), Says("ACCEPT"))
+    server.play("dear", READ, other, DONE, READ, RIGHT, DONE)
+    done = place.fugu("run", "--until-tests-pass", "mend calc.txt")
+    assert done.code == 0, done.err
+    assert turns(place) == [
+        ("first", "worker"),
+        ("dear", "worker"),
+        ("first", "thinker"),
+        ("dear", "worker"),
+        ("first", "verifier"),
+    ]
+    assert "The word that is looked for is missing." in server.asked("dear")[3].text
+
+
 def test_the_pool_says_who_made_each_model_and_an_entry_may_say_it_itself(place: Place) -> None:
     begin(place, Agent("gpt-9"), Agent("claude-9", more='vendor = "Mine"'), Agent("some-model"))
     done = place.fugu("pool")
