@@ -19,7 +19,7 @@ from fugu_cli.config.schema import AgentEntry, TimeoutPhases
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Harness, RequestLimits, Team, TestRules, WaitLimit
 from fugu_cli.engine.harness import TOOL_CALLING
-from fugu_cli.errors import ConfigError, installing
+from fugu_cli.errors import InfrastructureError, installing
 from fugu_cli.extensions.hook_settings import DeclaredHooks
 from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
 from fugu_cli.extensions.mcp_settings import DeclaredServers
@@ -69,12 +69,25 @@ def build_agents(
     entries: Sequence[AgentEntry], environ: Mapping[str, str], places: AgentResources, events: Sequence[Event] = ()
 ) -> dict[str, Agent]:
     """An agent per entry, by name. Nothing is started or called. `events`: the session so far; scripts go on there."""
+    for entry in entries:
+        if entry.protocol != "native" or entry.provider == "local":
+            _need_grammars(entry.name)
     made = {entry.name: _with_protocol(entry, _provider(entry, environ, places, events)) for entry in entries}
     if places.breaker is None:
         return made
     from fugu_cli.providers.circuit_breaker import BreakerAgent
 
     return {name: BreakerAgent(agent, places.breaker) for name, agent in made.items()}
+
+
+def _need_grammars(name: str) -> None:
+    """Raises InfrastructureError where the library is missing that finds functions in what a small model writes."""
+    if importlib.util.find_spec("tree_sitter") is None:
+        packages = installing("xllamacpp>=2026.10", "tree-sitter>=0.25,<1", "tree-sitter-python>=0.25,<1")
+        raise InfrastructureError(
+            f"What the agent {name} writes is read with the package 'tree-sitter', which is not installed.",
+            hint=f"it is in the extra `local`: {packages}; or set a provider's key, `fugu login`",
+        )
 
 
 def _with_protocol(entry: AgentEntry, agent: Agent) -> Agent:
@@ -264,12 +277,6 @@ def build_harness(member: Member) -> Harness:
     """How an agent takes a turn."""
     if member.protocol == "native":
         return TOOL_CALLING
-    if importlib.util.find_spec("tree_sitter") is None:
-        raise ConfigError(
-            f"What the agent {member.name} writes is read with the package 'tree-sitter', which is not installed.",
-            hint=f"it is in the extra `local`: {installing('tree-sitter>=0.25,<1', 'tree-sitter-python>=0.25,<1')};"
-            " or set a provider's key, `fugu login`",
-        )
     from fugu_cli.repair.harness import Repair
 
     return Repair()

@@ -116,6 +116,17 @@ def test_without_a_key_and_without_the_embedded_models_package_the_way_out_is_sa
     assert "fugu login" in done.err
 
 
+def test_without_the_grammars_an_agent_that_calls_no_tools_is_told_to_need_them(bare: Path, place: Place) -> None:
+    place.python, place.variables = str(bare), {"PYTHONPATH": ""}
+    place.commit()
+    place.configure(Agent("worker", more='protocol = "text"'))
+    done = place.fugu("run", "hello")
+    assert done.code == 2, done.err
+    assert "Traceback" not in done.err
+    assert "What the agent worker writes is read with the package 'tree-sitter', which is not installed." in done.err
+    assert "-m pip install" in done.err
+
+
 def test_the_version_is_said_without_loading_the_libraries(bare: Path) -> None:
     said = step(str(bare), "-X", "importtime", "-m", "fugu_cli", "--version")
     assert said == f"fugu {fugu_cli.__version__}\n"
