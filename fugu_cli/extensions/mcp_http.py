@@ -84,7 +84,8 @@ class HttpTransport:
         """Keep what is odd about an answer. Servers need not offer a stream (GET) or an end (DELETE); what servers that
         give tokens answer is the SDK's."""
         wanted = "GET" if self._way.kind == "sse" else "POST"
-        if response.request.method == wanted and str(response.request.url) == self._way.url:
+        request = response.request
+        if request.method == wanted and "text/event-stream" in request.headers.get("accept", ""):
             self.oddity = _oddity(response)
 
 

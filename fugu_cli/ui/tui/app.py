@@ -256,7 +256,7 @@ class MainScreen(MainHandlers):
         prompt.wander = self.wander
         prompt.picture = partial(project_folder.mention_of_clipboard, self._opener.root, self._options.state)
         prompt.paths = partial(project_folder.mentions_of_paths, self._opener.root)
-        self._completing = PromptCompletion(prompt, choices, self._files, self._command_choices)
+        self._completing = PromptCompletion(prompt, choices, self._files, self._command_choices, self._resource_names)
         root, tier = self._opener.root, self._options.tier
         standing = StatusLine(
             project_folder.short_path(root), project_folder.git_branch(root), tier, doing="starting", since=time.time()
@@ -293,6 +293,10 @@ class MainScreen(MainHandlers):
             importlib.import_module(name)
         self._history.load()
         self._opener.prepare()
+
+    def _resource_names(self) -> Sequence[str]:
+        session = self.controller.work.session if self.controller is not None else None
+        return session.servers.resources if session is not None and session.servers is not None else ()
 
     def _command_choices(self, text: str) -> Sequence[Choice]:
         if self.controller is None:

@@ -250,6 +250,8 @@ class ChoiceList(Widget):
         return strip.apply_style(self.rich_style)
 
 
+MOST_RESOURCES = 10
+"""Resources of MCP servers that are offered, behind the files."""
 CommandChoices = Callable[[str], Sequence[Choice]]
 """What completes the beginning of a command line."""
 
@@ -257,8 +259,16 @@ CommandChoices = Callable[[str], Sequence[Choice]]
 class PromptCompletion:
     """Offers what fits the word at the cursor; its keys come before the prompt's."""
 
-    def __init__(self, prompt: PromptInput, choices: ChoiceList, files: FolderFiles, commands: CommandChoices) -> None:
+    def __init__(
+        self,
+        prompt: PromptInput,
+        choices: ChoiceList,
+        files: FolderFiles,
+        commands: CommandChoices,
+        resources: Callable[[], Sequence[str]],
+    ) -> None:
         self._prompt = prompt
+        self._resources = resources
         self._choices = choices
         self._files = files
         self._commands = commands
@@ -294,8 +304,9 @@ class PromptCompletion:
             return self._files.search(query, superseded=lambda: number != self._search)
 
         paths = await asyncio.to_thread(work)
+        named = [name for name in self._resources() if query.lower() in name.lower()]
         if number == self._search:
-            self._choices.offer([Choice(mention(path), path) for path in paths])
+            self._choices.offer([Choice(mention(path), path) for path in (*paths, *named[:MOST_RESOURCES])])
             if self._wished_for == self._prompt.text and self._choices.marked is not None:
                 self._accept(self._choices.marked)
 
