@@ -10,7 +10,7 @@ import os
 import sys
 import webbrowser
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import JsonValue
 
@@ -20,6 +20,9 @@ from fugu_cli.config.kept_keys import KeptLogins
 from fugu_cli.config.loader import LoadedConfig, repository
 from fugu_cli.errors import InfrastructureError, UsageError
 from fugu_cli.extensions.mcp_settings import MCP_FILE, McpServer, RemoteServer, add_entry, remove_entry
+
+if TYPE_CHECKING:
+    from fugu_cli.extensions.mcp_login import LoginAttempt
 
 Scope = Literal["user", "project"]
 
@@ -90,12 +93,17 @@ async def _log_in(loaded: LoadedConfig, server: McpServer, way: RemoteServer, ti
     mcp_client.load_sdk()
     patient = server.model_copy(update={"patience": timeout + server.patience})
     try:
-        async with mcp_login.asking_login(way, KeptLogins(), _show, timeout) as (auth, kept):
-            async with mcp_client.connect(patient, loaded.root, mcp_client.ClientCallbacks(lambda: None), auth) as link:
-                tools = len(await mcp_client.list_tools(link))
-            if kept.provider is None or kept.provider.context.current_tokens is None:
+        async with mcp_login.asking_login(way, KeptLogins(), _show, timeout) as attempt:
+            typing = asyncio.create_task(_typed(attempt))
+            called = mcp_client.ClientCallbacks(lambda: None)
+            try:
+                async with mcp_client.connect(patient, loaded.root, called, attempt.provider) as link:
+                    tools = len(await mcp_client.list_tools(link))
+            finally:
+                typing.cancel()
+            if attempt.provider.context.current_tokens is None:
                 raise UsageError(f"{server.name} works without a login", hint="nothing was kept")
-            if not kept.where:
+            if not attempt.login.where:
                 raise InfrastructureError("the login cannot be kept", hint="check space and permissions")
     except mcp_client.McpConnectionError as error:
         raise InfrastructureError(f"no login at {server.name}: {error}", hint="nothing was kept") from error
@@ -104,13 +112,25 @@ async def _log_in(loaded: LoadedConfig, server: McpServer, way: RemoteServer, ti
         raise InfrastructureError(what, hint="name another callbackPort in .mcp.json, or none") from error
     except mcp_client.sdk_errors() as error:
         raise InfrastructureError(f"no login at {server.name}: {error}", hint="nothing was kept") from error
-    return f"logged in at {server.name}, which has {tools} tools; the login is kept in {kept.where}"
+    return f"logged in at {server.name}, which has {tools} tools; the login is kept in {attempt.login.where}"
+
+
+async def _typed(attempt: LoginAttempt) -> None:
+    """Take the address at which a browser on another machine ended."""
+    from fugu_cli.ui.headless import read_typed_line
+
+    if sys.stdin is None or not sys.stdin.isatty():
+        return
+    while (line := await read_typed_line()) and not attempt.came_back(line):
+        print_clean("that is no address with a code; it begins with http://127.0.0.1")
 
 
 async def _show(address: str) -> None:
     """Open the browser where there is one; the address is printed in any case."""
     print_clean(f"log in at: {address}")
     print_clean("waiting for the browser to come back to this machine (ctrl+c leaves)")
+    if sys.stdin is not None and sys.stdin.isatty():
+        print_clean("or paste here the address at which a browser elsewhere ended")
     if "BROWSER" in os.environ or sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         await asyncio.to_thread(webbrowser.open, address)
 

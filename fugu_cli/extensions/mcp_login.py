@@ -12,6 +12,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
@@ -135,42 +136,68 @@ def _provider(
     return provider
 
 
-@contextlib.asynccontextmanager
-async def asking_login(
-    way: RemoteServer, store: LoginStore, show: Callable[[str], Awaitable[None]], limit: float
-) -> AsyncIterator[tuple[OAuthClientProvider, KeptLogin]]:
-    """A login from the beginning: `show` is given the address at which the user logs in, and `limit` is how many
-    seconds the browser has to come back. Raises OSError where the callback's port is taken."""
-    answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+@dataclass(frozen=True)
+class LoginAttempt:
+    """A login under way. `came_back` takes the address at which the browser ended; False for one that is none."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
+    provider: OAuthClientProvider
+    login: KeptLogin
+    came_back: Callable[[str], bool]
+
+
+class _Callback:
+    """What the browser brings back: to the address it was sent to, or typed by the user."""
+
+    def __init__(self, limit: float) -> None:
+        self._answer: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
+        self._limit = limit
+
+    def came_back(self, address: str) -> bool:
+        """Take the address at which the browser ended. False for one that is none."""
+        try:
+            query = parse_qs(urlsplit(address.strip()).query)
+        except ValueError:
+            return False
+        found = {name: values[0] for name, values in query.items()}
+        if {"code", "error"} & found.keys() and not self._answer.done():
+            self._answer.set_result(found)
+        return self._answer.done()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the browser."""
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             line = (await reader.readuntil(b"\r\n")).decode("latin-1").split()
             await reader.readuntil(b"\r\n\r\n")
-            address = urlsplit(line[1] if len(line) > 1 else "")
-            if address.path == CALLBACK:
-                found = {name: values[0] for name, values in parse_qs(address.query).items()}
-                if not answer.done() and {"code", "error"} & found.keys():
-                    answer.set_result(found)
-            writer.write(PAGE if address.path == CALLBACK else b"HTTP/1.1 404 Not Found\r\nconnection: close\r\n\r\n")
+            address = line[1] if len(line) > 1 else ""
+            known = address.startswith(f"{CALLBACK}?") and self.came_back(address)
+            writer.write(PAGE if known else b"HTTP/1.1 404 Not Found\r\nconnection: close\r\n\r\n")
             await writer.drain()
         writer.close()
 
-    async def answered() -> AuthorizationCodeResult:
+    async def answered(self) -> AuthorizationCodeResult:
+        """The code. Raises OAuthFlowError where none comes."""
         from mcp.client.auth import OAuthFlowError
         from mcp.shared.auth import AuthorizationCodeResult
 
         try:
-            found = await asyncio.wait_for(asyncio.shield(answer), limit)
+            found = await asyncio.wait_for(asyncio.shield(self._answer), self._limit)
         except TimeoutError:
-            raise OAuthFlowError(f"the browser did not come back within {limit:g} s") from None
+            raise OAuthFlowError(f"the browser did not come back within {self._limit:g} s") from None
         if "code" not in found:
             why = plain_text(found.get("error_description") or found["error"])[:200]
             raise OAuthFlowError(f"the login was refused: {why}")
         return AuthorizationCodeResult(code=found["code"], state=found.get("state"), iss=found.get("iss"))
 
-    listening = await asyncio.start_server(serve, "127.0.0.1", way.oauth.port, limit=LONGEST)
+
+@contextlib.asynccontextmanager
+async def asking_login(
+    way: RemoteServer, store: LoginStore, show: Callable[[str], Awaitable[None]], limit: float
+) -> AsyncIterator[LoginAttempt]:
+    """A login from the beginning: `show` is given the address at which the user logs in, and `limit` is how many
+    seconds the browser has to come back. Raises OSError where the callback's port is taken."""
+    callback = _Callback(limit)
+    listening = await asyncio.start_server(callback.serve, "127.0.0.1", way.oauth.port, limit=LONGEST)
     async with listening:
         redirect = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}{CALLBACK}"
         login = KeptLogin(way, store, redirect)
-        yield _provider(login, way, redirect, show, answered), login
+        yield LoginAttempt(_provider(login, way, redirect, show, callback.answered), login, callback.came_back)

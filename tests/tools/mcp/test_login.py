@@ -2,9 +2,12 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import fugu_cli
 from fugu_cli.config.kept_keys import KeptLogins, keys_file
 from fugu_cli.extensions.mcp_servers import check_servers
 from fugu_cli.extensions.mcp_settings import read_servers
+from tests.ui.tui.terminal import Terminal
 
 SERVER = Path(__file__).parent / "oauth_server.py"
 BROWSER = """
@@ -101,6 +105,33 @@ def test_a_client_that_the_entry_names_is_used(tmp_path: Path) -> None:
         code, _, err = fugu("mcp", "login", "locked")
         assert (code, err) == (0, "")
         assert checked()[1].startswith("tools: hello")
+
+
+class _Staying(urllib.request.HTTPRedirectHandler):
+    """Does not follow to where a browser on another machine would end in vain."""
+
+    def redirect_request(self, *given: object) -> None:
+        return None
+
+
+def test_the_address_of_a_browser_elsewhere_is_pasted(tmp_path: Path) -> None:
+    with running(tmp_path) as address:
+        fugu("mcp", "add", "locked", address)
+        environ = {**os.environ, "PYTHONPATH": str(Path(fugu_cli.__file__).parent.parent)}
+        command = [sys.executable, "-m", "fugu_cli", "mcp", "login", "locked"]
+        terminal = Terminal(command, Path.cwd(), environ, (900, 20))
+        terminal.sees("or paste here the address")
+        shown = re.search(r"log in at: (\S+)", terminal.screen.text)
+        assert shown is not None
+        with pytest.raises(urllib.error.HTTPError) as left:
+            urllib.request.build_opener(_Staying).open(shown[1])
+        left.value.close()
+        terminal.keys("http://127.0.0.1/callback\r")
+        terminal.sees("that is no address with a code")
+        terminal.keys(left.value.headers["location"] + "\r")
+        terminal.sees("logged in at locked, which has 1 tools")
+        assert terminal.ended() == 0
+        terminal.close()
 
 
 FAILING = {

@@ -239,10 +239,12 @@ def test_the_first_model_call_waits_a_moment_and_later_tools_join(tmp_path: Path
     async def go() -> None:
         opener = Desk(tmp_path, server("quick"), server("slow", "slow"))
         opener.servers.start()
+        while not opener.toolbox.names:
+            await asyncio.sleep(0.01)
         waited: list[str] = []
         await opener.toolbox.settled(waited.append)
         await opener.toolbox.settled(waited.append)
-        assert waited == ["the MCP servers quick, slow are being started"]
+        assert waited == ["the MCP servers slow are being started"]
         assert opener.told == ["not ready yet, so their tools join later: the MCP servers slow"]
         assert {name.split("__")[1] for name in opener.toolbox.names} == {"quick"}
         (tmp_path / "go").touch()
