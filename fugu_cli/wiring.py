@@ -219,8 +219,8 @@ def build_session(
     breaker = build_circuit_breaker(entries)
     agents = build_agents(entries, environ, AgentResources(config.cache, config.local_idle, breaker), before)
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
-    servers = build_servers(loaded, lambda why: journal.tell(Waiting(why=why, notice=True)))
-    mask = Redactor({**named_secrets(environ, entries), **loaded.servers.secrets}, loaded.root)
+    servers = build_servers(loaded, lambda why: journal.tell(Waiting(why=mask.text(why), notice=True)))
+    mask = Redactor({**named_secrets(environ, entries), **server_secrets(loaded.servers)}, loaded.root)
     workspace.mask = LogRedactor([resume] if resume else [], mask.text).text
     journal = _journal(loaded, mask, members, checkpoint, resume)
     denials = Denials(config.deny_agents, loaded.root) if config.deny_agents else None
@@ -315,6 +315,15 @@ def build_servers(loaded: LoadedConfig, tell: Callable[[str], None]) -> McpServe
     from fugu_cli.extensions.mcp_servers import McpServers
 
     return McpServers(loaded.servers, loaded.root, tell, kept_keys.KeptLogins())
+
+
+def server_secrets(declared: DeclaredServers) -> dict[str, str]:
+    """What the entries of MCP servers and the logins at them hold that nobody is shown."""
+    if not declared.servers:
+        return {}
+    from fugu_cli.extensions.mcp_login import login_secrets
+
+    return {**declared.secrets, **login_secrets(declared.servers, kept_keys.KeptLogins())}
 
 
 def build_hooks(loaded: LoadedConfig, journal: Log) -> Hooks | None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fugu_cli import prompts, wiring
+from fugu_cli.config import kept_keys
 from fugu_cli.config import trust as config_trust
 from fugu_cli.config.loader import LoadedConfig, Setting, load_config
 from fugu_cli.coordinators import rules
@@ -353,6 +354,21 @@ def test_a_secret_of_a_server_is_in_no_diff(root: Path) -> None:
         return session.environment.workspace.shown(b"+t0ken-of-mine\n")
 
     assert b"t0ken" not in asyncio.run(shown(configured(root, "cheap")))
+
+
+def test_the_tokens_of_a_login_at_a_server_are_in_no_diff(root: Path) -> None:
+    address = "https://docs.example.org/mcp"
+    entry = {"type": "http", "url": address}
+    (Path.home() / ".mcp.json").write_text(json.dumps({"mcpServers": {"docs": entry}}))
+    tokens = {"access_token": "acc3ss-of-mine", "refresh_token": "r3fresh-of-mine"}
+    kept_keys.KeptLogins().keep(address, json.dumps({"tokens": tokens}))
+
+    async def shown(loaded: LoadedConfig) -> bytes:
+        session = await wiring.open_session(loaded, {}, never)
+        await session.close()
+        return session.environment.workspace.shown(b"+acc3ss-of-mine\n+r3fresh-of-mine\n")
+
+    assert b"of-mine" not in asyncio.run(shown(configured(root, "cheap")))
 
 
 def test_standing_instructions_count_only_in_a_trusted_folder(root: Path) -> None:

@@ -32,7 +32,7 @@ from fugu_cli.safety.sandbox.command_sandbox import ASKED
 from fugu_cli.session import store as session_store
 from fugu_cli.tools.git_repositories import git_program, search_path_outside
 from fugu_cli.ui.formatting import sanitize
-from fugu_cli.wiring import build_box
+from fugu_cli.wiring import build_box, server_secrets
 
 ROOM = 2_000_000_000
 """Bytes that should be free: the embedded models and the converted backbone."""
@@ -223,7 +223,7 @@ def _servers(loaded: LoadedConfig) -> Iterator[Finding]:
 
     for note in loaded.servers.notes:
         yield Finding("note", "mcp", note)
-    mask = Redactor({**os.environ, **loaded.servers.secrets})
+    mask = Redactor({**os.environ, **server_secrets(loaded.servers)})
     for name, works, said in check_servers(loaded.servers, loaded.root, KeptLogins()):
         yield Finding("ok" if works else "note", "mcp", mask.text(f"{name}: {said}"))
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qs, urlsplit
@@ -30,6 +30,7 @@ PAGE = (
     b"HTTP/1.1 200 OK\r\ncontent-type: text/html; charset=utf-8\r\nconnection: close\r\n\r\n"
     b"<!doctype html><title>fugu</title><p>fugu has the answer. You can close this page.</p>"
 )
+TOKENS = ("access_token", "refresh_token")
 CALLBACK = "/callback"
 LONGEST = 16_384
 """Bytes of the browser's request that are read."""
@@ -99,6 +100,17 @@ class KeptLogin:
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Remember the registered client; it is kept with the tokens."""
         self._data["client"] = client_info.model_dump(mode="json", exclude_none=True)
+
+
+def login_secrets(servers: Iterable[McpServer], store: LoginStore) -> dict[str, str]:
+    """The tokens that were kept for these servers, under names by which redaction.py tells that they are secrets."""
+    found: dict[str, str] = {}
+    for server in servers:
+        with contextlib.suppress(StorageError, ValueError):
+            kept = store.read(server.way.url) if isinstance(server.way, RemoteServer) else ""
+            tokens = json.loads(kept).get("tokens", {}) if kept else {}
+            found |= {f"{server.name}_{key}".upper(): tokens[key] for key in TOKENS if tokens.get(key)}
+    return found
 
 
 def session_auth(server: McpServer, store: LoginStore | None) -> OAuthClientProvider | None:

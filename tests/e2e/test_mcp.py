@@ -79,9 +79,13 @@ def test_a_folder_that_is_not_trusted_starts_nothing_and_without_a_rule_nothing_
 
 def broken(place: Place) -> None:
     """Servers of which none works, each in its own way, and the pool."""
-    program = {"command": sys.executable, "env": {MARK: f"${{{MARK}}}"}}
+    program = {"command": sys.executable, "env": {MARK: f"${{{MARK}}}", "MY_TOKEN": TOKEN}}
     servers = {
-        "dead": {**program, "args": [str(SMALL), "leaves"]},
+        "dead": {
+            "command": sys.executable,
+            "env": {**program["env"], "MY_TOKEN": TOKEN},
+            "args": [str(SMALL), "leaves"],
+        },
         "mute": {**program, "args": [str(SMALL), "deaf"]},
         "locked": {"type": "http", "url": f"{place.url}/no-such-page"},
         "odd": {**program, "args": [str(SMALL), "schemas"]},
@@ -91,7 +95,7 @@ def broken(place: Place) -> None:
 
 
 LINES = (
-    "the MCP server dead does not work: it ended with exit code 1; its last words: no database here",
+    "the MCP server dead does not work: it ended with exit code 1; its last words: no database at [secret ",
     "not ready yet, so their tools join later: the MCP servers mute",
     "the MCP server locked does not work: it wants a login (HTTP 401)",
     "the tool worded of the MCP server odd is left out: its schema is not an object",

@@ -128,7 +128,7 @@ def main() -> None:
     if FAULT == "child":
         subprocess.Popen(["sleep", "600"], start_new_session=True)
     if FAULT == "leaves":
-        sys.exit("no database here")
+        sys.exit(f"no database at {os.environ.get('MY_TOKEN', 'home')}")
     while FAULT == "slow" and not Path("go").exists():
         time.sleep(0.05)
     for line in sys.stdin:

@@ -200,7 +200,7 @@ def test_servers_that_cannot_be_used_say_why_and_nothing_of_them_stays(tmp_path:
     page = "it answered with a web page (HTTP 200): is this the address of an MCP server?"
     assert whys == {
         "deaf": "it did not answer within 1 s",
-        "leaves": "it ended with exit code 1; its last words: no database here",
+        "leaves": "it ended with exit code 1; its last words: no database at home",
         "gone": "there is no program 'no-such-program' that could be run",
         "web": "All connection attempts failed",
         "locked": "it wants a login (HTTP 401): `fugu mcp login locked`",
@@ -302,7 +302,7 @@ def test_the_report_names_each_server_with_its_tools(tmp_path: Path) -> None:
     run = f"{sys.executable} {SMALL}"
     assert list(found) == [
         ("db", True, f"tools: {tools} ({run}, from here)"),
-        ("bad", False, f"it ended with exit code 1; its last words: no database here ({run} leaves, from here)"),
+        ("bad", False, f"it ended with exit code 1; its last words: no database at home ({run} leaves, from here)"),
     ]
     assert check_servers(DeclaredServers(), tmp_path) == ()
 
