@@ -89,9 +89,9 @@ _WORDS = re.compile(r"\s*(?!@|#\[)\W*\w{2,}")
 """In the comment above a function: no attribute."""
 
 
-def without_body(path: str, content: str, function: Definition) -> tuple[str, str] | None:
-    """The `function` of the file without its body, below what the file's texts say of it, and the line that stands for
-    the body; None where nothing says what it is to do, where it is long, and where there is no body to leave out."""
+def without_body(path: str, content: str, function: Definition) -> tuple[str, str, str] | None:
+    """The `function` of the file without its body, the line that stands for that, and what the file's texts say of it;
+    None where nothing says what it is to do, where it is long, and where there is no body to leave out."""
     if MARK in content or function.empty or not 0 < len(function.body) <= MOST_LINES:
         return None
     lines, told = content.split("\n"), _texts_about(path, content, function.name)
@@ -102,7 +102,7 @@ def without_body(path: str, content: str, function: Definition) -> tuple[str, st
     body = range(function.body.start, function.body.stop)
     new = indent_of(lines[body.start : body.stop]) + placeholder
     alone = [*lines[function.start : body.start], new, *lines[body.stop : function.end]]
-    return "\n\n".join(filter(None, [told, "\n".join(alone)])), placeholder
+    return "\n".join(alone), placeholder, told
 
 
 def _texts_about(path: str, content: str, name: str) -> str:

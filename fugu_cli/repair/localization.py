@@ -92,7 +92,8 @@ def implicated_files(output: str, request: str, root: Path) -> list[str]:
         ]
         behind += [path for path in used if not _is_test(path, root)]
         behind += [path for helper in used if _is_test(helper, root) for path in used_files(helper, root, every)]
-    broke = any(path in asked or _breaks_in(path, output, root) for path in sources)
+    places = {path: rf'{re.escape(path.relative_to(root).as_posix())}(?::|", line )\d' for path in sources}
+    broke = any(path in asked or re.search(place, output) for path, place in places.items())
     if tests and not broke and not any(is_stub(path.name, _text(path)) for path in behind):
         behind += [path for used in [*sources, *behind] for path in used_files(used, root, every)]
     called = set(_CALLED.findall(output))
@@ -130,11 +131,6 @@ def _resolved(mentions: Iterable[str], root: Path, index: repository_files.FileI
     return [path for path in dict.fromkeys(found) if _own(path, root)]
 
 
-def _breaks_in(path: Path, output: str, root: Path) -> bool:
-    """The output names a line of it."""
-    return re.search(rf'{re.escape(path.relative_to(root).as_posix())}(?::|", line )\d', output) is not None
-
-
 _AFFIX = re.compile(r"^(?:test|check)_|[_.-](?:tests?|spec|unittest)$|(?:Tests?|Spec|IT)$")
 _WHOLE_TEXT = (".java", ".kt", ".scala", ".cs", ".swift")
 """Languages that use a file of their own package without an import."""
@@ -160,12 +156,9 @@ def used_files(path: Path, root: Path, every: Sequence[Path]) -> list[Path]:
         nearest = [one for near, one in same if near == max(near for near, _ in same)]
         best += [(words.get(one.stem, len(words)), one) for one in nearest if len(nearest) <= 2]
     ordered = [one for _, one in sorted(best)]
-    return [one for one in ordered if not _only_passes_on(one, ordered) and _own(one, root)]
-
-
-def _only_passes_on(one: Path, others: Sequence[Path]) -> bool:
-    """A package of which a module is named."""
-    return one.stem in _PACKAGE_FILES and any(o != one and one.parent in o.parents for o in others)
+    passed_on = {folder for one in ordered if one.stem not in _PACKAGE_FILES for folder in one.parents}
+    named = [one for one in ordered if one.stem not in _PACKAGE_FILES or one.parent not in passed_on]
+    return [one for one in named if _own(one, root)]
 
 
 def _imported_words(path: Path) -> dict[str, int]:

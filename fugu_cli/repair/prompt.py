@@ -147,7 +147,8 @@ def _messages(events: Sequence[Event], turn: views.Turn, request: Asked, task: R
         prompts.load("brief"),
         request=request_with_history(seen, request),
         tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests or task.unwritten else TESTS_LIMIT),
-        files=files_section(shown, judged, target if task.part else ""),
+        files=(_quoted(target, task.told) if task.told else "")
+        + files_section(shown, judged, target if task.part else ""),
         earlier="" if turn.assigned.plan else _earlier_section(events, turn),
         role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, said) if part),
     )
@@ -219,8 +220,11 @@ def _around(path: str, content: str) -> str:
     """A document or a test, shortened."""
     if not path.endswith(DOCUMENTS):
         return _block(path, excerpts.shortened(content, TEST_LIMIT))
-    lines = excerpts.shortened(content.strip(), DOCUMENT_LIMIT).splitlines()
-    return f"What `{path}` says:\n{chr(10).join(f'> {line}'.rstrip() for line in lines)}\n\n"
+    return _quoted(path, excerpts.shortened(content.strip(), DOCUMENT_LIMIT))
+
+
+def _quoted(path: str, text: str) -> str:
+    return f"What `{path}` says:\n{chr(10).join(f'> {line}'.rstrip() for line in text.splitlines())}\n\n"
 
 
 def _block(path: str, content: str, part: bool = False) -> str:

@@ -40,6 +40,8 @@ class RepairTask:
     part: str = ""
     shown: str = ""
     unwritten: str = ""
+    told: str = ""
+    """What the file says of it elsewhere: quoted, for what stands in the code is copied."""
     tried: int = 0
     """How many attempts there were before, 0 where none of them asked for this: its answer may be the likeliest one."""
     judged: bool = False

@@ -69,8 +69,7 @@ def one_pass_prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
     parts = [(excerpts.part_of(content, one), excerpts.without_body(path, content, one)) for one in blamed]
     if repeat % 2 and len(named) == 1 and (rewrites := [(part, new[0]) for part, new in parts if new]):
         part, new = rewrites[0]
-        left = new[new.index(part.split("\n")[0]) :]  # without what the file says of it elsewhere
-        files[path], left_out = content.replace(part, left).strip("\n"), True
+        files[path], left_out = content.replace(part, new).strip("\n"), True
     shown = "\n".join(f"The file `{name}`:\n```\n{content}\n```\n" for name, content in files.items())
     tests = f"`{task.test_command}` prints:\n```\n{evidence}\n```\n\n" if evidence else ""
     if left_out:
