@@ -8,17 +8,20 @@ do not see the file's folder. It stays where it is whatever `data_dir` says: no 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import stat
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 from fugu_cli.errors import StorageError
 from fugu_cli.system import atomic_files
 
+LOCK_SECONDS = 30.0
+"""Seconds that another process may take to change the file; a keyring may ask its owner meanwhile."""
 SERVICE = "fugu"
 """What the keyring calls us."""
 MCP_LOGIN = "mcp "
@@ -31,7 +34,7 @@ Kept = dict[str, str | None]
 
 
 def keys_folder() -> Path:
-    """Where the file is; nothing else lies there."""
+    """Where the file is, with its lock; nothing else lies there."""
     from platformdirs import user_data_path
 
     return user_data_path("fugu") / "keys"
@@ -122,26 +125,51 @@ class KeptLogins:
 
 def keep_key(variable: str, key: str) -> str:
     """Keep a key in place of an older one. Returns where. Raises StorageError; what was kept before is kept then."""
-    kept, _ = read_kept_keys()
-    held = _into_keyring(variable, key)
-    _write({**kept, variable: None if held else key})
+    with _alone():
+        kept, _ = read_kept_keys()
+        held = _into_keyring(variable, key)
+        _write({**kept, variable: None if held else key})
     return "the system's keyring" if held else str(keys_file())
 
 
 def remove_key(variable: str) -> bool:
     """Forget a key; False when none was kept. Raises StorageError."""
-    kept, _ = read_kept_keys()
-    if variable not in kept:
+    if variable not in read_kept_keys()[0]:
         return False
-    if kept[variable] is None and (ring := _keyring()) is not None:
-        try:
-            ring.delete_password(SERVICE, variable)
-        except ring.errors.PasswordDeleteError:
-            pass  # the user has removed it there
-        except ring.errors.KeyringError as error:
-            raise StorageError(f"the keyring does not give up {variable}", hint="unlock it, then try again") from error
-    _write({name: value for name, value in kept.items() if name != variable})
-    return True
+    with _alone():
+        kept, _ = read_kept_keys()
+        if kept.get(variable, "") is None and (ring := _keyring()) is not None:
+            try:
+                ring.delete_password(SERVICE, variable)
+            except ring.errors.PasswordDeleteError:
+                pass  # the user has removed it there
+            except ring.errors.KeyringError as error:
+                raise StorageError(
+                    f"the keyring does not give up {variable}", hint="unlock it, then try again"
+                ) from error
+        _write({name: value for name, value in kept.items() if name != variable})
+        return True
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Nobody else changes the file: sessions renew logins at the same time. Raises StorageError."""
+    from filelock import FileLock, Timeout
+
+    folder = keys_folder()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = FileLock(folder / "lock", timeout=LOCK_SECONDS, mode=0o600, thread_local=False)
+        lock.acquire()
+    except Timeout as error:
+        raise StorageError(f"another process changes {keys_file()}", hint="try again") from error
+    except OSError as error:
+        hint = "check space and permissions; nothing was changed"
+        raise StorageError(f"cannot write {keys_file()}: {error.strerror}", hint=hint) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _write(kept: Mapping[str, str | None]) -> None:

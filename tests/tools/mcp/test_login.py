@@ -9,6 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,14 @@ def test_what_has_no_login_is_refused(tmp_path: Path) -> None:
     assert "there is no MCP server 'nobody' that counts here" in fugu("mcp", "login", "nobody")[2]
     fugu("mcp", "add", "gone", "http://127.0.0.1:9/mcp")
     assert "no login at gone: All connection attempts failed" in fugu("mcp", "login", "gone")[2]
+
+
+def test_logins_that_are_renewed_at_the_same_time_are_all_kept() -> None:
+    logins = KeptLogins()
+    addresses = [f"http://{n}" for n in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda address: logins.keep(address, address), addresses))
+    assert [logins.read(address) for address in addresses] == addresses
 
 
 def test_the_keyring_or_the_file_of_keys_holds_several_logins() -> None:
