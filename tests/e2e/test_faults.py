@@ -29,7 +29,11 @@ FAULTS = {
     "absent": (Refuses(404, "no such model", "not_found_error"), "absent", "answers for absent (404): no such model"),
     "moved": (Refuses(308, "", headers={"location": "http://127.0.0.1:9/"}), "absent", "points somewhere else (308)"),
     "elsewhere": (Refuses(403, "your country is not supported"), "refused", "does not serve the place"),
-    "unable": (Refuses(501, "streaming is not implemented"), "overloaded", "is overloaded or broken (501)"),
+    "unable": (
+        Refuses(501, "streaming is not implemented", headers={"retry-after": "3600"}),
+        "overloaded",
+        "is overloaded or broken (501)",
+    ),
     "long": (Refuses(413, "Payload Too Large"), "invalid", "the request is too large for"),
     "words": (Breaks("words"), "protocol", "answered with 'Ollama is running'"),
     "object": (Breaks("object"), "protocol", "sent a piece that is no part of a completion"),
