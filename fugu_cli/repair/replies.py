@@ -204,10 +204,10 @@ def repeats_itself(text: str, known: str = "") -> bool:
 
 
 def stops_of(path: str, shown: str) -> tuple[str, ...]:
-    """Texts with which a part begins that only tries the file out: the reply may end there. None is in what was
-    shown. Four are what every server takes."""
-    calls = ("\nassert ", "\nprint(") if comment_mark(path) == "#" else ("\nconsole.log(", "\nassert(")
-    marks = (f"\n{comment_mark(path)} Test", f"\n{comment_mark(path)} Example", *calls)
+    """How a part begins that only tries the file out: the reply may end there. None is in what was shown; four are what
+    every server takes."""
+    python = ("\ndef test", "\ndef check", "\nassert ", "\nprint(")
+    marks = python if comment_mark(path) == "#" else ("\n// Test", "\n// Example", "\nconsole.log(", "\nassert(")
     return tuple(mark for mark in marks if mark not in f"\n{shown}")
 
 

@@ -90,6 +90,6 @@ def test_what_follows_is_not_read_and_only_of_embedded_models() -> None:
 
 
 def test_where_tests_judge_a_reply_ends_where_it_begins_to_try_itself_out() -> None:
-    assert stops_of("a.py", "x = 1\n") == ("\n# Test", "\n# Example", "\nassert ", "\nprint(")
-    assert stops_of("a.py", "# Tests\nprint(1)\n") == ("\n# Example", "\nassert ")
+    assert stops_of("a.py", "x = 1\n") == ("\ndef test", "\ndef check", "\nassert ", "\nprint(")
+    assert stops_of("a.py", "def check(x):\n    pass\nprint(1)\n") == ("\ndef test", "\nassert ")
     assert stops_of("a.js", "") == ("\n// Test", "\n// Example", "\nconsole.log(", "\nassert(")

@@ -327,7 +327,7 @@ def test_only_where_tests_judge_an_answer_what_tries_it_out_is_left_out_and_ends
         prompt = Prompt(system="", messages=(FromUser(text=brief),), tools=TOOLS, judged=judged)
         reply, inner = by_text(answer, prompt)
         assert made(reply) == [("write", {"path": "a.py", "content": kept})]
-        assert inner.prompts[0].stop == (("\n# Test", "\n# Example", "\nassert ", "\nprint(") if judged else ())
+        assert inner.prompts[0].stop == (("\ndef test", "\ndef check", "\nassert ", "\nprint(") if judged else ())
     prompt = Prompt(system="", messages=(FromUser(text=brief),), tools=TOOLS, judged=True)
     assert made(by_text(f"```python\n{done}\n", prompt)[0]) == [("write", {"path": "a.py", "content": done})]
     two = Prompt(
