@@ -11,13 +11,14 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Literal
 
 from fugu_cli.config import Config
 from fugu_cli.config.pricing import context_of, price_of
 from fugu_cli.config.schema import AgentEntry, Api, Protocol, Slot
 from fugu_cli.coordinators.action_space import assign_slots
-from fugu_cli.errors import ConfigError
+from fugu_cli.errors import ConfigError, installing
 
 LOCAL_CONTEXT = 16384
 """Tokens an embedded model is started with: more costs memory that a small machine needs for tests."""
@@ -235,6 +236,10 @@ PLANNER = "embedded"
 """`conductor.agent` that stands for an embedded model, which then plans and does nothing else."""
 
 
+GRAMMARS = ("tree-sitter>=0.25,<1", "tree-sitter-python>=0.25,<1")
+"""What the extra `local` has for models that do not call tools."""
+
+
 @dataclass(frozen=True)
 class UnusableEntry:
     """An entry that cannot be used now, and why."""
@@ -257,10 +262,11 @@ def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry,
     missing = {entry.name for entry in out}
     usable = [_filled(entry, config) for entry in entries if entry.name not in missing]
     if not usable:
-        variables = " or ".join(dict.fromkeys(entry.variable for entry in out))
+        variables = " or ".join(dict.fromkeys(entry.variable for entry in out if entry.variable))
+        mend = f"set {variables}" if variables else f"install it: {installing(*GRAMMARS)}"
         raise ConfigError(
             f"no agent of the pool can be used: {'; '.join(f'{entry.name}: {entry.reason}' for entry in out)}",
-            hint=f"set {variables}, or remove the [[agents]] entries to use the embedded models",
+            hint=f"{mend}, or remove the [[agents]] entries to use the embedded models",
         )
     names = [entry.name for entry in entries]
     _check_names(config, names, missing)
@@ -270,12 +276,15 @@ def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry,
 
 
 def unusable_entries(config: Config, environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
-    """Entries whose key is not set."""
+    """Entries whose key is not set, and those of models without tool calls where the library for them is missing."""
     out = []
+    readable = find_spec("tree_sitter") is not None
     for entry in config.agents:
         variable = _variable(entry)
         if variable and not environ.get(variable):
             out.append(UnusableEntry(entry.name, f"{variable} is not set", variable))
+        elif not readable and _protocol(entry) != "native":
+            out.append(UnusableEntry(entry.name, "it needs the extra `local`, which is not installed", ""))
     return tuple(out)
 
 
@@ -333,6 +342,10 @@ def _variable(entry: AgentEntry) -> str | None:
     return VARIABLES[entry.provider] if entry.base_url in (None, ADDRESSES[entry.provider]) else None
 
 
+def _protocol(entry: AgentEntry) -> Protocol:
+    return entry.protocol or PROTOCOLS.get(entry.provider, "native")
+
+
 def _filled(entry: AgentEntry, config: Config) -> AgentEntry:
     base_url = entry.base_url or ADDRESSES.get(entry.provider)
     return entry.model_copy(
@@ -340,7 +353,7 @@ def _filled(entry: AgentEntry, config: Config) -> AgentEntry:
             "base_url": base_url,
             "api": _api(entry, base_url),
             "api_key_env": _variable(entry),
-            "protocol": entry.protocol or PROTOCOLS.get(entry.provider, "native"),
+            "protocol": _protocol(entry),
             "context": entry.context or _context(entry, base_url),
             "infill": _infills(entry),
             "vision": _sees_pictures(entry) if entry.vision is None else entry.vision,

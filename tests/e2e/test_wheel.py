@@ -116,15 +116,21 @@ def test_without_a_key_and_without_the_embedded_models_package_the_way_out_is_sa
     assert "fugu login" in done.err
 
 
-def test_without_the_grammars_an_agent_that_calls_no_tools_is_told_to_need_them(bare: Path, place: Place) -> None:
+def test_without_the_grammars_an_agent_that_calls_no_tools_is_left_out(
+    bare: Path, place: Place, server: Loopback
+) -> None:
     place.python, place.variables = str(bare), {"PYTHONPATH": ""}
     place.commit()
-    place.configure(Agent("worker", more='protocol = "text"'))
+    place.configure(Agent("quiet", more='protocol = "text"'))
     done = place.fugu("run", "hello")
-    assert done.code == 2, done.err
-    assert "Traceback" not in done.err
-    assert "What the agent worker writes is read with the package 'tree-sitter', which is not installed." in done.err
-    assert "-m pip install" in done.err
+    assert (done.code, "Traceback" in done.err) == (1, False), done.err
+    assert "quiet: it needs the extra `local`, which is not installed" in done.err
+    assert "-m pip install" in done.err and "tree-sitter" in done.err
+    place.configure(Agent("quiet", more='protocol = "text"'), Agent("worker", "strong"))
+    server.play("worker", Says("Hello."))
+    done = place.fugu("run", "hello")
+    assert (done.code, done.out) == (0, "Hello.\n"), done.err
+    assert "left out: quiet (it needs the extra `local`" in place.fugu("pool").out
 
 
 def test_the_version_is_said_without_loading_the_libraries(bare: Path) -> None:
