@@ -46,7 +46,7 @@ _TAKING = re.compile(
 )
 _QUESTION = re.compile(
     r"\s*(?:please\s+|can you\s+|could you\s+)?(?:what|why|how|where|who|which|when|explain|describe|summari[sz]e|list"
-    r"|show|tell|is|are|was|were|does|do|did|has|have|review|analy[sz]e|inspect|suggest)\b",
+    r"|show|tell|review|analy[sz]e|inspect|suggest|(?:is|are|was|were|does|do|did|has|have)(?=\b[^?]*\?))\b",
     re.IGNORECASE,
 )
 _TALK = re.compile(r"\W*(?:hi|hello|hey|thanks|thank you|good \w+|great|perfect|help)(?:\W+\w+)?\W*", re.IGNORECASE)
