@@ -39,17 +39,32 @@ LONGEST = (
 )
 """Files that take the longest, longest first: they begin first, so that processes which share the work end together."""
 WITH_PROGRAMS = (
-    *("conductor", "e2e", "evaluation", "faults", "hooks", "sandbox", "serve", "tasks", "training", "ui/tui"),
     *(
-        "agents/test_bounds.py",
-        "agents/test_real.py",
-        "coordinators/test_preloading.py",
-        "coordinators/test_published_size.py",
+        "conductor",
+        "e2e",
+        "evaluation",
+        "faults",
+        "hooks",
+        "sandbox",
+        "serve",
+        "tasks",
+        "training",
+        "tools/mcp",
+        "ui/tui",
     ),
-    *("coordinators/test_real_backbone.py", "loop/test_wording.py", "policy/test_against_shells.py"),
-    *("test_cli.py", "test_cli_blame.py", "test_cli_coordinator.py", "test_cli_replay.py", "test_cli_run.py"),
-    *("test_crash.py", "test_install.py", "test_orchestrator.py", "tools/test_content.py", "tools/test_snapshots.py"),
-    *("test_scratch.py", "tools/test_runners.py", "tools/test_tests_before.py", "models/test_local.py"),
+    *(f"agents/test_{name}.py" for name in ("bounds", "real")),
+    *(f"coordinators/test_{name}.py" for name in ("preloading", "published_size", "real_backbone")),
+    *(f"loop/test_{name}.py" for name in ("acceptance_checks", "regressions", "unmasking", "wording")),
+    *("models/test_local.py", "policy/test_against_shells.py", "repair/test_small_requests.py"),
+    *(f"test_cli{name}.py" for name in ("", "_blame", "_coordinator", "_replay", "_run")),
+    *(
+        f"test_{name}.py"
+        for name in ("crash", "install", "jobs_in_the_loop", "orchestrator", "scratch", "undoing", "wiring")
+    ),
+    *(
+        f"tools/test_{name}.py"
+        for name in ("bash", "content", "jobs", "run_tests", "runners", "snapshots", "tests_before")
+    ),
 )
 """Folders and files whose tests run programs, screens or real models for long. `--fast` leaves them out."""
 KEPT = (

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import cast
 
@@ -35,7 +36,7 @@ class _Recorded:
         self.identity = identity
         self.decoder = self
         self.shape = SHAPE
-        self._states = load_file(STATES)
+        self._states = _states()
         self._texts: list[str] = []
 
     def write(self, lines: Sequence[TranscriptMessage], format: str) -> str:
@@ -55,13 +56,23 @@ class _Recorded:
         return HiddenState(state.astype(np.float32), len(text), 0, at_once=True)
 
 
+@cache
+def _states() -> dict[str, np.ndarray]:
+    return load_file(STATES)
+
+
+@cache
+def _shipped() -> checkpoint.Checkpoint:
+    return checkpoint.load(SHIPPED)
+
+
 def _key(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def recorded_trinity(session: Session) -> Trinity:
     """The shipped checkpoint over a session's pool."""
-    shipped = checkpoint.load(SHIPPED)
+    shipped = _shipped()
     return Trinity(shipped, cast(Backbone, _Recorded(shipped.meta.backbone)), session.pool, session.settings)
 
 
