@@ -208,8 +208,7 @@ def build_session(
     entries = usable_pool(config, environ)
     members = tuple(entry.member() for entry in entries)
     by_name = {member.name: member for member in members}
-    own_skills = tuple(skill.folder for skill in loaded.library.skills if skill.own)
-    workspace = build_workspace(config, loaded.root, own_skills)
+    workspace = build_workspace(config, loaded.root, _own_skills(loaded))
     if workspace.box is not None:
         workspace.box.try_out()
     workspace.test_command = config.test_command or find_test_command(loaded.root)
@@ -227,10 +226,7 @@ def build_session(
     if denials is not None:
         agents = {name: build_guard(agent, denials, lambda: journal.events) for name, agent in agents.items()}
     recall_reads(workspace, journal.records)
-    told = standing_instructions(loaded.root if loaded.trusted else None, loaded.below, loaded.vouched).text
-    if loaded.appended:
-        told += f"\nThe user's standing instructions (given with the command line):\n{loaded.appended}"
-    environment = build_environment(config, workspace, ask, mask.text(told), journal.path)
+    environment = build_environment(config, workspace, ask, mask.text(_instructions(loaded)), journal.path)
     workspace.jobs.attach(journal.events, journal.append)
     return Session(
         log=journal,
@@ -245,26 +241,42 @@ def build_session(
             config.never(by_name),
             {member.name: build_harness(member) for member in members},
         ),
-        environment=replace(
-            environment,
-            rules=environment.rules.model_copy(update={"readable": (*own_skills, pasted_folder(config))}),
-            denials=denials,
-            toolbox=build_toolbox(
-                servers,
-                loaded.library.skills,
-                (*environment.rules.allow, *environment.rules.ask),
-                loaded.library.agents,
-            ),
-            subagents=loaded.library.agents,
-            hooks=build_hooks(loaded, journal),
-            nearer=nested_instructions(loaded.root, loaded.below, loaded.vouched) if denials is None else None,
-        ),
+        environment=_with_extensions(replace(environment, denials=denials), loaded, servers, journal),
         warm=warm if servers is None else servers.behind(warm),
         decide=lambda changed: build_coordinator(changed, members)[0],
         servers=servers,
         library=loaded.library,
         effort=config.effort or "",
         answer_schema=loaded.answer_schema,
+    )
+
+
+def _instructions(loaded: LoadedConfig) -> str:
+    """The user's standing ones, those of the command line last."""
+    told = standing_instructions(loaded.root if loaded.trusted else None, loaded.below, loaded.vouched).text
+    if loaded.appended:
+        told += f"\nThe user's standing instructions (given with the command line):\n{loaded.appended}"
+    return told
+
+
+def _own_skills(loaded: LoadedConfig) -> tuple[Path, ...]:
+    """Folders of the user's own skills, which agents may read."""
+    return tuple(skill.folder for skill in loaded.library.skills if skill.own)
+
+
+def _with_extensions(
+    environment: Environment, loaded: LoadedConfig, servers: McpServers | None, journal: Log
+) -> Environment:
+    """The environment with the user's servers, skills, subagents, hooks and nested instructions."""
+    rules, library = environment.rules, loaded.library
+    shown = environment.denials is None
+    return replace(
+        environment,
+        rules=rules.model_copy(update={"readable": (*_own_skills(loaded), pasted_folder(loaded.config))}),
+        toolbox=build_toolbox(servers, library.skills, (*rules.allow, *rules.ask), library.agents),
+        subagents=library.agents,
+        hooks=build_hooks(loaded, journal),
+        nearer=nested_instructions(loaded.root, loaded.below, loaded.vouched) if shown else None,
     )
 
 

@@ -76,9 +76,9 @@ def _configuration(flags: SdkFlags) -> LoadedConfig:
     if deny := [rule for one in split_rules(flags.disallowed or ()) for rule in _denying(one)]:
         settings["deny"] = deny
     told = "\n\n".join(filter(None, (flags.system_prompt, flags.append_system_prompt)))
-    if '"type":"sdk"' in "".join((flags.mcp_config or "").split()):
-        raise UsageError(SERVERS, hint="leave that server out of mcp_servers")
     loaded = current_config(settings, trust=flags.trust, appended=told, mcp_config=flags.mcp_config)
+    if faults := [note for note in loaded.servers.notes if note.startswith("--mcp-config")]:
+        raise UsageError(faults[0], hint=SERVERS)
     if not flags.agent:
         return loaded
     pool = {entry.name: entry.model for entry in usable_pool(loaded.config, os.environ)}

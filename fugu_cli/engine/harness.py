@@ -151,7 +151,7 @@ def no_such_tool(call: Call, events: Sequence[Event], environment: Environment, 
 
 
 def _is_deferred(tool: AnyTool) -> bool:
-    """Agents are told of it once it was found."""
+    """It is offered once it was found."""
     return tool.foreign is not None and tool.foreign.deferred
 
 

@@ -22,7 +22,7 @@ from fugu_cli.engine.environment import (
     RunCall,
     TurnClosed,
 )
-from fugu_cli.engine.turn import TurnContext, do_step, failed_event, next_step
+from fugu_cli.engine.turn import TurnContext, do_step, failed_event, next_step, run_together
 from fugu_cli.errors import AgentError, StorageError
 from fugu_cli.messages import Call
 from fugu_cli.providers import Pause
@@ -125,13 +125,7 @@ def open_turns(place: TurnContext) -> list[int]:
 async def run_turns(place: TurnContext, numbers: Sequence[int]) -> None:
     """Drive these turns to their ends."""
     runner = TurnRunner(place, numbers)
-    tasks = [asyncio.create_task(runner.drive(number)) for number in numbers]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await run_together(runner.drive(number) for number in numbers)
 
 
 async def _told(place: TurnContext, number: int) -> None:

@@ -19,7 +19,7 @@ from pydantic import Field
 from fugu_cli.coordinators import action_space
 from fugu_cli.engine import availability
 from fugu_cli.engine.tool_calls import run_call
-from fugu_cli.engine.turn import TurnContext, call_refusal
+from fugu_cli.engine.turn import TurnContext, call_refusal, run_together
 from fugu_cli.extensions.subagents import BUILT_IN_AGENTS, INHERIT, SLOT_WISHES, Subagent, named_agents
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session import views
@@ -60,13 +60,7 @@ async def run_tasks(place: TurnContext, number: int, first: Call, drive: DriveTu
     assert turn is not None
     due = dropwhile(lambda call: call.id != first.id, views.open_calls(turn))
     group = _SubtaskGroup(place, turn, drive)
-    tasks = [asyncio.create_task(group.run(call)) for call in takewhile(lambda call: call.tool == TASK, due)]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    await run_together(group.run(call) for call in takewhile(lambda call: call.tool == TASK, due))
 
 
 @dataclass(frozen=True)

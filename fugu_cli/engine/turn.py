@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from fugu_cli.coordinators import action_space
 from fugu_cli.coordinators.conductor.step_context import visible_facts
@@ -48,6 +49,17 @@ class TurnContext:
     team: Team
     environment: Environment
     reserved: BudgetReservations = field(default_factory=BudgetReservations)
+
+
+async def run_together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Run these side by side to their ends. Where one fails, or all are cut, the others are cut and waited for."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def turn_events(events: Sequence[Event], number: int) -> Sequence[Event]:

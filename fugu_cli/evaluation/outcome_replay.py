@@ -76,7 +76,9 @@ def read_outcomes(path: Path, models: Sequence[str]) -> list[OutcomeTask]:
         data = path.read_bytes()
         lines = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode().splitlines()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: the outcomes cannot be read: {error}") from error
+        why = getattr(error, "strerror", None) or str(error)
+        hint = "`fugu help evaluation` says what such a file holds"
+        raise ConfigError(f"{path}: the outcomes cannot be read: {why}", hint=hint) from error
     tasks, known = [], set()
     for number, line in enumerate(lines, start=1):
         try:

@@ -1,4 +1,4 @@
-"""find_tools: MCP servers' tools by words, where there are too many to be told of with every call.
+"""find_tools: MCP servers' tools by words, where there are too many to be offered with every call.
 
 Below mcp_servers.py. Which tools an agent may call then follows from the log (session/views.py): those that a result of
 find_tools names.
@@ -18,15 +18,15 @@ from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.workspace import ForeignSpec, RawArguments, Tool, Workspace
 
 MOST_SHOWN = 40
-"""Tools of all servers together that are told of with every call. With more all of them have to be found."""
+"""Tools of all servers together that are offered with every call. With more all of them have to be found."""
 MOST_FOUND = 8
 LONGEST_LINE = 200
-"""Characters of a description that a result shows; the whole one is told of from then on."""
+"""Characters of a description that a result shows; the whole one is offered from then on."""
 SCHEMA = '{"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}'
 
 
 def deferred(tools: Sequence[Tool[RawArguments]]) -> tuple[Tool[RawArguments], ...]:
-    """The tools, told of only once they were found, behind the one that finds them. As they are where they are few."""
+    """The tools, offered only once they were found, behind the one that finds them. As they are where they are few."""
     if len(tools) <= MOST_SHOWN:
         return tuple(tools)
     counts = Counter(tool.name.split("__")[1] for tool in tools)

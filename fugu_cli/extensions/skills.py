@@ -196,7 +196,7 @@ def _name(document: FrontMatterDocument, folder: str) -> str:
 
 
 class Described(Protocol):
-    """A skill or a subagent, as agents are told of it."""
+    """A skill or a subagent, as it is described to agents."""
 
     @property
     def name(self) -> str: ...

@@ -81,7 +81,7 @@ class Repair:
 
     def tools(self, events: Sequence[Event], member: Member, environment: Environment) -> tuple[ToolSpec, ...]:
         """The tools for files and commands, for a Worker that is to change something. None where it is asked a
-        question, and where failing tests are to be mended and all pass: it can say so."""
+        question, and where failing tests are to be fixed and all pass: it can say so."""
         now, request = views.turns(events)[-1], views.asked(events)
         if request is None or played_role(now) != "worker" or _is_answered_in_words(events):
             return ()
@@ -191,7 +191,7 @@ def _after(events: Sequence[Event], turn: views.Turn, environment: Environment) 
 
 
 def _wanted_a_change(events: Sequence[Event], turn: views.Turn) -> bool:
-    """Words are no answer: failing tests are to be mended, or a change of files that were shown is asked for."""
+    """Words are no answer: failing tests are to be fixed, or a change of files that were shown is asked for."""
     request, run = views.asked(events), views.tests(events)
     if request is None or turn.assigned.plan:
         return False

@@ -84,7 +84,7 @@ def played_role(turn: views.Turn) -> Role:
 
 def request_with_history(events: Sequence[Event], request: Asked) -> str:
     """The request, after the newest earlier one and its answer. Where words are all that is asked for, after those
-    before it as well: in a conversation they belong together, while beside code to be mended they only distract."""
+    before it as well: in a conversation they belong together, while beside code to be fixed they only distract."""
     summary, kept = views.after_compaction(events)
     before = views.requests(kept)[:-1]
     judged = views.suite_decides(events)

@@ -90,7 +90,7 @@ def _ways(path: str, content: str, output: str, request: str, parts: bool) -> li
         part, name = part_of(content, one), f"{path}:{one.start + 1} {one.name}"
         ways += [RepairTask(path, part, key=name)] if alone else []
         if new := excerpts.without_body(path, content, one):
-            ways.append(RepairTask(path, part, *new, key=f"{name} anew"))
+            ways.append(RepairTask(path, part, *new, key=f"{name} rewritten"))
     return [*ways, *(whole if len(content) <= LONG or not ways else [])] if alone else [*whole, *ways]
 
 
@@ -251,8 +251,8 @@ def wants_described_change(events: Sequence[Event], turn: views.Turn) -> bool:
 
 
 def made_progress(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:
-    """Fewer tests fail than when the turn began, or more pass, and half of all do. From a start that most tests refuse
-    a small model does not come away: it writes the same again and again."""
+    """Fewer tests fail than when the turn began, or more pass, and half of all do. Where most tests fail, a small
+    model writes the same again and again."""
     before = views.tests(views.events_before(events, turn))
     if before is None or before.ok:
         return False

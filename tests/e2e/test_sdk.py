@@ -2,6 +2,7 @@
 its lines as it writes them."""
 
 import asyncio
+import base64
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from fugu_cli.session.events import Asked, Permitted
 from tests.e2e.driving import Agent, Place
 from tests.e2e.loopback import Loopback, Says, Use
 from tests.e2e.test_run import ACCEPT, DONE, READ, WRITE
+from tests.pictures import picture
 
 Object = dict[str, Any]
 FLAGS = ("--output-format", "stream-json", "--verbose", "--system-prompt", "", "--input-format", "stream-json")
@@ -256,6 +258,21 @@ def test_pieces_of_text_come_where_they_are_wanted(place: Place, server: Loopbac
     client.leave()
     pieces = [one["event"]["delta"]["text"] for one in client.seen if one["type"] == "stream_event"]
     assert (len(pieces) > 1, "".join(pieces)) == (True, "one two three four five")
+
+
+def test_a_picture_is_shown_and_an_answer_follows_a_schema(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker", more="vision = true"))
+    server.play("worker", Says('{"colour": "red"}'))
+    client = Client(place, "--json-schema", '{"type": "object", "required": ["colour"]}')
+    data = base64.b64encode(picture()).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    client.say([{"type": "text", "text": "what colour?"}, {"type": "image", "source": source}])
+    assert client.until("result")["structured_output"] == {"colour": "red"}
+    client.say([{"type": "text", "text": "and this?"}, {"type": "image", "source": {**source, "data": "none"}}])
+    assert "no picture" in client.until("result")["errors"][0]
+    client.leave()
+    shown = [part["type"] for part in server.asked("worker")[0].body["messages"][1]["content"]]
+    assert shown == ["text", "image_url"]
 
 
 # The real SDK.

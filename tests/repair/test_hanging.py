@@ -28,7 +28,7 @@ def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3", a
     [
         (filled(seconds=0.3), 5.0),
         (filled(seconds=7.25), 29.0),
-        (filled(place="", aimed="a.py:1 f anew", seconds=0.3), 30.0),
+        (filled(place="", aimed="a.py:1 f rewritten", seconds=0.3), 30.0),
         (filled(place="", aimed="a.py", seconds=7.25), 72.5),
         (filled(place=""), None),
         (filled("2 errors in 0.1s"), None),

@@ -35,7 +35,7 @@ def ordered(output: str, files: dict[str, str] | None = None) -> list[str]:
 
 
 def test_after_the_lines_of_what_a_test_calls_come_those_of_what_that_calls_then_all_is_written_anew() -> None:
-    assert ordered("assert net([]) == 3") == ["3", "4", "5", "6", "11", "shop.py:1 net anew", "shop.py"]
+    assert ordered("assert net([]) == 3") == ["3", "4", "5", "6", "11", "shop.py:1 net rewritten", "shop.py"]
 
 
 def test_the_line_where_it_broke_comes_first() -> None:
@@ -48,8 +48,8 @@ def test_the_line_where_it_broke_comes_first() -> None:
 def test_of_two_functions_the_shorter_one_is_tried_first_and_a_long_one_written_anew_before() -> None:
     assert ordered("net() == priced()")[:5] == ["11", "3", "4", "5", "6"]
     of_long = ordered("net() == long()", {"shop.py": SHOP, "long.py": f'{LONG[:13]}    """Adds."""\n{LONG[13:]}'})
-    assert of_long.index("shop.py:6".removeprefix("shop.py:")) < of_long.index("long.py:1 long anew")
-    assert of_long.index("long.py:1 long anew") < of_long.index("long.py:3")
+    assert of_long.index("shop.py:6".removeprefix("shop.py:")) < of_long.index("long.py:1 long rewritten")
+    assert of_long.index("long.py:1 long rewritten") < of_long.index("long.py:3")
 
 
 def test_every_way_stands_there_once_and_nothing_is_lost() -> None:
@@ -57,7 +57,7 @@ def test_every_way_stands_there_once_and_nothing_is_lost() -> None:
     found = ordered(output)
     assert len(found) == len(set(found))
     plain = places(repair_candidates(FILES, output, "fix it", lines=False, parts=True))
-    assert plain == ["shop.py", "shop.py:1 net anew", "shop.py:9 priced anew"]
+    assert plain == ["shop.py", "shop.py:1 net rewritten", "shop.py:9 priced rewritten"]
     assert set(plain) <= set(found)
     assert {"3", "4", "5", "6", "11"} <= set(found)
 
@@ -67,17 +67,17 @@ def test_of_a_file_that_is_not_short_functions_are_asked_for_and_all_of_it_last(
         "shop.py": SHOP + "".join(f"\n\ndef other_{number}(x):\n    return x + {number}\n" for number in range(40))
     }
     found = repair_candidates(files, "net([])", "fix it", lines=False, parts=True)
-    assert places(found) == ["shop.py:1 net", "shop.py:1 net anew", "shop.py"]
+    assert places(found) == ["shop.py:1 net", "shop.py:1 net rewritten", "shop.py"]
     assert found[0].part.startswith("def net(lines)")
     unwritten = {"shop.py": f"{files['shop.py']}\n\ndef new(x):\n    raise NotImplementedError\n"}
     assert places(repair_candidates(unwritten, "new(1) == net([])", "fix it", lines=False, parts=True)) == [
         "shop.py",
-        "shop.py:1 net anew",
+        "shop.py:1 net rewritten",
     ]
     long = {"shop.py": files["shop.py"] + "# a remark\n" * 600}
     assert places(repair_candidates(long, "net([])", "fix it", lines=False, parts=True)) == [
         "shop.py:1 net",
-        "shop.py:1 net anew",
+        "shop.py:1 net rewritten",
     ]
 
 
