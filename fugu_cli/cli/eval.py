@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
@@ -39,6 +39,10 @@ from fugu_cli.session.spending import PRICE_HINT, UNPRICED
 from fugu_cli.tasks import LoadedTasks, Problem, questions
 from fugu_cli.tasks.grading import TaskCheck
 from fugu_cli.tasks.loading import TaskDefaults, load_tasks
+
+if TYPE_CHECKING:
+    from fugu_cli.coordinators.backbone import Backbone
+    from fugu_cli.coordinators.checkpoint import Checkpoint
 
 
 def load_problems(
@@ -157,6 +161,7 @@ async def _deny(_call: Call, _judgement: policy.Judgement) -> Permission:
 DISK_HINT = "make room on the disk"
 INTERRUPTED = 4
 UNFINISHED = 2
+NOT_PASSED = 3
 SESSION_LIMITS = ("max_turns", "time_limit", "steps_per_turn", "max_budget_usd")
 
 
@@ -165,7 +170,7 @@ def evaluate(flags: EvalFlags) -> int:
     if not flags.suites:
         raise UsageError("no tasks were given", hint="`fugu help evaluation` shows what they can be")
     if flags.models or any(suite.startswith(OUTCOMES_PREFIX) for suite in flags.suites):
-        return _play_outcomes(flags.suites, flags.models or ())
+        return _play_outcomes(flags)
     loaded = current_config(_eval_settings(flags))
     config, environ = loaded.config, dict(os.environ)
     for note in check_embedded(config, environ):
@@ -178,7 +183,7 @@ def evaluate(flags: EvalFlags) -> int:
     if flags.report and not (folder / runner.ROWS_FILE).exists() and results_folder.read_setup(folder) is None:
         raise UsageError(f"there is no evaluation in {folder}", hint="--out names the folder of one")
     words = _arms(flags, folder, members, config.opt_out)
-    checkpoint = "" if flags.report else _checkpoint(config, members, words)
+    checkpoint = "" if flags.report else _checkpoint(config, words)
     plan = runner.EvaluationPlan(
         problems=problems,
         arms=words,
@@ -213,11 +218,13 @@ SMALLEST_POOL, LARGEST_POOL = 2, 5
 """Models of a pool for that: every list of them is played."""
 
 
-def _play_outcomes(suites: Sequence[str], models: Sequence[str]) -> int:
-    """Print the comparison. Raises UsageError, and ConfigError for a file that holds no outcomes of these models."""
+def _play_outcomes(flags: EvalFlags) -> int:
+    """Print the comparison: exit code 0, or 3 where the checkpoint was played and does not pass the gate. Raises
+    UsageError, and ConfigError for a file that holds no outcomes of these models."""
     from fugu_cli.config.known_models import vendor_of
     from fugu_cli.evaluation import outcome_replay
 
+    suites, models, arms = flags.suites or (), flags.models or (), flags.arms or ()
     if len(suites) != 1 or not suites[0].startswith(OUTCOMES_PREFIX):
         raise UsageError("recorded outcomes are played alone, one file at a time", hint="fugu eval outcomes:FILE")
     if not SMALLEST_POOL <= len(set(models)) <= LARGEST_POOL:
@@ -225,10 +232,20 @@ def _play_outcomes(suites: Sequence[str], models: Sequence[str]) -> int:
             f"a pool of {SMALLEST_POOL} to {LARGEST_POOL} models is needed",
             hint=f"fugu eval {suites[0]} --model NAME --model NAME",
         )
+    if set(arms) - {LEARNED_ARM}:
+        raise UsageError(
+            f"on recorded outcomes the rules are always played, and only {LEARNED_ARM} can be added",
+            hint=f"--arm {LEARNED_ARM}",
+        )
     tasks = outcome_replay.read_outcomes(Path(suites[0].removeprefix(OUTCOMES_PREFIX)), models)
     members = outcome_replay.members_of(tasks, {name: vendor_of(name) for name in models})
-    print(outcome_replay.report(members, tasks), end="")
-    return 0
+    learned = None
+    if arms:
+        parts = _load_learned(current_config().config, f"leave out --arm {LEARNED_ARM}")
+        learned = outcome_replay.TrinityReadingOnce(*parts, members, outcome_replay.SETTINGS)
+    cells = outcome_replay.play_tasks(members, tasks, learned)
+    print(outcome_replay.report(members, tasks, cells), end="")
+    return NOT_PASSED if learned and outcome_replay.gate_failures(LEARNED_ARM, cells) else 0
 
 
 def sample_problems(problems: Sequence[Problem], limit: int | None) -> tuple[Problem, ...]:
@@ -250,32 +267,30 @@ def _arms(flags: EvalFlags, folder: Path, members: Sequence[Member], opted_out: 
     return runner.expand_arms(flags.arms or runner.DEFAULT_ARMS, members, opted_out)
 
 
-def _checkpoint(config: Config, members: Sequence[Member], words: Sequence[str]) -> str:
-    """The digest of the checkpoint that one of these arms decides with, "" where none does.
-
-    Loads what the arm `trinity` is, as sessions do: they go on with the cascade where it cannot be loaded, and that
-    would be measured under its name. Raises UsageError.
-    """
-    from fugu_cli.coordinators import backbone_files, checkpoint, trinity
-
+def _checkpoint(config: Config, words: Sequence[str]) -> str:
+    """The digest of the checkpoint that one of these arms decides with, "" where none does. Raises UsageError."""
     if LEARNED_ARM not in words and not (CONDUCTOR in words and config.coordinator == LEARNED_ARM):
         return ""
+    without = " ".join(f"--arm {arm}" for arm in runner.DEFAULT_ARMS if arm != LEARNED_ARM)
+    return _load_learned(config, f"name the arms without it: {without}")[0].digest
+
+
+def _load_learned(config: Config, instead: str) -> tuple[Checkpoint, Backbone]:
+    """What the arm `trinity` is: a session goes on with the cascade where it cannot be loaded, and that would be
+    measured under its name. Raises UsageError, whose hint ends with `instead`."""
+    from fugu_cli.coordinators import backbone_files, trinity
+
     path = config.checkpoint or trinity.SHIPPED
     try:
         with backbone_files.required_libraries():
-            digest = checkpoint.load(path).digest
-            if LEARNED_ARM in words:
-                folder = trinity.backbone_folder(trinity.TrinityFiles(path, config.backbone, config.cache))
-                trinity.load_trinity(path, folder, (members, config.deciding), config.cache)
+            folder = trinity.backbone_folder(trinity.TrinityFiles(path, config.backbone, config.cache))
+            return trinity.load_parts(path, folder, config.cache)
     except (CoordinatorUnavailable, MemoryError) as error:
         advice = error.hint if isinstance(error, CoordinatorUnavailable) else "close other programs"
-        without = " ".join(f"--arm {arm}" for arm in runner.DEFAULT_ARMS if arm != LEARNED_ARM)
         raise UsageError(
-            f"the arm {LEARNED_ARM if LEARNED_ARM in words else CONDUCTOR} cannot be measured here: "
-            f"{str(error).rstrip('.')}",
-            hint=f"{advice.rstrip('.')}; or name the arms without it: {without}",
+            f"the arm {LEARNED_ARM} cannot be measured here: {str(error).rstrip('.')}",
+            hint=f"{advice.rstrip('.')}; or {instead}",
         ) from error
-    return digest
 
 
 def shared_settings(config: Config, names: Sequence[str] = SESSION_LIMITS) -> dict[str, str]:

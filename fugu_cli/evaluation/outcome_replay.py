@@ -1,27 +1,31 @@
-"""Rules on recorded outcomes: whom they would have asked, what that would have cost and solved. No agent is called.
+"""Coordinators on recorded outcomes: whom they would have asked, what that would have cost and solved. No agent is
+called. `gate_failures` says what a learned coordinator must reach.
 
-Stands beside `runner.py`, which measures real sessions. The cascade decides as it does in a session: from a log, in
-which every Worker's turn that the check refused has failed. It must not know which model solves what; only the oracle
-does. What is not recorded is not made up: a model that was run four times on a task has four tries there, and then its
-runs come again; a Thinker changes nothing and costs nothing.
+Stands beside `runner.py`, which measures real sessions. The cascade and a checkpoint decide as they do in a session:
+from a log, in which every Worker's turn that the check refused has failed. They must not know which model solves what;
+only the oracle does. What is not recorded is not made up: a model that was run four times on a task has four tries
+there, and then its runs come again; a Thinker changes nothing and costs nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
 import json
 import random
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import sqrt
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from fugu_cli.coordinators import CoordinatorSettings, action_space
+from fugu_cli.coordinators import Coordinator, CoordinatorSettings, action_space
 from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.coordinators.trinity import EncodedTranscript, Trinity
 from fugu_cli.errors import ConfigError
 from fugu_cli.evaluation.intervals import Mean, bootstrap
 from fugu_cli.messages import Call
@@ -67,6 +71,8 @@ class OutcomeTask:
 
     id: str
     runs: Mapping[str, tuple[OutcomeRun, ...]]
+    text: str = ""
+    """The request; a learned coordinator reads it."""
 
 
 def read_outcomes(path: Path, models: Sequence[str]) -> list[OutcomeTask]:
@@ -86,7 +92,7 @@ def read_outcomes(path: Path, models: Sequence[str]) -> list[OutcomeTask]:
             known |= row["outcomes"].keys()
             found = {name: _runs(row["outcomes"][name]) for name in models if name in row["outcomes"]}
             if all(found.get(name) for name in models):
-                tasks.append(OutcomeTask(row["id"], found))
+                tasks.append(OutcomeTask(row["id"], found, row.get("text") or ""))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path}:{number}: not a line of outcomes: {error!r}") from error
     if missing := [name for name in models if name not in known]:
@@ -128,26 +134,31 @@ def in_order(models: Sequence[str]) -> NextModel:
     return following
 
 
-class DecidedByCascade:
-    """The rule as it ships, on logs. The same failures give the same decision, so each is asked for once."""
+class DecidedByLog:
+    """A coordinator as it ships, on logs. The same failures give the same decision, so each is asked for once."""
 
-    def __init__(self, members: Sequence[Member], turns: int = TURNS) -> None:
+    def __init__(self, coordinator: Coordinator, members: Sequence[Member]) -> None:
+        self._coordinator = coordinator
         self._members = tuple(members)
-        self._rule = Cascade(members, CoordinatorSettings(turns=turns + 1))
-        self._known: dict[tuple[tuple[str, ...], frozenset[str]], str | None] = {}
+        self._known: dict[tuple[str, tuple[str, ...], frozenset[str]], str | None] = {}
 
-    def __call__(self, failed: tuple[str, ...], too_dear: frozenset[str]) -> str | None:
-        key = failed, too_dear
-        if key not in self._known:
-            self._known[key] = self._decide(failed, too_dear)
-        return self._known[key]
+    def on(self, draw: TaskDraw) -> NextModel:
+        """How it decides on this task's request."""
 
-    def _decide(self, failed: tuple[str, ...], too_dear: frozenset[str]) -> str | None:
-        events = [*failed_log(self._members, failed)]
+        def following(failed: tuple[str, ...], too_dear: frozenset[str]) -> str | None:
+            key = draw.text, failed, too_dear
+            if key not in self._known:
+                self._known[key] = self._decide(*key)
+            return self._known[key]
+
+        return following
+
+    def _decide(self, text: str, failed: tuple[str, ...], too_dear: frozenset[str]) -> str | None:
+        events = [*failed_log(self._members, failed, text)]
         out = tuple((name, Exclusion(kind=BUDGET, message="too dear")) for name in sorted(too_dear))
         events.append(Masked(agents=out))
         while True:
-            decision = asyncio.run(self._rule.decide(events))
+            decision = asyncio.run(self._coordinator.decide(events))
             if not isinstance(decision, Assigned):
                 return None
             if decision.role == "worker":
@@ -155,10 +166,25 @@ class DecidedByCascade:
             events += [decision, Replied(turn=decision.turn, agent=decision.agent, text="Look again.")]
 
 
-def failed_log(members: Sequence[Member], failed: Sequence[str]) -> Iterator[Event]:
+class TrinityReadingOnce(Trinity):
+    """Reads each transcript once: what is too dear masks agents and changes no word of it."""
+
+    async def read(self, events: Sequence[Event], out: Collection[int] = ()) -> EncodedTranscript:
+        """As Trinity reads it. The first mask that is met says whether a text is read again for its rounding."""
+        text, found = self._write(events), self._readings
+        if text not in found:
+            found[text] = await super().read(events, out)
+        return found[text]
+
+    @functools.cached_property
+    def _readings(self) -> dict[str, EncodedTranscript]:
+        return {}
+
+
+def failed_log(members: Sequence[Member], failed: Sequence[str], text: str = "") -> Iterator[Event]:
     """A request whose tests fail, and the turns of those who worked on it in vain."""
     yield Opened(version="", repo="/", pool=tuple(members))
-    yield Asked(text="", test_command="check", until=("check",))
+    yield Asked(text=text, test_command="check", until=("check",))
     for turn, name in enumerate(failed, start=1):
         write, check = Call.make(f"w{turn}", "write"), Call(id=f"c{turn}", tool="run_tests")
         yield Assigned(turn=turn, agent=name, role="worker", by="cascade")
@@ -179,6 +205,7 @@ class TaskDraw:
     runs: Mapping[str, tuple[OutcomeRun, ...]]
     order: tuple[str, ...]
     checks: tuple[float, ...]
+    text: str = ""
 
 
 def draw_of(task: OutcomeTask, draw: int) -> TaskDraw:
@@ -186,7 +213,7 @@ def draw_of(task: OutcomeTask, draw: int) -> TaskDraw:
     chance = random.Random(f"{task.id}/{draw}")
     runs = {name: tuple(chance.sample(own, len(own))) for name, own in sorted(task.runs.items())}
     order = tuple(chance.sample(list(runs), len(runs)))
-    return TaskDraw(runs, order, tuple(chance.random() for _ in range(TURNS)))
+    return TaskDraw(runs, order, tuple(chance.random() for _ in range(TURNS)), task.text)
 
 
 @dataclass(frozen=True)
@@ -274,13 +301,14 @@ def every_list(tasks: Tasks, limits: OutcomeLimits) -> dict[tuple[str, ...], Arm
     return found
 
 
-def tuned(name: str, lists: Sequence[ArmResult]) -> ArmResult:
-    """In every fold the one of `lists` that solves most of the tasks that are not in it, the cheaper of equals: what
-    choosing without hindsight reaches."""
+def tuned(name: str, lists: Sequence[ArmResult], price: float = 0.0) -> ArmResult:
+    """In every fold the one of `lists` that solves most of the tasks that are not in it, less `price` for a dollar, the
+    cheaper of equals: what choosing without hindsight reaches."""
     solved, cost = [0.0] * len(lists[0].solved), [0.0] * len(lists[0].solved)
     for fold in range(FOLDS):
         known = [place for place in range(len(solved)) if place % FOLDS != fold]
-        best = max(lists, key=lambda one: (sum(one.solved[i] for i in known), -sum(one.cost[i] for i in known)))
+        sums = [(sum(one.solved[i] for i in known), sum(one.cost[i] for i in known)) for one in lists]
+        best = lists[max(range(len(lists)), key=lambda i: (sums[i][0] - price * sums[i][1], -sums[i][1]))]
         for place in range(fold, len(solved), FOLDS):
             solved[place], cost[place] = best.solved[place], best.cost[place]
     return ArmResult(name, tuple(solved), tuple(cost))
@@ -301,35 +329,100 @@ def _changes_vendor(models: Sequence[str], pool: Mapping[str, Member]) -> bool:
     )
 
 
-def compare(members: Sequence[Member], tasks: Tasks, check: tuple[float, float], budget: float) -> list[ArmResult]:
-    """Every arm with this check and budget (in mean runs of the dearest model). The tuned list comes first."""
-    pool = {member.name: member for member in members}
-    costs = {name: action_space.blended_price(member.price) for name, member in pool.items()}
-    limits = OutcomeLimits(check, budget * max(costs.values()), costs)
-    lists = every_list(tasks, limits)
-    changing = [found for order, found in lists.items() if _changes_vendor(order, pool)]
-    with_vendors = DecidedByCascade(members)
-    without = DecidedByCascade([member.model_copy(update={"vendor": ""}) for member in members])
-    return [
-        tuned("tuned list", list(lists.values())),
-        tuned("tuned list that changes the vendor", changing),
-        played("cascade", lambda draw: with_vendors, tasks, limits),
-        played("cascade, vendors unknown", lambda draw: without, tasks, limits),
-        tuned("best single", [found for order, found in lists.items() if len(order) == 1]),
-        tuned("the same again", [lists[(name,) * TURNS] for name in pool]),
-        played("random order", lambda draw: in_order(draw.order), tasks, limits),
-        played("oracle", _oracle(limits), tasks, limits),
-    ]
+PRICE_OF_COST = 0.1
+"""What a run of the dearest model is worth, in solved tasks: the gate weighs solved tasks and money in one number."""
+SETTINGS = CoordinatorSettings(turns=TURNS + 1)
 
 
-def report(members: Sequence[Member], tasks: Sequence[OutcomeTask]) -> str:
-    """All checks and budgets, as Markdown. Differences are to the tuned list on the same tasks."""
-    dearest = max(action_space.blended_price(member.price) for member in members)
+@dataclass(frozen=True)
+class CellResult:
+    """All arms with one check and one budget (in mean runs of the dearest model, USD `unit`). `lists`: every list."""
+
+    check: tuple[float, float]
+    budget: float
+    unit: float
+    arms: Mapping[str, ArmResult]
+    lists: Sequence[ArmResult]
+
+
+class OutcomeComparison:
+    """One pool on the draws of its tasks. `learned`: a checkpoint for the arm `trinity`, or None."""
+
+    def __init__(self, members: Sequence[Member], tasks: Tasks, learned: Trinity | None = None) -> None:
+        self._pool = {member.name: member for member in members}
+        self._tasks = tasks
+        self._costs = {name: action_space.blended_price(member.price) for name, member in self._pool.items()}
+        unknown = [member.model_copy(update={"vendor": ""}) for member in members]
+        self._deciding = {
+            "cascade": DecidedByLog(Cascade(members, SETTINGS), members),
+            "cascade, vendors unknown": DecidedByLog(Cascade(unknown, SETTINGS), unknown),
+        }
+        if learned is not None:
+            self._deciding["trinity"] = DecidedByLog(learned, members)
+
+    def cell(self, check: tuple[float, float], budget: float) -> CellResult:
+        """Every arm. The tuned list comes first."""
+        unit = max(self._costs.values())
+        limits = OutcomeLimits(check, budget * unit, self._costs)
+        lists = every_list(self._tasks, limits)
+        changing = [found for order, found in lists.items() if _changes_vendor(order, self._pool)]
+        arms = [
+            tuned("tuned list", list(lists.values())),
+            tuned("tuned list that changes the vendor", changing),
+            *(played(name, by.on, self._tasks, limits) for name, by in self._deciding.items()),
+            tuned("best single", [found for order, found in lists.items() if len(order) == 1]),
+            tuned("the same again", [lists[(name,) * TURNS] for name in self._pool]),
+            played("random order", lambda draw: in_order(draw.order), self._tasks, limits),
+            played("oracle", _oracle(limits), self._tasks, limits),
+        ]
+        return CellResult(check, budget, unit, {arm.name: arm for arm in arms}, list(lists.values()))
+
+
+def gate_failures(name: str, cells: Sequence[CellResult]) -> list[str]:
+    """Where an arm does not reach what a learned coordinator must reach to be the default: it is behind the list that
+    was tuned for reward by more than one paired standard error, or, at the middle budget, not ahead of random order by
+    two. Cells whose budget pays for no run are left out."""
+    found = []
+    for cell in cells:
+        mine = _reward(cell.arms[name], cell.unit)
+        if not any(mine):
+            continue
+        best = tuned("", cell.lists, PRICE_OF_COST / cell.unit)
+        where = f"check {cell.check[0]:.0%}/{cell.check[1]:.0%}, at most ${cell.budget * cell.unit:.2f}"
+        gap, error = _paired(mine, _reward(best, cell.unit))
+        if gap < -error - 1e-9:
+            found.append(f"{where}: {100 * gap:+.1f} ± {100 * error:.1f} against the tuned list")
+        gap, error = _paired(mine, _reward(cell.arms["random order"], cell.unit))
+        if cell.budget == BUDGETS[1] and gap < 2 * error:
+            found.append(f"{where}: {100 * gap:+.1f} ± {100 * error:.1f} against random order")
+    return found
+
+
+def _reward(arm: ArmResult, unit: float) -> list[float]:
+    return [solved - PRICE_OF_COST * cost / unit for solved, cost in zip(arm.solved, arm.cost, strict=True)]
+
+
+def _paired(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """The mean difference, and its standard error."""
+    gaps = [one - other for one, other in zip(mine, theirs, strict=True)]
+    return mean(gaps), stdev(gaps) / sqrt(len(gaps))
+
+
+def play_tasks(
+    members: Sequence[Member], tasks: Sequence[OutcomeTask], learned: Trinity | None = None
+) -> list[CellResult]:
+    """All checks and budgets, check by check."""
     draws = [[draw_of(task, draw) for draw in range(DRAWS)] for task in tasks]
-    heads = [f"${budget * dearest:.2f}" for budget in BUDGETS]
+    comparison = OutcomeComparison(members, draws, learned)
+    return [comparison.cell(check, budget) for check in CHECKS for budget in BUDGETS]
+
+
+def report(members: Sequence[Member], tasks: Sequence[OutcomeTask], cells: Sequence[CellResult]) -> str:
+    """All checks and budgets, as Markdown. Differences are to the tuned list on the same tasks."""
+    heads = [f"${budget * cells[0].unit:.2f}" for budget in BUDGETS]
     parts = [_pool_table(members, tasks)]
     for right, wrong in CHECKS:
-        by_budget = [compare(members, draws, (right, wrong), budget) for budget in BUDGETS]
+        by_budget = [cell for cell in cells if cell.check == (right, wrong)]
         lines = [
             f"## A check that passes {right:.0%} of right and {wrong:.0%} of wrong work",
             "",
@@ -338,9 +431,27 @@ def report(members: Sequence[Member], tasks: Sequence[OutcomeTask]) -> str:
             + " |",
             "|---" * (1 + 2 * len(heads)) + "|",
         ]
-        lines += [_line([found[place] for found in by_budget], [found[0] for found in by_budget]) for place in range(8)]
+        for name in by_budget[0].arms:
+            lines.append(
+                _line([cell.arms[name] for cell in by_budget], [cell.arms["tuned list"] for cell in by_budget])
+            )
         parts.append("\n".join(lines))
+    parts.append("\n".join(["## The gate", "", *_gate_lines(cells)]))
     return "\n\n".join(parts) + "\n"
+
+
+def _gate_lines(cells: Sequence[CellResult]) -> list[str]:
+    lines = [
+        f"Reward is solved, less {PRICE_OF_COST:g} for what a run of the dearest model costs. Shown are points, and the "
+        "standard errors of paired differences.",
+        "",
+    ]
+    for name in ("cascade", "trinity"):
+        if name in cells[0].arms:
+            failures = gate_failures(name, cells)
+            lines.append(f"- {name}: " + (f"fails in {len(failures)} places" if failures else "passes"))
+            lines += [f"  - {failure}" for failure in failures]
+    return lines
 
 
 def _pool_table(members: Sequence[Member], tasks: Sequence[OutcomeTask]) -> str:
