@@ -69,7 +69,7 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("train", "matrix"), "Missing argument 'TASKS...'.", "`fugu train matrix --help`"),
         (("train", "sft"), "Missing argument 'MATRIX'.", "`fugu train sft --help`"),
         (("train", "conductor"), "Missing argument 'TASKS...'.", "`fugu train conductor --help`"),
-        (("train", "replay"), "Missing option '--outcomes'.", "`fugu train replay --help`"),
+        (("train", "evolve"), "Missing argument 'TASKS...'.", "`fugu train evolve --help`"),
         (("coordinator", "import"), "Missing argument 'FILE'.", "`fugu coordinator import --help`"),
         (("trace", "--turn", "1", "--json"), "--json and --turn exclude one another", "every turn"),
         (("serve", "--max-request-mb", "nan"), "limits must be finite numbers", "`fugu serve --help`"),

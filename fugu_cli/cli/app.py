@@ -36,7 +36,6 @@ from fugu_cli.cli.training_flags import (
     EvolveFlags,
     MatrixFlags,
     SftFlags,
-    TrainReplayFlags,
     TrainSessionsFlags,
 )
 
@@ -117,7 +116,7 @@ def route(flags: RouteFlags) -> int:
 
 
 training = typer.Typer(
-    help="Train the coordinator: pass matrix, warm start, evolution, replay of outcomes, your own sessions.",
+    help="Train the coordinator: pass matrix, warm start, evolution, your own sessions.",
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings=CONTEXT,
@@ -149,15 +148,6 @@ def train_evolve(flags: EvolveFlags) -> int:
     from fugu_cli.cli import train_evolve as command
 
     return command.evolve(flags)
-
-
-@training.command("replay")
-@flags_as_parameters(TrainReplayFlags)
-def train_replay(flags: TrainReplayFlags) -> int:
-    """Learn from recorded outcomes, cross-validated by repository, and print the accuracy-cost frontier."""
-    from fugu_cli.cli import train as command
-
-    return command.train_replay(flags)
 
 
 @training.command("conductor")

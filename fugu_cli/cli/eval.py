@@ -183,7 +183,7 @@ def evaluate(flags: EvalFlags) -> int:
     if flags.report and not (folder / runner.ROWS_FILE).exists() and results_folder.read_setup(folder) is None:
         raise UsageError(f"there is no evaluation in {folder}", hint="--out names the folder of one")
     words = _arms(flags, folder, members, config.opt_out)
-    checkpoint = "" if flags.report else _checkpoint(config, words)
+    checkpoint = "" if flags.report else _checkpoint(config, members, words)
     plan = runner.EvaluationPlan(
         problems=problems,
         arms=words,
@@ -241,7 +241,7 @@ def _play_outcomes(flags: EvalFlags) -> int:
     members = outcome_replay.members_of(tasks, {name: vendor_of(name) for name in models})
     learned = None
     if arms:
-        parts = _load_learned(current_config().config, f"leave out --arm {LEARNED_ARM}")
+        parts = load_learned(current_config().config, members, f"leave out --arm {LEARNED_ARM}")
         learned = outcome_replay.TrinityReadingOnce(*parts, members, outcome_replay.SETTINGS)
     cells = outcome_replay.play_tasks(members, tasks, learned)
     print(outcome_replay.report(members, tasks, cells), end="")
@@ -267,15 +267,19 @@ def _arms(flags: EvalFlags, folder: Path, members: Sequence[Member], opted_out: 
     return runner.expand_arms(flags.arms or runner.DEFAULT_ARMS, members, opted_out)
 
 
-def _checkpoint(config: Config, words: Sequence[str]) -> str:
+def _checkpoint(config: Config, members: Sequence[Member], words: Sequence[str]) -> str:
     """The digest of the checkpoint that one of these arms decides with, "" where none does. Raises UsageError."""
-    if LEARNED_ARM not in words and not (CONDUCTOR in words and config.coordinator == LEARNED_ARM):
+    from fugu_cli.coordinators import checkpoint, trinity
+
+    if LEARNED_ARM in words:
+        without = " ".join(f"--arm {arm}" for arm in runner.DEFAULT_ARMS if arm != LEARNED_ARM)
+        load_learned(config, members, f"name the arms without it: {without}")
+    elif not (CONDUCTOR in words and config.coordinator == LEARNED_ARM):
         return ""
-    without = " ".join(f"--arm {arm}" for arm in runner.DEFAULT_ARMS if arm != LEARNED_ARM)
-    return _load_learned(config, f"name the arms without it: {without}")[0].digest
+    return checkpoint.load(config.checkpoint or trinity.SHIPPED).digest
 
 
-def _load_learned(config: Config, instead: str) -> tuple[Checkpoint, Backbone]:
+def load_learned(config: Config, members: Sequence[Member], instead: str) -> tuple[Checkpoint, Backbone]:
     """What the arm `trinity` is: a session goes on with the cascade where it cannot be loaded, and that would be
     measured under its name. Raises UsageError, whose hint ends with `instead`."""
     from fugu_cli.coordinators import backbone_files, trinity
@@ -284,13 +288,15 @@ def _load_learned(config: Config, instead: str) -> tuple[Checkpoint, Backbone]:
     try:
         with backbone_files.required_libraries():
             folder = trinity.backbone_folder(trinity.TrinityFiles(path, config.backbone, config.cache))
-            return trinity.load_parts(path, folder, config.cache)
+            found = trinity.load_parts(path, folder, config.cache)
+            found[0].check_pool([member.name for member in members])
     except (CoordinatorUnavailable, MemoryError) as error:
         advice = error.hint if isinstance(error, CoordinatorUnavailable) else "close other programs"
         raise UsageError(
             f"the arm {LEARNED_ARM} cannot be measured here: {str(error).rstrip('.')}",
             hint=f"{advice.rstrip('.')}; or {instead}",
         ) from error
+    return found
 
 
 def shared_settings(config: Config, names: Sequence[str] = SESSION_LIMITS) -> dict[str, str]:

@@ -1,8 +1,7 @@
-"""`fugu train matrix`, `sft`, `replay` and `sessions`: the pass matrix, and learning that calls no agent."""
+"""`fugu train matrix`, `sft` and `sessions`: the pass matrix, and learning that calls no agent."""
 
 from __future__ import annotations
 
-import random
 import sys
 import time
 from collections.abc import Sequence
@@ -19,13 +18,11 @@ from fugu_cli.cli.training_flags import (
     MachineFlags,
     MatrixFlags,
     SftFlags,
-    TrainReplayFlags,
     TrainSessionsFlags,
 )
 from fugu_cli.config import Config
 from fugu_cli.coordinators import backbone_files, trinity
-from fugu_cli.coordinators.action_space import SLOTS
-from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.errors import StorageError
 from fugu_cli.evaluation import results_folder, runner
 from fugu_cli.evaluation.results_folder import locked_folder
 from fugu_cli.evaluation.rollout import RolloutOutcome
@@ -39,7 +36,6 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
     from fugu_cli.coordinators.checkpoint import Checkpoint
     from fugu_cli.training.own_sessions import LabelledDecision
-    from fugu_cli.training.replay import CheckRates
     from fugu_cli.training.search import HiddenStates
 
 
@@ -121,47 +117,6 @@ def train_sft(flags: SftFlags) -> int:
     return 0
 
 
-def train_replay(flags: TrainReplayFlags) -> int:
-    """A study of recorded outcomes: the report is printed and kept."""
-    from fugu_cli.training import recorded_outcomes, study
-    from fugu_cli.training.pass_matrix import HeadRow
-    from fugu_cli.training.search import HiddenStates
-    from fugu_cli.training.synthetic_sessions import ReplaySessionWriter, TranscriptSettings
-
-    models = flags.models or []
-    if len(models) != len(SLOTS):
-        raise UsageError("name a model for each slot, cheap ones first", hint="--model NAME, three times")
-    issues = recorded_outcomes.read_issues(flags.outcomes)
-    random.Random(flags.seed).shuffle(issues)
-    pool = recorded_outcomes.named_pool(issues, models, parse_prices(flags.prices or ()))
-    cases = recorded_outcomes.pool_cases(issues[: flags.cases], pool)
-    if len({case.group for case in cases}) < 2:
-        raise UsageError(
-            f"{len(cases)} issues have outcomes of {', '.join(models)}, and not of two repositories",
-            hint="one repository is decided by what was learned on the others: give issues of two, or other models",
-        )
-    question = study.StudySettings(
-        parse_numbers(flags.prices_of_cost, "--lambda"),
-        parse_checks(flags.checks),
-        flags.folds,
-        flags.sample,
-        seed=flags.seed,
-    )
-    config, out = current_config().config, (flags.out or Path("fugu-replay")).resolve()
-    with as_usage_errors(), locked_folder(out, "training"):
-        backbone = load_backbone(config)
-        seats = [HeadRow(slot, model) for slot, model in zip(SLOTS, models, strict=True)]
-        writer = ReplaySessionWriter(seats, backbone, TranscriptSettings(request=flags.request), flags.seed)
-        hidden_states = HiddenStates(backbone, hidden_states_folder(config), say_progress)
-        found = study.Study(cases, models, writer, hidden_states).run(
-            question, pool.unit, out / "answers.jsonl", say_progress
-        )
-        text = f"{len(cases)} issues; rows: {', '.join(models)}.\n\n{study.study_report(found)}"
-        _write(out / "report.md", text)
-    print(text)
-    return 0
-
-
 def train_own_sessions(flags: TrainSessionsFlags) -> int:
     """From the user's own sessions; nothing is saved that does worse on requests held out."""
     from fugu_cli.coordinators import checkpoint as checkpoints
@@ -207,49 +162,6 @@ def _decisions(paths: Sequence[Path], checkpoint: Checkpoint) -> tuple[list[Labe
         labels = {**trinity.agent_labels(checkpoint.meta, list(views.pool(events).values())), **labels}
         decided += own_sessions.labelled_decisions(events, path.stem)
     return decided, labels
-
-
-def parse_prices(given: Sequence[str]) -> dict[str, float]:
-    """NAME=USD."""
-    found = {}
-    for text in given:
-        name, _, price = text.rpartition("=")
-        try:
-            found[name] = float(price)
-        except ValueError as error:
-            raise UsageError(f"--price {text}: write NAME=USD") from error
-    return found
-
-
-def parse_numbers(text: str, flag: str) -> tuple[float, ...]:
-    """A list of numbers, with commas."""
-    try:
-        return tuple(float(part) for part in text.split(",") if part.strip())
-    except ValueError as error:
-        raise UsageError(f"{flag} {text}: write numbers with commas between them") from error
-
-
-def parse_checks(text: str) -> tuple[CheckRates, ...]:
-    """`95/10,90/20`: per cent of right and of wrong work that pass."""
-    from fugu_cli.training.replay import CheckRates
-
-    found = []
-    for part in text.split(","):
-        right, _, wrong = part.partition("/")
-        try:
-            found.append(CheckRates(float(right) / 100, float(wrong) / 100))
-        except ValueError as error:
-            raise UsageError(f"--check {part}: write RIGHT/WRONG in per cent, as in 95/10") from error
-        if not 0 <= found[-1].wrong <= found[-1].right <= 1:
-            raise UsageError(f"--check {part}: a check passes right work at least as often as wrong work")
-    return tuple(found)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error}") from error
 
 
 MATRIX_FILE = "matrix.jsonl"

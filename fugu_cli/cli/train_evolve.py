@@ -1,6 +1,4 @@
-"""`fugu train evolve`: what is evolved, and the fitness of a candidate from recorded outcomes, a pass matrix or real
-sessions.
-"""
+"""`fugu train evolve`: what is evolved, and the fitness of a candidate from real sessions."""
 
 from __future__ import annotations
 
@@ -25,7 +23,6 @@ from fugu_cli.cli.current_folder import current_config
 from fugu_cli.cli.eval import DISK_HINT, RolloutSessionFactory, duration
 from fugu_cli.cli.train import (
     backbone_for_checkpoint,
-    parse_checks,
     save_checkpoint,
     say_progress,
     singular_values_folder,
@@ -37,8 +34,9 @@ from fugu_cli.coordinators import checkpoint as checkpoints
 from fugu_cli.coordinators import trinity
 from fugu_cli.coordinators.checkpoint import Checkpoint, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
-from fugu_cli.errors import ConfigError, StorageError, UsageError
+from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.evaluation import results_folder, runner
+from fugu_cli.evaluation.intervals import paired_difference
 from fugu_cli.evaluation.paid_calls import AgentUnanswered, Spending, SpendingLimitReached, SpendingLimits
 from fugu_cli.evaluation.rollout import RolloutJob, RolloutOutcome, rollout
 from fugu_cli.messages import Value
@@ -46,14 +44,12 @@ from fugu_cli.session.events import ROLES
 from fugu_cli.tasks import ExpectedTests, Problem
 from fugu_cli.tasks.grading import TaskCheck, problem_sha
 from fugu_cli.tasks.loading import TaskDefaults
-from fugu_cli.training.evolution import write_run_file
-from fugu_cli.training.replay import TrialResult
+from fugu_cli.training.evolution import TrialResult, write_run_file
 from fugu_cli.training.search import Candidates, HeadCandidates, OffsetCandidates, checkpoint_vector, cma_strategy
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
     from fugu_cli.training.evolution import EvolutionIteration, EvolutionSettings, Evolved, Trial
-    from fugu_cli.training.mixture import CascadeComparison, Mixture, MixtureConfig
     from fugu_cli.training.search import HiddenStates, Layout, Numbers
 
 
@@ -66,12 +62,13 @@ class CandidateRow(Value):
 
 @dataclass(frozen=True)
 class CandidateRollout:
-    """One rollout: a candidate's opening, on one problem with one seed."""
+    """One rollout: a candidate's opening, on one problem with one seed. `arm`: who decides in it."""
 
     place: str
     problem: Problem
     seed: int
     opening: RolloutSessionFactory
+    arm: str = "trinity"
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -99,6 +96,35 @@ class ProgressEstimate:
             say_progress(f"{self._done} of {self._total} rollouts of this iteration; about {duration(left)} left")
 
 
+HELD_OUT_SHARE = 3
+"""Of so many tasks one is held out, to judge what was evolved."""
+HELD_OUT_SEEDS = 2
+
+
+@dataclass(frozen=True)
+class HeldOutScores:
+    """Solved and relative cost of each rollout, by arm: the evolved checkpoint, the start, the cascade."""
+
+    tasks: int
+    solved: tuple[tuple[float, ...], ...]
+    costs: tuple[tuple[float, ...], ...]
+
+    def verdict(self, price: float) -> tuple[list[str], bool]:
+        """Lines for people, and whether the evolved checkpoint may replace the start: better than it, and not behind
+        the cascade by more than a paired standard error. `price`: what a cost of 1 is worth."""
+        rewards = [
+            [ok - price * paid for ok, paid in zip(*both, strict=True)]
+            for both in zip(self.solved, self.costs, strict=True)
+        ]
+        lines, passes = [f"{self.tasks} tasks were held out, {len(rewards[0])} rollouts an arm"], True
+        for place, name in enumerate(("evolved", "start", "cascade")):
+            gap = paired_difference(rewards[0], rewards[place])
+            behind = f"; evolved is {gap.mean:+.3f} ± {gap.error:.3f} in reward" if place else ""
+            lines.append(f"{name}: solved {mean(self.solved[place]):.1%}, cost {mean(self.costs[place]):.3f}{behind}")
+            passes &= gap.mean > 0 if name == "start" else gap.mean >= -gap.error
+        return lines, passes
+
+
 class RolloutFitness:
     """A trial of real sessions. Tasks whose tests pass before, hang or cannot be run are refused and named."""
 
@@ -107,8 +133,10 @@ class RolloutFitness:
         self._config = config
         self._out = out
         self._base = base
-        self._problems, self._checks = asyncio.run(_usable_tasks(flags, out))
-        self.tasks = {problem.id: problem_sha(problem) for problem in self._problems}
+        found, self._checks = asyncio.run(_usable_tasks(flags, out))
+        self.tasks = {problem.id: problem_sha(problem) for problem in found}
+        count = len(found) // HELD_OUT_SHARE
+        self._problems, self._held = found[count:], found[:count]
         keys = {entry.api_key_env for entry in config.agents} | {service.variable for service in SERVICES}
         self._environ = tuple(sorted((key, value) for key, value in os.environ.items() if key in keys))
         members = [entry.member() for entry in usable_pool(config, dict(self._environ))]
@@ -133,6 +161,26 @@ class RolloutFitness:
         """None: real sessions are too dear to be repeated for this."""
         return None
 
+    def judge(self, evolved: Checkpoint) -> HeldOutScores | None:
+        """The evolved checkpoint, the one it began with and the rule cascade on the tasks that no candidate has met;
+        None where there are too few to hold any out."""
+        if not self._held:
+            return None
+        arms = (("evolved", "trinity", evolved), ("start", "trinity", self._base), ("cascade", "cascade", self._base))
+        wanted = [
+            CandidateRollout(f"held-{name}", problem, seed, self._deciding(made, f"held-{name}", sample=False), arm)
+            for name, arm, made in arms
+            for problem in self._held
+            for seed in range(HELD_OUT_SEEDS)
+        ]
+        found = asyncio.run(self._all(wanted))
+        unit, size = self._unit([one for one in found if one]), len(found) // len(arms)
+        parts = [found[first : first + size] for first in range(0, len(found), size)]
+        both = [row for row in zip(*parts, strict=True) if all(row)]
+        solved = [[float(one.ok) for one in row if one] for row in both]
+        costs = [[self._cost(one) / unit for one in row if one] for row in both]
+        return HeldOutScores(len(self._held), tuple(zip(*solved, strict=True)), tuple(zip(*costs, strict=True)))
+
     def pack(self, head: Vector, offsets: Vector, how: str) -> Checkpoint:
         """A checkpoint like the one the search began with, with another head (and offsets, where there are any)."""
         training = TrainingOrigin(stage="evolved on sessions", data=f"{', '.join(self.tasks)[:400]}; {how}")
@@ -143,9 +191,12 @@ class RolloutFitness:
         """Sessions with this candidate's checkpoint."""
         assert isinstance(candidates, HeadCandidates | OffsetCandidates)
         offsets = candidates.offsets[who] if isinstance(candidates, OffsetCandidates) else np.zeros(0, np.float32)
-        path = self._out / "candidates" / f"{iteration}-{who}.safetensors"
-        save_checkpoint(self.pack(candidates.heads[who], offsets, "a candidate"), path)
-        config = self._config.model_copy(update={"checkpoint": path, "sample": True})
+        return self._deciding(self.pack(candidates.heads[who], offsets, "a candidate"), f"{iteration}-{who}")
+
+    def _deciding(self, made: Checkpoint, name: str, *, sample: bool = True) -> RolloutSessionFactory:
+        path = self._out / "candidates" / f"{name}.safetensors"
+        save_checkpoint(made, path)
+        config = self._config.model_copy(update={"checkpoint": path, "sample": sample})
         return RolloutSessionFactory(config, self._environ, self._out)
 
     async def _all(self, wanted: Sequence[CandidateRollout]) -> list[RolloutOutcome | None]:
@@ -183,7 +234,7 @@ class RolloutFitness:
     def _job(self, wanted: CandidateRollout) -> RolloutJob:
         checked = self._checks.get(wanted.problem.id)
         expected = checked.expected if checked else ExpectedTests()
-        return RolloutJob(arm="trinity", problem=wanted.problem, seed=wanted.seed, expected=expected)
+        return RolloutJob(arm=wanted.arm, problem=wanted.problem, seed=wanted.seed, expected=expected)
 
     def _at_once(self) -> int | None:
         local = any(entry.provider == "local" for entry in usable_pool(self._config, dict(self._environ)))
@@ -259,7 +310,7 @@ async def _gather_all(tasks: Sequence[asyncio.Task[RolloutOutcome | None]]) -> l
 async def _usable_tasks(flags: EvolveFlags, folder: Path) -> tuple[list[Problem], dict[str, TaskCheck]]:
     """Tasks that can judge, and their checks, which are kept in `folder`. Raises UsageError where there is none."""
     defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
-    problems = eval.load_problems(flags.suites or (), (), defaults, say_progress)
+    problems = eval.load_problems(flags.suites, (), defaults, say_progress)
     checks = await runner.check_tasks(problems, folder, say_progress)
     found = [problem for problem in problems if problem.id not in checks or not checks[problem.id].refused]
     if not found:
@@ -280,8 +331,8 @@ class EvolutionSetup:
     layout: Layout
     trial: Trial
     pack: Callable[[Numbers, str], Checkpoint]
+    judge: Callable[[Checkpoint], HeldOutScores | None]
     about: dict[str, JsonValue]
-    prove: Callable[[], CascadeComparison] | None = None
 
 
 def evolve(flags: EvolveFlags) -> int:
@@ -296,55 +347,30 @@ def evolve(flags: EvolveFlags) -> int:
 
 
 def _evolve(flags: EvolveFlags) -> int:
-    kinds = [bool(flags.suites), flags.outcomes is not None or flags.matrix is not None]
-    if sum(kinds) != 1:
-        raise UsageError("say what candidates are judged by: TASKS, or --outcomes FILE and/or --matrix FILE")
-    if flags.prove and flags.suites:
-        raise UsageError("--prove goes with --outcomes and --matrix", hint="`fugu eval` compares on TASKS")
     cma_strategy()  # before anything is read that takes minutes
     loaded = current_config()
     config, out = loaded.config, (flags.out or Path("fugu-evolve")).resolve()
     interpreter = str(Path(sys.executable).parent)
     os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
     with as_usage_errors():
-        found = _rollout_setup(flags, config, out) if flags.suites else _replay_setup(flags, config)
+        found = _rollout_setup(flags, config, out)
         evolved = _run(flags, found, out)
-        made = found.pack(*_best_point(found, evolved, flags.cost))
-        proven = found.prove() if flags.prove and found.prove is not None else None
     say_progress(f"{len(evolved.history)} iterations; {evolved.stopped}")
-    if proven is not None:
-        print(proven.table())
-        if proven.worse:
+    made = found.pack(evolved.vector, f"{len(evolved.history)} iterations, {evolved.stopped}")
+    with as_usage_errors():
+        judged = found.judge(made)
+    if judged is None:
+        say_progress(f"fewer than {HELD_OUT_SHARE} tasks: none was held out, so nothing says whether it is better")
+    else:
+        lines, passes = judged.verdict(flags.cost)
+        print("\n".join(lines))
+        if not passes:
             (out / CHECKPOINT_NAME).unlink(missing_ok=True)
-            raise ConfigError(
-                f"the rule cascade does better on {' and '.join(proven.worse)}: no checkpoint is left",
-                hint='train on more, with another --seed, or use `coordinator = "cascade"`',
-            )
-        made = with_comparison(made, proven.record())
+            print("the checkpoint in use stays: what was evolved is not better on the tasks held out")
+            return 0
     save_checkpoint(made, out / CHECKPOINT_NAME)
     print(out / CHECKPOINT_NAME)
     return 0
-
-
-def _best_point(found: EvolutionSetup, evolved: Evolved, price: float) -> tuple[Numbers, str]:
-    """The evolved point and how it came about; the start where validation is not sure that evolution was better."""
-    import numpy as np
-
-    from fugu_cli.training.study import surely_better
-
-    how = f"{len(evolved.history)} iterations, {evolved.stopped}"
-    both = found.layout.breed(np.stack([found.start, evolved.vector]))
-    if surely_better(found.trial, both, price):
-        return evolved.vector, how
-    return found.start, f"{how}; not surely better than the start, which stays"
-
-
-def with_comparison(made: Checkpoint, lines: dict[str, float]) -> Checkpoint:
-    """With the proof in its record."""
-    from fugu_cli.coordinators import checkpoint as checkpoints
-
-    training = made.meta.training.model_copy(update={"report": (*made.meta.training.report, *lines.items())})
-    return checkpoints.make(made.vector, made.meta.model_copy(update={"training": training}))
 
 
 def _run(flags: EvolveFlags, found: EvolutionSetup, out: Path) -> Evolved:
@@ -381,70 +407,6 @@ def _tell(row: EvolutionIteration) -> None:
     )
 
 
-def _replay_setup(flags: EvolveFlags, config: Config) -> EvolutionSetup:
-    """Recorded outcomes under random pools, a pass matrix, or both."""
-    from fugu_cli.coordinators.checkpoint import TrainingOrigin
-    from fugu_cli.training import mixture as training_mixture
-    from fugu_cli.training import study
-    from fugu_cli.training.mixture import checkpoint_at, load_mixture, load_start, mixture_record, new_checkpoint
-
-    start = load_start(flags.start) if flags.start else None
-    backbone, hidden_states = backbone_for_checkpoint(config, start, searched=flags.offsets)
-    read = (backbone, hidden_states)
-    blend = _mixture_config(flags, start)
-    mixture, told = load_mixture(flags.outcomes, flags.matrix, tuple(flags.rows or ()), blend, read)
-    if flags.prove:
-        mixture.provable()
-    base = start or new_checkpoint(study.warm_start_head(told, mixture.blend.course), backbone)
-    layout = _layout(flags, config, read, (told.hidden, len(base.head)))
-    data, count = mixture_record(mixture, start), 0 if start else len(told.hidden)
-
-    def pack(point: Numbers, how: str) -> Checkpoint:
-        training = TrainingOrigin(stage="evolved", data=f"{data}; {how}", examples=count, seed=flags.seed)
-        return checkpoint_at(base, layout, point, training)
-
-    return EvolutionSetup(
-        layout.start(base.head, base.offsets),
-        layout,
-        mixture.trial(),
-        pack,
-        {"layout": type(layout).__name__, "start": start.digest if start else None, **_mixture_record(mixture)},
-        lambda: training_mixture.compare_with_cascade(
-            mixture, hidden_states, _previous_head(config, base, hidden_states), say_progress
-        ),
-    )
-
-
-def _previous_head(config: Config, base: Checkpoint, hidden_states: HiddenStates) -> Vector | None:
-    """The head in use, where it is over the same slots and reads the same states."""
-    from fugu_cli.coordinators import checkpoint as checkpoints
-    from fugu_cli.training import search
-
-    used = checkpoints.load(config.checkpoint or trinity.SHIPPED)
-    same = {"rows", "roles", "backbone", "format", "workers_only", "budget"}
-    fits = used.meta.model_dump(include=same) == base.meta.model_dump(include=same)
-    return used.head if fits and search.states_name(used.offsets, used.meta.tied) == hidden_states.offsets else None
-
-
-def _mixture_record(mixture: Mixture) -> dict[str, JsonValue]:
-    found: dict[str, JsonValue] = dict(mixture.about())
-    return found
-
-
-def _mixture_config(flags: EvolveFlags, start: Checkpoint | None) -> MixtureConfig:
-    from fugu_cli.training.mixture import MixtureConfig
-    from fugu_cli.training.study import HeadTrainingSettings
-    from fugu_cli.training.synthetic_sessions import TranscriptSettings
-
-    course = HeadTrainingSettings(price=flags.cost, settings=_settings(flags))
-    like = (
-        TranscriptSettings(start.meta.format, start.meta.workers_only, start.meta.budget)
-        if start
-        else TranscriptSettings()
-    )
-    return MixtureConfig(parse_checks(flags.check)[0], course, like, shown=flags.replications, seed=flags.seed)
-
-
 def _layout(
     flags: EvolveFlags, config: Config, read: tuple[Backbone, HiddenStates], like: tuple[Vector, int]
 ) -> Layout:
@@ -475,6 +437,7 @@ def _rollout_setup(flags: EvolveFlags, config: Config, out: Path) -> EvolutionSe
         layout,
         trial,
         lambda point, how: trial.pack(layout.head(point), layout.offsets(point), how),
+        trial.judge,
         {
             "pool": [member.model_dump(mode="json") for member in members],
             "entries": {entry.name: dict(reply_settings(entry)) for entry in entries},

@@ -115,14 +115,9 @@ class SftFlags:
 
 @dataclass(frozen=True, kw_only=True)
 class EvolveFlags(MachineFlags):
-    """`fugu train evolve`: what candidates are judged by, and how the search goes."""
+    """`fugu train evolve`: the tasks that candidates are judged by, and how the search goes."""
 
-    suites: Annotated[
-        list[str] | None, typer.Argument(metavar="[TASKS...]", help="judge by real sessions on these tasks")
-    ] = None
-    outcomes: Annotated[Path | None, option("--outcomes", help="judge by recorded outcomes", metavar="FILE")] = None
-    matrix: Annotated[Path | None, option("--matrix", help="judge by a pass matrix", metavar="FILE")] = None
-    rows: HeadRows = None
+    suites: SuitesArgument
     start: Annotated[Path | None, option("--start", help="a checkpoint to begin with", metavar="FILE")] = None
     population: Annotated[int, option("--population", help="candidates of an iteration (32)", metavar="N", least=2)] = (
         32
@@ -136,44 +131,7 @@ class EvolveFlags(MachineFlags):
     diversity: Annotated[float, option("--w-div", help="weight of H(agents) (0)", metavar="W", least=0)] = 0.0
     turns: Annotated[float, option("--w-turn", help="weight of mean turns (0)", metavar="W", above=float("-inf"))] = 0.0
     cost: Annotated[float, option("--w-cost", help="weight of mean cost (0.1)", metavar="W", least=0)] = 0.1
-    check: Annotated[
-        str, option("--check", help="how often a check passes right/wrong work (95/10)", metavar="R/W")
-    ] = "95/10"
     offsets: OffsetsFlag = False
-    prove: Annotated[
-        bool, option("--prove", help="write it only if, on what it did not see, the rule cascade is not better")
-    ] = False
-    seed: Annotated[int, SEED] = 0
-    out: OutFolder = None
-
-
-@dataclass(frozen=True)
-class TrainReplayFlags:
-    """`fugu train replay`."""
-
-    outcomes: Annotated[Path, option("--outcomes", help="recorded outcomes, .jsonl or .jsonl.gz", metavar="FILE")]
-    models: Annotated[
-        list[str] | None, option("--model", help="a row, cheap ones first; three of them", metavar="NAME")
-    ] = None
-    prices: Annotated[
-        list[str] | None, option("--price", help="USD of a run, where none is recorded", metavar="NAME=USD")
-    ] = None
-    prices_of_cost: Annotated[str, option("--lambda", help="weights of cost (0,.05,.1,.2,.4,.8)", metavar="LIST")] = (
-        "0,0.05,0.1,0.2,0.4,0.8"
-    )
-    checks: Annotated[str, option("--check", help="error rates (95/10,90/20,80/40)", metavar="LIST")] = (
-        "95/10,90/20,80/40"
-    )
-    cases: Annotated[
-        int | None, option("--cases", help="so many issues, drawn the same each time", metavar="N", least=1)
-    ] = None
-    sample: Annotated[
-        int, option("--sample", help="issues whose texts are read for training (160)", metavar="N", least=1)
-    ] = 160
-    folds: Annotated[int, option("--folds", help="parts of the cross-validation (5)", metavar="N", least=2)] = 5
-    request: Annotated[
-        int, option("--request-tokens", help="an issue's text is cut to this (160)", metavar="N", least=1)
-    ] = 160
     seed: Annotated[int, SEED] = 0
     out: OutFolder = None
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from statistics import fmean, stdev
 from typing import TypeVar
 
 Z95 = 1.959963984540054
@@ -135,3 +136,22 @@ def bootstrap(groups: Sequence[Sequence[float]], draws: int = 2000, seed: int = 
         means.append(sum(total for total, _ in again) / sum(count for _, count in again))
     means.sort()
     return Mean(value, means[int(0.025 * draws)], means[min(draws - 1, int(0.975 * draws))])
+
+
+@dataclass(frozen=True)
+class PairedGap:
+    """A mean difference over the same cases, and its standard error."""
+
+    mean: float
+    error: float
+
+    @property
+    def in_points(self) -> str:
+        """`-3.1 ± 1.2`, in hundredths."""
+        return f"{100 * self.mean:+.1f} ± {100 * self.error:.1f}"
+
+
+def paired_difference(first: Sequence[float], second: Sequence[float]) -> PairedGap:
+    """first - second, case by case. The error of a single case is 0."""
+    gaps = [one - other for one, other in zip(first, second, strict=True)]
+    return PairedGap(fmean(gaps), stdev(gaps) / sqrt(len(gaps)) if len(gaps) > 1 else 0.0)

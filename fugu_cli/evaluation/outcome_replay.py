@@ -18,16 +18,15 @@ import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from math import sqrt
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, NamedTuple
 
 from fugu_cli.coordinators import Coordinator, CoordinatorSettings, action_space
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.trinity import EncodedTranscript, Trinity
 from fugu_cli.errors import ConfigError
-from fugu_cli.evaluation.intervals import Mean, bootstrap
+from fugu_cli.evaluation.intervals import Mean, bootstrap, paired_difference
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
     BUDGET,
@@ -389,23 +388,17 @@ def gate_failures(name: str, cells: Sequence[CellResult]) -> list[str]:
             continue
         best = tuned("", cell.lists, PRICE_OF_COST / cell.unit)
         where = f"check {cell.check[0]:.0%}/{cell.check[1]:.0%}, at most ${cell.budget * cell.unit:.2f}"
-        gap, error = _paired(mine, _reward(best, cell.unit))
-        if gap < -error - 1e-9:
-            found.append(f"{where}: {100 * gap:+.1f} ± {100 * error:.1f} against the tuned list")
-        gap, error = _paired(mine, _reward(cell.arms["random order"], cell.unit))
-        if cell.budget == BUDGETS[1] and gap < 2 * error:
-            found.append(f"{where}: {100 * gap:+.1f} ± {100 * error:.1f} against random order")
+        gap = paired_difference(mine, _reward(best, cell.unit))
+        if gap.mean < -gap.error - 1e-9:
+            found.append(f"{where}: {gap.in_points} against the tuned list")
+        gap = paired_difference(mine, _reward(cell.arms["random order"], cell.unit))
+        if cell.budget == BUDGETS[1] and gap.mean < 2 * gap.error:
+            found.append(f"{where}: {gap.in_points} against random order")
     return found
 
 
 def _reward(arm: ArmResult, unit: float) -> list[float]:
     return [solved - PRICE_OF_COST * cost / unit for solved, cost in zip(arm.solved, arm.cost, strict=True)]
-
-
-def _paired(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
-    """The mean difference, and its standard error."""
-    gaps = [one - other for one, other in zip(mine, theirs, strict=True)]
-    return mean(gaps), stdev(gaps) / sqrt(len(gaps))
 
 
 def play_tasks(
@@ -442,7 +435,7 @@ def report(members: Sequence[Member], tasks: Sequence[OutcomeTask], cells: Seque
 
 def _gate_lines(cells: Sequence[CellResult]) -> list[str]:
     lines = [
-        f"Reward is solved, less {PRICE_OF_COST:g} for what a run of the dearest model costs. Shown are points, and the "
+        f"Reward is solved, less {PRICE_OF_COST:g} for what a run of the dearest model costs. Shown are points and "
         "standard errors of paired differences.",
         "",
     ]

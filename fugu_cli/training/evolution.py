@@ -20,7 +20,6 @@ from pydantic import JsonValue, ValidationError
 from fugu_cli.errors import SessionBusy, StorageError, UsageError
 from fugu_cli.messages import Value
 from fugu_cli.system import atomic_files, processes
-from fugu_cli.training.replay import TrialResult
 from fugu_cli.training.search import SIGMA, Candidates, Numbers, SepCMA, population_size
 
 Row = TypeVar("Row", bound=Value)
@@ -212,6 +211,20 @@ class EvolutionIteration(Value):
     dropped: int
     cost: float
     seconds: float
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """By candidate and case (size, n): share solved, relative cost, turns, and how sure it ends accepted. `rows` and
+    `roles` (size, L) and (size, 3): turns taken by each. NaN where a replication failed for outside reasons."""
+
+    solved: Numbers
+    cost: Numbers
+    turns: Numbers
+    rows: Numbers
+    roles: Numbers
+    evaluations: int
+    usd: float = 0.0
 
 
 class Trial(Protocol):

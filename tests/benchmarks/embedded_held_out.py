@@ -29,10 +29,16 @@ from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.session.events import ROLES
-from fugu_cli.training import fitting, frontier, pass_matrix
+from fugu_cli.training import fitting, pass_matrix
 from fugu_cli.training.evolution import EvolutionSettings
-from fugu_cli.training.frontier import PolicyScores
-from fugu_cli.training.mixture import (
+from fugu_cli.training.pass_matrix import ValueSettings
+from fugu_cli.training.search import HeadCandidates, HeadLayout, HiddenStates
+from fugu_cli.training.sft import WarmStart, WarmStartSettings, parse_head_row
+from tests.benchmarks.slots import frontier
+from tests.benchmarks.slots.frontier import PolicyScores
+from tests.benchmarks.slots.lessons import HeadTrainingSettings, learn_head
+from tests.benchmarks.slots.outcomes import ReplayCase
+from tests.benchmarks.slots.recipe import (
     EXACT_TESTS,
     REQUEST_TOKENS,
     VERIFIER_COST,
@@ -42,13 +48,7 @@ from fugu_cli.training.mixture import (
     checkpoint_at,
     new_checkpoint,
 )
-from fugu_cli.training.pass_matrix import ValueSettings
-from fugu_cli.training.recorded_outcomes import ReplayCase
-from fugu_cli.training.replay import Replay, ReplayRules
-from fugu_cli.training.search import HeadCandidates, HeadLayout, HiddenStates
-from fugu_cli.training.sft import WarmStart, WarmStartSettings, parse_head_row
-from fugu_cli.training.study import HeadTrainingSettings, learn_head
-from fugu_cli.training.synthetic_sessions import ReplaySessionWriter, ReplayStep, TranscriptSettings
+from tests.benchmarks.slots.replay import Replay, ReplayRules, ReplaySessionWriter, ReplayStep, TranscriptSettings
 
 TABLE = Path(__file__).parent / "results" / "embedded-pool" / "turns.jsonl"
 ROWS = ("cheap=small", "middle=coder", "strong=coder*5")

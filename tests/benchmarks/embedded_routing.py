@@ -19,15 +19,22 @@ import numpy as np
 
 from fugu_cli.coordinators import backbone as backbones
 from fugu_cli.coordinators.svf import Vector
-from fugu_cli.training import fitting, frontier, pass_matrix
+from fugu_cli.training import fitting, pass_matrix
 from fugu_cli.training.evolution import EvolutionSettings
-from fugu_cli.training.frontier import PolicyScores
-from fugu_cli.training.mixture import EXACT_TESTS, REQUEST_TOKENS, VERIFIER_COST, Mixture, MixtureConfig, load_mixture
-from fugu_cli.training.recorded_outcomes import ReplayCase
-from fugu_cli.training.replay import Replay, ReplayRules
 from fugu_cli.training.search import HeadCandidates, HiddenStates
-from fugu_cli.training.study import HeadTrainingSettings, learn_head
-from fugu_cli.training.synthetic_sessions import ReplaySessionWriter, TranscriptSettings
+from tests.benchmarks.slots import frontier
+from tests.benchmarks.slots.frontier import PolicyScores
+from tests.benchmarks.slots.lessons import HeadTrainingSettings, learn_head
+from tests.benchmarks.slots.outcomes import ReplayCase
+from tests.benchmarks.slots.recipe import (
+    EXACT_TESTS,
+    REQUEST_TOKENS,
+    VERIFIER_COST,
+    Mixture,
+    MixtureConfig,
+    load_mixture,
+)
+from tests.benchmarks.slots.replay import Replay, ReplayRules, ReplaySessionWriter, TranscriptSettings
 
 RESULTS = Path(__file__).parent / "results"
 TABLE = RESULTS / "embedded-pool" / "one_pass.jsonl"

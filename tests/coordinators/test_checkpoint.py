@@ -147,7 +147,7 @@ def test_pickles_and_whole_numbers_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_shipped_checkpoint_is_one_of_slots_and_its_record_says_that_the_cascade_is_not_surely_better() -> None:
-    """Surely: by more than two paired standard errors, from which on `fugu train evolve --prove` leaves none."""
+    """Surely: by more than two paired standard errors, on what the head had not seen."""
     shipped = checkpoints.load(SHIPPED).meta
     assert (shipped.kind, shipped.rows, shipped.roles) == ("slots", ("cheap", "middle", "strong"), True)
     assert shipped.training.stage

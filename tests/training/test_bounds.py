@@ -34,7 +34,6 @@ ROW = {"task": "t", "agent": "a", "repeat": 0, "ok": True, "seconds": 1, "prompt
         (("train", "evolve", "t.jsonl", "--seed", "-1"), "--seed must be 0 or more"),
         (("train", "evolve", "t.jsonl", "--population", "0"), "--population must be 2 or more"),
         (("train", "evolve", "t.jsonl", "--patience", "-1"), "--patience must be 0 or more"),
-        (("train", "replay", "--outcomes", "o", "--folds", "1"), "--folds must be 2 or more"),
     ],
 )
 def test_numbers_and_places_that_make_no_sense_are_refused(

@@ -6,21 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli.cli.train_evolve import with_comparison
 from fugu_cli.coordinators import backbone, checkpoint
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.training.evolution import EvolutionSettings
-from fugu_cli.training.frontier import PairedDifference, PolicyScores, paired_difference
-from fugu_cli.training.mixture import (
+from fugu_cli.training.search import HiddenStates
+from tests.benchmarks.slots.frontier import PairedDifference, PolicyScores, paired_difference
+from tests.benchmarks.slots.lessons import HeadTrainingSettings
+from tests.benchmarks.slots.recipe import (
     CascadeComparison,
     HeldOutComparison,
     Mixture,
     MixtureConfig,
     compare_with_cascade,
     load_mixture,
+    with_comparison,
 )
-from fugu_cli.training.search import HiddenStates
-from fugu_cli.training.study import HeadTrainingSettings
 from tests.coordinators import tiny
 from tests.training.test_replay import file_of, lines
 

@@ -17,11 +17,12 @@ from fugu_cli.training.evolution import (
     FitnessWeights,
     RunFolder,
     RunState,
+    TrialResult,
     entropy,
     fitness,
 )
-from fugu_cli.training.replay import CombinedTrial, TrialResult
 from fugu_cli.training.search import Candidates, HeadCandidates
+from tests.benchmarks.slots.replay import CombinedTrial
 
 SMALL = EvolutionSettings(population=6, iterations=6, sigma=0.3, seed=1)
 WANTED = np.array([1.0, -1.0, 0.5])

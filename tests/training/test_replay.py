@@ -16,14 +16,22 @@ from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, make
 from fugu_cli.coordinators.trinity import Trinity
 from fugu_cli.errors import ConfigError
 from fugu_cli.session.events import ROLES, Assigned, Member, Opened
-from fugu_cli.training import frontier, recorded_outcomes, study
+from fugu_cli.training.evolution import TrialResult
 from fugu_cli.training.pass_matrix import HeadRow, RowRates, TaskRates
-from fugu_cli.training.planning import PathPlan
-from fugu_cli.training.recorded_outcomes import Issue, ReplayCase, random_pool
-from fugu_cli.training.replay import CheckRates, Replay, ReplayRules, TrialResult
 from fugu_cli.training.search import Candidates, HeadCandidates, HiddenStates
-from fugu_cli.training.study import HeadTrainingSettings, surely_better
-from fugu_cli.training.synthetic_sessions import ReplaySessionWriter, ReplayStep, TranscriptSettings
+from tests.benchmarks.slots import frontier
+from tests.benchmarks.slots import outcomes as recorded_outcomes
+from tests.benchmarks.slots.lessons import HeadTrainingSettings, surely_better
+from tests.benchmarks.slots.outcomes import Issue, ReplayCase, random_pool
+from tests.benchmarks.slots.plans import PathPlan
+from tests.benchmarks.slots.replay import (
+    CheckRates,
+    Replay,
+    ReplayRules,
+    ReplaySessionWriter,
+    ReplayStep,
+    TranscriptSettings,
+)
 from tests.coordinators import tiny
 
 SEATS = tuple(HeadRow(slot, slot) for slot in ("cheap", "middle", "strong"))
@@ -181,16 +189,6 @@ def file_of(path: Path, rows: list[dict[str, object]]) -> Path:
     return path
 
 
-def test_outcomes_become_rates_and_relative_costs(tmp_path: Path) -> None:
-    issues = recorded_outcomes.read_issues(file_of(tmp_path / "o.jsonl.gz", lines(4)))
-    pool = recorded_outcomes.named_pool(issues, ["small", "mid", "big"], {})
-    assert pool.unit == 1.0
-    first = recorded_outcomes.pool_cases(issues, pool)[1]
-    assert (first.group, first.calls) == ("repo1", (4, 5, 6))
-    assert [rate.first for rate in first.task.rows] == [0.0, 1.0, 1.0]
-    assert [rate.first_cost for rate in first.task.rows] == [0.02, 0.1, 1.0]
-
-
 def test_drawn_pools_are_ordered_by_price_and_repeat_with_their_seed(tmp_path: Path) -> None:
     rows = lines(6)
     for row in rows:
@@ -213,41 +211,6 @@ def test_a_file_that_holds_no_outcomes_is_named(tmp_path: Path, content: bytes, 
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=said):
         recorded_outcomes.read_issues(path)
-    with pytest.raises(ConfigError, match="no outcomes of nobody"):
-        recorded_outcomes.named_pool(recorded_outcomes.read_issues(file_of(path, lines(2))), ["nobody"], {})
-
-
-def test_a_study_learns_across_repositories_and_keeps_its_parts(loaded: Backbone, tmp_path: Path) -> None:
-    issues = recorded_outcomes.read_issues(file_of(tmp_path / "o.jsonl.gz", lines(12)))
-    pool = recorded_outcomes.named_pool(issues, ["small", "mid", "big"], {})
-    hidden_states = HiddenStates(loaded, tmp_path / "states", lambda _: None)
-    question = study.StudySettings(prices=(0.3,), checks=(CheckRates(0.95, 0.1),), folds=2, sample=4)
-    cases = recorded_outcomes.pool_cases(issues, pool)
-    one = study.Study(cases, ["small", "mid", "big"], writer(loaded), hidden_states)
-    found = one.run(question, pool.unit, tmp_path / "answers.jsonl", lambda _: None)
-    answer = found.answers[0]
-    assert answer.fixed.reward(0.3).mean() >= max(arm.reward(0.3).mean() for arm in found.singles)
-    assert answer.ours.reward(0.3).mean() > found.singles[2].reward(0.3).mean()
-    assert answer.trained.reward(0.3).mean() <= answer.fixed.reward(0.3).mean()
-    text = study.study_report(found)
-    assert "| small > mid > big |" in text
-    assert study.not_worse(answer.over(answer.ours, answer.ours))
-    assert "| 0.3 | " in text
-    kept = (tmp_path / "answers.jsonl").read_text()
-    again = one.run(question, pool.unit, tmp_path / "answers.jsonl", lambda _: None)
-    assert (tmp_path / "answers.jsonl").read_text() == kept
-    np.testing.assert_array_equal(again.answers[0].ours.cost, answer.ours.cost)  # a rounded cost is another way's
-
-
-def test_every_known_case_is_learned_from(loaded: Backbone, tmp_path: Path) -> None:
-    known = study.sample_cases([case(f"{number}", (0, 0, 0), "known") for number in range(12)], 12, 0)
-    known = [*known[:8], *(case(one.task.task, (0, 0, 1), "known") for one in known[8:])]
-    cases = [*known, case("judged", (0, 0, 1), "judged")]
-    hidden_states = HiddenStates(loaded, tmp_path / "states", lambda _: None)
-    one = study.Study(cases, ["small", "mid", "big"], writer(loaded), hidden_states)
-    question = study.StudySettings(prices=(0.1,), checks=(CheckRates(1.0, 0.0),), folds=2)
-    (answer,) = one.run(question, 1.0, tmp_path / "answers.jsonl", lambda _: None).answers
-    assert answer.ours.solved[-1] == 1.0
 
 
 def test_heads_share_the_states_of_a_text(loaded: Backbone, tmp_path: Path) -> None:
@@ -299,12 +262,6 @@ def test_work_that_passed_is_verified_by_the_cheapest() -> None:
     assert verify.rows[0] > 0.99
 
 
-def test_where_cost_weighs_much_fewer_turns_are_given() -> None:
-    cases = [case(f"{number}", (number % 2, 0, number % 4 != 1)) for number in range(8)]
-    budgets = [study.best_turn_limit(cases, SURE, price) for price in (0.0, 0.1, 2.0)]
-    assert budgets == [2, 2, 1]
-
-
 def test_the_first_decision_is_shown_with_the_most_texts() -> None:
     course = HeadTrainingSettings(shown=10)
     assert [course.texts(weight) for weight in (1.0, 0.5, 0.1)] == [40, 20, 10]
@@ -333,17 +290,6 @@ class Held:
     def validate(self, candidates: Candidates) -> TrialResult | None:
         none = np.zeros((2, 3))
         return None if self._solved is None else TrialResult(self._solved, none, none, none, none, 0)
-
-
-def test_a_fixed_way_chosen_without_hindsight_is_each_parts_others_choice() -> None:
-    first = frontier.PolicyScores("first", np.array([1.0, 1.0, 0.0, 0.0]), np.full(4, 0.1))
-    second = frontier.PolicyScores("second", np.array([0.0, 0.0, 1.0, 0.5]), np.full(4, 0.2))
-    folds = [np.array([True, True, False, False]), np.array([False, False, True, True])]
-    arm = frontier.best_fixed_without_hindsight(
-        [first, second], folds, 0.1
-    )  # each part is decided as the other one would have it
-    assert (arm.solved.tolist(), arm.cost.tolist()) == ([0.0] * 4, [0.2, 0.2, 0.1, 0.1])
-    assert frontier.best_fixed([first, second], 0.1) is first
 
 
 def test_a_pool_is_drawn_of_models_that_there_are() -> None:

@@ -6,15 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fugu_cli.__main__ import called
 from fugu_cli.cli.train import backbone_for_checkpoint
 from fugu_cli.config import Config
 from fugu_cli.coordinators import checkpoint, trinity
 from fugu_cli.coordinators.checkpoint import Checkpoint
 from tests.coordinators import tiny
-from tests.training.test_replay import file_of, lines
-
-SMALL = ("--population", "4", "--replications", "2", "--iterations", "1")
 
 
 @pytest.fixture
@@ -25,28 +21,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkpoint:
     made = tiny.checkpoint(about, offsets=0.05)
     checkpoint.save(made, tmp_path / "begun.safetensors")
     (Path(os.environ["HOME"]) / ".fugurc").write_text(f'backbone = "{tmp_path / "backbone"}"\n')
-    file_of(tmp_path / "o.jsonl", lines(6))
     return made
-
-
-def evolved(*more: str) -> Checkpoint:
-    words = ("train", "evolve", "--outcomes", "o.jsonl", "--start", "begun.safetensors", "--out", "run", *SMALL, *more)
-    assert called(list(words)) == 0
-    return checkpoint.load(Path("run") / "checkpoint.safetensors")
-
-
-def test_a_start_that_stays_is_written_as_it_was(start: Checkpoint) -> None:
-    found = evolved("--sigma", "0.000000001")
-    assert "which stays" in found.meta.training.data
-    assert found.meta.model_copy(update={"training": start.meta.training}) == start.meta
-    assert all((one == other).all() for one, other in zip(found.offsets, start.offsets, strict=True))
-    np.testing.assert_allclose(found.head, start.head, rtol=1e-5)
-
-
-def test_a_search_of_the_offsets_begins_with_those_of_the_start(start: Checkpoint) -> None:
-    found = evolved("--offsets", "--sigma", "0.000000001")
-    for one, other in zip(found.offsets, start.offsets, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
 
 
 def test_training_reads_the_states_that_sessions_read(start: Checkpoint, tmp_path: Path) -> None:

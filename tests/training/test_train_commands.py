@@ -1,4 +1,4 @@
-"""`fugu train ...` from end to end: a pool that speaks the real wire format, a tiny backbone, recorded outcomes."""
+"""`fugu train ...` from end to end: a pool that speaks the real wire format, a tiny backbone."""
 
 import json
 import os
@@ -13,11 +13,11 @@ import pytest
 
 import fugu_cli
 from fugu_cli.__main__ import called
+from fugu_cli.cli.train_evolve import HeldOutScores
 from fugu_cli.coordinators import checkpoint
 from tests.coordinators import tiny
 from tests.e2e.loopback import KEY, Loopback, Refuses, running
 from tests.evaluation.pool import configured, fixes, idles, suite, task
-from tests.training.test_replay import file_of, lines
 
 MATRIX = [
     {"task": f"t{n}", "agent": agent, "repeat": r, "ok": agent == "big", "seconds": cost, "prompt": f"fix `a{n}.py`"}
@@ -117,7 +117,7 @@ def test_repositories_without_a_word_about_themselves_are_measured_and_trained_o
     assert (code, "nowhere: there is no such file or folder" in err) == (1, True)
 
 
-def test_a_warm_start_and_an_evolution_from_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_warm_start_from_a_matrix(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     warm_start = ("train", "sft", "matrix.jsonl", *ROWS, "--out")
     code, out, err = fugu(capsys, *warm_start, "warm.safetensors")
     assert code == 0, err
@@ -127,23 +127,6 @@ def test_a_warm_start_and_an_evolution_from_files(here: Path, capsys: pytest.Cap
     assert (warm.head.shape, warm.meta.training.data) == ((6, tiny.WIDTH), "matrix.jsonl")
     assert fugu(capsys, *warm_start, "again.safetensors")[0] == 0
     assert (here / "again.safetensors").read_bytes() == (here / "warm.safetensors").read_bytes()
-    file_of(here / "o.jsonl.gz", lines(6))
-    small = ("--population", "4", "--replications", "2", "--patience", "0", "--out", "run")
-    command = ("train", "evolve", "--outcomes", "o.jsonl.gz", "--matrix", "matrix.jsonl", *ROWS, *small)
-    assert fugu(capsys, *command, "--iterations", "1")[0] == 0
-    code, out, err = fugu(capsys, *command, "--iterations", "2")
-    assert code == 0, err
-    log = [json.loads(line) for line in (here / "run" / "es_log.jsonl").read_text().splitlines()]
-    assert [row["iteration"] for row in log] == [1, 2]
-    made = checkpoint.load(here / "run" / "checkpoint.safetensors")
-    assert made.meta.kind == "slots"
-    assert made.meta.training.stage == "evolved"
-    assert made.meta.training.examples > 0
-    assert "6 recorded issues with random pools; 3 tasks of a pass matrix" in made.meta.training.data
-    file_of(here / "o.jsonl.gz", lines(7))
-    code, out, err = fugu(capsys, *command, "--iterations", "3")
-    assert code == 1
-    assert "was started with another issues: 6, now it is 7" in err
 
 
 def test_candidates_are_judged_by_real_sessions_and_a_killed_run_repeats_no_call(
@@ -169,6 +152,42 @@ def test_candidates_are_judged_by_real_sessions_and_a_killed_run_repeats_no_call
     paid = [json.loads(line) for line in (here / "live" / "paid.jsonl").read_text().splitlines()]
     replies = list((here / "live" / "replies").rglob("*.json"))
     assert len(paid) == len(replies)  # every reply was paid for once, whoever needed it
+
+
+def test_what_was_evolved_is_judged_on_tasks_that_no_candidate_met(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = suite(here, task("a"), task("b"), task("c"))
+    small = ("--population", "4", "--replications", "1", "--iterations", "1", "--out", "run")
+    code, out, err = fugu(capsys, "train", "evolve", file, *small)
+    assert code == 0, err
+    rows = [json.loads(line) for line in (here / "run" / "rollouts.jsonl").read_text().splitlines()]
+    held = {row["outcome"]["task"] for row in rows if row["place"].startswith("held-")}
+    assert len(held) == 1
+    assert held.isdisjoint(row["outcome"]["task"] for row in rows if not row["place"].startswith("held-"))
+    assert {(row["place"], row["outcome"]["arm"]) for row in rows if row["place"].startswith("held-")} == {
+        ("held-evolved", "trinity"),
+        ("held-start", "trinity"),
+        ("held-cascade", "cascade"),
+    }
+    assert out.startswith("1 tasks were held out, 2 rollouts an arm\nevolved: solved ")
+    assert (here / "run" / "checkpoint.safetensors").exists() == ("the checkpoint in use stays" not in out)
+
+
+@pytest.mark.parametrize(
+    ("evolved", "start", "cascade", "passes"),
+    [
+        ((1.0, 1.0), (1.0, 0.0), (1.0, 1.0), True),
+        ((1.0, 1.0), (1.0, 1.0), (0.0, 0.0), False),
+        ((1.0, 0.0), (0.0, 0.0), (1.0, 1.0), True),
+        ((0.5, 0.5), (0.0, 0.0), (1.0, 1.0), False),
+    ],
+)
+def test_a_checkpoint_is_left_only_where_it_is_better_and_the_cascade_is_not_surely(
+    evolved: tuple[float, ...], start: tuple[float, ...], cascade: tuple[float, ...], passes: bool
+) -> None:
+    scores = HeldOutScores(1, (evolved, start, cascade), ((0.0, 0.0),) * 3)
+    assert scores.verdict(0.1)[1] == passes
 
 
 def test_replications_that_are_drawn_alike_are_one_rollout(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,15 +288,10 @@ def test_an_agent_that_dies_ends_an_evolution_which_goes_on_as_if_nothing_had_be
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("train", "evolve"), "say what candidates are judged by"),
+        (("train", "evolve"), "Missing argument"),
         (("train", "evolve", "no-such-folder"), "no-such-folder"),
-        (("train", "replay", "--outcomes", "o.jsonl"), "name a model for each slot"),
         (("train", "sessions"), "only 0 requests"),
         (("train", "sft", "none.jsonl"), "the pass matrix cannot be read"),
-        (("train", "evolve", "--matrix", "matrix.jsonl", *ROWS[:4]), "the rows are the slots"),
-        (("train", "evolve", "--matrix", "matrix.jsonl", *ROWS, "--check", "10/95"), "passes right work at least"),
-        (("train", "evolve", "--matrix", "matrix.jsonl", *ROWS, "--population", "2"), "cannot be ranked"),
-        (("train", "evolve", "no-such-folder", "--prove"), "--prove goes with --outcomes and --matrix"),
     ],
 )
 def test_what_cannot_be_trained_is_said(
@@ -286,26 +300,3 @@ def test_what_cannot_be_trained_is_said(
     code, _out, err = fugu(capsys, *words)
     assert code == 1
     assert said in err
-
-
-def test_issues_of_one_repository_are_too_few_for_a_study_and_a_proof(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file_of(here / "o.jsonl.gz", [line | {"repo": "mine"} for line in lines(8)])
-    models = ("--model", "small", "--model", "mid", "--model", "big")
-    code, _out, err = fugu(capsys, "train", "replay", "--outcomes", "o.jsonl.gz", *models)
-    assert code == 1
-    assert "8 issues have outcomes of small, mid, big, and not of two repositories" in err
-    code, _out, err = fugu(capsys, "train", "evolve", "--outcomes", "o.jsonl.gz", "--prove", "--iterations", "1")
-    assert code == 1
-    assert "a proof needs two repositories or tasks at least" in err
-
-
-def test_a_study_is_printed_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file_of(here / "o.jsonl.gz", lines(8))
-    models = ("--model", "small", "--model", "mid", "--model", "big")
-    options = ("--lambda", "0.3", "--check", "95/10", "--sample", "3", "--folds", "2", "--out", "study")
-    code, out, err = fugu(capsys, "train", "replay", "--outcomes", "o.jsonl.gz", *models, *options)
-    assert code == 0, err
-    assert "8 issues; rows: small, mid, big." in out
-    assert (here / "study" / "report.md").read_text() in out

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fugu_cli.training.pass_matrix import softmax, turn_rate_and_cost
-from fugu_cli.training.recorded_outcomes import ReplayCase
-from fugu_cli.training.replay import ReplayRules
-from fugu_cli.training.synthetic_sessions import VERIFIER, WORKER, ReplayHistory, ReplayStep
+from tests.benchmarks.slots.outcomes import ReplayCase
+from tests.benchmarks.slots.replay import VERIFIER, WORKER, ReplayHistory, ReplayRules, ReplayStep
 
 Numbers = NDArray[np.float64]
 

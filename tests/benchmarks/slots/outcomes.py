@@ -90,17 +90,6 @@ def mean_costs(issues: Sequence[Issue]) -> dict[str, float]:
     return {model: mean(values) for model, values in found.items()}
 
 
-def named_pool(issues: Sequence[Issue], models: Sequence[str], prices: Mapping[str, float]) -> OutcomePool:
-    """The named models in the order of the rows. `prices` stand in where no cost was recorded. Raises ConfigError for a
-    model that nobody ran."""
-    known = {model for issue in issues for model in issue.outcomes}
-    if unknown := [model for model in models if model not in known]:
-        raise ConfigError(f"no outcomes of {unknown[0]}; there are {', '.join(sorted(known))}")
-    recorded = mean_costs(issues)
-    each = tuple(recorded.get(model, prices.get(model, UNPRICED)) for model in models)
-    return OutcomePool(tuple(models), each, max(each))
-
-
 def random_pool(issues: Sequence[Issue], count: int, draw: random.Random, prices: Mapping[str, float]) -> OutcomePool:
     """A pool of `count` rows drawn at random, cheap ones first; sometimes one row has nobody. Where no cost was
     recorded prices are drawn too: each row up to ten times dearer than the one before (pool randomisation). Raises

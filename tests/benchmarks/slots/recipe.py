@@ -1,5 +1,5 @@
 """A checkpoint over slots for any pool, learned from recorded outcomes under random pools and from a pass matrix, and
-compared with the rule cascade on held-out data. The recipe of the checkpoint that ships.
+compared with the rule cascade on held-out data. The recipe of the checkpoint that ships (slot_checkpoint.py).
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import ConfigError
-from fugu_cli.training import fitting, frontier, pass_matrix, recorded_outcomes
-from fugu_cli.training.frontier import Numbers, PairedDifference, PolicyScores, paired_difference
+from fugu_cli.training import fitting, pass_matrix
 from fugu_cli.training.pass_matrix import HeadRow, TaskRates, ValueSettings
-from fugu_cli.training.recorded_outcomes import Issue, ReplayCase
-from fugu_cli.training.replay import CheckRates, CombinedTrial, Replay, ReplayRules, ReplayTrial
 from fugu_cli.training.search import HeadCandidates, HiddenStates, Layout, checkpoint_vector
 from fugu_cli.training.search import Numbers as Numbers_slot_mixture
 from fugu_cli.training.sft import WarmStart, WarmStartSettings, parse_head_row
-from fugu_cli.training.study import (
+from tests.benchmarks.slots import frontier, outcomes
+from tests.benchmarks.slots.frontier import Numbers, PairedDifference, PolicyScores, paired_difference
+from tests.benchmarks.slots.lessons import (
     HeadTrainingSettings,
     ReplayDataset,
     learn_head,
@@ -35,7 +34,16 @@ from fugu_cli.training.study import (
     sample_cases,
     train_validation_split,
 )
-from fugu_cli.training.synthetic_sessions import ReplaySessionWriter, TranscriptSettings
+from tests.benchmarks.slots.outcomes import Issue, ReplayCase
+from tests.benchmarks.slots.replay import (
+    CheckRates,
+    CombinedTrial,
+    Replay,
+    ReplayRules,
+    ReplaySessionWriter,
+    ReplayTrial,
+    TranscriptSettings,
+)
 
 EXACT_TESTS = CheckRates(1.0, 0.0)
 """The embedded pool's tasks are judged by their own tests."""
@@ -201,8 +209,8 @@ class Mixture:
 
     def _issues(self, number: int) -> list[ReplayCase]:
         draw = random.Random(f"{self.blend.seed}/{number}")
-        pool = recorded_outcomes.random_pool(self.made_of.issues, len(self.made_of.seats), draw, {})
-        return recorded_outcomes.pool_cases(self.made_of.issues, pool)
+        pool = outcomes.random_pool(self.made_of.issues, len(self.made_of.seats), draw, {})
+        return outcomes.pool_cases(self.made_of.issues, pool)
 
     def _shown(self, number: int, without: frozenset[str]) -> tuple[list[ReplayCase], list[ReplayCase]]:
         """The same few issues under every pool, their texts are read once: to learn from, and to validate."""
@@ -343,7 +351,7 @@ def load_mixture(
     if tuple(one.row for one in seats) != SLOTS:
         raise ConfigError(f"the rows are the slots {', '.join(SLOTS)}, in this order", hint="--row cheap=AGENT ...")
     tasks = pass_matrix.pass_rates(pass_matrix.read_matrix(table), seats) if table is not None else ()
-    recorded = recorded_outcomes.read_issues(issues) if issues is not None else ()
+    recorded = outcomes.read_issues(issues) if issues is not None else ()
     told = None
     if tasks:
         like = blend.reading
@@ -354,6 +362,12 @@ def load_mixture(
     writer = ReplaySessionWriter(seats, backbone, replace(blend.reading, request=REQUEST_TOKENS), blend.seed)
     mixture = Mixture(MixtureData(seats, recorded, tasks, told), blend, writer, hidden_states)
     return mixture, mixture.told()
+
+
+def with_comparison(made: Checkpoint, lines: dict[str, float]) -> Checkpoint:
+    """With the comparison in its record."""
+    training = made.meta.training.model_copy(update={"report": (*made.meta.training.report, *lines.items())})
+    return checkpoints.make(made.vector, made.meta.model_copy(update={"training": training}))
 
 
 def load_start(path: Path) -> Checkpoint:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import permutations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fugu_cli.training.pass_matrix import turn_rate_and_cost
-from fugu_cli.training.recorded_outcomes import ReplayCase
-from fugu_cli.training.replay import CheckRates, PathBelief, extend_path
-from fugu_cli.training.synthetic_sessions import ReplayHistory, ReplayStep
+from tests.benchmarks.slots.outcomes import ReplayCase
+from tests.benchmarks.slots.replay import CheckRates, PathBelief, ReplayHistory, ReplayStep, extend_path
 
 Numbers = NDArray[np.float64]
 
@@ -82,42 +80,3 @@ def _verdict(case: ReplayCase, path: ReplayHistory, row: int) -> float:
     history = (*(step.row for step in path), row)
     others = [other for other in range(len(case.task.rows)) if other != row] or [row]
     return min(turn_rate_and_cost(case.task, other, history)[1] for other in others)
-
-
-def single_policies(cases: Sequence[ReplayCase], names: Sequence[str]) -> list[PolicyScores]:
-    """Every row alone, one run, no check."""
-    return [sequence_policy(name, cases, (row,), CheckRates()) for row, name in enumerate(names)]
-
-
-def cascade_policies(cases: Sequence[ReplayCase], names: Sequence[str], check: CheckRates) -> list[PolicyScores]:
-    """Every order of two or more different rows."""
-    orders = [order for size in range(2, len(names) + 1) for order in permutations(range(len(names)), size)]
-    return [sequence_policy(" > ".join(names[row] for row in order), cases, order, check) for order in orders]
-
-
-def oracle_scores(cases: Sequence[ReplayCase]) -> PolicyScores:
-    """Knows which rows solve a case: the cheapest of them, the cheapest of all where none does."""
-    solved, cost = [], []
-    for case in cases:
-        rows = sorted(case.task.rows, key=lambda rate: (-rate.first, rate.first_cost))
-        best = rows[0] if rows[0].first > 0 else min(case.task.rows, key=lambda rate: rate.first_cost)
-        solved.append(best.first)
-        cost.append(best.first_cost)
-    return PolicyScores("oracle", np.array(solved), np.array(cost))
-
-
-def best_fixed(arms: Sequence[PolicyScores], price: float) -> PolicyScores:
-    """The arm with the highest mean reward at this lambda: chosen with hindsight, on the very cases it is judged on."""
-    return max(arms, key=lambda arm: float(arm.reward(price).mean()))
-
-
-def best_fixed_without_hindsight(
-    arms: Sequence[PolicyScores], folds: Sequence[NDArray[np.bool_]], price: float
-) -> PolicyScores:
-    """In every fold (n,) the arm that has the highest mean reward on the cases that are not in it: what choosing a
-    fixed way without hindsight reaches, and so what learning has to be measured by."""
-    solved, cost = np.zeros(len(arms[0].solved)), np.zeros(len(arms[0].solved))
-    for held in folds:
-        arm = max(arms, key=lambda one: float(one.reward(price)[~held].mean()))
-        solved[held], cost[held] = arm.solved[held], arm.cost[held]
-    return PolicyScores("fixed, chosen on the training cases", solved, cost)

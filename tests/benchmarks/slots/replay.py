@@ -11,13 +11,134 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu_cli.session.events import ROLES
-from fugu_cli.training.pass_matrix import turn_rate_and_cost
-from fugu_cli.training.recorded_outcomes import ReplayCase
+from fugu_cli.coordinators import action_space, transcript
+from fugu_cli.coordinators.backbone import Backbone
+from fugu_cli.coordinators.transcript import TranscriptFormat
+from fugu_cli.messages import Call
+from fugu_cli.session.events import ROLES, Asked, Assigned, Event, FileChange, Permitted, Replied, ToolRan
+from fugu_cli.training.evolution import TrialResult
+from fugu_cli.training.pass_matrix import HeadRow, turn_rate_and_cost
 from fugu_cli.training.search import Candidates
-from fugu_cli.training.synthetic_sessions import WORKER, ReplayHistory, ReplaySessionWriter, ReplayStep
+from fugu_cli.training.synthetic_sessions import EventWriter, path_of
+from tests.benchmarks.slots.outcomes import ReplayCase
 
 Numbers = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ReplayStep:
+    """A Worker's turn by `row`, and whether the check passed afterwards."""
+
+    row: int
+    passed: bool
+
+
+ReplayHistory = tuple[ReplayStep, ...]
+RowIndexes = NDArray[np.int64]
+WORKER, VERIFIER = ROLES.index("worker"), ROLES.index("verifier")
+
+
+@dataclass(frozen=True)
+class TranscriptSettings:
+    """How transcripts are written: what a checkpoint's meta says of it. `request` is the most tokens of a request."""
+
+    format: TranscriptFormat = "raw"
+    workers_only: bool = False
+    budget: int = 1536
+    request: int = 160
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A point at which to decide: the transcript, and the rows and roles that cannot be chosen."""
+
+    text: str
+    rows_out: tuple[int, ...]
+    roles_out: tuple[int, ...]
+    rows: int
+    spent: tuple[int, ...] = ()
+    """Rows whose one recorded run was used: they may verify, not work again."""
+
+    def choose(self, logits: NDArray[np.float32]) -> tuple[RowIndexes, RowIndexes]:
+        """Rows and roles (size,) of candidates' logits (size, rows + roles): the highest that is not masked. A row of
+        -1: nobody is left to work."""
+        heads = logits.astype(np.float64)
+        roles = _best(heads[:, self.rows :], self.roles_out)
+        if VERIFIER in self.roles_out:  # as Trinity has it: then a Worker acts
+            roles = np.where(_best(heads[:, self.rows :], ()) == VERIFIER, WORKER, roles)
+        working = _best(heads[:, : self.rows], (*self.rows_out, *self.spent))
+        return np.where(roles == WORKER, working, _best(heads[:, : self.rows], self.rows_out)), roles
+
+
+def _best(scores: NDArray[np.float64], out: Sequence[int]) -> RowIndexes:
+    """The highest place that is not out, -1 where all are."""
+    if len(set(out)) == scores.shape[1]:
+        return np.full(len(scores), -1)
+    masked = scores.copy()
+    masked[:, list(out)] = -np.inf
+    return np.asarray(masked.argmax(1))
+
+
+class ReplaySessionWriter:
+    """`seats` give the rows their names. What a path reads like is the same every time it is told."""
+
+    def __init__(
+        self, seats: Sequence[HeadRow], backbone: Backbone, reading: TranscriptSettings, seed: int = 0
+    ) -> None:
+        self._seats = tuple(seats)
+        self._backbone = backbone
+        self._reading = reading
+        self._seed = seed
+        self._scenes: dict[tuple[str, tuple[int, ...], ReplayHistory, frozenset[int]], Observation] = {}
+
+    def scene(self, case: ReplayCase, path: ReplayHistory) -> Observation:
+        """What is to be decided on after `path`."""
+        key = (case.task.task, case.calls, path, case.empty)
+        if key not in self._scenes:
+            self._scenes[key] = self._scene(case, path)
+        return self._scenes[key]
+
+    def events(self, case: ReplayCase, path: ReplayHistory) -> tuple[Event, ...]:
+        """The session up to there."""
+        text = transcript.cut_middle(case.task.prompt.strip(), self._reading.request, self._backbone.count)
+        told = self._looped if case.looped else self._recorded
+        facts: list[Event] = [Asked(text=text, snapshot="tree", test_command="pytest", until=("pytest",))]
+        facts += self._writer(case, ()).tests(0, "e0-0", False)
+        for number in range(1, len(path) + 1):
+            facts += told(case, path[:number])
+        return tuple(facts)
+
+    def _scene(self, case: ReplayCase, path: ReplayHistory) -> Observation:
+        events, reading = self.events(case, path), self._reading
+        lines = transcript.transcript_messages(events, {}, workers_only=reading.workers_only)
+        text = self._backbone.write(transcript.fit_budget(lines, reading.budget, self._backbone.count), reading.format)
+        roles = tuple(ROLES.index(role) for role in action_space.roles_out(events))
+        spent = () if case.looped else tuple(sorted({step.row for step in path}))
+        return Observation(text, tuple(sorted(case.empty)), roles, len(self._seats), spent)
+
+    def _writer(self, case: ReplayCase, path: ReplayHistory) -> EventWriter:
+        """Draws of its own at every point, so that a longer path begins like the shorter one."""
+        taken = tuple((step.row, step.passed) for step in path)
+        return EventWriter(self._seats, random.Random(f"{self._seed}/{case.task.task}/{taken}"))
+
+    def _looped(self, case: ReplayCase, path: ReplayHistory) -> list[Event]:
+        step = path[-1]
+        return self._writer(case, path).worked(len(path), step.row, path_of(case.task.prompt), step.passed)
+
+    def _recorded(self, case: ReplayCase, path: ReplayHistory) -> list[Event]:
+        """An agent's run of many calls, then the check."""
+        step, turn = path[-1], len(path)
+        agent = self._seats[step.row].row
+        count = max(case.calls[step.row] if case.calls else 1, 1)
+        calls = tuple(Call(id=f"c{turn}-{number}", tool="bash") for number in range(count - 1))
+        edit = Call.make(f"c{turn}-{count}", "edit")
+        facts: list[Event] = [Assigned(turn=turn, agent=agent, role="worker", by="replay", snapshot="tree")]
+        facts.append(Replied(turn=turn, agent=agent, text="", calls=(*calls, edit)))
+        for call in (*calls, edit):
+            change = FileChange(path="source", before="a", after=f"b{turn}")
+            facts.append(Permitted(turn=turn, call=call, allowed=True, by="policy"))
+            facts.append(ToolRan(turn=turn, call=call, output="", ok=True, changes=(change,) if call is edit else ()))
+        return facts + self._writer(case, path).tests(turn, f"e{turn}", step.passed)
 
 
 @dataclass(frozen=True)
@@ -35,20 +156,6 @@ class ReplayRules:
     check: CheckRates = CheckRates()
     turns: int = 5
     talk: float = 0.02
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """By candidate and case (size, n): share solved, relative cost, turns, and how sure it ends accepted. `rows` and
-    `roles` (size, L) and (size, 3): turns taken by each. NaN where a replication failed for outside reasons."""
-
-    solved: Numbers
-    cost: Numbers
-    turns: Numbers
-    rows: Numbers
-    roles: Numbers
-    evaluations: int
-    usd: float = 0.0
 
 
 @dataclass(frozen=True)
