@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.safety.policy.rule_matching import READING, WRITING
@@ -17,6 +18,7 @@ from fugu_cli.session import views
 from fugu_cli.session.events import (
     BUDGET,
     ROLE,
+    ROLES,
     USERS,
     Assigned,
     Event,
@@ -162,6 +164,7 @@ def _newest_agent(events: Sequence[Event]) -> str | None:
 VERDICT_DUE = "the newest work has not been verified yet"
 
 
+THINKER_DUE = "all of the strongest have worked in vain: another agent thinks first"
 NO_VISION = "it does not see pictures, and there are some"
 
 
@@ -184,14 +187,16 @@ def agents_out(
 
 
 def agents_out_for_turn(
-    events: Sequence[Event], opt_out: Iterable[str], members: Sequence[Member]
+    events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[str, Exclusion]:
     """The same for a turn of its own. Where work is to be verified, also the agent that did it, if another is left;
-    else all that are weaker than the strongest, once that one has worked in vain: they would solve far less of it."""
-    out = agents_out(events, opt_out, members)
+    where a Thinker is due, the newest Worker; else all that are weaker than the strongest, once that one has worked in
+    vain: they would solve far less of it."""
+    out, worker = agents_out(events, settings.opt_out, members), newest_worker(events)
     if "worker" in roles_out(events):
-        worker = newest_worker(events)
         return out if worker is None else _without(out, members, [worker], "it did the work that is to be verified")
+    if worker is not None and thinker_due(events, settings, members):
+        return _without(out, members, [worker], "it has worked in vain: another agent thinks")
     top = max((slot_level(member) for member in members if member.name not in out), default=0)
     if not any(slot_level(member) >= top for member in members_so_far(events, members)):
         return out
@@ -231,6 +236,28 @@ def roles_out(events: Sequence[Event]) -> dict[Role, str]:
     if newest.concluded or (run is not None and run.passes):
         return {"worker": VERDICT_DUE, "thinker": VERDICT_DUE}
     return _after_thinker(events) or {"verifier": "the work came to no last word"}
+
+
+def roles_out_for_turn(
+    events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]
+) -> dict[Role, str]:
+    """The same, and no Worker where a Thinker is due."""
+    due: dict[Role, str] = {"worker": THINKER_DUE} if thinker_due(events, settings, members) else {}
+    return {**roles_out(events), **due}
+
+
+def thinker_due(events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]) -> bool:
+    """All of the strongest agents that are left have worked in vain, another agent than the newest Worker is there to
+    think, and turns are left for it, a Worker and a Verifier."""
+    left = settings.turns - turns_taken(events)
+    if not settings.roles or left < len(ROLES) or {"worker", "thinker"} & roles_out(events).keys():
+        return False
+    out = agents_out(events, settings.opt_out, members)
+    able = [member for member in members if member.name not in out]
+    top = max(map(slot_level, able), default=0)
+    worked = [member.name for member in members_so_far(events, members)]
+    strongest = {member.name for member in able if slot_level(member) == top}
+    return bool(strongest) and strongest <= {*worked} and any(member.name != worked[-1] for member in able)
 
 
 def _after_thinker(events: Sequence[Event]) -> dict[Role, str]:

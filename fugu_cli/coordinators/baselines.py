@@ -311,8 +311,8 @@ class LLMRouter:
             return await self._fallback(events, "the chooser's reply names nobody")
         member = self._members[int(agent[-1])]
         wanted: Role = role[-1].lower()
-        out = action_space.agents_out_for_turn(events, self._settings.opt_out, self._members)
-        if member.name in out or wanted in action_space.roles_out(events):
+        out = action_space.agents_out_for_turn(events, self._settings, self._members)
+        if member.name in out or wanted in action_space.roles_out_for_turn(events, self._settings, self._members):
             return await self._fallback(events, f"{member.name} cannot act as {wanted} now")
         return Assigned(
             turn=action_space.next_turn_number(events),

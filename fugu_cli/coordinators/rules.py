@@ -39,13 +39,17 @@ class Cascade:
         end = _stop(events, self._settings)
         if end is not None:
             return end
-        out = action_space.agents_out_for_turn(events, self._settings.opt_out, self._members)
+        out = action_space.agents_out_for_turn(events, self._settings, self._members)
         able = [member for member in self._members if member.name not in out]
         if not able:
             return action_space.finish_without_agents(out)
         worker = action_space.newest_worker(events)
         if worker is not None and action_space.verifier_due(events):
             return self._verify(events, able, worker)
+        if action_space.thinker_due(events, self._settings, self._members):
+            worked = action_space.members_so_far(events, self._members)
+            thinker = _of_another_vendor(able[-1], able, worked[-1:])
+            return _assigned(events, thinker, "thinker", "cascade", action_space.THINKER_DUE)
         return self._work(events, able)
 
     def _work(self, events: Sequence[Event], able: list[Member]) -> Assigned:
@@ -54,19 +58,7 @@ class Cascade:
         if len(worked) == 1 and worked[0] in able and _tries_again(events, worked[0], member):
             why = f"{worked[0].name} tries again: {member.name} costs {FAR_PRICE} times as much"
             return _assigned(events, worked[0], "worker", "cascade", why)
-        if member in worked and (thinker := self._thinker(events, worked)):
-            why = "all of the strongest have worked in vain: another one thinks"
-            return _assigned(events, thinker, "thinker", "cascade", why)
         return _assigned(events, member, "worker", "cascade", _why_work(events, member, worked))
-
-    def _thinker(self, events: Sequence[Event], worked: Sequence[Member]) -> Member | None:
-        """Another agent than the newest Worker, of another vendor where there is one; None where nobody is to think."""
-        left = self._settings.turns - action_space.turns_taken(events)
-        if left < len(ROLES) or "thinker" in action_space.roles_out(events):
-            return None
-        out = action_space.agents_out(events, self._settings.opt_out, self._members)
-        others = [m for m in self._members if m.name not in out and m.name != worked[-1].name]
-        return _of_another_vendor(others[-1], others, worked[-1:]) if others else None
 
     def _next_up(self, events: Sequence[Event], able: list[Member], worked: Sequence[Member]) -> Member:
         """The first Worker comes from the lowest slot there is; each one after a failure from above all that failed."""
@@ -152,14 +144,15 @@ class Random:
         end = _stop(events, self._settings)
         if end is not None:
             return end
-        out = action_space.agents_out_for_turn(events, self._settings.opt_out, self._members)
+        out = action_space.agents_out_for_turn(events, self._settings, self._members)
         able = [member for member in self._members if member.name not in out]
         if not able:
             return action_space.finish_without_agents(out)
         number = len(views.requests(events)), action_space.next_turn_number(events)
         draw = random.Random(f"{self._settings.seed}/{number[0]}/{number[1]}")
         member = draw.choice(able)
-        role = draw.choice([role for role in ROLES if role not in action_space.roles_out(events)])
+        roles = action_space.roles_out_for_turn(events, self._settings, self._members)
+        role = draw.choice([role for role in ROLES if role not in roles])
         suggested = action_space.thinker_suggestion(events)
         assigned = _assigned(events, member, suggested or role, "random", f"drawn with seed {self._settings.seed}")
         return assigned.model_copy(update={"override": role if suggested and suggested != role else None})

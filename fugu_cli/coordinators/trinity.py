@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -241,7 +241,7 @@ class Trinity:
         self.backbone = backbone
         """What reads; others of the same files share it."""
         self._members = tuple(members)
-        self._settings = settings
+        self._settings = replace(settings, roles=checkpoint.meta.roles)
         self._deciding = 0
 
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
@@ -252,7 +252,7 @@ class Trinity:
         meta = self._checkpoint.meta
         if not meta.roles and (end := _product_end(events)) is not None:
             return end
-        out = action_space.agents_out_for_turn(events, self._settings.opt_out, self._members)
+        out = action_space.agents_out_for_turn(events, self._settings, self._members)
         if meta.kind == "slots":
             seats = action_space.agents_by_slot(meta.rows, self._members, out, events)
         else:
@@ -321,7 +321,7 @@ class Trinity:
             return found
         scores = logits(self._head, found.reading.hidden.tolist())
         rows = len(self._checkpoint.meta.rows)
-        roles = {ROLES.index(role) for role in _roles_out(events, scores[rows:])}
+        roles = {ROLES.index(role) for role in self._roles_out(events, scores[rows:])}
         ahead = min(margin(scores[:rows], out), margin(scores[rows:], roles), margin(scores[rows:]))
         return encode_again(self.backbone, found) if ahead < LOGIT_NOISE else found
 
@@ -350,7 +350,7 @@ class Trinity:
                 row_probabilities=rounded_for_log(chances),
                 role_logits=rounded_for_log(scores[rows:]),
                 role_probabilities=role_chances,
-                masked=_masked(events, seats, scores[rows:]),
+                masked=self._masked(events, seats, scores[rows:]),
                 read=read.text,
                 tokens=read.reading.tokens,
                 cached_tokens=read.reading.cached,
@@ -366,10 +366,25 @@ class Trinity:
         """The role taken, the role the head chose, and the probabilities. Without roles: a Worker."""
         if not self._checkpoint.meta.roles:
             return "worker", "worker", ()
-        out = _roles_out(events, scores)
+        out = self._roles_out(events, scores)
         chances = probabilities(scores, {ROLES.index(role) for role in out}, self._settings.temperature)
         by_head = ROLES[pick_row(chances, draw)]
         return action_space.thinker_suggestion(events) or by_head, by_head, rounded_for_log(chances)
+
+    def _roles_out(self, events: Sequence[Event], scores: Sequence[float]) -> dict[Role, str]:
+        """Roles that cannot be chosen now, with the reason. Where the head is for a Verifier and none may act, no
+        Thinker does either unless one is due: how it orders the two roles that it is against means nothing, and only a
+        Worker's turn brings the Verifier nearer. `scores`: of the roles; none without roles."""
+        out = action_space.roles_out_for_turn(events, self._settings, self._members) if scores else {}
+        if scores and out.keys() == {"verifier"} and ROLES[pick_row(scores, None)] == "verifier":
+            return {**out, "thinker": "the head is for a Verifier, and a Worker comes before it"}
+        return out
+
+    def _masked(
+        self, events: Sequence[Event], seats: Sequence[action_space.RowAgent], scores: Sequence[float]
+    ) -> tuple[tuple[str, str], ...]:
+        rows = [(seat.row, seat.why) for seat in seats if seat.member is None]
+        return (*rows, *self._roles_out(events, scores).items())
 
     def _draw(self, events: Sequence[Event]) -> random.Random | None:
         """A generator of this very place in the log, so that a replay draws the same."""
@@ -454,23 +469,6 @@ def _product_end(events: Sequence[Event]) -> Finished | None:
     if not (turns[-1].concluded or turns[-1].changes):
         return None
     return None if views.acceptance_blocker(events) else Finished(reason="answered", message="answered by one agent")
-
-
-def _roles_out(events: Sequence[Event], scores: Sequence[float]) -> dict[Role, str]:
-    """Roles that cannot be chosen now, with the reason. Where the head is for a Verifier and none may act, no Thinker
-    does either: how it orders the two roles that it is against means nothing, and only a Worker's turn brings the
-    Verifier nearer. `scores`: of the roles; none without roles."""
-    out = action_space.roles_out(events) if scores else {}
-    if scores and "verifier" in out and "thinker" not in out and ROLES[pick_row(scores, None)] == "verifier":
-        return {**out, "thinker": "the head is for a Verifier, and a Worker comes before it"}
-    return out
-
-
-def _masked(
-    events: Sequence[Event], seats: Sequence[action_space.RowAgent], scores: Sequence[float]
-) -> tuple[tuple[str, str], ...]:
-    rows = [(seat.row, seat.why) for seat in seats if seat.member is None]
-    return (*rows, *_roles_out(events, scores).items())
 
 
 def _reason(row: str, role: Role, by_head: Role) -> str:

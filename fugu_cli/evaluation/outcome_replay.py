@@ -330,6 +330,8 @@ def _changes_vendor(models: Sequence[str], pool: Mapping[str, Member]) -> bool:
 
 PRICE_OF_COST = 0.1
 """What a run of the dearest model is worth, in solved tasks: the gate weighs solved tasks and money in one number."""
+NOTHING = 0.001
+"""A difference that is no difference."""
 SETTINGS = CoordinatorSettings(turns=TURNS + 1)
 
 
@@ -387,9 +389,9 @@ def gate_failures(name: str, cells: Sequence[CellResult]) -> list[str]:
         if not any(mine):
             continue
         best = tuned("", cell.lists, PRICE_OF_COST / cell.unit)
-        where = f"check {cell.check[0]:.0%}/{cell.check[1]:.0%}, at most ${cell.budget * cell.unit:.2f}"
+        where = _where(cell)
         gap = paired_difference(mine, _reward(best, cell.unit))
-        if gap.mean < -gap.error - 1e-9:
+        if gap.mean < -max(gap.error, NOTHING):
             found.append(f"{where}: {gap.in_points} against the tuned list")
         gap = paired_difference(mine, _reward(cell.arms["random order"], cell.unit))
         if cell.budget == BUDGETS[1] and gap.mean < 2 * gap.error:
@@ -444,7 +446,16 @@ def _gate_lines(cells: Sequence[CellResult]) -> list[str]:
             failures = gate_failures(name, cells)
             lines.append(f"- {name}: " + (f"fails in {len(failures)} places" if failures else "passes"))
             lines += [f"  - {failure}" for failure in failures]
+    if "trinity" in cells[0].arms:
+        lines += ["", "trinity against the cascade, in reward:", ""]
+        for cell in cells:
+            mine, theirs = (_reward(cell.arms[name], cell.unit) for name in ("trinity", "cascade"))
+            lines.append(f"- {_where(cell)}: {paired_difference(mine, theirs).in_points}")
     return lines
+
+
+def _where(cell: CellResult) -> str:
+    return f"check {cell.check[0]:.0%}/{cell.check[1]:.0%}, at most ${cell.budget * cell.unit:.2f}"
 
 
 def _pool_table(members: Sequence[Member], tasks: Sequence[OutcomeTask]) -> str:

@@ -1,6 +1,6 @@
 """Roles and agents that cannot be chosen now, and why."""
 
-from fugu_cli.coordinators import action_space
+from fugu_cli.coordinators import CoordinatorSettings, action_space
 from fugu_cli.messages import Call, Media
 from fugu_cli.session.events import Event, Exclusion, Failed, FileChange, Interrupted, ToolRan
 from tests.facts import POOL, asked, assigned, checked, opened, ran, replied, write
@@ -72,12 +72,16 @@ OPTED_OUT = Exclusion(message="opted out")
 
 def test_an_agent_does_not_verify_its_own_newest_work_while_another_one_can() -> None:
     out = {"coder": Exclusion(message="it did the work that is to be verified")}
-    assert action_space.agents_out_for_turn([*FREE, *WORKED], (), POOL) == out
+    assert action_space.agents_out_for_turn([*FREE, *WORKED], CoordinatorSettings(), POOL) == out
     assert action_space.agents_out([*FREE, *WORKED], (), POOL) == {}, "a workflow's steps are the planner's choice"
     others = ["small", "strong"]
-    assert action_space.agents_out_for_turn([*FREE, *WORKED], others, POOL) == dict.fromkeys(others, OPTED_OUT)
+    assert action_space.agents_out_for_turn(
+        [*FREE, *WORKED], CoordinatorSettings(opt_out=frozenset(others)), POOL
+    ) == dict.fromkeys(others, OPTED_OUT)
     refused = [*FREE, *WORKED, assigned(2, "strong", "verifier"), replied(2, "strong", "REVISE")]
-    assert action_space.agents_out_for_turn(refused, (), POOL) == {}, "now somebody works, maybe the same"
+    assert action_space.agents_out_for_turn(refused, CoordinatorSettings(), POOL) == {}, (
+        "now somebody works, maybe the same"
+    )
 
 
 def test_an_agent_that_sees_no_pictures_is_out_while_the_newest_request_has_one_and_somebody_else_can_act() -> None:
