@@ -115,6 +115,7 @@ TOLD_IN = {
     "fugu login": "pool",
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu mcp")], "mcp"),
     "fugu blame": "blame",
+    "fugu commit": "git",
     "fugu replay": "replay",
     "fugu serve": "serve",
     "fugu acp": "acp",

@@ -13,6 +13,7 @@ from fugu_cli.cli import root
 from fugu_cli.cli.flags import (
     AcpFlags,
     AllFoldersFlag,
+    CommitFlags,
     ImportFlags,
     JsonFlag,
     McpAddFlags,
@@ -386,6 +387,15 @@ def blame(
     from fugu_cli.cli import history as command
 
     return command.blame(path, session, shape)
+
+
+@app.command()
+@flags_as_parameters(CommitFlags)
+def commit(flags: CommitFlags) -> int:
+    """Commit what is staged: an agent writes the message, trailers and a git note say which agent wrote what."""
+    from fugu_cli.cli import commit as command
+
+    return command.commit(flags)
 
 
 @app.command()

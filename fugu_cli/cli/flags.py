@@ -320,6 +320,23 @@ class McpAddFlags:
 
 
 @dataclass(frozen=True)
+class CommitFlags:
+    """`fugu commit`, as the user wrote it."""
+
+    paths: Annotated[
+        list[str] | None, typer.Argument(metavar="PATH...", help="these files alone; without one, what is staged")
+    ] = None
+    every: Annotated[bool, option("-a", "--all", help="every change of tracked files")] = False
+    message: Annotated[
+        list[str] | None, option("-m", "--message", help="the message; repeatable, for paragraphs", metavar="TEXT")
+    ] = None
+    yes: Annotated[bool, option("-y", "--yes", help="commit with the message as an agent wrote it")] = False
+    dry_run: Annotated[bool, option("--dry-run", help="print a message and commit nothing")] = False
+    no_blame: Annotated[bool, option("--no-blame", help="no trailers and no note of who wrote what")] = False
+    agent: AgentFlag = None
+
+
+@dataclass(frozen=True)
 class AcpFlags:
     """`fugu acp`, as the user wrote it: what holds in every session until the editor sets something else."""
 

@@ -19,6 +19,7 @@ from fugu_cli.cli.output import print_lines
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.engine import blame as blames
 from fugu_cli.engine import undo as engine_undo
+from fugu_cli.engine.commit_blame import add_noted_authors
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.messages import Prompt
 from fugu_cli.safety.paths import is_folder
@@ -132,8 +133,8 @@ def blame(path: Path | None, session: str | None, shape: str) -> int:
         else:
             print_lines(shown.session_blame_lines(made, mask))
         return 0
-    every = _folder_sessions(loaded) if session is None else [_one_session(loaded, session)]
-    of = asyncio.run(blames.blame_path(workspace, path, every))
+    every = folder_sessions(loaded) if session is None else [_one_session(loaded, session)]
+    of = asyncio.run(_file_blame(workspace, path, every))
     if shape == "json":
         print(json.dumps(shown.file_blame_object(of, mask), indent=2))
     else:
@@ -141,7 +142,11 @@ def blame(path: Path | None, session: str | None, shape: str) -> int:
     return 0
 
 
-def _folder_sessions(loaded: LoadedConfig) -> list[blames.NamedSession]:
+async def _file_blame(workspace: Workspace, path: Path, every: Sequence[blames.NamedSession]) -> blames.FileBlame:
+    return await add_noted_authors(workspace, await blames.blame_path(workspace, path, every))
+
+
+def folder_sessions(loaded: LoadedConfig) -> list[blames.NamedSession]:
     """All of this folder, the oldest first. What cannot be read is said and left out."""
     found: list[blames.NamedSession] = []
     for path in store.session_paths(loaded.config.data, loaded.root):

@@ -294,6 +294,8 @@ class FileBlame:
     lines: tuple[BlameLine, ...]
     turns: tuple[TurnShare, ...]
     lost: bool = False
+    noted: int = 0
+    """Lines whose writers git notes tell (commit_blame.py), not the sessions here."""
 
 
 @dataclass(frozen=True)
@@ -351,19 +353,25 @@ def _deleted(name: str, every: Sequence[NamedSession]) -> str:
 async def blame_file(workspace: Workspace, path: str, every: Sequence[NamedSession]) -> FileBlame:
     """The file at `path` (from the workspace's root) as it is now, over all these sessions. Raises OSError."""
     data = (workspace.root / paths.unquoted_path(path)).read_bytes()
-    blob = blob_id(data, workspace.hash_name)
     made = merged_edits(edit for session in every for edit in attributed_edits(*session))
+    now, lost = await blame_content(workspace, path, data, made)
+    pairs = zip(now.lines, now.authors, strict=True)
+    lines = tuple(BlameLine("same", number, text, author) for number, (text, author) in enumerate(pairs, start=1))
+    turns = [cost for session in every for cost in turn_costs(*session)]
+    return FileBlame(path, lines, turn_shares(turns, lines, writing=True), lost)
+
+
+async def blame_content(
+    workspace: Workspace, path: str, data: bytes, made: Sequence[AttributedEdit]
+) -> tuple[AttributedLines, bool]:
+    """A content of the file at `path` by lines, with their writers; whether contents of some edit are gone."""
+    blob = blob_id(data, workspace.hash_name)
     source = await _source(workspace, path, made, data)
     found = related_edits(made, source)
     known = BlameTracker({**await recorded_diffs.read_contents(workspace, _blobs(found)), blob: data})
     for edit in found:
         known.follow(edit)
-    now = known.now(source, blob, data)
-    pairs = zip(now.lines, now.authors, strict=True)
-    lines = tuple(BlameLine("same", number, text, author) for number, (text, author) in enumerate(pairs, start=1))
-    turns = [cost for session in every for cost in turn_costs(*session)]
-    shares = tuple(share for share in _shares(turns, lines) if share.lines)
-    return FileBlame(path, lines, shares, bool(known.lost))
+    return known.now(source, blob, data), bool(known.lost)
 
 
 async def _source(workspace: Workspace, path: str, made: Sequence[AttributedEdit], data: bytes) -> str:
@@ -394,7 +402,7 @@ async def blame_session(workspace: Workspace, session: NamedSession) -> SessionB
             files.append(made)
     files.sort(key=lambda file: file.path)
     added = [line for file in files for hunk in file.hunks for line in hunk if line.kind == "added"]
-    return SessionBlame(session[0], tuple(files), tuple(_shares(turn_costs(*session), added)))
+    return SessionBlame(session[0], tuple(files), turn_shares(turn_costs(*session), added))
 
 
 def _file(path: str, state: FileState, said: tuple[bool, bool]) -> FileDiff | None:
@@ -421,12 +429,14 @@ def _hunks(old: AttributedLines, new: AttributedLines) -> Iterable[tuple[BlameLi
         yield tuple(lines)
 
 
-def _shares(turns: Iterable[TurnCost], lines: Iterable[BlameLine]) -> list[TurnShare]:
-    """Every turn with its count. One that went to another agent, the first having failed, is two: the writer's name
-    tells them apart."""
+def turn_shares(
+    turns: Iterable[TurnCost], lines: Iterable[BlameLine], *, writing: bool = False
+) -> tuple[TurnShare, ...]:
+    """Every turn with its count, or those alone that wrote some of the lines. One that went to another agent, the first
+    having failed, is two: the writer's name tells them apart."""
     counted = Counter((*line.author.place, line.author.agent) for line in lines if line.author is not None)
     once = {(*cost.place, cost.agent): cost for cost in turns}
-    return [TurnShare(cost, counted[key]) for key, cost in once.items()]
+    return tuple(TurnShare(cost, counted[key]) for key, cost in once.items() if counted[key] or not writing)
 
 
 def _blobs(found: Iterable[AttributedEdit]) -> list[str]:

@@ -252,7 +252,7 @@ BUILT_IN = frozenset(
     (
         *("help", "?", "new", "clear", "sessions", "resume", "fork", "rename", "continue", "undo", "redo", "diff"),
         *("blame", "jobs", "retry", "skip", "pin", "exclude", "pool", "model", "tier", "cost", "trace", "mode"),
-        *("context", "effort", "login"),
+        *("commit", "context", "effort", "login"),
         *("permissions", "skill", "skills", "compact", "copy", "export", "theme", "notify", "doctor", "quit"),
         *("exit", "q"),
     )

@@ -112,7 +112,8 @@ def find_session(data: Path, root: Path, key: str) -> Path:
     """The session `key` means: `latest`, an id, the beginning of one, or a file's path.
 
     Looks in this repository first, then in all. A session in which nothing was asked (it was cut off, or a hook refused
-    the request) is the latest only where there is no other. Raises UsageError when there is none or more than one.
+    the request), or that is archived, is the latest only where there is no other. Raises UsageError when there is none
+    or more than one.
     """
     if key.endswith(SUFFIX) and _written(Path(key)) is not None:
         return Path(key)
@@ -120,7 +121,9 @@ def find_session(data: Path, root: Path, key: str) -> Path:
     if key == "latest":
         if not here:
             raise UsageError("this folder has no session yet", hint='start one with `fugu run "..."`')
-        return next(filter(_asked_in, here), here[0])
+        away = {path.parent: _archived(path.parent) for path in here[:1]}
+        listed = [path for path in here if path.stem not in away[path.parent]] or here
+        return next(filter(_asked_in, listed), listed[0])
     for candidates in (here, session_paths(data)):
         found = [path for path in candidates if key and path.stem.startswith(key)]
         exact = [path for path in found if path.stem == key]

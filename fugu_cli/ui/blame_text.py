@@ -14,7 +14,8 @@ from rich.text import Text
 
 from fugu_cli.engine.blame import BlameLine, FileBlame, FileDiff, LineAuthor, SessionBlame, TurnShare
 from fugu_cli.messages import Usage
-from fugu_cli.ui.formatting import compact_number, money, sanitize
+from fugu_cli.tools.commits import NOTES_REF
+from fugu_cli.ui.formatting import compact_number, money, plural, sanitize
 
 Mask = Callable[[str], str]
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue")
@@ -63,6 +64,11 @@ def file_blame_lines(blame: FileBlame, mask: Mask) -> list[Text]:
     lines += _agents(blame.turns, sum(line.author is None for line in blame.lines), len(blame.lines))
     if not blame.turns:
         lines.append(Text("no change that fugu recorded wrote a line of it", "dim"))
+    if blame.noted:
+        told = plural(blame.noted, "line is", "lines are")
+        lines.append(
+            Text(f"the writers of {told} told by git notes ({NOTES_REF}), which others may have written", "dim")
+        )
     return [*lines, *_notes(blame.lost, bool(blame.turns))]
 
 
@@ -182,6 +188,7 @@ def file_blame_object(blame: FileBlame, mask: Mask) -> dict[str, object]:
         "agents": _agent_objects(blame.turns),
         "unknown_lines": sum(line.author is None for line in blame.lines),
         "contents_missing": blame.lost,
+        "noted_lines": blame.noted,
     }
 
 

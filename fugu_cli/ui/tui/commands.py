@@ -277,6 +277,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
         session_commands.changed_paths,
     ),
     SlashCommand(
+        "commit",
+        "commit what is staged, or with -a all changes; an agent writes the message",
+        session_commands.commit_changes,
+        "[-a] [MESSAGE]",
+        lambda controller: ("-a",),
+    ),
+    SlashCommand(
         "retry",
         "ask the newest request again, of one agent if named",
         agent_commands.retry_request,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+import subprocess
+import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -15,6 +18,7 @@ from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.safety.redaction import LogRedactor
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import FileEffects
+from fugu_cli.tools.git_repositories import communicate
 from fugu_cli.tools.recorded_diffs import change_diffs
 from fugu_cli.ui import blame_text as plain
 from fugu_cli.ui import diff_lines
@@ -103,6 +107,8 @@ async def show_blame(controller: SessionController, argument: str) -> None:
     path = controller.session.log.path
     own = (path.stem if path else "this session", list(controller.session.log.records))
     mask = workspace.mask or str
+    from fugu_cli.engine.commit_blame import add_noted_authors
+
     if not argument:
         _show_lines(
             controller,
@@ -114,7 +120,30 @@ async def show_blame(controller: SessionController, argument: str) -> None:
     mask = LogRedactor([one.path for one in others], mask).text
     known = sorted([*await asyncio.to_thread(_other_sessions, others), own], key=lambda one: one[0])
     made = await blame.blame_path(workspace, project_folder.typed_path(workspace.root, argument), known)
+    made = await add_noted_authors(workspace, made)
     _show_lines(controller, f"Who wrote {made.path}", plain.file_blame_lines(made, mask))
+
+
+async def commit_changes(controller: SessionController, argument: str) -> None:
+    """Commit as `fugu commit` does. Without a message, put one that an agent wrote into the prompt, to be sent or
+    edited first; `-a` takes all changes of tracked files."""
+    every = argument.split()[:1] == ["-a"]
+    message = argument.removeprefix("-a").strip() if every else argument
+    words = [sys.executable, "-m", "fugu_cli", "commit", *(["-a"] if every else [])]
+    if message:
+        await controller.shell.run(shlex.join([*words, "-m", message]), tell=False)
+        return
+    controller.say("an agent writes the message")
+    process = await asyncio.create_subprocess_exec(
+        *words, "--dry-run", cwd=controller.opener.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await communicate(process)
+    if process.returncode:
+        said = err.decode("utf-8", "replace").strip().splitlines()
+        lines = [line.removeprefix("fugu: ").strip() for line in said if not line.startswith("fugu: an agent")]
+        raise UsageError(lines[0] if lines else "no message was written", hint="; ".join(lines[1:]))
+    controller.view.type(f"/commit {'-a ' if every else ''}{out.decode('utf-8', 'replace').strip()}")
 
 
 def _other_sessions(found: Sequence[SessionSummary]) -> list[blame.NamedSession]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import subprocess
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -751,3 +752,31 @@ def test_the_todo_list_is_shown_whole_where_it_was_made(play: Callable[..., None
     items = [f'{{ text = "{text}", status = "{status}" }}' for text, status in stands.items()]
     makes = f'[[step]]\ncalls = [{{ tool = "todo", arguments = {{ items = [{", ".join(items)}] }} }}]\n'
     play(what, {"small": makes + ANSWER, "large": makes + ANSWER})
+
+
+def test_commit_writes_a_message_into_the_prompt_and_sending_it_commits(
+    play: Callable[..., None], project: Path
+) -> None:
+    answer = project.parent / "answer.toml"
+    answer.write_text('[[step]]\ntext = \'{"message": "add new.txt"}\'\n')
+    entry = f'[[agents]]\nname = "writer"\nprovider = "scripted"\nmodel = "{answer}"\n'
+    (Path.home() / ".fugurc").write_text(entry)
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=project, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q", "--template=")
+    git("commit", "-q", "--allow-empty", "-m", "start")
+
+    async def what(hand: Hand) -> None:
+        await hand.type("/commit")
+        await hand.sees("nothing is staged")
+        (project / "new.txt").write_text("new\n")
+        git("add", "new.txt")
+        await hand.type("/commit")
+        await hand.sees("/commit add new.txt")
+        await hand.type(f"{hand.app.main.query_one(PromptInput).text} for all")
+        await hand.until(lambda: git("log", "-1", "--format=%s").strip() == "add new.txt for all")
+        assert hand.kinds() == ["opened"]
+
+    play(what)

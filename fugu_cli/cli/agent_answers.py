@@ -1,0 +1,110 @@
+"""One question to the pool whose answer follows a schema, for the commands around git. The agent may read the
+repository and nothing more.
+
+It is a session of its own, recorded and paid for like any other; lists leave it out, and `latest` does not mean it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fugu_cli.cli.current_folder import check_embedded, say
+from fugu_cli.cli.session_stream import SessionStream
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.config.schema import AgentEntry
+from fugu_cli.errors import FuguError
+from fugu_cli.extensions.mcp_settings import DeclaredServers
+from fugu_cli.session import store
+from fugu_cli.session.events import Replied
+from fugu_cli.ui.headless import deny_headless
+from fugu_cli.ui.json_output import EXIT_CODES, json_line
+from fugu_cli.ui.tui.request_queue import QueuedRequest
+
+LONGEST_DATA = 200_000
+"""Characters of a diff that an agent is given."""
+
+
+class UnansweredError(FuguError):
+    """No agent gave an answer that follows the schema. The exit code is that of the session's end."""
+
+
+@dataclass(frozen=True)
+class AgentQuestion:
+    """`text` is the request, `data` what stands below it. `agent` alone answers; "": the cascade chooses."""
+
+    text: str
+    data: str
+    schema: Mapping[str, object]
+    agent: str = ""
+
+
+@dataclass(frozen=True)
+class AgentAnswer:
+    """The value, whose it is, and what the session cost."""
+
+    value: Any
+    agent: str
+    dollars: float
+    session: Path
+
+
+async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion) -> AgentAnswer:
+    """Ask, and wait for the answer. Raises UnansweredError, and what opening a session raises."""
+    config = loaded.config
+    rule = f"single:{asked.agent}" if asked.agent else config.coordinator
+    rule = rule if rule.startswith("single:") else "cascade"
+    changed = {"coordinator": rule, "permission_mode": "plan", "tier": "fugu", "verify_answers": False}
+    changed["tests"] = config.tests.model_copy(update={"until": (), "until_pass": False})
+    answering = replace(
+        loaded,
+        config=config.model_copy(update=changed),
+        servers=DeclaredServers(),
+        answer_schema=json_line(dict(asked.schema)),
+    )
+    stream = SessionStream(lambda _: None, deny_headless)
+    await stream.open(answering, os.environ)
+    log = stream.session.log
+    try:
+        result = await stream.request(QueuedRequest(text=asked.text, piped=shortened(asked.data)))
+    finally:
+        await stream.close()
+        if log.path is not None and log.path.exists():
+            store.archive_session(log.path, archived=True)
+    assert log.path is not None
+    if "structured_output" not in result:
+        raise _unanswered(result)
+    agent = next((event.agent for event in reversed(log.events) if isinstance(event, Replied)), "")
+    return AgentAnswer(result["structured_output"], agent, float(str(result["total_cost_usd"])), log.path)
+
+
+def _unanswered(result: Mapping[str, Any]) -> UnansweredError:
+    told = result.get("fugu", {})
+    why = "; ".join(result.get("errors", ())) or told.get("message") or told.get("reason") or "it is not what was asked"
+    error = UnansweredError(f"no agent gave an answer: {why}", hint="`fugu pool check` calls each agent once")
+    error.exit_code = EXIT_CODES.get(told.get("reason", "failed"), 2) or 3
+    return error
+
+
+def shortened(data: str) -> str:
+    """A diff as an agent is given it: its beginning, and how much is missing."""
+    left = len(data) - LONGEST_DATA
+    return data if left <= 0 else f"{data[:LONGEST_DATA]}\n[... {left:,} more characters are left out]\n"
+
+
+def scripted(loaded: LoadedConfig, script: Path | None) -> LoadedConfig:
+    """The configuration whose one agent is a script, where one was given."""
+    if script is None:
+        return loaded
+    entry = AgentEntry(name="scripted", provider="scripted", model=str(script), slot="strong")
+    changed = {"agents": (entry,), "coordinator": "single:scripted"}
+    return replace(loaded, config=loaded.config.model_copy(update=changed))
+
+
+def check_answering(loaded: LoadedConfig) -> None:
+    """Say what is missing. Raises ModelFileError where nobody could answer."""
+    for note in check_embedded(loaded.config, os.environ):
+        say(note)

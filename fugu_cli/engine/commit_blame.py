@@ -1,0 +1,268 @@
+"""Who wrote the lines of a commit, and how that leaves this machine: as an Agent Trace record in a git note.
+
+The record is that of https://agent-trace.dev, version 0.1.0; what fugu knows beside it stands under `metadata.fugu`. A
+note is whoever's who may push to the repository: it is parsed, its names are cut and cleaned, and nothing of it is run.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError
+
+from fugu_cli import __version__
+from fugu_cli.engine import blame
+from fugu_cli.engine.blame import BlameLine, FileBlame, LineAuthor, NamedSession, TurnShare
+from fugu_cli.messages import Usage
+from fugu_cli.safety import paths
+from fugu_cli.session import views
+from fugu_cli.session.costs import TurnCost, turn_costs
+from fugu_cli.session.events import Member, Role
+from fugu_cli.tools.commits import NOTES_REF, BlobChange
+from fugu_cli.tools.git_repositories import Git, find_repository, user_git
+from fugu_cli.tools.workspace import Workspace
+
+TRACE_VERSION = "0.1.0"
+LONGEST_NOTE = 4 << 20
+"""Bytes of a note that is read."""
+
+
+@dataclass(frozen=True)
+class CommitBlame:
+    """The lines that agents added, by file and in the file as the commit leaves it; the turns that wrote them."""
+
+    files: Mapping[str, tuple[BlameLine, ...]]
+    turns: tuple[TurnShare, ...]
+    models: Mapping[tuple[str, str], Member]
+    """Agents as their sessions knew them, by session and name."""
+
+
+async def blame_commit(
+    workspace: Workspace, changed: Sequence[BlobChange], contents: Mapping[str, bytes], every: Sequence[NamedSession]
+) -> CommitBlame:
+    """Who wrote what these changes add, as the sessions here tell it."""
+    made = blame.merged_edits(edit for session in every for edit in blame.attributed_edits(*session))
+    files: dict[str, tuple[BlameLine, ...]] = {}
+    for change in changed if made else ():
+        name, data = paths.quoted_path(change.path), contents.get(change.after, b"")
+        if not change.after or b"\0" in data:
+            continue
+        now, _ = await blame.blame_content(workspace, name, data, made)
+        old = blame.lines_of(contents.get(change.before, b""))
+        added = [
+            BlameLine("added", number + 1, now.lines[number], now.authors[number])
+            for tag, _, _, start, end in blame.matcher(old, now.lines).get_opcodes()
+            for number in (range(start, end) if tag in ("insert", "replace") else ())
+        ]
+        if any(line.author is not None for line in added):
+            files[change.path] = tuple(added)
+    lines = [line for added_lines in files.values() for line in added_lines]
+    turns = [cost for session in every for cost in turn_costs(*session)]
+    models = {
+        (name, agent): member
+        for name, records in every
+        for agent, member in views.pool([record.event for record in records]).items()
+    }
+    return CommitBlame(files, blame.turn_shares(turns, lines, writing=True), models)
+
+
+def agent_totals(turns: Sequence[TurnShare]) -> dict[str, tuple[int, float]]:
+    """Lines and dollars by agent; a turn's dollars are the whole turn's."""
+    found: dict[str, tuple[int, float]] = {}
+    for share in turns:
+        lines, dollars = found.get(share.cost.agent, (0, 0.0))
+        found[share.cost.agent] = (lines + share.lines, dollars + share.cost.dollars)
+    return found
+
+
+def record_text(found: CommitBlame, commit: str) -> str:
+    """The Agent Trace record of a commit, on one line of JSON: who wrote which of its lines."""
+    turns = [share.cost for share in found.turns]
+    record = {
+        "version": TRACE_VERSION,
+        "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"fugu:commit:{commit}")),
+        "timestamp": datetime.now(UTC).isoformat(timespec="seconds"),
+        "vcs": {"type": "git", "revision": commit},
+        "tool": {"name": "fugu", "version": __version__},
+        "files": [
+            {"path": paths.quoted_path(path), "conversations": _conversations(lines, found.models)}
+            for path, lines in found.files.items()
+        ],
+        "metadata": {"fugu": {"turns": {_address(cost): _turn_object(cost) for cost in turns}}},
+    }
+    return json.dumps(record)
+
+
+def _conversations(lines: Sequence[BlameLine], models: Mapping[tuple[str, str], Member]) -> list[dict[str, object]]:
+    """One for each turn, with the ranges of lines that it wrote."""
+    found: dict[str, dict[str, Any]] = {}
+    for author, run in groupby(enumerate(lines), key=lambda one: (one[1].author, one[1].number - one[0])):
+        if (writer := author[0]) is None:
+            continue
+        member = models.get((writer.session, writer.agent))
+        model = writer.model or (member.model if member else "")
+        vendor = (member.vendor or member.provider) if member else ""
+        named = {"model_id": f"{vendor}/{model}".strip("/")[:250]} if model else {}
+        one = found.setdefault(
+            _address(writer), {"url": _address(writer), "contributor": {"type": "ai", **named}, "ranges": []}
+        )
+        numbers = [line.number for _, line in run]
+        one["ranges"].append({"start_line": numbers[0], "end_line": numbers[-1]})
+    return list(found.values())
+
+
+def _address(turn: LineAuthor | TurnCost) -> str:
+    """A turn of a session as a URI; it leads nowhere, for sessions stay on their machine."""
+    return f"urn:fugu:{turn.session}:{turn.request}.{turn.turn}:{turn.agent}"
+
+
+def _turn_object(cost: TurnCost) -> dict[str, object]:
+    return {
+        "session": cost.session,
+        "request": cost.request,
+        "turn": cost.turn,
+        "agent": cost.agent,
+        "role": cost.role or "worker",
+        "at": cost.at,
+        "calls": cost.calls,
+        "input": cost.usage.input,
+        "output": cost.usage.output,
+        "cost_usd": round(cost.dollars, 8),
+    }
+
+
+class _NotedTurn(BaseModel):
+    session: str = ""
+    request: int = 0
+    turn: int = 0
+    agent: str
+    role: Role = "worker"
+    at: float = 0.0
+    calls: int = 0
+    input: int = Field(default=0, ge=0)
+    output: int = Field(default=0, ge=0)
+    cost_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+
+class _NotedRange(BaseModel):
+    start_line: int
+    end_line: int
+
+
+class _NotedContributor(BaseModel):
+    type: str = "unknown"
+    model_id: str = ""
+
+
+class _NotedConversation(BaseModel):
+    url: str = ""
+    contributor: _NotedContributor = _NotedContributor()
+    ranges: list[_NotedRange] = []
+
+
+class _NotedFile(BaseModel):
+    path: str
+    conversations: list[_NotedConversation] = []
+
+
+class _NotedOwn(BaseModel):
+    turns: dict[str, _NotedTurn] = {}
+
+
+class _NotedMetadata(BaseModel):
+    fugu: _NotedOwn = _NotedOwn()
+
+
+class AgentTrace(BaseModel):
+    """What is read of a record, be it fugu's or another tool's."""
+
+    files: list[_NotedFile] = []
+    metadata: _NotedMetadata = _NotedMetadata()
+
+    def author(self, commit: str, path: str, line: int) -> tuple[LineAuthor, TurnCost] | None:
+        """Who wrote a line of a file as the commit left it; None where the record names no agent for it."""
+        for file in self.files:
+            for spoken in file.conversations if file.path == path else ():
+                if spoken.contributor.type != "human" and any(
+                    r.start_line <= line <= r.end_line for r in spoken.ranges
+                ):
+                    return self._turn(commit, spoken)
+        return None
+
+    def _turn(self, commit: str, spoken: _NotedConversation) -> tuple[LineAuthor, TurnCost]:
+        model = _clean(spoken.contributor.model_id)
+        turn = self.metadata.fugu.turns.get(spoken.url) or _NotedTurn(agent=model or "ai")
+        session, agent = _clean(turn.session) or f"commit {commit[:12]}", _clean(turn.agent) or "ai"
+        author = LineAuthor(session, turn.request, turn.turn, agent, turn.role, model, turn.at)
+        used = Usage(input=turn.input, output=turn.output)
+        cost = TurnCost(session, turn.request, turn.turn, agent, turn.role, turn.at, (model,) if model else ())
+        return author, replace(cost, calls=turn.calls, usage=used, dollars=turn.cost_usd)
+
+
+def _clean(name: str) -> str:
+    """A name as it may stand in a table: one short line that no terminal obeys."""
+    return " ".join("".join(letter for letter in name[:400] if letter.isprintable()).split())[:80]
+
+
+async def add_noted_authors(workspace: Workspace, made: FileBlame) -> FileBlame:
+    """The same file where lines nobody here wrote have the writers that notes of their commits name."""
+    repository = find_repository(workspace.root)
+    if repository is None or all(line.author is not None for line in made.lines):
+        return made
+    git = user_git(repository, repository.top)
+    listed = (await git.try_run("notes", f"--ref={NOTES_REF}", "list")).out.decode().split()
+    notes = dict(zip(listed[1::2], listed[::2], strict=False))
+    origins = await _line_origins(git, made.path) if notes else {}
+    traces: dict[str, AgentTrace | None] = {}
+    lines, costs = list[BlameLine](), [share.cost for share in made.turns]
+    for line in made.lines:
+        commit, path, number = origins.get(line.number, ("", "", 0))
+        if line.author is None and commit in notes:
+            if commit not in traces:
+                traces[commit] = await _read_trace(git, notes[commit])
+            trace = traces[commit]
+            if trace is not None and (told := trace.author(commit, path, number)) is not None:
+                lines.append(replace(line, author=told[0]))
+                costs.append(told[1])
+                continue
+        lines.append(line)
+    noted = sum(new.author is not old.author for new, old in zip(lines, made.lines, strict=True))
+    once: dict[tuple[object, ...], TurnCost] = {}
+    for cost in costs:  # those that the sessions here know come first
+        once.setdefault((*cost.place, cost.agent), cost)
+    return replace(made, lines=tuple(lines), turns=blame.turn_shares(once.values(), lines, writing=True), noted=noted)
+
+
+async def _line_origins(git: Git, path: str) -> dict[int, tuple[str, str, int]]:
+    """For each line of the file as it is now, from 1: the commit it is from, the file's name there and its number in
+    it. What is not committed is in no commit."""
+    done = await git.try_run("blame", "--no-textconv", "--line-porcelain", "--", paths.unquoted_path(path))
+    found: dict[int, tuple[str, str, int]] = {}
+    head: list[str] = []
+    name = ""
+    for line in done.out.decode("utf-8", "surrogateescape").split("\n"):
+        if line.startswith("\t"):
+            found[int(head[2])] = (head[0], name, int(head[1]))
+            head = []
+        elif not head:
+            head = line.split(" ")
+        elif line.startswith("filename "):
+            name = line.removeprefix("filename ")
+    return found
+
+
+async def _read_trace(git: Git, note: str) -> AgentTrace | None:
+    """The record in a note; None where it holds something else."""
+    size = (await git.try_run("cat-file", "-s", note)).out
+    if not size.strip().isdigit() or int(size) > LONGEST_NOTE:
+        return None
+    try:
+        return AgentTrace.model_validate_json((await git.try_run("cat-file", "blob", note)).out)
+    except ValidationError:
+        return None
