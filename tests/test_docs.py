@@ -116,6 +116,7 @@ TOLD_IN = {
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu mcp")], "mcp"),
     "fugu blame": "blame",
     "fugu commit": "git",
+    "fugu review": "review",
     "fugu replay": "replay",
     "fugu serve": "serve",
     "fugu acp": "acp",

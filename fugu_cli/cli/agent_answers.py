@@ -15,7 +15,6 @@ from typing import Any
 from fugu_cli.cli.current_folder import check_embedded, say
 from fugu_cli.cli.session_stream import SessionStream
 from fugu_cli.config.loader import LoadedConfig
-from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import FuguError
 from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.session import store
@@ -57,7 +56,14 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion) -> AgentAnswe
     config = loaded.config
     rule = f"single:{asked.agent}" if asked.agent else config.coordinator
     rule = rule if rule.startswith("single:") else "cascade"
-    changed = {"coordinator": rule, "permission_mode": "plan", "tier": "fugu", "verify_answers": False}
+    changed: dict[str, object] = {
+        "coordinator": rule,
+        "permission_mode": "plan",
+        "tier": "fugu",
+        "verify_answers": False,
+    }
+    if rule.startswith("single:"):
+        changed["max_turns"] = 1  # nobody else may act: what it is refused is no reason to ask it again
     changed["tests"] = config.tests.model_copy(update={"until": (), "until_pass": False})
     answering = replace(
         loaded,
@@ -93,15 +99,6 @@ def shortened(data: str) -> str:
     """A diff as an agent is given it: its beginning, and how much is missing."""
     left = len(data) - LONGEST_DATA
     return data if left <= 0 else f"{data[:LONGEST_DATA]}\n[... {left:,} more characters are left out]\n"
-
-
-def scripted(loaded: LoadedConfig, script: Path | None) -> LoadedConfig:
-    """The configuration whose one agent is a script, where one was given."""
-    if script is None:
-        return loaded
-    entry = AgentEntry(name="scripted", provider="scripted", model=str(script), slot="strong")
-    changed = {"agents": (entry,), "coordinator": "single:scripted"}
-    return replace(loaded, config=loaded.config.model_copy(update=changed))
 
 
 def check_answering(loaded: LoadedConfig) -> None:

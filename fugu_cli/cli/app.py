@@ -20,6 +20,7 @@ from fugu_cli.cli.flags import (
     McpScopeFlag,
     ReplayFlags,
     RequestFlag,
+    ReviewFlags,
     RouteFlags,
     SdkFlags,
     ServeFlags,
@@ -396,6 +397,15 @@ def commit(flags: CommitFlags) -> int:
     from fugu_cli.cli import commit as command
 
     return command.commit(flags)
+
+
+@app.command()
+@flags_as_parameters(ReviewFlags)
+def review(flags: ReviewFlags) -> int:
+    """Look for what is wrong with a change; another agent judges each finding. Changes nothing."""
+    from fugu_cli.cli import review as command
+
+    return command.review(flags)
 
 
 @app.command()

@@ -337,6 +337,23 @@ class CommitFlags:
 
 
 @dataclass(frozen=True)
+class ReviewFlags:
+    """`fugu review`, as the user wrote it."""
+
+    base: Annotated[
+        str | None, option("--base", help="review what was done since this branch or commit", metavar="REF")
+    ] = None
+    format: Annotated[Literal["text", "json", "sarif"], option("--format", help="text, json or sarif")] = "text"
+    agent: Annotated[
+        str | None, option("--agent", "--model", help="this agent looks; another one judges", metavar="NAME")
+    ] = None
+    opt_out: OptOutFlag = None
+    effort: EffortFlag = None
+    max_budget_usd: MaxBudgetFlag = None
+    time_limit: TimeLimitFlag = None
+
+
+@dataclass(frozen=True)
 class AcpFlags:
     """`fugu acp`, as the user wrote it: what holds in every session until the editor sets something else."""
 

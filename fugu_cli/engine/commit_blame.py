@@ -87,7 +87,7 @@ def record_text(found: CommitBlame, commit: str) -> str:
     record = {
         "version": TRACE_VERSION,
         "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"fugu:commit:{commit}")),
-        "timestamp": datetime.now(UTC).isoformat(timespec="seconds"),
+        "timestamp": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         "vcs": {"type": "git", "revision": commit},
         "tool": {"name": "fugu", "version": __version__},
         "files": [

@@ -89,17 +89,28 @@ def head_tree(git: UserGit) -> str:
 
 
 def tree_to_commit(git: UserGit, paths: Sequence[str], every: bool) -> str:
-    """The tree that `git commit`, `git commit -a` (`every`) or `git commit -- PATHS` would commit. The user's index
-    stays as it is. Raises UsageError with git's reason."""
+    """The tree that `git commit` would commit: with PATHS, with -a (`every`), or as it is staged. Raises UsageError."""
+    if paths:
+        return _tree_of_index(git, "add", "-A", "--", *paths, fresh=True)
+    return _tree_of_index(git, *(["add", "-u", ":/"] if every else []))
+
+
+def working_tree(git: UserGit) -> str:
+    """The tree of all files as they are now, new ones too, but for what git ignores. Raises UsageError."""
+    return _tree_of_index(git, "add", "-A", ":/")
+
+
+def _tree_of_index(git: UserGit, *change: str, fresh: bool = False) -> str:
+    """The tree of a copy of the user's index, of HEAD's where it is `fresh`, after one more change. Raises UsageError
+    with git's reason."""
     with tempfile.TemporaryDirectory(prefix="fugu-index-") as folder:
         index = Path(folder) / "index"
-        if not paths and (git.git_dir / "index").is_file():
-            shutil.copyfile(git.git_dir / "index", index)
-        if paths:
+        if fresh:
             git.run("read-tree", head_tree(git), GIT_INDEX_FILE=str(index))
-            git.run("add", "-A", "--", *paths, GIT_INDEX_FILE=str(index))
-        elif every:
-            git.run("add", "-u", ":/", GIT_INDEX_FILE=str(index))
+        elif (git.git_dir / "index").is_file():
+            shutil.copyfile(git.git_dir / "index", index)
+        if change:
+            git.run(*change, GIT_INDEX_FILE=str(index))
         return git.run("write-tree", GIT_INDEX_FILE=str(index)).decode().strip()
 
 

@@ -60,6 +60,7 @@ def test_the_message_is_an_agents_and_trailers_and_a_note_say_who_wrote_what(pla
         {"type": "ai", "model_id": "openai/worker-2026-01-01"},
     )
     assert conversation["ranges"] == [{"start_line": 1, "end_line": 2}]
+    assert record["timestamp"].endswith("Z")  # what the specification's own reader asks for, beside its schema
     jsonschema.validate(record, json.loads(SCHEMA.read_text()), format_checker=jsonschema.FormatChecker())
     assert place.fugu("sessions").out.count("\n") == 1  # the question about the message is in no list
     assert "no session" not in place.fugu("undo", "--yes").err

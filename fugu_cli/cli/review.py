@@ -1,0 +1,262 @@
+"""`fugu review`: one agent looks for what is wrong with a change, another judges each finding. It changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fugu_cli import prompts, wiring
+from fugu_cli.cli.agent_answers import (
+    LONGEST_DATA,
+    AgentAnswer,
+    AgentQuestion,
+    UnansweredError,
+    agent_answer,
+    check_answering,
+)
+from fugu_cli.cli.commit import hidden_paths, named_only
+from fugu_cli.cli.current_folder import current_config, current_path, say
+from fugu_cli.cli.flags import ReviewFlags, settings_of
+from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.coordinators.action_space import by_strength
+from fugu_cli.errors import UsageError
+from fugu_cli.session.events import Member
+from fugu_cli.tools import commits
+from fugu_cli.tools.commits import UserGit
+from fugu_cli.ui.formatting import plural, sanitize
+from fugu_cli.ui.review_report import (
+    CATEGORIES,
+    LEVELS,
+    Review,
+    ReviewFinding,
+    review_object,
+    review_sarif,
+    review_text,
+    worst_first,
+)
+
+MOST_FINDINGS = 50
+UNFINISHED = 3
+FINDINGS_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "findings": {
+            "type": "array",
+            "maxItems": MOST_FINDINGS,
+            "items": {
+                "type": "object",
+                "properties": {
+                    "file": {"type": "string"},
+                    "line": {"type": "integer"},
+                    "end_line": {"type": "integer"},
+                    "severity": {"type": "string", "enum": list(LEVELS)},
+                    "category": {"type": "string", "enum": list(CATEGORIES)},
+                    "title": {"type": "string"},
+                    "explanation": {"type": "string"},
+                },
+                "required": ["file", "line", "end_line", "severity", "category", "title", "explanation"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["findings"],
+    "additionalProperties": False,
+}
+VERDICTS_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "verdicts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "number": {"type": "integer"},
+                    "confirmed": {"type": "boolean"},
+                    "reason": {"type": "string"},
+                },
+                "required": ["number", "confirmed", "reason"],
+                "additionalProperties": False,
+            },
+        }
+    },
+    "required": ["verdicts"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True)
+class _Change:
+    """What is reviewed: the diff that agents get, whether it is all of it, and the lines of every file after it."""
+
+    diff: str
+    unfinished: str
+    lines: Mapping[str, int]
+
+
+@dataclass
+class _Pool:
+    """Who may answer, and what was spent. `members`: the strongest first."""
+
+    loaded: LoadedConfig
+    members: Sequence[Member]
+    given: str
+    answers: list[AgentAnswer] = field(default_factory=list)
+
+    @property
+    def dollars(self) -> float:
+        return sum(answer.dollars for answer in self.answers)
+
+    def ask(self, question: AgentQuestion, candidates: Sequence[Member]) -> AgentAnswer:
+        """The first of the candidates that answers. Raises UnansweredError where none does."""
+        for member in candidates:
+            try:
+                answer = asyncio.run(agent_answer(self._affordable(), replace(question, agent=member.name)))
+            except UnansweredError as error:
+                if member is candidates[-1] or error.exit_code != UnansweredError.exit_code:
+                    raise
+                say(str(error))
+                continue
+            self.answers.append(answer)
+            return answer
+        raise UnansweredError("no agent is left to review", hint="`fugu pool` shows who is there")
+
+    def _affordable(self) -> LoadedConfig:
+        """What was spent so far is taken off the budget of a request."""
+        money = self.loaded.config.money
+        if money.request is None:
+            return self.loaded
+        left = money.model_copy(update={"request": max(money.request - self.dollars, 1e-9)})
+        return replace(self.loaded, config=self.loaded.config.model_copy(update={"max_budget_usd": left}))
+
+    def finders(self) -> Sequence[Member]:
+        return [member for member in self.members if self.given in ("", member.name)]
+
+    def verifiers(self, finder: str) -> Sequence[Member]:
+        """Another vendor's agents, then others, then the finder itself."""
+        vendor = next((member.vendor for member in self.members if member.name == finder), "")
+        return sorted(
+            self.members,
+            key=lambda one: (one.name == finder, bool(vendor) and one.vendor in ("", vendor)),
+        )
+
+
+def review(flags: ReviewFlags) -> int:
+    """Print the report. 0: nothing was found; 3: something was, or not everything was looked at."""
+    loaded = current_config(settings_of(replace(flags, agent=None)))
+    git = commits.git_in(current_path())
+    change = _change(loaded, git, flags.base)
+    if not change.diff:
+        _print(Review((), 0, "", ""), flags.format)
+        return 0
+    check_answering(loaded)
+    entries = [entry.member() for entry in usable_pool(loaded.config, os.environ)]
+    members = [one for one in reversed(by_strength(entries)) if one.name not in loaded.config.opt_out]
+    pool = _Pool(loaded, members, flags.agent or "")
+    if not pool.finders():
+        raise UsageError(
+            f"there is no agent {flags.agent!r} that may review", hint=f"there are {', '.join(m.name for m in members)}"
+        )
+    mask = wiring.build_workspace(loaded.config, loaded.root).mask or str
+    made = _reviewed(pool, change, mask)
+    _print(made, flags.format)
+    return UNFINISHED if made.findings or made.unfinished else 0
+
+
+def _change(loaded: LoadedConfig, git: UserGit, base: str | None) -> _Change:
+    """From the base to the files as they are now, new ones too. Raises UsageError for a base that is none."""
+    before = commits.head_tree(git) if base is None else _merge_base(git, base)
+    after = commits.working_tree(git)
+    changed = commits.changed_blobs(git, before, after)
+    hidden = hidden_paths(loaded, changed)
+    contents = commits.read_blobs(git, [one.after for one in changed if one.after])
+    diff = commits.readable_diff(git, before, after, hidden) + named_only(hidden)
+    more = len(diff) - LONGEST_DATA
+    unfinished = f"the diff is too long, its last {more:,} characters were left out" if more > 0 else ""
+    return _Change(
+        diff if changed else "",
+        unfinished,
+        {one.path: contents[one.after].count(b"\n") + 1 for one in changed if one.after and one.path not in hidden},
+    )
+
+
+def _merge_base(git: UserGit, base: str) -> str:
+    commit = git.said("rev-parse", "-q", "--verify", "--end-of-options", f"{base}^{{commit}}")
+    if not commit:
+        raise UsageError(f"there is no commit {base!r} here", hint="fetch it first, or name another with --base")
+    found = git.said("merge-base", commit, "HEAD")
+    if not found:
+        raise UsageError(f"{base} and HEAD have no commit in common here", hint="a shallow clone? fetch all of it")
+    return found
+
+
+def _reviewed(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Review:
+    say("looking for what is wrong with the change")
+    found = pool.ask(AgentQuestion(prompts.load("review/find"), change.diff, FINDINGS_SCHEMA), pool.finders())
+    findings = [made for one in found.value["findings"] if (made := _finding(one, change.lines, mask)) is not None]
+    confirmed, verifier, unfinished = _confirmed(pool, change, found, findings) if findings else ((), "", "")
+    unfinished = change.unfinished or unfinished
+    confirmed = tuple(replace(one, reason=mask(sanitize(one.reason))) for one in confirmed)
+    priced = {member.name for member in pool.members if member.price is not None}
+    return Review(
+        worst_first(confirmed),
+        len(findings),
+        found.agent,
+        verifier,
+        tuple(answer.session.stem for answer in pool.answers),
+        pool.dollars,
+        any(answer.agent not in priced for answer in pool.answers),
+        unfinished,
+    )
+
+
+def _confirmed(
+    pool: _Pool, change: _Change, found: AgentAnswer, findings: Sequence[ReviewFinding]
+) -> tuple[tuple[ReviewFinding, ...], str, str]:
+    """The findings that another agent confirms, who it was, and what was not judged."""
+    count = plural(len(findings), "finding")
+    say(f"{found.agent} reports {count}, which another agent judges now")
+    told = "\n\n".join(f"{number}. {_told(finding)}" for number, finding in enumerate(findings, start=1))
+    asked = AgentQuestion(prompts.load("review/verify"), f"{told}\n\n{change.diff}", VERDICTS_SCHEMA)
+    try:
+        judged = pool.ask(asked, pool.verifiers(found.agent))
+    except UnansweredError as error:
+        return (), "", f"nobody judged {count}, which `fugu trace {found.session.stem}` shows: {error}"
+    verdicts = {one["number"]: one for one in judged.value["verdicts"]}
+    known = [number for number in range(1, len(findings) + 1) if number in verdicts]
+    left = f"{judged.agent} judged {len(known)} of {count}" if len(known) < len(findings) else ""
+    confirmed = [number for number in known if verdicts[number]["confirmed"]]
+    return (
+        tuple(replace(findings[number - 1], reason=verdicts[number]["reason"]) for number in confirmed),
+        judged.agent,
+        left,
+    )
+
+
+def _finding(said: Mapping[str, Any], lines: Mapping[str, int], mask: Callable[[str], str]) -> ReviewFinding | None:
+    """A finding in a file of the change, at lines that it has; None for one that is elsewhere."""
+    file = str(said["file"]).removeprefix("./").removeprefix("b/")
+    if file not in lines:
+        return None
+    first = min(max(said["line"], 1), lines[file])
+    last = min(max(said["end_line"], first), lines[file])
+    title, text = (mask(sanitize(str(said[name]))) for name in ("title", "explanation"))
+    return ReviewFinding(file, first, last, said["severity"], said["category"], title, text)
+
+
+def _told(finding: ReviewFinding) -> str:
+    place = f"{finding.file}, line {finding.line}" + (
+        f" to {finding.end_line}" if finding.end_line > finding.line else ""
+    )
+    return f"{place} ({finding.category}, {finding.severity}): {finding.title}\n{finding.explanation}"
+
+
+def _print(made: Review, shape: str) -> None:
+    if shape == "text":
+        print(review_text(made))
+    else:
+        print(json.dumps(review_object(made) if shape == "json" else review_sarif(made), indent=2))

@@ -1,0 +1,144 @@
+"""What a review found, as text, JSON and SARIF 2.1.0. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from urllib.parse import quote
+
+from fugu_cli import __version__
+from fugu_cli.ui.formatting import flatten, known_cost, plural, sanitize
+
+CATEGORIES = {
+    "bug": "The change does something wrong",
+    "security": "The change opens a security hole",
+    "data-loss": "The change can lose data",
+    "compatibility": "The change breaks an interface",
+    "performance": "The change wastes time or memory",
+    "tests": "A test does not test what it says",
+}
+LEVELS = ("error", "warning", "note")
+SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+@dataclass(frozen=True)
+class ReviewFinding:
+    """One finding, at lines of a file as it is after the change. `reason`: why a second agent confirmed it."""
+
+    file: str
+    line: int
+    end_line: int
+    severity: str
+    category: str
+    title: str
+    explanation: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Review:
+    """The confirmed findings, the worst first; how many there were before, who found and who judged, and what it cost.
+    `unfinished` says what was not looked at; "" where everything was."""
+
+    findings: tuple[ReviewFinding, ...]
+    found: int
+    finder: str
+    verifier: str
+    sessions: tuple[str, ...] = ()
+    dollars: float = 0.0
+    unpriced: bool = False
+    unfinished: str = ""
+
+
+def review_text(review: Review) -> str:
+    """For people, and in the form `FILE:LINE: ` that editors jump to."""
+    lines: list[str] = []
+    for finding in review.findings:
+        lines += [f"{sanitize(finding.file)}:{finding.line}: {finding.severity}: {flatten(finding.title)}"]
+        lines += [f"    {line}" for line in sanitize(finding.explanation).strip().splitlines()]
+        lines += [f"    confirmed by {review.verifier}: {flatten(finding.reason)}", ""]
+    return "\n".join([*lines, *_summary(review)])
+
+
+def _summary(review: Review) -> list[str]:
+    if not review.finder:
+        return [review.unfinished or "nothing to review"]
+    said = f"{plural(len(review.findings), 'finding')}: {review.finder} reported {review.found}"
+    if review.verifier:
+        same = " (in a session of its own: the pool has no other agent)" if review.verifier == review.finder else ""
+        said += f", {review.verifier} confirmed {len(review.findings)}{same}"
+    lines = [f"{said}; {known_cost(review.dollars, unpriced=review.unpriced)}"]
+    return [*lines, f"not finished: {review.unfinished}"] if review.unfinished else lines
+
+
+def review_object(review: Review) -> dict[str, object]:
+    """For programs."""
+    return {
+        "findings": [asdict(finding) for finding in review.findings],
+        "reported": review.found,
+        "finder": review.finder,
+        "verifier": review.verifier,
+        "sessions": list(review.sessions),
+        "cost_usd": round(review.dollars, 8),
+        "unfinished": review.unfinished or None,
+    }
+
+
+def review_sarif(review: Review) -> dict[str, object]:
+    """For code scanning: one run of one tool, whose rules are the kinds of findings."""
+    named = list(CATEGORIES)
+    return {
+        "$schema": SARIF_SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "fugu",
+                        "version": __version__,
+                        "semanticVersion": __version__,
+                        "rules": [
+                            {"id": name, "shortDescription": {"text": said}} for name, said in CATEGORIES.items()
+                        ],
+                    }
+                },
+                "columnKind": "unicodeCodePoints",
+                "invocations": [
+                    {
+                        "executionSuccessful": not review.unfinished,
+                        "toolExecutionNotifications": _notifications(review),
+                    }
+                ],
+                "results": [_result(finding, named) for finding in review.findings],
+                "properties": {"finder": review.finder, "verifier": review.verifier, "reported": review.found},
+            }
+        ],
+    }
+
+
+def _notifications(review: Review) -> Sequence[dict[str, object]]:
+    return [{"level": "warning", "message": {"text": review.unfinished}}] if review.unfinished else []
+
+
+def _result(finding: ReviewFinding, named: Sequence[str]) -> dict[str, object]:
+    place = {
+        "artifactLocation": {"uri": quote(os.fsencode(finding.file)), "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": finding.line, "endLine": finding.end_line},
+    }
+    digest = hashlib.sha256(f"{finding.file}\0{finding.category}\0{finding.title}".encode("utf-8", "replace"))
+    return {
+        "ruleId": finding.category,
+        "ruleIndex": named.index(finding.category),
+        "level": finding.severity,
+        "message": {"text": f"{finding.title}\n\n{finding.explanation}".strip()},
+        "locations": [{"physicalLocation": place}],
+        "partialFingerprints": {"findingHash/v1": digest.hexdigest()},
+        "properties": {"confirmed": finding.reason},
+    }
+
+
+def worst_first(findings: Sequence[ReviewFinding]) -> tuple[ReviewFinding, ...]:
+    """By severity, then by place."""
+    return tuple(sorted(findings, key=lambda one: (LEVELS.index(one.severity), one.file, one.line)))
