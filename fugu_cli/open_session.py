@@ -30,6 +30,7 @@ from fugu_cli.tools import mentions, snapshots
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.mcp_servers import McpServers
+    from fugu_cli.extensions.telemetry import Telemetry
 
 GOING_ON = 3
 """How often Stop hooks may send the work on, after a request of the user's."""
@@ -58,6 +59,8 @@ class Session:
     """How much agents may reason from the next request on; "" leaves it to each entry."""
     answer_schema: str = ""
     """The JSON schema, as text, that answers must follow; "" where there is none."""
+    telemetry: Telemetry | str | None = None
+    """What tells a collector of the session; a sentence where that cannot be done."""
 
     @property
     def tier(self) -> str:
@@ -142,6 +145,8 @@ class Session:
             said += unknown_models(self.library.agents, self.team.members.values())
         if self.effort and (without := views.without_effort(self.team.members)):
             said.append(f"the effort {self.effort} says nothing to {', '.join(without)}: no effort can be told there")
+        if self.telemetry is not None:
+            said += (self.telemetry,) if isinstance(self.telemetry, str) else self.telemetry.notes
         if not self.environment.workspace.in_git:
             said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
         return tuple(said)
@@ -278,6 +283,8 @@ class Session:
         for agent in self.team.agents.values():
             await agent.close()
         self.log.close()
+        if self.telemetry is not None and not isinstance(self.telemetry, str):
+            await self.telemetry.close()
         await asyncio.to_thread(parallel_turns.remove_unused_worktrees, self.config.data)
         with contextlib.suppress(StorageError):
             await snapshots.collect_garbage(self.config.data, self.environment.workspace.snapshots, self.log.path)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from fugu_cli.extensions.hook_runner import Hooks
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.subagents import Subagent
+    from fugu_cli.extensions.telemetry import Telemetry
     from fugu_cli.models.server_lease import Lease
     from fugu_cli.providers.circuit_breaker import CircuitBreaker
     from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
@@ -248,7 +249,23 @@ def build_session(
         library=loaded.library,
         effort=config.effort or "",
         answer_schema=loaded.answer_schema,
+        telemetry=build_telemetry(environ, journal),
     )
+
+
+def build_telemetry(environ: Mapping[str, str], journal: Log) -> Telemetry | str | None:
+    """What tells the session to a collector, where the environment names one; a sentence where it cannot."""
+    if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environ):
+        return None
+    try:
+        from fugu_cli.extensions import telemetry
+    except ModuleNotFoundError:
+        packages = installing("opentelemetry-sdk>=1.30,<2", "opentelemetry-exporter-otlp-proto-http>=1.30,<2")
+        return f"telemetry is not sent: its packages are not installed; {packages} adds them"
+    try:
+        return telemetry.Telemetry(journal, environ) if telemetry.is_wanted(environ) else None
+    except ValueError as error:
+        return f"telemetry is not sent: {error} (`fugu help telemetry`)"
 
 
 def _instructions(loaded: LoadedConfig) -> str:

@@ -116,10 +116,10 @@ class RequestRun:
             raise
         finally:
             self._working = None
-            for note in session.notes():
-                if note not in noted:  # a hook that failed meanwhile
-                    self._screen.show(f"fugu: {note}")
             await session.close()
+            for note in session.notes():
+                if note not in noted:  # a hook that failed meanwhile, a collector that did not answer
+                    self._screen.show(f"fugu: {note}")
             told = self._told(session, end)
             self._leaving.close(told, patch)
         if lost := self._screen.out.failure:

@@ -14,12 +14,13 @@ import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote
 
 from fugu_cli.safety.paths import is_secret
 
 NAMES = re.compile(
     r"(^|_)(API_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASS|PASSPHRASE|CREDENTIALS?|PAT|AUTH|DSN)(_|$)"
-    r"|APIKEY|SECRET|PASSW(OR)?D|_PWD$|^(SSH|LDAP|MYSQL|FTP)PASS$",
+    r"|APIKEY|SECRET|PASSW(OR)?D|_PWD$|^(SSH|LDAP|MYSQL|FTP)PASS$|^OTEL_\w*_HEADERS$",
     re.IGNORECASE,
 )
 """Names of variables whose values are secrets."""
@@ -44,6 +45,8 @@ def secrets_of(name: str, value: str) -> set[str]:
     """What is masked of a variable's value: nothing, the value, or each of its lines."""
     if NAMES.search(name) is None or _is_path(value):
         return set()
+    if name.endswith("_HEADERS"):  # NAME=VALUE,NAME=VALUE
+        return {said for one in value.split(",") if not is_word(said := unquote(one.partition("=")[2]).strip(), name)}
     lines = [value] if "\n" not in value else [line.strip() for line in value.splitlines() if "-----" not in line]
     return {line for line in lines if not is_word(line, name)}
 
