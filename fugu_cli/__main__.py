@@ -117,10 +117,12 @@ def called(arguments: Sequence[str]) -> int:
 
 def _with_command(arguments: Sequence[str]) -> Sequence[str]:
     """`fugu -p TEXT` is `fugu run -p TEXT`, whatever other flags of `run` stand before it; `--input-format` is
-    `fugu sdk`, which SDKs of Claude Code call without that name."""
+    `fugu sdk`, which SDKs of Claude Code call without that name. `--worktree` alone has an empty name."""
     words = [word.partition("=")[0] for word in arguments]
     if not words or not (words[0].startswith("-") or words[0] == "run"):
         return arguments
+    end = words.index("--") if "--" in words else len(words)
+    arguments = ["--worktree=" if word == "--worktree" and i < end else word for i, word in enumerate(arguments)]
     if "--input-format" in words:
         return ["sdk", *arguments[words[0] == "run" :]]
     asks = next((i for i, word in enumerate(words) if word in ("-p", "--prompt")), None)

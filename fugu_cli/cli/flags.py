@@ -125,6 +125,10 @@ TimeLimitFlag = Annotated[float | None, option("--time-limit", help="time at mos
 TrustFlag = Annotated[bool, option("--trust", help="trust this folder this time")]
 TurnFlag = Annotated[int | None, option("--turn", help="one decision in full", metavar="N")]
 VerifyFlag = Annotated[bool, option("--verify-answers", help="verify answers that changed nothing")]
+WorktreeFlag = Annotated[
+    str | None,
+    option("--worktree", help="work in a git worktree; --worktree=NAME in that one", metavar="[=NAME]"),
+]
 YoloFlag = Annotated[bool, option("--yolo", help="the same as --permission-mode yolo: everything is allowed")]
 
 CONFIG_KEYS = (
@@ -200,6 +204,7 @@ class RunFlags:
     effort: EffortFlag = None
     seed: SeedFlag = None
     script: ScriptFlag = None
+    worktree: WorktreeFlag = None
 
     def settings(self) -> Mapping[str, Any]:
         """What of these is configuration, by its key; only what was said."""
@@ -235,6 +240,7 @@ class InterfaceFlags:
     append_system_prompt: AppendFlag = None
     mcp_config: McpConfigFlag = None
     trust: TrustFlag = False
+    worktree: WorktreeFlag = None
 
 
 @dataclass(frozen=True)

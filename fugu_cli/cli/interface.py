@@ -67,6 +67,10 @@ def start_interface(flags: InterfaceFlags) -> int:
     """Open the interface, full screen or in the scrollback; the exit code once the user has left. Raises FuguError;
     UsageError for flags that contradict one another, and where a session is asked for and there is no terminal."""
     check_session(flags)
+    if flags.worktree is not None and sys.stdin and sys.stdin.isatty():
+        from fugu_cli.cli.worktree import asks_to_bring_back, work_in_worktree
+
+        return work_in_worktree(flags, start_interface, asks_to_bring_back)
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
         if wants_session(flags):
             raise UsageError("the interface needs a terminal", hint='use `fugu run "..."` in scripts and pipes')
@@ -102,6 +106,7 @@ def start_interface(flags: InterfaceFlags) -> int:
 def wants_session(flags: InterfaceFlags) -> bool:
     """More is asked for than to know what fugu is."""
     named = flags.inline or flags.go_on or flags.resume is not None or flags.fork_session or flags.trust
+    named = named or flags.worktree is not None
     named = named or flags.append_system_prompt is not None or flags.mcp_config is not None
     return named or bool(settings_of(flags))
 

@@ -145,6 +145,14 @@ def _file(path: Path, flag: str) -> str:
 
 def run(flags: RunFlags) -> int:
     """The exit code: 0 accepted, 1 usage, 2 infrastructure, 3 a limit or not accepted, 4 aborted."""
+    if flags.worktree is None:
+        return _run(flags)
+    from fugu_cli.cli.worktree import work_in_worktree
+
+    return work_in_worktree(flags, _run, lambda code: code == 0, lambda error: _refused(flags, error))
+
+
+def _run(flags: RunFlags) -> int:
     try:
         signals.raise_on_signals(signal.SIGINT)
         _check(flags)

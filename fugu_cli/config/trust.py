@@ -43,6 +43,12 @@ def is_trusted(data: Path, folder: Path) -> bool:
     return above is not None and not _hashes(here) and not _differing(known[above], _hashes(above))
 
 
+def holds_what_is_trusted(data: Path, folder: Path, copy: Path) -> bool:
+    """Whether a copy of a folder holds what tells what to do exactly as the user trusted it there."""
+    known = _read(data).get(folder.resolve())
+    return known is not None and not _differing(known, _hashes(copy.resolve()))
+
+
 def unchanged_since_trust(data: Path, root: Path) -> Callable[[Path], bool]:
     """Whether a file of the trusted `root` is as it was when that was trusted; for files that tell what to do."""
     here = root.resolve()

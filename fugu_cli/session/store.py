@@ -280,6 +280,16 @@ def fork_session(data: Path, root: Path, path: Path) -> Path:
     return _copied(data, new_path(data, root), path, found.size)
 
 
+def move_session(data: Path, root: Path, path: Path) -> Path:
+    """A session under its own id among those of another folder. Raises StorageError, also where it is open."""
+    found = log.examine(path)
+    moved = _copied(data, session_folder(data, root) / path.name, path, found.size)
+    if path.stem in _archived(path.parent):
+        archive_session(moved, archived=True)
+    delete_session(data, path)
+    return moved
+
+
 def repair_session(data: Path, root: Path, path: Path) -> tuple[Path, log.LogFault]:
     """A copy of a damaged session under a new id that ends before the fault, and the fault. It stands beside the
     session, which stays as it is.

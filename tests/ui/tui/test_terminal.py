@@ -599,3 +599,24 @@ def test_a_run_without_a_screen_shows_the_diff_before_it_asks(
     terminal.keys("n\r")
     terminal.ended()
     assert (place.repo / "calc.txt").read_text() == "above\nbroken\nbelow\n"
+
+
+def test_a_worktrees_work_is_brought_back_when_the_user_says_so(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    server.play("m", Says("Looking.", (READ, WRITE)), Says("Fixed."), Says("ACCEPT"))
+    terminal = ready(fugu("--worktree=apart"))
+    terminal.keys("fix the failing test\r")
+    terminal.sees("verified by m · 1 test passes")
+    terminal.keys("\x04")
+    terminal.sees("bring the work here?")
+    assert (place.repo / "calc.txt").read_text() == "broken\n"
+    terminal.keys("n\r")
+    terminal.sees("(branch fugu/apart), and was not brought here")
+    assert terminal.ended() == 0
+    again = ready(fugu("--worktree=apart", "--continue"))
+    again.keys("\x04")
+    again.sees("bring the work here?")
+    again.keys("y\r")
+    again.sees("the work was brought here, as changes that are not committed")
+    assert (again.ended(), (place.repo / "calc.txt").read_text()) == (0, "fixed\n")

@@ -1,0 +1,203 @@
+"""`--worktree`: a session in a git worktree of its own, and its work brought back to where fugu was called.
+
+What cannot be brought back whole stays where it is, and a line says where. Nothing is committed, merged or pushed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shlex
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fugu_cli.cli.current_folder import current_config, current_path, say
+from fugu_cli.cli.flags import InterfaceFlags, RunFlags
+from fugu_cli.config import trust
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.session import store, views
+from fugu_cli.session.log import Log
+from fugu_cli.tools import commits
+from fugu_cli.tools.commits import UserGit
+from fugu_cli.tools.worktrees import ENVIRONMENTS
+from fugu_cli.ui.formatting import plural
+
+PATHS = ("prompt_file", "output_dir", "mcp_config", "json_schema", "script")
+"""Flags that name files, from the folder where fugu was called."""
+UNFINISHED = 3
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
+CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", *ENVIRONMENTS)
+"""Ignored names that are no work: a worktree that holds no others may be removed."""
+
+
+@dataclass(frozen=True)
+class OpenWorktree:
+    """A worktree that fugu works in. `here`: the repository it was made from; `base`: the commit it began at;
+    `trusted`: it holds what was trusted there."""
+
+    name: str
+    here: UserGit
+    there: UserGit
+    base: str
+    trusted: bool
+
+    @property
+    def branch(self) -> str:
+        return f"fugu/{self.name}"
+
+    @property
+    def where(self) -> str:
+        return f"{self.there.top} (branch {self.branch})"
+
+
+SomeFlags = TypeVar("SomeFlags", RunFlags, InterfaceFlags)
+
+
+def work_in_worktree(
+    flags: SomeFlags,
+    start: Callable[[SomeFlags], int],
+    brings_back: Callable[[int], bool],
+    refused: Callable[[UsageError], None] = lambda _: None,
+) -> int:
+    """Do what the flags say in the worktree that they name; returns the exit code. `brings_back`: whether the work is
+    to be brought back after that code. `refused` hears why there can be no worktree. Raises what `start` raises."""
+    named: dict[str, Any] = {
+        name: whole for name in PATHS if (whole := _whole_path(getattr(flags, name, None))) is not None
+    }
+    try:
+        found = enter_worktree(flags.worktree or "")
+    except UsageError as error:
+        refused(error)
+        raise
+    code = UNFINISHED
+    try:
+        code = start(replace(flags, worktree=None, trust=flags.trust or found.trusted, **named))
+    finally:
+        bring_back(found, lambda: brings_back(code))
+    return code
+
+
+def _whole_path(given: Path | str | None) -> Path | str | None:
+    """A path as it is found from another folder, too. What may also stand there itself, JSON, stays as it is."""
+    if given is None or (isinstance(given, str) and (not given or given.lstrip().startswith("{"))):
+        return given
+    return type(given)(Path(given).absolute())
+
+
+def asks_to_bring_back(code: int) -> bool:
+    """The user says so."""
+    import typer
+
+    del code
+    return typer.confirm("bring the work here?", err=True)
+
+
+def enter_worktree(name: str) -> OpenWorktree:
+    """Make the worktree, or go on in the one of that name, and change into it; "" makes up a name. Raises UsageError
+    outside git, before the first commit, and where git cannot make it."""
+    here = commits.git_in(current_path())
+    if not (head := here.said("rev-parse", "-q", "--verify", "HEAD")):
+        raise UsageError("a worktree begins at a commit, and there is none yet", hint="commit something first")
+    name = name or f"{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    if not NAME.fullmatch(name) or here.try_run("check-ref-format", "--branch", f"fugu/{name}").code:
+        raise UsageError(f"{name!r} is no name for a worktree", hint="letters, digits, dots and dashes")
+    folder = here.top.parent / f"{here.top.name}.worktrees" / name
+    if not (folder / ".git").exists():
+        branch = f"fugu/{name}"
+        known = here.said("rev-parse", "-q", "--verify", f"refs/heads/{branch}")
+        here.run("worktree", "add", str(folder), *([branch] if known else ["-b", branch, head]))
+        _link_environments(here.top, folder)
+    there = commits.git_in(folder)
+    base = there.said("merge-base", "HEAD", head) or head
+    data = current_config().trust_data
+    found = OpenWorktree(name, here, there, base, trust.holds_what_is_trusted(data, here.top, folder))
+    say(f"working in {found.where}, from {base[:12]}")
+    if left := here.said("status", "--porcelain"):
+        count = plural(len(left.splitlines()), "change")
+        say(f"{count} in {here.top} not committed: the worktree has none of them")
+    below = folder / here.cwd.resolve().relative_to(here.top)
+    os.chdir(below if below.is_dir() else folder)
+    return found
+
+
+def _link_environments(top: Path, folder: Path) -> None:
+    """What tests need and git ignores; only where the link is ignored as well, or it would be taken for work."""
+    for name in ENVIRONMENTS:
+        if (top / name).is_dir() and not os.path.lexists(folder / name):
+            (folder / name).symlink_to(top / name)
+            if commits.git_in(folder).try_run("check-ignore", "-q", name).code:
+                (folder / name).unlink()
+
+
+def bring_back(found: OpenWorktree, wanted: Callable[[], bool]) -> None:
+    """Put what was done into the files where fugu was called, as changes that are not committed, and remove the
+    worktree. Where that is not `wanted`, or the work was committed, or does not fit, it stays."""
+    os.chdir(found.here.cwd)
+    name, top = shlex.quote(found.name), shlex.quote(str(found.there.top))
+    if found.there.said("rev-parse", "HEAD") != found.base:
+        rest = " and changes that are not committed" if found.there.said("status", "--porcelain") else ""
+        say(f"the work is in {found.where}: it has commits{rest}. `git merge {found.branch}` brings the commits here")
+        return
+    after = commits.working_tree(found.there)
+    patch = found.there.run("diff", *commits.PLAIN_DIFF, "--binary", "--full-index", "--no-renames", found.base, after)
+    if not patch:
+        _remove(found, "nothing was changed")
+        return
+    if not wanted():
+        say(f"the work is in {found.where}, and was not brought here: `fugu --worktree={name}` goes on there,")
+        say(f"`git -C {top} diff {found.base[:12]}` shows it")
+        return
+    done = UserGit(found.here.top, found.here.top, found.here.git_dir).try_run(
+        "apply", "--whitespace=nowarn", given=patch
+    )
+    if done.code:
+        why = done.err.splitlines()[0] if done.err else f"exit code {done.code}"
+        say(f"the work does not fit to the files here ({why}) and stays in {found.where}.")
+        say(f"Commit it there (`cd {top} && fugu commit -a`), then `git merge {found.branch}` here")
+        return
+    _remove(found, "the work was brought here, as changes that are not committed")
+
+
+def _remove(found: OpenWorktree, what: str) -> None:
+    """The worktree and its branch, where nothing is lost with them; its sessions are those of the repository then."""
+    status = found.there.try_run("status", "--porcelain", "-z", "--ignored").out.split(b"\0")
+    ignored = [os.fsdecode(entry[3:]) for entry in status if entry.startswith(b"!!")]
+    others = [path for path in ignored if Path(path.rstrip("/")).name not in CACHES]
+    if others:
+        say(f"{what}; files that git ignores stay in {found.where}: {', '.join(others[:3])}")
+        return
+    try:
+        _move_sessions(found)
+    except (StorageError, OSError) as error:
+        say(f"its sessions stay those of {found.there.top}: {error}")
+    done = found.here.try_run("worktree", "remove", "--force", str(found.there.top))
+    if done.code:
+        say(f"{what}; the worktree stays in {found.where}: {done.err}")
+        return
+    found.here.try_run("branch", "-D", found.branch)
+    with suppress(OSError):
+        found.there.top.parent.rmdir()
+    say(what)
+
+
+def _move_sessions(found: OpenWorktree) -> None:
+    """So that trace, blame and commit know them where the work is now. Raises StorageError, OSError."""
+    data = current_config().config.data
+    for path in store.session_paths(data, found.there.top):
+        moved = store.move_session(data, found.here.top, path)
+        log = Log.open(moved)
+        try:
+            if (opened := views.opened(log.events)) is not None:
+                log.append(opened.model_copy(update={"repo": str(found.here.top)}))
+        finally:
+            log.close()
+    before, now = (data / "snapshots" / store.session_folder(data, git.top).name for git in (found.there, found.here))
+    own = ("index*", "*.lock", *(("config", "info", "HEAD") if (now / "HEAD").exists() else ()))
+    if before.is_dir():
+        shutil.copytree(before, now, ignore=shutil.ignore_patterns(*own), dirs_exist_ok=True)
