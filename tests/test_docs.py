@@ -92,7 +92,7 @@ def test_every_command_line_that_is_shown_can_be_typed(page: str) -> None:
     lines = list(shown(PAGES[page]))
     for line in lines:
         command, rest = resolved(line)
-        flags = [word for word in rest if word.startswith("-") and word != "-"]
+        flags = [re.split(r"\[?=", word)[0] for word in rest if word.startswith("-") and word != "-"]
         assert [flag for flag in flags if flag not in options(command)] == [], line
 
 
@@ -116,6 +116,7 @@ TOLD_IN = {
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu mcp")], "mcp"),
     "fugu blame": "blame",
     "fugu commit": "git",
+    "fugu pr": "git",
     "fugu review": "review",
     "fugu replay": "replay",
     "fugu serve": "serve",

@@ -18,6 +18,7 @@ from fugu_cli.cli.flags import (
     JsonFlag,
     McpAddFlags,
     McpScopeFlag,
+    PullRequestFlags,
     ReplayFlags,
     RequestFlag,
     ReviewFlags,
@@ -397,6 +398,15 @@ def commit(flags: CommitFlags) -> int:
     from fugu_cli.cli import commit as command
 
     return command.commit(flags)
+
+
+@app.command("pr")
+@flags_as_parameters(PullRequestFlags)
+def pull_request(flags: PullRequestFlags) -> int:
+    """Make a pull or merge request with gh or glab; an agent writes title and description."""
+    from fugu_cli.cli import pull_request as command
+
+    return command.open_pull_request(flags)
 
 
 @app.command()

@@ -343,6 +343,21 @@ class CommitFlags:
 
 
 @dataclass(frozen=True)
+class PullRequestFlags:
+    """`fugu pr`, as the user wrote it."""
+
+    base: Annotated[
+        str | None, option("--base", help="the branch to merge into; the remote's own by default", metavar="BRANCH")
+    ] = None
+    title: Annotated[str | None, option("--title", help="your own title", metavar="TEXT")] = None
+    push: Annotated[bool, option("--push", help="push the branch first, with the notes of who wrote what")] = False
+    draft: Annotated[bool, option("--draft", help="as a draft")] = False
+    yes: Annotated[bool, option("-y", "--yes", help="do not ask")] = False
+    dry_run: Annotated[bool, option("--dry-run", help="print title and description, and make nothing")] = False
+    agent: AgentFlag = None
+
+
+@dataclass(frozen=True)
 class ReviewFlags:
     """`fugu review`, as the user wrote it."""
 
