@@ -112,10 +112,10 @@ class AnswerSender:
             answer = await work
             last = sending.begin() + out.end(answer)
         except RequestRefused as refused:
-            if not sending.begun:
+            if not sending.begun and refused.code not in out.events_for:
                 await send_refusal(self._wire, refused, send, self._headers())
                 return
-            last = out.fail(refused)
+            last = sending.begin() + out.fail(refused)
         except asyncio.CancelledError as cut:
             why = str(cut)
             if sending.begun:

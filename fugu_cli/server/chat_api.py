@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, JsonValue
 
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, ToolSpec
+from fugu_cli.messages import Call, Effort, FromAgent, FromTool, FromUser, Message, ToolSpec
 from fugu_cli.server import client_requests
 from fugu_cli.server.client_requests import (
     DEFAULT_MAX_TOKENS,
@@ -108,6 +108,8 @@ class _Body(LenientModel):
     parallel_tool_calls: bool | None = None
     response_format: _Format | None = None
     metadata: Json | None = None
+    reasoning_effort: Effort | None = None
+    web_search_options: JsonValue = None
 
 
 def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
@@ -117,6 +119,8 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
         raise RequestRefused(400, f"n = {sent.n} is not offered: one answer a request", code="unsupported_value")
     if sent.functions:
         raise RequestRefused(400, "functions is not offered: `tools` has taken its place", code="unsupported_value")
+    if sent.web_search_options is not None:
+        raise RequestRefused(400, "web_search_options is not offered: nothing is fetched", code="unsupported_value")
     if other := [kind for kind in sent.modalities or [] if kind != "text"]:
         raise RequestRefused(400, f"modalities: {other[0]} is not offered, only text", code="unsupported_value")
     system, messages = _conversation(sent.messages)
@@ -131,6 +135,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
         sampling=_sampling(sent, tools),
         options=client_requests.read_options(headers, sent.metadata or {}),
         stream=bool(sent.stream),
+        reasoning=True,
         counted=bool(sent.stream_options and sent.stream_options.include_usage),
     )
 
@@ -146,6 +151,7 @@ def _sampling(sent: _Body, tools: Sequence[ToolSpec]) -> RequestSampling:
         choice=tool_choice(sent.tool_choice, [tool.name for tool in tools]),
         reply_schema=_schema(sent.response_format),
         single=sent.parallel_tool_calls is False,
+        effort=sent.reasoning_effort or "",
     )
 
 
@@ -286,6 +292,8 @@ class ChatWire:
 
     def whole(self, head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
         message: Json = {"role": "assistant", "content": answer.text or None, "refusal": None}
+        if answer.reasoning:
+            message["reasoning_content"] = answer.reasoning
         if answer.calls:
             message["tool_calls"] = [_call(call) for call in answer.calls]
         choice: Json = {"index": 0, "message": message, "finish_reason": STOPS[answer.stop], "logprobs": None}
@@ -293,11 +301,11 @@ class ChatWire:
             **_head(head, "chat.completion"),
             "choices": [choice],
             "usage": _usage(answer),
-            "fugu": answer_details(head, answer),
+            "fugu": answer_details(head, answer, asking),
         }
 
     def stream(self, head: AnswerHead, asking: ClientRequest) -> ChatStream:
-        return ChatStream(head, counted=asking.counted)
+        return ChatStream(head, asking)
 
     def failure(self, refused: RequestRefused) -> Json:
         return openai_error(refused)
@@ -306,9 +314,11 @@ class ChatWire:
 class ChatStream:
     """The chunks of one answer."""
 
-    def __init__(self, head: AnswerHead, *, counted: bool) -> None:
+    events_for: frozenset[str] = frozenset()
+
+    def __init__(self, head: AnswerHead, asking: ClientRequest) -> None:
         self._head = head
-        self._counted = counted
+        self._asking = asking
         self._said = False
 
     def begin(self) -> bytes:
@@ -319,13 +329,15 @@ class ChatStream:
         return self._chunk({"content": text})
 
     def end(self, answer: ServedAnswer) -> bytes:
-        last = b"" if self._said or not answer.text else self.piece(answer.text)
+        last = self._chunk({"reasoning_content": answer.reasoning}) if answer.reasoning else b""
+        last += b"" if self._said or not answer.text else self.piece(answer.text)
         if answer.calls:
             calls = [{"index": number, **_call(call)} for number, call in enumerate(answer.calls)]
             last += self._chunk({"tool_calls": [*calls]})
         last += self._chunk({}, STOPS[answer.stop])
-        if self._counted:
-            counted: Json = {"choices": [], "usage": _usage(answer), "fugu": answer_details(self._head, answer)}
+        if self._asking.counted:
+            details = answer_details(self._head, answer, self._asking)
+            counted: Json = {"choices": [], "usage": _usage(answer), "fugu": details}
             last += sse_event({**_head(self._head, "chat.completion.chunk"), **counted})
         return last + sse_event("[DONE]")
 

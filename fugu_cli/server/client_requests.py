@@ -12,7 +12,7 @@ from typing import Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
-from fugu_cli.messages import Call, Media, Message, ToolSpec, Usage
+from fugu_cli.messages import Call, Effort, Media, Message, ToolSpec, Usage
 from fugu_cli.tools import media
 
 StopReason = Literal["end", "calls", "length", "refusal", "cut"]
@@ -44,6 +44,10 @@ class RequestSampling:
     reply_schema: str = ""
     single: bool = False
     """One call a reply at most: the client runs one after the other."""
+    effort: Effort = ""
+    """The most that an agent may reason; "" where the client says nothing of it."""
+    reasons: bool = True
+    """An agent whose entry names no effort reasons as much; else it only bounds an entry's own."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,12 @@ class ClientRequest:
     """The stream ends with its usage (`stream_options.include_usage`, where a wire has it)."""
     freeform: frozenset[str] = frozenset()
     """Tools that take plain text instead of JSON (custom tools of the Responses wire)."""
+    namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Tools in a namespace (Responses): it and the client's own name of each, by the name that agents are offered."""
+    left_out: tuple[str, ...] = ()
+    """Kinds of tools that a provider would run: no agent is offered them, and the answer says so."""
+    reasoning: bool = False
+    """The client wants to read what was thought."""
     repeated: Mapping[str, JsonValue] = field(default_factory=dict)
     """What the wire's answer says again of the request."""
 
@@ -99,8 +109,14 @@ class ServedAnswer:
     agent: str = ""
     served: str = ""
     cost: float = 0.0
+    reasoning: str = ""
+    """What its author thought, as far as the provider tells."""
     note: str = ""
     """How the request ended, where that is more than "answered"."""
+
+
+TOO_LONG = "context_length_exceeded"
+"""The code of a request that is longer than an agent can read: clients compact their conversation then."""
 
 
 class RequestRefused(Exception):
@@ -208,6 +224,10 @@ class LenientModel(BaseModel):
 class Stream(Protocol):
     """One answer on its way, as server-sent events. Each method returns the bytes to send."""
 
+    @property
+    def events_for(self) -> frozenset[str]:
+        """Codes of refusals that clients look for in a stream, and not in a status."""
+
     def begin(self) -> bytes: ...
 
     def piece(self, text: str) -> bytes: ...
@@ -292,14 +312,15 @@ def token_details(answer: ServedAnswer) -> TokenDetails:
     )
 
 
-def answer_details(head: AnswerHead, answer: ServedAnswer) -> Json:
-    """What fugu adds to an answer: who wrote it, where the trace is, what it cost."""
+def answer_details(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
+    """What fugu adds to an answer: who wrote it, where the trace is, what it cost, which tools nobody was offered."""
     said: Json = {
         "trace": head.id,
         "agent": answer.agent,
         "model": answer.served,
         "cost_usd": round(answer.cost, 8),
     }
+    said |= {"left_out": [*asking.left_out]} if asking.left_out else {}
     return {**said, "end": answer.note} if answer.note else said
 
 

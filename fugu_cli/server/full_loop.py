@@ -43,11 +43,11 @@ async def answer_with_full_loop(
     began = len(log.events)
     request.save()
     verified = planned or asking.options.verify is not False
-    voice = ClientVoice(request, live=not verified)
+    voice = ClientVoice(request, live=not planned and not asking.options.verify and not asking.sampling.reply_schema)
     team = replace(
         house.team,
         agents=single_agent.answering_agents(house, request),
-        coordinator=coordinator if verified else Unverified(coordinator, voice),
+        coordinator=ClientCoordinator(coordinator, voice, verified=verified),
     )
     environment = replace(
         house.environment, limits=RequestLimits(budget=single_agent.request_budgets(house, request)), voice=voice
@@ -86,9 +86,12 @@ def _said(end: Finished) -> str:
     return ". ".join(part for part in end.message.split(". ") if "`fugu " not in part)
 
 
+REVISED = "\n\n[A Verifier asked for a revision of this answer. The revised one:]\n\n"
+
+
 class ClientVoice:
     """Turns as they speak to the client of an endpoint: with its instructions and limits, without ours. `live`: the
-    client hears a Worker while it writes."""
+    client hears a Worker while it writes, also one whose work is verified later."""
 
     def __init__(self, request: ActiveRequest, *, live: bool) -> None:
         self._request = request
@@ -112,6 +115,7 @@ class ClientVoice:
                 "seed": sampling.seed if answers and prompt.seed is None else prompt.seed,
                 "stop": sampling.stop if answers else (),
                 "reply_schema": sampling.reply_schema if answers else "",
+                "effort": single_agent.effort_of(views.pool(events)[now.assigned.agent], sampling),
             }
         )
 
@@ -119,8 +123,9 @@ class ClientVoice:
         if isinstance(item, TextStreamed) and item.text:
             assigned = (e for e in reversed(self._request.log.events) if isinstance(e, Assigned))
             if next(one.role for one in assigned if one.turn == item.turn) == "worker":
+                again = self._heard not in (None, item.turn)
                 self._heard = item.turn
-                self._request.say(item.text)
+                self._request.say(f"{REVISED}{item.text}" if again else item.text)
 
     def wait(self, now: views.Turn) -> None:
         if self._heard == now.number and self._request.asking.stream:
@@ -172,19 +177,22 @@ def _messages(messages: Sequence[Message], role: str) -> tuple[Message, ...]:
     return (*told, FromUser(text=prompts.load(f"serve/{role}"))) if role else tuple(told)
 
 
-class Unverified:
-    """`coordinator`, but a Worker's answer ends the request: the client said that nobody need judge it."""
+class ClientCoordinator:
+    """`coordinator`, but an answer that breaks off once the client has its beginning ends the request. So does every
+    answer of a Worker where it is not to be `verified`: the client said that nobody need judge it."""
 
-    def __init__(self, coordinator: Coordinator, voice: ClientVoice) -> None:
+    def __init__(self, coordinator: Coordinator, voice: ClientVoice, *, verified: bool) -> None:
         self._coordinator = coordinator
         self._voice = voice
+        self._verified = verified
 
     async def decide(self, events: Sequence[Event]) -> Decision:
         if self._voice.broke(events):
             return Finished(reason="failed", message=single_agent.BROKEN)
         turns = views.turns(events)
         newest = turns[-1] if turns else None
-        if newest and newest.assigned.role == "worker" and newest.replies and not newest.failed:
+        spoken = newest and newest.assigned.role == "worker" and newest.replies and not newest.failed
+        if spoken and not self._verified:
             return action_space.request_end(events, turns=1, verify_answers=False) or Finished(reason="answered")
         return await self._coordinator.decide(events)
 
@@ -194,5 +202,5 @@ if TYPE_CHECKING:
     def _voice(voice: ClientVoice) -> ClientChannel:
         return voice
 
-    def _coordinator(coordinator: Unverified) -> Coordinator:
+    def _coordinator(coordinator: ClientCoordinator) -> Coordinator:
         return coordinator

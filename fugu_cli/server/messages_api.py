@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field, JsonValue
 
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, ToolSpec
+from fugu_cli.messages import EFFORTS, THINKING_TOKENS, Call, Effort, FromAgent, FromTool, FromUser, Message, ToolSpec
 from fugu_cli.providers.history import arguments_object
 from fugu_cli.server import client_requests
 from fugu_cli.server.client_requests import (
@@ -77,6 +77,13 @@ class _Format(LenientModel):
 
 class _Output(LenientModel):
     format: _Format | None = None
+    effort: Effort | None = None
+
+
+class _Thinking(LenientModel):
+    type: str
+    budget_tokens: int = 0
+    display: str = ""
 
 
 class CountTokensBody(LenientModel):
@@ -95,6 +102,8 @@ class _Body(CountTokensBody):
     stop_sequences: list[str] | None = None
     tool_choice: _Choice | None = None
     output_config: _Output | None = None
+    thinking: _Thinking | None = None
+    mcp_servers: JsonValue = None
     metadata: Json | None = None
 
 
@@ -104,7 +113,10 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     messages = tuple(_conversation(sent.messages))
     if not messages:
         raise RequestRefused(400, "messages: at least one that says something is needed", code="invalid_body")
+    if sent.mcp_servers:
+        raise RequestRefused(400, "mcp_servers is not offered: the client runs its tools", code="unsupported_value")
     tools = tuple(_tools(sent.tools or []))
+    effort, thinks = _effort(sent), sent.thinking is not None and sent.thinking.type != "disabled"
     held = sent.output_config.format if sent.output_config else None
     return ClientRequest(
         model=sent.model,
@@ -118,10 +130,28 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
             choice=_choice(sent.tool_choice, [tool.name for tool in tools]),
             reply_schema=json.dumps(held.schema_) if held and held.schema_ else "",
             single=bool(sent.tool_choice and sent.tool_choice.disable_parallel_tool_use),
+            effort=effort,
+            reasons=thinks,
         ),
         options=client_requests.read_options(headers, sent.metadata or {}),
         stream=bool(sent.stream),
+        reasoning=thinks and sent.thinking is not None and sent.thinking.display != "omitted",
     )
+
+
+def _effort(sent: _Body) -> Effort:
+    """The most that may be thought. A budget is the least effort that has as many tokens; what is not to think at all
+    is as little as every model takes."""
+    wanted = sent.output_config.effort if sent.output_config else None
+    match sent.thinking.type if sent.thinking else "":
+        case "disabled":
+            return "low"
+        case "enabled" if wanted is None and sent.thinking:
+            budget = sent.thinking.budget_tokens
+            return next((one for one in EFFORTS if THINKING_TOKENS.get(one, 0) >= budget > 0), "max")
+        case "adaptive":
+            return wanted or "high"
+    return wanted or ""
 
 
 def estimated_tokens(body: bytes) -> int:
@@ -202,6 +232,9 @@ def _plain(content: JsonValue | list[_Block], beside: ClientMedia) -> str:
 
 
 def _tools(sent: Sequence[_Tool]) -> list[ToolSpec]:
+    """Raises Refused for a tool that Anthropic runs, or whose schema only its own models know."""
+    if other := [tool.type for tool in sent if tool.type not in (None, "custom")]:
+        raise RequestRefused(400, f"tools: {other[0]} is not offered, only custom tools", code="unsupported_tool")
     return [
         ToolSpec(
             name=tool.name,
@@ -209,7 +242,6 @@ def _tools(sent: Sequence[_Tool]) -> list[ToolSpec]:
             parameters=json.dumps(tool.input_schema or {"type": "object", "properties": {}}),
         )
         for tool in sent
-        if tool.type in (None, "custom")
     ]
 
 
@@ -255,18 +287,19 @@ class MessagesWire:
         return parse(body, headers)
 
     def whole(self, head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
-        content: list[JsonValue] = [{"type": "text", "text": answer.text}] if answer.text else []
+        content: list[JsonValue] = [_thought(head, answer.reasoning)] if answer.reasoning else []
+        content += [{"type": "text", "text": answer.text}] if answer.text else []
         content += [{"type": "tool_use", "id": c.id, "name": c.tool, "input": _input(c)} for c in answer.calls]
         return {
             **_message(head),
             "content": content,
             "stop_reason": STOPS[answer.stop],
             "usage": _usage(answer),
-            "fugu": answer_details(head, answer),
+            "fugu": answer_details(head, answer, asking),
         }
 
     def stream(self, head: AnswerHead, asking: ClientRequest) -> MessagesStream:
-        return MessagesStream(head)
+        return MessagesStream(head, asking)
 
     def failure(self, refused: RequestRefused) -> Json:
         return anthropic_error(refused)
@@ -275,8 +308,11 @@ class MessagesWire:
 class MessagesStream:
     """The events of one answer: blocks are opened, filled and closed one after the other."""
 
-    def __init__(self, head: AnswerHead) -> None:
+    events_for: frozenset[str] = frozenset()
+
+    def __init__(self, head: AnswerHead, asking: ClientRequest) -> None:
         self._head = head
+        self._asking = asking
         self._index = 0
         self._open = False
         self._said = False
@@ -292,14 +328,21 @@ class MessagesStream:
         return opened + self._delta({"type": "text_delta", "text": text})
 
     def end(self, answer: ServedAnswer) -> bytes:
-        last = b"" if self._said or not answer.text else self.piece(answer.text)
+        last = self._close()
+        if answer.reasoning:
+            thought = _thought(self._head, answer.reasoning)
+            last += self._start({"type": "thinking", "thinking": "", "signature": ""})
+            last += self._delta({"type": "thinking_delta", "thinking": thought["thinking"]})
+            last += self._delta({"type": "signature_delta", "signature": thought["signature"]}) + self._close()
+        last += b"" if self._said or not answer.text else self.piece(answer.text)
         last += self._close()
         for call in answer.calls:
             last += self._start({"type": "tool_use", "id": call.id, "name": call.tool, "input": {}})
             last += self._delta({"type": "input_json_delta", "partial_json": json.dumps(_input(call))})
             last += self._close()
         delta: Json = {"stop_reason": STOPS[answer.stop], "stop_sequence": None}
-        last += _event("message_delta", delta=delta, usage=_usage(answer), fugu=answer_details(self._head, answer))
+        details = answer_details(self._head, answer, self._asking)
+        last += _event("message_delta", delta=delta, usage=_usage(answer), fugu=details)
         return last + _event("message_stop")
 
     def fail(self, refused: RequestRefused) -> bytes:
@@ -335,6 +378,11 @@ def _event(name: str, **fields: JsonValue) -> bytes:
 
 def _message(head: AnswerHead) -> Json:
     return {"id": head.id, "type": "message", "role": "assistant", "model": head.model, "stop_sequence": None}
+
+
+def _thought(head: AnswerHead, text: str) -> Json:
+    """A block of thinking. What comes back of it is left alone: its author's own stands in the trace."""
+    return {"type": "thinking", "thinking": text, "signature": head.id}
 
 
 def _input(call: Call) -> JsonValue:

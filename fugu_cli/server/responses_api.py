@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import Field, JsonValue
 
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, ToolSpec
+from fugu_cli.messages import Call, Effort, FromAgent, FromTool, FromUser, Message, ToolSpec
 from fugu_cli.providers.history import arguments_object
 from fugu_cli.server import client_requests
 from fugu_cli.server.chat_api import allowed_tools, openai_error
 from fugu_cli.server.chat_api import tool_choice as choice_of
 from fugu_cli.server.client_requests import (
     DEFAULT_MAX_TOKENS,
+    TOO_LONG,
     AnswerHead,
     ClientMedia,
     ClientRequest,
@@ -43,8 +45,13 @@ FREEFORM = json.dumps(
 )
 """What a custom tool takes, as a function."""
 
-IGNORED_ITEMS = frozenset({"reasoning", "web_search_call", "image_generation_call", "compaction"})
+IGNORED_ITEMS = frozenset({"reasoning", "web_search_call", "image_generation_call"})
 """Items that say nothing an agent of another provider could read."""
+COMPACTED = "[What was said before this is kept in a form that only its provider can read.]"
+LEFT_OUT = ("web_search", "image_generation")
+"""What kinds of tools begin with that clients offer unasked, and that OpenAI would run."""
+LONGEST_NAME = 64
+"""Characters that every provider takes for the name of a tool."""
 
 
 class _Part(LenientModel):
@@ -63,6 +70,7 @@ class _Item(LenientModel):
     call_id: str = ""
     name: str = ""
     arguments: str = ""
+    namespace: str = ""
     input: JsonValue = None
     output: str | list[_Part] | JsonValue = None
 
@@ -73,6 +81,11 @@ class _Tool(LenientModel, extra="allow"):
     description: str | None = None
     parameters: Json | None = None
     format: Json | None = None
+    tools: list[_Tool] | None = None
+
+
+class _Reasoning(LenientModel):
+    effort: Effort | None = None
 
 
 class _Format(LenientModel):
@@ -99,6 +112,7 @@ class _Body(LenientModel):
     conversation: JsonValue = None
     background: bool | None = None
     metadata: Json | None = None
+    reasoning: _Reasoning | None = None
 
 
 def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
@@ -113,7 +127,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     system, messages = _conversation(items)
     if not messages:
         raise RequestRefused(400, "input: at least one message is needed", code="invalid_body")
-    offered = [tool for tool in sent.tools or [] if tool.type in ("function", "custom")]
+    offered = list(_offered(sent.tools or []))
     return ClientRequest(
         model=sent.model,
         system=join_text([sent.instructions or "", *system]),
@@ -125,12 +139,43 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
             choice=choice_of(sent.tool_choice, [tool.name for tool in offered]),
             reply_schema=_schema(sent.text),
             single=sent.parallel_tool_calls is False,
+            effort=(sent.reasoning and sent.reasoning.effort) or "",
         ),
         repeated=_repeated(sent),
         options=client_requests.read_options(headers, sent.metadata or {}),
         stream=bool(sent.stream),
         freeform=frozenset(tool.name for tool in offered if tool.type == "custom"),
+        namespaces=_namespaces(sent.tools or []),
+        left_out=tuple(tool.type for tool in sent.tools or [] if tool.type.startswith(LEFT_OUT)),
+        reasoning=sent.reasoning is not None,
     )
+
+
+def _offered(sent: Sequence[_Tool]) -> Iterator[_Tool]:
+    """The tools that the client runs, those of a namespace under one name. Raises Refused for other kinds."""
+    for tool in sent:
+        if tool.type in ("function", "custom"):
+            yield tool
+        elif tool.type == "namespace":
+            for inner in _offered(tool.tools or []):
+                yield inner.model_copy(update={"name": joint_name(tool.name, inner.name)})
+        elif not tool.type.startswith(LEFT_OUT):
+            said = f"tools: {tool.type} is not offered, only functions, custom tools and namespaces of them"
+            raise RequestRefused(400, said, code="unsupported_tool")
+
+
+def _namespaces(sent: Sequence[_Tool]) -> dict[str, tuple[str, str]]:
+    spaces = [(tool.name, inner.name) for tool in sent if tool.type == "namespace" for inner in tool.tools or []]
+    return {joint_name(space, name): (space, name) for space, name in spaces}
+
+
+def joint_name(space: str, name: str) -> str:
+    """The one name under which an agent is offered a tool of a namespace."""
+    joined = f"{space}__{name}" if space else name
+    if not space or len(joined) <= LONGEST_NAME:
+        return joined
+    mark = hashlib.sha256(joined.encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{joined[: LONGEST_NAME - 9]}_{mark}"
 
 
 def _repeated(sent: _Body) -> Json:
@@ -178,6 +223,8 @@ def _conversation(items: Sequence[_Item]) -> tuple[list[str], tuple[Message, ...
                 messages.append(FromTool(call=item.call_id, tool=tool, text=text, media=tuple(beside.taken)))
             case "item_reference":
                 raise RequestRefused(400, f"input.{number}: nothing is stored, send the item", code="unsupported_value")
+            case "compaction":
+                messages.append(FromUser(text=COMPACTED))
             case unsaid if unsaid in IGNORED_ITEMS:
                 continue
             case other:
@@ -223,8 +270,8 @@ def _words(part: _Part, beside: ClientMedia) -> str | None:
 def _parse_call(item: _Item) -> Call:
     if item.type == "custom_tool_call":
         text = item.input if isinstance(item.input, str) else json.dumps(item.input)
-        return Call.make(item.call_id, item.name, input=text)
-    return Call(id=item.call_id, tool=item.name, arguments=item.arguments or "{}")
+        return Call.make(item.call_id, joint_name(item.namespace, item.name), input=text)
+    return Call(id=item.call_id, tool=joint_name(item.namespace, item.name), arguments=item.arguments or "{}")
 
 
 def _add(messages: list[Message], call: Call) -> None:
@@ -272,9 +319,10 @@ class ResponsesWire:
         return parse(body, headers)
 
     def whole(self, head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
-        text = [_message(head, answer.text, "completed")] if answer.text else []
-        calls = [_call_item(head, number, call, asking) for number, call in enumerate(answer.calls)]
-        return _response(head, asking, answer, [*text, *calls])
+        said: list[JsonValue] = [_thought(head, answer.reasoning)] if answer.reasoning else []
+        said += [_message(head, answer.text, "completed")] if answer.text else []
+        said += [_call_item(head, number, call, asking) for number, call in enumerate(answer.calls)]
+        return _response(head, asking, answer, said)
 
     def stream(self, head: AnswerHead, asking: ClientRequest) -> ResponsesStream:
         return ResponsesStream(head, asking)
@@ -286,12 +334,15 @@ class ResponsesWire:
 class ResponsesStream:
     """The events of one answer."""
 
+    events_for = frozenset({TOO_LONG})
+
     def __init__(self, head: AnswerHead, asking: ClientRequest) -> None:
         self._head = head
         self._asking = asking
         self._number = 0
         self._items: list[JsonValue] = []
         self._text: list[str] = []
+        self._text_index = 0
 
     def begin(self) -> bytes:
         started: Json = {"response": _response(self._head, self._asking, None, [])}
@@ -300,16 +351,18 @@ class ResponsesStream:
     def piece(self, text: str) -> bytes:
         opened = b""
         if not self._text:
-            item = _message(self._head, "", "in_progress")
-            opened = self._event("response.output_item.added", {"output_index": 0, "item": {**item, "content": []}})
+            self._text_index = len(self._items)
+            item: Json = {**_message(self._head, "", "in_progress"), "content": []}
+            opened = self._event("response.output_item.added", {"output_index": self._text_index, "item": item})
             opened += self._event("response.content_part.added", {**self._place(), "part": _part("")})
         self._text.append(text)
         return opened + self._event("response.output_text.delta", {**self._place(), "delta": text, "logprobs": []})
 
     def end(self, answer: ServedAnswer) -> bytes:
-        last = b"" if self._text or not answer.text else self.piece(answer.text)
-        if self._text:
-            last += self._close_text()
+        last = self._close_text() if (streamed := bool(self._text)) else b""
+        last += self._say_thought(answer.reasoning) if answer.reasoning else b""
+        if answer.text and not streamed:
+            last += self.piece(answer.text) + self._close_text()
         for call in answer.calls:
             last += self._say_call(call)
         done = _response(self._head, self._asking, answer, self._items)
@@ -318,7 +371,8 @@ class ResponsesStream:
 
     def fail(self, refused: RequestRefused) -> bytes:
         failed = _response(self._head, self._asking, None, self._items)
-        error: Json = {"code": CODES.get(refused.status, "server_error"), "message": str(refused)}
+        code = refused.code if refused.code == TOO_LONG else CODES.get(refused.status, "server_error")
+        error: Json = {"code": code, "message": str(refused)}
         return self._event("response.failed", {"response": {**failed, "status": "failed", "error": error}})
 
     def idle(self) -> bytes:
@@ -331,7 +385,22 @@ class ResponsesStream:
         return (
             self._event("response.output_text.done", {**self._place(), "text": text, "logprobs": []})
             + self._event("response.content_part.done", {**self._place(), "part": _part(text)})
-            + self._event("response.output_item.done", {"output_index": 0, "item": item})
+            + self._event("response.output_item.done", {"output_index": self._text_index, "item": item})
+        )
+
+    def _say_thought(self, text: str) -> bytes:
+        index, item = len(self._items), _thought(self._head, text)
+        self._items.append(item)
+        place: Json = {"item_id": item["id"], "output_index": index, "summary_index": 0}
+        part: Json = {"type": "summary_text", "text": text}
+        name = "response.reasoning_summary"
+        return (
+            self._event("response.output_item.added", {"output_index": index, "item": {**item, "summary": []}})
+            + self._event(f"{name}_part.added", {**place, "part": {**part, "text": ""}})
+            + self._event(f"{name}_text.delta", {**place, "delta": text})
+            + self._event(f"{name}_text.done", {**place, "text": text})
+            + self._event(f"{name}_part.done", {**place, "part": part})
+            + self._event("response.output_item.done", {"output_index": index, "item": item})
         )
 
     def _say_call(self, call: Call) -> bytes:
@@ -345,12 +414,12 @@ class ResponsesStream:
         return (
             self._event("response.output_item.added", {"output_index": index, "item": empty})
             + self._event(f"response.{kind}.delta", {**place, "delta": item[key]})
-            + self._event(f"response.{kind}.done", {**place, key: item[key], "name": call.tool})
+            + self._event(f"response.{kind}.done", {**place, key: item[key], "name": item["name"]})
             + self._event("response.output_item.done", {"output_index": index, "item": item})
         )
 
     def _place(self) -> Json:
-        return {"item_id": f"{self._head.id}-text", "output_index": 0, "content_index": 0}
+        return {"item_id": f"{self._head.id}-text", "output_index": self._text_index, "content_index": 0}
 
     def _event(self, name: str, fields: Json) -> bytes:
         self._number += 1
@@ -372,7 +441,9 @@ def _response(head: AnswerHead, asking: ClientRequest, answer: ServedAnswer | No
         "usage": None,
         **asking.repeated,
     }
-    return done if answer is None else {**done, "usage": _usage(answer), "fugu": answer_details(head, answer)}
+    if answer is None:
+        return done
+    return {**done, "usage": _usage(answer), "fugu": answer_details(head, answer, asking)}
 
 
 def _message(head: AnswerHead, text: str, status: str) -> Json:
@@ -385,12 +456,18 @@ def _message(head: AnswerHead, text: str, status: str) -> Json:
     }
 
 
+def _thought(head: AnswerHead, text: str) -> Json:
+    return {"id": f"{head.id}-thought", "type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
+
+
 def _part(text: str) -> Json:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
 
 
 def _call_item(head: AnswerHead, number: int, call: Call, asking: ClientRequest) -> Json:
-    item: Json = {"id": f"{head.id}-{number}", "call_id": call.id, "name": call.tool, "status": "completed"}
+    space, name = asking.namespaces.get(call.tool, ("", call.tool))
+    item: Json = {"id": f"{head.id}-{number}", "call_id": call.id, "name": name, "status": "completed"}
+    item |= {"namespace": space} if space else {}
     if call.tool in asking.freeform:
         return {**item, "type": "custom_tool_call", "input": freeform_text(call)}
     return {**item, "type": "function_call", "arguments": call.arguments}

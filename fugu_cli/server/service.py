@@ -110,7 +110,8 @@ class EndpointService:
         self._busy += 1
         try:
             async with asyncio.timeout(self.bounds.seconds):
-                return await self._answered(request)
+                answer = await self._answered(request)
+                return answer if asking.reasoning else replace(answer, reasoning="")
         except TimeoutError as error:
             log.append(Finished(reason="time_limit", message=f"no answer within {self.bounds.seconds:g} s"))
             raise RequestRefused(

@@ -7,20 +7,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.coordinators import Coordinator, action_space
-from fugu_cli.engine import availability
+from fugu_cli.engine import availability, compaction
 from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.turn import failed_event
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import FromAgent, Message, Prompt, Reply
-from fugu_cli.providers import Agent, Pause, Say, Wait, shown_media
+from fugu_cli.messages import EFFORTS, Effort, FromAgent, Message, Prompt, Reply
+from fugu_cli.providers import Agent, Pause, Say, Wait, error_mapping, shown_media
 from fugu_cli.server import traces
-from fugu_cli.server.client_requests import ClientRequest, RequestRefused, ServedAnswer
+from fugu_cli.server.client_requests import TOO_LONG, ClientRequest, RequestRefused, RequestSampling, ServedAnswer
 from fugu_cli.server.traces import CallAuthor, Recall, author_of, call_id, conversation_events, with_authors
 from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
@@ -64,8 +64,8 @@ class EndpointSettings:
 
 
 FAILURE_STATUS = {
-    "refused": 502,
-    "absent": 502,
+    "refused": 403,
+    "absent": 404,
     "invalid": 400,
     "limited": 429,
     "overloaded": 503,
@@ -75,13 +75,25 @@ FAILURE_STATUS = {
     "credit": 402,
     "budget": 402,
 }
-"""What the client is told where an agent failed: the fault is behind this endpoint, never the client's own key."""
+"""What the client is told where an agent failed. What only its user can mend is nothing that clients try again."""
 
-REFUSAL_KINDS = {400: "invalid_request_error", 402: "insufficient_quota", 429: "rate_limit_error"}
+REFUSAL_KINDS = {
+    400: "invalid_request_error",
+    402: "insufficient_quota",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+
+
+LASTING = frozenset({"refused", "absent", "credit"})
+"""Kinds of failure that last until somebody mends something."""
 
 
 def failure_refusal(kind: str, message: str, after: float | None = None) -> RequestRefused:
     """The refusal for a failure of `AgentError.kind`, or of the budget."""
+    if kind == "invalid" and error_mapping.TOO_LONG.search(message):
+        return RequestRefused(400, f"prompt is too long: {message}", code=TOO_LONG)
     status = FAILURE_STATUS.get(kind, 502)
     code = "budget_exceeded" if kind == "budget" else f"agent_{kind}"
     return RequestRefused(status, message, kind=REFUSAL_KINDS.get(status, "server_error"), code=code, after=after)
@@ -158,7 +170,7 @@ async def answer_with_one_agent(house: EndpointSettings, request: ActiveRequest,
     messages = with_authors(asking.messages, request.recall)
     for fact in conversation_events(messages):
         log.append(fact)
-    excluded_agents(house, request)
+    excluded_agents(house, request, messages, pinned)
     began = len(log.events)
     keep_or_switch(house, request, messages, pinned)
     while True:
@@ -173,8 +185,11 @@ async def answer_with_one_agent(house: EndpointSettings, request: ActiveRequest,
             raise _last_failure(log)
 
 
-def excluded_agents(house: EndpointSettings, request: ActiveRequest) -> None:
-    """Who is out for this request: opted out by the client, or unavailable. Raises Refused for a wrong name."""
+def excluded_agents(
+    house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...] = (), pinned: str | None = None
+) -> None:
+    """Who is out for this request: opted out by the client, unavailable, or, where one agent is to answer `messages`,
+    not able to. Raises Refused for a wrong name, and where nobody is left."""
     unknown = sorted(request.asking.options.opt_out - house.members.keys())
     if unknown:
         there = ", ".join(house.members)
@@ -182,9 +197,39 @@ def excluded_agents(house: EndpointSettings, request: ActiveRequest) -> None:
     out = dict.fromkeys(sorted(request.asking.options.opt_out), Exclusion(message="opted out of this request"))
     if out.keys() >= house.offered.keys():
         raise RequestRefused(400, "every agent of the pool is opted out of this request", code="no_agent_left")
+    if messages:
+        out = {**_unable(house, request, messages, (pinned,) if pinned else house.offered.keys() - out.keys()), **out}
     if out:
         request.log.append(Masked(agents=tuple(out.items())))
     availability.record_exclusions(request.log, house.team.breaker, {})
+
+
+NO_TOOLS = "it calls no tools, and the request has some"
+
+
+def _unable(
+    house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], names: Iterable[str]
+) -> dict[str, Exclusion]:
+    """Those of `names` that can call none of the client's tools, or read less than this. Raises Refused where they all
+    are."""
+    asked = {name: house.members[name] for name in names}
+    out = {name: NO_TOOLS for name, one in asked.items() if one.protocol == "text" and request.asking.tools}
+    if len(out) == len(asked):
+        said = f"tools: {', '.join(out)} can call none; choose an agent that does, or leave the tools out"
+        raise RequestRefused(400, said, code="unsupported_tool")
+    sizes = {name: _size(house, request, messages, one) for name, one in asked.items() if name not in out}
+    short = {name: size for name, size in sizes.items() if size > asked[name].context}
+    if len(short) == len(sizes):
+        name = max(short, key=lambda one: asked[one].context)
+        said = f"prompt is too long: {short[name]} tokens > {asked[name].context} maximum, as estimated for {name}"
+        raise RequestRefused(400, said, code=TOO_LONG)
+    out |= {name: f"the request is some {size} tokens; it reads {asked[name].context}" for name, size in short.items()}
+    return {name: Exclusion(message=why) for name, why in out.items()}
+
+
+def _size(house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], member: Member) -> int:
+    """Tokens of the request as this agent would read it, estimated."""
+    return compaction.prompt_tokens(_prompt(house, request.asking, messages, member))
 
 
 def keep_or_switch(
@@ -212,11 +257,6 @@ def _why_not(house: EndpointSettings, request: ActiveRequest, messages: tuple[Me
         return action_space.NO_VISION
     if short := _over_budget(house, request, messages, member):
         return short
-    prompt = _prompt(house, request.asking, messages, member)
-    said = sum(len(message.model_dump_json()) for message in prompt.messages) // 4
-    size = said + sum(one.tokens for one in prompt.media) + prompt.max_tokens
-    if size > member.context:
-        return f"the conversation has grown to some {size} tokens; it reads {member.context}"
     replies = [message for message in messages[_loop(messages) :] if isinstance(message, FromAgent)]
     calls = Counter((call.tool, call.arguments) for reply in replies for call in reply.calls)
     times = max(calls.values(), default=0)
@@ -292,7 +332,7 @@ async def _reply(
     if short := _over_budget(house, request, messages, member):  # a named agent's, or that of a loop's own
         log.append(Failed(turn=assigned.turn, what=member.name, kind=views.BUDGET, message=short))
         return None
-    prompt, spendable = _prompt(house, request.asking, messages, member), request_budgets(house, request)
+    prompt = _with_room(_prompt(house, request.asking, messages, member), member)
     request.save()
     started, said = time.monotonic(), list[str]()
 
@@ -309,7 +349,9 @@ async def _reply(
             raise broken_stream_reason(member.name)
         pauses.check(pause, log.events)
         said.clear()
-        availability.check_budget(log.events, member, prompt, spendable, usd(pause.used, member.price))
+        availability.check_budget(
+            log.events, member, prompt, request_budgets(house, request), usd(pause.used, member.price)
+        )
 
     try:
         reply = await answering_agents(house, request)[member.name].reply(prompt, say, wait)
@@ -350,7 +392,7 @@ def _recorded(request: ActiveRequest, assigned: Assigned, reply: Reply, seconds:
 
 
 def _prompt(house: EndpointSettings, asking: ClientRequest, messages: tuple[Message, ...], member: Member) -> Prompt:
-    """The client's own words, tools and limits; the entry's limit where that is lower."""
+    """The client's own words, tools and limits; the entry's limits where they are lower."""
     sampling = asking.sampling
     not_shown = shown_media.why_not(vision=member.vision, documents=member.documents, refused=())
     return Prompt(
@@ -360,10 +402,29 @@ def _prompt(house: EndpointSettings, asking: ClientRequest, messages: tuple[Mess
         max_tokens=min(sampling.max_tokens, house.longest.get(member.name, sampling.max_tokens)),
         temperature=sampling.temperature,
         seed=sampling.seed,
+        effort=effort_of(member, sampling),
         reply_schema=sampling.reply_schema,
         stop=sampling.stop,
         tool_choice=sampling.choice,
     )
+
+
+def effort_of(member: Member, sampling: RequestSampling) -> Effort:
+    """What the client bounds an agent's reasoning to; "" where it is left to the entry, whose own is no more."""
+    asked = sampling.effort
+    if not asked or (not member.effort and not sampling.reasons):
+        return ""
+    return "" if member.effort and EFFORTS.index(member.effort) <= EFFORTS.index(asked) else asked
+
+
+LEAST_ROOM = 1024
+"""Tokens of a reply that are asked for all the same: that the request leaves less is an estimate."""
+
+
+def _with_room(prompt: Prompt, member: Member) -> Prompt:
+    """The prompt, its reply no longer than what it leaves of the agent's context: some servers refuse more."""
+    room = max(member.context - compaction.prompt_tokens(prompt), LEAST_ROOM)
+    return prompt.model_copy(update={"max_tokens": min(prompt.max_tokens, room)})
 
 
 def _over_budget(house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], member: Member) -> str:
@@ -407,6 +468,10 @@ def _nobody(house: EndpointSettings, log: Log, end: Finished) -> RequestRefused:
     after = soonest[1] if soonest else None
     if end.reason == "budget":
         return failure_refusal("budget", end.message)
+    out = views.failed_agents(log.events)
+    lasting = {out[name].kind for name in house.offered if name in out}
+    if not made and len(lasting) == 1 and lasting <= LASTING:
+        return failure_refusal(lasting.pop(), end.message)
     if made:
         return failure_refusal(made[-1].kind, f"{made[-1].what}: {made[-1].message}", after)
     return failure_refusal("overloaded", end.message or "no agent of the pool can be asked now", after)

@@ -188,6 +188,7 @@ def answer_with_usage(
         agent=reply.agent,
         served=reply.model,
         cost=views.cost(made, views.pool(events)),
+        reasoning="\n\n".join(block.text for block in reply.thinking if block.text),
         note=note,
     )
 

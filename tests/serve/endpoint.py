@@ -109,9 +109,9 @@ def uses(tool: str = "bash", **arguments: object) -> React:
     return react
 
 
-def fails(kind: str = "overloaded", *, after: float | None = None, retry: bool = False) -> React:
+def fails(kind: str = "overloaded", *, after: float | None = None, retry: bool = False, said: str = "") -> React:
     def react(prompt: Prompt) -> Reply:
-        raise AgentError(f"it is {kind}", kind=kind, after=after, retry=retry)
+        raise AgentError(said or f"it is {kind}", kind=kind, after=after, retry=retry)
 
     return react
 

@@ -246,7 +246,7 @@ def test_an_agent_whose_server_asks_to_wait_gives_way_and_a_named_one_is_waited_
     [
         ("limited", openai.RateLimitError, 429),
         ("overloaded", openai.InternalServerError, 503),
-        ("refused", openai.InternalServerError, 502),
+        ("refused", openai.PermissionDeniedError, 403),
         ("invalid", openai.BadRequestError, 400),
         ("credit", openai.APIStatusError, 402),
         ("timeout", openai.InternalServerError, 504),
