@@ -205,8 +205,11 @@ def test_what_can_be_written_again_after_the_disk_was_full_is_written(tmp_path: 
 def test_what_a_killed_process_still_holds_for_a_moment_is_waited_for(tmp_path: Path) -> None:
     Log.create(tmp_path / "s.jsonl").close()
     before = Log.open(tmp_path / "s.jsonl")
+    before.append(Asked(text="the last word"))
     threading.Timer(0.2, before.close).start()
-    Log.open(tmp_path / "s.jsonl").close()
+    after = Log.open(tmp_path / "s.jsonl")
+    assert after.events == [Asked(text="the last word")]
+    after.close()
 
 
 def test_session_busy_is_an_infrastructure_failure() -> None:
@@ -309,4 +312,6 @@ def test_a_session_that_a_newer_fugu_went_on_with_is_refused(tmp_path: Path) -> 
 @pytest.mark.parametrize("version", ["0.0.9", __version__, "1", "demo", ""])
 def test_a_session_of_this_fugu_or_an_older_one_is_opened(version: str, tmp_path: Path) -> None:
     written(tmp_path / "s.jsonl", Opened(version=version, repo="/repo"))
-    Log.open(tmp_path / "s.jsonl").close()
+    log = Log.open(tmp_path / "s.jsonl")
+    assert log.events == [Opened(version=version, repo="/repo")]
+    log.close()

@@ -99,6 +99,7 @@ def test_folders_nested_deeper_than_python_can_go_end_nothing_in_an_error() -> N
             ["sh", "-c", 'i=0; while [ $i -lt 1500 ]; do mkdir d && cd -P ./d; i=$((i+1)); done'],
             cwd=made, check=False, capture_output=True,
         )  # fmt: skip
+        assert (made / "d").is_dir()
     subprocess.run(["rm", "-rf", str(made)], check=True)
 
 
@@ -167,6 +168,7 @@ def test_folders_and_files_of_other_names_are_left_alone(tmp_path: Path) -> None
 
 def test_a_temporary_directory_that_cannot_be_listed_is_no_failure(tmp_path: Path) -> None:
     temp_dirs.remove_leftovers(tmp_path / "none", time.time(), os.geteuid())
+    assert names(tmp_path) == []
 
 
 def test_nothing_else_in_the_package_makes_folders_in_the_temporary_directory() -> None:

@@ -209,14 +209,16 @@ def test_a_time_that_a_server_named_is_waited_for_and_no_other() -> None:
 LIMITED = AgentError("slow down", kind="limited", retry=True, after=30.0)
 
 
-def pausing(found: Team, log: Log, *seconds: float, others: OtherAgents = "soon") -> list[float]:
-    """The pauses that `a` makes, up to the one it must not make."""
+def pausing(
+    found: Team, log: Log, *seconds: float, others: OtherAgents = "soon", error: AgentError | None = LIMITED
+) -> list[float]:
+    """The pauses that `a` makes for `error`, up to the one it must not make."""
     pauses, made = CallPauses(found, "a", others), list[float]()
     for length in seconds:
         try:
-            pauses.check(Pause("busy", length, error=LIMITED, retry=1, retries=4), log.events)
-        except AgentError as error:
-            assert error is LIMITED
+            pauses.check(Pause("busy", length, error=error, retry=1, retries=4), log.events)
+        except AgentError as raised:
+            assert raised is error
             break
         made.append(length)
     return made
@@ -249,4 +251,4 @@ def test_of_limited_agents_the_one_is_waited_for_that_is_back_first(
 
 
 def test_a_pause_without_a_failure_is_always_made() -> None:
-    CallPauses(team(CircuitBreaker()), "a").check(Pause("loading the model", 60.0), begun().events)
+    assert pausing(team(CircuitBreaker()), begun(), 60.0, 60.0, error=None) == [60.0, 60.0]

@@ -12,7 +12,7 @@ import pytest
 
 from fugu_cli.errors import UsageError
 from fugu_cli.prompts import load
-from fugu_cli.server import EndpointLimits, ListenAddress, check_address
+from fugu_cli.server import EndpointLimits, ListenAddress, check_address, is_loopback
 from fugu_cli.session.events import Finished
 from fugu_cli.session.log import read
 from tests.serve.endpoint import endpoint, says
@@ -248,4 +248,5 @@ def test_other_machines_need_a_token(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.9"])
 def test_this_machine_needs_none(host: str) -> None:
+    assert is_loopback(host)
     check_address(ListenAddress(host=host), EndpointLimits(), "FUGU_SERVE_TOKEN")

@@ -387,12 +387,13 @@ def test_counts_where_nothing_better_is_there() -> None:
 
 
 @given(st.text())
-def test_no_output_breaks_the_reading(output: str) -> None:
+def test_no_output_breaks_the_reading_and_what_is_no_event_stays(output: str) -> None:
     for command in ("python -m unittest", "cargo test", "cargo nextest run"):
-        told(command, output, Path("/nowhere"))
+        found = told(command, output, Path("/nowhere"))
+        assert {*(found or {}).values()} <= {"passed", "failed", "skipped"}
     events = GoEvents()
-    events.take(output.encode())
-    events.rest()
+    read = events.take(output.encode()).decode() + events.rest()
+    assert read.removesuffix("\n") == output.removesuffix("\n")
 
 
 @given(text=st.text() | st.sampled_from(["0", "{}", '{"testResults": 1}', "<a/>", "<testcase/>"]))
