@@ -29,6 +29,7 @@ from fugu_cli.session.log import Log
 from fugu_cli.tools import mentions, snapshots
 
 if TYPE_CHECKING:
+    from fugu_cli.extensions.language_servers import LanguageServers
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.telemetry import Telemetry
 
@@ -61,6 +62,8 @@ class Session:
     """The JSON schema, as text, that answers must follow; "" where there is none."""
     telemetry: Telemetry | str | None = None
     """What tells a collector of the session; a sentence where that cannot be done."""
+    checkers: LanguageServers | str = ""
+    """The language servers that look at edits; "" where there are none, a sentence where there should be."""
 
     @property
     def tier(self) -> str:
@@ -147,6 +150,8 @@ class Session:
             said.append(f"the effort {self.effort} says nothing to {', '.join(without)}: no effort can be told there")
         if self.telemetry is not None:
             said += (self.telemetry,) if isinstance(self.telemetry, str) else self.telemetry.notes
+        if self.checkers and isinstance(self.checkers, str):
+            said.append(self.checkers)
         if not self.environment.workspace.in_git:
             said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
         return tuple(said)
@@ -280,6 +285,8 @@ class Session:
         await self.end_jobs()
         if self.servers is not None:
             await self.servers.close()
+        if not isinstance(self.checkers, str):
+            await self.checkers.close()
         for agent in self.team.agents.values():
             await agent.close()
         self.log.close()

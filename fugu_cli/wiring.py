@@ -46,6 +46,7 @@ from fugu_cli.tools.workspace import Workspace, recall_reads
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.hook_runner import Hooks
+    from fugu_cli.extensions.language_servers import LanguageServers
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.subagents import Subagent
     from fugu_cli.extensions.telemetry import Telemetry
@@ -199,9 +200,8 @@ def build_session(
 ) -> Session:
     """A new session for `loaded.root`, or the one at `resume` continued with today's configuration. For a thread.
 
-    `around` is put around every agent: an evaluation keeps their replies.
-
-    Raises ConfigError for a pool that cannot be used, SessionBusy and StorageError as `Log.open` does.
+    `around` is put around every agent: an evaluation keeps their replies. Raises ConfigError for a pool that cannot be
+    used, SessionBusy and StorageError as `Log.open` does.
     """
     from fugu_cli.tools.runner_discovery import find_test_command
 
@@ -228,6 +228,7 @@ def build_session(
         agents = {name: build_guard(agent, denials, lambda: journal.events) for name, agent in agents.items()}
     recall_reads(workspace, journal.records)
     environment = build_environment(config, workspace, ask, mask.text(_instructions(loaded)), journal.path)
+    checkers = build_language_servers(loaded)
     workspace.jobs.attach(journal.events, journal.append)
     return Session(
         log=journal,
@@ -242,7 +243,7 @@ def build_session(
             config.never(by_name),
             {member.name: build_harness(member) for member in members},
         ),
-        environment=_with_extensions(replace(environment, denials=denials), loaded, servers, journal),
+        environment=_with_extensions(replace(environment, denials=denials), loaded, (servers, checkers), journal),
         warm=warm if servers is None else servers.behind(warm),
         decide=lambda changed: build_coordinator(changed, members)[0],
         servers=servers,
@@ -250,7 +251,19 @@ def build_session(
         effort=config.effort or "",
         answer_schema=loaded.answer_schema,
         telemetry=build_telemetry(environ, journal),
+        checkers=checkers,
     )
+
+
+def build_language_servers(loaded: LoadedConfig) -> LanguageServers | str:
+    """Those that are installed, not started; a sentence where the user insists and there are none."""
+    wanted, files_are_kept_back = loaded.config.diagnostics, loaded.config.deny_agents
+    if wanted is False or files_are_kept_back or not (wanted or loaded.trusted):
+        return ""
+    from fugu_cli.extensions.language_servers import usable_servers
+
+    found = usable_servers(loaded.root, trusted=loaded.trusted)
+    return found if wanted or not isinstance(found, str) else ""
 
 
 def build_telemetry(environ: Mapping[str, str], journal: Log) -> Telemetry | str | None:
@@ -259,11 +272,11 @@ def build_telemetry(environ: Mapping[str, str], journal: Log) -> Telemetry | str
         return None
     try:
         from fugu_cli.extensions import telemetry
+
+        return telemetry.Telemetry(journal, environ) if telemetry.is_wanted(environ) else None
     except ModuleNotFoundError:
         packages = installing("opentelemetry-sdk>=1.30,<2", "opentelemetry-exporter-otlp-proto-http>=1.30,<2")
         return f"telemetry is not sent: its packages are not installed; {packages} adds them"
-    try:
-        return telemetry.Telemetry(journal, environ) if telemetry.is_wanted(environ) else None
     except ValueError as error:
         return f"telemetry is not sent: {error} (`fugu help telemetry`)"
 
@@ -282,18 +295,19 @@ def _own_skills(loaded: LoadedConfig) -> tuple[Path, ...]:
 
 
 def _with_extensions(
-    environment: Environment, loaded: LoadedConfig, servers: McpServers | None, journal: Log
+    environment: Environment, loaded: LoadedConfig, both: tuple[McpServers | None, LanguageServers | str], journal: Log
 ) -> Environment:
     """The environment with the user's servers, skills, subagents, hooks and nested instructions."""
-    rules, library = environment.rules, loaded.library
-    shown = environment.denials is None
+    (servers, checkers), rules, library = both, environment.rules, loaded.library
+    toolbox = build_toolbox(servers, library.skills, (*rules.allow, *rules.ask), library.agents)
+    toolbox = toolbox if isinstance(checkers, str) else checkers.around_all(toolbox)
     return replace(
         environment,
         rules=rules.model_copy(update={"readable": (*_own_skills(loaded), pasted_folder(loaded.config))}),
-        toolbox=build_toolbox(servers, library.skills, (*rules.allow, *rules.ask), library.agents),
+        toolbox=toolbox,
         subagents=library.agents,
         hooks=build_hooks(loaded, journal),
-        nearer=nested_instructions(loaded.root, loaded.below, loaded.vouched) if shown else None,
+        nearer=nested_instructions(loaded.root, loaded.below, loaded.vouched) if environment.denials is None else None,
     )
 
 
@@ -509,10 +523,9 @@ def build_conductor(config: Config, members: tuple[Member, ...], turn_by_turn: C
 
 
 def _turn_by_turn(config: Config, members: tuple[Member, ...]) -> tuple[Coordinator, str | None, Callable[[], None]]:
-    """The coordinator a configuration names, its checkpoint's hash, and what starts loading it.
-
-    A learned one that cannot decide here (no torch, no backbone, a checkpoint that does not fit) leaves the decision to
-    the cascade, and every decision says so.
+    """The coordinator a configuration names, its checkpoint's hash, and what starts loading it. A learned one that
+    cannot decide here (no torch, no backbone, a checkpoint that does not fit) leaves the decision to the cascade, and
+    every decision says so.
     """
     from fugu_cli.coordinators import baselines
     from fugu_cli.coordinators import rules as coordinators_rules
@@ -529,9 +542,8 @@ def _turn_by_turn(config: Config, members: tuple[Member, ...]) -> tuple[Coordina
         return cascade, None, _nothing
     from fugu_cli.coordinators import trinity
 
-    return trinity.build_trinity(
-        trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache), members, settings, cascade
-    )
+    files = trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache)
+    return trinity.build_trinity(files, members, settings, cascade)
 
 
 def _nothing() -> None:

@@ -90,6 +90,7 @@ def _all(folder: Path) -> Iterator[Finding]:
     yield from _servers(loaded)
     yield from _hooks(loaded)
     yield from _skills(loaded)
+    yield from _language_servers(loaded)
     yield _data(loaded)
     yield _room(loaded.config)
     yield _terminal()
@@ -240,6 +241,19 @@ def _hooks(loaded: LoadedConfig) -> Iterator[Finding]:
         where = "with your rights" if hook.own else "in the sandbox"
         said = f"{hook.moment}{tools}: {hook.said} ({hook.timeout:g} s, {where}, from {hook.source})"
         yield Finding("ok", "hooks", mask.text(said))
+
+
+def _language_servers(loaded: LoadedConfig) -> Iterator[Finding]:
+    """Those on PATH, and what they lack; none is run."""
+    from fugu_cli.extensions.language_servers import PACKAGE, installed_servers
+
+    names = ", ".join(dict.fromkeys(kind.program for kind, _ in installed_servers(loaded.root).values()))
+    if names and importlib.util.find_spec("pygls") is None:
+        advice = f"{installing(PACKAGE)}: new errors are told after edits"
+        yield Finding("note", "diagnostics", f"{names}: 'pygls' is not installed", advice)
+    elif names:
+        off = "off (`diagnostics = false`)" if loaded.config.diagnostics is False else "in folders you trust"
+        yield Finding("ok", "diagnostics", f"{names}, {off}")
 
 
 def _skills(loaded: LoadedConfig) -> Iterator[Finding]:

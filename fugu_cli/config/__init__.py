@@ -129,6 +129,8 @@ class Config(ConfigTable):
     """seconds before a test run is ended"""
     tests: TestsEntry = TestsEntry()
     """when tests run and what must pass: when, patience, until, until_pass (`fugu help tests`)"""
+    diagnostics: bool | None = None
+    """language servers tell the new errors of edited files: true, false; in trusted folders when left out"""
     verify_answers: bool = False
     """let a Verifier look at answers that changed nothing, too"""
     sandbox: SandboxEntry = SandboxEntry()

@@ -34,6 +34,7 @@ SAMPLES = {
     "time_limit": 600.0,
     "temperature": 0.2,
     "effort": "medium",
+    "diagnostics": False,
     "test_command": "python -m pytest -q",
     "data_dir": "~/.local/share/fugu",
     "cache_dir": "~/.cache/fugu",

@@ -117,7 +117,7 @@ class Telemetry:
         """Turns whose agent has said its last word; tests may still run in them."""
         self._now = self._before = 0
         """Nanoseconds of the newest fact, and of the one before it."""
-        log.listen(self._heard)
+        log.listen(self._receive)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -128,7 +128,7 @@ class Telemetry:
         """Send what is left, for a moment. Called when the log is closed."""
         await self._sender.finish()
 
-    def _heard(self, item: Recorded | Live | None) -> None:
+    def _receive(self, item: Recorded | Live | None) -> None:
         if item is None:
             self._end_request("interrupted")
         elif isinstance(item, Recorded):

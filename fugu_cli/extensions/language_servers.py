@@ -1,0 +1,415 @@
+"""Language servers: an edit's result tells which errors are new in the file.
+
+Between the toolbox and the servers on the user's PATH, over pygls. Only in trusted folders: a language server runs code
+of the repository. One is started when the first file of its language is read, so that it knows the errors from before
+the edit; it ends with the session, also when fugu is killed. A server that is slow, wrong or gone changes no edit: what
+it says too late stands in the result of the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import shutil
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fugu_cli import __version__
+from fugu_cli.errors import installing
+from fugu_cli.extensions.mcp_stdio import server_environment
+from fugu_cli.safety import process_cleanup
+from fugu_cli.safety.paths import inside, real_path
+from fugu_cli.safety.policy.call_arguments import patched_paths
+from fugu_cli.safety.process_cleanup import LaunchedProcess, StandardStreams, start_process
+from fugu_cli.tools.git_repositories import search_path_outside
+from fugu_cli.tools.result import Say, ToolResult, truncate_line
+
+if TYPE_CHECKING:
+    from lsprotocol.types import Diagnostic, PublishDiagnosticsParams
+    from pydantic import BaseModel
+    from pygls.lsp.client import LanguageClient
+
+    from fugu_cli.tools.toolbox import AnyTool, Toolbox
+    from fugu_cli.tools.workspace import Workspace
+
+PACKAGE = "pygls>=2,<3"
+"""What the extra `lsp` installs."""
+WAIT_SECONDS = 2.0
+"""Seconds that an edit waits for what is new."""
+FIRST_SECONDS = 15.0
+"""Seconds after which a server that has said nothing of a file knows no errors in it."""
+SETTLE_SECONDS = 0.3
+"""Seconds of silence after which what a server said is all, where it does not name the version it speaks of."""
+EXIT_SECONDS = 1.0
+LARGEST = 1_000_000
+"""Bytes of the largest file that is shown to a server."""
+MOST_FILES = 64
+"""Files that are open in a server because they were read."""
+MOST_ERRORS = 10
+_VARIABLES = ("VIRTUAL_ENV", "GOPATH", "GOROOT", "GOMODCACHE", "GOFLAGS", "CARGO_HOME", "RUSTUP_HOME", "XDG_CACHE_HOME")
+"""What a server gets beside what servers of MCP get: no keys."""
+
+
+class ServerKind(NamedTuple):
+    """A program, and the language of each ending as the protocol names it."""
+
+    program: str
+    arguments: tuple[str, ...]
+    languages: Mapping[str, str]
+
+
+_PYTHON = {".py": "python", ".pyi": "python"}
+_SCRIPT = {".ts": "typescript", ".mts": "typescript", ".cts": "typescript", ".tsx": "typescriptreact"}
+_SCRIPT |= {".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".jsx": "javascriptreact"}
+_C = {".c": "c", ".h": "c", **dict.fromkeys((".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx"), "cpp")}
+KINDS = (
+    ServerKind("pyright-langserver", ("--stdio",), _PYTHON),
+    ServerKind("basedpyright-langserver", ("--stdio",), _PYTHON),
+    ServerKind("typescript-language-server", ("--stdio",), _SCRIPT),
+    ServerKind("gopls", (), {".go": "go"}),
+    ServerKind("rust-analyzer", (), {".rs": "rust"}),
+    ServerKind("clangd", (), _C),
+)
+
+
+def installed_servers(root: Path) -> dict[str, tuple[ServerKind, str]]:
+    """By the ending of files: the first server for it that lies outside of the repository, and its path."""
+    path = search_path_outside(root)
+    found: dict[str, tuple[ServerKind, str]] = {}
+    for kind in KINDS:
+        if (program := shutil.which(kind.program, path=path)) is not None:
+            found = {**dict.fromkeys(kind.languages, (kind, program)), **found}
+    return found
+
+
+def usable_servers(root: Path, *, trusted: bool) -> LanguageServers | str:
+    """Those that may run, or why none does."""
+    if not trusted:
+        return "diagnostics: no language server runs before you run `fugu trust` here"
+    if importlib.util.find_spec("pygls") is None:
+        return f"diagnostics: the package 'pygls' is not installed; {installing(PACKAGE)} adds it"
+    found = installed_servers(root)
+    return LanguageServers(root, found) if found else "diagnostics: no language server is on PATH"
+
+
+class LanguageServers:
+    """The servers of a session, each started when it is needed."""
+
+    def __init__(self, root: Path, installed: Mapping[str, tuple[ServerKind, str]]) -> None:
+        self._root = real_path(root)
+        self._installed = installed
+        self._running: dict[str, _Server] = {}
+        self._changed: dict[Path, None] = {}
+        """Files that edits have changed, in order."""
+
+    def around_all(self, toolbox: Toolbox) -> Toolbox:
+        """The toolbox with its tools for files `around`."""
+        for name in toolbox.names:
+            toolbox = toolbox.replaced(self.around(toolbox[name]))
+        return toolbox
+
+    def around(self, tool: AnyTool) -> AnyTool:
+        """The tool; one that reads files shows them to a server, one that writes them tells what is wrong now."""
+
+        async def run(given: BaseModel, workspace: Workspace, say: Say) -> ToolResult:
+            paths = list(self._paths(tool, given)) if real_path(workspace.root) == self._root else []
+            if tool.effect == "writes":
+                for path in paths:
+                    self._show(path)
+            result = await tool.run(given, workspace, say)
+            if not (result.ok and paths):
+                return result
+            if tool.effect == "reads":
+                for path in paths:
+                    self._show(path)
+                return result
+            said = await self._new_errors(paths)
+            return result.model_copy(update={"text": result.text + said})
+
+        return replace(tool, run=run) if tool.name == "read" or tool.effect == "writes" else tool
+
+    def _paths(self, tool: AnyTool, given: BaseModel) -> Iterator[Path]:
+        """Files of the call that some server knows."""
+        values = given.model_dump()
+        names = [str(values[name]) for name in tool.paths]
+        names += patched_paths(str(values[tool.patch])) if tool.patch else []
+        for name in names:
+            path = real_path(self._root / name)
+            if path.suffix in self._installed and inside(path, self._root):
+                yield path
+
+    def _show(self, path: Path) -> None:
+        """Let the server look at the file as it is; it is waited for later."""
+        server, text = self._server(path), _text(path)
+        if server is not None and text is not None:
+            server.show(path, text)
+
+    def _server(self, path: Path) -> _Server | None:
+        """The server of a file, started now if it was not yet; None where it is gone."""
+        kind, program = self._installed[path.suffix]
+        if kind.program not in self._running:
+            self._running[kind.program] = _Server(kind, program, self._root)
+        server = self._running[kind.program]
+        return None if server.gone else server
+
+    async def _new_errors(self, paths: Sequence[Path]) -> str:
+        """What is new since the last word, of these files and of those that were changed before."""
+        self._changed |= dict.fromkeys(paths)
+        lines: list[str] = []
+        until = asyncio.get_running_loop().time() + WAIT_SECONDS
+        for path in (*paths, *(one for one in self._changed if one not in paths)):
+            server = self._server(path)
+            if server is not None:
+                lines += await server.news(path, self._root, until if path in paths else 0.0)
+        if not lines:
+            return ""
+        more = [f"... and {len(lines) - MOST_ERRORS} more"] if len(lines) > MOST_ERRORS else []
+        return "\n".join(("\n[New errors, as a language server sees them:", *lines[:MOST_ERRORS], *more)) + "]"
+
+    async def close(self) -> None:
+        """End every server, with all it has started."""
+        await asyncio.gather(*(server.close() for server in self._running.values()), return_exceptions=True)
+
+
+def _text(path: Path) -> str | None:
+    """A file's text, "" for one that is not there; None for what no server is shown."""
+    try:
+        data = path.read_bytes() if path.exists() else b""
+        return data.decode() if len(data) <= LARGEST else None
+    except (OSError, ValueError):
+        return None
+
+
+@dataclass
+class _Document:
+    """A file as the server was told of it last. `known`: its errors that are no news."""
+
+    text: str
+    version: int = 1
+    sent: float = 0.0
+    known: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+class _Published(NamedTuple):
+    """The newest word of a server about a file."""
+
+    version: int | None
+    at: float
+    errors: tuple[Diagnostic, ...]
+
+
+class _Server:
+    """One running server. Nothing it does raises: it is `gone` then."""
+
+    def __init__(self, kind: ServerKind, program: str, root: Path) -> None:
+        self.gone = False
+        self._kind = kind
+        self._words = (program, *kind.arguments)
+        self._root = root
+        self._mark = uuid.uuid4().hex
+        self._client: LanguageClient | None = None
+        self._process: LaunchedProcess | None = None
+        self._documents: dict[Path, asyncio.Task[_Document | None]] = {}
+        self._published: dict[str, _Published] = {}
+        self._told = asyncio.Event()
+        self._started = asyncio.Event()
+        self._life = asyncio.create_task(self._live())
+
+    def show(self, path: Path, text: str) -> None:
+        """Open the file, if it is not."""
+        if path not in self._documents and len(self._documents) < MOST_FILES:
+            self._documents[path] = asyncio.create_task(self._open(path, text))
+
+    async def news(self, path: Path, root: Path, until: float) -> list[str]:
+        """Errors of the file that were not there before, and were not told. Waits for them `until` a moment of the
+        loop; what comes later is told the next time."""
+        opening, loop = self._documents.get(path), asyncio.get_running_loop()
+        if opening is None:
+            return []
+        await asyncio.wait((opening,), timeout=max(until - loop.time(), 0))
+        document = opening.result() if opening.done() and not opening.cancelled() else None
+        if document is None or self.gone:
+            return []
+        if (text := _text(path)) is not None and text != document.text:
+            self._send_change(path, document, text)
+        try:
+            async with asyncio.timeout_at(max(until, loop.time())):
+                await self._word(path, document)
+        except TimeoutError:
+            if until:
+                return []
+        found = self._published.get(path.as_uri())
+        if found is None or found.version not in (None, document.version) or found.at < document.sent:
+            return []
+        lines, seen = [], Counter[tuple[str, str]]()
+        for error in found.errors:
+            key = (str(error.code), error.message)
+            seen[key] += 1
+            if seen[key] > document.known[key]:
+                lines.append(_line(path.relative_to(root), error))
+        document.known = seen
+        return lines
+
+    async def close(self) -> None:
+        """Ask it to end, then end it."""
+        if self._client is not None and not self.gone:
+            with contextlib.suppress(TimeoutError, RuntimeError, OSError):
+                await asyncio.wait_for(self._client.shutdown_async(None), EXIT_SECONDS)
+                self._client.exit(None)
+        self.gone = True
+        tasks = [self._life, *self._documents.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _live(self) -> None:
+        """Start it, and read what it says to its end."""
+        try:
+            client, run_async = await asyncio.to_thread(_library)
+            client.feature("textDocument/publishDiagnostics")(lambda params: self._received(params))
+            client.feature("workspace/configuration")(lambda params: self._settings(params))
+            reader = await self._start(client)
+            reading = asyncio.create_task(run_async(threading.Event(), reader, client.protocol))
+            starting = asyncio.create_task(self._initialize(client))
+            try:
+                await asyncio.wait((reading, starting), return_when=asyncio.FIRST_COMPLETED)
+                if starting.done() and starting.exception() is None:
+                    self._client = client
+                    self._started.set()
+                    await reading
+            finally:
+                for task in (reading, starting):
+                    task.cancel()
+                await asyncio.gather(reading, starting, return_exceptions=True)
+        except (OSError, RuntimeError, ValueError):
+            pass  # no program any more, or one that speaks something else
+        finally:
+            self.gone = True
+            self._started.set()
+            self._told.set()
+            if self._process is not None:
+                await self._process.end(self._mark)
+
+    async def _start(self, client: LanguageClient) -> asyncio.StreamReader:
+        """Start the process. Raises OSError."""
+        pipe, nowhere = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        own = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
+        variables = server_environment(own, {**os.environ, "PATH": search_path_outside(self._root)})
+        variables[process_cleanup.CALL_VARIABLE] = self._mark
+        streams = StandardStreams(pipe, pipe, errors=nowhere)
+        self._process = await start_process(self._words, self._root, variables, streams, None)
+        reader, writer = self._process.process.stdout, self._process.process.stdin
+        assert reader is not None and writer is not None
+        client.protocol.set_writer(writer)
+        return reader
+
+    async def _initialize(self, client: LanguageClient) -> None:
+        from lsprotocol import types
+
+        uri = self._root.as_uri()
+        document = types.TextDocumentClientCapabilities(
+            synchronization=types.TextDocumentSyncClientCapabilities(did_save=True),
+            publish_diagnostics=types.PublishDiagnosticsClientCapabilities(version_support=True),
+        )
+        workspace = types.WorkspaceClientCapabilities(configuration=True, workspace_folders=True)
+        await client.initialize_async(
+            types.InitializeParams(
+                process_id=os.getpid(),
+                client_info=types.ClientInfo("fugu", __version__),
+                root_uri=uri,
+                workspace_folders=[types.WorkspaceFolder(uri, self._root.name)],
+                capabilities=types.ClientCapabilities(text_document=document, workspace=workspace),
+            )
+        )
+        client.initialized(types.InitializedParams())
+
+    def _settings(self, params: Any) -> list[object]:
+        """The repository's own virtual environment; nothing else."""
+        python = next((p for name in (".venv", "venv") if (p := self._root / name / "bin" / "python").exists()), None)
+        own = {"pythonPath": str(python)} if python is not None else {}
+        return [own if item.section == "python" else {} for item in params.items]
+
+    def _received(self, params: PublishDiagnosticsParams) -> None:
+        errors = tuple(one for one in params.diagnostics if one.severity in (1, None))
+        at = asyncio.get_running_loop().time()
+        self._published[_same(params.uri)] = _Published(params.version, at, errors)
+        self._told.set()
+
+    async def _open(self, path: Path, text: str) -> _Document | None:
+        """The file as it was before any edit, with the errors that it had."""
+        from lsprotocol import types
+
+        await self._started.wait()
+        if self._client is None or self.gone:
+            return None
+        document = _Document(text, sent=asyncio.get_running_loop().time())
+        item = types.TextDocumentItem(path.as_uri(), self._kind.languages[path.suffix], 1, text)
+        self._client.text_document_did_open(types.DidOpenTextDocumentParams(item))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_SECONDS):
+                await self._word(path, document)
+        found = self._published.get(path.as_uri())
+        document.known = Counter((str(one.code), one.message) for one in (found.errors if found else ()))
+        return document
+
+    def _send_change(self, path: Path, document: _Document, text: str) -> None:
+        from lsprotocol import types
+
+        assert self._client is not None
+        document.text, document.version = text, document.version + 1
+        document.sent = asyncio.get_running_loop().time()
+        what = types.VersionedTextDocumentIdentifier(document.version, path.as_uri())
+        whole = types.TextDocumentContentChangeWholeDocument(text)
+        self._client.text_document_did_change(types.DidChangeTextDocumentParams(what, [whole]))
+        self._client.text_document_did_save(
+            types.DidSaveTextDocumentParams(types.TextDocumentIdentifier(path.as_uri()), text)
+        )
+
+    async def _word(self, path: Path, document: _Document) -> None:
+        """Wait for what it says of the document as it is now."""
+        loop = asyncio.get_running_loop()
+        while not self.gone:
+            found, left = self._published.get(path.as_uri()), None
+            if found is not None and found.version == document.version:
+                return
+            if found is not None and found.version is None and found.at >= document.sent:
+                left = found.at + SETTLE_SECONDS - loop.time()
+                if left <= 0:
+                    return
+            self._told.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._told.wait(), left)
+
+
+def _library() -> tuple[LanguageClient, Any]:
+    """A client, and what reads its messages. Imported in a thread: it takes half a second."""
+    import logging
+
+    from pygls.io_ import run_async
+    from pygls.lsp.client import LanguageClient
+
+    logger = logging.getLogger("pygls")
+    logger.addHandler(logging.NullHandler())
+    logger.propagate = False  # what a server does wrong is no line on the screen
+    return LanguageClient("fugu", __version__), run_async
+
+
+def _same(uri: str) -> str:
+    """The address as fugu writes it: some servers write `%3A` for a colon."""
+    from pygls.uris import to_fs_path
+
+    path = to_fs_path(uri)
+    return Path(path).as_uri() if path and path.startswith("/") else uri
+
+
+def _line(name: Path, error: Diagnostic) -> str:
+    start, code = error.range.start, f" ({error.code})" if error.code else ""
+    said = truncate_line(" ".join(error.message.split()), 300)
+    return f"{name}:{start.line + 1}:{start.character + 1}: {said}{code}"
