@@ -43,7 +43,7 @@ from fugu_cli.session.events import (
     ToolRan,
 )
 from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed
-from fugu_cli.ui import event_text
+from fugu_cli.ui import event_text, workflow_text
 from fugu_cli.ui.formatting import first_line, sanitize
 from fugu_cli.ui.json_output import arguments_object, routing_object
 
@@ -166,7 +166,7 @@ class LogUpdates:
                 reason = event_text.decision_reason(event, self._facts[:-1])
                 return [thought(event_text.decision_text(event, reason).plain, routing=routing_object(event))]
             case Planned():
-                return [thought(event_text.plan_text(event).plain, plan=event_text.workflow_object(event))]
+                return [thought(workflow_text.plan_text(event).plain, plan=workflow_text.workflow_object(event))]
             case Opened():
                 return []
             case _:

@@ -10,9 +10,11 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, assert_never
 
+from rich.segment import Segment
+
 from fugu_cli.session import views
 from fugu_cli.session.events import Assigned
-from fugu_cli.ui import diff_lines
+from fugu_cli.ui import diff_drawing, diff_lines
 from fugu_cli.ui.drawing import (
     BLANK,
     Fragment,
@@ -21,26 +23,27 @@ from fugu_cli.ui.drawing import (
     StyledPart,
     indent_lines,
     justified_line,
+    on_ground,
+    parse_style,
     render_rich,
     styled_line,
     wrap_lines,
 )
 from fugu_cli.ui.event_text import (
     call_target,
-    edge_columns,
-    plan_title,
-    step_agent,
+    find_verdict,
     team_line,
     test_counts_text,
     top_probabilities,
 )
 from fugu_cli.ui.formatting import compact_number as tokens
 from fugu_cli.ui.formatting import escape_for_approval, flatten, plural, sanitize_for_screen, short_duration
+from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.transcript import (
     Block,
     DecisionBlock,
     EndBlock,
-    MarkdownChunk,
+    Judged,
     NoteBlock,
     PlanBlock,
     ReplyBlock,
@@ -49,12 +52,10 @@ from fugu_cli.ui.transcript import (
     ToolBlock,
     WelcomeBlock,
 )
+from fugu_cli.ui.workflow_text import edge_columns, plan_title, step_agent
 
 if TYPE_CHECKING:
     from rich.markdown import Markdown
-
-WIDEST_TEXT = 120
-"""Columns of running text; wider lines are hard to read."""
 
 
 @cache
@@ -62,24 +63,46 @@ def _document(palette: Palette) -> type[Markdown]:
     """The class that draws; made once for a palette."""
     from rich import markdown
     from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.rule import Rule
     from rich.syntax import Syntax
     from rich.text import Text
 
     class Heading(markdown.Heading):
-        """A heading on the left, underlined at the first level only."""
+        """A heading on the left, ever plainer with its level."""
 
         def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
             self.text.justify = "left"
-            marked = Text("#" * int(self.tag[1:]) + " ", style=palette.dim)
-            yield Text.assemble(marked, self.text, style=f"bold {palette.accent}")
+            tones = {"h1": f"bold underline {palette.accent}", "h2": f"bold {palette.accent}"}
+            yield Text.assemble(self.text, style=tones.get(self.tag, f"bold {palette.text}"))
+
+    class HorizontalRule(markdown.HorizontalRule):
+        """A line across the text."""
+
+        def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            yield Rule(style=palette.dim)
+
+    class ListItem(markdown.ListItem):
+        """An item; a box in the place of its bullet where it begins with one."""
+
+        def render_bullet(self, console: Console, options: ConsoleOptions) -> RenderResult:
+            drawn = [one for one in super().render_bullet(console, options) if isinstance(one, Segment)]
+            made = list(Segment.split_lines(drawn))
+            begun = "".join(segment.text for segment in made[0]) if made else ""
+            if begun[:5] in (" • ☐ ", " • ☑ "):
+                _, rest = Segment.divide(made[0], [5, Segment.get_line_length(made[0])])
+                made[0] = [Segment(f" {begun[3]} ", parse_style(palette.accent)), *rest]
+            for line in made:
+                yield from line
+                yield Segment.line()
 
     class Code(markdown.CodeBlock):
-        """Code in colours on the screen's own ground."""
+        """Code in colours on a ground of its own."""
 
         def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
             text = str(self.text).rstrip("\n")
+            ground = palette.grounds[1] or "default"
             yield Syntax(
-                text, self.lexer_name, theme=palette.code, word_wrap=True, background_color="default", padding=(0, 2)
+                text, self.lexer_name, theme=palette.code, word_wrap=True, background_color=ground, padding=(0, 2)
             )
 
     class Document(markdown.Markdown):
@@ -88,6 +111,8 @@ def _document(palette: Palette) -> type[Markdown]:
         elements: ClassVar[dict[str, type[markdown.MarkdownElement]]] = {
             **markdown.Markdown.elements,
             "heading_open": Heading,
+            "hr": HorizontalRule,
+            "list_item_open": ListItem,
             "fence": Code,
             "code_block": Code,
         }
@@ -95,10 +120,16 @@ def _document(palette: Palette) -> type[Markdown]:
     return Document
 
 
+_TASK = re.compile(r"^(\s*(?:[-*+]|\d{1,9}[.)])\s+)\[([ xX])\] ", re.MULTILINE)
+
+
 def markdown_lines(chunk: MarkdownChunk, width: int, palette: Palette) -> list[StyledLine]:
     """The chunk's lines, and a blank one after it unless the next chunk belongs to the same block."""
-    document = _document(palette)(sanitize_for_screen(chunk.text), code_theme=palette.code, hyperlinks=False)
-    lines = render_rich(document, min(width, WIDEST_TEXT), palette)
+    text = sanitize_for_screen(chunk.text)
+    if "[" in text and not text.lstrip().startswith(("```", "~~~")):
+        text = _TASK.sub(lambda found: f"{found[1]}{'☐' if found[2] == ' ' else '☑'} ", text)
+    document = _document(palette)(text, code_theme=palette.code, hyperlinks=False)
+    lines = render_rich(document, width, palette)
     while lines and not any(segment.text.strip() for segment in lines[0]):
         lines = lines[1:]
     while lines and not any(segment.text.strip() for segment in lines[-1]):
@@ -106,39 +137,42 @@ def markdown_lines(chunk: MarkdownChunk, width: int, palette: Palette) -> list[S
     return lines if chunk.joined else [*lines, BLANK]
 
 
-_VERDICT = re.compile(r"\A[\s*_`#]*(ACCEPT|REVISE)[*_`.:!]*[ \t]*(?:\n+|\Z)")
 VERDICT_MARKS = {"ACCEPT": ("✓ accepted", "good"), "REVISE": ("↻ needs another try", "warn")}
 
 
-def reply_lines(chunk: MarkdownChunk, width: int, palette: Palette, *, verifies: bool) -> list[StyledLine]:
-    """A piece of a reply; where it `verifies` (its first piece, by a Verifier) a verdict alone on a line is a mark."""
-    found = _VERDICT.match(chunk.text) if verifies else None
+def reply_lines(chunk: MarkdownChunk, width: int, palette: Palette, judged: Judged = "") -> list[StyledLine]:
+    """A piece of a reply; of a Verifier's with its verdict as a mark and without the word."""
+    found = find_verdict(chunk.text, leading=judged == "first") if judged else None
     if found is None:
         return markdown_lines(chunk, width, palette)
-    words, tone = VERDICT_MARKS[found[1]]
-    mark = styled_line([(words, f"bold {palette.good if tone == 'good' else palette.warn}")], width)
-    rest = chunk.text[found.end() :]
-    if rest.strip():
-        return [mark, *markdown_lines(replace(chunk, text=rest), width, palette)]
-    return [mark] if chunk.joined else [mark, BLANK]
+    before, verdict, after = found
+    words, tone = VERDICT_MARKS[verdict]
+    lines = markdown_lines(replace(chunk, text=before, joined=False), width, palette) if before else []
+    lines.append(styled_line([(words, f"bold {palette.good if tone == 'good' else palette.warn}")], width))
+    if after:
+        return [*lines, *markdown_lines(replace(chunk, text=after), width, palette)]
+    return lines if chunk.joined else [*lines, BLANK]
 
 
 DIFF_LINES = 10
 OUTPUT_LINES = 400
 LIVE_LINES = 6
-REQUEST_LINES = 60
+REQUEST_LINES, REQUEST_ENDS = 12, (4, 2)
+"""Lines of a request that are shown whole; of a longer one, its first and its last lines."""
+LONG_REQUEST = 400
+"""Characters of a request that may have more lines than these."""
 _COLUMN = re.compile(r"(?<=\S) {2,}(?=\S)")
 
 
-def request_lines(block: RequestBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """What the user asked, with a bar on its left."""
+def request_lines(block: RequestBlock, width: int, palette: Palette, unfolded: bool = False) -> list[StyledLine]:
+    """What the user asked, with a bar on its left; of a long one (something was pasted) its beginning and its end."""
     made = wrap_lines(sanitize_for_screen(block.text).strip("\n"), width - 2, palette.text)
-    if len(made) > REQUEST_LINES:
-        rest = len(made) - REQUEST_LINES
-        made = [*made[:REQUEST_LINES], *wrap_lines(f"… {plural(rest, 'more line')}", width - 2, palette.dim)]
+    if not unfolded and len(made) > REQUEST_LINES:
+        hidden = f"… {plural(len(made) - sum(REQUEST_ENDS), 'more line')} (ctrl+o: all of it)"
+        made = [*made[: REQUEST_ENDS[0]], *wrap_lines(hidden, width - 2, palette.dim), *made[-REQUEST_ENDS[1] :]]
     if block.attachments:
         made += wrap_lines("with " + ", ".join(flatten(name) for name in block.attachments), width - 2, palette.dim)
-    return [BLANK, *indent_lines(made, ("▌ ", palette.user)), BLANK]
+    return [BLANK, *on_ground(indent_lines(made, ("▌ ", palette.user)), width, palette.request), BLANK]
 
 
 def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[StyledLine]:
@@ -230,7 +264,7 @@ def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool) -> li
         return _set_off("\n".join(flatten(one.line) for one in result.media), width, palette)
     patch = _patch(block)
     if patch:
-        shown = diff_lines.indented_patch(patch, width, palette, None if unfolded else DIFF_LINES)
+        shown = diff_drawing.indented_patch(patch, width, palette, None if unfolded else DIFF_LINES)
         return [*shown, *(_set_off(result.output, width, palette) if unfolded else [])]
     if unfolded:
         inside = block.inside if result.ok else ""
@@ -256,7 +290,7 @@ def _set_off(text: str, width: int, palette: Palette) -> list[StyledLine]:
     made = [made for text in every[:OUTPUT_LINES] for made in wrap_lines(text, width - 4, palette.dim)]
     if len(every) > OUTPUT_LINES:
         made += wrap_lines(f"… {plural(len(every) - OUTPUT_LINES, 'more line')}", width - 4, palette.dim)
-    return indent_lines(made, ("    ", ""))
+    return indent_lines(on_ground(made, width - 4, palette.quiet), ("    ", ""))
 
 
 def note_lines(block: NoteBlock, width: int, palette: Palette, unfolded: bool = True) -> list[StyledLine]:
@@ -315,6 +349,8 @@ def plan_lines(block: PlanBlock, width: int, palette: Palette) -> list[StyledLin
         if planned.fault
         else []
     )
+    if block.why:
+        made += indent_lines(wrap_lines(f"because {flatten(block.why)}", width - 2, palette.dim), ("  ", ""))
     for place, (edge, step) in enumerate(zip(edge_columns(planned.steps), planned.steps, strict=True)):
         left: list[StyledPart] = [
             (f"  {edge}", palette.accent),
@@ -356,9 +392,9 @@ _FinishedBlock = (
 )
 
 
-def chunk_fragment(chunk: MarkdownChunk, *, verifies: bool = False) -> Fragment:
+def chunk_fragment(chunk: MarkdownChunk, judged: Judged = "") -> Fragment:
     """A piece of Markdown."""
-    return Fragment(lambda width, palette: reply_lines(chunk, width, palette, verifies=verifies), chunk.text)
+    return Fragment(lambda width, palette: reply_lines(chunk, width, palette, judged), chunk.text)
 
 
 GAP = Fragment(lambda width, palette: [BLANK], exact=1)
@@ -391,7 +427,7 @@ def block_fragments(block: Block, *, unfolded: bool) -> list[Fragment]:
 def _single(block: _FinishedBlock, unfolded: bool) -> Fragment:
     match block:
         case RequestBlock():
-            return Fragment(lambda width, palette: request_lines(block, width, palette), block.text)
+            return Fragment(lambda width, palette: request_lines(block, width, palette, unfolded), block.text)
         case DecisionBlock():
             return Fragment(lambda width, palette: decision_lines(block, width, palette), exact=1)
         case ThinkingBlock():
@@ -422,7 +458,7 @@ class ReplyFragments:
 
     def __init__(self, speech: ReplyBlock) -> None:
         self.chunker = speech.chunker
-        self._verifies = speech.verifies
+        self._speech = speech
         self._done: list[Fragment] = []
         self._tail: Fragment | None = None
 
@@ -430,8 +466,7 @@ class ReplyFragments:
         """All of them, as the Speech is now."""
         known = len(self._done)
         new = [
-            chunk_fragment(chunk, verifies=self._verifies and not known + at)
-            for at, chunk in enumerate(self.chunker.done[known:])
+            chunk_fragment(chunk, self._speech.judged(known + at)) for at, chunk in enumerate(self.chunker.done[known:])
         ]
         if new and self._tail is not None:
             new[0].resemble(self._tail)
@@ -440,7 +475,7 @@ class ReplyFragments:
         tail = self.chunker.tail
         if tail is None:
             return list(self._done)
-        piece = chunk_fragment(tail, verifies=self._verifies and not self._done)
+        piece = chunk_fragment(tail, self._speech.judged(len(self._done)))
         if self._tail is not None:
             piece.resemble(self._tail)
         self._tail = piece
@@ -460,4 +495,6 @@ def foldable(block: Block) -> bool:
     """There is more to see when it is unfolded."""
     if isinstance(block, NoteBlock):
         return bool(block.folded)
+    if isinstance(block, RequestBlock):
+        return len(block.text) > LONG_REQUEST or block.text.count("\n") >= REQUEST_LINES
     return isinstance(block, ToolBlock | ThinkingBlock) and not _empty(block)

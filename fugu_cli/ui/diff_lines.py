@@ -6,15 +6,12 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.segment import Segment
-
 from fugu_cli.messages import Call
-from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, indent_lines, parse_style, styled_line, wrap_lines
+from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, indent_lines, styled_line, wrap_lines
 from fugu_cli.ui.formatting import escape_for_approval, flatten, plural, with_tilde
 
 if TYPE_CHECKING:
@@ -28,8 +25,6 @@ OLD_FIELDS = ("old", "old_string", "old_text", "search")
 NEW_FIELDS = ("new", "new_string", "new_text", "replace")
 CONTENT_FIELDS = ("content", "text", "body")
 PATCH_FIELDS = ("patch", "diff", "input")
-_NOISE = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+( \d+)?|(new|deleted) file mode \d+|(---|\+\+\+) /dev/null")
-"""What git says that people need not read. The whole line: a line that is added may begin like it."""
 LARGEST = 200_000
 """Characters of a file that are still compared."""
 LARGEST_READ = 1_000_000
@@ -160,55 +155,3 @@ def patch_size(patch: str) -> tuple[int, int]:
     added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
     removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
     return added, removed
-
-
-def patch_lines(patch: str, width: int, palette: Palette, most: int | None = None) -> list[StyledLine]:
-    """A patch in colours; of more than `most` lines the first, and how many more there are.
-
-    People say yes to it: every character that does not show is shown.
-    """
-    every = [text for text in _lines(escape_for_approval(patch.replace("\r\n", "\n"))) if not _noise(text)]
-    shown = every if most is None or len(every) <= most + 1 else every[:most]
-    lines = [made for text in shown for made in _line(text, width, palette)]
-    if len(shown) < len(every):
-        lines += wrap_lines(f"… {plural(len(every) - len(shown), 'more line')}", width, palette.dim)
-    return lines
-
-
-def changed_lines(patch: str) -> str:
-    """What is added and removed alone; the names of files where there are several."""
-    lines = _lines(patch)
-    several = sum(line.startswith("+++ ") for line in lines) > 1
-    kept = [
-        line for line in lines if line.startswith(("+", "-")) and (several or not line.startswith(("+++ ", "--- ")))
-    ]
-    return "\n".join(kept) or patch
-
-
-def _line(text: str, width: int, palette: Palette) -> list[StyledLine]:
-    """One line, folded; added and removed ones have their ground to the edge."""
-    words = _style(text, palette)
-    made = wrap_lines(text, width, words, "  ")
-    if words not in (palette.added, palette.removed):
-        return made
-    return [[*line, Segment(" " * max(width - Segment.get_line_length(line), 0), parse_style(words))] for line in made]
-
-
-def _noise(text: str) -> bool:
-    return _NOISE.fullmatch(text) is not None
-
-
-def _style(text: str, palette: Palette) -> str:
-    if text.startswith(("+++", "---", "diff ", "*** ")):
-        return f"bold {palette.text}"
-    if text.startswith("@@"):
-        return palette.accent
-    if text.startswith("+"):
-        return palette.added
-    return palette.removed if text.startswith("-") else palette.dim
-
-
-def indented_patch(patch: str, width: int, palette: Palette, most: int | None = None) -> list[StyledLine]:
-    """A patch set off from the left, for the conversation."""
-    body = "\n".join(text for text in _lines(patch) if not text.startswith(("--- ", "+++ ", "diff --git ")))
-    return indent_lines(patch_lines(body, width - 4, palette, most), ("    ", ""))

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Palette:
-    """Styles in rich's words. `code` names a pygments style."""
+    """Styles in rich's words. `grounds`: the colours behind everything, behind tool output and code, and behind what
+    the user said. `added_words` and `removed_words` are behind what differs within a line. `code` names a pygments
+    style."""
 
     name: str
     dark: bool
+    grounds: tuple[str, str, str]
     text: str
     dim: str
     accent: str
@@ -39,8 +42,20 @@ class Palette:
     warn: str
     added: str
     removed: str
+    added_words: str
+    removed_words: str
     code: str
     cursor: str
+
+    @property
+    def quiet(self) -> str:
+        """The style behind tool output and code."""
+        return f"on {self.grounds[1]}" if self.grounds[1] else ""
+
+    @property
+    def request(self) -> str:
+        """The style behind what the user said."""
+        return f"on {self.grounds[2]}" if self.grounds[2] else ""
 
     def role(self, role: str) -> str:
         """The colour of a role."""
@@ -50,6 +65,7 @@ class Palette:
 DARK = Palette(
     name="dark",
     dark=True,
+    grounds=("#10141a", "#161b22", "#1d2430"),
     text="#d8dee9",
     dim="#7f8899",
     accent="#5fb3f9",
@@ -59,12 +75,15 @@ DARK = Palette(
     warn="#e6b455",
     added="#8fd18b on #16281b",
     removed="#f08c92 on #2d1a1e",
+    added_words="on #24512e",
+    removed_words="on #5c2a31",
     code="monokai",
     cursor="on #26303f",
 )
 LIGHT = Palette(
     name="light",
     dark=False,
+    grounds=("#ffffff", "#f6f8fa", "#eaeef2"),
     text="#24292f",
     dim="#6b7280",
     accent="#0969da",
@@ -74,12 +93,15 @@ LIGHT = Palette(
     warn="#9a6700",
     added="#116329 on #dafbe1",
     removed="#82071e on #ffebe9",
+    added_words="on #aceebb",
+    removed_words="on #ffcecb",
     code="friendly",
     cursor="on #e4ecf7",
 )
 CONTRAST = Palette(
     name="contrast",
     dark=True,
+    grounds=("#000000", "#121212", "#262626"),
     text="#ffffff",
     dim="#c8c8c8",
     accent="#00d7ff",
@@ -89,12 +111,15 @@ CONTRAST = Palette(
     warn="#ffff00",
     added="#00ff5f on #002b10",
     removed="#ff8787 on #3a0000",
+    added_words="on #005f22",
+    removed_words="on #870000",
     code="monokai",
     cursor="on #444444",
 )
 TERMINAL = Palette(
     name="terminal",
     dark=True,
+    grounds=("", "", ""),
     text="",
     dim="dim",
     accent="cyan",
@@ -104,6 +129,8 @@ TERMINAL = Palette(
     warn="yellow",
     added="green",
     removed="red",
+    added_words="bold underline",
+    removed_words="bold underline",
     code="ansi_dark",
     cursor="reverse",
 )
@@ -145,6 +172,7 @@ def _console(palette: Palette) -> Console:
 def _markdown_styles(palette: Palette) -> dict[str, str]:
     """What rich calls the parts of Markdown, in the palette's colours."""
     return {
+        **dict.fromkeys([f"markdown.h{level}" for level in range(1, 7)], ""),
         "markdown.code": palette.warn,
         "markdown.code_block": palette.text,
         "markdown.link": palette.accent,
@@ -205,6 +233,13 @@ def wrap_lines(text: str, width: int, words: str = "", indent: str = "") -> list
     return lines
 
 
+def fold_text(text: Text, width: int) -> list[StyledLine]:
+    """A text in styles of its own as lines, folded at words."""
+    console = _console(DARK)
+    lines = [text] if text.cell_len <= width else text.wrap(console, width, overflow="fold")
+    return [[segment for segment in line.render(console) if segment.text != "\n"] for line in lines]
+
+
 def styled_line(parts: Iterable[StyledPart], width: int) -> StyledLine:
     """Parts one after the other on one line, cut with an ellipsis where there is no more room."""
     made: StyledLine = []
@@ -235,6 +270,19 @@ def indent_lines(lines: Iterable[StyledLine], lead: StyledPart) -> list[StyledLi
     """Every line after `lead`."""
     first = Segment(lead[0], parse_style(lead[1]))
     return [[first, *rest] for rest in lines]
+
+
+def on_ground(lines: Iterable[StyledLine], width: int, ground: str) -> list[StyledLine]:
+    """Lines on a background of their own, filled to `width`; as they are where there is none."""
+    if not ground:
+        return list(lines)
+    under = parse_style(ground)
+    made = []
+    for line in lines:
+        filled = [Segment(text, under + words if words else under) for text, words, _ in line]
+        room = width - sum(segment.cell_length for segment in filled)
+        made.append([*filled, Segment(" " * room, under)] if room > 0 else filled)
+    return made
 
 
 def plain_text(made: StyledLine) -> str:

@@ -5,6 +5,7 @@ or a tool wrote passes through formatting.py.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -33,9 +34,9 @@ from fugu_cli.session.events import (
     Subtask,
     ToolRan,
     Undone,
-    WorkflowStep,
 )
 from fugu_cli.session.live_events import Live, Retried, Waiting
+from fugu_cli.session.turns import leading_verdict
 from fugu_cli.ui.formatting import (
     compact_number,
     duration,
@@ -49,121 +50,7 @@ from fugu_cli.ui.formatting import (
     sanitize,
     shorten,
 )
-
-PLAN_INDENT = "  "
-
-
-def plan_text(event: Planned) -> Text:
-    """A plan as a list: `0  coder  <- the request   Find the cause ...`."""
-    numbers = (
-        f"{compact_number(event.usage.input)} in, {compact_number(event.usage.output)} out, {duration(event.seconds)}"
-    )
-    text = Text().append(f"{plan_title(event)}  ", "bold")
-    text.append(f"{event.agent}: {numbers}", "dim")
-    if event.fault:
-        text.append(f"\n{PLAN_INDENT}no workflow: {first_line(event.fault, 300)}", "yellow")
-    for place, step in enumerate(event.steps):
-        text.append(f"\n{PLAN_INDENT}{place + 1}  ").append(step_agent(step), "cyan").append(
-            f"  <- {step_access(step)}", "dim"
-        )
-        text.append(f"  {first_line(step.instruction, 160)}")
-    return text
-
-
-def plan_title(event: Planned) -> str:
-    """`workflow of 3 steps`, `the result is kept`, `no workflow`."""
-    within = f" inside step {event.within[1] + 1} of plan {event.within[0]}" if event.within else ""
-    later = f", round {event.round}" if event.round > 1 else ""
-    if event.fault:
-        return f"no workflow{within}{later}"
-    if not event.steps:
-        return f"the result is kept{within}{later}"
-    return f"workflow of {len(event.steps)} step{'' if len(event.steps) == 1 else 's'}{within}{later}"
-
-
-def step_agent(step: WorkflowStep) -> str:
-    """The agent, or the planner with a workflow of its own."""
-    return f"{step.agent} (plans it)" if step.plans else step.agent
-
-
-def step_access(step: WorkflowStep) -> str:
-    """The access edges of a step in words."""
-    if step.access == "all":
-        return "all steps before"
-    return "steps " + ", ".join(str(place + 1) for place in step.access) if step.access else "the request"
-
-
-def merge_text(event: Merged) -> Text:
-    """Whose work was taken over."""
-    others = ", ".join(str(turn) for turn in event.turns if turn != event.chosen)
-    if event.open:
-        return Text(f"{PLAN_INDENT}turns {others} did the same job: {first_line(event.reason, 200)}", "bold cyan")
-    kept = f"the work of turn {event.chosen} is taken over" if event.chosen else "nobody's work is taken over"
-    left = f"; turn{'s' if ',' in others else ''} {others} left out" if others else ""
-    alone = f"; left alone, changed since: {', '.join(event.left)}" if event.left else ""
-    return Text(f"{PLAN_INDENT}{kept}{left}: {first_line(event.reason + alone, 200)}", "bold cyan")
-
-
-def workflow_object(event: Planned | Merged) -> dict[str, object]:
-    """A line of stream-json."""
-    if isinstance(event, Merged):
-        said = event.model_dump(mode="json", exclude={"type", "changes"})
-        return {"type": "system", "subtype": "merged", "turn": event.chosen or None, **said}
-    own = event.model_dump(mode="json", exclude={"type", "text", "usage", "model"})
-    usage = event.usage
-    return {
-        "type": "system",
-        "subtype": "plan",
-        "turn": None,
-        **own,
-        "kept": not event.steps and not event.fault,
-        "usage": {
-            "orchestration_input_tokens": usage.input,
-            "orchestration_input_cached_tokens": usage.cached,
-            "orchestration_output_tokens": usage.output,
-        },
-    }
-
-
-ARROW = "▸"
-
-
-def step_edges(steps: Sequence[WorkflowStep]) -> list[tuple[int, ...]]:
-    """For every step, the places of the steps it reads. What an access list names that is not there is left out."""
-    return [
-        tuple(range(place)) if step.access == "all" else tuple(i for i in sorted(set(step.access)) if 0 <= i < place)
-        for place, step in enumerate(steps)
-    ]
-
-
-def edge_columns(steps: Sequence[WorkflowStep]) -> list[str]:
-    """The edges left of each step, all of the same width; "" for each where no step reads another."""
-    read = step_edges(steps)
-    last = {source: place for place, sources in enumerate(read) for source in sources}
-    columns = {source: column for column, source in enumerate(sorted(last))}
-    if not columns:
-        return [""] * len(steps)
-    return [_edge_row(place, set(sources), last, columns) for place, sources in enumerate(read)]
-
-
-def _edge_row(place: int, sources: set[int], last: dict[int, int], columns: dict[int, int]) -> str:
-    cells = [" "] * len(columns)
-    for source, column in columns.items():
-        if source in sources:
-            cells[column] = "╰" if last[source] == place else "├"
-        elif source == place:
-            cells[column] = "╭"
-        elif source < place < last[source]:
-            cells[column] = "│"
-    first = next((column for column, cell in enumerate(cells) if cell in "╰├╭"), None)
-    if first is None:
-        return "".join(cells) + "   "
-    for column in range(first + 1, len(cells)):
-        cells[column] = {" ": "─", "│": "┼", "╰": "┴", "├": "┼", "╭": "╮" if sources else "╭"}[cells[column]]
-    if place in columns and sources:  # it reads and is read: its own column begins below the line
-        cells[columns[place]] = "┬"
-    return "".join(cells) + "─" + (f"{ARROW} " if sources else "  ")
-
+from fugu_cli.ui.workflow_text import merge_text, plan_text, round_reason
 
 INDENT = "  "
 NO_LEARNED_COORDINATOR = "[no learned coordinator:"
@@ -193,7 +80,7 @@ def _line(events: Sequence[Event]) -> Text | None:
             media = "".join(f"\n{INDENT}with {sanitize(one.line)}" for one in event.media)
             return Text("> " + "\n  ".join(sanitize(event.said).strip().splitlines()) + media, "bold")
         case Planned():
-            return plan_text(event)
+            return plan_text(event, round_reason(event, events[:-1]))
         case Assigned():
             return decision_text(event, decision_reason(event, events[:-1]))
         case Replied():
@@ -398,9 +285,25 @@ def _replied(events: Sequence[Event], event: Replied) -> Text:
         text.append(f", asked for {first_line(event.aimed, 100)}", "dim")
     if event.stop not in ("end", "calls"):
         text.append(f"  ({STOPS[event.stop]})", "yellow")
-    for said in first_lines(event.text, REPLY_LINES) if event.text.strip() else ():
+    judged = find_verdict(event.text, leading=True) if turn.assigned.role == "verifier" else None
+    words = "\n\n".join(part for part in (judged[0], judged[2].strip("\n")) if part) if judged else event.text
+    for said in first_lines(words, REPLY_LINES) if words.strip() else ():
         text.append(f"\n{INDENT}{INDENT}{said}")
     return text
+
+
+_LONE_VERDICT = re.compile(r"^[ \t*_`#>]*(?:verdict:[ \t*_`]*)?(ACCEPT|REVISE|REJECT)(?:ED)?[*_`.! \t]*$", re.I | re.M)
+
+
+def find_verdict(text: str, *, leading: bool) -> tuple[str, views.Verdict, str] | None:
+    """The verdict that a Verifier's text begins with (where that is `leading`), or that stands alone on a line: what is
+    before it, the verdict, what is behind it."""
+    if leading and (lead := leading_verdict(text)) is not None:
+        return "", lead.verdict, lead.rest.lstrip(" \t\n.,:;!*_`)-\u2013\u2014")
+    found = _LONE_VERDICT.search(text)
+    if found is None:
+        return None
+    return text[: found.start()].rstrip(), "ACCEPT" if found[1].upper() == "ACCEPT" else "REVISE", text[found.end() :]
 
 
 STOPS = {"length": "cut at the reply limit", "refusal": "refused", "cut": "cut off"}

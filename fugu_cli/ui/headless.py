@@ -18,7 +18,7 @@ from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Opened, Permitted, Recorded
 from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.session.log import Log
-from fugu_cli.ui import diff_lines, event_text, json_output
+from fugu_cli.ui import diff_drawing, diff_lines, event_text, json_output
 from fugu_cli.ui.drawing import TERMINAL, wrap_lines
 from fugu_cli.ui.formatting import compact_number, duration, first_line, known_cost, sanitize, shorten
 from fugu_cli.ui.json_output import RunEnding, result_object
@@ -70,7 +70,7 @@ def ask_on_terminal(screen: TerminalOutput, read: Callable[[], Awaitable[str]], 
                 width = screen.width
                 target = diff_lines.approval_target_lines(call, judgement, width, TERMINAL)
                 screen.lines(diff_lines.approval_lines((call, judgement), target, width, TERMINAL))
-                screen.lines(diff_lines.patch_lines(patch, width, TERMINAL) if patch else [])
+                screen.lines(diff_drawing.patch_lines(patch, width, TERMINAL) if patch else [])
                 for option in terminal_options(call, judgement):
                     screen.lines(wrap_lines(option, width, "", " " * 9))
                 return await _typed_answer(screen, read, judgement)

@@ -26,11 +26,11 @@ from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.ui import drawing
 from fugu_cli.ui.approval_options import ApprovalScope, approval_options
 from fugu_cli.ui.diff_lines import option_lines
-from fugu_cli.ui.drawing import PALETTES, styled_line
+from fugu_cli.ui.drawing import styled_line
 from fugu_cli.ui.inline_view import InlineScreen, InlineTerminal, Scrollback
 from fugu_cli.ui.trace_drawing import TurnSources, turn_sections
 from fugu_cli.ui.trace_rows import TurnRow
-from fugu_cli.ui.tui import project_folder
+from fugu_cli.ui.tui import project_folder, themes
 from fugu_cli.ui.tui.commands import all_commands, command_choices, is_request, run_input
 from fugu_cli.ui.tui.preferences import InputHistory, load_preferences
 from fugu_cli.ui.tui.project_folder import FolderFiles, mention
@@ -249,7 +249,7 @@ class InlineApp:
 
     def __init__(self, opener: SessionOpener, options: InterfaceOptions) -> None:
         left = load_preferences(options.state)
-        palette = PALETTES.get(options.theme) or PALETTES.get(left.theme) or PALETTES["dark"]
+        palette = themes.find_palette(options.theme or left.theme) or themes.guess_palette()
         history = InputHistory(options.state)
         history.load()
         terminal = InlineTerminal(

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.session.events import Finished, Recorded, ToolRan
 from fugu_cli.session.live_events import Live, Retried
-from fugu_cli.ui import block_drawing, diff_lines, drawing, trace_drawing
+from fugu_cli.ui import block_drawing, diff_drawing, diff_lines, drawing, trace_drawing
 from fugu_cli.ui.approval_options import MOST_LISTED
 from fugu_cli.ui.block_drawing import GAP, block_fragments, has_gap_before, markdown_lines
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, plain_text, styled_line
 from fugu_cli.ui.formatting import flatten
+from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.trace_drawing import Section, section_title
 from fugu_cli.ui.trace_rows import SessionTotals, TraceRows
-from fugu_cli.ui.transcript import Block, MarkdownChunk, NoteBlock, ReplyBlock, ThinkingBlock, ToolBlock, Transcript
+from fugu_cli.ui.transcript import Block, NoteBlock, ReplyBlock, ThinkingBlock, ToolBlock, Transcript
+from fugu_cli.ui.tui import themes
 from fugu_cli.ui.tui.preferences import Preferences, save_preferences
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview, StatusLine, UpdateNote
 
@@ -92,14 +94,15 @@ class Scrollback:
 
     def say(self, note: NoteBlock) -> UpdateNote:
         """A note that is in no log. As it grows, what was added is printed; before its turn nothing is."""
-        transcript = self.transcript
-        index = transcript.say(note)
+        transcript, shown = self.transcript, [note]
+        transcript.say(note)
         self._print()
 
         def grow(grown: NoteBlock) -> None:
             if transcript is not self.transcript:
                 return
-            transcript.blocks[index] = grown
+            index = transcript.index(shown[0])
+            shown[0] = transcript.blocks[index] = grown
             if index < self._next:
                 self._note(index, grown)
 
@@ -163,7 +166,7 @@ class Scrollback:
     def _print(self) -> None:
         """Everything that has become final, in order."""
         every = self.transcript.blocks
-        while self._next < len(every) and self._whole(every[self._next]):
+        while self._next < min(len(every), self.transcript.settled) and self._whole(every[self._next]):
             self._next += 1
             self._chunks, self._chunker = 0, None
 
@@ -200,8 +203,7 @@ class Scrollback:
         if chunks and not self._chunks:
             self._gap()
         for at, chunk in enumerate(chunks[self._chunks :], self._chunks):
-            verifies = speech.verifies and not at
-            self.print(block_drawing.reply_lines(chunk, self._width(), self.palette, verifies=verifies))
+            self.print(block_drawing.reply_lines(chunk, self._width(), self.palette, speech.judged(at)))
         self._chunks = max(self._chunks, len(chunks))
         if not speech.live and self._thought == self._next - 1:  # what was thought was not known when it had its turn
             self._pieces(self.transcript.blocks[self._thought])
@@ -272,7 +274,7 @@ class InlineScreen:
             place = f"  {pending.number} of {pending.total}" if pending.total > 1 else ""
             lines = diff_lines.approval_lines(question.asked, target, width, palette, place)
             lines += diff_lines.pending_lines(pending, width, palette, MOST_LISTED)
-            lines += diff_lines.patch_lines(patch, width, palette) if patch else []
+            lines += diff_drawing.patch_lines(patch, width, palette) if patch else []
             self.feed.print(lines)
         self._terminal.redraw()
 
@@ -297,7 +299,7 @@ class InlineScreen:
     async def confirm(self, question: str, patch: str) -> bool:
         """Print the patch, then wait for a line that begins with y."""
         width, palette = self._terminal.width(), self.feed.palette
-        self.feed.print(diff_lines.patch_lines(patch, width, palette, PATCH_LINES))
+        self.feed.print(diff_drawing.patch_lines(patch, width, palette, PATCH_LINES))
         self.feed.print([styled_line([(f"{question} y or n", f"bold {palette.warn}")], width)])
         return (await self._terminal.typed(False)).lower().startswith("y")
 
@@ -333,10 +335,10 @@ class InlineScreen:
         """Into the prompt."""
         self._terminal.insert(text)
 
-    def wear(self, palette: Palette) -> None:
+    def wear(self, theme: str) -> None:
         """Other colours from here on."""
-        self.feed.palette = palette
-        self.keep(theme=palette.name)
+        self.feed.palette = themes.find_palette(theme) or themes.guess_palette()
+        self.keep(theme=theme)
 
     def keep(self, **changes: str | int | bool) -> None:
         """Remember how it looks."""

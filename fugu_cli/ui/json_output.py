@@ -34,7 +34,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, Retried, TextStreamed, Waiting
-from fugu_cli.ui import event_text
+from fugu_cli.ui import event_text, workflow_text
 
 SUBTYPES = {
     "accepted": "success",
@@ -289,7 +289,7 @@ def _body(event: Event, before: Sequence[Event], session: str, seq: int) -> Obje
         case Failed() | Undone() | Interrupted() | Compacted() | JobEnded():
             return _system(event)
         case Planned() | Merged():
-            return event_text.workflow_object(event)
+            return workflow_text.workflow_object(event)
         case _:
             return None
 

@@ -13,7 +13,7 @@ from fugu_cli.coordinators.conductor.step_context import step_manifest
 from fugu_cli.session import views
 from fugu_cli.session.decision_scores import decision_scores
 from fugu_cli.session.events import Assigned, Event, Opened, Planned, Recorded, ToolRan
-from fugu_cli.ui import event_text
+from fugu_cli.ui import event_text, workflow_text
 from fugu_cli.ui.event_text import describe_call
 from fugu_cli.ui.formatting import (
     compact_number,
@@ -38,16 +38,18 @@ def workflow_lines(events: Sequence[Event], rows: Sequence[DecisionRow], width: 
     lines: list[str] = []
     for number, plan in enumerate(plans, start=1):
         lines.append(
-            shorten(f"plan {number}: {event_text.plan_title(plan)}, by {plan.agent} in {duration(plan.seconds)}", width)
+            shorten(
+                f"plan {number}: {workflow_text.plan_title(plan)}, by {plan.agent} in {duration(plan.seconds)}", width
+            )
         )
         if plan.fault:
             lines += _indented(f"no workflow: {first_line(plan.fault, 300)}", width)
         for place, step in enumerate(plan.steps):
-            said = f"reads {event_text.step_access(step)}: {first_line(step.instruction, 200)}"
-            lines.append(shorten(f"  step {place + 1}  {event_text.step_agent(step)}  {said}", width))
+            said = f"reads {workflow_text.step_access(step)}: {first_line(step.instruction, 200)}"
+            lines.append(shorten(f"  step {place + 1}  {workflow_text.step_agent(step)}  {said}", width))
             lines += _step_turns(events, rows, (number, place), width)
     for merge in views.merges(events):
-        lines.append(shorten("  " + event_text.merge_text(merge).plain.strip(), width))
+        lines.append(shorten("  " + workflow_text.merge_text(merge).plain.strip(), width))
         lines += [line for turn, diff in merge.diffs for line in _indented(f"turn {turn}: {_changed(diff)}", width)]
     return [*lines, *_indented(_planning_totals(events), width, 2)]
 
@@ -179,7 +181,7 @@ def plan_objects(events: Sequence[Event]) -> list[dict[str, object]]:
     every = views.turns(events)
     return [
         {
-            **event_text.workflow_object(plan),
+            **workflow_text.workflow_object(plan),
             "plan": number,
             "taken": [
                 {

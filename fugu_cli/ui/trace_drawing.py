@@ -22,7 +22,7 @@ from fugu_cli.session.events import (
     ToolRan,
     WorkflowStep,
 )
-from fugu_cli.ui import diff_lines
+from fugu_cli.ui import diff_drawing, diff_lines
 from fugu_cli.ui import trace_rows as plain_rows
 from fugu_cli.ui.block_drawing import GAP, transcript_fragments
 from fugu_cli.ui.drawing import (
@@ -36,7 +36,7 @@ from fugu_cli.ui.drawing import (
     styled_line,
     wrap_lines,
 )
-from fugu_cli.ui.event_text import describe_call, edge_columns, plan_title, step_agent
+from fugu_cli.ui.event_text import describe_call
 from fugu_cli.ui.formatting import (
     compact_number,
     duration,
@@ -51,6 +51,7 @@ from fugu_cli.ui.formatting import compact_number as tokens
 from fugu_cli.ui.trace_rows import PlanRow, RequestRow, TraceRow, TurnRow
 from fugu_cli.ui.transcript import transcript_blocks
 from fugu_cli.ui.turn_text import FROM_CLIENT
+from fugu_cli.ui.workflow_text import edge_columns, plan_title, step_agent
 
 WORKING_SIGN = "◐"
 
@@ -272,9 +273,8 @@ def turn_sections(records: Sequence[Recorded], row: TurnRow, sources: TurnSource
     patches = [sources.patch_of(r.event) for r in mine if isinstance(r.event, ToolRan) and r.event.changes]
     if patches:
         patch = "\n".join(patches)
-        made.append(
-            Section("The diff it made", (Fragment(lambda w, p: [*diff_lines.patch_lines(patch, w, p), BLANK], patch),))
-        )
+        piece = Fragment(lambda width, palette: [*diff_drawing.patch_lines(patch, width, palette), BLANK], patch)
+        made.append(Section("The diff it made", (piece,)))
     made.append(Section("Model calls", _text("\n".join(_calls(mine, records)))))
     raw = _raw_scores(row.assigned, cells)
     return [*made, Section("Raw scores", _text(raw))] if raw else made

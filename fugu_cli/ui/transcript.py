@@ -4,7 +4,6 @@ and the session previews draw these blocks. Knows no widths and no colours.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -32,144 +31,12 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.session.verdicts import EndLine
-from fugu_cli.ui import event_text
-from fugu_cli.ui.event_text import merge_text
+from fugu_cli.ui import event_text, workflow_text
 from fugu_cli.ui.formatting import first_line
+from fugu_cli.ui.markdown_chunks import MarkdownChunker
 
-FENCE_LINES = 40
-LIST_LINES = 24
-CHUNK_LINES = 60
-CHUNK_CHARACTERS = 2000
-
-_FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})([^`]*)$")
-_ITEM = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])\s")
-_HEADING = re.compile(r"^#{1,6}\s")
-
-
-@dataclass(frozen=True)
-class MarkdownChunk:
-    """A part of a text that can be drawn alone. `joined`: what follows belongs to the same block, without a gap."""
-
-    text: str
-    joined: bool = False
-
-
-class MarkdownChunker:
-    """Takes text piece by piece. `done` only grows; `tail` is the chunk that may still change."""
-
-    def __init__(self) -> None:
-        self.done: list[MarkdownChunk] = []
-        self._lines: list[str] = []
-        self._size = 0
-        self._partial = ""
-        self._fence = ""
-        self._opener = ""
-        self._gap = False
-
-    @property
-    def tail(self) -> MarkdownChunk | None:
-        """What has arrived and is not done, None where there is nothing visible."""
-        text = "\n".join([*self._lines, self._partial])
-        return MarkdownChunk(text) if text.strip() else None
-
-    def feed(self, text: str) -> None:
-        """More of the text."""
-        *whole, rest = (self._partial + text).split("\n") if "\n" in text else [self._partial + text]
-        for line in whole:
-            self._line(line)
-        self._partial = rest
-        while len(self._partial) > CHUNK_CHARACTERS:
-            self._cut_long()
-
-    def chunks(self) -> list[MarkdownChunk]:
-        """All of it, the tail included."""
-        return [*self.done, self.tail] if self.tail else list(self.done)
-
-    def _cut_long(self) -> None:
-        """A line without an end: cut it at a space, or anywhere."""
-        at = self._partial.rfind(" ", CHUNK_CHARACTERS // 2, CHUNK_CHARACTERS)
-        at = at if at > 0 else CHUNK_CHARACTERS
-        rest = self._partial[at:]
-        self._line(self._partial[:at])
-        self._partial = rest if self._fence else rest.lstrip(" ")
-        self._close(joined=True)
-
-    def _line(self, line: str) -> None:
-        while len(line) > CHUNK_CHARACTERS:
-            self._partial = line
-            self._cut_long()
-            line, self._partial = self._partial, ""
-        if self._fence:
-            self._in_fence(line)
-        else:
-            self._outside(line)
-
-    def _in_fence(self, line: str) -> None:
-        self._add(line)
-        found = _FENCE.match(line)
-        if found and found.group(2).startswith(self._fence) and not found.group(3).strip():
-            self._fence = ""
-            if self._top_fence():
-                self._close()
-        elif len(self._lines) >= FENCE_LINES or self._size > CHUNK_CHARACTERS:
-            self._close(joined=True)
-
-    def _top_fence(self) -> bool:
-        return bool(self._lines) and self._lines[0] == self._opener
-
-    def _outside(self, line: str) -> None:
-        blank = not line.strip()
-        if blank:
-            self._gap = bool(self._lines)
-            if self._lines:
-                self._add(line)
-            return
-        found = _FENCE.match(line)
-        new_block = self._starts(line) or (found is not None and not found.group(1).strip() and len(found.group(1)) < 2)
-        if self._lines and new_block:
-            self._close()
-        self._gap = False
-        if found:
-            self._fence, self._opener = found.group(2), line
-        self._add(line)
-        if _HEADING.match(line):
-            self._close()
-        elif not found and self._full():
-            self._close(joined=True)
-
-    def _starts(self, line: str) -> bool:
-        """This line begins something that can be drawn apart from what is before it."""
-        if _HEADING.match(line):
-            return True
-        indented = line[0] in " \t"
-        if self._gap and not indented:
-            in_list = bool(_ITEM.match(self._lines[0]))
-            return not (in_list and _ITEM.match(line)) or len(self._lines) > LIST_LINES
-        return bool(_ITEM.match(line)) and not indented and len(self._lines) > LIST_LINES
-
-    def _full(self) -> bool:
-        return len(self._lines) > CHUNK_LINES or self._size > CHUNK_CHARACTERS
-
-    def _add(self, line: str) -> None:
-        self._lines.append(line)
-        self._size += len(line) + 1
-
-    def _close(self, *, joined: bool = False) -> None:
-        text = "\n".join(self._lines).rstrip()
-        if text:
-            self.done.append(MarkdownChunk(text, joined))
-        self._lines, self._size, self._gap = [], 0, False
-        if self._fence and joined:
-            self._add(self._opener)
-
-
-def split_markdown(text: str) -> list[MarkdownChunk]:
-    """A whole text's chunks."""
-    chunker = MarkdownChunker()
-    chunker.feed(text)
-    return chunker.chunks()
-
-
+Judged = Literal["", "first", "later"]
+"""A piece of a reply in which no verdict is drawn; a Verifier's first piece, and its later ones."""
 Tone = Literal["plain", "dim", "good", "bad", "warn"]
 
 
@@ -197,7 +64,11 @@ class ReplyBlock:
     chunker: MarkdownChunker = field(default_factory=MarkdownChunker)
     live: bool = True
     verifies: bool = False
-    """By a Verifier: a verdict alone on its first line is drawn as a mark."""
+    """By a Verifier: its verdict is drawn as a mark."""
+
+    def judged(self, chunk: int) -> Judged:
+        """How a verdict is looked for in a chunk of it."""
+        return "" if not self.verifies else "later" if chunk else "first"
 
     def add(self, text: str) -> None:
         """More of it."""
@@ -233,9 +104,10 @@ class ToolBlock:
 
 @dataclass(frozen=True)
 class PlanBlock:
-    """A Conductor's workflow."""
+    """A Conductor's workflow; `why` there is another one in this request."""
 
     planned: Planned
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -293,10 +165,17 @@ SUBTASK_OUTPUT = 20_000
 
 
 class Transcript:
-    """The blocks so far. `take` grows them; `say` adds a line that is of the screen alone and in no log."""
+    """The blocks so far. `take` grows them; `say` adds a line that is of the screen alone and in no log.
+
+    Steps of a workflow may work at the same time: what is said of each is put below its heading.
+    """
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
+        self.inserted: list[int] = []
+        """Where the newest item put blocks between others."""
+        self._ends: dict[int, int] = {}
+        """By the turn of a workflow's step that is under way where its blocks end."""
         self._calls: dict[str, int] = {}
         self._speeches: dict[int, ReplyBlock] = {}
         self.retries: dict[int, int] = {}
@@ -315,9 +194,15 @@ class Transcript:
         self._kept = 0
         """The turn whose newest reply is a line as it stood: nothing is put back after it."""
 
+    @property
+    def settled(self) -> int:
+        """How many blocks there are before which none is put any more."""
+        return min(self._ends.values(), default=len(self.blocks))
+
     def take(self, item: Recorded | Live) -> int | None:
         """One item of the log. Returns the first block that changed, None when none did."""
         before = len(self.blocks)
+        self.inserted = []
         if not isinstance(item, Recorded):
             return self._live(item)
         if isinstance(item.event, Asked):
@@ -325,7 +210,7 @@ class Transcript:
         self._facts.append(item.event)
         gone = self._settled(item.event)
         changed = self._fact(item.event, item.at)
-        grown = before if len(self.blocks) > before else None
+        grown = min(before, *self.inserted) if self.inserted else before if len(self.blocks) > before else None
         return min((index for index in (gone, changed, grown) if index is not None), default=None)
 
     def patched(self, ran: ToolRan, patch: str) -> int | None:
@@ -342,6 +227,23 @@ class Transcript:
         self.blocks.append(note)
         return len(self.blocks) - 1
 
+    def index(self, block: Block) -> int:
+        """Where a block stands; it is among the newest."""
+        return next(i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i] is block)
+
+    def _put(self, turn: int, *blocks: Block) -> int:
+        """Blocks of a turn: below its heading, where it is a step under way, else at the end. Returns the first's
+        place."""
+        at = self._ends.get(turn, len(self.blocks))
+        if at < len(self.blocks):
+            self.inserted += range(at, at + len(blocks))
+            self._calls = {call: _moved(place, at, len(blocks)) for call, place in self._calls.items()}
+            for places in (self.retries, self._inside):
+                places.update({turn: _moved(place, at, len(blocks)) for turn, place in places.items()})
+        self._ends = {turn: _moved(place, at, len(blocks)) for turn, place in self._ends.items()}
+        self.blocks[at:at] = blocks
+        return at
+
     def _live(self, item: Live) -> int | None:
         if getattr(item, "turn", 0) in self._inside and not isinstance(item, Retried):
             return None  # its replies are shown whole
@@ -354,12 +256,10 @@ class Transcript:
                 if speech is None:
                     self._speaks(item.turn, item.agent)
                     speech = self._speeches[item.turn] = ReplyBlock(item.agent, verifies=item.turn in self._verifying)
-                    self.blocks += [
-                        ThinkingBlock(""),
-                        speech,
-                    ]  # what was thought is known at the end: its place is kept
+                    # what was thought is known at the end: its place is kept
+                    self._put(item.turn, ThinkingBlock(""), speech)
                 speech.add(item.text)
-                return min(first, self._index(speech))
+                return min(first, self.index(speech))
             case OutputStreamed():
                 index = self._calls.get(item.call)
                 if index is None:
@@ -381,8 +281,9 @@ class Transcript:
         before, said = self.retries.get(event.turn), self._unsaid(event.turn)
         if before is None and said is None:
             self._speaks(event.turn, event.agent)
-            self.blocks.append(ThinkingBlock(""))
-        place = before if before is not None else said if said is not None else len(self.blocks) - 1
+            said = self._put(event.turn, ThinkingBlock(""))
+        place = before if before is not None else said
+        assert place is not None
         self.retries[event.turn] = place
         self.blocks[place] = NoteBlock(event_text.retry_text(event), "warn")
         return min(place, said if said is not None else place)
@@ -392,7 +293,7 @@ class Transcript:
         speech = self._speeches.pop(turn, None)
         if speech is None:
             return None
-        place = self._index(speech)
+        place = self.index(speech)
         self.blocks[place] = ThinkingBlock("")
         return place
 
@@ -410,14 +311,12 @@ class Transcript:
         self._speeches.clear()
 
     def _speaks(self, turn: int, agent: str) -> None:
-        """Steps of a workflow may work at the same time: where another one goes on, it says which."""
+        """Where a turn goes on that others have begun after, it says which."""
+        if turn in self._ends:
+            return
         if turn and turn != self._turn:
             self.blocks.append(NoteBlock(f"turn {turn}, {agent}:"))
         self._turn = turn or self._turn
-
-    def _index(self, block: Block) -> int:
-        """Where a block stands; it is among the newest."""
-        return next(i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i] is block)
 
     def _grouped(self, event: Event) -> int | None:
         """A fact of a subtask goes into the block of the call that began it. Returns that; None for all others."""
@@ -437,25 +336,21 @@ class Transcript:
     def _fact(self, event: Event, at: float) -> int | None:
         if (index := self._grouped(event)) is not None:
             return index
-        if isinstance(event, Asked | Failed | Finished | Interrupted) or (
-            isinstance(event, Assigned) and not event.plan
-        ):
+        alone = isinstance(event, Asked | Finished) or (isinstance(event, Assigned) and not event.plan)
+        if alone or isinstance(event, Failed | Interrupted):
             self._hush()
+        if alone or isinstance(event, Planned | Merged):
+            self._ends.clear()
         match event:
             case Asked():
                 self._begin(event, at)
             case Assigned():
-                self._turns, self._turn = self._turns + 1, event.turn
-                self._agents[event.turn] = event.agent
-                if event.role == "verifier":
-                    self._verifying.add(event.turn)
-                self.blocks.append(DecisionBlock(event))
+                self._assigned(event)
             case Replied():
                 return self._replied(event)
             case Permitted():
                 self._speaks(event.turn, self._agents.get(event.turn, ""))
-                self._calls[event.call.id] = len(self.blocks)
-                self.blocks.append(ToolBlock(event.call, event))
+                self._calls[event.call.id] = self._put(event.turn, ToolBlock(event.call, event))
             case ToolRan():
                 return self._ran(event)
             case Finished():
@@ -467,11 +362,25 @@ class Transcript:
                     self.blocks.append(WelcomeBlock(event))
                 self._opened = event
             case _:
-                silent = isinstance(event, Undone) and 0 < event.turn == self._kept
-                block = None if silent else _event_block(event)
-                if block is not None:
-                    self.blocks.append(block)
+                self._rest(event)
         return None
+
+    def _assigned(self, event: Assigned) -> None:
+        self._turns, self._turn = self._turns + 1, event.turn
+        self._agents[event.turn] = event.agent
+        if event.role == "verifier":
+            self._verifying.add(event.turn)
+        self.blocks.append(DecisionBlock(event))
+        if event.plan:
+            self._ends[event.turn] = len(self.blocks)
+
+    def _rest(self, event: Event) -> None:
+        silent = isinstance(event, Undone) and 0 < event.turn == self._kept
+        block = None if silent else _event_block(event, self._facts)
+        if block is not None:
+            self._put(getattr(event, "turn", 0), block)
+        if isinstance(event, Failed):
+            self._ends.pop(event.turn, None)
 
     def _begin(self, event: Asked, at: float) -> None:
         self._calls, self._agents, self._inside = {}, {}, {}
@@ -494,11 +403,17 @@ class Transcript:
         if self._kept:
             self.blocks.append(NoteBlock(event.text or f"{event.filled}: nothing", "dim"))
             return None
+        changed = self._spoke(event)
+        if not event.calls:
+            self._ends.pop(event.turn, None)
+        return changed
+
+    def _spoke(self, event: Replied) -> int | None:
         speech = self._speeches.pop(event.turn, None)
         changed = None
         thought = "\n".join(part.text for part in event.thinking if part.text.strip())
         if speech is not None:
-            changed = self._index(speech)
+            changed = self.index(speech)
             if "".join(speech.said) != event.text:
                 speech.said, speech.chunker = [], MarkdownChunker()
                 speech.add(event.text)
@@ -509,12 +424,11 @@ class Transcript:
             return changed
         if thought or event.text.strip():
             self._speaks(event.turn, event.agent)
-        if thought or event.text.strip():
-            self.blocks.append(ThinkingBlock(thought))
+            self._put(event.turn, ThinkingBlock(thought))
         if event.text.strip():
             speech = ReplyBlock(event.agent, live=False, verifies=event.turn in self._verifying)
             speech.add(event.text)
-            self.blocks.append(speech)
+            self._put(event.turn, speech)
         return None
 
     def _ran(self, event: ToolRan) -> int | None:
@@ -542,10 +456,11 @@ class Transcript:
         return first
 
 
-def _event_block(event: Event) -> Block | None:
+def _event_block(event: Event, facts: Sequence[Event]) -> Block | None:
+    """`facts`: of its request, up to it."""
     match event:
         case Planned():
-            return PlanBlock(event)
+            return PlanBlock(event, workflow_text.round_reason(event, facts[:-1]))
         case Failed():
             short, whole = first_line(event.message, FAILURE_CHARACTERS), f"{event.what} failed: {event.message}"
             return NoteBlock(f"{event.what} failed: {short}", "bad", folded=whole if short != event.message else "")
@@ -559,10 +474,15 @@ def _event_block(event: Event) -> Block | None:
         case Undone():
             return _undo_note(event)
         case Merged():
-            return NoteBlock(merge_text(event).plain, "dim")
+            return NoteBlock(workflow_text.merge_text(event).plain, "dim")
         case _:  # whatever every output has a line for
             said = event_text.event_line((event,))
             return NoteBlock(said.plain.strip(), "dim") if said is not None else None
+
+
+def _moved(place: int, at: int, by: int) -> int:
+    """A place, after something was put in at `at`."""
+    return place + by if place >= at else place
 
 
 FAILURE_CHARACTERS = 200

@@ -140,7 +140,7 @@ def write_session(place: Place, entries: int) -> str:
                 Permitted(turn=turn, call=call, allowed=True, by="policy"),
                 ran,
             ]
-        facts.append(Finished(reason="answered", message=f"the end of {number}"))
+        facts.append(Finished(reason="turn_limit", message=f"the end of {number}"))
     path = (
         store.session_folder(place.home / "data" / "fugu", place.repo.resolve())
         / f"20250101-000000-{entries:04x}.jsonl"
@@ -160,7 +160,7 @@ def first_paint(place: Place) -> list[Row]:
         wait_for(terminal, b"starting")
         cpu.append(terminal.cpu())
         wall.append(time.perf_counter() - begun)
-        wait_for(terminal, b"decides over")
+        wait_for(terminal, b"router: ")
         ready.append(terminal.cpu())
         terminal.close()
     best = min(cpu)
@@ -196,7 +196,7 @@ def typing(place: Place, server: Loopback, count: int) -> list[Row]:
     for _ in range(3):
         for id in (short, long):
             terminal = start(place)
-            wait_for(terminal, b"decides over")
+            wait_for(terminal, b"router: ")
             drained(terminal, 1.0)
             terminal.keys(f"/resume {id}\r")
             wait_for(terminal, b"the end of")
@@ -230,7 +230,7 @@ def opening(place: Place) -> list[Row]:
     took = []
     for _ in range(3):
         terminal = start(place)
-        wait_for(terminal, b"decides over")
+        wait_for(terminal, b"router: ")
         drained(terminal, 1.0)
         before = terminal.cpu()
         terminal.keys(f"/resume {id}\r")
@@ -245,7 +245,7 @@ def streaming(place: Place, server: Loopback, tokens: int) -> list[Row]:
     text = "".join(f"w{number:05d} " + ("\n\n" if number % 40 == 39 else "") for number in range(tokens))
     server.play("m", Says(text, slow=0.001))
     terminal = start(place)
-    wait_for(terminal, b"decides over")
+    wait_for(terminal, b"router: ")
     drained(terminal, 1.5)
     terminal.keys("explain\r")
     marks, cpu = [tokens * part // 8 for part in range(1, 8)], []
@@ -256,11 +256,11 @@ def streaming(place: Place, server: Loopback, tokens: int) -> list[Row]:
     terminal.resize((SIZE[0], SIZE[1] - 1))  # drawn anew: so far nobody followed what was written
     drained(terminal, 0.5)
     terminal.resize(SIZE)
-    terminal.sees("✓ answered", seconds=120)
+    terminal.sees("1 turn · ", seconds=120)
     terminal.keys("\x1b[1;5H")
-    terminal.until(lambda screen: "w00000" in screen and "✓ answered" not in screen)
+    terminal.until(lambda screen: "w00000" in screen and "1 turn · " not in screen)
     seen: set[str] = set()
-    while "✓ answered" not in terminal.screen.text:
+    while "1 turn · " not in terminal.screen.text:
         seen |= {word for word in terminal.screen.text.split() if word.startswith("w") and word[1:].isdigit()}
         before = terminal.screen.text
         terminal.keys("\x1b[6~")
@@ -283,7 +283,7 @@ def idling(place: Place, server: Loopback, seconds: float) -> list[Row]:
     """Nothing happens; nothing should run."""
     id = write_session(place, 5000)
     terminal = start(place)
-    wait_for(terminal, b"decides over")
+    wait_for(terminal, b"router: ")
     drained(terminal, 1.0)
     terminal.keys(f"/resume {id}\r")
     wait_for(terminal, b"the end of")

@@ -243,7 +243,7 @@ def test_a_step_that_fails_goes_to_another_agent(tmp_path: Path) -> None:
     found = play(tmp_path, planning(CHAIN), {"a": fails})
     assert found.run().reason == "answered"
     tries = [e for e in found.of(Assigned) if isinstance(e, Assigned) and e.step == 0]
-    assert [(e.agent, e.reason) for e in tries] == [("a", "step 0 of 2"), ("c", "step 0 of 2; a failed at it")]
+    assert [(e.agent, e.reason) for e in tries] == [("a", "step 1 of 2"), ("c", "step 1 of 2; a failed at it")]
 
 
 def test_then_the_planner_is_told(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_where_the_merging_step_comes_to_nothing_the_first_is_taken_and_the_test
     waiting, merged = found.of(Merged)
     assert isinstance(waiting, Merged) and isinstance(merged, Merged)
     assert (waiting.open, merged.open, merged.chosen) == (True, False, 1)
-    assert merged.reason == "step 2 came to nothing: the first one"
+    assert merged.reason == "step 3 came to nothing: the first one"
     assert (tmp_path / "repo" / "calc.txt").read_text() == "fixed once\n"
     after = found.log.events[found.log.events.index(merged) :]
     assert [event.type for event in after[1:4]] == ["permitted", "tool_ran", "assigned"]
@@ -450,7 +450,7 @@ def test_where_the_workflow_is_lost_and_nobody_is_left_the_end_says_why(tmp_path
     found = play(tmp_path, planning(CHAIN, "prose"), {"a": silent, "c": silent}, settings=CoordinatorSettings(turns=2))
     end = found.run()
     assert end.reason == "turn_limit"
-    assert end.message.startswith("the workflow came to nothing (step 0 failed: a: it said and did nothing; c: ")
+    assert end.message.startswith("the workflow came to nothing (step 1 failed: a: it said and did nothing; c: ")
     assert "the next workflow cannot be had (there are no lists in it)" in end.message
 
 

@@ -140,7 +140,7 @@ def test_a_planned_step_goes_to_another_where_its_own_agent_is_too_dear(tmp_path
     (step,) = found.of(Assigned)
     assert isinstance(step, Assigned)
     assert step.agent == "cheap"
-    assert f"step 0 of 1; strong is out: {DEAR}" in step.reason
+    assert f"step 1 of 1; strong is out: {DEAR}" in step.reason
 
 
 def test_steps_at_once_wait_for_the_money_that_others_hold(tmp_path: Path) -> None:

@@ -29,8 +29,9 @@ def group_merge(
     if made:
         return _merge_by_choice(flow, turns, [turn for turn, _ in made[-1].diffs], lost=lost)
     best, why = _best_by_tests(events, group)
-    if len(best) > 1 and not lost and _merging_step(flow, group) is not None:
-        return MergeTurns(flow.number, turns, 0, f"{why}; step {_merging_step(flow, group)} chooses", True, tuple(best))
+    chooser = _merging_step(flow, group)
+    if len(best) > 1 and not lost and chooser is not None:
+        return MergeTurns(flow.number, turns, 0, f"{why}; step {chooser + 1} chooses", True, tuple(best))
     return MergeTurns(flow.number, turns, best[0] if best else 0, why)
 
 
@@ -42,16 +43,16 @@ def _merge_by_choice(
     step = _merging_step(flow, group)
     spoke = [turn for turn in flow.tries(step) if views.is_done(turn)] if step is not None else []
     if not spoke and lost and step is not None:
-        return MergeTurns(flow.number, turns, among[0], f"step {step} came to nothing: the first one")
+        return MergeTurns(flow.number, turns, among[0], f"step {step + 1} came to nothing: the first one")
     if not spoke:
         return None if step is not None else MergeTurns(flow.number, turns, among[0], "the first one")
-    turn = spoke[-1]
+    turn, place = spoke[-1], spoke[-1].assigned.step + 1
     if turn.changes:
-        return MergeTurns(flow.number, turns, 0, f"step {step} wrote its own from what it read")
+        return MergeTurns(flow.number, turns, 0, f"step {place} wrote its own from what it read")
     named = [int(number) for number in _CHOICE.findall(turn.text) if int(number) in among]
     if named:
-        return MergeTurns(flow.number, turns, named[0], f"chosen by {turn.assigned.agent} in step {step}")
-    return MergeTurns(flow.number, turns, among[0], f"step {step} named none of them: the first one")
+        return MergeTurns(flow.number, turns, named[0], f"chosen by {turn.assigned.agent} in step {place}")
+    return MergeTurns(flow.number, turns, among[0], f"step {place} named none of them: the first one")
 
 
 def _best_by_tests(events: Sequence[Event], group: Sequence[views.Turn]) -> tuple[list[int], str]:
@@ -152,7 +153,7 @@ def failure_of(events: Sequence[Event], flow: views.Workflow, team: AvailableAge
             continue
         others = [member for member in team.able() if member.name not in {t.assigned.agent for t in failed}]
         if len(failed) >= STEP_TRIES or not others:
-            return f"step {place} failed: " + "; ".join(f"{t.assigned.agent}: {_failure_text(t)}" for t in failed)
+            return f"step {place + 1} failed: " + "; ".join(f"{t.assigned.agent}: {_failure_text(t)}" for t in failed)
     return ""
 
 
@@ -199,7 +200,7 @@ def _agent_for(flow: views.Workflow, place: int, team: AvailableAgents) -> tuple
     step = flow.planned.steps[place]
     able = {member.name: member for member in team.able()}
     failed = [turn.assigned.agent for turn in _failed(flow, place)]
-    title = f"step {place} of {len(flow.planned.steps)}"
+    title = f"step {place + 1} of {len(flow.planned.steps)}"
     if step.agent in able and step.agent not in failed:
         return able[step.agent], title
     other = next((member for name, member in able.items() if name not in failed), next(iter(able.values())))

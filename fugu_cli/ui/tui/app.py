@@ -17,7 +17,6 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.widgets import TextArea
 
-from fugu_cli.ui.drawing import PALETTES
 from fugu_cli.ui.tui import project_folder
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.main_layout import MainLayout
@@ -27,7 +26,7 @@ from fugu_cli.ui.tui.project_folder import FolderFiles
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptCompletion, PromptInput
 from fugu_cli.ui.tui.screen_protocol import Choice, StatusLine
 from fugu_cli.ui.tui.status_line import StatusBar
-from fugu_cli.ui.tui.terminal_app import TerminalApp, guess_palette, textual_themes
+from fugu_cli.ui.tui.terminal_app import TerminalApp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,14 +114,14 @@ class MainHandlers(MainLayout):
 
     def on_approval_opened(self, event: Approval.Opened) -> None:
         """All that a call would do is wanted: what it is aimed at, then the change."""
-        from fugu_cli.ui import diff_lines
+        from fugu_cli.ui import diff_drawing
         from fugu_cli.ui.drawing import BLANK, Fragment, wrap_lines
         from fugu_cli.ui.trace_drawing import Section
 
         target, patch = event.target, event.patch
         pieces = [Fragment(lambda width, palette: [*wrap_lines(target, width, f"bold {palette.text}"), BLANK], target)]
         if patch:
-            pieces.append(Fragment(lambda width, palette: diff_lines.patch_lines(patch, width, palette), patch))
+            pieces.append(Fragment(lambda width, palette: diff_drawing.patch_lines(patch, width, palette), patch))
         self.read("This would change" if patch else "This would run", [Section("", tuple(pieces))])
 
     def on_trace_wished(self, event: Trace.Wished) -> None:
@@ -429,13 +428,9 @@ class FuguApp(TerminalApp):
     BINDINGS: ClassVar[list[BindingType]] = []
 
     def __init__(self, opener: SessionOpener, options: InterfaceOptions) -> None:
-        super().__init__()
-        for theme in textual_themes():
-            self.register_theme(theme)
         left = load_preferences(options.state)
-        palette = PALETTES.get(options.theme) or PALETTES.get(left.theme) or guess_palette()
-        self.theme = palette.name
-        self.main = MainScreen(opener, options, palette, left)
+        super().__init__(options.theme or left.theme)
+        self.main = MainScreen(opener, options, self.palette, left)
         self._early: list[events.Key | events.Paste] | None = []
 
     def get_default_screen(self) -> MainScreen:

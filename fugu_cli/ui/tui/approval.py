@@ -17,7 +17,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from fugu_cli.ui import diff_lines
+from fugu_cli.ui import diff_drawing, diff_lines
 from fugu_cli.ui.approval_options import ALONE, MOST_LISTED, ApprovalOption, ApprovalScope, Pending, approval_options
 from fugu_cli.ui.drawing import BLANK, Palette, StyledLine, plain_text, styled_line
 from fugu_cli.ui.formatting import plural
@@ -157,9 +157,7 @@ class Approval(Widget, can_focus=True):
             bare = (
                 most < LEAST_PATCH_LINES and len(self._patch.splitlines()) > most
             )  # what changes, before what stands around it
-            shown = diff_lines.patch_lines(
-                diff_lines.changed_lines(self._patch) if bare else self._patch, width, palette, most
-            )
+            shown = diff_drawing.patch_lines(self._patch, width, palette, most, "changes" if bare else "untitled")
             lines += [*shown, *([] if short else [BLANK])]
         self._lines = [*lines, *diff_lines.option_lines(self.options, width, palette, at=self._at, short=short)]
         self.styles.height = len(self._lines) + 2  # its border

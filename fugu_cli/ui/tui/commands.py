@@ -14,11 +14,11 @@ from fugu_cli.errors import UsageError
 from fugu_cli.extensions.skill_library import MCP_PROMPT, refuse_left_out
 from fugu_cli.session import views
 from fugu_cli.ui.block_drawing import chunk_fragment
-from fugu_cli.ui.drawing import PALETTES
 from fugu_cli.ui.event_text import describe_call
+from fugu_cli.ui.markdown_chunks import split_markdown
 from fugu_cli.ui.trace_drawing import Section
-from fugu_cli.ui.transcript import NoteBlock, split_markdown
-from fugu_cli.ui.tui import agent_commands, login_commands, session_commands
+from fugu_cli.ui.transcript import NoteBlock
+from fugu_cli.ui.tui import agent_commands, login_commands, session_commands, themes
 from fugu_cli.ui.tui.request_queue import MODE_HELP
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import diff_of_request
@@ -147,7 +147,7 @@ def mode_names(controller: SessionController) -> Sequence[str]:
 def theme_names(controller: SessionController) -> Sequence[str]:
     """The themes."""
     del controller
-    return tuple(PALETTES)
+    return themes.theme_names()
 
 
 async def show_help(controller: SessionController, argument: str) -> None:
@@ -163,14 +163,16 @@ async def show_help(controller: SessionController, argument: str) -> None:
 
 async def change_theme(controller: SessionController, argument: str) -> None:
     """Other colours."""
+    known = themes.theme_names()
     if not argument:
-        choices = [Choice(name, name, "dark" if palette.dark else "light") for name, palette in PALETTES.items()]
-        picked = await controller.view.pick("Theme", choices)
+        about = {themes.AUTO: "dark or light, as the terminal is"}
+        picked = await controller.view.pick("Theme", [Choice(name, name, about.get(name, "")) for name in known])
         argument = picked[1] if picked else ""
-    if argument in PALETTES:
-        controller.view.wear(PALETTES[argument])
-    elif argument:
-        raise UsageError(f"there is no theme {argument!r}", hint="there are " + ", ".join(PALETTES))
+    if argument and argument not in known:
+        raise UsageError(f"there is no theme {argument!r}", hint="there are " + ", ".join(known))
+    if argument:
+        themes.find_palette(argument)
+        controller.view.wear(argument)
 
 
 async def change_mode(controller: SessionController, argument: str) -> None:

@@ -17,7 +17,6 @@ from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.screen import Screen
-from textual.widget import Widget
 from textual.widgets import Static
 
 from fugu_cli.ui.drawing import Palette
@@ -27,7 +26,7 @@ from fugu_cli.ui.tui.preferences import Preferences, save_preferences
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.status_line import StatusBar
-from fugu_cli.ui.tui.terminal_app import NARROW_COLUMNS, SHORT_LINES
+from fugu_cli.ui.tui.terminal_app import NARROW_COLUMNS, SHORT_LINES, TerminalApp
 
 if TYPE_CHECKING:
     from fugu_cli.ui.approval_options import Pending
@@ -106,17 +105,12 @@ class MainLayout(Screen[None]):
         self.look = replace(self.look, **changes)  # type: ignore[arg-type]
         save_preferences(self._state, self.look)
 
-    def wear(self, palette: Palette) -> None:
+    def wear(self, theme: str) -> None:
         """Other colours, from now on."""
-        self.palette = palette
-        self.app.theme = palette.name
-        for widget in self.query(Widget):
-            if isinstance(widget, Pager):
-                widget.repaint(palette)
-            elif isinstance(widget, ChoiceList | Approval | StatusBar):
-                widget.palette = palette
-                widget.refresh()
-        self.keep(theme=palette.name)
+        app = self.app
+        assert isinstance(app, TerminalApp)
+        app.choose_palette(theme)
+        self.keep(theme=theme)
 
     def show_queue(self, texts: Sequence[str]) -> None:
         """What waits to be sent."""

@@ -17,8 +17,8 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, Static
 
 from fugu_cli.session.events import Recorded
-from fugu_cli.ui import diff_lines
-from fugu_cli.ui.drawing import PALETTES, Fragment, Palette, StyledLine, StyledPart, justified_line, styled_line
+from fugu_cli.ui import diff_drawing
+from fugu_cli.ui.drawing import Fragment, Palette, StyledLine, StyledPart, justified_line, styled_line
 from fugu_cli.ui.trace_drawing import DEFAULT_SOURCES, Section, TurnSources, section_title, turn_sections
 from fugu_cli.ui.trace_rows import SessionTotals, TraceRows, TurnRow
 from fugu_cli.ui.tui.panels import Pager, Trace
@@ -26,7 +26,7 @@ from fugu_cli.ui.tui.preferences import load_preferences
 from fugu_cli.ui.tui.prompt import SearchInput
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
-from fugu_cli.ui.tui.terminal_app import NARROW_COLUMNS, SHORT_LINES, TerminalApp, guess_palette, textual_themes
+from fugu_cli.ui.tui.terminal_app import NARROW_COLUMNS, SHORT_LINES, TerminalApp
 
 
 class Confirm(ModalScreen[bool]):
@@ -40,7 +40,7 @@ class Confirm(ModalScreen[bool]):
 
     def __init__(self, palette: Palette, question: str, patch: str) -> None:
         super().__init__()
-        self._palette = palette
+        self.palette = palette
         self._question = question
         self._patch = patch
 
@@ -48,7 +48,7 @@ class Confirm(ModalScreen[bool]):
         """The question, the patch, the keys."""
         with Vertical(id="confirm"):
             yield Static(self._question, id="confirm-question", markup=False)
-            yield Pager(self._palette, id="confirm-text")
+            yield Pager(self.palette, id="confirm-text")
             yield Static("y yes · n no · ↑ ↓ scroll", id="confirm-keys", markup=False)
 
     def on_mount(self) -> None:
@@ -56,7 +56,7 @@ class Confirm(ModalScreen[bool]):
         self.set_class(self.app.size.width < NARROW_COLUMNS, "-narrow")
         pager = self.query_one(Pager)
         patch = self._patch or "(no file would change)"
-        pager.column.put(0, [Fragment(lambda width, palette: diff_lines.patch_lines(patch, width, palette), patch)])
+        pager.column.put(0, [Fragment(lambda width, palette: diff_drawing.patch_lines(patch, width, palette), patch)])
         pager.grew()
         pager.focus()
 
@@ -125,7 +125,7 @@ class Picker(ModalScreen[PickedChoice | None]):
         keys: dict[str, str] | None = None,
     ) -> None:
         super().__init__()
-        self._palette = palette
+        self.palette = palette
         self._heading = heading
         self._every = tuple(choices)
         self._shown: list[Choice] = list(choices)
@@ -140,9 +140,9 @@ class Picker(ModalScreen[PickedChoice | None]):
             yield Static(self._heading, id="picker-heading", markup=False)
             yield SearchInput(placeholder="type to search", id="picker-search", compact=True)
             with Horizontal(id="picker-body"):
-                yield Pager(self._palette, id="picker-list")
+                yield Pager(self.palette, id="picker-list")
                 if self._preview is not None:
-                    yield Pager(self._palette, lead="│ ", id="picker-preview")
+                    yield Pager(self.palette, lead="│ ", id="picker-preview")
             more = "".join(f" · {key} {words}" for key, words in self._keys.items())
             yield Static(f"enter chooses{more} · esc closes", id="picker-keys", markup=False)
 
@@ -272,14 +272,14 @@ class Reader(Screen[None]):
 
     def __init__(self, palette: Palette, page: PageAt) -> None:
         super().__init__()
-        self._palette = palette
+        self.palette = palette
         self._page = page
         self._starts: list[int] = []
 
     def compose(self) -> ComposeResult:
         """A title, the text, what the keys do."""
         yield Static("", id="reader-title", markup=False)
-        yield Pager(self._palette, id="reader-text")
+        yield Pager(self.palette, id="reader-text")
         yield Static("", id="reader-keys", markup=False)
 
     def on_mount(self) -> None:
@@ -365,13 +365,13 @@ class TraceScreen(Screen[None]):
         self._sources = sources
         self._records = records
         self._title = title
-        self._palette = palette
+        self.palette = palette
         self._rows = TraceRows()
 
     def compose(self) -> ComposeResult:
         """A title, the rows, what the keys do."""
         yield Static(self._title, id="reader-title", markup=False)
-        yield Trace(self._palette, id="turns")
+        yield Trace(self.palette, id="turns")
         yield Static(TRACE_KEYS, id="reader-keys", markup=False)
 
     def on_mount(self) -> None:
@@ -388,7 +388,7 @@ class TraceScreen(Screen[None]):
         """Open a turn; nothing else can be done with a finished one."""
 
         if event.wish == "open":
-            self.app.push_screen(Reader(self._palette, turn_pages(self._rows, event.row, self._records, self._sources)))
+            self.app.push_screen(Reader(self.palette, turn_pages(self._rows, event.row, self._records, self._sources)))
 
 
 class TraceApp(TerminalApp):
@@ -401,12 +401,8 @@ class TraceApp(TerminalApp):
     def __init__(
         self, records: Sequence[Recorded], title: str, options: InterfaceOptions, sources: TurnSources = DEFAULT_SOURCES
     ) -> None:
-        super().__init__()
-        for theme in textual_themes():
-            self.register_theme(theme)
-        palette = PALETTES.get(options.theme) or PALETTES.get(load_preferences(options.state).theme) or guess_palette()
-        self.theme = palette.name
-        self._viewing = TraceScreen(records, title, palette, sources)
+        super().__init__(options.theme or load_preferences(options.state).theme)
+        self._viewing = TraceScreen(records, title, self.palette, sources)
 
     def get_default_screen(self) -> TraceScreen:
         """The only screen there is at first."""

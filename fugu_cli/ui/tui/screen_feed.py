@@ -108,21 +108,29 @@ class ScreenFeed:
         """One more item of the log."""
         now = time.time()
         self._mark(self.transcript.take(item), self.rows.take(item))
+        for place in self.transcript.inserted:
+            self._shift(place)
         self.tally.take(item, now)
 
     def say(self, note: NoteBlock) -> UpdateNote:
         """A note of the screen's own. Returns what shows it grown."""
-        transcript = self.transcript
-        index = transcript.say(note)
-        self._mark(index, None)
+        transcript, shown = self.transcript, [note]
+        self._mark(transcript.say(note), None)
 
         def grow(grown: NoteBlock) -> None:
-            shown = transcript is self.transcript
-            if shown:
-                transcript.blocks[index] = grown
-            self._mark(index if shown else None, None)
+            if transcript is self.transcript:
+                index = transcript.index(shown[0])
+                shown[0] = transcript.blocks[index] = grown
+                self._mark(index, None)
 
         return grow
+
+    def _shift(self, place: int) -> None:
+        """A block was put before others: what is kept by place moves with them."""
+        self._turned = {index + (index >= place) for index in self._turned}
+        self._grown = {index + (index >= place): pieces for index, pieces in self._grown.items()}
+        if self._pager.chosen is not None and self._pager.chosen >= place:
+            self._pager.chosen += 1
 
     def patched(self, ran: ToolRan, patch: str) -> None:
         """The diff of what a call changed has become known."""

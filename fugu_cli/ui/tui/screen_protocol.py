@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fugu_cli.session.events import Recorded, ToolRan
     from fugu_cli.session.live_events import Live
     from fugu_cli.ui.approval_options import Pending
-    from fugu_cli.ui.drawing import Fragment, Palette
+    from fugu_cli.ui.drawing import Fragment
     from fugu_cli.ui.trace_drawing import Section
     from fugu_cli.ui.trace_rows import SessionTotals, TraceRows
     from fugu_cli.ui.transcript import NoteBlock
@@ -131,8 +131,8 @@ class ScreenProtocol(Protocol):
     def type(self, text: str) -> None:
         """Put a text into the prompt."""
 
-    def wear(self, palette: Palette) -> None:
-        """Other colours."""
+    def wear(self, theme: str) -> None:
+        """Other colours, by the theme's name."""
 
     def keep(self, **changes: str | int | bool) -> None:
         """Remember how it looks (fields of keeping.Look)."""

@@ -21,7 +21,7 @@ from fugu_cli.session.events import FileEffects
 from fugu_cli.tools.git_repositories import communicate
 from fugu_cli.tools.recorded_diffs import change_diffs
 from fugu_cli.ui import blame_text as plain
-from fugu_cli.ui import diff_lines
+from fugu_cli.ui import diff_drawing, diff_lines
 from fugu_cli.ui.block_drawing import transcript_fragments
 from fugu_cli.ui.drawing import Fragment, render_rich
 from fugu_cli.ui.formatting import flatten, plural
@@ -63,7 +63,7 @@ async def show_diff(controller: SessionController, argument: str) -> None:
         controller.say("nothing changed since the newest request began")
         return
     controller.view.read(
-        patch_summary(patch), [Section("", (Fragment(lambda w, p: diff_lines.patch_lines(patch, w, p), patch),))]
+        patch_summary(patch), [Section("", (Fragment(lambda w, p: diff_drawing.patch_lines(patch, w, p), patch),))]
     )
 
 
@@ -321,7 +321,7 @@ def _preview(path: Path) -> list[Fragment]:
 
 
 def _sentence(text: str) -> Fragment:
-    return Fragment(lambda width, palette: diff_lines.patch_lines(text, width, palette), text)
+    return Fragment(lambda width, palette: diff_drawing.patch_lines(text, width, palette), text)
 
 
 def _session_id(controller: SessionController) -> str:

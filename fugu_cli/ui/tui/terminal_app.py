@@ -10,47 +10,13 @@ from typing import ClassVar
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
-from textual.theme import Theme
 
-from fugu_cli.ui.drawing import DARK, LIGHT, PALETTES, Palette
+from fugu_cli.ui.drawing import DARK, LIGHT, Palette
+from fugu_cli.ui.tui.panels import Pager
+from fugu_cli.ui.tui.themes import ASK_BACKGROUND, BackgroundTold, find_palette, guess_palette, textual_theme
 
 NARROW_COLUMNS, SHORT_LINES = 90, 20
 """Columns and lines below which parts stand one below the other, or are left out."""
-
-
-BACKGROUNDS = {"dark": ("#10141a", "#161b22", "#1f2630"), "light": ("#ffffff", "#f6f8fa", "#eaeef2"),
-           "contrast": ("#000000", "#000000", "#1a1a1a")}  # fmt: skip
-"""Background, surface, panel."""
-
-
-def textual_themes() -> list[Theme]:
-    """One for each palette."""
-    return [_theme(palette) for palette in PALETTES.values()]
-
-
-def _theme(palette: Palette) -> Theme:
-    background, surface, panel = BACKGROUNDS[palette.name]
-    return Theme(
-        name=palette.name,
-        dark=palette.dark,
-        primary=palette.accent,
-        secondary=palette.user,
-        accent=palette.accent,
-        warning=palette.warn,
-        error=palette.bad,
-        success=palette.good,
-        foreground=palette.text,
-        background=background,
-        surface=surface,
-        panel=panel,
-        variables={"border-blurred": panel, "muted": palette.dim},
-    )
-
-
-def guess_palette() -> Palette:
-    """Light where the terminal says that its background is (COLORFGBG), else dark."""
-    ground = os.environ.get("COLORFGBG", "").rpartition(";")[2]
-    return LIGHT if ground in {"7", "15"} else DARK
 
 
 CRASH_EXIT_CODE = 2
@@ -62,9 +28,54 @@ class TerminalApp(App[int], inherit_bindings=False):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+z", "suspend_process", show=False, priority=True)]
 
+    def __init__(self, theme: str) -> None:
+        super().__init__()
+        self._auto, self.fault = False, ""
+        self.palette = self.choose_palette(theme)
+
+    def choose_palette(self, name: str) -> Palette:
+        """Wear a theme; for one that cannot be used the one that fits the terminal, which is asked about its ground."""
+        from fugu_cli.errors import ConfigError
+
+        try:
+            found = find_palette(name)
+        except ConfigError as error:
+            found, self.fault = None, str(error)
+        self._auto = found is None
+        self._wear(found or guess_palette())
+        self._ask_background()
+        return self.palette
+
+    def _wear(self, palette: Palette) -> None:
+        self.palette = palette
+        theme = textual_theme(palette)
+        self.register_theme(theme)
+        self.theme = theme.name
+        for screen in self.screen_stack if self.is_running else ():
+            for part in (screen, *screen.walk_children()):
+                if isinstance(part, Pager):
+                    part.repaint(palette)
+                elif hasattr(part, "palette"):
+                    part.palette = palette
+                    part.refresh()
+
+    def _ask_background(self) -> None:
+        if self._auto and self._driver is not None and os.environ.get("TERM") not in ("linux", "dumb"):
+            self._driver.write(ASK_BACKGROUND)
+
+    def on_background_told(self, event: BackgroundTold) -> None:
+        """Follow the terminal."""
+        if self._auto and event.dark != self.palette.dark:
+            self._wear(DARK if event.dark else LIGHT)
+
+    def on_app_focus(self) -> None:
+        """The terminal may have changed its colours meanwhile."""
+        self._ask_background()
+
     def on_mount(self) -> None:
         """Gone on with after a stop (Ctrl+Z, then `fg`), the terminal is empty: everything is painted again."""
         self.app_resume_signal.subscribe(self, lambda app: app.refresh(layout=True))
+        self._ask_background()
 
     def action_suspend_process(self) -> None:
         """Stop as any program of the shell does; `fg` goes on."""

@@ -23,8 +23,14 @@ from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XT
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
+from fugu_cli.ui.tui.themes import BackgroundTold
+
 _OBEYED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that no pasted text needs: all but tab, newline and carriage return."""
+_BACKGROUND = re.compile(
+    r"\x1b\]11;(?:rgba?:([0-9a-f]+)/([0-9a-f]+)/([0-9a-f]+)[^\x07\x1b]*)?(?:\x07|\x1b\\)?", re.IGNORECASE
+)
+"""A terminal's answer to the question for its background, whole or as far as it has come."""
 _OTHER_KEYS = re.compile(r"\x1b\[27;(\d+);(\d+)~")
 """A key with its modifiers as xterm and tmux write it (`modifyOtherKeys`); Textual reads `ESC [ key ; modifiers u`."""
 READ_BYTES = 4096
@@ -74,6 +80,33 @@ class InputDecoder:
         return _OBEYED.sub("", inside) + mark, rest
 
 
+ANSWER = "\x1b]11;"
+
+
+class BackgroundReader:
+    """Takes a terminal's answer about its background out of what is typed."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self.dark: bool | None = None
+        """What was answered; None until then."""
+
+    def feed(self, text: str, *, more: bool = True) -> str:
+        """What was typed; the beginning of an answer waits for its end while `more` is to come."""
+        text, self._held = self._held + text, ""
+        at = text.rfind("\x1b]")
+        if at < 0 or not ANSWER.startswith(text[at : at + len(ANSWER)]):
+            return text
+        found = _BACKGROUND.match(text, at)
+        if found and found[1] and found[0].endswith(("\x07", "\\")):
+            red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in found.groups())
+            self.dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
+            return text[: found.start()] + self.feed(text[found.end() :])
+        if more:
+            text, self._held = text[:at], text[at:]
+        return text
+
+
 class KeyParser(XTermParser):
     """Textual's, for terminals that write a changed Enter in older ways: `ESC CR` for Alt+Enter, and `_OTHER_KEYS`."""
 
@@ -95,7 +128,7 @@ class PlainPasteDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Tell the app what is typed, until the application mode ends."""
-        parser, decoder = KeyParser(self._debug), InputDecoder()
+        parser, decoder, reader = KeyParser(self._debug), InputDecoder(), BackgroundReader()
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
@@ -103,8 +136,14 @@ class PlainPasteDriver(LinuxDriver):
                     data = os.read(self.fileno, READ_BYTES)
                     if not data:  # nobody types any more
                         self.exit_event.wait(POLL_SECONDS)
-                    for event in parser.feed(text) if (text := decoder.feed(data)) else ():
-                        self.process_message(event)
+                    text = reader.feed(decoder.feed(data))
+                else:
+                    text = reader.feed("", more=False)
+                for event in parser.feed(text) if text else ():
+                    self.process_message(event)
+                if reader.dark is not None:
+                    self.process_message(BackgroundTold(reader.dark))
+                    reader.dark = None
                 for event in parser.tick():
                     self.process_message(event)
         with suppress(EOFError, ParseError):

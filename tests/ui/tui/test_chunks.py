@@ -3,7 +3,7 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fugu_cli.ui.transcript import CHUNK_CHARACTERS, MarkdownChunk, MarkdownChunker, split_markdown
+from fugu_cli.ui.markdown_chunks import CHUNK_CHARACTERS, MarkdownChunk, MarkdownChunker, split_markdown
 
 MARKS = [
     "# head\n",

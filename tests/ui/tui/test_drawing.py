@@ -11,12 +11,22 @@ from fugu_cli.session.events import (
     Replied,
     Role,
 )
-from fugu_cli.ui import block_drawing, diff_lines, trace_drawing
+from fugu_cli.ui import block_drawing, diff_drawing, diff_lines, trace_drawing
 from fugu_cli.ui.block_drawing import markdown_lines, transcript_fragments
-from fugu_cli.ui.drawing import DARK, PALETTES, StyledLine, justified_line, plain_text, styled_line, wrap_lines
+from fugu_cli.ui.drawing import (
+    DARK,
+    PALETTES,
+    StyledLine,
+    justified_line,
+    parse_style,
+    plain_text,
+    styled_line,
+    wrap_lines,
+)
+from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.trace_drawing import section_title, turn_sections
 from fugu_cli.ui.trace_rows import SessionTotals, TraceRows, TurnRow, traced_requests
-from fugu_cli.ui.transcript import Block, EndBlock, MarkdownChunk, NoteBlock, ReplyBlock, ToolBlock, transcript_blocks
+from fugu_cli.ui.transcript import Block, EndBlock, NoteBlock, ReplyBlock, ToolBlock, transcript_blocks
 
 
 def text(lines: list[StyledLine]) -> list[str]:
@@ -40,7 +50,7 @@ def turn(sample: list[Recorded], index: int) -> TurnRow:
 
 def test_markdown_is_drawn_without_boxes() -> None:
     source = "## Head\n"
-    assert text(markdown_lines(MarkdownChunk(source), 40, DARK)) == ["## Head", ""]
+    assert text(markdown_lines(MarkdownChunk(source), 40, DARK)) == ["Head", ""]
     assert text(markdown_lines(MarkdownChunk("```py\nreturn a\n```"), 40, DARK)) == ["  return a", ""]
     assert text(markdown_lines(MarkdownChunk("- one\n- two", joined=True), 40, DARK)) == [" • one", " • two"]
 
@@ -98,23 +108,66 @@ def test_a_huge_file_is_not_compared() -> None:
 
 def test_a_long_diff_is_cut_and_says_so() -> None:
     patch = "\n".join(f"+{number}" for number in range(30))
-    assert text(diff_lines.patch_lines(patch, 30, DARK, 3)) == ["+0", "+1", "+2", "… 27 more lines"]
+    assert text(diff_drawing.patch_lines(patch, 30, DARK, 3)) == ["+0", "+1", "+2", "… 27 more lines"]
 
 
 def test_where_there_is_little_room_only_what_changes_is_shown() -> None:
     one = "--- a\n+++ a\n@@ -1,3 +1,3 @@\n x\n-y\n+z\n x"
-    assert diff_lines.changed_lines(one) == "-y\n+z"
-    assert diff_lines.changed_lines(one + "\n" + one.replace(" a", " b")) == (
-        "--- a\n+++ a\n-y\n+z\n--- b\n+++ b\n-y\n+z"
-    )
+    two = one + "\n" + one.replace(" a", " b")
+    assert text(diff_drawing.patch_lines(one, 20, DARK, None, "changes")) == ["2 - y", "2 + z"]
+    assert text(diff_drawing.patch_lines(two, 20, DARK, None, "changes")) == [
+        "a",
+        "2 - y",
+        "2 + z",
+        "b",
+        "2 - y",
+        "2 + z",
+    ]
+    assert text(diff_drawing.patch_lines(one, 20, DARK, None, "untitled")) == ["1   x", "2 - y", "2 + z", "3   x"]
 
 
 def test_a_diff_hides_no_character_and_no_line() -> None:
     content = "echo \x1b]0;\ntouch a\n#\x07\n#\rmake\n++ /dev/null; touch b\nx\x0by\x85z\u202e\n"
     patch = diff_lines.patch_of_call(Call.make("1", "write", path="a", content=content))
-    shown = ["+echo \\x1b]0;", "+touch a", "+#\\x07", "+#\\x0dmake", "+++ /dev/null; touch b", "+x\\x0by\\x85z\\u202e"]
-    assert text(diff_lines.patch_lines(patch, 40, DARK)) == ["--- a", "+++ a", "@@ -0,0 +1,6 @@", *shown]
-    assert text(diff_lines.patch_lines(diff_lines.changed_lines(patch), 40, DARK))[-6:] == shown
+    lines = ["echo \\x1b]0;", "touch a", "#\\x07", "#\\x0dmake", "++ /dev/null; touch b", "x\\x0by\\x85z\\u202e"]
+    shown = [f"{number} + {line}" for number, line in enumerate(lines, start=1)]
+    assert text(diff_drawing.patch_lines(patch, 40, DARK)) == ["a", *shown]
+    assert text(diff_drawing.patch_lines(patch, 40, DARK, None, "changes")) == shown
+    signless = "--- a\n+++ a\n@@ -1,2 +1,2 @@\nrm -rf b\n-x\n+y"
+    assert text(diff_drawing.patch_lines(signless, 40, DARK)) == ["a", "rm -rf b", "1 - x", "1 + y"]
+
+
+def test_of_a_patch_as_models_write_it_every_line_stands_there() -> None:
+    patch = "*** Begin Patch\n*** Update File: a\n@@ def f\n-x\n+y\n*** End Patch"
+    assert text(diff_drawing.patch_lines(patch, 40, DARK)) == patch.split("\n")
+
+
+def marked(lines: list[StyledLine], words: str) -> list[str]:
+    """What stands on this ground."""
+    ground = parse_style(words).bgcolor
+    return [segment.text for line in lines for segment in line if segment.style and segment.style.bgcolor == ground]
+
+
+def test_a_diff_has_the_colours_of_its_language_and_marks_the_words_that_differ() -> None:
+    patch = diff_lines.unified_diff("a.py", "def f(a):\n    return a - b\n", "def f(a):\n    return a + b\n")
+    lines = diff_drawing.patch_lines(patch, 40, DARK)
+    assert text(lines) == ["a.py", "1   def f(a):", "2 -     return a - b", "2 +     return a + b"]
+    assert (marked(lines, DARK.removed_words), marked(lines, DARK.added_words)) == (["-"], ["+"])
+    colours = {segment.style.color.name for segment in lines[1] if segment.style and segment.style.color}
+    assert len(colours) > 2
+    assert [sum(segment.cell_length for segment in line) for line in lines[2:]] == [40, 40]
+
+
+def test_where_there_is_room_the_old_and_the_new_stand_beside_each_other() -> None:
+    patch = diff_lines.unified_diff("a.py", "one\ntwo\nend\n", "one\n2\nthree\nend\n")
+    half = (160 - 3) // 2
+    assert text(diff_drawing.patch_lines(patch, 160, DARK)) == [
+        "a.py",
+        f"{'1   one':<{half}} │ 1   one",
+        f"{'2 - two':<{half}} │ 2 + 2",
+        f"{'':<{half}} │ 3 + three",
+        f"{'3   end':<{half}} │ 4   end",
+    ]
 
 
 def test_the_line_of_a_call_hides_nothing_of_what_was_run() -> None:
@@ -153,7 +206,7 @@ def test_what_git_says_of_a_file_is_left_out_and_line_ends_are_line_ends() -> No
     patch = (
         "diff --git a/a b/a\nnew file mode 100644\nindex 000000..e25f18\n--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x\r\n"
     )
-    assert text(diff_lines.patch_lines(patch, 40, DARK)) == ["diff --git a/a b/a", "+++ b/a", "@@ -0,0 +1 @@", "+x"]
+    assert text(diff_drawing.patch_lines(patch, 40, DARK)) == ["a", "1 + x"]
     assert diff_lines.patch_of_call(Call.make("1", "write", path="a", content="x\r\n"), {"a": "x\n"}.get) == ""
 
 
@@ -221,7 +274,7 @@ def test_the_detail_of_a_turn_has_its_sections(sample: list[Recorded]) -> None:
     assert "a Thinker asked for this role; the head had verifier" in drawn["The decision"]
     assert "812 tokens, 700 of them cached" in drawn["What the coordinator read"]
     assert "fix the failing test in src/add.py" in drawn["What coder was shown"]
-    assert drawn["The diff it made"].splitlines()[2:] == ["@@ -1 +1 @@", "-    return a - b", "+    return a + b"]
+    assert drawn["The diff it made"].splitlines() == ["src/add.py", "1 -     return a - b", "1 +     return a + b"]
     assert "1. coder-1: 1.5k in, 60 out, 2.0 s, $0.0009, stop: end" in drawn["Model calls"]
 
 

@@ -103,10 +103,10 @@ def test_a_call_that_changed_files_is_printed_once_its_diff_is_known() -> None:
     assert paper.take(Finished(reason="answered")) == []
     paper.back.patched(ran, "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n")
     lines = [line.strip() for line in paper.text.splitlines()]
-    at = lines.index("@@ -1 +1 @@")
-    assert (lines[at - 1].split(), lines[at : at + 3]) == (
+    at = lines.index("1 - old")
+    assert (lines[at - 1].split(), lines[at : at + 2]) == (
         ["✓", "write", "a.txt", "+1", "-1"],
-        ["@@ -1 +1 @@", "-old", "+new"],
+        ["1 - old", "1 + new"],
     )
     assert "done, not verified" in paper.text
 
@@ -203,7 +203,7 @@ def test_a_question_is_printed_with_all_that_the_call_will_do(call: Call, said: 
 def test_a_question_shows_every_line_of_a_long_change(tmp_path: Path) -> None:
     patch = "\n".join(["--- a.sh", "+++ a.sh", "@@ -0,0 +1,99 @@", *(f"+line {n}" for n in range(98)), "+evil"])
     said = asked(Call.make("1", "write", path="a.sh", content="x"), patch, tmp_path)
-    assert [f"+line {n}" in said for n in range(98)] == [True] * 98 and "+evil" in said
+    assert [f"+ line {n}" in said for n in range(98)] == [True] * 98 and "+ evil" in said
 
 
 def asked(call: Call, patch: str, root: Path) -> str:

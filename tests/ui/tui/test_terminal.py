@@ -93,7 +93,7 @@ def test_a_day_at_work(place: Place, server: Loopback, fugu: Callable[..., Termi
     terminal.sees("verified by m · 1 test passes")
     assert (place.repo / "made.txt").read_text() == "one\n"
     terminal.keys("/undo\r")
-    terminal.sees("Undo the newest request?", "-fixed")
+    terminal.sees("Undo the newest request?", "- fixed")
     terminal.keys("y")
     terminal.sees("undone by the user")
     assert (place.repo / "calc.txt").read_text() == "broken\n"
@@ -594,8 +594,8 @@ def test_a_run_without_a_screen_shows_the_diff_before_it_asks(
     edit = Use("edit", {"path": "calc.txt", "old": "broken", "new": "fixed"})
     server.play("m", Says("", (READ,)), Says("", (edit,)), Says("Not done."))
     terminal = fugu("run", "--permission-mode", "ask", "mend it")
-    shown = terminal.sees("Allow edit?", "-broken", "+fixed", " above", "(Enter: no):")
-    assert "needs approval: " in shown and shown.index("+fixed") < shown.index("(Enter: no):")
+    shown = terminal.sees("Allow edit?", "- broken", "+ fixed", "  above", "(Enter: no):")
+    assert "needs approval: " in shown and shown.index("+ fixed") < shown.index("(Enter: no):")
     terminal.keys("n\r")
     terminal.ended()
     assert (place.repo / "calc.txt").read_text() == "above\nbroken\nbelow\n"

@@ -21,11 +21,13 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import TextStreamed
 from fugu_cli.ui import trace_drawing
+from fugu_cli.ui.block_drawing import plan_lines
 from fugu_cli.ui.drawing import DARK, plain_text
-from fugu_cli.ui.event_text import edge_columns
+from fugu_cli.ui.inline_view import Scrollback
 from fugu_cli.ui.trace_drawing import turn_sections
 from fugu_cli.ui.trace_rows import PlanRow, TraceRows, TurnRow
-from fugu_cli.ui.transcript import DecisionBlock, NoteBlock, ReplyBlock, Transcript, transcript_blocks
+from fugu_cli.ui.transcript import Block, DecisionBlock, PlanBlock, ReplyBlock, Transcript, transcript_blocks
+from fugu_cli.ui.workflow_text import edge_columns
 
 POOL = tuple(
     Member(name=name, provider="openai", model=name, slot=slot, price=Price(input=1.0, output=1.0))
@@ -141,17 +143,22 @@ def test_what_is_said_at_the_same_time_is_not_mixed() -> None:
     assert [(block.agent, "".join(block.said), block.live) for block in speeches] == [
         ("small", "the cause", False), ("large", "a test", False), ("small", "it is right", False),
     ]  # fmt: skip
-    names = [
-        block.text for block in transcript.blocks if isinstance(block, NoteBlock) and block.text.startswith("turn ")
-    ]
-    assert names == ["turn 1, small:", "turn 2, large:"]
+    assert headed(transcript.blocks) == WATCHED
+
+
+WATCHED = ["turn 1", "the cause", "turn 2", "a test", "turn 3", "turn 4", "it is right"]
+
+
+def headed(blocks: list[Block]) -> list[str]:
+    """Headings and what was said, from top to bottom."""
+    heads = {id(one): f"turn {one.assigned.turn}" for one in blocks if isinstance(one, DecisionBlock)}
+    said = {id(one): "".join(one.said) for one in blocks if isinstance(one, ReplyBlock)}
+    shown = heads | said
+    return [shown[id(block)] for block in blocks if id(block) in shown]
 
 
 def test_a_finished_log_looks_like_the_one_that_was_watched() -> None:
-    blocks = transcript_blocks(recorded(interleaved()))
-    assert [type(block) for block in blocks if isinstance(block, DecisionBlock | ReplyBlock)] == [
-        DecisionBlock, DecisionBlock, ReplyBlock, ReplyBlock, DecisionBlock, DecisionBlock, ReplyBlock,
-    ]  # fmt: skip
+    assert headed(transcript_blocks(recorded(interleaved()))) == WATCHED
 
 
 def test_the_detail_of_a_step_is_of_this_step_alone() -> None:
@@ -167,3 +174,24 @@ def test_the_detail_of_a_step_is_of_this_step_alone() -> None:
     decision = next(part for part in turn_sections(facts, third) if part.title == "The decision")
     text = " ".join(plain_text(line) for piece in decision.pieces for line in piece.painted(90, DARK))
     assert "step 3 of workflow 1 reads the request and the words of turn 1, 2" in text
+
+
+def test_a_second_round_says_why() -> None:
+    again = Planned(steps=STEPS[:1], text="[...]", agent="large", round=2)
+    judged = Assigned(turn=5, agent="large", role="verifier", by="conductor")
+    facts = recorded([*interleaved(), judged, said(5, "large", "REVISE. A test is missing."), again])
+    block = next(block for block in reversed(transcript_blocks(facts)) if isinstance(block, PlanBlock))
+    assert [plain_text(line) for line in plan_lines(block, 60, DARK)][:2] == [
+        "● workflow of 1 step, round 2 by large",
+        "  because a Verifier asked for changes",
+    ]
+
+
+def test_in_the_scrollback_a_step_is_printed_below_its_own_heading() -> None:
+    printed: list[str] = []
+    feed = Scrollback(printed.append, lambda: 60, DARK, lambda: None)
+    for record in recorded(interleaved()):
+        feed.take(record)
+    text = "".join(printed).partition("say what was done")[2]
+    found = [text.index(part) for part in WATCHED]
+    assert found == sorted(found)

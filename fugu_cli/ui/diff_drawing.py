@@ -1,0 +1,264 @@
+"""A patch as lines: line numbers, colours of the language, marks on the words that differ; side by side where there is
+room. Under diff_lines.py's patches; knows nothing of calls and of permission.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING, Literal
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+
+from fugu_cli.ui.drawing import Palette, StyledLine, fold_text, indent_lines, on_ground, parse_style, wrap_lines
+from fugu_cli.ui.formatting import escape_for_approval, plural
+
+if TYPE_CHECKING:
+    from rich.syntax import Syntax
+
+SIDE_BY_SIDE = 130
+"""Columns from which the old and the new stand beside each other."""
+MOST_COLOURED = 2000
+"""Lines of a patch that are coloured by their language."""
+ALIKE = 0.5
+"""How alike two lines must be for their words to be compared."""
+LONGEST_COMPARED = 400
+"""Characters of a line whose words are compared."""
+_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
+_NOISE = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+( \d+)?|(new|deleted) file mode \d+")
+"""What git says that people need not read."""
+_GIT = re.compile(r"diff --git a/.* b/(.*)")
+_WORDS = re.compile(r"\w+|\s+|.")
+Kind = Literal["file", "gap", "same", "old", "new", "other"]
+Shape = Literal["whole", "untitled", "changes"]
+"""All of a patch; without the name of a single file, which stands elsewhere; what is added and removed alone."""
+
+
+@dataclass(frozen=True)
+class PatchRow:
+    """A line of a patch. `old` and `new` are its numbers in the two files; `marks` the parts that differ from its
+    counterpart."""
+
+    kind: Kind
+    text: str
+    old: int = 0
+    new: int = 0
+    path: str = ""
+    marks: tuple[tuple[int, int], ...] = ()
+
+
+def patch_lines(
+    patch: str, width: int, palette: Palette, most: int | None = None, shape: Shape = "whole"
+) -> list[StyledLine]:
+    """A patch in colours; of more than `most` lines the first, and how many more there are.
+
+    People say yes to it: every character that does not show is shown.
+    """
+    rows = list(patch_rows(escape_for_approval(patch.replace("\r\n", "\n"))))
+    if shape != "whole" and sum(row.kind == "file" for row in rows) == 1:
+        rows = [row for row in rows if row.kind != "file"]
+    if shape == "changes" and any(row.kind in ("old", "new") for row in rows):
+        rows = [row for row in rows if row.kind not in ("same", "gap")]
+    shown = rows if most is None or len(rows) <= most + 1 else rows[:most]
+    lines = _drawn(_marked(shown), width, palette)
+    if len(shown) < len(rows):
+        lines += wrap_lines(f"… {plural(len(rows) - len(shown), 'more line')}", width, palette.dim)
+    return lines
+
+
+def indented_patch(patch: str, width: int, palette: Palette, most: int | None = None) -> list[StyledLine]:
+    """A patch set off from the left, for the conversation, where the line above it names its file."""
+    return indent_lines(patch_lines(patch, width - 4, palette, most, "untitled"), ("    ", ""))
+
+
+KINDS: dict[str, Kind] = {"+": "new", "-": "old", " ": "same", "": "same"}
+
+
+def patch_rows(patch: str) -> Iterator[PatchRow]:
+    """The lines of a unified diff; those that are none (of a patch without numbers) as they are."""
+    old = new = left_old = left_new = 0
+    path = told = ""
+    first = True
+    for line in patch.removesuffix("\n").split("\n") if patch else ():
+        if left_old > 0 or left_new > 0:
+            kind = KINDS.get(line[:1], "other")
+            yield PatchRow(kind, line if kind == "other" else line[1:], old, new, path)
+            if kind in ("same", "old"):
+                old, left_old = old + 1, left_old - 1
+            if kind in ("same", "new"):
+                new, left_new = new + 1, left_new - 1
+        elif found := _HUNK.match(line):
+            old, new = int(found[1]), int(found[3])
+            left_old, left_new = int(found[2] or 1), int(found[4] or 1)
+            if not first:
+                yield PatchRow("gap", line[found.end() :].strip())
+            first = False
+        elif line.startswith(("--- ", "+++ ")):
+            named = line[4:].partition("\t")[0]
+            path = path if named == "/dev/null" else re.sub(r"^[ab]/", "", named)
+            if line.startswith("+++ "):
+                if path != told:
+                    yield PatchRow("file", path)
+                first, told = True, ""
+        elif found := _GIT.fullmatch(line):
+            path = told = found[1]
+            yield PatchRow("file", path)
+        elif not _NOISE.fullmatch(line):
+            yield PatchRow("other", line)
+
+
+def _marked(rows: Sequence[PatchRow]) -> list[PatchRow]:
+    """With marks on the words that differ between lines that stand for each other."""
+    made = list(rows)
+    at = 0
+    while at < len(made):
+        olds = _run(made, at, "old")
+        news = _run(made, at + olds, "new")
+        for one in range(min(olds, news)):
+            left, right = _differences(made[at + one].text, made[at + olds + one].text)
+            made[at + one] = replace(made[at + one], marks=left)
+            made[at + olds + one] = replace(made[at + olds + one], marks=right)
+        at += max(olds + news, 1)
+    return made
+
+
+def _run(rows: Sequence[PatchRow], start: int, kind: Kind) -> int:
+    end = start
+    while end < len(rows) and rows[end].kind == kind:
+        end += 1
+    return end - start
+
+
+Marks = tuple[tuple[int, int], ...]
+
+
+def _differences(old: str, new: str) -> tuple[Marks, Marks]:
+    """Where two lines differ, word by word; nothing where they have little in common."""
+    if max(len(old), len(new)) > LONGEST_COMPARED:
+        return (), ()
+    before, after = _WORDS.findall(old), _WORDS.findall(new)
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    if matcher.ratio() < ALIKE:
+        return (), ()
+    left, right = [], []
+    for what, a, b, c, d in matcher.get_opcodes():
+        if what != "equal":
+            left.append((len("".join(before[:a])), len("".join(before[:b]))))
+            right.append((len("".join(after[:c])), len("".join(after[:d]))))
+    return tuple(one for one in left if one[0] < one[1]), tuple(one for one in right if one[0] < one[1])
+
+
+def _drawn(rows: Sequence[PatchRow], width: int, palette: Palette) -> list[StyledLine]:
+    numbers = max((len(str(max(row.old, row.new))) for row in rows), default=1)
+    coloured = len(rows) <= MOST_COLOURED
+    beside = width >= SIDE_BY_SIDE
+    lines: list[StyledLine] = []
+    at = 0
+    while at < len(rows):
+        row = rows[at]
+        if row.kind == "file":
+            lines += wrap_lines(row.text, width, f"bold {palette.text}")
+        elif row.kind == "gap":
+            lines += wrap_lines(f"{'⋮':>{numbers}} {row.text}".rstrip(), width, palette.dim)
+        elif row.kind == "other":
+            lines += _plain(row.text, width, palette)
+        elif beside:
+            olds = _run(rows, at, "old")
+            news = _run(rows, at + olds, "new")
+            lefts, rights = rows[at : at + olds], rows[at + olds : at + olds + news]
+            pairs = max(olds, news)
+            for one in range(max(pairs, 1)):
+                left = row if not pairs else lefts[one] if one < olds else None
+                right = row if not pairs else rights[one] if one < news else None
+                lines += _pair(left, right, (width, numbers), palette, coloured)
+            at += max(olds + news, 1)
+            continue
+        else:
+            lines += _one(row, (width, numbers), palette, coloured)
+        at += 1
+    return lines
+
+
+def _plain(text: str, width: int, palette: Palette) -> list[StyledLine]:
+    """A line without a number: of a patch as models write it, or a word about the file."""
+    if text.startswith(("*** ", "diff ")):
+        return wrap_lines(text, width, f"bold {palette.text}", "  ")
+    if text.startswith("@@"):
+        return wrap_lines(text, width, palette.accent, "  ")
+    words = palette.added if text.startswith("+") else palette.removed if text.startswith("-") else palette.dim
+    made = wrap_lines(text, width, words, "  ")
+    return on_ground(made, width, _ground(words)) if text.startswith(("+", "-")) else made
+
+
+@cache
+def _ground(words: str) -> str:
+    """The background of a style, as a style."""
+    return f"on {words.rpartition(' on ')[2]}" if " on " in words else ""
+
+
+def _one(row: PatchRow, sizes: tuple[int, int], palette: Palette, coloured: bool) -> list[StyledLine]:
+    """A line with its number and its sign; what does not fit goes on below its text."""
+    width, numbers = sizes
+    number = row.old if row.kind == "old" else row.new
+    sign = {"old": "-", "new": "+"}.get(row.kind, " ")
+    words = {"old": palette.removed, "new": palette.added}.get(row.kind, palette.dim)
+    lead = f"{number:>{numbers}} {sign} "
+    room = max(width - len(lead), 4)
+    folded = fold_text(_code(row, palette, coloured), room) or [[]]
+    tone = parse_style(words)
+    lines = [[Segment(lead, tone), *folded[0]], *([Segment(" " * len(lead), tone), *more] for more in folded[1:])]
+    return on_ground(lines, width, _ground(words) if sign != " " else "")
+
+
+def _pair(
+    left: PatchRow | None, right: PatchRow | None, sizes: tuple[int, int], palette: Palette, coloured: bool
+) -> list[StyledLine]:
+    """The old on the left, the new on the right."""
+    width, numbers = sizes
+    half = (width - 3) // 2
+    sides = [_one(row, (half, numbers), palette, coloured) if row is not None else [] for row in (left, right)]
+    if left is right and left is not None:
+        sides[0] = _one(replace(left, new=left.old), (half, numbers), palette, coloured)
+    bar = Segment(" │ ", parse_style(palette.dim))
+    lines = []
+    for at in range(max(map(len, sides))):
+        first = sides[0][at] if at < len(sides[0]) else []
+        gap = half - sum(segment.cell_length for segment in first)
+        lines.append([*first, Segment(" " * gap), bar, *(sides[1][at] if at < len(sides[1]) else [])])
+    return lines
+
+
+def _code(row: PatchRow, palette: Palette, coloured: bool) -> Text:
+    """The text of a line in its language's colours, with its marks."""
+    plain = {"old": palette.removed, "new": palette.added}.get(row.kind, palette.text)
+    lexer = _lexer(row.path.rpartition("/")[2], palette.code) if coloured and row.path else None
+    if lexer is None:
+        text = Text(row.text, style=plain)
+    else:
+        text = Text(row.text, style=palette.text)
+        for span in lexer.highlight(row.text).spans:
+            text.stylize(_foreground(span.style), span.start, span.end)
+    for start, end in row.marks:
+        text.stylize(palette.removed_words if row.kind == "old" else palette.added_words, start, end)
+    return text
+
+
+@cache
+def _foreground(words: str | Style) -> Style:
+    """A token's style without its background: a line has its own."""
+    style = parse_style(words) if isinstance(words, str) else words
+    return Style(color=style.color, bold=style.bold, italic=style.italic, underline=style.underline)
+
+
+@cache
+def _lexer(name: str, style: str) -> Syntax | None:
+    """What colours files of this name; None where nobody knows their language."""
+    from rich.syntax import Syntax  # takes long
+
+    lexer = Syntax.guess_lexer(name)
+    return Syntax("", lexer, theme=style, background_color="default") if lexer != "default" else None

@@ -1,0 +1,139 @@
+"""Markdown cut into chunks while it arrives, so that what is done is drawn once. Knows no screen."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+FENCE_LINES = 40
+LIST_LINES = 24
+CHUNK_LINES = 60
+CHUNK_CHARACTERS = 2000
+
+_FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})([^`]*)$")
+_ITEM = re.compile(r"^\s*(?:[-*+]|\d{1,9}[.)])\s")
+_HEADING = re.compile(r"^#{1,6}\s")
+
+
+@dataclass(frozen=True)
+class MarkdownChunk:
+    """A part of a text that can be drawn alone. `joined`: what follows belongs to the same block, without a gap."""
+
+    text: str
+    joined: bool = False
+
+
+class MarkdownChunker:
+    """Takes text piece by piece. `done` only grows; `tail` is the chunk that may still change."""
+
+    def __init__(self) -> None:
+        self.done: list[MarkdownChunk] = []
+        self._lines: list[str] = []
+        self._size = 0
+        self._partial = ""
+        self._fence = ""
+        self._opener = ""
+        self._gap = False
+
+    @property
+    def tail(self) -> MarkdownChunk | None:
+        """What has arrived and is not done, None where there is nothing visible."""
+        text = "\n".join([*self._lines, self._partial])
+        return MarkdownChunk(text) if text.strip() else None
+
+    def feed(self, text: str) -> None:
+        """More of the text."""
+        *whole, rest = (self._partial + text).split("\n") if "\n" in text else [self._partial + text]
+        for line in whole:
+            self._line(line)
+        self._partial = rest
+        while len(self._partial) > CHUNK_CHARACTERS:
+            self._cut_long()
+
+    def chunks(self) -> list[MarkdownChunk]:
+        """All of it, the tail included."""
+        return [*self.done, self.tail] if self.tail else list(self.done)
+
+    def _cut_long(self) -> None:
+        """A line without an end: cut it at a space, or anywhere."""
+        at = self._partial.rfind(" ", CHUNK_CHARACTERS // 2, CHUNK_CHARACTERS)
+        at = at if at > 0 else CHUNK_CHARACTERS
+        rest = self._partial[at:]
+        self._line(self._partial[:at])
+        self._partial = rest if self._fence else rest.lstrip(" ")
+        self._close(joined=True)
+
+    def _line(self, line: str) -> None:
+        while len(line) > CHUNK_CHARACTERS:
+            self._partial = line
+            self._cut_long()
+            line, self._partial = self._partial, ""
+        if self._fence:
+            self._in_fence(line)
+        else:
+            self._outside(line)
+
+    def _in_fence(self, line: str) -> None:
+        self._add(line)
+        found = _FENCE.match(line)
+        if found and found.group(2).startswith(self._fence) and not found.group(3).strip():
+            self._fence = ""
+            if self._top_fence():
+                self._close()
+        elif len(self._lines) >= FENCE_LINES or self._size > CHUNK_CHARACTERS:
+            self._close(joined=True)
+
+    def _top_fence(self) -> bool:
+        return bool(self._lines) and self._lines[0] == self._opener
+
+    def _outside(self, line: str) -> None:
+        blank = not line.strip()
+        if blank:
+            self._gap = bool(self._lines)
+            if self._lines:
+                self._add(line)
+            return
+        found = _FENCE.match(line)
+        new_block = self._starts(line) or (found is not None and not found.group(1).strip() and len(found.group(1)) < 2)
+        if self._lines and new_block:
+            self._close()
+        self._gap = False
+        if found:
+            self._fence, self._opener = found.group(2), line
+        self._add(line)
+        if _HEADING.match(line):
+            self._close()
+        elif not found and self._full():
+            self._close(joined=True)
+
+    def _starts(self, line: str) -> bool:
+        """This line begins something that can be drawn apart from what is before it."""
+        if _HEADING.match(line):
+            return True
+        indented = line[0] in " \t"
+        if self._gap and not indented:
+            in_list = bool(_ITEM.match(self._lines[0]))
+            return not (in_list and _ITEM.match(line)) or len(self._lines) > LIST_LINES
+        return bool(_ITEM.match(line)) and not indented and len(self._lines) > LIST_LINES
+
+    def _full(self) -> bool:
+        return len(self._lines) > CHUNK_LINES or self._size > CHUNK_CHARACTERS
+
+    def _add(self, line: str) -> None:
+        self._lines.append(line)
+        self._size += len(line) + 1
+
+    def _close(self, *, joined: bool = False) -> None:
+        text = "\n".join(self._lines).rstrip()
+        if text:
+            self.done.append(MarkdownChunk(text, joined))
+        self._lines, self._size, self._gap = [], 0, False
+        if self._fence and joined:
+            self._add(self._opener)
+
+
+def split_markdown(text: str) -> list[MarkdownChunk]:
+    """A whole text's chunks."""
+    chunker = MarkdownChunker()
+    chunker.feed(text)
+    return chunker.chunks()

@@ -1,0 +1,128 @@
+"""The themes: fugu's own, the user's files, Textual's; and the terminal's background, which decides where the user has
+chosen none. Under terminal_app.py and terminal_driver.py.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from textual import events
+from textual.color import Color, ColorParseError
+from textual.theme import BUILTIN_THEMES, Theme
+
+from fugu_cli.ui.drawing import DARK, LIGHT, PALETTES, Palette
+
+AUTO = "auto"
+"""The theme that follows the terminal's background."""
+
+
+def guess_palette() -> Palette:
+    """Light where the terminal says that its background is (COLORFGBG), else dark."""
+    ground = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    return LIGHT if ground in {"7", "15"} else DARK
+
+
+def find_palette(name: str) -> Palette | None:
+    """A palette by its theme's name: fugu's own, the user's, Textual's. Raises ConfigError for a file that is none."""
+    if name in PALETTES:
+        return PALETTES[name]
+    found = _other_themes().get(name) if name not in ("", AUTO) else None
+    if found is None:
+        return None
+    return _palette(found if isinstance(found, Theme) else _read_theme(found))
+
+
+def theme_names() -> tuple[str, ...]:
+    """What `find_palette` knows, and AUTO."""
+    return (AUTO, *PALETTES, *_other_themes())
+
+
+def _other_themes() -> dict[str, Theme | Path]:
+    """Textual's themes and the user's, which may take their places, by the names of their files."""
+    known = {name: theme for name, theme in BUILTIN_THEMES.items() if not theme.ansi}
+    return {**known, **{path.stem: path for path in sorted(themes_folder().glob("*.toml"))}}
+
+
+def themes_folder() -> Path:
+    """Where the user's themes are: a TOML file each, with the fields of a Textual theme."""
+    from platformdirs import user_config_path
+
+    return user_config_path("fugu") / "themes"
+
+
+def _read_theme(path: Path) -> Theme:
+    import tomllib
+
+    from fugu_cli.errors import ConfigError
+
+    try:
+        theme = Theme(**{"name": path.stem, **tomllib.loads(path.read_text(encoding="utf-8"))})
+        _palette(theme)
+    except (OSError, ValueError, TypeError, ColorParseError) as error:
+        what = f"the theme {path} cannot be used: {error}"
+        raise ConfigError(what, hint="its fields are those of a Textual theme, colours like #1e1e2e") from error
+    return theme
+
+
+def _palette(theme: Theme) -> Palette:
+    """The colours of a Textual theme. Its variable `syntax` names the pygments style of code."""
+    colours = {name: Color.parse(value) for name, value in theme.to_color_system().generate().items() if name in USED}
+    ground, text = colours["background"], colours["foreground"]
+
+    def mixed(name: str, share: float) -> str:
+        return ground.blend(colours[name], share).hex6
+
+    return Palette(
+        name=theme.name,
+        dark=theme.dark,
+        grounds=(ground.hex6, ground.blend(text, 0.04).hex6, ground.blend(text, 0.09).hex6),
+        text=ground.blend(text, text.a).hex6,
+        dim=mixed("foreground", 0.68),
+        accent=colours["primary"].hex6,
+        user=colours["secondary"].hex6,
+        good=colours["success"].hex6,
+        bad=colours["error"].hex6,
+        warn=colours["warning"].hex6,
+        added=f"{colours['success'].hex6} on {mixed('success', 0.12)}",
+        removed=f"{colours['error'].hex6} on {mixed('error', 0.12)}",
+        added_words=f"on {mixed('success', 0.32)}",
+        removed_words=f"on {mixed('error', 0.32)}",
+        code=theme.variables.get("syntax", "monokai" if theme.dark else "friendly"),
+        cursor=f"on {mixed('foreground', 0.15)}",
+    )
+
+
+USED = {"background", "foreground", "primary", "secondary", "success", "warning", "error"}
+
+
+def textual_theme(palette: Palette) -> Theme:
+    """What Textual's widgets wear with a palette."""
+    background, surface, panel = palette.grounds
+    return Theme(
+        name=palette.name,
+        dark=palette.dark,
+        primary=palette.accent,
+        secondary=palette.user,
+        accent=palette.accent,
+        warning=palette.warn,
+        error=palette.bad,
+        success=palette.good,
+        foreground=palette.text,
+        background=background,
+        surface=surface,
+        panel=panel,
+        variables={"border-blurred": panel, "muted": palette.dim},
+    )
+
+
+@dataclass
+class BackgroundTold(events.Event):
+    """The terminal said which colour its background has."""
+
+    dark: bool
+
+
+ASK_BACKGROUND = "\x1b]11;?\x1b\\"
+"""OSC 11: the answer comes with the keys (terminal_driver.py)."""
