@@ -18,7 +18,7 @@ from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Opened, Permitted, Recorded
 from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.session.log import Log
-from fugu_cli.ui import diff_drawing, diff_lines, event_text, json_output
+from fugu_cli.ui import event_text, json_output
 from fugu_cli.ui.drawing import TERMINAL, wrap_lines
 from fugu_cli.ui.formatting import compact_number, duration, first_line, known_cost, sanitize, shorten
 from fugu_cli.ui.json_output import RunEnding, result_object
@@ -61,6 +61,7 @@ def ask_on_terminal(screen: TerminalOutput, read: Callable[[], Awaitable[str]], 
     one_at_a_time = asyncio.Lock()
 
     async def ask(call: Call, judgement: Judgement) -> Permission:
+        from fugu_cli.ui import diff_drawing, diff_lines
         from fugu_cli.ui.approval_options import terminal_options
 
         async with one_at_a_time:
