@@ -28,7 +28,10 @@ LONGEST_DATA = 200_000
 
 
 class UnansweredError(FuguError):
-    """No agent gave an answer that follows the schema. The exit code is that of the session's end."""
+    """No agent gave an answer that follows the schema. The exit code is that of the session's end. `for_another`: it is
+    this agent's fault, and another one may answer."""
+
+    for_another = False
 
 
 @dataclass(frozen=True)
@@ -89,9 +92,12 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion) -> AgentAnswe
 
 def _unanswered(result: Mapping[str, Any]) -> UnansweredError:
     told = result.get("fugu", {})
-    why = "; ".join(result.get("errors", ())) or told.get("message") or told.get("reason") or "it is not what was asked"
+    reason = told.get("reason", "failed")
+    said = "its turn ended without one" if reason == "turn_limit" else told.get("message") or reason
+    why = "; ".join(result.get("errors", ())) or said
     error = UnansweredError(f"no agent gave an answer: {why}", hint="`fugu pool check` calls each agent once")
-    error.exit_code = EXIT_CODES.get(told.get("reason", "failed"), 2) or 3
+    error.exit_code = EXIT_CODES[reason] or EXIT_CODES["unaccepted"]
+    error.for_another = reason in ("failed", "turn_limit", "unaccepted")
     return error
 
 

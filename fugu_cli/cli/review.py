@@ -117,7 +117,7 @@ class _Pool:
             try:
                 answer = asyncio.run(agent_answer(self._affordable(), replace(question, agent=member.name)))
             except UnansweredError as error:
-                if member is candidates[-1] or error.exit_code != UnansweredError.exit_code:
+                if member is candidates[-1] or not error.for_another:
                     raise
                 say(str(error))
                 continue
@@ -177,11 +177,9 @@ def _change(loaded: LoadedConfig, git: UserGit, base: str | None) -> _Change:
     diff = commits.readable_diff(git, before, after, hidden) + named_only(hidden)
     more = len(diff) - LONGEST_DATA
     unfinished = f"the diff is too long, its last {more:,} characters were left out" if more > 0 else ""
-    return _Change(
-        diff if changed else "",
-        unfinished,
-        {one.path: contents[one.after].count(b"\n") + 1 for one in changed if one.after and one.path not in hidden},
-    )
+    shown = [one for one in changed if one.after and one.path not in hidden]
+    lines = {one.path: contents.get(one.after, b"").count(b"\n") + 1 for one in shown}
+    return _Change(diff if changed else "", unfinished, lines)
 
 
 def _merge_base(git: UserGit, base: str) -> str:

@@ -19,7 +19,9 @@ from fugu_cli.tools.git_repositories import GIT_LOCAL_VARIABLES, GitOutput, find
 
 NOTES_REF = "refs/notes/fugu"
 PLAIN_DIFF = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-relative")
-SUBMODULE, LINK = "160000", "120000"
+SUBMODULE = "160000"
+LARGEST_TEXT = 4 << 20
+"""Bytes of a file whose lines are looked at."""
 
 
 @dataclass(frozen=True)
@@ -126,9 +128,12 @@ def changed_blobs(git: UserGit, before: str, after: str) -> list[BlobChange]:
 
 
 def read_blobs(git: UserGit, names: Sequence[str]) -> dict[str, bytes]:
-    """Contents by id."""
-    out, at, found = git.run("cat-file", "--batch", given="".join(f"{name}\n" for name in names).encode()), 0, {}
-    for name in names:
+    """Contents by id, without those that are too large to be anybody's lines."""
+    asked = "".join(f"{name}\n" for name in dict.fromkeys(names)).encode()
+    sizes = (line.split() for line in git.run("cat-file", "--batch-check", given=asked).decode().splitlines())
+    small = [name for name, _, size in sizes if int(size) <= LARGEST_TEXT]
+    out, at, found = git.run("cat-file", "--batch", given="".join(f"{name}\n" for name in small).encode()), 0, {}
+    for name in small:
         end = out.index(b"\n", at)
         size = int(out[at:end].split()[-1])
         found[name] = out[end + 1 : end + 1 + size]

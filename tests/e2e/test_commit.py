@@ -1,6 +1,7 @@
 """`fugu commit` with real git: messages, trailers, notes, and a colleague's clone that reads them back."""
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -152,6 +153,19 @@ def test_hooks_decide_and_what_they_change_is_noted_as_it_was_committed(place: P
     assert committed(place, server, "--yes", "-a").code == 0
     record = json.loads(git(place, "notes", "--ref=fugu", "show", "HEAD"))
     assert record["files"][0]["conversations"][0]["ranges"] == [{"start_line": 2, "end_line": 3}]
+
+
+def test_a_commit_is_signed_where_git_is_told_so(place: Place, server: Loopback) -> None:
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("ssh-keygen is not installed")
+    place.configure(Agent("worker"))
+    place.files({"calc.txt": "fixed\n"})
+    key = place.folder / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    for name, value in {"gpg.format": "ssh", "user.signingKey": str(key), "commit.gpgSign": "true"}.items():
+        git(place, "config", name, value)
+    assert committed(place, server, "-a", "--yes").code == 0
+    assert "\ngpgsig -----BEGIN SSH SIGNATURE-----\n" in git(place, "cat-file", "commit", "HEAD")
 
 
 def test_no_secret_and_nothing_that_moves_the_cursor_gets_into_a_message(place: Place, server: Loopback) -> None:

@@ -1,14 +1,15 @@
 """`fugu review` with real git: who looks, who judges, what is shown in which form, and the exit code."""
 
 import json
+import signal
 import subprocess
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from tests.e2e.driving import Agent, Place
-from tests.e2e.loopback import Loopback, Refuses, Says, Use
+from tests.e2e.driving import Agent, Place, ended
+from tests.e2e.loopback import Breaks, Loopback, Refuses, Says, Use
 
 SARIF = Path(__file__).parents[1] / "recorded" / "schemas" / "sarif-2.1.0.json"
 """The OASIS schema, without its descriptions."""
@@ -123,11 +124,12 @@ def test_the_base_is_where_the_branch_began(place: Place, server: Loopback) -> N
 
 def test_who_does_not_answer_is_replaced_and_a_lone_agent_judges_itself(place: Place, server: Loopback) -> None:
     changed(place)
-    server.play("large", Refuses(401, "no"))
-    server.play("twin", says(findings=[finding()]))
-    server.play("other", says(verdicts=[verdict(1, True)]))
-    done = place.fugu("review")
-    assert (done.code, "twin reported 1, other confirmed 1" in done.out) == (3, True), done.err
+    for fault in (Refuses(401, "no"), Says("I found nothing.")):
+        server.play("large", fault)
+        server.play("twin", says(findings=[finding()]))
+        server.play("other", says(verdicts=[verdict(1, True)]))
+        done = place.fugu("review")
+        assert (done.code, "twin reported 1, other confirmed 1" in done.out) == (3, True), done.err
     changed(place, POOL[0])
     server.play("large", says(findings=[finding()]), says(verdicts=[]))
     done = place.fugu("review")
@@ -176,3 +178,12 @@ def test_no_answer_is_infrastructure_and_no_budget_is_a_limit(place: Place, serv
     server.play("large", says(findings=[finding()]))
     done = place.fugu("review", "--max-budget-usd", "0.05")
     assert done.code == 3, done.out
+
+
+def test_ctrl_c_ends_it_at_once_with_4(place: Place, server: Loopback) -> None:
+    changed(place, POOL[0])
+    server.play("large", Breaks("hang"))
+    process = place.start("review")
+    server.wait_for("large")
+    process.send_signal(signal.SIGINT)
+    assert ended(process).code == 4
