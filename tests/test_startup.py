@@ -53,7 +53,9 @@ def test_help_imports_nothing_heavy_and_few_modules() -> None:
 def test_pages_and_the_help_of_commands_import_nothing_but_what_reads_the_words(words: tuple[str, ...]) -> None:
     loaded = modules_after(command(*words))  # typer itself reads words with pydantic
     assert [name for name in HEAVY if name in loaded and name != "pydantic"] == []
-    every = ["fugu_cli.cli.app", "fugu_cli.cli.training_flags"] if words[:1] == ("help",) else []
+    every = (
+        ["fugu_cli.cli.app", "fugu_cli.cli.git_flags", "fugu_cli.cli.training_flags"] if words[:1] == ("help",) else []
+    )
     page = ["fugu_cli.cli.interface"] if words[:1] in {(), ("help",)} else []
     common = ["fugu_cli.__main__", "fugu_cli.cli", "fugu_cli.cli.flags", "fugu_cli.cli.root", "fugu_cli.errors"]
     assert [name for name in loaded if name.startswith("fugu_cli.")] == sorted([*common, *every, *page])

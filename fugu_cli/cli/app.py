@@ -13,15 +13,12 @@ from fugu_cli.cli import root
 from fugu_cli.cli.flags import (
     AcpFlags,
     AllFoldersFlag,
-    CommitFlags,
     ImportFlags,
     JsonFlag,
     McpAddFlags,
     McpScopeFlag,
-    PullRequestFlags,
     ReplayFlags,
     RequestFlag,
-    ReviewFlags,
     RouteFlags,
     SdkFlags,
     ServeFlags,
@@ -32,6 +29,7 @@ from fugu_cli.cli.flags import (
     flags_as_parameters,
     option,
 )
+from fugu_cli.cli.git_flags import CommitFlags, PullRequestFlags, ReviewFlags
 from fugu_cli.cli.root import CONTEXT
 from fugu_cli.cli.training_flags import (
     ConductorFlags,

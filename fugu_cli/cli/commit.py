@@ -11,7 +11,7 @@ from pathlib import Path
 from fugu_cli import prompts, wiring
 from fugu_cli.cli.agent_answers import AgentQuestion, agent_answer, check_answering
 from fugu_cli.cli.current_folder import current_config, current_path, print_clean, say
-from fugu_cli.cli.flags import CommitFlags
+from fugu_cli.cli.git_flags import CommitFlags
 from fugu_cli.cli.history import folder_sessions
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.engine import commit_blame

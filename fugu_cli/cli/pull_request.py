@@ -13,7 +13,7 @@ from fugu_cli import prompts, wiring
 from fugu_cli.cli.agent_answers import AgentQuestion, agent_answer, check_answering
 from fugu_cli.cli.commit import hidden_paths, named_only
 from fugu_cli.cli.current_folder import current_config, current_path, print_clean, say
-from fugu_cli.cli.flags import PullRequestFlags
+from fugu_cli.cli.git_flags import PullRequestFlags
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.errors import UsageError
 from fugu_cli.tools import commits
@@ -63,7 +63,7 @@ def _branch(git: UserGit, base: str | None) -> _Branch:
     name = git.said("symbolic-ref", "-q", "--short", "HEAD")
     if not name:
         raise UsageError("HEAD is detached: there is no branch to merge", hint="`git switch -c NAME` makes one")
-    remote = git.said("config", f"branch.{name}.remote") or "origin"
+    remote = git.said("config", f"branch.{name}.remote").strip(".") or "origin"  # a dot: it follows a branch of here
     if not git.said("remote", "get-url", remote):
         raise UsageError(f"there is no remote {remote!r}", hint="`git remote add origin ADDRESS` adds one")
     told = git.said("symbolic-ref", "-q", "--short", f"refs/remotes/{remote}/HEAD").removeprefix(f"{remote}/")

@@ -253,7 +253,7 @@ async def _line_origins(git: Git, path: str) -> dict[int, tuple[str, str, int]]:
         elif not head:
             head = line.split(" ")
         elif line.startswith("filename "):
-            name = line.removeprefix("filename ")
+            name = paths.quoted_path(paths.unquoted_path(line.removeprefix("filename ")))
     return found
 
 

@@ -63,7 +63,7 @@ def run_action(place: Place, folder: Path, **inputs: str) -> tuple[int, dict[str
 
     code = 0
     for step in action["runs"]["steps"]:
-        if "run" not in step:
+        if "run" not in step or ("if" in step and not given["prompt"]):
             continue
         variables = {name: value(text) for name, text in step.get("env", {}).items()}
         words = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
@@ -108,6 +108,14 @@ def test_the_action_names_one_agent_and_ends_as_fugu_did(place: Place, server: L
 def test_a_wrong_input_is_the_end_of_the_job_and_still_in_the_summary(place: Place) -> None:
     code, outputs, summary = run_action(place, clone(place), prompt="x", budget="--yolo")
     assert (code, outputs["exit-code"], summary.startswith("## fugu: exit code 1")) == (1, "1", True)
+
+
+def test_without_a_prompt_the_action_only_installs(place: Place, server: Loopback) -> None:
+    folder = clone(place)
+    server.play("worker", Says("never"))
+    assert run_action(place, folder, prompt="") == (0, {}, "")
+    conditions = {step.get("if") for step in loaded(ACTION)["runs"]["steps"]}
+    assert conditions == {None, "inputs.prompt != ''", "always() && steps.run.outputs.folder != ''"}
 
 
 def run_job(place: Place, folder: Path, name: str, **variables: str) -> int:

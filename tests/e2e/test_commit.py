@@ -127,6 +127,20 @@ def test_a_note_of_somebody_else_is_data_that_is_shown_clean(
     assert sorted(path.name for path in place.repo.iterdir()) == [".git", "calc.txt", "check.sh"]
 
 
+def test_a_name_that_git_writes_in_quotes_is_found_in_its_note(place: Place) -> None:
+    place.files({'we"ird.txt': "odd\n"})
+    place.commit()
+    place.configure(Agent("worker"))
+    ranges = [{"start_line": 1, "end_line": 1}]
+    file = {
+        "path": 'we"ird.txt',
+        "conversations": [{"contributor": {"type": "ai", "model_id": "a/b"}, "ranges": ranges}],
+    }
+    git(place, "notes", "--ref=fugu", "add", "-m", json.dumps({"files": [file]}), "HEAD")
+    done = place.fugu("blame", 'we"ird.txt', "--format", "json")
+    assert [line["agent"] for line in json.loads(done.out)["lines"]] == ["a/b"]
+
+
 def test_only_what_was_asked_for_is_committed(place: Place, server: Loopback) -> None:
     place.configure(Agent("worker"))
     place.files({"calc.txt": "fixed\n", "new.txt": "new\n", "check.sh": "exit 0\n"})
