@@ -79,7 +79,7 @@ def work_in_worktree(
     try:
         code = start(replace(flags, worktree=None, trust=flags.trust or found.trusted, **named))
     finally:
-        bring_back(found, lambda: brings_back(code))
+        bring_back(found, lambda: brings_back(code), over=code == 0)
     return code
 
 
@@ -135,9 +135,10 @@ def _link_environments(top: Path, folder: Path) -> None:
                 (folder / name).unlink()
 
 
-def bring_back(found: OpenWorktree, wanted: Callable[[], bool]) -> None:
+def bring_back(found: OpenWorktree, wanted: Callable[[], bool], *, over: bool) -> None:
     """Put what was done into the files where fugu was called, as changes that are not committed, and remove the
-    worktree. Where that is not `wanted`, or the work was committed, or does not fit, it stays."""
+    worktree. Where that is not `wanted`, or the work was committed, or does not fit, it stays; also where nothing was
+    done yet in a session that is not `over`."""
     os.chdir(found.here.cwd)
     name, top = shlex.quote(found.name), shlex.quote(str(found.there.top))
     if found.there.said("rev-parse", "HEAD") != found.base:
@@ -146,10 +147,11 @@ def bring_back(found: OpenWorktree, wanted: Callable[[], bool]) -> None:
         return
     after = commits.working_tree(found.there)
     patch = found.there.run("diff", *commits.PLAIN_DIFF, "--binary", "--full-index", "--no-renames", found.base, after)
-    if not patch:
+    begun = not over and store.session_paths(current_config().config.data, found.there.top)
+    if not patch and not begun:
         _remove(found, "nothing was changed")
         return
-    if not wanted():
+    if not patch or not wanted():
         say(f"the work is in {found.where}, and was not brought here: `fugu --worktree={name}` goes on there,")
         say(f"`git -C {top} diff {found.base[:12]}` shows it")
         return

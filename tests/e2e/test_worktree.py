@@ -1,14 +1,15 @@
 """`--worktree` with real git: the work is done apart, brought back whole or left where a line says it is."""
 
 import json
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from fugu_cli.config import trust
-from tests.e2e.driving import Agent, Place
-from tests.e2e.loopback import Loopback, Says, Use
+from tests.e2e.driving import Agent, Place, ended
+from tests.e2e.loopback import Breaks, Loopback, Says, Use
 
 READS = Says(calls=(Use("read", {"path": "calc.txt"}),))
 FIXED = Says(
@@ -128,6 +129,22 @@ def test_the_environment_that_tests_need_is_linked_where_git_ignores_the_link(pl
     names = (place.repo / "listed.txt").read_text().split()
     assert (".venv" in names, "node_modules" in names) == (True, False)
     assert (place.repo / ".venv" / "tool").read_text() == "x\n"
+
+
+def test_an_interrupted_run_stays_where_it_can_go_on(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    server.play("worker", Breaks("hang"))
+    process = place.start("run", "--worktree=cut", "fix it")
+    server.wait_for("worker")
+    process.send_signal(signal.SIGINT)
+    done = ended(process)
+    assert (done.code, worktrees(place)) == (4, ["cut"])
+    assert f"the work is in {place.folder}/repo.worktrees/cut (branch fugu/cut)" in done.err
+    server.play("worker", Says("It adds."))
+    done = place.fugu("run", "--worktree=cut", "--continue")
+    assert (done.code, done.out, worktrees(place)) == (0, "It adds.\n", []), done.err
+    assert place.fugu("run", "--worktree=wrong", "--agent", "nobody", "hi").code == 1
+    assert worktrees(place) == []
 
 
 @pytest.mark.parametrize(
