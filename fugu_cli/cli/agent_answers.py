@@ -6,11 +6,14 @@ It is a session of its own, recorded and paid for like any other; lists leave it
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel
 
 from fugu_cli.cli.current_folder import check_embedded, say
 from fugu_cli.cli.session_stream import SessionStream
@@ -20,9 +23,10 @@ from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.session import store
 from fugu_cli.session.events import Replied
 from fugu_cli.ui.headless import deny_headless
-from fugu_cli.ui.json_output import EXIT_CODES, json_line
+from fugu_cli.ui.json_output import EXIT_CODES
 from fugu_cli.ui.tui.request_queue import QueuedRequest
 
+Answer = TypeVar("Answer", bound=BaseModel)
 LONGEST_DATA = 200_000
 """Characters of a diff that an agent is given."""
 
@@ -35,26 +39,27 @@ class UnansweredError(FuguError):
 
 
 @dataclass(frozen=True)
-class AgentQuestion:
-    """`text` is the request, `data` what stands below it. `agent` alone answers; "": the cascade chooses."""
+class AgentQuestion(Generic[Answer]):
+    """`text` is the request, `data` what stands below it, `form` the answer's. `agent` alone answers; "": the cascade
+    chooses."""
 
     text: str
     data: str
-    schema: Mapping[str, object]
+    form: type[Answer]
     agent: str = ""
 
 
 @dataclass(frozen=True)
-class AgentAnswer:
-    """The value, whose it is, and what the session cost."""
+class AgentAnswer(Generic[Answer]):
+    """The answer, whose it is, and what the session cost."""
 
-    value: Any
+    value: Answer
     agent: str
     dollars: float
     session: Path
 
 
-async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion) -> AgentAnswer:
+async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> AgentAnswer[Answer]:
     """Ask, and wait for the answer. Raises UnansweredError, and what opening a session raises."""
     config = loaded.config
     rule = f"single:{asked.agent}" if asked.agent else config.coordinator
@@ -72,7 +77,7 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion) -> AgentAnswe
         loaded,
         config=config.model_copy(update=changed),
         servers=DeclaredServers(),
-        answer_schema=json_line(dict(asked.schema)),
+        answer_schema=json.dumps(asked.form.model_json_schema()),
     )
     stream = SessionStream(lambda _: None, deny_headless)
     await stream.open(answering, os.environ)
@@ -87,7 +92,8 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion) -> AgentAnswe
     if "structured_output" not in result:
         raise _unanswered(result)
     agent = next((event.agent for event in reversed(log.events) if isinstance(event, Replied)), "")
-    return AgentAnswer(result["structured_output"], agent, float(str(result["total_cost_usd"])), log.path)
+    value = asked.form.model_validate(result["structured_output"])
+    return AgentAnswer(value, agent, float(str(result["total_cost_usd"])), log.path)
 
 
 def _unanswered(result: Mapping[str, Any]) -> UnansweredError:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from fugu_cli import prompts, wiring
 from fugu_cli.cli.agent_answers import AgentQuestion, agent_answer, check_answering
 from fugu_cli.cli.current_folder import current_config, current_path, print_clean, say
@@ -23,16 +25,14 @@ from fugu_cli.tools.commits import BlobChange, UserGit
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui.formatting import money, plural, sanitize
 
-MESSAGE_SCHEMA = {
-    "type": "object",
-    "properties": {"message": {"type": "string", "minLength": 1}},
-    "required": ["message"],
-    "additionalProperties": False,
-}
 KEPT_MESSAGE = "FUGU_EDITMSG"
 """In the git folder: the message of the newest try, for one that a hook refuses."""
 RECENT = 10
 """Messages of earlier commits that show the repository's style."""
+
+
+class _Message(BaseModel, extra="forbid"):
+    message: str
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,11 @@ def _written_message(loaded: LoadedConfig, pending: _Pending, agent: str | None)
     diff = commits.readable_diff(git, pending.before, pending.after, hidden)
     say("an agent writes the message")
     data = f"Newest messages:\n{recent or '(none)'}\n\nDiff:\n{diff}{named_only(hidden)}"
-    asked = AgentQuestion(prompts.load("git/commit"), data, MESSAGE_SCHEMA, agent or "")
+    asked = AgentQuestion(prompts.load("git/commit"), data, _Message, agent or "")
     answer = asyncio.run(agent_answer(loaded, asked))
-    text = sanitize(str(answer.value["message"])).strip()
+    text = sanitize(answer.value.message).strip()
+    if not text:
+        raise UsageError(f"{answer.agent} wrote an empty message", hint='give one: fugu commit -m "..."')
     return pending.workspace.mask(text) if pending.workspace.mask is not None else text
 
 

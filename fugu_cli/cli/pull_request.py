@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from fugu_cli import prompts, wiring
 from fugu_cli.cli.agent_answers import AgentQuestion, agent_answer, check_answering
 from fugu_cli.cli.commit import hidden_paths, named_only
@@ -21,13 +23,12 @@ from fugu_cli.tools.commits import UserGit
 from fugu_cli.tools.git_repositories import search_path_outside
 from fugu_cli.ui.formatting import flatten, sanitize
 
-TEXT_SCHEMA = {
-    "type": "object",
-    "properties": {"title": {"type": "string", "minLength": 1}, "description": {"type": "string"}},
-    "required": ["title", "description"],
-    "additionalProperties": False,
-}
 PROGRAMS = {"gh": "GitHub's gh (https://cli.github.com)", "glab": "GitLab's glab (https://docs.gitlab.com/cli)"}
+
+
+class _Text(BaseModel, extra="forbid"):
+    title: str
+    description: str
 
 
 @dataclass(frozen=True)
@@ -112,10 +113,10 @@ def _written(loaded: LoadedConfig, git: UserGit, branch: _Branch, agent: str) ->
     messages = git.run("log", "--no-show-signature", "--format=%B", f"{branch.start}..HEAD").decode("utf-8", "replace")
     diff = commits.readable_diff(git, branch.start, "HEAD", hidden) + named_only(hidden)
     say("an agent writes the description")
-    asked = AgentQuestion(prompts.load("git/pr"), f"Commits:\n{messages}\n\nDiff:\n{diff}", TEXT_SCHEMA, agent)
+    asked = AgentQuestion(prompts.load("git/pr"), f"Commits:\n{messages}\n\nDiff:\n{diff}", _Text, agent)
     value = asyncio.run(agent_answer(loaded, asked)).value
     mask = wiring.build_workspace(loaded.config, loaded.root).mask or str
-    return flatten(mask(str(value["title"]))), sanitize(mask(str(value["description"]))).strip()
+    return flatten(mask(value.title)) or branch.name, sanitize(mask(value.description)).strip()
 
 
 def _agreed(branch: _Branch) -> bool:

@@ -9,11 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pydantic import BaseModel
+
 from fugu_cli import prompts, wiring
 from fugu_cli.cli.agent_answers import (
     LONGEST_DATA,
     AgentAnswer,
     AgentQuestion,
+    Answer,
     UnansweredError,
     agent_answer,
     check_answering,
@@ -31,63 +34,41 @@ from fugu_cli.tools import commits
 from fugu_cli.tools.commits import UserGit
 from fugu_cli.ui.formatting import plural, sanitize
 from fugu_cli.ui.review_report import (
-    CATEGORIES,
-    LEVELS,
+    Category,
     Review,
     ReviewFinding,
+    Severity,
     review_object,
     review_sarif,
     review_text,
     worst_first,
 )
 
-MOST_FINDINGS = 50
 UNFINISHED = 3
-FINDINGS_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "findings": {
-            "type": "array",
-            "maxItems": MOST_FINDINGS,
-            "items": {
-                "type": "object",
-                "properties": {
-                    "file": {"type": "string"},
-                    "line": {"type": "integer"},
-                    "end_line": {"type": "integer"},
-                    "severity": {"type": "string", "enum": list(LEVELS)},
-                    "category": {"type": "string", "enum": list(CATEGORIES)},
-                    "title": {"type": "string"},
-                    "explanation": {"type": "string"},
-                },
-                "required": ["file", "line", "end_line", "severity", "category", "title", "explanation"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["findings"],
-    "additionalProperties": False,
-}
-VERDICTS_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "verdicts": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "number": {"type": "integer"},
-                    "confirmed": {"type": "boolean"},
-                    "reason": {"type": "string"},
-                },
-                "required": ["number", "confirmed", "reason"],
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["verdicts"],
-    "additionalProperties": False,
-}
+
+
+class _Reported(BaseModel, extra="forbid"):
+    file: str
+    line: int
+    end_line: int
+    severity: Severity
+    category: Category
+    title: str
+    explanation: str
+
+
+class _Report(BaseModel, extra="forbid"):
+    findings: list[_Reported]
+
+
+class _Verdict(BaseModel, extra="forbid"):
+    number: int
+    confirmed: bool
+    reason: str
+
+
+class _Verdicts(BaseModel, extra="forbid"):
+    verdicts: list[_Verdict]
 
 
 @dataclass(frozen=True)
@@ -106,13 +87,13 @@ class _Pool:
     loaded: LoadedConfig
     members: Sequence[Member]
     given: str
-    answers: list[AgentAnswer] = field(default_factory=list)
+    answers: list[AgentAnswer[Any]] = field(default_factory=list)
 
     @property
     def dollars(self) -> float:
         return sum(answer.dollars for answer in self.answers)
 
-    def ask(self, question: AgentQuestion, candidates: Sequence[Member]) -> AgentAnswer:
+    def ask(self, question: AgentQuestion[Answer], candidates: Sequence[Member]) -> AgentAnswer[Answer]:
         """The first of the candidates that answers. Raises UnansweredError where none does."""
         for member in candidates:
             try:
@@ -195,8 +176,8 @@ def _merge_base(git: UserGit, base: str) -> str:
 
 def _reviewed(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Review:
     say("looking for what is wrong with the change")
-    found = pool.ask(AgentQuestion(prompts.load("review/find"), change.diff, FINDINGS_SCHEMA), pool.finders())
-    findings = [made for one in found.value["findings"] if (made := _finding(one, change.lines, mask)) is not None]
+    found = pool.ask(AgentQuestion(prompts.load("review/find"), change.diff, _Report), pool.finders())
+    findings = [made for one in found.value.findings if (made := _finding(one, change.lines, mask)) is not None]
     confirmed, verifier, unfinished = _confirmed(pool, change, found, findings) if findings else ((), "", "")
     unfinished = change.unfinished or unfinished
     confirmed = tuple(replace(one, reason=mask(sanitize(one.reason))) for one in confirmed)
@@ -214,37 +195,37 @@ def _reviewed(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Revie
 
 
 def _confirmed(
-    pool: _Pool, change: _Change, found: AgentAnswer, findings: Sequence[ReviewFinding]
+    pool: _Pool, change: _Change, found: AgentAnswer[_Report], findings: Sequence[ReviewFinding]
 ) -> tuple[tuple[ReviewFinding, ...], str, str]:
     """The findings that another agent confirms, who it was, and what was not judged."""
     count = plural(len(findings), "finding")
     say(f"{found.agent} reports {count}, which another agent judges now")
     told = "\n\n".join(f"{number}. {_told(finding)}" for number, finding in enumerate(findings, start=1))
-    asked = AgentQuestion(prompts.load("review/verify"), f"{told}\n\n{change.diff}", VERDICTS_SCHEMA)
+    asked = AgentQuestion(prompts.load("review/verify"), f"{told}\n\n{change.diff}", _Verdicts)
     try:
         judged = pool.ask(asked, pool.verifiers(found.agent))
     except UnansweredError as error:
         return (), "", f"nobody judged {count}, which `fugu trace {found.session.stem}` shows: {error}"
-    verdicts = {one["number"]: one for one in judged.value["verdicts"]}
+    verdicts = {one.number: one for one in judged.value.verdicts}
     known = [number for number in range(1, len(findings) + 1) if number in verdicts]
     left = f"{judged.agent} judged {len(known)} of {count}" if len(known) < len(findings) else ""
-    confirmed = [number for number in known if verdicts[number]["confirmed"]]
+    confirmed = [number for number in known if verdicts[number].confirmed]
     return (
-        tuple(replace(findings[number - 1], reason=verdicts[number]["reason"]) for number in confirmed),
+        tuple(replace(findings[number - 1], reason=verdicts[number].reason) for number in confirmed),
         judged.agent,
         left,
     )
 
 
-def _finding(said: Mapping[str, Any], lines: Mapping[str, int], mask: Callable[[str], str]) -> ReviewFinding | None:
+def _finding(said: _Reported, lines: Mapping[str, int], mask: Callable[[str], str]) -> ReviewFinding | None:
     """A finding in a file of the change, at lines that it has; None for one that is elsewhere."""
-    file = str(said["file"]).removeprefix("./").removeprefix("b/")
+    file = said.file.removeprefix("./").removeprefix("b/")
     if file not in lines:
         return None
-    first = min(max(said["line"], 1), lines[file])
-    last = min(max(said["end_line"], first), lines[file])
-    title, text = (mask(sanitize(str(said[name]))) for name in ("title", "explanation"))
-    return ReviewFinding(file, first, last, said["severity"], said["category"], title, text)
+    first = min(max(said.line, 1), lines[file])
+    last = min(max(said.end_line, first), lines[file])
+    title, text = (mask(sanitize(text)) for text in (said.title, said.explanation))
+    return ReviewFinding(file, first, last, said.severity, said.category, title, text)
 
 
 def _told(finding: ReviewFinding) -> str:

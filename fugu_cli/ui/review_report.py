@@ -6,12 +6,15 @@ import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Literal, get_args
 from urllib.parse import quote
 
 from fugu_cli import __version__
 from fugu_cli.ui.formatting import flatten, known_cost, plural, sanitize
 
-CATEGORIES = {
+Severity = Literal["error", "warning", "note"]
+Category = Literal["bug", "security", "data-loss", "compatibility", "performance", "tests"]
+CATEGORIES: dict[Category, str] = {
     "bug": "The change does something wrong",
     "security": "The change opens a security hole",
     "data-loss": "The change can lose data",
@@ -19,7 +22,7 @@ CATEGORIES = {
     "performance": "The change wastes time or memory",
     "tests": "A test does not test what it says",
 }
-LEVELS = ("error", "warning", "note")
+LEVELS: tuple[Severity, ...] = get_args(Severity)
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
@@ -30,8 +33,8 @@ class ReviewFinding:
     file: str
     line: int
     end_line: int
-    severity: str
-    category: str
+    severity: Severity
+    category: Category
     title: str
     explanation: str
     reason: str = ""
@@ -122,7 +125,7 @@ def _notifications(review: Review) -> Sequence[dict[str, object]]:
     return [{"level": "warning", "message": {"text": review.unfinished}}] if review.unfinished else []
 
 
-def _result(finding: ReviewFinding, named: Sequence[str]) -> dict[str, object]:
+def _result(finding: ReviewFinding, named: Sequence[Category]) -> dict[str, object]:
     place = {
         "artifactLocation": {"uri": quote(os.fsencode(finding.file)), "uriBaseId": "%SRCROOT%"},
         "region": {"startLine": finding.line, "endLine": finding.end_line},
