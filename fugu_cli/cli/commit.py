@@ -23,7 +23,7 @@ from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.tools import commits
 from fugu_cli.tools.commits import BlobChange, UserGit
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.ui.formatting import money, plural, sanitize
+from fugu_cli.ui.formatting import flatten, money, plural, sanitize
 
 KEPT_MESSAGE = "FUGU_EDITMSG"
 """In the git folder: the message of the newest try, for one that a hook refuses."""
@@ -131,7 +131,7 @@ def named_only(hidden: Sequence[str]) -> str:
 
 def _with_trailers(git: UserGit, message: str, found: CommitBlame) -> bytes:
     trailers = [
-        f"Fugu-Agent: {agent} {plural(lines, 'line')} {_dollars(dollars)}"
+        f"Fugu-Agent: {flatten(agent)} {plural(lines, 'line')} {_dollars(dollars)}"
         for agent, (lines, dollars) in commit_blame.agent_totals(found.turns).items()
     ]
     words = [word for trailer in trailers for word in ("--trailer", trailer)]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import uuid
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -147,7 +148,7 @@ class _NotedTurn(BaseModel):
     calls: int = 0
     input: int = Field(default=0, ge=0)
     output: int = Field(default=0, ge=0)
-    cost_usd: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    cost_usd: float = Field(default=0.0, ge=0, le=1e9, allow_inf_nan=False)
 
 
 class _NotedRange(BaseModel):
@@ -179,23 +180,29 @@ class _NotedMetadata(BaseModel):
     fugu: _NotedOwn = _NotedOwn()
 
 
+class _Span(NamedTuple):
+    """Lines `start` to `end` of a file, which that conversation wrote."""
+
+    start: int
+    end: int
+    spoken: _NotedConversation
+
+
 class AgentTrace(BaseModel):
     """What is read of a record, be it fugu's or another tool's."""
 
     files: list[_NotedFile] = []
     metadata: _NotedMetadata = _NotedMetadata()
 
-    def author(self, commit: str, path: str, line: int) -> tuple[LineAuthor, TurnCost] | None:
-        """Who wrote a line of a file as the commit left it; None where the record names no agent for it."""
-        for file in self.files:
-            for spoken in file.conversations if file.path == path else ():
-                if spoken.contributor.type != "human" and any(
-                    r.start_line <= line <= r.end_line for r in spoken.ranges
-                ):
-                    return self._turn(commit, spoken)
-        return None
+    def spans(self, path: str) -> list[_Span]:
+        """The ranges of a file that an agent wrote, in order."""
+        spoken = [one for file in self.files if file.path == path for one in file.conversations]
+        agents = [one for one in spoken if one.contributor.type != "human"]
+        found = [_Span(run.start_line, run.end_line, one) for one in agents for run in one.ranges]
+        return sorted(found, key=lambda span: span.start)
 
-    def _turn(self, commit: str, spoken: _NotedConversation) -> tuple[LineAuthor, TurnCost]:
+    def writer(self, commit: str, spoken: _NotedConversation) -> tuple[LineAuthor, TurnCost]:
+        """Who it was, and the turn's cost."""
         model = _clean(spoken.contributor.model_id)
         turn = self.metadata.fugu.turns.get(spoken.url) or _NotedTurn(agent=model or "ai")
         session, agent = _clean(turn.session) or f"commit {commit[:12]}", _clean(turn.agent) or "ai"
@@ -219,17 +226,20 @@ async def add_noted_authors(workspace: Workspace, made: FileBlame) -> FileBlame:
     listed = (await git.try_run("notes", f"--ref={NOTES_REF}", "list")).out.decode().split()
     notes = dict(zip(listed[1::2], listed[::2], strict=False))
     origins = await _line_origins(git, made.path) if notes else {}
-    traces: dict[str, AgentTrace | None] = {}
+    traces: dict[str, AgentTrace] = {}
+    spans: dict[tuple[str, str], list[_Span]] = {}
     lines, costs = list[BlameLine](), [share.cost for share in made.turns]
     for line in made.lines:
         commit, path, number = origins.get(line.number, ("", "", 0))
         if line.author is None and commit in notes:
             if commit not in traces:
                 traces[commit] = await _read_trace(git, notes[commit])
-            trace = traces[commit]
-            if trace is not None and (told := trace.author(commit, path, number)) is not None:
-                lines.append(replace(line, author=told[0]))
-                costs.append(told[1])
+            if (commit, path) not in spans:
+                spans[commit, path] = traces[commit].spans(path)
+            if (spoken := _spoken_at(spans[commit, path], number)) is not None:
+                author, cost = traces[commit].writer(commit, spoken)
+                lines.append(replace(line, author=author))
+                costs.append(cost)
                 continue
         lines.append(line)
     noted = sum(new.author is not old.author for new, old in zip(lines, made.lines, strict=True))
@@ -237,6 +247,11 @@ async def add_noted_authors(workspace: Workspace, made: FileBlame) -> FileBlame:
     for cost in costs:  # those that the sessions here know come first
         once.setdefault((*cost.place, cost.agent), cost)
     return replace(made, lines=tuple(lines), turns=blame.turn_shares(once.values(), lines, writing=True), noted=noted)
+
+
+def _spoken_at(spans: Sequence[_Span], line: int) -> _NotedConversation | None:
+    before = bisect_right(spans, line, key=lambda span: span.start)
+    return spans[before - 1].spoken if before and spans[before - 1].end >= line else None
 
 
 async def _line_origins(git: Git, path: str) -> dict[int, tuple[str, str, int]]:
@@ -257,12 +272,12 @@ async def _line_origins(git: Git, path: str) -> dict[int, tuple[str, str, int]]:
     return found
 
 
-async def _read_trace(git: Git, note: str) -> AgentTrace | None:
-    """The record in a note; None where it holds something else."""
+async def _read_trace(git: Git, note: str) -> AgentTrace:
+    """The record in a note; an empty one where it holds something else."""
     size = (await git.try_run("cat-file", "-s", note)).out
     if not size.strip().isdigit() or int(size) > LONGEST_NOTE:
-        return None
+        return AgentTrace()
     try:
         return AgentTrace.model_validate_json((await git.try_run("cat-file", "blob", note)).out)
     except ValidationError:
-        return None
+        return AgentTrace()

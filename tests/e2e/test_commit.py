@@ -106,14 +106,19 @@ HOSTILE = {
 }
 
 
+MANY = [{"start_line": 1, "end_line": 10**9}] * 50_000
+
+
 @pytest.mark.parametrize(
     ("note", "agent"),
     [
         (json.dumps(HOSTILE), "e[31mvil" + "x" * 72),
         ("[" * 100_000, None),
+        (json.dumps({"files": [{"path": "calc.txt", "conversations": [{"ranges": MANY}]}]}), "ai"),
         (json.dumps({"files": [{"path": 7}]}), None),
         ("just words", None),
     ],
+    ids=["names", "depth", "ranges", "types", "words"],
 )
 def test_a_note_of_somebody_else_is_data_that_is_shown_clean(
     place: Place, server: Loopback, note: str, agent: str | None
