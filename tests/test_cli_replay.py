@@ -158,7 +158,7 @@ def test_a_later_request_begins_with_its_own_tree_and_what_was_said_before(capsy
     found = replayed(capsys, id, "--run", "--request", "2", "--agent", "large", "--output-dir", "../out")["requests"]
     assert isinstance(found, list) and len(found) == 1
     folder = Path("../out/request-2")
-    names = {"session.jsonl", "changes.patch", "trajectory.json", "summary.json"}
+    names = {"session.jsonl", "changes.patch", "trajectory.json", "summary.json", "prediction.jsonl"}
     assert {path.name for path in folder.iterdir()} == names
     assert "more.txt" in (folder / "changes.patch").read_text()
     assert "calc.py" not in (folder / "changes.patch").read_text()

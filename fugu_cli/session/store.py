@@ -23,7 +23,7 @@ from fugu_cli.session.events import RECORDED, Asked, Event, Interrupted, Recorde
 from fugu_cli.system import atomic_files
 
 SUFFIX = ".jsonl"
-OUTPUT_FILES = ("session.jsonl", "changes.patch", "trajectory.json", "summary.json")
+OUTPUT_FILES = ("session.jsonl", "changes.patch", "trajectory.json", "summary.json", "prediction.jsonl")
 """What a run leaves in its `--output-dir`."""
 OWNER = "session"
 """In the folder of a session's worktrees: where its log is."""

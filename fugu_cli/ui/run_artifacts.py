@@ -1,4 +1,4 @@
-"""`--output-dir`: the session, the diff, an ATIF trajectory and a summary, written on every exit."""
+"""`--output-dir`: the session, the diff, an ATIF trajectory, a summary and a prediction, written on every exit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fugu_cli import __version__
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import Usage
 from fugu_cli.safety.paths import path_exists
@@ -153,7 +154,7 @@ def _results(event: Replied, events: Sequence[Event]) -> list[Object]:
     return found
 
 
-SESSION, PATCH, TRAJECTORY, SUMMARY = OUTPUT_FILES
+SESSION, PATCH, TRAJECTORY, SUMMARY, PREDICTION = OUTPUT_FILES
 
 
 def prepare_output_dir(folder: Path) -> Path:
@@ -179,14 +180,21 @@ def prepare_output_dir(folder: Path) -> Path:
 def write_artifacts(
     folder: Path, records: Sequence[Recorded], session: str, summary: dict[str, object], patch: bytes
 ) -> list[str]:
-    """All four files. Returns a sentence for each that could not be written."""
+    """All files. Returns a sentence for each that could not be written."""
     contents = {
         SESSION: b"".join(RECORDED.dump_json(record) + b"\n" for record in records),
         PATCH: patch,
         TRAJECTORY: json.dumps(atif_trajectory(records, session), indent=1).encode() + b"\n",
         SUMMARY: json.dumps(summary, indent=2).encode() + b"\n",
+        PREDICTION: json.dumps(_prediction(folder.name, patch)).encode() + b"\n",
     }
     return [said for name, data in contents.items() if (said := _write_error(folder / name, data))]
+
+
+def _prediction(instance: str, patch: bytes) -> Object:
+    """The diff as SWE-bench takes it; the instance is called as the folder is."""
+    diff = patch.decode("utf-8", "replace")
+    return {"instance_id": instance, "model_name_or_path": f"fugu-{__version__}", "model_patch": diff}
 
 
 def write_media(folder: Path, session: Path | None) -> list[str]:

@@ -1,6 +1,7 @@
 """The real binary against a server that speaks the real wire formats: the main job done, on both wires."""
 
 import json
+import subprocess
 
 import pytest
 
@@ -95,10 +96,17 @@ def test_the_final_object_says_how_it_ended(place: Place, server: Loopback) -> N
         "changes.patch",
         "trajectory.json",
         "summary.json",
+        "prediction.jsonl",
     }
     assert (left / "session.jsonl").read_bytes() == place.sessions()[-1].read_bytes()
     assert "+fixed" in (left / "changes.patch").read_text()
     assert json.loads((left / "summary.json").read_text())["subtype"] == "success"
+    predicted = json.loads((left / "prediction.jsonl").read_text())
+    assert sorted(predicted) == ["instance_id", "model_name_or_path", "model_patch"]
+    subprocess.run(["git", "checkout", "-q", "."], cwd=place.repo, check=True)
+    patch = predicted["model_patch"].encode()
+    subprocess.run(["git", "apply", "-"], cwd=place.repo, input=patch, check=True)
+    assert (place.repo / "calc.txt").read_text() == "fixed\n"
 
 
 def test_the_stream_tells_every_decision_call_and_result(place: Place, server: Loopback) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli import __version__
 from fugu_cli.errors import UsageError
 from fugu_cli.session import log
 from fugu_cli.ui import run_artifacts
@@ -86,6 +87,7 @@ def test_the_folder_holds_the_session_the_patch_the_trajectory_and_the_summary()
     assert run_artifacts.write_artifacts(folder, example.records(), "s1", {"is_error": False}, b"-a\n+\xff\n") == []
     assert sorted(path.name for path in folder.iterdir()) == [
         "changes.patch",
+        "prediction.jsonl",
         "session.jsonl",
         "summary.json",
         "trajectory.json",
@@ -93,6 +95,11 @@ def test_the_folder_holds_the_session_the_patch_the_trajectory_and_the_summary()
     assert log.read(folder / "session.jsonl") == example.records()
     assert (folder / "changes.patch").read_bytes() == b"-a\n+\xff\n"
     assert json.loads((folder / "summary.json").read_text()) == {"is_error": False}
+    assert json.loads((folder / "prediction.jsonl").read_text()) == {
+        "instance_id": "deep",
+        "model_name_or_path": f"fugu-{__version__}",
+        "model_patch": "-a\n+\ufffd\n",
+    }
     atif_rules.check(json.loads((folder / "trajectory.json").read_text()))
 
 
