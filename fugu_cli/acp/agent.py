@@ -88,6 +88,7 @@ class EditorAgent:
         self._folders = folders
         self._sessions: dict[str, ClientSession] = {}
         self._client: Client | None = None
+        self._can = ClientCapabilities()
         self._greeting: set[asyncio.Task[None]] = set()
 
     def on_connect(self, conn: Client) -> None:
@@ -98,7 +99,8 @@ class EditorAgent:
         self, protocol_version: int, client_capabilities: ClientCapabilities | None = None, **_: Any
     ) -> InitializeResponse:
         """What this agent can do. The editor's files and terminals are not used: see `fugu help acp`."""
-        del protocol_version, client_capabilities  # there is one version, and an editor that has another one leaves
+        del protocol_version  # there is one version, and an editor that has another one leaves
+        self._can = client_capabilities or self._can
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_info=Implementation(name="fugu", title="fugu", version=__version__),
@@ -216,7 +218,7 @@ class EditorAgent:
                 raise UsageError(f"the session {id} is answering a prompt", hint="wait for its end, or cancel it")
             await self._sessions.pop(id).close()
         assert self._client is not None
-        session = ClientSession(self._client, opener)
+        session = ClientSession(self._client, opener, self._can.elicitation)
         try:
             await session.open(opener.begin if id is None else lambda ask: opener.resume(id, ask))
             if id is not None and session.id != id:  # the beginning of an id, or a path

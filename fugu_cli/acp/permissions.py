@@ -1,12 +1,25 @@
-"""What policy asks, as the editor's question: the call with its change, and the terminal's answers as options."""
+"""What the user is asked in the editor: a call that policy asks about, with its change and the terminal's answers as
+options; and the form or address of an MCP server.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from typing import TYPE_CHECKING, Literal
 
 from acp.exceptions import RequestError
-from acp.schema import AllowedOutcome, PermissionOption, PermissionOptionKind, ToolCallUpdate
+from acp.schema import (
+    AcceptElicitationResponse,
+    AllowedOutcome,
+    DeclineElicitationResponse,
+    ElicitationCapabilities,
+    ElicitationFormSessionMode,
+    ElicitationUrlSessionMode,
+    PermissionOption,
+    PermissionOptionKind,
+    ToolCallUpdate,
+)
 from pydantic import ValidationError
 
 from fugu_cli.acp.tool_content import kind_of, locations_of, proposed_change, text_content
@@ -17,6 +30,7 @@ from fugu_cli.ui.json_output import arguments_object
 
 if TYPE_CHECKING:
     from acp.interfaces import Client
+    from mcp_types import ElicitRequestParams, ElicitResult
 
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.session_protocol import SessionProtocol
@@ -59,3 +73,28 @@ async def answer_of_editor(
     outcome = reply.outcome
     chosen = outcome.option_id if isinstance(outcome, AllowedOutcome) else "no"
     return next((scope for scope in offered if scope == chosen), "no")
+
+
+def can_be_asked(params: ElicitRequestParams, can: ElicitationCapabilities | None) -> bool:
+    """The editor shows questions of this kind."""
+    return can is not None and (can.url if params.mode == "url" else can.form) is not None
+
+
+async def elicited_by_editor(client: Client, session: str, server: str, params: ElicitRequestParams) -> ElicitResult:
+    """The user's answer to what an MCP server asks; cancelled where the editor cannot show it."""
+    from mcp_types import ElicitResult
+
+    try:
+        if params.mode == "url":
+            asked = {"session_id": session, "elicitation_id": uuid.uuid4().hex, "url": params.url}
+            mode: ElicitationUrlSessionMode | ElicitationFormSessionMode
+            mode = ElicitationUrlSessionMode.model_validate(asked, by_name=True)
+        else:
+            form = {"session_id": session, "requested_schema": params.requested_schema}
+            mode = ElicitationFormSessionMode.model_validate(form, by_name=True, by_alias=True)
+        reply = await client.create_elicitation(f"{server} asks: {params.message}", mode)
+    except (RequestError, ConnectionError, ValidationError):
+        return ElicitResult(action="cancel")
+    if isinstance(reply, AcceptElicitationResponse):
+        return ElicitResult(action="accept", content=reply.content or {})
+    return ElicitResult(action="decline" if isinstance(reply, DeclineElicitationResponse) else "cancel")

@@ -9,7 +9,11 @@ from typing import Any
 from acp import spawn_agent_process
 from acp.client.connection import ClientSideConnection
 from acp.schema import (
+    AcceptElicitationResponse,
     AllowedOutcome,
+    ClientCapabilities,
+    DeclineElicitationResponse,
+    ElicitationMode,
     PermissionOption,
     RequestPermissionResponse,
     TextContentBlock,
@@ -36,6 +40,9 @@ class Editor:
         self.hold = asyncio.Event()
         """Questions are answered once it is set."""
         self.hold.set()
+        self.forms: list[Shown] = []
+        self.filled: dict[str, Any] | None = None
+        """What the user answers to a form; None: declines it."""
         self._news = asyncio.Condition()
 
     def on_connect(self, conn: object) -> None:
@@ -59,6 +66,17 @@ class Editor:
         await self.hold.wait()
         return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=self.answer(asked)))
 
+    async def create_elicitation(
+        self, message: str, mode: ElicitationMode, **more: Any
+    ) -> AcceptElicitationResponse | DeclineElicitationResponse:
+        form = mode.model_dump(mode="json", by_alias=True, exclude_none=True)
+        async with self._news:
+            self.forms.append({"message": message, **form})
+            self._news.notify_all()
+        if self.filled is None:
+            return DeclineElicitationResponse(action="decline")
+        return AcceptElicitationResponse(action="accept", content=self.filled)
+
     async def until(self, holds: Callable[["Editor"], bool]) -> None:
         """Wait for something to be shown or asked."""
         async with self._news, asyncio.timeout(60):
@@ -74,16 +92,18 @@ class Editor:
 
 
 @asynccontextmanager
-async def editing(place: Place, editor: Editor, *flags: str) -> AsyncIterator[ClientSideConnection]:
-    """`fugu acp` as the editor's agent, greeted. It ends well when the editor closes its input, and says nothing that
-    looks like a bug."""
+async def editing(
+    place: Place, editor: Editor, *flags: str, can: ClientCapabilities | None = None
+) -> AsyncIterator[ClientSideConnection]:
+    """`fugu acp` as the editor's agent, greeted by one that `can` do so much. It ends well when the editor closes its
+    input, and says nothing that looks like a bug."""
     command = [sys.executable, "-m", "fugu_cli", "acp", *flags]
     log = place.folder / "stderr.txt"
     with log.open("wb") as said:
         how = {"shutdown_timeout": 30.0, "stderr": said}
         async with spawn_agent_process(
-            editor, *command, env=place.environ(), cwd=place.folder, transport_kwargs=how
+            editor, *command, env=place.environ(), cwd=place.folder, transport_kwargs=how, use_unstable_protocol=True
         ) as (agent, process):
-            await agent.initialize(protocol_version=1)
+            await agent.initialize(protocol_version=1, client_capabilities=can)
             yield agent
     assert (process.returncode, "Traceback" in log.read_text()) == (0, False), log.read_text()

@@ -13,6 +13,9 @@ pytest.importorskip("acp")
 
 from acp.exceptions import RequestError
 from acp.schema import (
+    ClientCapabilities,
+    ElicitationCapabilities,
+    ElicitationFormCapabilities,
     EmbeddedResourceContentBlock,
     EnvVariable,
     ImageContentBlock,
@@ -31,6 +34,7 @@ from tests.e2e.test_run import ACCEPT, DONE, READ, WRITE
 from tests.pictures import picture
 
 SERVER = Path(__file__).parent.parent / "tools" / "mcp" / "server.py"
+SDK_SERVER = SERVER.parent / "sdk_server.py"
 WAIT = Says("I wait.", (Use("bash", {"command": "echo begun; sleep 300", "timeout": 600}),))
 
 
@@ -431,6 +435,41 @@ def test_an_mcp_server_of_the_editors_is_called_after_a_yes(place: Place, server
     assert [(one.call.tool, one.output) for one in place.events() if isinstance(one, ToolRan)][1:] == [
         ("mcp__small__echo", "you said hello")
     ]
+
+
+@pytest.mark.parametrize(
+    ("shown", "filled", "said"),
+    [
+        (True, {"day": "Monday", "colour": "red"}, 'accept: {"day":"Monday","seats":1,"colour":"red","insured":false}'),
+        (True, None, "decline: -"),
+        (False, None, "cancel: -"),
+    ],
+)
+def test_what_an_mcp_server_asks_is_a_form_of_the_editors(
+    place: Place, server: Loopback, shown: bool, filled: dict[str, str] | None, said: str
+) -> None:
+    place.configure(Agent("worker"), more='allow = ["mcp__sdk__*"]')
+    server.play("worker", Says("", (Use("mcp__sdk__book"),)), Says("Booked."))
+    sdk = McpServerStdio(name="sdk", command=sys.executable, args=[str(SDK_SERVER)], env=[])
+    can = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()) if shown else None)
+    editor = Editor()
+    editor.filled = filled
+
+    async def edit() -> None:
+        async with editing(place, editor, can=can) as agent:
+            id = (await agent.new_session(cwd=str(place.repo), mcp_servers=[sdk])).session_id
+            await agent.prompt(session_id=id, prompt=words("/mcp:sdk:plan Oslo"))  # it waits for the server
+            assert [(form["message"], form["sessionId"]) for form in editor.forms] == (
+                [("sdk asks: When do you travel?", id)] if shown else []
+            )
+            assert [[*form["requestedSchema"]["properties"]] for form in editor.forms] == (
+                [["day", "seats", "colour", "insured"]] if shown else []
+            )
+            unseen = "sdk asks, and this editor cannot show it: When do you travel?"
+            assert (unseen in editor.text(id, "agent_thought_chunk")) is not shown
+
+    asyncio.run(edit())
+    assert [one.output for one in place.events() if isinstance(one, ToolRan)][-1] == said
 
 
 def test_without_the_sdk_one_line_says_what_to_install() -> None:
