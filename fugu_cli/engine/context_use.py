@@ -50,9 +50,12 @@ class ContextUse:
         return sum(self.parts.values())
 
 
-def context_use(events: Sequence[Event], team: Team, environment: Environment) -> tuple[ContextUse, ...]:
-    """Each agent's, in the pool's order."""
-    return tuple(_use(events, member, team, environment) for member in team.members.values())
+def context_use(
+    events: Sequence[Event], team: Team, environment: Environment, only: str = ""
+) -> tuple[ContextUse, ...]:
+    """Each agent's, in the pool's order; `only` one's where it is named."""
+    members = [member for member in team.members.values() if only in ("", member.name)]
+    return tuple(_use(events, member, team, environment) for member in members)
 
 
 def _use(events: Sequence[Event], member: Member, team: Team, environment: Environment) -> ContextUse:

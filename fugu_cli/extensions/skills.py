@@ -254,6 +254,8 @@ BUILT_IN = frozenset(
         *("blame", "jobs", "retry", "skip", "pin", "exclude", "pool", "model", "tier", "cost", "trace", "mode"),
         *("commit", "context", "effort", "login"),
         *("permissions", "skill", "skills", "compact", "copy", "export", "theme", "notify", "doctor", "quit"),
+        *("context", "effort", "login"),
+        *("permissions", "skill", "skills", "compact", "copy", "export", "open", "theme", "notify", "doctor", "quit"),
         *("exit", "q"),
     )
 )

@@ -380,11 +380,23 @@ def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]
     return [first, *indent_lines(more, ("  ", "")), BLANK]
 
 
+TIPS = (
+    ("ask", "for a change or an answer: fix the failing tests, how does login work?"),
+    ("@  !  /", "attach a file, run a command of yours, see all commands"),
+    ("shift+tab", "choose what needs your yes; /trace shows who works, and why"),
+)
+
+
 def welcome_lines(block: WelcomeBlock, width: int, palette: Palette) -> list[StyledLine]:
-    """Who is in the pool, and who decides."""
+    """Who is in the pool and who decides; before the first request three tips."""
     opened = block.opened
     first = styled_line([("fugu ", f"bold {palette.accent}"), (opened.version, palette.dim)], width)
-    return [first, *wrap_lines(sanitize_for_screen(team_line(opened)), width, palette.dim), BLANK]
+    lines = [first, *wrap_lines(sanitize_for_screen(team_line(opened)), width, palette.dim), BLANK]
+    for keys, words in TIPS if block.tips else ():
+        head = styled_line([(f"  {keys:<14}", palette.accent)], width)
+        told = wrap_lines(words, max(width - 16, 8), palette.dim)
+        lines += [[*head, *told[0]], *indent_lines(told[1:], (" " * 16, ""))]
+    return [*lines, BLANK] if block.tips else lines
 
 
 _FinishedBlock = (

@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +38,7 @@ from fugu_cli.ui.tui.prompt import CommandChoices
 from fugu_cli.ui.tui.session_controller import SessionController
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener
 from fugu_cli.ui.tui.status_line import draw_status
+from fugu_cli.ui.tui.user_programs import start_program
 
 
 @dataclass(frozen=True)
@@ -260,6 +261,7 @@ class InlineApp:
             self._open_turn,
             self._end,
             lambda text: self._terminal.send(text),
+            self._run_program,
         )
         self.feed = Scrollback(lambda text: self._terminal.print(text), self._width, palette, self._redraw)
         self.view = InlineScreen(self.feed, terminal, left, options.state)
@@ -369,6 +371,11 @@ class InlineApp:
 
     def _end(self) -> None:
         self._prompt.app.exit(exception=EOFError)
+
+    async def _run_program(self, words: Sequence[str]) -> None:
+        from prompt_toolkit.application import run_in_terminal
+
+        await run_in_terminal(lambda: start_program(words), in_executor=True)
 
     def _open_turn(self, turn: str) -> None:
         rows = [row for row in self.feed.rows.rows if isinstance(row, TurnRow) and str(row.assigned.turn) == turn]

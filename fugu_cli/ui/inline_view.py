@@ -20,15 +20,18 @@ from fugu_cli.ui.block_drawing import GAP, block_fragments, has_gap_before, mark
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, plain_text, styled_line
 from fugu_cli.ui.formatting import flatten
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
+from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_drawing import Section, section_title
-from fugu_cli.ui.trace_rows import SessionTotals, TraceRows
+from fugu_cli.ui.trace_rows import TraceRows
 from fugu_cli.ui.transcript import Block, NoteBlock, ReplyBlock, ThinkingBlock, ToolBlock, Transcript
 from fugu_cli.ui.tui import themes
 from fugu_cli.ui.tui.preferences import Preferences, save_preferences
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview, StatusLine, UpdateNote
+from fugu_cli.ui.tui.user_programs import place_command
 
 if TYPE_CHECKING:
     from fugu_cli.ui.approval_options import Pending
+    from fugu_cli.ui.hyperlinks import FilePlace
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.screen_protocol import ScreenProtocol
 
@@ -120,6 +123,9 @@ class Scrollback:
         )
         made = made[1:] if begun else made
         self.print(made[:-1] if note.live else made)
+
+    def totals_changed(self) -> None:
+        """Totals are printed only when they are asked for."""
 
     def patched(self, ran: ToolRan, patch: str) -> None:
         """The diff of what a call changed. Of an earlier session it comes too late: what is printed is printed."""
@@ -234,7 +240,7 @@ class InlineTerminal:
     """What the front needs of the terminal: its width, a redraw of the prompt, the next typed line (masked where it is
     asked for with True), its end.
 
-    `send` writes a sequence as it is.
+    `send` writes a sequence as it is, `run` gives the terminal to a program until it ends.
     """
 
     width: Callable[[], int]
@@ -244,6 +250,7 @@ class InlineTerminal:
     open_turn: Callable[[str], None]
     end: Callable[[], None]
     send: Callable[[str], None]
+    run: Callable[[Sequence[str]], Awaitable[None]]
 
 
 class InlineScreen:
@@ -331,6 +338,10 @@ class InlineScreen:
         self.feed.print(lines)
         return parse_choice(await self._terminal.typed(False), choices, keys or {})
 
+    async def edit_file(self, place: FilePlace) -> None:
+        """A file in the user's editor."""
+        await self._terminal.run(place_command(place))
+
     def type(self, text: str) -> None:
         """Into the prompt."""
         self._terminal.insert(text)
@@ -377,6 +388,7 @@ def parse_choice(text: str, choices: Sequence[Choice], keys: dict[str, str]) -> 
 
 
 if TYPE_CHECKING:
+    from fugu_cli.ui.hyperlinks import FilePlace
 
     def _fits(view: InlineScreen) -> ScreenProtocol:
         return view

@@ -48,6 +48,7 @@ from fugu_cli.ui.formatting import (
     short_duration,
 )
 from fugu_cli.ui.formatting import compact_number as tokens
+from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_rows import PlanRow, RequestRow, TraceRow, TurnRow
 from fugu_cli.ui.transcript import transcript_blocks
 from fugu_cli.ui.turn_text import FROM_CLIENT
@@ -64,7 +65,7 @@ def trace_row_lines(item: TraceRow, width: int, palette: Palette) -> list[Styled
         case PlanRow():
             return _plan(item, width, palette)
         case TurnRow():
-            return [_turn(item, width, palette)]
+            return _turn(item, width, palette)
 
 
 def empty_trace_lines(width: int, palette: Palette) -> list[StyledLine]:
@@ -101,7 +102,7 @@ def _plan(item: PlanRow, width: int, palette: Palette) -> list[StyledLine]:
             head,
             [
                 (f"{known_cost(item.cost, unpriced=item.unpriced):>7} ", palette.dim),
-                (" " * (OUTCOME_CELLS if width >= 56 else 1), ""),
+                (" " * (OUTCOME_CELLS + 1 if width >= ONE_LINE else 0), ""),
             ],
             width,
         )
@@ -137,35 +138,42 @@ def _step(item: PlanRow, place: int, drawn: tuple[str, WorkflowStep], width: int
     return justified_line(left, right if width >= 34 else [], width)
 
 
-def _turn(item: TurnRow, width: int, palette: Palette) -> StyledLine:
+def _turn(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:
+    """The turn on a line; where it has no room for whole words, its numbers on a second one."""
     assigned = item.assigned
     sign, tone = _sign(item, palette)
     task = assigned.subtask
-    kind = assigned.role if width >= 44 else assigned.role[0].upper()
     left: list[StyledPart] = [
         (f"{assigned.turn:>2} {'└ ' if task is not None else ''}", palette.dim),
         (f"{sign} ", tone),
-        (kind if task is None else flatten(task.name or "task", 20), palette.role(assigned.role)),
+        (assigned.role if task is None else flatten(task.name or "task", 20), palette.role(assigned.role)),
         (f" {flatten(assigned.agent)}", palette.text),
     ]
     if item.draws:
         left.append((f" ×{item.draws + 1}", palette.warn))
-    return justified_line(left, _numbers(item, width, palette), width)
+    said, tone = _outcome(item, palette)
+    if width >= ONE_LINE:
+        outcome = (f" {said:<{OUTCOME_CELLS}}", tone)
+        return [justified_line(left, [*_numbers(item, palette), outcome], width)]
+    numbers = styled_line([("    ", ""), *_numbers(item, palette)], width)
+    return [justified_line(left, [(said, tone)] if said else [], width), numbers]
 
 
-def _numbers(item: TurnRow, width: int, palette: Palette) -> list[StyledPart]:
+ONE_LINE, OUTCOME_CELLS = 60, 8
+"""Columns from which a turn is one line; columns of its outcome there."""
+
+
+def _numbers(item: TurnRow, palette: Palette) -> list[StyledPart]:
     chance = item.probability
     rule = f"step {item.assigned.step + 1}" if item.assigned.plan else item.assigned.by[:7]
     shown = probability(chance) if chance is not None else rule
     tokens = f"~{item.writing}" if item.writing and not item.tokens else compact_number(item.tokens)
-    cells: list[tuple[str, str, int]] = [
-        (f"{shown:>4}", palette.accent, 30),
-        (f"{short_duration(item.seconds):>5}", palette.dim, 30),
-        (f"{tokens:>5}", palette.dim, 38),
-        (f"{known_cost(item.cost, unpriced=item.unpriced):>7}", palette.dim, 50),
+    return [
+        (f"{shown:>7}", palette.accent),
+        (f" {short_duration(item.seconds):>5}", palette.dim),
+        (f" {tokens:>5}", palette.dim),
+        (f" {known_cost(item.cost, unpriced=item.unpriced):>7}", palette.dim),
     ]
-    made = [(f" {text}", words) for text, words, needs in cells if width >= needs]
-    return [*made, (" ", ""), _outcome(item, width, palette)]
 
 
 def _sign(item: TurnRow, palette: Palette) -> tuple[str, str]:
@@ -177,14 +185,8 @@ def _sign(item: TurnRow, palette: Palette) -> tuple[str, str]:
     }[item.state]
 
 
-OUTCOME_CELLS = 8
-OUTCOME_SIGNS = {"accepted": "✓", "revise": "↻", "failed": "✗", "stopped": "■", "pass": "✓", "FAIL": "✗", "": " "}
-"""A turn's outcome where there is no room for its word."""
-
-
-def _outcome(item: TurnRow, width: int, palette: Palette) -> StyledPart:
+def _outcome(item: TurnRow, palette: Palette) -> StyledPart:
     """A Verifier's verdict, else how the tests stood, else how the turn ended."""
-    wide = width >= 56
     if item.verdict:
         good = item.verdict == "ACCEPT"
         said, tone = ("accepted", palette.good) if good else ("revise", palette.warn)
@@ -194,7 +196,7 @@ def _outcome(item: TurnRow, width: int, palette: Palette) -> StyledPart:
         said, tone = ("pass", palette.good) if item.tests else ("FAIL", palette.bad)
     else:
         said, tone = "", ""
-    return (said.ljust(OUTCOME_CELLS) if wide else OUTCOME_SIGNS[said]), tone
+    return said, tone
 
 
 def totals_lines(
@@ -211,6 +213,70 @@ def totals_lines(
         right.append((f"{known_cost(cost, unpriced=name in unpriced):>7}", palette.text))
         lines.append(justified_line([(f"  {flatten(name)}", palette.text)], right, width))
     return lines
+
+
+MOST_ITEMS, MOST_FILES, MOST_PARTS = 6, 8, 5
+"""Lines of the todo list, of changed files, and of what fills the context."""
+TODO_SIGNS = {"pending": "☐", "in_progress": "◐", "done": "☑"}
+
+
+def panel_lines(tally: SessionTotals, width: int, palette: Palette, room: int) -> list[StyledLine]:
+    """What stands below the rows: the todo list, changed files, jobs, the context, the cost. Where there is no room for
+    all of it the cost stays."""
+    parts = [_todo(tally, width, palette), _files(tally, width, palette), _jobs(tally, width, palette)]
+    parts.append(_context(tally, width, palette))
+    last = totals_lines(tally.by_agent, tally.unpriced, width, palette)
+    while parts and sum(map(len, parts)) + len(last) > room:
+        parts.pop()
+    return [line for part in (*parts, last) for line in part]
+
+
+def _headed_list(
+    head: str, rows: Sequence[tuple[StyledPart, Sequence[StyledPart]]], sizes: tuple[int, int], palette: Palette
+) -> list[StyledLine]:
+    """A blank line, a heading, and a line for each row, of more than `sizes[1]` the first."""
+    width, most = sizes
+    if not rows:
+        return []
+    shown = rows if len(rows) <= most else rows[: most - 1]
+    lines = [BLANK, styled_line([(head, palette.dim)], width)]
+    lines += [justified_line([("  ", ""), left], right, width) for left, right in shown]
+    more = len(rows) - len(shown)
+    return [*lines, styled_line([(f"  … {plural(more, 'more line')}", palette.dim)], width)] if more else lines
+
+
+def _todo(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLine]:
+    """Open items first: there may be no room for all."""
+    left = [item for item in tally.todo if item.status != "done"]
+    if not left:
+        return []
+    tones = {"pending": palette.text, "in_progress": palette.accent, "done": palette.dim}
+    ordered = [*left, *(item for item in tally.todo if item.status == "done")]
+    rows = [((f"{TODO_SIGNS[item.status]} {flatten(item.text)}", tones[item.status]), ()) for item in ordered]
+    return _headed_list(
+        f"to do: {len(tally.todo) - len(left)} of {len(tally.todo)} done", rows, (width, MOST_ITEMS), palette
+    )
+
+
+def _files(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLine]:
+    rows: list[tuple[StyledPart, Sequence[StyledPart]]] = []
+    for path, change in tally.changed.items():
+        added, removed = tally.sizes.get(change, (0, 0))
+        known: list[StyledPart] = [(f"+{added}", palette.good), (f" -{removed}", palette.bad)]
+        rows.append(((flatten(path), palette.text), known if change in tally.sizes else ()))
+    return _headed_list("changed files", rows, (width, MOST_FILES), palette)
+
+
+def _jobs(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLine]:
+    rows = [((f"{name} {flatten(command)}", palette.text), ()) for name, command in tally.jobs.items()]
+    return _headed_list("background jobs", rows, (width, MOST_ITEMS), palette)
+
+
+def _context(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLine]:
+    share = f", {tally.context:.0%} full" if tally.context is not None else ""
+    biggest = sorted(tally.context_parts.items(), key=lambda part: -part[1])[:MOST_PARTS]
+    rows = [((name, palette.text), [(f"~{tokens(count)}", palette.dim)]) for name, count in biggest]
+    return _headed_list(f"context{share}", rows, (width, MOST_PARTS), palette)
 
 
 BAR_WIDTH = 24

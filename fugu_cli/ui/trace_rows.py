@@ -4,19 +4,16 @@ session, and the session's totals. Pure; no text and no widths.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from fugu_cli.messages import Usage
 from fugu_cli.session import views
-from fugu_cli.session.costs import PaidEvent
 from fugu_cli.session.events import (
-    EVIDENCE,
     ROLES,
     Asked,
     Assigned,
-    Compacted,
     Event,
     Failed,
     Finished,
@@ -30,9 +27,9 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, Waiting
-from fugu_cli.ui.event_text import decision_reason, describe_call
-from fugu_cli.ui.formatting import flatten, known_cost, sanitize
+from fugu_cli.session.live_events import Live, TextStreamed
+from fugu_cli.ui.event_text import decision_reason
+from fugu_cli.ui.formatting import known_cost
 
 
 @dataclass(frozen=True)
@@ -426,128 +423,3 @@ class TraceRows:
 
 def _began(call: str, assigned: Assigned) -> bool:
     return assigned.subtask is not None and assigned.subtask.call == call
-
-
-class SessionTotals:
-    """Totals of the session so far. `doing` is "" when nothing is under way; `since` is when that began (epoch).
-
-    `until` is when it is tried again (epoch); 0 where nobody knows.
-    """
-
-    def __init__(self) -> None:
-        self.members: dict[str, Member] = {}
-        self.by_agent: dict[str, tuple[Usage, float]] = {}
-        self.cost = 0.0
-        self.context: float | None = None
-        self.doing = ""
-        self.since = 0.0
-        self.until = 0.0
-        self.asked_at = 0.0
-        self._test_command = ""
-        self._turn = ""
-        self._first = ""
-        """Who took the first turn of the newest request."""
-        self._coordinator = ""
-        self._inside: set[int] = set()
-        """Subtasks of the newest turn, which waits for them; their contexts are others."""
-
-    @property
-    def tokens(self) -> Usage:
-        """All tokens of the session."""
-        return sum((usage for usage, _ in self.by_agent.values()), Usage())
-
-    @property
-    def unpriced(self) -> list[str]:
-        """Agents that were called and whose price nobody knows."""
-        return [name for name in self.by_agent if name in self.members and self.members[name].price is None]
-
-    def take(self, item: Recorded | Live, now: float) -> None:
-        """One item of the log; `now` is the time a live one was heard."""
-        if isinstance(item, Recorded):
-            self._fact(item)
-            return
-        match item:
-            case TextStreamed():
-                self._now(f"{sanitize(item.agent)} is writing", now)
-            case Waiting():
-                if not item.notice:
-                    self._now(flatten(item.why, 60), now, item.seconds)
-            case Retried():
-                self._now(f"waiting for {sanitize(item.agent)}", now, item.seconds)
-            case OutputStreamed():
-                return
-
-    def first_agent(self, able: Collection[str]) -> str:
-        """Who of `able` will probably take the request's first turn; "" where that cannot be guessed, or it has begun:
-        whoever took the last one's, or by the rule that a cheap one begins."""
-        if self._turn or not able:
-            return ""
-        if self._first in able or len(able) == 1:
-            return self._first if self._first in able else next(iter(able))
-        cheap = [name for name, member in self.members.items() if member.slot == "cheap" and name in able]
-        return cheap[0] if cheap and self._coordinator == "cascade" else ""
-
-    def _now(self, doing: str, at: float, seconds: float = 0.0) -> None:
-        if doing != self.doing:
-            self.doing, self.since = doing, at
-        self.until = at + seconds if seconds else 0.0
-
-    def _fact(self, record: Recorded) -> None:
-        event, at = record.event, record.at
-        match event:
-            case Opened():
-                self.members |= {member.name: member for member in event.pool}
-                self._coordinator = event.coordinator
-            case Asked():
-                self.asked_at = at
-                self._test_command = event.test_command or ""
-                self._now("deciding", at)
-            case Assigned():
-                self._assigned(event)
-                self._now(f"waiting for {sanitize(event.agent)}", at)
-            case Replied():
-                self._replied(event)
-                self._now("deciding", at)
-            case Planned() | Compacted():
-                self._paid(event)
-                self.context = None
-                self._now("deciding", at)
-            case Permitted():
-                self._now(self._running(event) if event.allowed else f"waiting for {self._turn}", at)
-            case ToolRan():
-                self._now(f"waiting for {self._turn}" if self._turn else "deciding", at)
-            case Failed():
-                self._paid(event)
-                self._now("deciding", at)
-            case Finished() | Interrupted():
-                self.doing, self._turn, self.until = "", "", 0.0
-            case _:
-                return
-
-    def _assigned(self, event: Assigned) -> None:
-        if event.subtask is not None:
-            self._inside.add(event.turn)
-            return
-        self._inside.clear()
-        self._first = self._first if self._turn else event.agent
-        self._turn = sanitize(event.agent)
-
-    def _running(self, event: Permitted) -> str:
-        """What runs; of fugu's own test run the command, and the key that ends it."""
-        if event.by == EVIDENCE and event.call.tool == views.RUN_TESTS:
-            return f"running the tests: {flatten(self._test_command, 60)} (F2 skips)"
-        return f"running {flatten(describe_call(event.call), 60)}"
-
-    def _replied(self, event: Replied) -> None:
-        self._paid(event)
-        member = self.members.get(event.agent)
-        if member is not None and member.context and event.turn not in self._inside:
-            self.context = (event.usage.input + event.usage.output) / member.context
-
-    def _paid(self, event: PaidEvent) -> None:
-        if not event.agent:
-            return
-        cost = views.price(event, self.members.get(event.agent))
-        usage, before = self.by_agent.get(event.agent, (Usage(), 0.0))
-        self.by_agent[event.agent] = (usage + event.usage, before + cost)
-        self.cost += cost

@@ -140,9 +140,10 @@ class EndBlock:
 
 @dataclass(frozen=True)
 class WelcomeBlock:
-    """A session's first line."""
+    """A session's first line; with `tips` until something is asked."""
 
     opened: Opened
+    tips: bool = False
 
 
 Block = (
@@ -343,7 +344,7 @@ class Transcript:
             self._ends.clear()
         match event:
             case Asked():
-                self._begin(event, at)
+                return self._begin(event, at)
             case Assigned():
                 self._assigned(event)
             case Replied():
@@ -359,7 +360,7 @@ class Transcript:
                 return self._interrupted(event)
             case Opened():
                 if event != self._opened:
-                    self.blocks.append(WelcomeBlock(event))
+                    self.blocks.append(WelcomeBlock(event, tips=not self.blocks))
                 self._opened = event
             case _:
                 self._rest(event)
@@ -382,12 +383,17 @@ class Transcript:
         if isinstance(event, Failed):
             self._ends.pop(event.turn, None)
 
-    def _begin(self, event: Asked, at: float) -> None:
+    def _begin(self, event: Asked, at: float) -> int | None:
         self._calls, self._agents, self._inside = {}, {}, {}
         self._verifying.clear()
         self._asked_at, self._turns, self._tokens = at, 0, 0
         media = tuple(one.line for one in event.media)
         self.blocks.append(RequestBlock(event.said, (*event.attachments, *media)))
+        first = self.blocks[0]
+        if not isinstance(first, WelcomeBlock) or not first.tips:
+            return None
+        self.blocks[0] = replace(first, tips=False)
+        return 0
 
     def _end(self, event: Finished, at: float) -> None:
         waited = sum(fact.waited for fact in self._facts if isinstance(fact, Permitted))

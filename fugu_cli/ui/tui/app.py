@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from fugu_cli.session.live_events import Live
     from fugu_cli.ui.approval_options import Pending
     from fugu_cli.ui.drawing import Palette
+    from fugu_cli.ui.hyperlinks import FilePlace
     from fugu_cli.ui.trace_rows import TurnRow
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.screen_feed import ScreenFeed
@@ -146,6 +147,22 @@ class MainHandlers(MainLayout):
         """A click on a tool call unfolds it."""
         if self.controller is not None and event.pager.id == "conversation":
             self.feed.turn(event.block)
+
+    def on_conversation_followed(self, event: Conversation.Followed) -> None:
+        """A link: of a file in the editor, of the web in the browser."""
+        if not event.link.startswith("file:"):
+            self.app.open_url(event.link)
+        elif self.controller is not None:
+            from urllib.parse import unquote, urlsplit
+
+            parts = urlsplit(event.link)
+            self.enter(f"/open {unquote(parts.path)}{f':{parts.fragment}' if parts.fragment else ''}")
+
+    async def edit_file(self, place: FilePlace) -> None:
+        """A file in the user's editor."""
+        from fugu_cli.ui.tui.user_programs import place_command, run_editor
+
+        await run_editor(self.app, place_command(place))
 
     def on_conversation_marking(self, event: Conversation.Marking) -> None:
         """Another tool call is to be marked."""
@@ -265,12 +282,16 @@ class MainScreen(MainHandlers):
 
     async def _start(self) -> None:
         await asyncio.to_thread(self._load)
+        from fugu_cli.ui.hyperlinks import LinkFinder
         from fugu_cli.ui.tui.screen_feed import ScreenFeed
         from fugu_cli.ui.tui.session_controller import SessionController
 
+        self.query_one(Conversation).links = LinkFinder(self._opener.root)
         self._feed = ScreenFeed(self.query_one(Conversation), self.query_one(Trace), self._shown)
         self.controller = SessionController(self, self._opener, self._options, self._history)
         await self.controller.start()
+        if isinstance(self.app, TerminalApp) and self.app.fault:
+            self.controller.say(self.app.fault, "warn")
         if self._options.prompt and self.controller.work.session is not None:
             self.enter(self._options.prompt)
         waiting, self._waiting = self._waiting, []

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions.skill_library import MCP_PROMPT, refuse_left_out
 from fugu_cli.session import views
+from fugu_cli.session.events import Replied, ToolRan
 from fugu_cli.ui.block_drawing import chunk_fragment
-from fugu_cli.ui.event_text import describe_call
+from fugu_cli.ui.event_text import call_target, describe_call
+from fugu_cli.ui.formatting import with_tilde
 from fugu_cli.ui.markdown_chunks import split_markdown
 from fugu_cli.ui.trace_drawing import Section
 from fugu_cli.ui.transcript import NoteBlock
@@ -237,6 +239,43 @@ async def copy_answer(controller: SessionController, argument: str) -> None:
     controller.say(f"copied {len(text):,} characters")
 
 
+async def open_place(controller: SessionController, argument: str) -> None:
+    """Open a file in the editor; without a name one of those that the conversation names, the newest first."""
+    from fugu_cli.ui.hyperlinks import FilePlace, LinkFinder
+
+    finder = LinkFinder(controller.opener.root)
+    if argument:
+        found = finder.place(argument)
+        if found is None:
+            raise UsageError(f"there is no file {argument!r}", hint=f"/open PATH:LINE, from {controller.opener.root}")
+        await controller.view.edit_file(found)
+        return
+    texts = [text for event in reversed(controller.session.log.events[-NEWEST_EVENTS:]) for text in _texts(event)]
+    named: dict[str, FilePlace] = {}
+    for place in (place for text in texts for place in finder.places(text[:LONGEST_TEXT])):
+        named.setdefault(f"{place.path}:{place.line}", place)
+    if not named:
+        controller.say("the conversation names no file that is there")
+        return
+    choices = [Choice(key, with_tilde(key.removesuffix(":0"))) for key in list(named)[:MOST_PLACES]]
+    if (picked := await controller.view.pick("Open", choices)) is not None:
+        await controller.view.edit_file(named[picked[1]])
+
+
+NEWEST_EVENTS, LONGEST_TEXT, MOST_PLACES = 200, 20_000, 100
+"""Of what was said and done, what is searched for names of files; how many are offered."""
+
+
+def _texts(event: Event) -> tuple[str, ...]:
+    match event:
+        case Replied():
+            return (event.text,)
+        case ToolRan():
+            return (event.output, call_target(event.call))
+        case _:
+            return ()
+
+
 async def show_trace(controller: SessionController, argument: str) -> None:
     """Show or hide the trace; with a number, open that turn of the newest request."""
     controller.view.show_trace(argument)
@@ -360,6 +399,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(
         "export", "write the conversation as Markdown, HTML or JSON", session_commands.export_session, "[FILE]"
     ),
+    SlashCommand("open", "a file in the editor, at a line", open_place, "[PATH[:LINE]]"),
     SlashCommand("theme", "other colours", change_theme, "[THEME]", theme_names),
     SlashCommand(
         "notify",

@@ -13,18 +13,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len, set_cell_size
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.screen import Screen
+from textual.strip import Strip
+from textual.timer import Timer
+from textual.widget import Widget
 from textual.widgets import Static
 
-from fugu_cli.ui.drawing import Palette
+from fugu_cli.ui.drawing import Palette, styled_line
+from fugu_cli.ui.formatting import compact_number, retrying_in, short_duration
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.panels import Conversation, Pager, Trace
 from fugu_cli.ui.tui.preferences import Preferences, save_preferences
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
-from fugu_cli.ui.tui.screen_protocol import Choice
+from fugu_cli.ui.tui.screen_protocol import Choice, StatusLine
 from fugu_cli.ui.tui.status_line import StatusBar
 from fugu_cli.ui.tui.terminal_app import NARROW_COLUMNS, SHORT_LINES, TerminalApp
 
@@ -33,7 +38,7 @@ if TYPE_CHECKING:
     from fugu_cli.ui.trace_drawing import Section
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.overlays import PageAt
-    from fugu_cli.ui.tui.screen_protocol import PickedChoice, Preview, StatusLine
+    from fugu_cli.ui.tui.screen_protocol import PickedChoice, Preview
 
 HINTS = {
     "prompt": "/help · ctrl+t trace · shift+tab mode",
@@ -48,6 +53,47 @@ PANEL_WIDTHS = (28, 100)
 """The panel's least and greatest width."""
 
 
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPINNER_SECONDS = 0.2
+"""Seconds for which a sign of the spinner is seen."""
+WAITS_FOR_USER = "needs approval"
+
+
+class ActivityLine(Widget):
+    """What is under way, for how long, how much was written for it; hidden while nothing is."""
+
+    def __init__(self, palette: Palette, id: str = "activity") -> None:
+        super().__init__(id=id)
+        self.palette = palette
+        self.display = False
+        self._now = StatusLine()
+        self._clock: Timer | None = None
+
+    def tell(self, now: StatusLine) -> None:
+        """Say this from now on."""
+        self._now = now
+        self.display = bool(now.doing)
+        if self.display and self._clock is None:
+            self._clock = self.set_interval(SPINNER_SECONDS, self.refresh)
+        elif not self.display and self._clock is not None:
+            self._clock.stop()
+            self._clock = None
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """The line."""
+        now, clock, width = self._now, time.time(), self.size.width
+        waits = now.until or now.doing == WAITS_FOR_USER
+        sign = "◐" if waits else SPINNER[int(clock / SPINNER_SECONDS) % len(SPINNER)]
+        spent = retrying_in(now.until - clock) if now.until else f" {short_duration(max(clock - now.since, 0.0))}"
+        written = f" · ↓ {compact_number(now.written)} tokens" if now.written else ""
+        key = f" · {now.key}" if now.key else ""
+        room = width - cell_len(f"{sign} {spent}{written}{key}")
+        doing = now.doing if cell_len(now.doing) <= room else f"{set_cell_size(now.doing, max(room - 1, 0)).rstrip()}…"
+        parts = [(f"{sign} {doing}", self.palette.accent), (f"{spent}{written}{key}", self.palette.dim)]
+        return Strip(styled_line(parts, width)).adjust_cell_length(width).apply_style(self.rich_style)
+
+
 class MainLayout(Screen[None]):
     """Conversation and trace side by side, below them the question, the prompt and the status line."""
 
@@ -57,6 +103,7 @@ class MainLayout(Screen[None]):
         self.look = look
         self._state = state
         self._remark = ""
+        self._standing: StatusLine | None = None
         self._narrow_panel = False
         """The trace is shown where there is room for one of the two. Not remembered: the conversation comes first."""
 
@@ -65,6 +112,7 @@ class MainLayout(Screen[None]):
         with Horizontal(id="body"):
             yield Conversation(self.palette)
             yield Trace(self.palette)
+        yield ActivityLine(self.palette)
         yield Static("", id="queue", markup=False)
         yield ChoiceList(self.palette, id="choices")
         yield Approval(self.palette)
@@ -78,6 +126,7 @@ class MainLayout(Screen[None]):
         narrow = event.size.width < NARROW_COLUMNS
         self.set_class(narrow, "-narrow")
         self.set_class(event.size.height < SHORT_LINES, "-short")
+        self._tell()
         wide = self.look.panel if self.look.panel is not None else event.size.width >= 110
         self.set_class(self._narrow_panel if narrow else wide, "-panel")
         self.widen(0)
@@ -126,8 +175,8 @@ class MainLayout(Screen[None]):
 
     def stand(self, standing: StatusLine) -> None:
         """The status line."""
-        for status in self.query(StatusBar):
-            status.tell(replace(standing, hint=self._hint(), key=self._key(), remark=self._remark))
+        self._standing = standing
+        self._tell()
 
     def remark(self, text: str, seconds: float) -> None:
         """Say something on the status line for a while."""
@@ -138,8 +187,16 @@ class MainLayout(Screen[None]):
 
     def on_descendant_focus(self) -> None:
         """What the keys do depends on who has them."""
+        self._tell()
+
+    def _tell(self) -> None:
+        """What is under way has a line of its own, where there is room for it."""
         for status in self.query(StatusBar):
-            status.tell(replace(status.standing, hint=self._hint(), key=self._key(), remark=self._remark))
+            now = replace(self._standing or status.standing, hint=self._hint(), key=self._key(), remark=self._remark)
+            own_line = self._standing is not None and not self.has_class("-short")
+            for activity in self.query(ActivityLine):
+                activity.tell(now if own_line else StatusLine())
+            status.tell(replace(now, doing="") if own_line else now)
 
     def _hint(self) -> str:
         return HINTS.get(self.focused.id or "", "") if self.focused is not None else ""

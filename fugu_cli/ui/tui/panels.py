@@ -22,7 +22,9 @@ from textual.widget import Widget
 from fugu_cli.ui.drawing import Column, Fragment, Palette, StyledLine, parse_style, plain_text
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.trace_rows import SessionTotals, TraceRow, TraceRows, TurnRow
+    from fugu_cli.ui.hyperlinks import LinkFinder
+    from fugu_cli.ui.session_totals import SessionTotals
+    from fugu_cli.ui.trace_rows import TraceRow, TraceRows, TurnRow
 
 KEPT_STRIPS = 800
 """Lines of the screen that are kept ready."""
@@ -41,6 +43,8 @@ class ColumnView(Widget, can_focus=True):
         super().__init__(id=id)
         self.column = Column(palette=palette)
         self.chosen: int | None = None
+        self.links: LinkFinder | None = None
+        """What makes links of addresses and files; None where there are none."""
         self._lead = lead
         self._top = 0
         self._ground: Style | None = None
@@ -95,7 +99,8 @@ class ColumnView(Widget, can_focus=True):
         key = (id(line), at, chosen, bar)
         if selection is None and line is not None and (kept := self._strips.get(key)) is not None:
             return kept[1]
-        strip = Strip(line or ()).adjust_cell_length(max(width - len(self._lead) - 1, 0))
+        room = max(width - len(self._lead) - 1, 0)
+        strip = Strip(self.links.linked(line, room) if line and self.links else line or ()).adjust_cell_length(room)
         if chosen:
             strip = strip.apply_style(parse_style(self.column.palette.cursor))
         if selection is not None and (span := selection.get_span(at)) is not None:
@@ -284,6 +289,12 @@ class Conversation(Pager):
     ]
 
     @dataclass
+    class Followed(Message):
+        """A link was clicked with Ctrl."""
+
+        link: str
+
+    @dataclass
     class Marking(Message):
         """The next (or previous) block that can be unfolded is to be marked."""
 
@@ -291,6 +302,12 @@ class Conversation(Pager):
 
     def __init__(self, palette: Palette, id: str = "conversation") -> None:
         super().__init__(palette, following=True, id=id)
+
+    def on_click(self, event: events.Click) -> None:
+        """With Ctrl a link is opened."""
+        if event.ctrl and event.style.link:
+            event.prevent_default()
+            self.post_message(self.Followed(event.style.link))
 
     def action_mark(self, by: int) -> None:
         """Mark another one."""
@@ -367,21 +384,23 @@ class Trace(Pager):
             return
         self.column.cut(first)
         for index in range(len(self.column), len(rows.rows)):
-            self.column.put(index, [_row_fragment(rows.rows[index])])
+            self.column.put(index, [_row_fragment(rows.rows[index], self._room)])
         if not rows.rows:
             self.column.put(0, [Fragment(trace_drawing.empty_trace_lines, exact=2)])
             self.grew()
             return
-        self.column.put(
-            len(rows.rows),
-            [
-                Fragment(
-                    lambda width, palette: trace_drawing.totals_lines(tally.by_agent, tally.unpriced, width, palette),
-                    exact=0,
-                )
-            ],
-        )
+        last, height = len(rows.rows), self._height
+
+        def paint(width: int, palette: Palette) -> list[StyledLine]:
+            return trace_drawing.panel_lines(tally, width, palette, height - self.column.top_of(last))
+
+        self.column.put(last, [Fragment(paint, exact=0)])
         self.grew()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """There is more or less room below the rows."""
+        super().on_resize(event)
+        self.changed(len(self._rows.rows) if self._rows is not None else 0)
 
     def _lead_style(self) -> Style:
         palette = self.column.palette
@@ -431,7 +450,8 @@ class Trace(Pager):
             self.action_wish("open")
 
 
-def _row_fragment(row: TraceRow) -> Fragment:
+def _row_fragment(row: TraceRow, room: int) -> Fragment:
     from fugu_cli.ui import trace_drawing
 
-    return Fragment(lambda width, palette: trace_drawing.trace_row_lines(row, width, palette), exact=1)
+    guessed = 1 if room >= trace_drawing.ONE_LINE else 2
+    return Fragment(lambda width, palette: trace_drawing.trace_row_lines(row, width, palette), exact=guessed)

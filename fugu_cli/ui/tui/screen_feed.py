@@ -15,7 +15,8 @@ from fugu_cli.session.live_events import Live
 from fugu_cli.ui.block_drawing import GAP, ReplyFragments, block_fragments, foldable, has_gap_before
 from fugu_cli.ui.drawing import Fragment
 from fugu_cli.ui.formatting import escape_for_approval, flatten
-from fugu_cli.ui.trace_rows import SessionTotals, TraceRows
+from fugu_cli.ui.session_totals import SessionTotals
+from fugu_cli.ui.trace_rows import TraceRows
 from fugu_cli.ui.transcript import NoteBlock, ReplyBlock, Transcript
 from fugu_cli.ui.tui.panels import Pager, Trace
 from fugu_cli.ui.tui.screen_protocol import UpdateNote
@@ -131,6 +132,10 @@ class ScreenFeed:
         self._grown = {index + (index >= place): pieces for index, pieces in self._grown.items()}
         if self._pager.chosen is not None and self._pager.chosen >= place:
             self._pager.chosen += 1
+
+    def totals_changed(self) -> None:
+        """More is known of the totals than the log says."""
+        self._mark(None, len(self.rows.rows))
 
     def patched(self, ran: ToolRan, patch: str) -> None:
         """The diff of what a call changed has become known."""

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     from fugu_cli.session.live_events import Live
     from fugu_cli.ui.approval_options import Pending
     from fugu_cli.ui.drawing import Fragment
+    from fugu_cli.ui.hyperlinks import FilePlace
+    from fugu_cli.ui.session_totals import SessionTotals
     from fugu_cli.ui.trace_drawing import Section
-    from fugu_cli.ui.trace_rows import SessionTotals, TraceRows
+    from fugu_cli.ui.trace_rows import TraceRows
     from fugu_cli.ui.transcript import NoteBlock
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
 
@@ -60,6 +62,8 @@ class StatusLine:
     key: str = "esc stops"
     since: float = 0.0
     until: float = 0.0
+    written: int = 0
+    """Tokens that agents wrote for the request under way."""
     unavailable: tuple[tuple[str, float], ...] = ()
     queued: int = 0
     jobs: int = 0
@@ -86,6 +90,9 @@ class FeedProtocol(Protocol):
 
     def say(self, note: NoteBlock) -> UpdateNote:
         """A note that is in no log. Returns what shows it grown."""
+
+    def totals_changed(self) -> None:
+        """More is known of the totals than the log says."""
 
     def patched(self, ran: ToolRan, patch: str) -> None:
         """The diff of what a call changed, as well as it will be known. Comes for every call that is taken."""
@@ -127,6 +134,9 @@ class ScreenProtocol(Protocol):
         keys: dict[str, str] | None = None,
     ) -> PickedChoice | None:
         """One of many; `keys` are further ways to choose, with a word about each. None: nothing."""
+
+    async def edit_file(self, place: FilePlace) -> None:
+        """A file in the user's editor, at its line. Raises UsageError where there is no editor."""
 
     def type(self, text: str) -> None:
         """Put a text into the prompt."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
 from fugu_cli.session import views
-from fugu_cli.session.events import FileChange, Recorded, ToolRan
+from fugu_cli.session.events import FileChange, Finished, Recorded, Replied, ToolRan, Undone
 from fugu_cli.session.live_events import Live
 from fugu_cli.tools.recorded_diffs import unified_diff
 from fugu_cli.ui import diff_lines
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission
     from fugu_cli.messages import Effort
     from fugu_cli.safety.policy import Mode
+    from fugu_cli.ui.session_totals import SessionTotals
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.screen_protocol import FeedProtocol, ScreenProtocol
     from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener, SessionProtocol
@@ -111,6 +112,10 @@ class CallPatches:
     def __init__(self) -> None:
         self._known: dict[FileChange, str] = {}
 
+    def size(self, change: FileChange) -> tuple[int, int] | None:
+        """Lines that a change added and removed; None where its contents are not known."""
+        return diff_lines.patch_size(self._known[change]) if change in self._known else None
+
     def of(self, ran: ToolRan) -> str:
         """The diff of what a call changed, as far as it is known; else what the call itself says."""
         if not ran.changes:
@@ -119,9 +124,9 @@ class CallPatches:
             return diff_lines.patch_of_call(ran.call)
         return "\n".join(self._known[change].rstrip("\n") for change in ran.changes)
 
-    async def fetch(self, ran: ToolRan, blob: FetchBlob) -> bool:
-        """Fetch what is not known yet of a call's changes. False when nothing new was learned."""
-        wanted = [change for change in ran.changes if change not in self._known]
+    async def fetch(self, changes: Sequence[FileChange], blob: FetchBlob) -> bool:
+        """Fetch what is not known yet of changes. False when nothing new was learned."""
+        wanted = [change for change in changes if change not in self._known]
         for change in wanted:
             try:
                 before, after = await _content(change.before, blob), await _content(change.after, blob)
@@ -140,6 +145,28 @@ def _unified_or_size(path: str, before: bytes | None, after: bytes | None) -> st
     if size > LARGEST_COMPARED:
         return f"--- {path}\n+++ {path}\n@@ too large to compare: {size:,} bytes @@"
     return unified_diff(path, before, after)
+
+
+MOST_MEASURED = 20
+"""Changed files whose lines are counted at once."""
+MOST_FACTS = 1500
+"""Events of a session whose next prompt is measured after each request; `/context` measures any."""
+
+
+async def measure_totals(tally: SessionTotals, session: SessionProtocol, patches: CallPatches) -> None:
+    """Find out what the log does not say: sizes of changes and, between requests, what fills the context."""
+    blob = session.environment.workspace.blob
+    for change in [one for one in tally.changed.values() if one not in tally.sizes][-MOST_MEASURED:]:
+        await patches.fetch([change], blob)
+        if (size := patches.size(change)) is not None:
+            tally.sizes[change] = size
+    facts = session.log.events
+    newest = next((event for event in reversed(facts) if isinstance(event, Replied)), None)
+    if newest is not None and not tally.doing and len(facts) < MOST_FACTS:
+        from fugu_cli.engine.context_use import context_use
+
+        used = await asyncio.to_thread(context_use, facts, session.team, session.environment, newest.agent)
+        tally.context_parts = used[0].parts if used else {}
 
 
 def request_from_text(session: SessionProtocol, text: str, pin: str | None = None) -> QueuedRequest:
@@ -346,18 +373,23 @@ class SessionController:
         self.view.noticed(item)
         if isinstance(item, Recorded) and isinstance(item.event, ToolRan) and item.event.changes:
             self._fetch([item.event], live=True)
+        elif isinstance(item, Recorded) and isinstance(item.event, Finished | Undone):
+            self._fetch([])
 
     def _fetch(self, ran: Sequence[ToolRan], *, live: bool = False) -> None:
-        """Get the contents of what was changed, and show the diffs once they are there; of `live` calls in any case."""
+        """Get the contents of what was changed, and show the diffs once they are there, of `live` calls in any case;
+        then the totals."""
         session = self.work.session
-        if session is None or not ran:
+        if session is None:
             return
         blob = session.environment.workspace.blob
 
         async def fetch() -> None:
             for event in ran:
-                if await self.patches.fetch(event, blob) or live:
+                if await self.patches.fetch(event.changes, blob) or live:
                     self.feed.patched(event, self.patches.of(event))
+            await measure_totals(self.feed.tally, session, self.patches)
+            self.feed.totals_changed()
 
         task = asyncio.get_running_loop().create_task(fetch())
         self._tasks.add(task)
@@ -412,6 +444,7 @@ class SessionController:
                 doing=doing if running else "",
                 since=(begun or time.time()) if running else 0.0,
                 until=tally.until if tally.doing and doing == tally.doing else 0.0,
+                written=tally.writing if work.running else 0,
                 unavailable=self._unavailable(),
                 queued=len(work.queue),
                 jobs=len(work.session.environment.workspace.jobs.running) if work.session is not None else 0,

@@ -12,9 +12,10 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.system import temp_dirs
@@ -22,6 +23,9 @@ from fugu_cli.system.processes import reap
 from fugu_cli.ui.formatting import flatten, sanitize_for_screen
 from fugu_cli.ui.transcript import NoteBlock
 from fugu_cli.ui.tui.screen_protocol import FeedProtocol
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.hyperlinks import FilePlace
 
 KEPT_CHARACTERS = 20_000
 """Characters of output that are kept."""
@@ -159,6 +163,37 @@ def editor_command() -> list[str] | None:
             return shlex.split(os.environ[name])
     found = next((program for program in COMMON_EDITORS if shutil.which(program)), None)
     return [found] if found else None
+
+
+GOTO_EDITORS = ("code", "code-insiders", "codium", "cursor", "windsurf")
+COLON_EDITORS = ("subl", "zed", "hx", "helix")
+
+
+def place_command(place: FilePlace) -> list[str]:
+    """What opens a file at its line in the user's editor. Raises UsageError where there is none."""
+    words = editor_command()
+    if words is None:
+        raise UsageError("no editor was found", hint="set $VISUAL or $EDITOR")
+    name, path = Path(words[0]).name, str(place.path)
+    if not place.line:
+        return [*words, path]
+    if name in GOTO_EDITORS:
+        return [*words, "--goto", f"{path}:{place.line}"]
+    return [*words, f"{path}:{place.line}"] if name in COLON_EDITORS else [*words, f"+{place.line}", path]
+
+
+async def run_editor(app: SuspendableApp, words: Sequence[str]) -> None:
+    """Give the terminal to an editor until it ends. Raises UsageError where it cannot be started."""
+    with app.batch_update(), app.suspend():
+        await asyncio.to_thread(start_program, words)
+
+
+def start_program(words: Sequence[str]) -> None:
+    """Run a program to its end. Raises UsageError where it cannot be started."""
+    try:
+        subprocess.run(words, check=False)
+    except OSError as error:
+        raise UsageError(f"cannot run {words[0]}: {error.strerror}", hint="set $VISUAL or $EDITOR") from error
 
 
 async def edit_text(app: SuspendableApp, text: str) -> str | None:

@@ -1,15 +1,21 @@
+from pathlib import Path
+
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
     Asked,
     Assigned,
     Event,
     Failed,
+    FileChange,
     Finished,
+    JobEnded,
     Opened,
     Permitted,
     Recorded,
     Replied,
     Role,
+    ToolRan,
+    Undone,
 )
 from fugu_cli.ui import block_drawing, diff_drawing, diff_lines, trace_drawing
 from fugu_cli.ui.block_drawing import markdown_lines, transcript_fragments
@@ -23,10 +29,12 @@ from fugu_cli.ui.drawing import (
     styled_line,
     wrap_lines,
 )
+from fugu_cli.ui.hyperlinks import LinkFinder
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
+from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_drawing import section_title, turn_sections
-from fugu_cli.ui.trace_rows import SessionTotals, TraceRows, TurnRow, traced_requests
-from fugu_cli.ui.transcript import Block, EndBlock, NoteBlock, ReplyBlock, ToolBlock, transcript_blocks
+from fugu_cli.ui.trace_rows import TraceRows, TurnRow, traced_requests
+from fugu_cli.ui.transcript import Block, EndBlock, NoteBlock, ReplyBlock, RequestBlock, ToolBlock, transcript_blocks
 
 
 def text(lines: list[StyledLine]) -> list[str]:
@@ -236,7 +244,11 @@ def test_rows_say_what_each_turn_was_and_took(sample: list[Recorded]) -> None:
 
 def test_rows_are_the_same_at_every_width_but_for_what_is_left_out(sample: list[Recorded]) -> None:
     made = rows(sample).rows
-    assert text(trace_drawing.trace_row_lines(made[1], 34, DARK)) == [" 1 ● T small           .62  8.0s"]
+    assert text(trace_drawing.trace_row_lines(made[1], 34, DARK)) == [
+        " 1 ● thinker small",
+        "        .62  8.0s  2.0k      $0",
+    ]
+    assert text(trace_drawing.trace_row_lines(made[4], 34, DARK))[0] == " 4 ● verifier small       accepted"
     assert text(trace_drawing.trace_row_lines(made[1], 60, DARK)) == [
         " 1 ● thinker small          .62  8.0s  2.0k      $0"
     ]
@@ -368,3 +380,80 @@ def test_a_line_with_columns_wraps_at_the_width_and_hangs_below_its_last_column(
     ]
     assert text(wrap_lines("a" * 50, 30, "", " " * 9)) == ["a" * 30, " " * 9 + "a" * 20]
     assert text(wrap_lines("first\nsecond", 30, "", "  ")) == ["first", "  second"]
+
+
+def test_addresses_and_files_that_are_there_are_links_and_nothing_else_is(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "add.py").write_text("")
+    finder = LinkFinder(tmp_path.resolve())
+    words = [("see src/add.py:12 and @src/add.py, ", "bold"), ("https://a.org/b?c=1. not src/no.py", "")]
+    line = styled_line(words, 200)
+    links = {part.text: part.style.link for part in finder.linked(line, 200) if part.style and part.style.link}
+    file = (tmp_path.resolve() / "src" / "add.py").as_uri()
+    assert links == {"src/add.py:12": f"{file}#12", "@src/add.py": file, "https://a.org/b?c=1": "https://a.org/b?c=1"}
+    assert plain_text(finder.linked(line, 200)) == plain_text(line)
+    cut = styled_line([("to https://a.org/lo", "")], 30)
+    assert [bool(part.style and part.style.link) for part in finder.linked(cut, 19)] == [False]
+    assert [place.line for place in finder.places("src/add.py:3 src/add.py src/no.py:4")] == [3, 0]
+
+
+def test_markdown_has_rules_and_boxes_and_uses_the_width() -> None:
+    source = "- [ ] open\n- [x] done\n- plain"
+    assert text(markdown_lines(MarkdownChunk(source), 30, DARK)) == [" ☐ open", " ☑ done", " • plain", ""]
+    assert text(markdown_lines(MarkdownChunk("---", joined=True), 30, DARK)) == ["─" * 30]
+    long = "word " * 60
+    assert len(text(markdown_lines(MarkdownChunk(long, joined=True), 200, DARK))[0]) > 190
+    code = markdown_lines(MarkdownChunk("```py\nreturn a\n```", joined=True), 30, DARK)
+    assert [sum(part.cell_length for part in line) for line in code] == [30]
+    assert {part.style.bgcolor.name for part in code[0] if part.style and part.style.bgcolor} == {DARK.grounds[1]}
+
+
+def test_a_verdict_is_a_mark_and_the_text_has_no_word_of_it() -> None:
+    def drawn(said: str) -> list[str]:
+        block = ReplyBlock("large", live=False, verifies=True)
+        block.add(said)
+        return [line for piece in block_drawing.block_fragments(block, unfolded=False)
+                for line in text(piece.painted(40, DARK)) if line]  # fmt: skip
+
+    assert drawn("ACCEPT. The tests pass.") == ["✓ accepted", "The tests pass."]
+    assert drawn("**REVISE**: a test is missing") == ["↻ needs another try", "a test is missing"]
+    assert drawn("The tests pass.\n\nACCEPT\n\nDone.") == ["The tests pass.", "✓ accepted", "Done."]
+    assert drawn("I accept this.") == ["I accept this."]
+
+
+def test_a_long_request_is_folded_until_it_is_unfolded() -> None:
+    asked = RequestBlock("look at this:\n" + "\n".join(f"line {number}" for number in range(50)) + "\nand fix it")
+    folded = text(block_drawing.request_lines(asked, 60, DARK))
+    assert folded[1:-1] == [
+        "▌ look at this:", "▌ line 0", "▌ line 1", "▌ line 2", "▌ … 46 more lines (ctrl+o: all of it)",
+        "▌ line 49", "▌ and fix it",
+    ]  # fmt: skip
+    assert len(text(block_drawing.request_lines(asked, 60, DARK, unfolded=True))) == 54
+    assert block_drawing.foldable(asked)
+
+
+def test_below_the_trace_stand_the_todo_list_changed_files_jobs_and_the_context() -> None:
+    items = [{"text": "look", "status": "done"}, {"text": "act", "status": "in_progress"}]
+    change = FileChange(path="a.py", before="1" * 40, after="2" * 40)
+    server = Call.make("2", "bash", command="npm run", background=True)
+    ran = (
+        ToolRan(turn=1, call=Call.make("1", "todo", items=items), output="", ok=True),
+        ToolRan(turn=1, call=server, output="", ok=True, job="job1"),
+        ToolRan(turn=1, call=Call.make("3", "edit", path="a.py"), output="", ok=True, changes=(change,)),
+    )
+    tally = SessionTotals()
+    for fact in ran:
+        tally.take(Recorded(seq=0, at=0.0, event=fact), 0.0)
+    tally.sizes[change], tally.context_parts = (3, 1), {"tools": 1200, "files read": 40_000}
+    shown = text(trace_drawing.panel_lines(tally, 30, DARK, 40))
+    assert shown == [
+        "", "to do: 1 of 2 done", "  ◐ act", "  ☑ look",
+        "", "changed files", f"  a.py{'+3 -1':>24}",
+        "", "background jobs", "  job1 npm run",
+        "", "context", f"  files read{'~40k':>18}", f"  tools{'~1.2k':>23}",
+    ]  # fmt: skip
+    assert text(trace_drawing.panel_lines(tally, 30, DARK, 8)) == shown[:7]
+    tally.take(Recorded(seq=1, at=1.0, event=JobEnded(job="job1", command="npm run")), 1.0)
+    undone = Undone(snapshot=None, changes=(FileChange(path="a.py", before="2" * 40, after="1" * 40),))
+    tally.take(Recorded(seq=2, at=2.0, event=undone), 2.0)
+    assert (tally.jobs, tally.changed) == ({}, {})

@@ -211,7 +211,7 @@ def asked(call: Call, patch: str, root: Path) -> str:
 
     async def ask() -> str:
         paper = Paper()
-        nothing = InlineTerminal(lambda: 100, lambda: None, None, print, print, lambda: None, print)  # type: ignore[arg-type]
+        nothing = InlineTerminal(lambda: 100, lambda: None, None, print, print, lambda: None, print, None)  # type: ignore[arg-type]
         question = ApprovalQuestion(call, judge(call, Rules(), root), asyncio.get_running_loop().create_future())
         InlineScreen(paper.back, nothing, Preferences(), root).question(question, ALONE, patch)
         return paper.text

@@ -26,7 +26,7 @@ from fugu_cli.models.sources import FetchProgress, ReportProgress
 from fugu_cli.safety import policy
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Permitted, Recorded
 from fugu_cli.session.log import Log
-from fugu_cli.ui.trace_rows import SessionTotals
+from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.prompt import PromptInput
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionProtocol, SetupOffer
@@ -228,7 +228,7 @@ def test_before_the_first_token_it_says_what_goes_on_with_a_clock_and_who_is_pro
         deciding = SlowlyDecided(opener.root, opener.data, {"small": ANSWER, "large": ANSWER})
         app = FuguApp(deciding, InterfaceOptions(state=Path.home() / "state", prompt="hello"))
         async with app.run_test(size=(120, 30)):
-            clock = re.compile(r"◐ deciding, then probably small \d+\.\ds")
+            clock = re.compile(r"[\u2800-\u28ff] deciding, then probably small \d+\.\ds")
             await until(lambda: clock.search(shown(app)) is not None)
             deciding.may.set()
             await until(lambda: "Done." in shown(app))
@@ -292,7 +292,7 @@ def test_small_models_are_downloaded_with_a_bar_and_can_be_stopped(
             await until(lambda: "download small models" in shown(app))
             await pilot.press("down", "enter")
             await until(lambda: "██████░░░░░░░░░░░░░░░░░░ downloading 25% of 2.0 GB" in shown(app))
-            await until(lambda: "◐ downloading 25% of 2.0 GB" in shown(app))
+            await until(lambda: "downloading 25% of 2.0 GB 0" in shown(app))
             await pilot.press("enter")
             await until(lambda: shown(app).count("No model can work yet") == 3)
             await pilot.press("escape")

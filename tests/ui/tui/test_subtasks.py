@@ -19,8 +19,9 @@ from fugu_cli.session.live_events import TextStreamed
 from fugu_cli.ui import trace
 from fugu_cli.ui.block_drawing import transcript_fragments
 from fugu_cli.ui.drawing import DARK, plain_text
+from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_drawing import trace_row_lines
-from fugu_cli.ui.trace_rows import SessionTotals, TraceRows
+from fugu_cli.ui.trace_rows import TraceRows
 from fugu_cli.ui.transcript import transcript_blocks
 
 REVIEW = Call.make("t1-0-0", "task", description="review calc", prompt="Review calc.py", agent="reviewer")
@@ -121,7 +122,7 @@ def test_rows_of_subtasks_stand_below_their_turn() -> None:
     rows = TraceRows()
     for record in records(DONE):
         rows.take(record)
-    drawn = [plain_text(line) for row in rows.rows for line in trace_row_lines(row, 55, DARK)]
+    drawn = [plain_text(line) for row in rows.rows for line in trace_row_lines(row, 60, DARK)]
     assert [" ".join(line.split()) for line in drawn] == [
         "1 review done",
         "1 ● worker big cascade 13s 44 $0",

@@ -1,0 +1,102 @@
+"""Web addresses and places in files (`README.md:12`) on styled lines as links (OSC 8), which the terminal opens. Knows
+the session's folder and which files are there; what is shown is not changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+
+from fugu_cli.ui.drawing import StyledLine
+
+_LINK = re.compile(
+    r"(?P<url>https?://[\w.\-~:/?#\[\]@!$&'()*+,;=%]+)"
+    r"|(?<![\w/.:~@+-])(?P<path>(?:~/|\.{0,2}/)?(?:[\w.@+-]+/)*[\w@+-][\w.@+-]*\.?[\w+-]+)(?::(?P<line>\d{1,7}))?(?::\d{1,5})?"
+)
+_PLACE = re.compile(r"(?P<path>.+?)(?::(?P<line>\d{1,7}))?(?::\d{1,5})?")
+_TRAILING = ".,;:!?'*_"
+
+
+@dataclass(frozen=True)
+class FilePlace:
+    """A file, and a line of it; 0 where none is named."""
+
+    path: Path
+    line: int = 0
+
+    @property
+    def link(self) -> str:
+        """As an address that a terminal opens."""
+        return self.path.as_uri() + (f"#{self.line}" if self.line else "")
+
+
+class LinkFinder:
+    """Finds links in the text of one folder's session."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def linked(self, line: StyledLine, width: int) -> StyledLine:
+        """The line with its links; the line itself where there are none. What fills it to its `width` may go on below:
+        that is no link."""
+        text = "".join(segment.text for segment in line)
+        if "/" not in text and "." not in text:
+            return line
+        full = len(text) if cell_len(text) >= width else -1
+        found = [(start, end, address) for start, end, address in self._addresses(text) if end != full]
+        return _with_links(line, found) if found else line
+
+    def places(self, text: str) -> Iterator[FilePlace]:
+        """The files that a text names and that are there."""
+        for found in _LINK.finditer(text):
+            if found["path"] and _like_a_path(found["path"]) and (path := self._file(found["path"])) is not None:
+                yield FilePlace(path, int(found["line"] or 0))
+
+    def place(self, text: str) -> FilePlace | None:
+        """What `PATH` or `PATH:LINE` names; None where there is no such file."""
+        found = _PLACE.fullmatch(text.strip())
+        path = self._file(found["path"]) if found else None
+        return FilePlace(path, int(found["line"] or 0)) if found and path is not None else None
+
+    def _addresses(self, text: str) -> Iterator[tuple[int, int, str]]:
+        for found in _LINK.finditer(text):
+            if found["url"]:
+                url = found["url"].rstrip(_TRAILING)
+                url = url.removesuffix(")") if "(" not in url else url
+                yield found.start(), found.start() + len(url), url
+            elif _like_a_path(found["path"]) and (path := self._file(found["path"])) is not None:
+                yield found.start(), found.end(), FilePlace(path, int(found["line"] or 0)).link
+
+    def _file(self, name: str) -> Path | None:
+        """The file of this name, where there is one."""
+        name = name.removeprefix("@")
+        try:
+            path = Path(name).expanduser() if name.startswith("~/") else self._root / name
+            return path.resolve() if path.is_file() else None
+        except (OSError, ValueError, RuntimeError):
+            return None
+
+
+def _like_a_path(word: str) -> bool:
+    return "/" in word or "." in word
+
+
+def _with_links(line: StyledLine, found: Sequence[tuple[int, int, str]]) -> StyledLine:
+    edges = sorted({edge for start, end, _ in found for edge in (start, end)})
+    made: StyledLine = []
+    at = 0
+    for segment in line:
+        words, style = segment.text, segment.style or Style.null()
+        cuts = [0, *(edge - at for edge in edges if at < edge < at + len(words)), len(words)]
+        for begin, end in pairwise(cuts):
+            address = next((link for start, stop, link in found if start <= at + begin < stop), "")
+            made.append(Segment(words[begin:end], style + Style(link=address) if address else style))
+        at += len(words)
+    return made

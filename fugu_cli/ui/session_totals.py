@@ -1,0 +1,204 @@
+"""What a session took and what stands: tokens and money by agent, what is under way, the todo list, background jobs,
+changed files. A fold of the log and of live output; no text layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from fugu_cli.messages import Usage
+from fugu_cli.session import views
+from fugu_cli.session.costs import PaidEvent
+from fugu_cli.session.events import (
+    EVIDENCE,
+    Asked,
+    Assigned,
+    Compacted,
+    Event,
+    Failed,
+    FileChange,
+    Finished,
+    Interrupted,
+    JobEnded,
+    Member,
+    Merged,
+    Opened,
+    Permitted,
+    Planned,
+    Recorded,
+    Replied,
+    ToolRan,
+    Undone,
+)
+from fugu_cli.session.file_effects import net_changes
+from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, Waiting
+from fugu_cli.session.open_work import TodoItem
+from fugu_cli.ui.event_text import IN_BACKGROUND, call_target, describe_call
+from fugu_cli.ui.formatting import flatten, sanitize
+
+
+class SessionTotals:
+    """Totals of the session so far. `doing` is "" when nothing is under way; `since` is when that began (epoch).
+
+    `until` is when it is tried again (epoch); 0 where nobody knows.
+    """
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.by_agent: dict[str, tuple[Usage, float]] = {}
+        self.cost = 0.0
+        self.context: float | None = None
+        self.doing = ""
+        self.since = 0.0
+        self.until = 0.0
+        self.asked_at = 0.0
+        self._test_command = ""
+        self._turn = ""
+        self._first = ""
+        """Who took the first turn of the newest request."""
+        self._coordinator = ""
+        self.todo: tuple[TodoItem, ...] = ()
+        self.jobs: dict[str, str] = {}
+        """Commands of the background jobs, by name."""
+        self.changed: dict[str, FileChange] = {}
+        """By path what became of it in this session."""
+        self.sizes: dict[FileChange, tuple[int, int]] = {}
+        """Lines added and removed, as far as they are known."""
+        self.context_parts: dict[str, int] = {}
+        """What fills the next prompt of the agent that worked last: tokens by source."""
+        self.written = 0
+        """Tokens that agents wrote for the newest request, those of a reply under way guessed."""
+        self._said: dict[int, int] = {}
+        self._inside: set[int] = set()
+        """Subtasks of the newest turn, which waits for them; their contexts are others."""
+
+    @property
+    def tokens(self) -> Usage:
+        """All tokens of the session."""
+        return sum((usage for usage, _ in self.by_agent.values()), Usage())
+
+    @property
+    def unpriced(self) -> list[str]:
+        """Agents that were called and whose price nobody knows."""
+        return [name for name in self.by_agent if name in self.members and self.members[name].price is None]
+
+    def take(self, item: Recorded | Live, now: float) -> None:
+        """One item of the log; `now` is the time a live one was heard."""
+        if isinstance(item, Recorded):
+            self._fact(item)
+            return
+        match item:
+            case TextStreamed():
+                self._said[item.turn] = self._said.get(item.turn, 0) + len(item.text)
+                self._now(f"{sanitize(item.agent)} is writing", now)
+            case Waiting():
+                if not item.notice:
+                    self._now(flatten(item.why, 60), now, item.seconds)
+            case Retried():
+                self._now(f"waiting for {sanitize(item.agent)}", now, item.seconds)
+            case OutputStreamed():
+                return
+
+    def first_agent(self, able: Collection[str]) -> str:
+        """Who of `able` will probably take the request's first turn; "" where that cannot be guessed, or it has begun:
+        whoever took the last one's, or by the rule that a cheap one begins."""
+        if self._turn or not able:
+            return ""
+        if self._first in able or len(able) == 1:
+            return self._first if self._first in able else next(iter(able))
+        cheap = [name for name, member in self.members.items() if member.slot == "cheap" and name in able]
+        return cheap[0] if cheap and self._coordinator == "cascade" else ""
+
+    @property
+    def writing(self) -> int:
+        """Tokens written for the newest request so far."""
+        return self.written + round(sum(self._said.values()) / views.BYTES)
+
+    def _now(self, doing: str, at: float, seconds: float = 0.0) -> None:
+        if doing != self.doing:
+            self.doing, self.since = doing, at
+        self.until = at + seconds if seconds else 0.0
+
+    def _fact(self, record: Recorded) -> None:
+        event, at = record.event, record.at
+        self._stands(event)
+        match event:
+            case Opened():
+                self.members |= {member.name: member for member in event.pool}
+                self._coordinator = event.coordinator
+            case Asked():
+                self.asked_at, self.written = at, 0
+                self._test_command = event.test_command or ""
+                self._now("deciding", at)
+            case Assigned():
+                self._assigned(event)
+                self._now(f"waiting for {sanitize(event.agent)}", at)
+            case Replied():
+                self._replied(event)
+                self._now("deciding", at)
+            case Planned() | Compacted():
+                self._paid(event)
+                self.context = None
+                self._now("deciding", at)
+            case Permitted():
+                self._now(self._running(event) if event.allowed else f"waiting for {self._turn}", at)
+            case ToolRan():
+                self._now(f"waiting for {self._turn}" if self._turn else "deciding", at)
+            case Failed():
+                self._paid(event)
+                self._now("deciding", at)
+            case Finished() | Interrupted():
+                self.doing, self._turn, self.until = "", "", 0.0
+            case _:
+                return
+
+    def _stands(self, event: Event) -> None:
+        """What the event did to files, jobs and the todo list."""
+        match event:
+            case ToolRan():
+                self.changed = net_changes([*self.changed.values(), *event.changes])
+                if event.job:
+                    self.jobs[event.job] = call_target(event.call).removesuffix(IN_BACKGROUND)
+                if event.call.tool == views.TODO and event.ok:
+                    self.todo = views.items_of(event.call)
+            case Merged() | Undone():
+                self.changed = net_changes([*self.changed.values(), *event.changes])
+            case JobEnded():
+                self.jobs.pop(event.job, None)
+            case Opened():
+                self.jobs.clear()
+            case Replied() | Failed() | Interrupted():
+                self._said.pop(event.turn, None)
+            case Finished():
+                self._said.clear()
+            case _:
+                return
+
+    def _assigned(self, event: Assigned) -> None:
+        if event.subtask is not None:
+            self._inside.add(event.turn)
+            return
+        self._inside.clear()
+        self._first = self._first if self._turn else event.agent
+        self._turn = sanitize(event.agent)
+
+    def _running(self, event: Permitted) -> str:
+        """What runs; of fugu's own test run the command, and the key that ends it."""
+        if event.by == EVIDENCE and event.call.tool == views.RUN_TESTS:
+            return f"running the tests: {flatten(self._test_command, 60)} (F2 skips)"
+        return f"running {flatten(describe_call(event.call), 60)}"
+
+    def _replied(self, event: Replied) -> None:
+        self._paid(event)
+        self.written += event.usage.output
+        member = self.members.get(event.agent)
+        if member is not None and member.context and event.turn not in self._inside:
+            self.context = (event.usage.input + event.usage.output) / member.context
+
+    def _paid(self, event: PaidEvent) -> None:
+        if not event.agent:
+            return
+        cost = views.price(event, self.members.get(event.agent))
+        usage, before = self.by_agent.get(event.agent, (Usage(), 0.0))
+        self.by_agent[event.agent] = (usage + event.usage, before + cost)
+        self.cost += cost
