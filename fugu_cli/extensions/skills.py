@@ -253,8 +253,6 @@ BUILT_IN = frozenset(
         *("help", "?", "new", "clear", "sessions", "resume", "fork", "rename", "continue", "undo", "redo", "diff"),
         *("blame", "jobs", "retry", "skip", "pin", "exclude", "pool", "model", "tier", "cost", "trace", "mode"),
         *("commit", "context", "effort", "login"),
-        *("permissions", "skill", "skills", "compact", "copy", "export", "theme", "notify", "doctor", "quit"),
-        *("context", "effort", "login"),
         *("permissions", "skill", "skills", "compact", "copy", "export", "open", "theme", "notify", "doctor", "quit"),
         *("exit", "q"),
     )

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, assert_never
 
+from rich.cells import cell_len
 from rich.segment import Segment
 
 from fugu_cli.session import views
@@ -312,7 +313,8 @@ def note_lines(block: NoteBlock, width: int, palette: Palette, unfolded: bool = 
             wrap_lines(f"… {plural(block.dropped, 'earlier line')}", width - 4, palette.dim), ("    ", "")
         )
     for told in sanitize_for_screen(with_commands(block.detail)).strip("\n").split("\n") if block.detail else ():
-        made += indent_lines(wrap_lines(told, width - 4, palette.dim, " " * _hanging(told, width)), ("    ", ""))
+        wrapped = wrap_lines(told, width - 4, palette.dim, " " * _hanging(told, width))
+        made += indent_lines(on_ground(wrapped, width - 4, palette.quiet), ("    ", ""))
     return [*made, BLANK]
 
 
@@ -369,12 +371,15 @@ def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]
     stopped = palette.warn if finished.reason != "failed" else palette.bad
     tone = {"good": palette.good, "warn": palette.warn, "bad": stopped}[block.said.tone]
     numbers = f"{plural(block.turns, 'turn')} · {short_duration(block.seconds)} · {tokens(block.tokens)} tokens"
-    fits = len(said) + len(numbers) + 4 <= width
+    fits = cell_len(said) + len(numbers) + 4 <= width
     sign = "✓" if good else "✗" if finished.reason == "failed" else "■"
-    first = styled_line(
-        [(f"{sign} ", tone), (said, f"bold {tone}"), (f"  {numbers}" if fits else "", palette.dim)], width
-    )
-    more = [] if fits else wrap_lines(numbers, width - 2, palette.dim)
+    head, *rest = wrap_lines(said, width - 2, f"bold {tone}")
+    first = [
+        *styled_line([(f"{sign} ", tone)], 2),
+        *head,
+        *styled_line([(f"  {numbers}", palette.dim)], width)[: int(fits)],
+    ]
+    more = [*rest, *([] if fits else wrap_lines(numbers, width - 2, palette.dim))]
     why = sanitize_for_screen(with_commands(block.why)) if not good else ""
     more += wrap_lines(why, width - 2, tone) if why else []
     return [first, *indent_lines(more, ("  ", "")), BLANK]

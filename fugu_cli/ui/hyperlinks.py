@@ -15,6 +15,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from fugu_cli.ui.drawing import StyledLine
+from fugu_cli.ui.formatting import with_tilde
 
 _LINK = re.compile(
     r"(?P<url>https?://[\w.\-~:/?#\[\]@!$&'()*+,;=%]+)"
@@ -35,6 +36,12 @@ class FilePlace:
     def link(self) -> str:
         """As an address that a terminal opens."""
         return self.path.as_uri() + (f"#{self.line}" if self.line else "")
+
+    def shown(self, root: Path) -> str:
+        """As people write it, from `root`."""
+        inside = self.path.is_relative_to(root.resolve())
+        name = str(self.path.relative_to(root.resolve())) if inside else with_tilde(str(self.path))
+        return f"{name}:{self.line}" if self.line else name
 
 
 class LinkFinder:

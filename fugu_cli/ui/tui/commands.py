@@ -16,7 +16,6 @@ from fugu_cli.session import views
 from fugu_cli.session.events import Replied, ToolRan
 from fugu_cli.ui.block_drawing import chunk_fragment
 from fugu_cli.ui.event_text import call_target, describe_call
-from fugu_cli.ui.formatting import with_tilde
 from fugu_cli.ui.markdown_chunks import split_markdown
 from fugu_cli.ui.trace_drawing import Section
 from fugu_cli.ui.transcript import NoteBlock
@@ -253,11 +252,11 @@ async def open_place(controller: SessionController, argument: str) -> None:
     texts = [text for event in reversed(controller.session.log.events[-NEWEST_EVENTS:]) for text in _texts(event)]
     named: dict[str, FilePlace] = {}
     for place in (place for text in texts for place in finder.places(text[:LONGEST_TEXT])):
-        named.setdefault(f"{place.path}:{place.line}", place)
+        named.setdefault(place.shown(controller.opener.root), place)
     if not named:
         controller.say("the conversation names no file that is there")
         return
-    choices = [Choice(key, with_tilde(key.removesuffix(":0"))) for key in list(named)[:MOST_PLACES]]
+    choices = [Choice(shown, shown) for shown in list(named)[:MOST_PLACES]]
     if (picked := await controller.view.pick("Open", choices)) is not None:
         await controller.view.edit_file(named[picked[1]])
 

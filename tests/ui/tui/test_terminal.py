@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import signal
 import sys
@@ -620,3 +621,62 @@ def test_a_worktrees_work_is_brought_back_when_the_user_says_so(
     again.keys("y\r")
     again.sees("the work was brought here, as changes that are not committed")
     assert (again.ended(), (place.repo / "calc.txt").read_text()) == (0, "fixed\n")
+
+
+def test_the_theme_follows_the_background_that_the_terminal_tells(fugu: Callable[..., Terminal]) -> None:
+    terminal = ready(fugu())
+    terminal.until(lambda _: b"\x1b]11;?" in terminal.raw)
+    seen = len(terminal.raw)
+    terminal.keys("a\x1b]11;rgb:ffff/ff")
+    terminal.keys("ff/ffff\x1b\\b")
+    terminal.until(lambda _: b"48;2;255;255;255" in terminal.raw[seen:])
+    terminal.sees("› ab")
+    assert terminal.screen.unknown == []
+
+
+def test_a_theme_is_a_file_of_the_user_and_is_worn_from_then_on(place: Place, fugu: Callable[..., Terminal]) -> None:
+    folder = place.home / "config" / "fugu" / "themes"
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text('primary = "#88c0d0"\nbackground = "#010203"\nforeground = "#fdfcfb"\n')
+    (folder / "odd.toml").write_text('primary = "no colour"\n')
+    terminal = ready(fugu(XDG_CONFIG_HOME=str(place.home / "config")))
+    terminal.keys("/theme odd\r")
+    terminal.sees("odd.toml cannot be used")
+    terminal.keys("/theme mine\r")
+    terminal.until(lambda _: b"48;2;1;2;3" in terminal.raw)
+    terminal.keys("\x04")
+    assert terminal.ended() == 0
+    again = ready(fugu(XDG_CONFIG_HOME=str(place.home / "config")))
+    assert b"48;2;1;2;3" in again.raw
+    again.keys("\x04")
+    assert again.ended() == 0
+    (folder / "mine.toml").write_text("primary =\n")
+    broken = fugu(XDG_CONFIG_HOME=str(place.home / "config"), size=(160, 34))
+    broken.sees("the theme", "e.toml cannot be used: Invalid value")
+
+
+def test_a_place_in_a_file_is_a_link_that_opens_the_editor(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    editor, asked = place.home / "editor.sh", place.home / "asked"
+    editor.write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
+    editor.chmod(0o755)
+    server.play("m", Says("See calc.txt:1, and none.txt:2."))
+    terminal = ready(fugu(EDITOR=str(editor)))
+    terminal.keys("look\r")
+    terminal.sees("See calc.txt:1, and none.txt:2.", "✓ answered")
+    file = (place.repo / "calc.txt").resolve()
+    links = re.findall(rb"\x1b\]8;[^;]*;([^\x1b]+)\x1b", bytes(terminal.raw))
+    assert set(links) == {f"{file.as_uri()}#1".encode()}
+    terminal.keys("/open\r")
+    terminal.sees("│ calc.txt:1")
+    terminal.keys("\r")
+    terminal.until(lambda _: asked.exists() and asked.read_text().count("\n") == 1)
+    screen = terminal.sees("See calc.txt:1").split("\n")
+    row = next(number for number, line in enumerate(screen, start=1) if "See calc.txt:1" in line)
+    column = screen[row - 1].index("calc.txt:1") + 2
+    terminal.keys(f"\x1b[<16;{column};{row}M\x1b[<16;{column};{row}m")
+    terminal.until(lambda _: asked.read_text().count("\n") == 2)
+    terminal.keys("/open none.txt\r")
+    terminal.sees("there is no file 'none.txt'")
+    assert asked.read_text() == f"+1 {file}\n" * 2
