@@ -111,6 +111,7 @@ TOLD_IN = {
     "fugu export": "sessions",
     "fugu undo": "sessions",
     "fugu redo": "sessions",
+    "fugu rewind": "sessions",
     "fugu cost": "providers",
     "fugu login": "pool",
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu mcp")], "mcp"),

@@ -251,6 +251,22 @@ def redo(yes: YesFlag = False, session: SessionFlag = None) -> int:
 
 
 @app.command()
+def rewind(
+    point: Annotated[
+        str | None, typer.Argument(metavar="N", help="a request, or N.M for turn M of it; lists them when left out")
+    ] = None,
+    session: SessionFlag = None,
+    files: Annotated[bool, typer.Option("--files", help="only the files")] = False,
+    conversation: Annotated[bool, typer.Option("--conversation", help="only the conversation")] = False,
+    yes: YesFlag = False,
+) -> int:
+    """Go back to before a request or a turn: the files, and the conversation in a copy of the session."""
+    from fugu_cli.cli import history as command
+
+    return command.rewind(point, session or "latest", files=files, conversation=conversation, yes=yes)
+
+
+@app.command()
 def login(
     provider: Annotated[str | None, typer.Argument(metavar="PROVIDER", help="lists them when left out")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="forget its key")] = False,

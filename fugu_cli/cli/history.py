@@ -31,6 +31,7 @@ from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import blame_text as shown
 from fugu_cli.ui import trace as plain
 from fugu_cli.ui import turn_text
+from fugu_cli.ui.formatting import first_line
 from fugu_cli.ui.headless import coloured_diff, read_typed_line
 from fugu_cli.ui.terminal_output import TerminalOutput
 from fugu_cli.ui.trace_rows import DecisionRow
@@ -215,6 +216,47 @@ async def _apply(way: _Direction, session: str, yes: bool) -> int:
     if done.left_words:
         print_clean(done.left_words)
     return 3 if done.left_words else 0
+
+
+def rewind(point: str | None, session: str, *, files: bool, conversation: bool, yes: bool) -> int:
+    """Go back to before a request or a turn of it; without one, list them. The conversation goes back in a copy of the
+    session, whose id is printed. Raises UsageError where it cannot ask or edits would be lost."""
+    if files and conversation:
+        raise UsageError("--files and --conversation exclude one another", hint="left out, both go back")
+    if point is not None:
+        return asyncio.run(_rewind(point, session, (not conversation, not files), yes))
+    loaded = current_config()
+    records = read_records(store.find_session(loaded.config.data, loaded.root, session))
+    for one in engine_undo.rewind_points([record.event for record in records]):
+        print_clean(f"{one.name:<5} {f'  {one.who}' if one.turn else first_line(one.asked.said, 100)}")
+    return 0
+
+
+async def _rewind(name: str, session: str, what: tuple[bool, bool], yes: bool) -> int:
+    loaded = current_config()
+    path = store.find_session(loaded.config.data, loaded.root, session)
+    (files, conversation), done = what, []
+    log = Log.open(path)
+    try:
+        workspace = wiring.build_workspace(loaded.config, loaded.root, logs=(path,))
+        point = engine_undo.find_point(log.events, name)
+        if point.turn and not conversation:
+            raise UsageError("files alone go back to the beginning of a request", hint="leave --files out")
+        if files and (patch := await engine_undo.rewind_preview(log, workspace, point)):
+            if not await _agreed("rewind", patch, yes):
+                return 4
+            done = await engine_undo.rewind_files(log, workspace, point)
+    finally:
+        log.close()
+    if files:
+        say(f"{_files_in_words(len({path for one in done for path in one.paths}))} put back")
+    for words in filter(None, (one.left_words for one in done)):
+        say(words)
+    if conversation:
+        copy = store.fork_session(loaded.config.data, loaded.root, path, point.line)
+        say(f"{path.stem} stays as it was; a copy that ends before {name} is")
+        print_clean(copy.stem)
+    return 3 if any(one.left_words for one in done) else 0
 
 
 async def _agreed(name: str, patch: str, yes: bool) -> bool:

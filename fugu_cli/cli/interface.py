@@ -81,6 +81,7 @@ def start_interface(flags: InterfaceFlags) -> int:
     from fugu_cli.session import store
     from fugu_cli.ui.tui import run_app
     from fugu_cli.ui.tui.session_protocol import InterfaceOptions
+    from fugu_cli.ui.tui.terminal_app import read_keymap
 
     loaded = current_config(
         settings_of(flags), trust=flags.trust, appended=flags.append_system_prompt, mcp_config=flags.mcp_config
@@ -92,6 +93,9 @@ def start_interface(flags: InterfaceFlags) -> int:
         resume=store.find_session(data, loaded.root, wanted).stem if wanted else None,
         fork=flags.fork_session,
         tier=loaded.config.tier,
+        keys=read_keymap(loaded.config.keys),
+        vi=loaded.config.tui.vi,
+        status_command=loaded.config.tui.status_line,
     )
     opener = FolderSessions(loaded, os.environ)
     gc.freeze()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fugu_cli.extensions import instruction_files
 from fugu_cli.session import store
 
 if TYPE_CHECKING:
@@ -46,8 +47,8 @@ class FolderSessions:
     async def resume(self, id: str, ask: AskPermission) -> Session:
         return await self._opened(ask, lambda: self._find(id))
 
-    async def fork(self, id: str, ask: AskPermission) -> Session:
-        return await self._opened(ask, lambda: store.fork_session(self._data, self.root, self._find(id)))
+    async def fork(self, id: str, ask: AskPermission, before: int | None = None) -> Session:
+        return await self._opened(ask, lambda: store.fork_session(self._data, self.root, self._find(id), before))
 
     def listed(self) -> Sequence[store.SessionSummary]:
         """This folder's sessions, the newest first, under the titles the user gave them."""
@@ -56,6 +57,20 @@ class FolderSessions:
     def rename(self, id: str, title: str) -> None:
         """Another title for the lists. Raises StorageError."""
         store.rename_session(self._find(id), title)
+
+    def memory_files(self) -> tuple[Path, Path]:
+        return instruction_files.memory_file(self.root), instruction_files.memory_file(None)
+
+    def remember(self, text: str, path: Path) -> tuple[str, bool]:
+        """Trust in the folder is renewed where only this line is new: the user wrote it."""
+        from fugu_cli.config import trust
+
+        data, own = self.loaded.trust_data, path == instruction_files.memory_file(None)
+        known = not own and trust.is_trusted(data, self.root)
+        item = instruction_files.add_to_memory(path, text)
+        if known:
+            trust.trust(data, self.root)
+        return item, own or self.loaded.trusted
 
     def doctor(self) -> str:
         """What `fugu doctor` prints."""

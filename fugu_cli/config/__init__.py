@@ -84,6 +84,15 @@ class ConductorEntry(ConfigTable):
     """the planner may be given steps, too"""
 
 
+class TuiEntry(ConfigTable):
+    """The table `tui`: the terminal interface."""
+
+    vi: bool = False
+    """the prompt takes vi's keys"""
+    status_line: str = ""
+    """a command: the first lines that it prints stand below the prompt (`fugu help tui`)"""
+
+
 class Config(ConfigTable):
     """Every key of `.fugurc`. A key that is None has no default of its own: there is no limit, or fugu finds it."""
 
@@ -139,6 +148,10 @@ class Config(ConfigTable):
     """agents of the pool that are never chosen"""
     deny_agents: dict[Text, Names] = Field(default={})
     """files whose content never reaches an agent, as in { "secrets/**" = ["strong"] }"""
+    tui: TuiEntry = TuiEntry()
+    """the interface: vi keys, the command that prints a status line (`fugu help tui`)"""
+    keys: dict[Text, Text] = Field(default={})
+    """keys of the interface by action, as in { trace = "f3" }: F1 lists the actions"""
     local_idle: float = Field(default=120.0, ge=0)
     """seconds an unused local model stays loaded"""
     data_dir: ConfigPath | None = None

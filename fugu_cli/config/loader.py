@@ -13,7 +13,7 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fugu_cli.config import ADDING, LISTS, MODES, PATHS, ConductorEntry, Config, SandboxEntry, TestsEntry
+from fugu_cli.config import ADDING, LISTS, MODES, PATHS, ConductorEntry, Config, SandboxEntry, TestsEntry, TuiEntry
 from fugu_cli.config import trust as config_trust
 from fugu_cli.config.schema import FORMS, AgentEntry, Money, TimeLimit, TimeoutPhases
 from fugu_cli.errors import ConfigError
@@ -101,13 +101,14 @@ NAME = ".fugurc"
 PREFIX = "FUGU_"
 POOL = "FUGU_AGENTS"
 """The one key that the environment cannot hold."""
-TABLES = ("sandbox", "conductor", "deny_agents", "max_budget_usd", "time_limit", "tests")
+TABLES = ("sandbox", "conductor", "deny_agents", "max_budget_usd", "time_limit", "tests", "tui", "keys")
 TABLE_KEYS: Mapping[str, type[BaseModel]] = {
     "sandbox": SandboxEntry,
     "conductor": ConductorEntry,
     "max_budget_usd": Money,
     "time_limit": TimeLimit,
     "tests": TestsEntry,
+    "tui": TuiEntry,
 }
 WORDS = {"sandbox": "mode", "conductor": "agent"}
 """What a single word stands for in a table."""

@@ -192,6 +192,105 @@ async def redo_request(log: Log, workspace: Workspace) -> Undone:
     return await _take_back(log, workspace, await _redoable(log, workspace), "redo")
 
 
+@dataclass(frozen=True)
+class RewindPoint:
+    """A place to which a session can go back: `line` of the log is the first that is gone then."""
+
+    line: int
+    request: int
+    asked: Asked
+    turn: int = 0
+    """The turn that is gone first; 0 where the whole request is."""
+    who: str = ""
+
+    @property
+    def name(self) -> str:
+        """`2`, or `2.3` for the third turn of the second request."""
+        return f"{self.request}.{self.turn}" if self.turn else str(self.request)
+
+
+def rewind_points(events: Sequence[Event]) -> list[RewindPoint]:
+    """Before every request and every turn but a request's first, the oldest first."""
+    found: list[RewindPoint] = []
+    turns: set[int] = set()
+    for line, event in enumerate(events):
+        if isinstance(event, Asked):
+            number = found[-1].request + 1 if found else 1
+            found.append(RewindPoint(line, number, event))
+            turns = set()
+        elif isinstance(event, Assigned) and found and event.subtask is None and event.turn not in turns:
+            turns.add(event.turn)
+            if len(turns) > 1:
+                who = f"{event.agent}, {event.role}"
+                found.append(RewindPoint(line, found[-1].request, found[-1].asked, event.turn, who))
+    return found
+
+
+def find_point(events: Sequence[Event], name: str) -> RewindPoint:
+    """The point of this name. Raises UsageError."""
+    points = rewind_points(events)
+    found = next((one for one in points if one.name == name), None)
+    if found is None:
+        known = ", ".join(one.name for one in points) if points else "none: nothing was asked yet"
+        raise UsageError(f"there is no request or turn {name!r} to go back to", hint=f"there are {known}")
+    return found
+
+
+async def rewind_preview(log: Log, workspace: Workspace, point: RewindPoint) -> str:
+    """What `rewind_files` would change, as a unified diff, "" for nothing. Raises UsageError where edits would be
+    lost."""
+    await record_killed_calls(log, workspace)
+    return await _patch(workspace, _rewindable(log, workspace, point).made)
+
+
+async def rewind_files(log: Log, workspace: Workspace, point: RewindPoint) -> list[Undone]:
+    """Put the files back to how they were at this point, one request after the other, the newest first; background jobs
+    that were started since end first. Raises UsageError, StorageError."""
+    await record_killed_calls(log, workspace)
+    _rewindable(log, workspace, point)
+    if await workspace.jobs.stop(views.jobs(log.events[point.line :]), "undo"):
+        _rewindable(log, workspace, point)  # they may have written something meanwhile
+    steps = reversed(_made_since(log.events, point))
+    return [await _take_back(log, workspace, workspace.standing(made), "undo") for made in steps]
+
+
+def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePlan:
+    """What of all that was done since the point still stands."""
+    _refuse_elsewhere(log.events, point.asked, workspace)
+    steps = _made_since(log.events, point)
+    changes = tuple(one for made in steps for one in made.changes)
+    found = workspace.standing(FileEffects(changes, tuple(one for made in steps for one in made.attributes)))
+    _refuse(found.conflicts, "rewind", workspace.root)
+    if between := _edited_between(steps):
+        said = f"rewind would lose edits made between two requests: {_named(between)}"
+        raise UsageError(said, hint="undo goes back one request at a time, up to those edits")
+    return found
+
+
+def _made_since(events: Sequence[Event], point: RewindPoint) -> list[FileEffects]:
+    """What each request that stands did to files since the point, the oldest first."""
+    starts = [place for place, event in enumerate(events) if isinstance(event, Asked)]
+    found = []
+    for number in undo_history(events).requests:
+        start, end = starts[number], [*starts[1:], len(events)][number]
+        kept = [one for one in events[start : max(point.line, start)] if isinstance(one, Asked | Assigned)]
+        if end > point.line:
+            found.append(views.file_effects((*kept, *events[max(point.line, start) : end])))
+    return found
+
+
+def _edited_between(steps: Sequence[FileEffects]) -> list[str]:
+    """Files that were changed between two requests that changed them, too: no copy was kept of that."""
+    known: dict[str, FileChange] = {}
+    found = []
+    for change in (one for made in steps for one in made.changes):
+        last = known.get(change.path)
+        if last is not None and change.before not in (last.after, last.before):
+            found.append(change.path)
+        known[change.path] = change
+    return found
+
+
 async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
     await record_killed_calls(log, workspace)
     done, _ = undoable_requests(log.events)

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fugu_cli.errors import ConfigError
+from fugu_cli.errors import ConfigError, StorageError
 from fugu_cli.extensions import skill_library
 from fugu_cli.extensions.skill_library import FOLDERS, ExtensionFolder, SkillLibrary
 from fugu_cli.safety.paths import expand_home, inside, is_file, is_folder, is_secret, path_exists, real_path
+from fugu_cli.system.atomic_files import write_atomically
 from fugu_cli.tools.repository_files import SKIPPED_FOLDERS, walk_files
 
 NAMES = ("AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules")
@@ -53,6 +54,28 @@ def user_instruction_file() -> Path | None:
 
     places = (user_config_path("fugu") / NAMES[0], *(Path.home() / name for name in USER_FILES))
     return next((path for path in places if is_file(path)), None)
+
+
+def memory_file(root: Path | None) -> Path:
+    """The file to which what agents shall remember is added: of the repository `root`, or the user's own. Resolved."""
+    if root is not None:
+        return (folder_instruction_file(root) or root / NAMES[0]).resolve()
+    from platformdirs import user_config_path
+
+    return (user_instruction_file() or user_config_path("fugu") / NAMES[0]).resolve()
+
+
+def add_to_memory(path: Path, text: str) -> str:
+    """Add a list item to the end of a memory file; returns it as it was written. Raises StorageError."""
+    item = "- " + "\n  ".join(text.split("\n"))
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        before = path.read_bytes() if path.exists() else b""
+        lead = b"" if not before or before.endswith(b"\n") else b"\n"
+        write_atomically(path, before + lead + item.encode("utf-8", "replace") + b"\n")
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}", hint="nothing was changed") from error
+    return item
 
 
 def standing_instructions(root: Path | None, below: Sequence[Path], vouched: Vouched) -> StandingInstructions:

@@ -254,7 +254,7 @@ BUILT_IN = frozenset(
         *("blame", "jobs", "retry", "skip", "pin", "exclude", "pool", "model", "tier", "cost", "trace", "mode"),
         *("commit", "context", "effort", "login"),
         *("permissions", "skill", "skills", "compact", "copy", "export", "open", "theme", "notify", "doctor", "quit"),
-        *("exit", "q"),
+        *("exit", "q", "rewind", "remember"),
     )
 )
 """The interface's own commands (ui/tui/commands.py): no file takes their names."""

@@ -35,8 +35,8 @@ TITLES = "titles.json"
 ARCHIVED = "archived.json"
 """Beside them: the ids of those that lists leave out."""
 
-DAMAGED_NOTICE = "the session's file was damaged here"
-"""Why a turn of a repaired session is interrupted."""
+DAMAGED_NOTICE, REWOUND_NOTICE = "the session's file was damaged here", "the session was rewound to here"
+"""Why a turn of a copied session is interrupted."""
 _RIGHTS = "check free space and permissions with `df -h` and `ls -l`"
 
 
@@ -271,13 +271,17 @@ def worktrees_folder(data: Path, path: Path | None) -> Path:
     return data / "worktrees" / f"{path.stem}-{hashlib.sha256(place).hexdigest()[:8]}"
 
 
-def fork_session(data: Path, root: Path, path: Path) -> Path:
-    """A copy of a session under a new id: the whole lines that are there now, its worktrees. Raises StorageError, also
-    for a damaged one."""
+def fork_session(data: Path, root: Path, path: Path, before: int | None = None) -> Path:
+    """A copy of a session under a new id: the whole lines that are there now, its worktrees. With `before` only the
+    lines before that one; turns that are open there are interrupted. Raises StorageError, also for a damaged one."""
     found = log.examine(path)
     if found.fault is not None:
         raise found.fault.error(path)
-    return _copied(data, new_path(data, root), path, found.size)
+    if before is None:
+        return _copied(data, new_path(data, root), path, found.size)
+    kept = found.records[:before]
+    size = sum(len(line) for line in path.read_bytes().splitlines(keepends=True)[:before])
+    return _copied(data, new_path(data, root), path, size, _cut_off(kept, REWOUND_NOTICE))
 
 
 def move_session(data: Path, root: Path, path: Path) -> Path:
@@ -306,16 +310,16 @@ def repair_session(data: Path, root: Path, path: Path) -> tuple[Path, log.LogFau
     target = new_path(data, root)
     if home.parent == data.absolute() / "sessions":
         target = home / target.name
-    return _copied(data, target, path, found.size, _cut_off(found.records)), found.fault
+    return _copied(data, target, path, found.size, _cut_off(found.records, DAMAGED_NOTICE)), found.fault
 
 
-def _cut_off(records: Sequence[Recorded]) -> bytes:
+def _cut_off(records: Sequence[Recorded], why: str) -> bytes:
     """Lines that close turns whose calls may have been started behind the end. They carry the time of the last line:
     what was written to files later may be the user's."""
     events = [record.event for record in records]
     open_turns = [turn.number for turn in views.turns(events) if views.open_calls(turn) and not turn.interrupted]
     lines = [
-        Recorded(seq=len(records) + place, at=records[-1].at, event=Interrupted(turn=number, reason=DAMAGED_NOTICE))
+        Recorded(seq=len(records) + place, at=records[-1].at, event=Interrupted(turn=number, reason=why))
         for place, number in enumerate(open_turns if views.finished(events) is None else ())
     ]
     return b"".join(RECORDED.dump_json(line) + b"\n" for line in lines)

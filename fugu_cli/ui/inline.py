@@ -1,5 +1,5 @@
-"""The inline mode: the same session in the terminal's own scrollback, with a prompt below it. The only module that
-imports prompt-toolkit; loaded when the mode is opened.
+"""The inline mode: the same session in the terminal's own scrollback, with a prompt below it. Loaded when the mode is
+opened, and prompt-toolkit with it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pathlib import Path
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition, is_searching
+from prompt_toolkit.filters import Condition, is_searching, vi_mode, vi_navigation_mode
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 
 from fugu_cli.errors import FuguError, UsageError
@@ -93,8 +94,10 @@ class PromptHistory(InMemoryHistory):
             super().append_string(string)
 
 
-def build_prompt(acts: KeyActions, commands: CommandChoices, root: Path, texts: Iterable[str]) -> PromptSession[str]:
-    """A prompt with fugu's keys. `texts` is what was typed before, the newest last."""
+def build_prompt(
+    acts: KeyActions, commands: CommandChoices, root: Path, texts: Iterable[str], *, vi: bool
+) -> PromptSession[str]:
+    """A prompt with fugu's keys, and with vi's. `texts` is what was typed before, the newest last."""
     history = PromptHistory(acts.masked)
     for text in texts:
         history.append_string(text)
@@ -111,6 +114,7 @@ def build_prompt(acts: KeyActions, commands: CommandChoices, root: Path, texts: 
         erase_when_done=True,
         prompt_continuation="  ",
         is_password=Condition(acts.masked),
+        vi_mode=vi,
     )
     # Escape alone is a key here: do not wait long for the rest of a key, nor for another key, as in Escape B
     session.app.ttimeoutlen = session.app.timeoutlen = 0.05
@@ -208,7 +212,7 @@ def _bind_text_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> No
 def _bind_action_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> None:
     """Keys that do something."""
 
-    @keys.add("escape", filter=~asked & ~is_searching)
+    @keys.add("escape", filter=~asked & ~is_searching & (~vi_mode | vi_navigation_mode))
     def _(event: KeyPressEvent) -> None:
         acts.stop()
 
@@ -285,6 +289,7 @@ class InlineApp:
             lambda text: command_choices(all_commands(self.controller), self.controller, text),
             opener.root,
             history.texts,
+            vi=options.vi,
         )
         self._terminal = PromptPrinter(self._prompt)
         self._wanted: asyncio.Future[str] | None = None
@@ -404,8 +409,12 @@ class InlineApp:
         standing = self.view.standing
         if self.controller.asking.question is not None and self._prompt.default_buffer.text:
             standing = replace(standing, key=ANSWER_HINT)
+        if self.controller.options.vi:
+            normal = self._prompt.app.vi_state.input_mode == InputMode.NAVIGATION
+            self.controller.vi_mode = "NORMAL" if normal else "INSERT"
+            standing = replace(standing, vi=self.controller.vi_mode)
         made = draw_status(standing, time.time(), self._width(), self.feed.palette)
-        return drawing.ansi_text([made], drawing.terminal_colours()).rstrip("\n")
+        return "\n".join([drawing.ansi_text([made], drawing.terminal_colours()).rstrip("\n"), *standing.own])
 
     def _asked(self) -> bool:
         """A question waits, and nobody is typing: half a word must not be an answer."""

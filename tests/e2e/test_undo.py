@@ -95,3 +95,32 @@ def test_a_time_limit_ends_a_snapshot_as_well(place: Place) -> None:
     done = place.fugu("run", *script(place, bash("echo fixed > calc.txt"), *DONE), "--time-limit", "2", "mend it")
     assert isinstance(place.events()[-1], Finished), done.err
     assert ((place.repo / "calc.txt").read_text(), place.left_behind()) == ("broken\n", [])
+
+
+def test_rewind_lists_where_to_go_and_puts_files_and_conversation_back(place: Place) -> None:
+    before = files(place.repo)
+    steps = [bash("echo one > one"), *DONE, bash("echo two > two"), *DONE]
+    for name in ("one", "two"):
+        done = place.fugu("run", *GO_ON[name], *script(place, *steps), f"make {name}")
+        assert done.code == 0, done.err
+    listed = place.fugu("rewind")
+    assert [line.split() for line in listed.out.splitlines()] == [
+        ["1", "make", "one"], ["1.2", "scripted,", "verifier"], ["2", "make", "two"], ["2.2", "scripted,", "verifier"],
+    ]  # fmt: skip
+    asked = place.fugu("rewind", "2")
+    assert (asked.code, files(place.repo)) == (1, before | {"one": "one\n", "two": "two\n"})
+    assert "rewind asks before it changes files, and there is no terminal" in asked.err
+    gone = place.fugu("rewind", "2", "--yes")
+    assert (gone.code, files(place.repo)) == (0, before | {"one": "one\n"}), gone.err
+    shown = place.fugu("rewind", "--session", gone.out.strip())
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["1", "1.2"]
+    alone = place.fugu("rewind", "1", "--files", "--yes", "--session", gone.out.strip())
+    assert (alone.code, alone.out, files(place.repo)) == (0, "", before), alone.err
+    talk = place.fugu("rewind", "1.2", "--conversation", "--session", gone.out.strip())
+    assert "unfinished" in next(line for line in place.fugu("sessions").out.splitlines() if talk.out.strip() in line)
+    for wrong in (("9",), ("1.2", "--files"), ("1", "--files", "--conversation")):
+        assert place.fugu("rewind", *wrong).code == 1
+    assert files(place.repo) == before
+
+
+GO_ON: dict[str, tuple[str, ...]] = {"one": (), "two": ("--continue",)}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.widgets import TextArea
 
 from fugu_cli.ui.tui import project_folder
@@ -26,7 +26,7 @@ from fugu_cli.ui.tui.project_folder import FolderFiles
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptCompletion, PromptInput
 from fugu_cli.ui.tui.screen_protocol import Choice, StatusLine
 from fugu_cli.ui.tui.status_line import StatusBar
-from fugu_cli.ui.tui.terminal_app import TerminalApp
+from fugu_cli.ui.tui.terminal_app import TerminalApp, bound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,6 +85,13 @@ class MainHandlers(MainLayout):
     def on_prompt_input_submitted(self, event: PromptInput.Submitted) -> None:
         """Something was typed and sent."""
         self.enter(event.text)
+
+    def on_prompt_input_mode_changed(self) -> None:
+        """vi's mode is shown."""
+        vi = self.query_one(PromptInput).vi
+        if self.controller is not None and vi is not None:
+            self.controller.vi_mode = vi.mode
+            self.controller.show()
 
     def on_paste(self, event: events.Paste) -> None:
         """Pasted while something else has the keys (a question, the conversation): it is meant for the prompt."""
@@ -166,8 +173,11 @@ class MainHandlers(MainLayout):
 
     def on_conversation_marking(self, event: Conversation.Marking) -> None:
         """Another tool call is to be marked."""
+        from fugu_cli.ui.block_drawing import foldable
+
         if self.controller is not None:
-            self.query_one(Conversation).mark(self.feed.next_foldable(event.by), event.by)
+            conversation = self.query_one(Conversation)
+            conversation.mark(self.feed.next_block(conversation.chosen, event.by, foldable), event.by)
 
     def show_trace(self, turn: str) -> None:
         """Show or hide the trace; with a number, that turn in full."""
@@ -238,23 +248,25 @@ class MainScreen(MainHandlers):
 
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape", "stop", show=False),
-        Binding("ctrl+c", "typed('leave_twice')", show=False, priority=True),
-        Binding("ctrl+d", "typed('leave_empty')", show=False, priority=True),
-        Binding("ctrl+s", "typed('steer')", show=False, priority=True),
-        Binding("shift+tab", "mode", show=False, priority=True),
-        Binding("ctrl+t", "panel", show=False, priority=True),
-        Binding("f6", "next_part", show=False, priority=True),
-        Binding("ctrl+o", "fold", show=False, priority=True),
-        Binding("ctrl+r", "recall", show=False, priority=True),
-        Binding("ctrl+g", "typed('editor')", show=False, priority=True),
-        Binding("ctrl+y", "line('/copy')", show=False, priority=True),
-        Binding("f1", "line('/help')", show=False, priority=True),
-        Binding("f2", "line('/skip')", show=False, priority=True),
-        Binding("pageup", "page(-1)", show=False, priority=True),
-        Binding("pagedown", "page(1)", show=False, priority=True),
-        Binding("ctrl+home", "edge('top')", show=False, priority=True),
-        Binding("ctrl+end", "edge('end')", show=False, priority=True),
+        bound("stop", "stop", priority=False),
+        bound("clear", "typed('leave_twice')"),
+        bound("leave", "typed('leave_empty')"),
+        bound("steer", "typed('steer')"),
+        bound("mode", "mode"),
+        bound("trace", "panel"),
+        bound("focus", "next_part"),
+        bound("fold", "fold"),
+        bound("history", "recall"),
+        bound("editor", "typed('editor')"),
+        bound("copy", "line('/copy')"),
+        bound("help", "line('/help')"),
+        bound("skip", "line('/skip')"),
+        bound("page_up", "page(-1)"),
+        bound("page_down", "page(1)"),
+        bound("top", "edge('top')"),
+        bound("end", "edge('end')"),
+        bound("previous_request", "request(-1)"),
+        bound("next_request", "request(1)"),
     ]
 
     def __init__(self, opener: SessionOpener, options: InterfaceOptions, palette: Palette, look: Preferences) -> None:
@@ -262,7 +274,7 @@ class MainScreen(MainHandlers):
         self._opener = opener
         self._options = options
         self._files = FolderFiles(opener.root)
-        self._pressed = 0.0
+        self._pressed = self._stopped = 0.0
         self.parting = ""
 
     def on_mount(self) -> None:
@@ -270,6 +282,10 @@ class MainScreen(MainHandlers):
         self.focus_prompt()
         prompt, choices = self.query_one(PromptInput), self.query_one("#choices", ChoiceList)
         prompt.wander = self.wander
+        if self._options.vi:
+            from fugu_cli.ui.tui.vi_keys import ViKeys
+
+            prompt.vi = ViKeys(prompt)
         prompt.picture = partial(project_folder.mention_of_clipboard, self._opener.root, self._options.state)
         prompt.paths = partial(project_folder.mentions_of_paths, self._opener.root)
         self._completing = PromptCompletion(prompt, choices, self._files, self._command_choices, self._resource_names)
@@ -337,9 +353,14 @@ class MainScreen(MainHandlers):
         self.enter(text)
 
     def action_stop(self) -> None:
-        """Stop what runs; with nothing running, back to the prompt."""
-        if self.controller is None or not self.controller.interrupt():
-            self.focus_prompt()
+        """Stop what runs; with nothing running, back to the prompt; twice, back to an earlier request."""
+        if self.controller is None or self.controller.interrupt():
+            return
+        now, before = time.monotonic(), self._stopped
+        self._stopped = now
+        if now - before < SECOND_PRESS_SECONDS and not self.query_one(PromptInput).text:
+            self.enter("/rewind")
+        self.focus_prompt()
 
     def action_typed(self, action: str) -> None:
         """What depends on the prompt's text, once all that was typed before is in it."""
@@ -430,6 +451,19 @@ class MainScreen(MainHandlers):
         pager = focused if isinstance(focused, Pager) else self.query_one(Conversation)
         pager.action_page(pages)
 
+    def action_request(self, by: int) -> None:
+        """To the request before what is seen of the conversation, or after it."""
+        from fugu_cli.ui.transcript import RequestBlock
+
+        pager = self.query_one(Conversation)
+        if self.controller is None:
+            return
+        found = self.feed.next_block(pager.column.block_at(pager.top), by, lambda one: isinstance(one, RequestBlock))
+        if found is not None:
+            pager.go_to(found)
+        elif by > 0:
+            pager.action_end()
+
     def action_edge(self, edge: str) -> None:
         """To the beginning or the end of the conversation."""
         pager = self.query_one(Conversation)
@@ -451,6 +485,7 @@ class FuguApp(TerminalApp):
     def __init__(self, opener: SessionOpener, options: InterfaceOptions) -> None:
         left = load_preferences(options.state)
         super().__init__(options.theme or left.theme)
+        self.set_keymap(dict(options.keys))
         self.main = MainScreen(opener, options, self.palette, left)
         self._early: list[events.Key | events.Paste] | None = []
 

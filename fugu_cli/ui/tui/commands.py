@@ -5,7 +5,7 @@ To add one, write the function in the file it fits and name it in COMMANDS.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from fugu_cli.ui.tui import agent_commands, login_commands, session_commands, th
 from fugu_cli.ui.tui.request_queue import MODE_HELP
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import diff_of_request
+from fugu_cli.ui.tui.terminal_app import KEYS
 
 if TYPE_CHECKING:
     from fugu_cli.safety.policy import Mode
@@ -103,29 +104,10 @@ def _command_choice(command: SlashCommand) -> Choice:
     return Choice(f"/{command.name}{' ' if command.takes_more else ''}", f"{shown:<24}", command.about)
 
 
-KEYS: tuple[tuple[str, str], ...] = (
-    ("enter", "send; while something runs, wait in the queue"),
-    ("shift+enter, ctrl+j, alt+enter, \\ enter", "a new line"),
-    ("esc", "interrupt; close what is open"),
-    ("ctrl+s", "interrupt and send the queue now"),
-    ("ctrl+c", "copy what is selected, else empty the prompt; twice leaves"),
-    ("shift+tab", "the next permission mode"),
-    ("ctrl+t", "show or hide the trace"),
-    ("f6", "move the focus: question, prompt, conversation, trace"),
-    ("ctrl+o", "unfold all tool results, or fold them"),
-    ("ctrl+r", "search the history"),
-    ("ctrl+v", "attach the picture in the clipboard"),
-    ("ctrl+g", "write in the editor ($VISUAL, $EDITOR)"),
-    ("ctrl+y", "copy the newest answer"),
-    ("up, down", "at the first and last line: the history"),
-    ("pageup, pagedown, ctrl+home, ctrl+end", "scroll the conversation"),
-    ("ctrl+_", "undo typing"),
-    ("ctrl+z", "back to the shell; `fg` goes on"),
-    ("f1", "help"),
-    ("f2", "end the running tests"),
-)
-
+UP_AND_DOWN = "- `up, down` at the first and last line: the history"
 OTHER_KEYS = """\
+The word before the colon is the action's name in the table `keys` of .fugurc.
+
 In the conversation: up and down mark a tool call, enter unfolds it. In the trace: up and down mark a turn, enter opens
 it, p pins its agent, x excludes it, r asks again with it, [ and ] resize the panel.
 
@@ -133,10 +115,10 @@ it, p pins its agent, x excludes it, r asks again with it, [ and ] resize the pa
 with the next request."""
 
 
-def key_help() -> str:
-    """The keys as Markdown."""
-    rows = [f"- `{keys}`: {words}" for keys, words in KEYS]
-    return "# Keys\n\n" + "\n".join(rows) + "\n\n" + OTHER_KEYS
+def key_help(own: Mapping[str, str]) -> str:
+    """The keys as Markdown, with the user's own in the place of the usual ones."""
+    rows = [f"- `{own.get(name, keys).replace(',', ', ')}` {name}: {words}" for name, (keys, words) in KEYS.items()]
+    return "# Keys\n\n" + "\n".join([*rows, UP_AND_DOWN]) + "\n\n" + OTHER_KEYS
 
 
 def mode_names(controller: SessionController) -> Sequence[str]:
@@ -158,7 +140,7 @@ async def show_help(controller: SessionController, argument: str) -> None:
     lines = [
         f"- `/{command.name} {command.usage}".rstrip() + f"`: {command.about}" for command in all_commands(controller)
     ]
-    text = key_help() + "\n\n# Commands\n\n" + "\n".join(lines)
+    text = key_help(controller.options.keys) + "\n\n# Commands\n\n" + "\n".join(lines)
     controller.view.read("Help", [Section("", tuple(chunk_fragment(chunk) for chunk in split_markdown(text)))])
 
 
@@ -301,6 +283,13 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("rename", "give this session a title", session_commands.rename_session, "TITLE"),
     SlashCommand("continue", "resume an interrupted request", session_commands.continue_request),
     SlashCommand("undo", "take the newest request's changes back", session_commands.undo_request),
+    SlashCommand(
+        "rewind",
+        "go back to before a request or a turn: files, conversation, or both",
+        session_commands.rewind_session,
+        "[N [files|conversation]]",
+        session_commands.point_names,
+    ),
     SlashCommand("redo", "bring back what was undone", session_commands.redo_undo),
     SlashCommand(
         "diff",
@@ -316,6 +305,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         "[PATH]",
         session_commands.changed_paths,
     ),
+    SlashCommand("remember", "add a line to AGENTS.md: yours or the project's", session_commands.remember, "TEXT"),
     SlashCommand(
         "commit",
         "commit what is staged, or with -a all changes; an agent writes the message",

@@ -9,10 +9,10 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -21,11 +21,19 @@ from textual.widgets import Input, TextArea
 from fugu_cli.ui.drawing import Palette, StyledPart, parse_style, styled_line
 from fugu_cli.ui.tui.project_folder import FolderFiles, mention
 from fugu_cli.ui.tui.screen_protocol import Choice
+from fugu_cli.ui.tui.terminal_app import bound
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.tui.vi_keys import ViKeys
 
 
 async def run_bound_key(field: Widget, key: str) -> bool:
     """Do what this key of the field's own is bound to, now; False where it is not."""
-    for binding in field._bindings.key_to_bindings.get(key, ()):
+    bindings = field._bindings
+    if field.app._keymap:
+        bindings = bindings.copy()
+        bindings.apply_keymap(field.app._keymap)
+    for binding in bindings.key_to_bindings.get(key, ()):
         if not binding.priority and await field.app.run_action(binding.action, field):
             return True
     return False
@@ -57,10 +65,10 @@ class PromptInput(TextArea):
     """A text field that grows. Enter sends; Shift+Enter, Ctrl+J, Alt+Enter or a trailing backslash make a new line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "send", show=False, priority=False),
-        Binding("shift+enter,ctrl+j,alt+enter", "new_line", show=False),
-        Binding("ctrl+v", "paste_picture", show=False),
-        Binding("ctrl+underscore", "undo", show=False),  # its Ctrl+Z stops the program
+        bound("send", "send", priority=False),
+        bound("new_line", "new_line", priority=False),
+        bound("paste", "paste_picture", priority=False),
+        bound("undo_typing", "undo", priority=False),  # its Ctrl+Z stops the program
     ]
 
     @dataclass
@@ -68,6 +76,10 @@ class PromptInput(TextArea):
         """Enter was pressed on this text, pastes unfolded."""
 
         text: str
+
+    @dataclass
+    class ModeChanged(Message):
+        """A key was vi's: its mode may be another one."""
 
     def __init__(self, id: str = "prompt") -> None:
         """`picture` gives the mention of the clipboard's picture, in a thread; `paths` those of pasted paths."""
@@ -78,6 +90,7 @@ class PromptInput(TextArea):
         self.wander: WalkHistory = lambda by: None
         self.picture: Callable[[], str] = lambda: ""
         self.paths: Callable[[str], str] = lambda text: ""
+        self.vi: ViKeys | None = None
         self.typed_at = 0.0
         self._pastes: dict[int, str] = {}
 
@@ -118,6 +131,9 @@ class PromptInput(TextArea):
             return
         if self.text.strip():
             self.post_message(self.Submitted(self.take()))
+            if self.vi is not None:
+                self.vi.insert()
+                self.post_message(self.ModeChanged())
 
     async def action_paste_picture(self) -> None:
         """The clipboard's picture as a mention; where it holds none, what was cut here last."""
@@ -167,16 +183,18 @@ class PromptInput(TextArea):
             event.stop()
             event.prevent_default()
             return
-        if event.key == "enter":  # the field itself would insert a line
-            event.stop()
-            event.prevent_default()
-            self.action_send()
-            return
         edge = {"up": self.cursor_at_first_line, "down": self.cursor_at_last_line}
+        if self.vi is not None and self.vi.idle:
+            edge |= {"k": edge["up"], "j": edge["down"]}
         if edge.get(event.key):  # stopped: the key would move the cursor in the text that comes
             event.stop()
             event.prevent_default()
-            self.wander(-1 if event.key == "up" else 1)
+            self.wander(-1 if event.key in ("up", "k") else 1)
+            return
+        if self.vi is not None and self.vi.key(event):
+            event.stop()
+            event.prevent_default()
+            self.post_message(self.ModeChanged())
             return
         if await run_bound_key(self, event.key):
             event.stop()

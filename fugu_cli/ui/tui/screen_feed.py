@@ -17,7 +17,7 @@ from fugu_cli.ui.drawing import Fragment
 from fugu_cli.ui.formatting import escape_for_approval, flatten
 from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_rows import TraceRows
-from fugu_cli.ui.transcript import NoteBlock, ReplyBlock, Transcript
+from fugu_cli.ui.transcript import Block, NoteBlock, ReplyBlock, Transcript
 from fugu_cli.ui.tui.panels import Pager, Trace
 from fugu_cli.ui.tui.screen_protocol import UpdateNote
 
@@ -200,12 +200,11 @@ class ScreenFeed:
             with self._pager.steady():
                 self._pager.column.put(index, self._pieces(index))
 
-    def next_foldable(self, by: int) -> int | None:
-        """The next block (or the one before) that can be unfolded, from the marked one on."""
+    def next_block(self, at: int | None, by: int, wanted: Callable[[Block], bool]) -> int | None:
+        """The next block of this kind (or the one before, with -1) from a block on; None stands for the end."""
         blocks = self.transcript.blocks
-        at = self._pager.chosen if self._pager.chosen is not None else len(blocks)
-        at += by
-        while 0 <= at < len(blocks) and not foldable(blocks[at]):
+        at = (len(blocks) if at is None else at) + by
+        while 0 <= at < len(blocks) and not wanted(blocks[at]):
             at += by
         return at if 0 <= at < len(blocks) else None
 

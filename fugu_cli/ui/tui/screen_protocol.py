@@ -46,7 +46,10 @@ class StatusLine:
 
     `until` is when it is tried again, `unavailable` agents and when each may be tried again (epoch).
 
-    `jobs` run in the background. `hint` is said when nothing is under way, `remark` for a moment instead of both.
+    `jobs` run in the background; `vi` is vi's mode, where the prompt has one. `own` are
+    lines of the user's own command, perhaps in a terminal's colours: they stand below.
+
+    `hint` is said when nothing is under way, `remark` for a moment instead of both.
     """
 
     place: str = ""
@@ -67,6 +70,8 @@ class StatusLine:
     unavailable: tuple[tuple[str, float], ...] = ()
     queued: int = 0
     jobs: int = 0
+    vi: str = ""
+    own: tuple[str, ...] = ()
     hint: str = ""
     remark: str = ""
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from fugu_cli.engine import blame
+from fugu_cli.engine import blame, undo
 from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.safety.redaction import LogRedactor
 from fugu_cli.session import log, store, views
@@ -29,7 +31,7 @@ from fugu_cli.ui.session_export import FORMATS, export_format, write_new_file
 from fugu_cli.ui.trace_drawing import Section
 from fugu_cli.ui.transcript import transcript_blocks
 from fugu_cli.ui.tui import project_folder
-from fugu_cli.ui.tui.screen_protocol import Choice
+from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission
@@ -54,6 +56,56 @@ async def redo_undo(controller: SessionController, argument: str) -> None:
     patch = await controller.session.redo_preview()
     if await controller.view.confirm(f"Redo what was undone? {patch_summary(patch)}", patch):
         await controller.session.redo()
+
+
+async def rewind_session(controller: SessionController, argument: str) -> None:
+    """Go back to before a request or a turn: the files, the conversation (in a copy of the session), or both."""
+    _require_idle(controller)
+    _require_empty_queue(controller)
+    name, _, what = argument.partition(" ")
+    if what not in ("", "files", "conversation"):
+        raise UsageError(f"what is to be rewound is files or conversation, not {what!r}", hint="left out, it is both")
+    if not name:
+        picked = await _pick_point(controller)
+        if picked is None:
+            return
+        what, name = {"ctrl+f": "files", "ctrl+e": "conversation"}.get(picked[0], ""), picked[1]
+    session, id = controller.session, _session_id(controller)
+    point = undo.find_point(session.log.events, name)
+    if what == "files" and point.turn:
+        raise UsageError("files alone go back to the beginning of a request", hint=f"/rewind {name} takes both back")
+    if what != "files" and not id:
+        raise UsageError("this session is in no file, so there is nothing to copy", hint=f"/rewind {name} files")
+    if what != "conversation":
+        patch = await undo.rewind_preview(session.log, session.environment.workspace, point)
+        if patch and not await controller.view.confirm(f"Rewind to before {name}? {patch_summary(patch)}", patch):
+            return
+        await undo.rewind_files(session.log, session.environment.workspace, point)
+    if what == "files":
+        controller.say(f"the files are as before request {name}" if patch else "no file had to be put back")
+    elif await _open(controller, lambda ask: controller.opener.fork(id, ask, point.line)):
+        controller.say(f"this is a copy of {id} that ends before {name}; the original stays as it was")
+        if not point.turn:
+            controller.view.type(point.asked.said)
+
+
+async def _pick_point(controller: SessionController) -> PickedChoice | None:
+    points = undo.rewind_points(controller.session.log.events)
+    if not points:
+        controller.say("nothing was asked yet")
+        return None
+    choices = [
+        Choice(one.name, f"{one.name:<4} {'· ' + one.who if one.turn else flatten(one.asked.said, 200)}")
+        for one in sorted(points, key=lambda one: (-one.request, one.turn))
+    ]
+    keys = {"ctrl+f": "files only", "ctrl+e": "conversation only"}
+    return await controller.view.pick("Rewind to before", choices, None, keys)
+
+
+def point_names(controller: SessionController) -> Sequence[str]:
+    """Where the session can go back to."""
+    found = undo.rewind_points(controller.session.log.events) if controller.work.session else ()
+    return tuple(one.name for one in found)
 
 
 async def show_diff(controller: SessionController, argument: str) -> None:
@@ -89,7 +141,7 @@ def patch_summary(patch: str) -> str:
 
 def _require_idle(controller: SessionController) -> None:
     if controller.work.running:
-        raise UsageError("a request is being worked on", hint="Esc stops it; then undo")
+        raise UsageError("a request is being worked on", hint="Esc stops it first")
 
 
 BLAME_FRAGMENT_LINES = 40
@@ -241,10 +293,14 @@ async def _open(controller: SessionController, opening: Callable[[AskPermission]
     """Show another session. Not while something of this one is under way: it would be cut, and what waits dropped."""
     if controller.work.running:
         raise UsageError("a request is being worked on", hint="wait for its end, or stop it with Esc")
+    _require_empty_queue(controller)
+    return await controller.open(opening)
+
+
+def _require_empty_queue(controller: SessionController) -> None:
     if controller.work.queue:
         waiting = plural(len(controller.work.queue), "request")
         raise UsageError(f"{waiting} in the queue would be dropped", hint="Ctrl+S sends them, Up takes them back")
-    return await controller.open(opening)
 
 
 async def fork_session(controller: SessionController, argument: str) -> None:
@@ -280,6 +336,28 @@ async def compact_session(controller: SessionController, argument: str) -> None:
     """Shorten what agents read of earlier requests."""
     del argument
     await controller.session.compact()
+
+
+async def remember(controller: SessionController, argument: str) -> None:
+    """Add a line to the user's or the project's standing instructions."""
+    project, own = await asyncio.to_thread(controller.opener.memory_files)
+    choices = [
+        Choice("project", os.path.relpath(project, controller.opener.root), "for work in this repository"),
+        Choice("user", project_folder.short_path(own), "for every repository"),
+    ]
+    picked = await controller.view.pick(f"Add `- {flatten(argument, 300)}` to", choices)
+    if picked is None:
+        return
+    path = project if picked[1] == "project" else own
+    item, shown = await asyncio.to_thread(controller.opener.remember, argument, path)
+    controller.say(f"added to {project_folder.short_path(path)}", "good", item)
+    if shown:
+        environment = controller.session.environment
+        told = f"\nThe user's standing instructions ({path.name}), added now:\n{item}"
+        told = environment.instructions + (environment.workspace.mask or str)(told)
+        controller.session.environment = replace(environment, instructions=told)
+    else:
+        controller.say("agents are shown this file once you run `fugu trust` here", "warn")
 
 
 async def export_session(controller: SessionController, argument: str) -> None:

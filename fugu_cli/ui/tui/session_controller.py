@@ -26,7 +26,7 @@ from fugu_cli.ui.tui.model_download import ModelDownload
 from fugu_cli.ui.tui.preferences import InputHistory
 from fugu_cli.ui.tui.request_queue import MODE_CYCLE, MODE_HELP, QueuedRequest, RequestQueue
 from fugu_cli.ui.tui.screen_protocol import StatusLine
-from fugu_cli.ui.tui.user_programs import UserShell
+from fugu_cli.ui.tui.user_programs import StatusCommand, UserShell
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission
@@ -215,6 +215,8 @@ class SessionController:
         self.shell = UserShell(opener.root, view.feed)
         self.download = ModelDownload(opener, view.feed, self.show)
         self.work = RequestQueue(self, self.shell.told)
+        self.status = StatusCommand(options.status_command, self)
+        self.vi_mode = "INSERT" if options.vi else ""
         self.patches = CallPatches()
         self.asking = ApprovalQueue(view, opener.root)
         self._branch = project_folder.git_branch(opener.root)
@@ -430,6 +432,7 @@ class SessionController:
         doing = "needs approval" if work.approvals.questions else aside.doing or at_work
         begun = aside.began if aside.running else tally.since if tally.doing else 0.0
         spent = tally.tokens
+        self.status.refresh()
         self.view.stand(
             StatusLine(
                 place=project_folder.short_path(self.opener.root),
@@ -447,6 +450,8 @@ class SessionController:
                 written=tally.writing if work.running else 0,
                 unavailable=self._unavailable(),
                 queued=len(work.queue),
+                vi=self.vi_mode,
+                own=self.status.lines,
                 jobs=len(work.session.environment.workspace.jobs.running) if work.session is not None else 0,
             )
         )
@@ -476,4 +481,5 @@ class SessionController:
         self.asking.close()
         self.shell.stop()
         self.download.stop()
+        await self.status.close()
         await self.work.close()

@@ -6,8 +6,8 @@ Between the interface and wiring, which fulfils them. Tests fulfil them with a l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,6 +28,8 @@ class SessionProtocol(Protocol):
 
     effort: Effort
     """How much agents may reason from the next request on; "" leaves it to each entry."""
+    environment: Environment
+    """Where, under which rules."""
     servers: McpServers | None
     """The MCP servers; None where there are none."""
 
@@ -38,10 +40,6 @@ class SessionProtocol(Protocol):
     @property
     def team(self) -> Team:
         """Who works."""
-
-    @property
-    def environment(self) -> Environment:
-        """Where, under which rules."""
 
     @property
     def warm(self) -> Callable[[], None]:
@@ -138,14 +136,21 @@ class SessionOpener(Protocol):
     async def resume(self, id: str, ask: AskPermission) -> SessionProtocol:
         """Go on with a session. Raises FuguError: there is none, another process writes it, the disk."""
 
-    async def fork(self, id: str, ask: AskPermission) -> SessionProtocol:
-        """Go on with a copy of a session."""
+    async def fork(self, id: str, ask: AskPermission, before: int | None = None) -> SessionProtocol:
+        """Go on with a copy of a session, or of its lines `before` one."""
 
     def listed(self) -> Sequence[SessionSummary]:
         """This folder's sessions, the newest first. Called in a thread."""
 
     def rename(self, id: str, title: str) -> None:
         """Another title for the lists."""
+
+    def memory_files(self) -> tuple[Path, Path]:
+        """The files of standing instructions that are added to: the repository's, and the user's own."""
+
+    def remember(self, text: str, path: Path) -> tuple[str, bool]:
+        """Add a line to one of them. Returns it as it was written, and whether agents are shown that file. Raises
+        FuguError. Called in a thread."""
 
     def doctor(self) -> str:
         """What is there and what is missing, as text. Called in a thread."""
@@ -166,7 +171,8 @@ class SessionOpener(Protocol):
 
 @dataclass(frozen=True)
 class InterfaceOptions:
-    """How the interface is opened. `state` is a folder for what it remembers (history, panel width, theme)."""
+    """How the interface is opened. `state` is a folder for what it remembers (history, panel width, theme); `keys` the
+    user's own keys by action; `vi`: the prompt takes vi's; `status_command` prints a line below it."""
 
     state: Path
     resume: str | None = None
@@ -176,3 +182,6 @@ class InterfaceOptions:
     tier: str = "fugu"
     panel: bool | None = None
     mouse: bool = True
+    keys: Mapping[str, str] = field(default_factory=dict)
+    vi: bool = False
+    status_command: str = ""

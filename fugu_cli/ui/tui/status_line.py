@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 from textual.strip import Strip
 from textual.timer import Timer
 from textual.widget import Widget
@@ -76,7 +77,8 @@ def _left_part(now: StatusLine, clock: float, palette: Palette) -> Iterator[list
 
 def _mode(now: StatusLine, palette: Palette) -> list[StyledPart]:
     pinned: list[StyledPart] = [(f" · pinned {now.pinned}", palette.dim)] if now.pinned else []
-    return [(now.mode, _tone(now, palette)), *pinned]
+    vi: list[StyledPart] = [(f"{now.vi} · ", palette.accent)] if now.vi else []
+    return [*vi, (now.mode, _tone(now, palette)), *pinned]
 
 
 def _unavailable(now: StatusLine, clock: float, palette: Palette) -> list[StyledPart]:
@@ -106,7 +108,7 @@ def _cells(parts: Sequence[StyledPart]) -> int:
 
 
 class StatusBar(Widget):
-    """One line."""
+    """The line, and below it those of the user's own command."""
 
     def __init__(self, palette: Palette, id: str = "status") -> None:
         super().__init__(id=id)
@@ -119,6 +121,7 @@ class StatusBar(Widget):
         if standing == self.standing:
             return
         self.standing = standing
+        self.styles.height = 1 + len(standing.own)
         if self._clock is None and self._moves():
             self._clock = self.set_interval(1.0, self._tick)
         self._tick()
@@ -134,7 +137,10 @@ class StatusBar(Widget):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        """The line."""
+        """The line, or one of those below."""
         width = self.size.width
+        if 0 < y <= len(self.standing.own):
+            text = Text.from_ansi(self.standing.own[y - 1], no_wrap=True, end="")
+            return Strip(text.render(self.app.console)).adjust_cell_length(width).apply_style(self.rich_style)
         made = draw_status(self.standing, time.time(), width, self.palette)
         return Strip(made).adjust_cell_length(width).apply_style(self.rich_style)

@@ -1,22 +1,101 @@
-"""The base of both applications: how the terminal is read, suspended and left; the themes; and the sizes below which
-the layout changes.
+"""The base of both applications: how the terminal is read, suspended and left; the keys and what they do; the themes;
+and the sizes below which the layout changes.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import ClassVar
 
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
+from textual.keys import Keys, key_to_character
 
+from fugu_cli.errors import ConfigError
 from fugu_cli.ui.drawing import DARK, LIGHT, Palette
 from fugu_cli.ui.tui.panels import Pager
 from fugu_cli.ui.tui.themes import ASK_BACKGROUND, BackgroundTold, find_palette, guess_palette, textual_theme
 
 NARROW_COLUMNS, SHORT_LINES = 90, 20
 """Columns and lines below which parts stand one below the other, or are left out."""
+
+
+KEYS: dict[str, tuple[str, str]] = {
+    "send": ("enter", "send; while something runs, wait in the queue"),
+    "new_line": ("shift+enter,ctrl+j,alt+enter", "a new line; so does a backslash before Enter"),
+    "stop": ("escape", "interrupt; close what is open; twice: go back to an earlier request"),
+    "steer": ("ctrl+s", "interrupt and send the queue now"),
+    "clear": ("ctrl+c", "copy what is selected, else empty the prompt; twice leaves"),
+    "leave": ("ctrl+d", "leave, where the prompt is empty"),
+    "mode": ("shift+tab", "the next permission mode"),
+    "trace": ("ctrl+t", "show or hide the trace"),
+    "focus": ("f6", "move the focus: question, prompt, conversation, trace"),
+    "fold": ("ctrl+o", "unfold all tool results, or fold them"),
+    "history": ("ctrl+r", "search the history"),
+    "paste": ("ctrl+v", "attach the picture in the clipboard"),
+    "editor": ("ctrl+g", "write in the editor ($VISUAL, $EDITOR)"),
+    "copy": ("ctrl+y", "copy the newest answer"),
+    "page_up": ("pageup", "scroll back"),
+    "page_down": ("pagedown", "scroll on"),
+    "top": ("ctrl+home", "the beginning of the conversation"),
+    "end": ("ctrl+end", "its end"),
+    "previous_request": ("ctrl+up", "the request before, in the conversation"),
+    "next_request": ("ctrl+down", "the request after"),
+    "undo_typing": ("ctrl+underscore", "undo typing"),
+    "suspend": ("ctrl+z", "back to the shell; `fg` goes on"),
+    "help": ("f1", "help"),
+    "skip": ("f2", "end the running tests"),
+}
+"""What keys do: the name in the table `keys`, the keys, separated by commas, and what happens."""
+_ALIASES = {
+    "esc": "escape",
+    "return": "enter",
+    "ctrl+_": "ctrl+underscore",
+    "page_up": "pageup",
+    "page_down": "pagedown",
+}
+_MODIFIERS = ("ctrl", "shift", "alt", "super", "hyper", "meta")
+
+
+def bound(name: str, action: str, *, priority: bool = True) -> Binding:
+    """The binding of one of KEYS; the user's keymap finds it by its name."""
+    return Binding(KEYS[name][0], action, id=name, show=False, priority=priority)
+
+
+def read_keymap(given: Mapping[str, str]) -> dict[str, str]:
+    """Textual's keymap of the table `keys`. Raises ConfigError for an action or a key that does not exist, and for a
+    key that would do two things."""
+    keymap: dict[str, str] = {}
+    for name, keys in given.items():
+        if name not in KEYS:
+            near = get_close_matches(name, KEYS, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(KEYS)}"
+            raise ConfigError(f".fugurc: keys.{name}: there is no such action", hint=hint)
+        keymap[name] = ",".join(_key(name, key.strip().lower()) for key in keys.split(","))
+    owners: dict[str, str] = {}
+    for action, (usual, _) in KEYS.items():
+        for key in keymap.get(action, usual).split(","):
+            if (other := owners.setdefault(key, action)) != action:
+                one, two = (action, other) if action in keymap else (other, action)
+                hint = f"give {two} another one, too"
+                raise ConfigError(f".fugurc: keys.{one}: {key} is the key of {two}", hint=hint)
+    return keymap
+
+
+def _key(name: str, typed: str) -> str:
+    """A key as Textual names it."""
+    key = _ALIASES.get(typed, typed)
+    *modifiers, base = key.split("+")
+    known = base in {one.value for one in Keys} or (len(base) == 1 and base.isprintable()) or key_to_character(base)
+    if not known or any(one not in _MODIFIERS for one in modifiers):
+        hint = "keys are written as ctrl+t, alt+enter, shift+f5, pageup"
+        raise ConfigError(f".fugurc: keys.{name} = {typed!r}: there is no such key", hint=hint)
+    if set(modifiers) <= {"shift"} and key_to_character(base):
+        raise ConfigError(f".fugurc: keys.{name} = {typed!r}: that key types", hint="add ctrl+ or alt+")
+    return key
 
 
 CRASH_EXIT_CODE = 2
@@ -26,7 +105,7 @@ CRASH_EXIT_CODE = 2
 class TerminalApp(App[int], inherit_bindings=False):
     """Without Textual's own keys: its Ctrl+Q leaves at once, and all that was typed is lost."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("ctrl+z", "suspend_process", show=False, priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [bound("suspend", "suspend_process")]
 
     def __init__(self, theme: str) -> None:
         super().__init__()
@@ -35,8 +114,6 @@ class TerminalApp(App[int], inherit_bindings=False):
 
     def choose_palette(self, name: str) -> Palette:
         """Wear a theme; for one that cannot be used the one that fits the terminal, which is asked about its ground."""
-        from fugu_cli.errors import ConfigError
-
         try:
             found = find_palette(name)
         except ConfigError as error:

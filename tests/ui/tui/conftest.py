@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 from textual.app import App
+from textual.pilot import Pilot
 
 from fugu_cli.messages import Call, Thinking, Usage
 from fugu_cli.session import store
@@ -33,8 +37,13 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.ui.tui.app import FuguApp
+from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
+from fugu_cli.ui.tui.session_controller import SessionController
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
+from tests.e2e.driving import FILES, Agent, Place
+from tests.e2e.loopback import Loopback, running
 from tests.ui.tui.demo import DemoSessionOpener
+from tests.ui.tui.terminal import Terminal
 
 START = 1_760_000_000.0
 POOL = (
@@ -193,3 +202,112 @@ def shown() -> Callable[[App[int]], str]:
         return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
 
     return text
+
+
+ANSWER = '[[step]]\ntext = "Done."\n'
+WRITES = '[[step]]\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x\\n" } }]\n' + ANSWER
+Shown = Callable[[App[int]], str]
+
+
+class Hand:
+    """Types and looks."""
+
+    def __init__(self, app: FuguApp, pilot: Pilot[int], shown: Shown) -> None:
+        self.app, self.pilot, self._shown = app, pilot, shown
+
+    @property
+    def controller(self) -> SessionController:
+        assert self.app.main.controller is not None
+        return self.app.main.controller
+
+    @property
+    def text(self) -> str:
+        return self._shown(self.app)
+
+    async def type(self, line: str) -> None:
+        """Into the prompt at once, then Enter."""
+        prompt = self.app.main.query_one(PromptInput)
+        prompt.put(line)
+        await self.pilot.pause()
+        self.app.main.query_one("#choices", ChoiceList).offer(())
+        await self.pilot.press("enter")
+
+    async def sees(self, *texts: str) -> None:
+        await self.until(lambda: all(text in self.text for text in texts))
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        for _ in range(600):
+            if true():
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("it did not come to that\n" + self.text)
+
+    async def done(self, requests: int) -> None:
+        await self.until(lambda: self.kinds().count("finished") >= requests and not self.controller.work.running)
+
+    def kinds(self) -> list[str]:
+        return [event.type for event in self.controller.session.log.events]
+
+
+Play = Callable[[Hand], Awaitable[None]]
+
+
+@pytest.fixture
+def play(opened: Callable[..., FuguApp], opener: DemoSessionOpener, shown: Shown) -> Callable[..., None]:
+    def run(what: Play, scripts: dict[str, str] | None = None, **options: object) -> None:
+        opener.scripts = scripts or {"small": ANSWER, "large": ANSWER}
+        opener.mode = "edit"
+
+        async def whole() -> None:
+            app = opened(**options)
+            async with app.run_test(size=(110, 40)) as pilot:
+                hand = Hand(app, pilot, shown)
+                await hand.until(
+                    lambda: app.main.controller is not None and app.main.controller.work.session is not None
+                )
+                await what(hand)
+
+        asyncio.run(whole())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Loopback]:
+    with running() as loopback:
+        yield loopback
+
+
+@pytest.fixture
+def place(server: Loopback, tmp_path: Path) -> Iterator[Place]:
+    """A repository whose tests fail, and one agent. Nothing that was started may outlive the test."""
+    found = Place(tmp_path, server.url)
+    found.repo.mkdir()
+    found.home.mkdir()
+    found.files(dict(FILES))
+    found.commit()
+    found.configure(Agent("m", more='protocol = "native"'))
+    yield found
+    end = time.monotonic() + 5
+    while (left := found.left_behind()) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert left == []
+
+
+@pytest.fixture
+def fugu(place: Place) -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def start(*arguments: str, size: tuple[int, int] = (100, 34), **environ: str) -> Terminal:
+        environ = {**place.environ(), **environ}
+        opened.append(Terminal([sys.executable, "-m", "fugu_cli", *arguments], place.repo, environ, size))
+        return opened[-1]
+
+    yield start
+    for terminal in opened:
+        terminal.close()
+
+
+def ready(terminal: Terminal) -> Terminal:
+    terminal.sees("router: cascade · models: m")
+    return terminal

@@ -17,6 +17,7 @@ from fugu_cli.config import Config
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Team
 from fugu_cli.errors import UsageError
+from fugu_cli.extensions.instruction_files import add_to_memory, memory_file
 from fugu_cli.extensions.skill_library import SkillLibrary
 from fugu_cli.open_session import Session
 from fugu_cli.providers.scripted import Script, Scripted
@@ -111,15 +112,21 @@ class DemoSessionOpener:
     async def resume(self, id: str, ask: AskPermission) -> Session:
         return self._session(store.find_session(self.data, self.root, id), ask)
 
-    async def fork(self, id: str, ask: AskPermission) -> Session:
+    async def fork(self, id: str, ask: AskPermission, before: int | None = None) -> Session:
         source = store.find_session(self.data, self.root, id)
-        return self._session(store.fork_session(self.data, self.root, source), ask)
+        return self._session(store.fork_session(self.data, self.root, source, before), ask)
 
     def listed(self) -> Sequence[store.SessionSummary]:
         return store.session_summaries(store.session_paths(self.data, self.root))
 
     def rename(self, id: str, title: str) -> None:
         store.rename_session(store.find_session(self.data, self.root, id), title)
+
+    def memory_files(self) -> tuple[Path, Path]:
+        return memory_file(self.root), memory_file(None)
+
+    def remember(self, text: str, path: Path) -> tuple[str, bool]:
+        return add_to_memory(path, text), True
 
     def lacking(self) -> tuple[str, ...]:
         return ()
@@ -142,7 +149,7 @@ class DemoSessionOpener:
         if not log.events:
             log.append(Opened(version="demo", repo=str(self.root), pool=members, coordinator="cascade"))
         agents = {name: _agent(name, text, log) for name, text in self.scripts.items()}
-        workspace = Workspace(self.root, self.data / "snapshots")
+        workspace = Workspace(self.root, self.data / "snapshots" / self.root.name)
         workspace.jobs.attach(log.events, log.append)
         config = Config(coordinator="cascade", data_dir=self.data)
 

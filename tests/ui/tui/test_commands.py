@@ -6,14 +6,12 @@ import asyncio
 import shutil
 import subprocess
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from textual import events
-from textual.app import App
-from textual.pilot import Pilot
 
 from fugu_cli.extensions.hook_runner import Hooks
 from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook
@@ -24,75 +22,8 @@ from fugu_cli.ui.tui.commands import COMMANDS, find_command, nearest_command
 from fugu_cli.ui.tui.panels import Trace
 from fugu_cli.ui.tui.project_folder import FolderFiles
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
-from fugu_cli.ui.tui.session_controller import SessionController
+from tests.ui.tui.conftest import ANSWER, WRITES, Hand, Shown
 from tests.ui.tui.demo import DemoSession, DemoSessionOpener
-
-ANSWER = '[[step]]\ntext = "Done."\n'
-WRITES = '[[step]]\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x\\n" } }]\n' + ANSWER
-Shown = Callable[[App[int]], str]
-
-
-class Hand:
-    """Types and looks."""
-
-    def __init__(self, app: FuguApp, pilot: Pilot[int], shown: Shown) -> None:
-        self.app, self.pilot, self._shown = app, pilot, shown
-
-    @property
-    def controller(self) -> SessionController:
-        assert self.app.main.controller is not None
-        return self.app.main.controller
-
-    @property
-    def text(self) -> str:
-        return self._shown(self.app)
-
-    async def type(self, line: str) -> None:
-        """Into the prompt at once, then Enter."""
-        prompt = self.app.main.query_one(PromptInput)
-        prompt.put(line)
-        await self.pilot.pause()
-        self.app.main.query_one("#choices", ChoiceList).offer(())
-        await self.pilot.press("enter")
-
-    async def sees(self, *texts: str) -> None:
-        await self.until(lambda: all(text in self.text for text in texts))
-
-    async def until(self, true: Callable[[], bool]) -> None:
-        for _ in range(600):
-            if true():
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError("it did not come to that\n" + self.text)
-
-    async def done(self, requests: int) -> None:
-        await self.until(lambda: self.kinds().count("finished") >= requests and not self.controller.work.running)
-
-    def kinds(self) -> list[str]:
-        return [event.type for event in self.controller.session.log.events]
-
-
-Play = Callable[[Hand], Awaitable[None]]
-
-
-@pytest.fixture
-def play(opened: Callable[..., FuguApp], opener: DemoSessionOpener, shown: Shown) -> Callable[..., None]:
-    def run(what: Play, scripts: dict[str, str] | None = None, **options: object) -> None:
-        opener.scripts = scripts or {"small": ANSWER, "large": ANSWER}
-        opener.mode = "edit"
-
-        async def whole() -> None:
-            app = opened(**options)
-            async with app.run_test(size=(110, 40)) as pilot:
-                hand = Hand(app, pilot, shown)
-                await hand.until(
-                    lambda: app.main.controller is not None and app.main.controller.work.session is not None
-                )
-                await what(hand)
-
-        asyncio.run(whole())
-
-    return run
 
 
 def test_a_line_finds_its_command() -> None:

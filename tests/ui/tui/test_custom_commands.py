@@ -14,8 +14,8 @@ from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.commands import all_commands, command_choices
 from fugu_cli.ui.tui.prompt import PromptInput
 from tests.skills import making
+from tests.ui.tui.conftest import ANSWER, Hand, Play, Shown
 from tests.ui.tui.demo import DemoSessionOpener
-from tests.ui.tui.test_commands import ANSWER, Hand, Play, Shown
 
 
 @pytest.fixture
@@ -80,7 +80,9 @@ def test_a_queued_command_is_taken_back_as_it_was_typed(
 
 def test_they_are_offered_after_the_interfaces_own(play: Callable[[Play], None]) -> None:
     async def what(hand: Hand) -> None:
-        assert offered(hand, "/re") == ["/resume", "/rename ", "/redo", "/retry", "/ret", "/review "]
+        assert offered(hand, "/re") == [
+            "/resume", "/rename ", "/rewind", "/redo", "/remember ", "/retry", "/ret", "/review ",
+        ]  # fmt: skip
         assert offered(hand, "/git") == ["/git:commit"]
         assert offered(hand, "/skill r") == ["/skill release"]
         hand.app.main.query_one(PromptInput).put("/revi")

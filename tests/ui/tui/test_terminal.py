@@ -9,14 +9,15 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fugu_cli.session import log as logs
-from tests.e2e.driving import FILES, Agent, Place
-from tests.e2e.loopback import Breaks, Loopback, Refuses, Says, Use, running
+from tests.e2e.driving import Agent, Place
+from tests.e2e.loopback import Breaks, Loopback, Refuses, Says, Use
+from tests.ui.tui.conftest import ready
 from tests.ui.tui.terminal import Terminal
 
 READ = Use("read", {"path": "calc.txt"})
@@ -37,47 +38,6 @@ def late(self):
 threading.Thread.run = late
 """
 """A busy machine, on which the thread that reads the terminal comes late."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Loopback]:
-    with running() as loopback:
-        yield loopback
-
-
-@pytest.fixture
-def place(server: Loopback, tmp_path: Path) -> Iterator[Place]:
-    """A repository whose tests fail, and one agent. Nothing that was started may outlive the test."""
-    found = Place(tmp_path, server.url)
-    found.repo.mkdir()
-    found.home.mkdir()
-    found.files(dict(FILES))
-    found.commit()
-    found.configure(Agent("m", more='protocol = "native"'))
-    yield found
-    end = time.monotonic() + 5
-    while (left := found.left_behind()) and time.monotonic() < end:
-        time.sleep(0.05)
-    assert left == []
-
-
-@pytest.fixture
-def fugu(place: Place) -> Iterator[Callable[..., Terminal]]:
-    opened: list[Terminal] = []
-
-    def start(*arguments: str, size: tuple[int, int] = (100, 34), **environ: str) -> Terminal:
-        environ = {**place.environ(), **environ}
-        opened.append(Terminal([sys.executable, "-m", "fugu_cli", *arguments], place.repo, environ, size))
-        return opened[-1]
-
-    yield start
-    for terminal in opened:
-        terminal.close()
-
-
-def ready(terminal: Terminal) -> Terminal:
-    terminal.sees("router: cascade · models: m")
-    return terminal
 
 
 def test_a_day_at_work(place: Place, server: Loopback, fugu: Callable[..., Terminal]) -> None:
