@@ -12,9 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fugu_cli import __version__
 from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
 from fugu_cli.session import views
-from fugu_cli.session.events import FileChange, Finished, Recorded, Replied, ToolRan, Undone
+from fugu_cli.session.events import Assigned, FileChange, Finished, Recorded, Replied, ToolRan, Undone
 from fugu_cli.session.live_events import Live
 from fugu_cli.tools.recorded_diffs import unified_diff
 from fugu_cli.ui import diff_lines
@@ -215,7 +216,7 @@ class SessionController:
         self.shell = UserShell(opener.root, view.feed)
         self.download = ModelDownload(opener, view.feed, self.show)
         self.work = RequestQueue(self, self.shell.told)
-        self.status = StatusCommand(options.status_command, self)
+        self.status = StatusCommand(options.status_command, opener.root, lambda: status_input(self), self.show)
         self.vi_mode = "INSERT" if options.vi else ""
         self.patches = CallPatches()
         self.asking = ApprovalQueue(view, opener.root)
@@ -433,6 +434,7 @@ class SessionController:
         begun = aside.began if aside.running else tally.since if tally.doing else 0.0
         spent = tally.tokens
         self.status.refresh()
+        self._warn((self.status.fault,) if self.status.fault else ())
         self.view.stand(
             StatusLine(
                 place=project_folder.short_path(self.opener.root),
@@ -483,3 +485,52 @@ class SessionController:
         self.download.stop()
         await self.status.close()
         await self.work.close()
+
+
+def status_input(controller: SessionController) -> dict[str, object]:
+    """What the command is told: fields of Claude Code's status line as far as fugu knows them, without the time."""
+    session, tally, root = controller.work.session, controller.feed.tally, str(controller.opener.root)
+    log = session.log if session is not None else None
+    events = log.events if log is not None else ()
+    replies = [event for event in events if isinstance(event, Replied)]
+    turns = [event.agent for event in views.request(events) if isinstance(event, Assigned)]
+    members = session.team.members if session is not None else {}
+    agent = next((name for name in (*reversed(turns), controller.work.pinned, *members) if name in members), "")
+    member = members.get(agent or "")
+    usage, spent = replies[-1].usage if replies else None, tally.tokens
+    size = member.context if member is not None else 0
+    used = round((tally.context or 0.0) * 100)
+    path = str(log.path) if log is not None and log.path is not None else ""
+    return {
+        "hook_event_name": "Status",
+        "session_id": Path(path).stem,
+        "transcript_path": path,
+        "cwd": root,
+        "model": {"id": member.model if member is not None else "", "display_name": agent},
+        "workspace": {"current_dir": root, "project_dir": root, "added_dirs": []},
+        "version": __version__,
+        "output_style": {"name": "default"},
+        "permission_mode": controller.work.mode,
+        "cost": {
+            "total_cost_usd": tally.cost,
+            "total_api_duration_ms": round(sum(reply.seconds for reply in replies) * 1000),
+        },
+        "context_window": {
+            "context_window_size": size,
+            "used_percentage": used,
+            "remaining_percentage": 100 - used,
+            "total_input_tokens": spent.input,
+            "total_output_tokens": spent.output,
+            "current_usage": None
+            if usage is None
+            else {
+                "input_tokens": usage.input - usage.cached,
+                "output_tokens": usage.output,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": usage.cached,
+            },
+        },
+        "exceeds_200k_tokens": used * size > 20_000_000,
+        **({"vim": {"mode": mode}} if (mode := controller.vi_mode) else {}),
+        "_began": log.records[0].at if log is not None and log.records else None,
+    }

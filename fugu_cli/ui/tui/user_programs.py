@@ -14,15 +14,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from fugu_cli import __version__
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Replied
 from fugu_cli.system import temp_dirs
 from fugu_cli.system.processes import reap
 from fugu_cli.ui.formatting import flatten, sanitize, sanitize_for_screen
@@ -31,7 +28,6 @@ from fugu_cli.ui.tui.screen_protocol import FeedProtocol
 
 if TYPE_CHECKING:
     from fugu_cli.ui.hyperlinks import FilePlace
-    from fugu_cli.ui.tui.session_controller import SessionController
 
 KEPT_CHARACTERS = 20_000
 """Characters of output that are kept."""
@@ -161,13 +157,18 @@ _COLOUR = re.compile(r"(\x1b\[[\d;:]*m)")
 class StatusCommand:
     """Runs the command of `[tui] status_line`, one run at a time, with Claude Code's JSON on its standard input."""
 
-    def __init__(self, command: str, controller: SessionController) -> None:
-        self._command, self._controller = command, controller
+    def __init__(
+        self, command: str, root: Path, known: Callable[[], dict[str, object]], show: Callable[[], None]
+    ) -> None:
+        """`known` is what the command is told; `show` is called when it said something."""
+        self._command, self._root, self._known, self._show = command, root, known, show
         self._task: asyncio.Task[None] | None = None
         self._told: dict[str, object] = {}
         self._failures = 0
         self.lines: tuple[str, ...] = ()
         """What it printed last, its colours kept."""
+        self.fault = ""
+        """Why it is not run any more."""
 
     def refresh(self) -> None:
         """Something may have changed: run it soon, unless it runs or waits to."""
@@ -185,12 +186,12 @@ class StatusCommand:
         try:
             while self._failures < STATUS_FAILURES:
                 await asyncio.sleep(STATUS_PAUSE)
-                known = status_input(self._controller)
+                known = self._known()
                 if known == self._told:
                     return
                 self._told = known
                 self.lines = await self._output(known)
-                self._controller.show()
+                self._show()
         finally:
             self._task = None
 
@@ -198,7 +199,7 @@ class StatusCommand:
         """The lines that it prints; none where it fails or takes too long."""
         process = await asyncio.create_subprocess_shell(
             self._command,
-            cwd=self._controller.opener.root,
+            cwd=self._root,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -215,7 +216,7 @@ class StatusCommand:
             await reap(process)
         self._failures = self._failures + 1 if why else 0
         if self._failures == STATUS_FAILURES:
-            self._controller.say(f"the status line's command failed and is not run again: {why}", "warn")
+            self.fault = f"the status line's command failed and is not run again: {why}"
         lines = data.decode("utf-8", "replace").rstrip().split("\n")[:STATUS_LINES]
         return () if why or lines == [""] else tuple(map(_coloured, lines))
 
@@ -244,55 +245,6 @@ def _timed(known: dict[str, object]) -> dict[str, object]:
     spent = time.time() - began if isinstance(began, float) else 0.0
     shown = {key: value for key, value in known.items() if key != "_began"}
     return {**shown, "cost": {**cost, "total_duration_ms": round(spent * 1000)}}
-
-
-def status_input(controller: SessionController) -> dict[str, object]:
-    """What the command is told: fields of Claude Code's status line as far as fugu knows them, without the time."""
-    session, tally, root = controller.work.session, controller.feed.tally, str(controller.opener.root)
-    log = session.log if session is not None else None
-    events = log.events if log is not None else ()
-    replies = [event for event in events if isinstance(event, Replied)]
-    turns = [event.agent for event in views.request(events) if isinstance(event, Assigned)]
-    members = session.team.members if session is not None else {}
-    agent = next((name for name in (*reversed(turns), controller.work.pinned, *members) if name in members), "")
-    member = members.get(agent or "")
-    usage, spent = replies[-1].usage if replies else None, tally.tokens
-    size = member.context if member is not None else 0
-    used = round((tally.context or 0.0) * 100)
-    path = str(log.path) if log is not None and log.path is not None else ""
-    return {
-        "hook_event_name": "Status",
-        "session_id": Path(path).stem,
-        "transcript_path": path,
-        "cwd": root,
-        "model": {"id": member.model if member is not None else "", "display_name": agent},
-        "workspace": {"current_dir": root, "project_dir": root, "added_dirs": []},
-        "version": __version__,
-        "output_style": {"name": "default"},
-        "permission_mode": controller.work.mode,
-        "cost": {
-            "total_cost_usd": tally.cost,
-            "total_api_duration_ms": round(sum(reply.seconds for reply in replies) * 1000),
-        },
-        "context_window": {
-            "context_window_size": size,
-            "used_percentage": used,
-            "remaining_percentage": 100 - used,
-            "total_input_tokens": spent.input,
-            "total_output_tokens": spent.output,
-            "current_usage": None
-            if usage is None
-            else {
-                "input_tokens": usage.input - usage.cached,
-                "output_tokens": usage.output,
-                "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": usage.cached,
-            },
-        },
-        "exceeds_200k_tokens": used * size > 20_000_000,
-        **({"vim": {"mode": mode}} if (mode := controller.vi_mode) else {}),
-        "_began": log.records[0].at if log is not None and log.records else None,
-    }
 
 
 COMMON_EDITORS = ("nano", "vim", "vi", "notepad")
