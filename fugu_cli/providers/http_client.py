@@ -24,7 +24,7 @@ from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply, Usage
 from fugu_cli.providers import Pause, Say, Wait, error_mapping
 from fugu_cli.providers.endpoint import ModelEndpoint
-from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, StopSequences, check_unparsed_calls
+from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, StopSequences, read_unparsed_calls
 from fugu_cli.providers.shown_media import RefusedMedia
 
 MOST_CHARACTERS = 4 * 1024 * 1024
@@ -480,7 +480,7 @@ class WireAgent:
     async def _exchange(
         self, request: tuple[str, Json], decoder: ReplyDecoder, stops: StopSequences, say: Say, tools: frozenset[str]
     ) -> Reply:
-        """Post `request`, a path and a body. `tools`: none of these may be called in the reply's text."""
+        """Post `request`, a path and a body. `tools`: a call of one of these in the reply's text is one."""
 
         def take(event: ServerEvent) -> ReplyProgress:
             if text := stops.feed(decoder.feed(event)):
@@ -492,7 +492,7 @@ class WireAgent:
             reply = decoder.reply()
             if rest := stops.rest():
                 say(rest)
-            return check_unparsed_calls(stops.ended(reply), tools, self._access)
+            return read_unparsed_calls(stops.ended(reply), tools, self._access)
         except AgentError as error:
             error.usage = decoder.used
             raise

@@ -6,7 +6,9 @@ Pure; a wire format reads this while it encodes and decodes.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -14,7 +16,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import Prompt, Reply
+from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.providers.endpoint import ModelEndpoint
 
 
@@ -269,24 +271,94 @@ TOOL_NAME_WITHIN = 100
 """Characters behind a mark that name the tool."""
 
 
-def check_unparsed_calls(reply: Reply, tools: frozenset[str], access: ModelEndpoint) -> Reply:
-    """The reply. Raises AgentError where its text ends in a call of a tool that was offered, and it makes none."""
-    if not reply.calls and reply.stop == "end" and _ends_in_call(reply.text, tools):
-        error = AgentError(
-            f"{access.name}: {access.host} sent a tool call of {access.model} as text",
-            kind="protocol",
-            retry=True,
-            hint=f"Start the server with the tool-call parser of its model, or give the entry {access.name} in .fugurc"
-            ' `protocol = "text"`.',
-        )
-        error.tries = 2
-        raise error
-    return reply
+_CALL_FORMS = (
+    re.compile(r"<tool_call>\s*(?P<object>\{.*?\})\s*</tool_call>", re.DOTALL),
+    re.compile(
+        r"(?:<tool_call>\s*)?<function=(?P<name>[\w.-]+)>\s*"
+        r"(?:(?P<given>\{.*?\})|(?P<parameters>(?:<parameter=[\w.-]+>.*?</parameter>\s*)*))"
+        r"\s*</function>(?:\s*</tool_call>)?",
+        re.DOTALL,
+    ),
+    re.compile(r"<\|python_tag\|>\s*(?P<object>\{.*\})", re.DOTALL),
+    re.compile(r"\[TOOL_CALLS\]\s*(?P<list>\[.*\])", re.DOTALL),
+)
+"""Whole calls, as the models of Qwen, Meta and Mistral write them."""
+_FENCED = re.compile(r"\s*```(?:json|tool_call)?\s*\n(?P<object>\{.*\})\s*\n```\s*", re.DOTALL)
+_PARAMETER = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 
 
-def _ends_in_call(text: str, tools: frozenset[str]) -> bool:
-    """Quoted in a fence, or with words below it, it is an example."""
+def read_unparsed_calls(reply: Reply, tools: frozenset[str], access: ModelEndpoint) -> Reply:
+    """The reply; calls of offered tools that its text ends in, or that are all of it in a fence, are its calls. Raises
+    AgentError where the text ends in one that cannot be read."""
+    if reply.calls or reply.stop != "end":
+        return reply
+    begin = _begin_of_calls(reply.text, tools)
+    if begin is None:
+        fenced = _FENCED.fullmatch(reply.text)
+        found = _calls_in_object(fenced["object"]) if fenced else []
+        begin = 0
+    else:
+        found = _read_calls(reply.text[begin:].strip())
+        if not found or any(name not in tools for name, _ in found):
+            raise _unparsed(access)
+    if not found or any(name not in tools for name, _ in found):
+        return reply
+    calls = (Call(id=f"call_{secrets.token_hex(8)}", tool=name, arguments=given) for name, given in found)
+    return reply.model_copy(update={"text": reply.text[:begin].rstrip(), "calls": tuple(calls), "stop": "calls"})
+
+
+def _unparsed(access: ModelEndpoint) -> AgentError:
+    error = AgentError(
+        f"{access.name}: {access.host} sent a tool call of {access.model} as text",
+        kind="protocol",
+        retry=True,
+        hint=f"Start the server with the tool-call parser of its model, or give the entry {access.name} in .fugurc"
+        ' `protocol = "text"`.',
+    )
+    error.tries = 2
+    return error
+
+
+def _begin_of_calls(text: str, tools: frozenset[str]) -> int | None:
+    """Where the call begins in which the text ends. Quoted in a fence, or with words below it, it is an example."""
     found = CALL_MARK.search(text)
     if found is None or text[: found.start()].count("```") % 2 or text.rstrip()[-1:] not in (">", "]", "}"):
-        return False
-    return not tools.isdisjoint(re.findall(r"[\w-]+", text[found.end() : found.end() + TOOL_NAME_WITHIN]))
+        return None
+    named = re.findall(r"[\w-]+", text[found.end() : found.end() + TOOL_NAME_WITHIN])
+    return None if tools.isdisjoint(named) else found.start()
+
+
+def _read_calls(text: str) -> list[tuple[str, str]]:
+    """Names and arguments (JSON) of the calls that the text consists of; none where it is something else as well."""
+    found: list[tuple[str, str]] = []
+    while text:
+        match = next((match for form in _CALL_FORMS if (match := form.match(text))), None)
+        if match is None:
+            return []
+        parts = match.groupdict()
+        if parts.get("name"):
+            given = parts["given"] or json.dumps(dict(_PARAMETER.findall(parts["parameters"])), ensure_ascii=False)
+            found.append((parts["name"], given))
+        else:
+            made = _calls_in_object(parts.get("object") or parts["list"])
+            if not made:
+                return []
+            found += made
+        text = text[match.end() :].strip()
+    return found
+
+
+def _calls_in_object(text: str) -> list[tuple[str, str]]:
+    """Of `{"name": ..., "arguments": {...}}`, or a list of such; none where it is something else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return []
+    found = []
+    for one in value if isinstance(value, list) else [value]:
+        keys = set(one) if isinstance(one, dict) else set()
+        given = one.get("arguments", one.get("parameters")) if keys else None
+        if not (keys <= {"name", "arguments", "parameters", "id"} and isinstance(given, dict)):
+            return []
+        found.append((str(one.get("name", "")), json.dumps(given, ensure_ascii=False)))
+    return found
