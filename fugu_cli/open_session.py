@@ -25,6 +25,7 @@ from fugu_cli.messages import Call, Effort, Media, Prompt
 from fugu_cli.safety import policy, saved_permissions
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event, Finished, Member, Replied, Undone
+from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.tools import mentions, snapshots
 
@@ -82,6 +83,8 @@ class Session:
             text, typed, media = prompt.text, typed or text, (*media, *prompt.media)
         names = servers.names if servers is not None else ()
         attachments = await asyncio.to_thread(mentions.mentioned, self.environment.workspace.root, text, names)
+        for name in await asyncio.to_thread(mentions.missing, self.environment.workspace.root, text):
+            self.log.tell(Waiting(why=f"@{name}: there is no such file; agents get the name alone", notice=True))
         if servers is not None:
             await servers.ready_for(attachments)
         asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill, piped=piped, media=media)

@@ -219,8 +219,8 @@ def build_session(
     breaker = build_circuit_breaker(entries)
     agents = build_agents(entries, environ, AgentResources(config.cache, config.local_idle, breaker), before)
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
-    servers = build_servers(loaded, lambda why: journal.tell(Waiting(why=mask.text(why), notice=True)))
     mask = Redactor({**named_secrets(environ, entries), **server_secrets(loaded.servers)}, loaded.root)
+    servers = build_servers(loaded, lambda why: journal.tell(Waiting(why=mask.text(why), notice=True)), mask)
     workspace.mask = LogRedactor([resume] if resume else [], mask.text).text
     journal = _journal(loaded, mask, members, checkpoint, resume)
     denials = Denials(config.deny_agents, loaded.root) if config.deny_agents else None
@@ -351,13 +351,14 @@ async def open_session(
     return build_session(loaded, environ, ask, resume, around)
 
 
-def build_servers(loaded: LoadedConfig, tell: Callable[[str], None]) -> McpServers | None:
-    """The user's MCP servers, none of them started; None where there are none. `tell` takes sentences for people."""
+def build_servers(loaded: LoadedConfig, tell: Callable[[str], None], mask: Redactor) -> McpServers | None:
+    """The user's MCP servers, none of them started; None where there are none. `tell` takes sentences for people, and
+    `mask` the tokens that come."""
     if loaded.servers == DeclaredServers():
         return None
     from fugu_cli.extensions.mcp_servers import McpServers
 
-    return McpServers(loaded.servers, loaded.root, tell, kept_keys.KeptLogins())
+    return McpServers(loaded.servers, loaded.root, tell, kept_keys.KeptLogins(mask.add))
 
 
 def server_secrets(declared: DeclaredServers) -> dict[str, str]:

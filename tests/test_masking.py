@@ -374,3 +374,11 @@ def test_env_files_are_found_however_deep_and_behind_a_link_but_not_among_depend
         mask.text("deep-v4lue their-v4lue linked-v4lue")
         == f"{mark_for('deep-v4lue')} their-v4lue {mark_for('linked-v4lue')}"
     )
+
+
+def test_a_secret_that_comes_later_is_masked_from_then_on() -> None:
+    redactor = Redactor({}, None)
+    said = "the token is renewed-token-0123456789"
+    assert redactor.text(said) == said
+    redactor.add({"MCP_ACCESS_TOKEN": "renewed-token-0123456789"})
+    assert redactor.text(said) == f"the token is {mark_for('renewed-token-0123456789')}"

@@ -52,7 +52,8 @@ async def answer_of_editor(
     root = session.environment.workspace.root
     target = escape_for_approval(event_text.approval_target(call, judgement.target)).strip()
     change = await asyncio.to_thread(proposed_change, call, root)
-    reason = text_content(f"asked because {escape_for_approval(judgement.reason)}")
+    whose = f" by the subtask {escape_for_approval(judgement.subtask)}" if judgement.subtask else ""
+    reason = text_content(f"asked{whose} because {escape_for_approval(judgement.reason)}")
     words = {one.scope: one.words for one in approval_options(call, judgement)}
     offered = [scope for scope in OPTION_KINDS if scope in words]
     asked = ToolCallUpdate(

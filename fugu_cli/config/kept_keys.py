@@ -13,7 +13,7 @@ import importlib
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +106,11 @@ def _unused(path: Path, why: str) -> StorageError:
 
 
 class KeptLogins:
-    """Logins at MCP servers, by the server's address (extensions/mcp_login.py's LoginStore)."""
+    """Logins at MCP servers, by the server's address (extensions/mcp_login.py's LoginStore). `hide` is given the
+    tokens of every new one."""
+
+    def __init__(self, hide: Callable[[Mapping[str, str]], None] = lambda _: None) -> None:
+        self.hide = hide
 
     def read(self, address: str) -> str:
         """What was kept, "" where nothing was. Raises StorageError."""

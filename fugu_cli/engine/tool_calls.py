@@ -93,7 +93,7 @@ async def run_call(
             told = _told(call, made.call, hooked.context)
             log.append(ToolRan(turn=number, call=made.recorded, output=told + mark_injection(fault.text), ok=False))
             return
-    permit = await _permission(log, environment, made, (hooked, judgement))
+    permit = await _permission(log, environment, made, (hooked, _with_subtask(log, number, judgement)))
     snapshot = await _before(environment, made.call) if permit.allowed else None
     if permit.allowed and permit.by != "policy" and _judged(environment, made.call).target != judgement.target:
         permit, snapshot = permit.model_copy(update={"allowed": False, "reason": MOVED}), None
@@ -102,6 +102,13 @@ async def run_call(
         await _finish_tool(log, environment, made.call, _told(call, made.call, hooked.context))
     if environment.hooks is not None and (stop := environment.hooks.stopped()) is not None:
         log.append(Finished(reason="denied", message=f"a hook ended the work: {stop}"))
+
+
+def _with_subtask(log: Log, number: int, judgement: policy.Judgement) -> policy.Judgement:
+    """Where the turn is a subtask, people are told which one asks."""
+    now = views.turn_of(log.events, number)
+    subtask = now.assigned.subtask if now is not None else None
+    return judgement if subtask is None else judgement.model_copy(update={"subtask": subtask.title})
 
 
 def _told(made: Call, run: Call, context: str) -> str:

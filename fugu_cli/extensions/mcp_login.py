@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qs, urlsplit
@@ -44,6 +44,10 @@ class LoginStore(Protocol):
 
     def keep(self, address: str, text: str) -> str:
         """Keep it in place of an older one. Returns where. Raises StorageError."""
+
+    @property
+    def hide(self) -> Callable[[Mapping[str, str]], None]:
+        """Told which values are secret from now on, by names that say so."""
 
 
 class KeptLogin:
@@ -81,6 +85,7 @@ class KeptLogin:
             "until": time.time() + tokens.expires_in if tokens.expires_in is not None else None,
             "server": metadata.model_dump(mode="json", exclude_none=True) if metadata is not None else None,
         }
+        self._store.hide(_named("mcp", self._data["tokens"]))
         with contextlib.suppress(StorageError):
             self.where = await asyncio.to_thread(self._store.keep, self._way.url, json.dumps(self._data))
 
@@ -108,9 +113,12 @@ def login_secrets(servers: Iterable[McpServer], store: LoginStore) -> dict[str, 
     for server in servers:
         with contextlib.suppress(StorageError, ValueError):
             kept = store.read(server.way.url) if isinstance(server.way, RemoteServer) else ""
-            tokens = json.loads(kept).get("tokens", {}) if kept else {}
-            found |= {f"{server.name}_{key}".upper(): tokens[key] for key in TOKENS if tokens.get(key)}
+            found |= _named(server.name, json.loads(kept).get("tokens", {})) if kept else {}
     return found
+
+
+def _named(server: str, tokens: Mapping[str, str]) -> dict[str, str]:
+    return {f"{server}_{key}".upper(): tokens[key] for key in TOKENS if tokens.get(key)}
 
 
 def session_auth(server: McpServer, store: LoginStore | None) -> OAuthClientProvider | None:

@@ -259,6 +259,11 @@ class Redactor:
         self._in_files: dict[str, set[str]] = defaultdict(set)
         self._made: dict[tuple[str, str], str] = {}
 
+    def add(self, values: Mapping[str, str]) -> None:
+        """More known values, by names that say that they are secrets."""
+        self._values.update(part for name, value in values.items() for part in secrets_of(name, value))
+        self._stamps = None  # what is looked for is made anew
+
     def text(self, text: str) -> str:
         """`text` without secrets."""
         return self._now().masked(text, self._mark)

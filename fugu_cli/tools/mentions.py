@@ -20,6 +20,7 @@ PASTED = "pasted"
 _MENTIONED = re.compile(r"""(?:^|(?<=[\s("'`]))@(?:"([^"\n]+)"(#L\d+(?:-L?\d+)?)?|(\S+))""")
 _RESOURCE = re.compile(r"([^\s:/]+):(\S.*)")
 _AFTER = ",.;:!?)]}\"'`"
+_A_FILE = re.compile(r"(?i)\.(?:png|jpe?g|gif|webp|bmp|pdf)$|^[^:]*/[^:]*\.\w{1,5}$")
 _LINES = re.compile(r"(.+)#L(\d+)(?:-L?(\d+))?", re.DOTALL)
 
 
@@ -32,6 +33,12 @@ def mentioned(root: Path, text: str, servers: Collection[str] = ()) -> tuple[str
         for quoted, lines, word in _MENTIONED.findall(text)
     )
     return tuple(dict.fromkeys(name for name in found if name))
+
+
+def missing(root: Path, text: str) -> tuple[str, ...]:
+    """What `@` names in a text that can only be a file, and that is not there: a picture, a PDF, a path in a folder."""
+    words = (quoted or word.rstrip(_AFTER) for quoted, _, word in _MENTIONED.findall(text))
+    return tuple(dict.fromkeys(word for word in words if _A_FILE.search(word) and not _first_there(root, [word])))
 
 
 def reading_call(root: Path, name: str, id: str) -> Call:

@@ -86,7 +86,8 @@ def approval_lines(
     """The question: the tool, what it would touch (`approval_target_lines`), and why policy asks."""
     call, judgement = asked
     head: list[StyledPart] = [(f"Allow {flatten(escape_for_approval(call.tool), 40)}?", f"bold {palette.warn}")]
-    why = wrap_lines(f"needs approval: {escape_for_approval(judgement.reason)}", width, palette.dim)
+    whose = f" for the subtask {flatten(escape_for_approval(judgement.subtask), 80)}" if judgement.subtask else ""
+    why = wrap_lines(f"needs approval{whose}: {escape_for_approval(judgement.reason)}", width, palette.dim)
     return [styled_line([*head, (hint, palette.dim)], width), *target, *why]
 
 

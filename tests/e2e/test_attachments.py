@@ -133,3 +133,13 @@ def test_a_file_that_nobody_may_read_is_said(place: Place, server: Loopback) -> 
     done = place.fugu("run", "see @calc.txt")
     assert done.code == 0, done.err
     assert first(server, "worker") == "see @calc.txt\n\n[read calc.txt]\ncalc.txt cannot be read: Permission denied."
+
+
+def test_a_file_that_is_not_there_is_said_and_other_words_are_not(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    server.play("worker", DONE)
+    done = place.fugu("run", "see @nope.png, @src/nope.py, @property, @calc.txt, @pytest.fixture and a@b.png")
+    assert done.code == 0, done.err
+    said = "there is no such file; agents get the name alone"
+    told = [line.strip() for line in done.err.splitlines() if said in line]
+    assert [line.rpartition("@")[2] for line in told] == [f"nope.png: {said}", f"src/nope.py: {said}"]

@@ -70,7 +70,7 @@ class Judgement(Value):
     """The answer. `target` is what is touched or run, for people and for remembering a yes.
 
     `every_time` marks what a remembered yes must not cover. `rule` is what one may be remembered as; "": this very
-    target (offered_rules.py fills it in before somebody is asked).
+    target (offered_rules.py fills it in before somebody is asked). `subtask` is the one that makes the call.
     """
 
     verdict: Verdict
@@ -78,6 +78,7 @@ class Judgement(Value):
     target: str = ""
     every_time: bool = False
     rule: str = ""
+    subtask: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """`fugu mcp login` with a browser that follows the address it is given, and sessions that use what was kept."""
 
 import contextlib
+import json
 import os
 import re
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -60,10 +61,10 @@ def fugu(*words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def checked() -> tuple[bool, str]:
+def checked(logins: KeptLogins | None = None) -> tuple[bool, str]:
     """Whether the server works in a session, and why not."""
     declared = read_servers(Path.home() / ".mcp.json", None, trusted=False, environ={})
-    ((_, works, said),) = check_servers(declared, Path.cwd(), KeptLogins())
+    ((_, works, said),) = check_servers(declared, Path.cwd(), logins or KeptLogins())
     return works, said
 
 
@@ -94,9 +95,12 @@ def test_a_token_that_has_run_out_is_renewed(tmp_path: Path) -> None:
         fugu("mcp", "add", "locked", address)
         assert fugu("mcp", "login", "locked")[0] == 0
         before = KeptLogins().read(address)
-        assert checked()[1].startswith("tools: hello")
+        hidden: list[Mapping[str, str]] = []
+        assert checked(KeptLogins(hidden.append))[1].startswith("tools: hello")
         assert "renewed" in (tmp_path / "log").read_text()
         assert KeptLogins().read(address) != before
+        tokens = json.loads(KeptLogins().read(address))["tokens"]
+        assert hidden[-1] == {f"MCP_{name}".upper(): tokens[name] for name in ("access_token", "refresh_token")}
 
 
 def test_a_client_that_the_entry_names_is_used(tmp_path: Path) -> None:

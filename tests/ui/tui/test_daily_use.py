@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e.driving import Place
-from tests.e2e.loopback import Loopback, Says
+from tests.e2e.loopback import Loopback, Says, Use
+from tests.e2e.test_subtasks import asks, task
 from tests.ui.tui.conftest import ready
 from tests.ui.tui.terminal import Terminal
 
@@ -198,3 +199,15 @@ def test_requests_are_jumped_to_and_escape_twice_goes_back_to_one(place: Place, 
     terminal.sees("Rewind to before", "2    tell the second")
     terminal.keys("\r")
     terminal.sees("that ends before 2;", "› tell the second")
+
+
+def test_an_approval_says_which_subtask_asks(place: Place, server: Loopback, fugu: Fugu) -> None:
+    runs = Says("", (Use("bash", {"command": "python3 x.py"}),))
+    server.react(
+        "m", asks(task("Look at x.py"), child=lambda asked: Says("It is not there.") if asked.results else runs)
+    )
+    terminal = ready(fugu())
+    terminal.keys("look\r")
+    terminal.sees("Allow bash?", "needs approval for the subtask task: look around: ")
+    terminal.keys("n")
+    terminal.sees("answered")

@@ -44,7 +44,7 @@ def test_files_and_conversation_go_back_to_before_a_request_and_it_can_be_edited
         await hand.type("/rewind")
         await hand.sees("Rewind to before", "1    write one", "2    write two", "ctrl+f files only")
         await hand.pilot.press("enter")
-        await hand.sees("Rewind to before 2? 1 file, +0 -1", "-x")
+        await hand.sees("Rewind to before 2? 1 file, +0 -1", "two.txt")
         await hand.pilot.press("y")
         await hand.sees(f"this is a copy of {first} that ends before 2;")
         assert (made(project), requests(hand)) == (["one.txt"], ["write one"])
