@@ -283,7 +283,10 @@ def build_telemetry(environ: Mapping[str, str], journal: Log) -> Telemetry | str
 
 def _instructions(loaded: LoadedConfig) -> str:
     """The user's standing ones, those of the command line last."""
-    told = standing_instructions(loaded.root if loaded.trusted else None, loaded.below, loaded.vouched).text
+    root, config = loaded.root if loaded.trusted else None, loaded.config
+    told = "" if config.bare else standing_instructions(root, loaded.below, loaded.vouched).text
+    if config.add_dirs:
+        told += f"\nBeside the repository you may read and edit: {', '.join(map(str, config.add_dirs))}\n"
     if loaded.appended:
         told += f"\nThe user's standing instructions (given with the command line):\n{loaded.appended}"
     return told
@@ -417,7 +420,7 @@ def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()
     """The sandbox of a folder's commands. What holds is found out when the first one runs."""
     wanted = config.sandbox
     writable, readable = ([root / path.expanduser() for path in paths] for paths in (wanted.writable, wanted.readable))
-    rules = BoxRules(wanted.mode, wanted.network, tuple(writable), (*readable, *more), wanted.environment)
+    rules = BoxRules(wanted.mode, wanted.network, (*writable, *config.add_dirs), (*readable, *more), wanted.environment)
     keys = kept_keys.keys_folder()
     own = (config.data,) if inside(keys, config.data) else (config.data, keys)
     return Sandbox(root, store, rules, own=own)
@@ -490,6 +493,7 @@ def build_environment(
         allow=(*config.allow, *saved_permissions.load_rules(config.data, workspace.root)),
         ask=config.ask,
         deny=config.deny,
+        folders=config.add_dirs,
         test_command=workspace.test_command,
     )
     workspace.unread = rule_matching.read_denial(rules.deny)

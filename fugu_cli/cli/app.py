@@ -13,13 +13,11 @@ from fugu_cli.cli import root
 from fugu_cli.cli.flags import (
     AcpFlags,
     AllFoldersFlag,
-    ImportFlags,
     JsonFlag,
     McpAddFlags,
     McpScopeFlag,
     ReplayFlags,
     RequestFlag,
-    RouteFlags,
     SdkFlags,
     ServeFlags,
     SessionArgument,
@@ -35,7 +33,9 @@ from fugu_cli.cli.training_flags import (
     ConductorFlags,
     EvalFlags,
     EvolveFlags,
+    ImportFlags,
     MatrixFlags,
+    RouteFlags,
     SftFlags,
     TrainSessionsFlags,
 )

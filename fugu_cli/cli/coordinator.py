@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from fugu_cli import __version__, wiring
 from fugu_cli.cli.current_folder import current_config, print_clean, read_records
-from fugu_cli.cli.flags import RouteFlags, settings_of
+from fugu_cli.cli.flags import settings_of
 from fugu_cli.cli.run import read_stdin
+from fugu_cli.cli.training_flags import RouteFlags
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig

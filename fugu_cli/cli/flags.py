@@ -59,6 +59,10 @@ def _bounded(name: str, least: float | None, above: float | None) -> Callable[[f
     return checked
 
 
+AddDirFlag = Annotated[
+    list[str] | None,
+    option("--add-dir", help="a folder beside the repository to read and edit, too; repeatable", metavar="DIR"),
+]
 AgentFlag = Annotated[str | None, option("--agent", "--model", help="let one agent take every turn", metavar="NAME")]
 AllowFlag = Annotated[
     list[str] | None, option("--allow", help="allow calls, as in 'bash(make *)'; repeatable", metavar="RULE")
@@ -67,6 +71,9 @@ AllFoldersFlag = Annotated[bool, option("--all", help="of every folder, not only
 AppendFlag = Annotated[
     str | None,
     option("--append-system-prompt", help="standing instructions for this run, after AGENTS.md", metavar="TEXT"),
+]
+BareFlag = Annotated[
+    bool, option("--bare", help="no hooks, skills, MCP servers and instruction files but those of flags")
 ]
 BackboneFlag = Annotated[
     str | None, option("--backbone", help="a folder or hub id of the coordinator's backbone", metavar="FOLDER")
@@ -141,6 +148,8 @@ CONFIG_KEYS = (
         "opt_out",
         "tier",
         "effort",
+        "add_dirs",
+        "bare",
         "max_turns",
         "max_budget_usd",
     ),
@@ -152,6 +161,7 @@ CONFIG_KEYS = (
 def settings_of(flags: object) -> dict[str, Any]:
     """What of a command's flags is configuration, by its key; only what was said."""
     said = {key: getattr(flags, key, None) for key in CONFIG_KEYS}
+    check_empty(**{"add-dir": "" if "" in (said["add_dirs"] or ()) else None})
     if agent := getattr(flags, "agent", None):
         said["coordinator"] = f"single:{agent}"
     if getattr(flags, "yolo", False):
@@ -184,6 +194,8 @@ class RunFlags:
     agent: AgentFlag = None
     opt_out: OptOutFlag = None
     append_system_prompt: AppendFlag = None
+    add_dirs: AddDirFlag = None
+    bare: BareFlag = False
     mcp_config: McpConfigFlag = None
     json_schema: JsonSchemaFlag = None
     permission_mode: PermissionModeFlag = None
@@ -238,6 +250,8 @@ class InterfaceFlags:
     permission_mode: PermissionModeFlag = None
     agent: AgentFlag = None
     append_system_prompt: AppendFlag = None
+    add_dirs: AddDirFlag = None
+    bare: BareFlag = False
     mcp_config: McpConfigFlag = None
     trust: TrustFlag = False
     worktree: WorktreeFlag = None
@@ -335,6 +349,8 @@ class AcpFlags:
     max_turns: MaxTurnsFlag = None
     max_budget_usd: MaxBudgetFlag = None
     append_system_prompt: AppendFlag = None
+    add_dirs: AddDirFlag = None
+    bare: BareFlag = False
     trust: TrustFlag = False
 
 
@@ -359,6 +375,8 @@ class SdkFlags:
     ] = None
     system_prompt: Annotated[str | None, option("--system-prompt", help="standing instructions", metavar="TEXT")] = None
     append_system_prompt: AppendFlag = None
+    add_dirs: AddDirFlag = None
+    bare: BareFlag = False
     allowed: Annotated[
         list[str] | None,
         option("--allowedTools", "--allowed-tools", help="rules to allow, with commas between them", metavar="RULES"),
@@ -443,60 +461,6 @@ def flags_as_parameters(flags: type[Flags]) -> Callable[[Callable[[Flags], int]]
         return called
 
     return decorate
-
-
-@dataclass(frozen=True)
-class ImportFlags:
-    """`fugu coordinator import`. None means: as the file says itself."""
-
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="the published .npy, a .npy of your own, a checkpoint")]
-    mapping: Annotated[
-        list[str] | None,
-        option("--map", help="the row of that name is this agent of your pool; repeatable", metavar="ROW=AGENT"),
-    ] = None
-    rows: Annotated[
-        str | None, option("--rows", help="the rows of a .npy of your own, in order", metavar="NAME,NAME")
-    ] = None
-    roles: Annotated[bool, option("--roles/--no-roles", help="it has rows for the three roles")] = True
-    format: FormatFlag = None
-    tied: Annotated[
-        Literal["untied", "authors"] | None,
-        option("--tied", help="which block moves a tied embedding: untied (the first) or authors (the ninth)"),
-    ] = None
-    workers_only: Annotated[
-        bool | None, option("--workers-only/--all-replies", help="whose replies its transcript shows")
-    ] = None
-    budget: Annotated[int | None, option("--budget", help="tokens of its transcript", metavar="N", least=64)] = None
-    backbone: BackboneFlag = None
-    out: Annotated[Path | None, option("--out", help="where to write it", metavar="FILE")] = None
-
-
-@dataclass(frozen=True)
-class RouteFlags:
-    """`fugu route`, as the user wrote it. None means: not said here."""
-
-    what: Annotated[
-        str | None,
-        typer.Argument(metavar="TEXT", help="a request, - for standard input, or a session: an id, a file, latest"),
-    ] = None
-    session: SessionFlag = None
-    turn: TurnFlag = None
-    request: RequestFlag = None
-    explain: Annotated[bool, option("--explain", help="show what was read and weighed")] = False
-    as_json: JsonFlag = False
-    coordinator: CoordinatorFlag = None
-    checkpoint: CheckpointFlag = None
-    backbone: BackboneFlag = None
-    roles: Annotated[
-        bool | None, option("--roles/--no-roles", help="with a role for the agent, or one agent and no role")
-    ] = None
-    format: FormatFlag = None
-    sample: SampleFlag = False
-    temperature: Annotated[float | None, option("--temperature", help="of the softmax; 1 by default", metavar="T")] = (
-        None
-    )
-    seed: SeedFlag = None
-    opt_out: OptOutFlag = None
 
 
 class RequestInput(NamedTuple):

@@ -96,6 +96,7 @@ def start_interface(flags: InterfaceFlags) -> int:
         keys=read_keymap(loaded.config.keys),
         vi=loaded.config.tui.vi,
         status_command=loaded.config.tui.status_line,
+        added=loaded.config.add_dirs,
     )
     opener = FolderSessions(loaded, os.environ)
     gc.freeze()

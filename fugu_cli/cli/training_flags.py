@@ -1,15 +1,33 @@
-"""The flags of `fugu eval` and `fugu train`, as frozen dataclasses."""
+"""The flags of `fugu eval`, `fugu train`, `fugu route` and `fugu coordinator import`, as frozen dataclasses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from fugu_cli.cli.flags import SEED, AllFoldersFlag, MaxTurnsFlag, SeedFlag, TimeLimitFlag, option, path_option
+from fugu_cli.cli.flags import (
+    SEED,
+    AllFoldersFlag,
+    BackboneFlag,
+    CheckpointFlag,
+    CoordinatorFlag,
+    FormatFlag,
+    JsonFlag,
+    MaxTurnsFlag,
+    OptOutFlag,
+    RequestFlag,
+    SampleFlag,
+    SeedFlag,
+    SessionFlag,
+    TimeLimitFlag,
+    TurnFlag,
+    option,
+    path_option,
+)
 
 
 class EngineName(StrEnum):
@@ -172,3 +190,57 @@ class TrainSessionsFlags:
 
     everywhere: AllFoldersFlag = False
     out: CheckpointOut = None
+
+
+@dataclass(frozen=True)
+class ImportFlags:
+    """`fugu coordinator import`. None means: as the file says itself."""
+
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="the published .npy, a .npy of your own, a checkpoint")]
+    mapping: Annotated[
+        list[str] | None,
+        option("--map", help="the row of that name is this agent of your pool; repeatable", metavar="ROW=AGENT"),
+    ] = None
+    rows: Annotated[
+        str | None, option("--rows", help="the rows of a .npy of your own, in order", metavar="NAME,NAME")
+    ] = None
+    roles: Annotated[bool, option("--roles/--no-roles", help="it has rows for the three roles")] = True
+    format: FormatFlag = None
+    tied: Annotated[
+        Literal["untied", "authors"] | None,
+        option("--tied", help="which block moves a tied embedding: untied (the first) or authors (the ninth)"),
+    ] = None
+    workers_only: Annotated[
+        bool | None, option("--workers-only/--all-replies", help="whose replies its transcript shows")
+    ] = None
+    budget: Annotated[int | None, option("--budget", help="tokens of its transcript", metavar="N", least=64)] = None
+    backbone: BackboneFlag = None
+    out: Annotated[Path | None, option("--out", help="where to write it", metavar="FILE")] = None
+
+
+@dataclass(frozen=True)
+class RouteFlags:
+    """`fugu route`, as the user wrote it. None means: not said here."""
+
+    what: Annotated[
+        str | None,
+        typer.Argument(metavar="TEXT", help="a request, - for standard input, or a session: an id, a file, latest"),
+    ] = None
+    session: SessionFlag = None
+    turn: TurnFlag = None
+    request: RequestFlag = None
+    explain: Annotated[bool, option("--explain", help="show what was read and weighed")] = False
+    as_json: JsonFlag = False
+    coordinator: CoordinatorFlag = None
+    checkpoint: CheckpointFlag = None
+    backbone: BackboneFlag = None
+    roles: Annotated[
+        bool | None, option("--roles/--no-roles", help="with a role for the agent, or one agent and no role")
+    ] = None
+    format: FormatFlag = None
+    sample: SampleFlag = False
+    temperature: Annotated[float | None, option("--temperature", help="of the softmax; 1 by default", metavar="T")] = (
+        None
+    )
+    seed: SeedFlag = None
+    opt_out: OptOutFlag = None

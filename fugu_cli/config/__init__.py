@@ -132,6 +132,10 @@ class Config(ConfigTable):
     """calls that always need one"""
     deny: Names = ()
     """calls that are never made"""
+    add_dirs: tuple[ConfigPath, ...] = ()
+    """folders beside the repository that agents may read and edit like it"""
+    bare: bool = False
+    """no hooks, skills, commands, subagents, MCP servers and instruction files, but what flags name"""
     test_command: str | None = Field(default=None, min_length=1)
     """how the project's tests are run; found when left out"""
     test_timeout: float = Field(default=300.0, gt=0)
@@ -243,6 +247,6 @@ class Config(ConfigTable):
 
 
 PATHS = ("checkpoint", "data_dir", "cache_dir")
-LISTS = ("allow", "ask", "deny", "opt_out")
+LISTS = ("allow", "ask", "deny", "opt_out", "add_dirs")
 ADDING = (*LISTS, "deny_agents", "max_budget_usd", "time_limit", "tests")
 """Keys that add up over files, environment and flags; every other key is replaced by the later one."""

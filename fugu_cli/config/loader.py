@@ -22,7 +22,7 @@ from fugu_cli.extensions import instruction_files, mcp_settings
 from fugu_cli.extensions.instruction_files import standing_instructions
 from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.extensions.skill_library import SkillLibrary
-from fugu_cli.safety.paths import path_exists
+from fugu_cli.safety.paths import is_folder, path_exists
 from fugu_cli.session.events import Price
 
 HARMLESS = frozenset({"ask", "deny", "opt_out", "deny_agents", "verify_answers", "seed", "test_timeout"})
@@ -166,6 +166,9 @@ def load_config(
             notes.append(f"{own.source}: ignored until you run `fugu trust` here: {', '.join(ignored)}")
     config = merge_layers([layer for layer in (user, own, surroundings, given) if layer])
     files = tuple(Path(layer.source) for layer in (user, own) if layer)
+    _check_folders(config)
+    if config.bare:
+        return LoadedConfig(config, files, tuple(notes), root, known, trust_data=data)
     own_servers = None if root == home.resolve() else root / mcp_settings.MCP_FILE
     servers = mcp_settings.read_servers(home / mcp_settings.MCP_FILE, own_servers, trusted=known, environ=environ)
     hooked = hooks.read_hooks(home, None if root == home.resolve() else root, trusted=known)
@@ -180,10 +183,18 @@ def load_config(
         return trust or (known and (vouched(file) or config_trust.is_trusted(data, file.parent)))
 
     below = instruction_files.trusted_instructions(folder, root, counts)
+    below += instruction_files.files_in(
+        path for path in config.add_dirs if trust or config_trust.is_trusted(data, path)
+    )
     if left := [str(path) for path in instruction_files.untrusted_instructions(folder, root, counts)]:
         notes.append(f"{', '.join(left)}: no agent is shown what stands there until you run `fugu trust` here")
     notes += [*standing_instructions(root if known else None, below, counts).notes, *misspelled_variables(environ)]
     return LoadedConfig(config, files, tuple(notes), root, known, servers, hooked, library, below, counts, data)
+
+
+def _check_folders(config: Config) -> None:
+    if lost := [str(path) for path in config.add_dirs if not is_folder(path)]:
+        raise ConfigError(f"add_dirs: {', '.join(lost)}: there is no such folder", hint="name folders that are there")
 
 
 def _home() -> Path:
@@ -309,6 +320,8 @@ def _resolved(config: Config, base: Path) -> Config:
     update: dict[str, object] = {key: base / Path(path).expanduser() for key, path in paths.items()}
     if config.backbone is not None and config.backbone.startswith(("~", "./", "../")):
         update["backbone"] = str(base / Path(config.backbone).expanduser())
+    if config.add_dirs:
+        update["add_dirs"] = tuple((base / path.expanduser()).resolve() for path in config.add_dirs)
     return config.model_copy(update=update)
 
 

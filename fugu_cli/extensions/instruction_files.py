@@ -4,7 +4,7 @@ repository."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,11 @@ class StandingInstructions:
 def folder_instruction_file(folder: Path) -> Path | None:
     """The file with the instructions of a folder."""
     return next((folder / name for name in NAMES if is_file(folder / name)), None)
+
+
+def files_in(folders: Iterable[Path]) -> tuple[Path, ...]:
+    """Those of the folders that have one."""
+    return tuple(file for folder in folders if (file := folder_instruction_file(folder)) is not None)
 
 
 def user_instruction_file() -> Path | None:

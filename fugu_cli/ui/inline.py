@@ -95,7 +95,7 @@ class PromptHistory(InMemoryHistory):
 
 
 def build_prompt(
-    acts: KeyActions, commands: CommandChoices, root: Path, texts: Iterable[str], *, vi: bool
+    acts: KeyActions, commands: CommandChoices, root: Path, texts: Iterable[str], options: InterfaceOptions
 ) -> PromptSession[str]:
     """A prompt with fugu's keys, and with vi's. `texts` is what was typed before, the newest last."""
     history = PromptHistory(acts.masked)
@@ -104,7 +104,7 @@ def build_prompt(
     session: PromptSession[str] = PromptSession(
         message=lambda: ANSI(acts.above()),
         bottom_toolbar=lambda: ANSI(acts.below()),
-        completer=ThreadedCompleter(InlineCompleter(commands, FolderFiles(root))),
+        completer=ThreadedCompleter(InlineCompleter(commands, FolderFiles(root, options.added))),
         complete_while_typing=True,
         history=history,
         key_bindings=_keys(acts),
@@ -114,7 +114,7 @@ def build_prompt(
         erase_when_done=True,
         prompt_continuation="  ",
         is_password=Condition(acts.masked),
-        vi_mode=vi,
+        vi_mode=options.vi,
     )
     # Escape alone is a key here: do not wait long for the rest of a key, nor for another key, as in Escape B
     session.app.ttimeoutlen = session.app.timeoutlen = 0.05
@@ -289,7 +289,7 @@ class InlineApp:
             lambda text: command_choices(all_commands(self.controller), self.controller, text),
             opener.root,
             history.texts,
-            vi=options.vi,
+            options,
         )
         self._terminal = PromptPrinter(self._prompt)
         self._wanted: asyncio.Future[str] | None = None

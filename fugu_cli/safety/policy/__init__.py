@@ -55,6 +55,8 @@ class Rules(Value):
     ask: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     test_command: str | None = None
+    folders: tuple[Path, ...] = ()
+    """Folders outside the repository that agents may read and edit as if they were in it, resolved."""
     readable: tuple[Path, ...] = ()
     """Folders outside the repository that agents may read as if they were in it, resolved: the user's own skills."""
 
@@ -193,7 +195,8 @@ def _forbids(rule: str) -> str:
 
 def _special(path: Path, rules: Rules, root: Path, reads: bool) -> str:
     """As paths.special; what may be read beside the repository is judged as if it were one."""
-    base = next((folder for folder in rules.readable if reads and inside(path, folder)), root)
+    more = (*rules.folders, *(rules.readable if reads else ()))
+    base = next((folder for folder in more if inside(path, folder)), root)
     return protected_reason(path, base, writes=not reads)
 
 
@@ -219,7 +222,7 @@ def _command_case(command: str, rules: Rules, root: Path) -> PolicyCase:
     line = command.strip()
     tests = rules.test_command is not None and line.split() == rules.test_command.split()
     try:
-        judged = classify(line, root)
+        judged = classify(line, root, rules.folders)
     except Unreadable as error:
         judged, unread = [], str(error)
     else:

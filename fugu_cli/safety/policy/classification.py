@@ -74,13 +74,15 @@ class LineContext:
     commands: tuple[Command, ...]
     folders: tuple[Path, ...]
     root: Path
+    added: tuple[Path, ...] = ()
+    """Folders that may be used as the repository is. What a command deletes there no undo brings back."""
 
 
-def classify(text: str, root: Path) -> list[ClassifiedCommand]:
+def classify(text: str, root: Path, added: tuple[Path, ...] = ()) -> list[ClassifiedCommand]:
     """Every simple command of the line. Raises Unreadable."""
     commands = tuple(itertools.chain.from_iterable(unwrap(command) for command in parse_command_line(text)))
     commands = _without_aliases(commands, root, possible_folders(commands, root))
-    line = LineContext(commands, tuple(possible_folders(commands, root)), root)
+    line = LineContext(commands, tuple(possible_folders(commands, root)), root, added)
     if any(program_name(one) == "let" for one in commands) and any(
         program_name(one) in {"read", "mapfile", "readarray"} for one in commands
     ):
@@ -242,6 +244,7 @@ def _by_path(command: Command, word: Word, line: LineContext) -> Iterator[Comman
     ):
         yield CommandRisk(RiskLevel.DESTROYS, f"`{text}`: it is the whole repository; {DESTROYS_REASON}")
         return
+    line = replace(line, added=()) if deletes(command) else line
     for reason in _reasons(word, line, program_name(command) in WRITERS, kept=program_name(command) == "git"):
         lost = deletes(command) and not reason.startswith(("it may hold", "it says"))
         yield CommandRisk(
@@ -280,7 +283,8 @@ def _reasons(word: Word, line: LineContext, writes: bool, *, kept: bool = False)
         yield "it is somebody's home"
     for folder in line.folders:
         for path in expand_word(word, folder, line.root):
-            reason = paths.protected_reason(path, line.root, writes=writes)
+            base = next((added for added in line.added if paths.inside(path, added)), line.root)
+            reason = paths.protected_reason(path, base, writes=writes)
             if reason.startswith("it may hold") and not (writes or kept or paths.path_exists(path)):
                 continue  # a word that only sounds like a file of secrets
             if reason:

@@ -273,7 +273,7 @@ class MainScreen(MainHandlers):
         super().__init__(palette, look, options.state)
         self._opener = opener
         self._options = options
-        self._files = FolderFiles(opener.root)
+        self._files = FolderFiles(opener.root, options.added)
         self._pressed = self._stopped = 0.0
         self.parting = ""
 

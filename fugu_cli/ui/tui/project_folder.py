@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import unquote
@@ -55,10 +55,11 @@ Superseded = Callable[[], bool]
 
 
 class FolderFiles:
-    """The paths under `root`, relative to it, with forward slashes."""
+    """The paths under `root`, relative to it, with forward slashes; behind them those of the `added` folders, whole."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, added: Sequence[Path] = ()) -> None:
         self._root = root
+        self._added = added
         self._paths: list[str] = []
         self._lowered: list[str] = []
         self._at = 0.0
@@ -68,6 +69,8 @@ class FolderFiles:
         if time.monotonic() - self._at < FRESH_SECONDS and self._paths:
             return
         paths = sorted(filter(mentionable, list_files(self._root)), key=lambda path: (path.count("/"), path))
+        for folder in self._added:
+            paths += filter(mentionable, (f"{folder.as_posix()}/{path}" for path in sorted(list_files(folder))))
         self._lowered = [path.lower() for path in paths]
         self._paths = paths
         self._at = time.monotonic()

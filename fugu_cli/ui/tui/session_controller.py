@@ -500,6 +500,7 @@ def status_input(controller: SessionController) -> dict[str, object]:
     usage, spent = replies[-1].usage if replies else None, tally.tokens
     size = member.context if member is not None else 0
     used = round((tally.context or 0.0) * 100)
+    added = [str(path) for path in controller.options.added]
     path = str(log.path) if log is not None and log.path is not None else ""
     return {
         "hook_event_name": "Status",
@@ -507,7 +508,7 @@ def status_input(controller: SessionController) -> dict[str, object]:
         "transcript_path": path,
         "cwd": root,
         "model": {"id": member.model if member is not None else "", "display_name": agent},
-        "workspace": {"current_dir": root, "project_dir": root, "added_dirs": []},
+        "workspace": {"current_dir": root, "project_dir": root, "added_dirs": added},
         "version": __version__,
         "output_style": {"name": "default"},
         "permission_mode": controller.work.mode,

@@ -172,7 +172,8 @@ class SessionOpener(Protocol):
 @dataclass(frozen=True)
 class InterfaceOptions:
     """How the interface is opened. `state` is a folder for what it remembers (history, panel width, theme); `keys` the
-    user's own keys by action; `vi`: the prompt takes vi's; `status_command` prints a line below it."""
+    user's own keys by action; `vi`: the prompt takes vi's; `status_command` prints a line below it; `added` are
+    folders beside the repository."""
 
     state: Path
     resume: str | None = None
@@ -185,3 +186,4 @@ class InterfaceOptions:
     keys: Mapping[str, str] = field(default_factory=dict)
     vi: bool = False
     status_command: str = ""
+    added: tuple[Path, ...] = ()
