@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from acp.schema import (
@@ -129,22 +130,22 @@ class ClientSession:
         lacking = await asyncio.to_thread(self._opener.lacking)
         said, beside, media = await asyncio.to_thread(read_prompt, blocks, root)
         if (command := said.strip().removeprefix("/")) in session_settings.COMMANDS and said.strip() != command:
-            return {"continue": self._continue, "compact": session.compact}.get(command) or self._undoing(command)
+            return partial(self._carry_out, command)
         await asyncio.to_thread(parse_headless_request, said, session.library)
         wanted = await asyncio.to_thread(request_from_text, session, said)
         await self.note((*lacking, *await asyncio.to_thread(session.notes)))
         return lambda: self.work.submit(replace(wanted, piped=beside, media=media))
 
-    async def _continue(self) -> None:
-        if not await self.work.go_on():
-            raise UsageError("the session has no unfinished request", hint="ask something new")
-
-    def _undoing(self, command: str) -> Callable[[], Awaitable[None]]:
-        async def put_back() -> None:
+    async def _carry_out(self, command: str) -> None:
+        """One of the commands that editors are told of."""
+        if command == "compact":
+            await self.session.compact()
+        elif command == "continue":
+            if not await self.work.go_on():
+                raise UsageError("the session has no unfinished request", hint="ask something new")
+        else:
             undone = await (self.session.undo() if command == "undo" else self.session.redo())
             await self._tell(message(event_text.undo_text(undone).plain))
-
-        return put_back
 
     def _answered(self, since: int) -> PromptResponse:
         """How the request ended, and what it took. Raises InfrastructureError where it failed."""
