@@ -156,6 +156,7 @@ def reply_lines(chunk: MarkdownChunk, width: int, palette: Palette, judged: Judg
 
 
 DIFF_LINES = 10
+DIFF_TOOL = "diff"
 OUTPUT_LINES = 400
 LIVE_LINES = 6
 REQUEST_LINES, REQUEST_ENDS = 12, (4, 2)
@@ -267,6 +268,8 @@ def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool) -> li
     if patch:
         shown = diff_drawing.indented_patch(patch, width, palette, None if unfolded else DIFF_LINES)
         return [*shown, *(_set_off(result.output, width, palette) if unfolded else [])]
+    if unfolded and result.ok and block.call.tool == DIFF_TOOL:
+        return diff_drawing.indented_patch(result.output, width, palette)
     if unfolded:
         inside = block.inside if result.ok else ""
         _, _, cost = result.output.rpartition("\n\n")  # its last words stand in what it said

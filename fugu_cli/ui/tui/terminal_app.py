@@ -15,9 +15,16 @@ from textual.driver import Driver
 from textual.keys import Keys, key_to_character
 
 from fugu_cli.errors import ConfigError
-from fugu_cli.ui.drawing import DARK, LIGHT, Palette
+from fugu_cli.ui.drawing import Palette
 from fugu_cli.ui.tui.panels import Pager
-from fugu_cli.ui.tui.themes import ASK_BACKGROUND, BackgroundTold, find_palette, guess_palette, textual_theme
+from fugu_cli.ui.tui.themes import (
+    ASK_BACKGROUND,
+    BackgroundTold,
+    find_palette,
+    guess_palette,
+    palette_of_ground,
+    textual_theme,
+)
 
 NARROW_COLUMNS, SHORT_LINES = 90, 20
 """Columns and lines below which parts stand one below the other, or are left out."""
@@ -143,7 +150,7 @@ class TerminalApp(App[int], inherit_bindings=False):
     def on_background_told(self, event: BackgroundTold) -> None:
         """Follow the terminal."""
         if self._auto and event.dark != self.palette.dark:
-            self._wear(DARK if event.dark else LIGHT)
+            self._wear(palette_of_ground(dark=event.dark))
 
     def on_app_focus(self) -> None:
         """The terminal may have changed its colours meanwhile."""

@@ -5,14 +5,15 @@ chosen none. Under terminal_app.py and terminal_driver.py.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rich.color import ColorSystem
 from textual import events
 from textual.color import Color, ColorParseError
 from textual.theme import BUILTIN_THEMES, Theme
 
-from fugu_cli.ui.drawing import DARK, LIGHT, PALETTES, Palette
+from fugu_cli.ui.drawing import CONTRAST, DARK, LIGHT, PALETTES, Palette, terminal_colours
 
 AUTO = "auto"
 """The theme that follows the terminal's background."""
@@ -21,17 +22,44 @@ AUTO = "auto"
 def guess_palette() -> Palette:
     """Light where the terminal says that its background is (COLORFGBG), else dark."""
     ground = os.environ.get("COLORFGBG", "").rpartition(";")[2]
-    return LIGHT if ground in {"7", "15"} else DARK
+    return _shown_as(LIGHT if ground in {"7", "15"} else DARK)
+
+
+def palette_of_ground(*, dark: bool) -> Palette:
+    """The one that fits such a background."""
+    return _shown_as(DARK if dark else LIGHT)
+
+
+def _shown_as(palette: Palette) -> Palette:
+    """The palette as this terminal can show it: with 256 colours quiet grounds would all be the same black or white."""
+    if terminal_colours() in (None, ColorSystem.TRUECOLOR):
+        return palette
+    greys, added, removed, added_words, removed_words = GROUNDS_OF_256[palette.dark]
+    return replace(
+        palette,
+        grounds=("#000000" if palette.name == CONTRAST.name else greys[0], *greys[1:]),
+        added=f"{palette.added.partition(' on ')[0]} on {added}",
+        removed=f"{palette.removed.partition(' on ')[0]} on {removed}",
+        added_words=f"on {added_words}",
+        removed_words=f"on {removed_words}",
+    )
+
+
+GROUNDS_OF_256 = {
+    True: (("#121212", "#1c1c1c", "#303030"), "#005f00", "#5f0000", "#008700", "#870000"),
+    False: (("#ffffff", "#eeeeee", "#e4e4e4"), "#d7ffd7", "#ffd7d7", "#afffaf", "#ffafaf"),
+}
+"""Of dark and of light palettes: the grounds; those of added and removed lines; of the words in them."""
 
 
 def find_palette(name: str) -> Palette | None:
     """A palette by its theme's name: fugu's own, the user's, Textual's. Raises ConfigError for a file that is none."""
     if name in PALETTES:
-        return PALETTES[name]
+        return _shown_as(PALETTES[name])
     found = _other_themes().get(name) if name not in ("", AUTO) else None
     if found is None:
         return None
-    return _palette(found if isinstance(found, Theme) else _read_theme(found))
+    return _shown_as(_palette(found if isinstance(found, Theme) else _read_theme(found)))
 
 
 def theme_names() -> tuple[str, ...]:
