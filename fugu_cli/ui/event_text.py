@@ -417,6 +417,6 @@ def _background(arguments: dict[str, object]) -> bool:
 
 def undo_text(event: Undone) -> Text:
     if event.turn:
-        return Text(f"{INDENT}rolled back, to be drawn again: {first_line(event.reason, 200)}", "yellow")
+        return Text(f"{INDENT}rolled back, trying again: {first_line(event.reason, 200)}", "yellow")
     what = f"{len(event.paths)} files were put back" if event.paths else "the files were put back"
     return Text(f"{what}: {first_line(event.words, 200)}", "yellow")

@@ -260,7 +260,7 @@ class Transcript:
                     # what was thought is known at the end: its place is kept
                     self._put(item.turn, ThinkingBlock(""), speech)
                 speech.add(item.text)
-                return min(first, self.index(speech))
+                return min(first, self.index(speech), *self.inserted)
             case OutputStreamed():
                 index = self._calls.get(item.call)
                 if index is None:
@@ -287,7 +287,7 @@ class Transcript:
         assert place is not None
         self.retries[event.turn] = place
         self.blocks[place] = NoteBlock(event_text.retry_text(event), "warn")
-        return min(place, said if said is not None else place)
+        return min(place, said if said is not None else place, *self.inserted)
 
     def _unsaid(self, turn: int) -> int | None:
         """What the turn was saying is taken back. Returns its place; None where it said nothing."""
@@ -503,7 +503,7 @@ def _masked_note(event: Masked) -> NoteBlock | None:
 
 def _undo_note(event: Undone) -> NoteBlock:
     if event.turn:
-        return NoteBlock(f"rolled back, to be drawn again: {event.reason}", "warn")
+        return NoteBlock(f"rolled back, trying again: {event.reason}", "warn")
     files = f"{len(event.paths)} files put back" if len(event.paths) != 1 else "1 file put back"
     return NoteBlock(f"{event.words}: {files}", "warn", "\n".join(event.paths))
 

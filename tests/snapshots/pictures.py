@@ -189,6 +189,7 @@ def main() -> int:
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "fugu")
     os.environ["FUGU_CACHE_DIR"] = str(parser.parse_args().cache.resolve())
     os.environ.pop("NO_COLOR", None)
+    os.environ["COLORTERM"] = "truecolor"
     with tempfile.TemporaryDirectory(prefix="fugu-pictures-") as folder, running() as server:
         server.react("m", answer)
         studio = Studio(Path(folder), server.url)

@@ -1,5 +1,8 @@
 from pathlib import Path
 
+import pytest
+from rich.color import ColorSystem
+
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
     Asked,
@@ -35,6 +38,7 @@ from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_drawing import section_title, turn_sections
 from fugu_cli.ui.trace_rows import TraceRows, TurnRow, traced_requests
 from fugu_cli.ui.transcript import Block, EndBlock, NoteBlock, ReplyBlock, RequestBlock, ToolBlock, transcript_blocks
+from fugu_cli.ui.tui import themes
 
 
 def text(lines: list[StyledLine]) -> list[str]:
@@ -457,3 +461,31 @@ def test_below_the_trace_stand_the_todo_list_changed_files_jobs_and_the_context(
     undone = Undone(snapshot=None, changes=(FileChange(path="a.py", before="2" * 40, after="1" * 40),))
     tally.take(Recorded(seq=2, at=2.0, event=undone), 2.0)
     assert (tally.jobs, tally.changed) == ({}, {})
+
+
+def test_three_tips_stand_there_until_something_is_asked(sample: list[Recorded]) -> None:
+    begun = transcript_fragments(transcript_blocks(sample[:1]), unfolded=False)
+    lines = [line for piece in begun for line in text(piece.painted(90, DARK))]
+    assert [line.split()[0] for line in lines if line] == ["fugu", "router:", "ask", "@", "shift+tab"]
+    asked = transcript_fragments(transcript_blocks(sample[:2]), unfolded=False)
+    assert "shift+tab" not in "".join(line for piece in asked for line in text(piece.painted(90, DARK)))
+
+
+def test_with_256_colours_what_stands_behind_text_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("COLORTERM", raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name in ("dark", "light", "contrast", "nord"):
+        palette = themes.find_palette(name)
+        assert palette is not None
+        grounds = [f"on {ground}" for ground in palette.grounds]
+        behind = [*grounds, palette.added, palette.removed, palette.added_words, palette.removed_words]
+        colours = [parse_style(words).bgcolor for words in behind]
+        shown = {colour.downgrade(ColorSystem.EIGHT_BIT).number for colour in colours if colour is not None}
+        assert len(shown) == len(behind)
+
+
+def test_every_theme_that_is_offered_can_be_worn() -> None:
+    palettes = [themes.find_palette(name) for name in themes.theme_names() if name != themes.AUTO]
+    assert None not in palettes
+    assert {"dark", "light", "contrast", "nord"} <= set(themes.theme_names())

@@ -204,7 +204,7 @@ def test_undone_inside_a_turn_and_between_requests_are_told_apart() -> None:
     inside = transcript_blocks([Recorded(seq=0, at=0.0, event=Undone(snapshot="a", turn=2, reason="the tests failed"))])
     by_user = Undone(snapshot="a", paths=("x.py",))
     between = transcript_blocks([Recorded(seq=0, at=0.0, event=by_user)])
-    assert inside == [NoteBlock("rolled back, to be drawn again: the tests failed", "warn")]
+    assert inside == [NoteBlock("rolled back, trying again: the tests failed", "warn")]
     assert between == [NoteBlock("undone by the user: 1 file put back", "warn", "x.py")]
 
 
@@ -232,5 +232,5 @@ def test_a_line_that_was_filled_in_as_it_stood_is_one_note() -> None:
         transcript.take(Recorded(seq=number, at=0.0, event=event))
     assert [block.text for block in transcript.blocks if isinstance(block, NoteBlock)] == [
         "a.py:3: as it is",
-        "rolled back, to be drawn again: nothing was changed",
+        "rolled back, trying again: nothing was changed",
     ]
