@@ -112,6 +112,7 @@ TOLD_IN = {
     "fugu undo": "sessions",
     "fugu redo": "sessions",
     "fugu rewind": "sessions",
+    "fugu update": "storage",
     "fugu cost": "providers",
     "fugu login": "pool",
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu mcp")], "mcp"),

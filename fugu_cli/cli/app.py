@@ -493,6 +493,14 @@ def doctor() -> int:
     return command.doctor()
 
 
+@app.command()
+def update(yes: YesFlag = False) -> int:
+    """Say which fugu is installed and which is the newest, and get that one with pip, pipx or uv."""
+    from fugu_cli.cli import update as command
+
+    return command.update(yes)
+
+
 @app.command("help")
 def help_page(topic: Annotated[str, typer.Argument(metavar="TOPIC")] = "") -> int:
     """Show a page on a topic; without one, the list."""

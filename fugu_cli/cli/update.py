@@ -1,0 +1,101 @@
+"""`fugu update`: which fugu is installed, which is the newest, and the installer's own command to get it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+
+from fugu_cli import __version__
+from fugu_cli.cli.current_folder import print_clean, say
+from fugu_cli.errors import InfrastructureError, UsageError
+
+PACKAGE = "fugu-cli"
+UNKNOWN = "which fugu is the newest is not known"
+LOOK_SECONDS = 60.0
+"""Seconds that the installer may take to say which version is the newest."""
+
+
+@dataclass(frozen=True)
+class Installation:
+    """By what fugu was installed. `look` prints the newest version where `newest` finds it, `update` installs it."""
+
+    by: str
+    look: tuple[str, ...]
+    newest: str
+    update: tuple[str, ...]
+
+
+def update(yes: bool) -> int:
+    """Say how things are; where there is a newer one, ask, unless `yes`, and run the command.
+
+    Raises UsageError where it cannot ask or fugu runs from a folder, InfrastructureError where nobody says what is the
+    newest or the command fails.
+    """
+    found = find_installation(Path(sys.prefix))
+    print_clean(f"fugu {__version__}, installed by {found.by} in {sys.prefix}")
+    newest = _newest(found)
+    if newest == __version__:
+        print_clean("this is the newest")
+        return 0
+    command = shlex.join(found.update)
+    print_clean(f"the newest is {newest}: `{command}`")
+    if not yes:
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise UsageError("an update is asked about, and there is no terminal", hint="add --yes")
+        say("run it? [y/N]")
+        if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
+            return 4
+    sys.stdout.flush()
+    code = subprocess.run(found.update, check=False).returncode
+    if code:
+        raise InfrastructureError(f"`{command}` ended with exit code {code}", hint="what it says above is the reason")
+    return 0
+
+
+def find_installation(prefix: Path) -> Installation:
+    """Whoever made the environment at `prefix` updates it. Raises UsageError."""
+    origin = json.loads(metadata.distribution(PACKAGE).read_text("direct_url.json") or "{}")
+    if "dir_info" in origin:
+        folder = origin["url"].removeprefix("file://")
+        raise UsageError(f"fugu runs from the folder {folder}", hint="update it with git")
+    dry = ("uv", "pip", "install", "--dry-run", "--upgrade", "--python", sys.executable, PACKAGE)
+    added, listed = rf"^ \+ {PACKAGE}==(\S+)", rf"^{PACKAGE} \((\S+)\)"
+    if (prefix / "uv-receipt.toml").exists():
+        return _there(Installation("uv", dry, added, ("uv", "tool", "upgrade", PACKAGE)))
+    if (prefix / "pipx_metadata.json").exists():
+        look = ("pipx", "runpip", PACKAGE, "index", "versions", PACKAGE)
+        return _there(Installation("pipx", look, listed, ("pipx", "upgrade", PACKAGE)))
+    if util.find_spec("pip") is None:
+        return _there(Installation("uv", dry, added, tuple(word for word in dry if word != "--dry-run")))
+    pip = (sys.executable, "-m", "pip")
+    return Installation("pip", (*pip, "index", "versions", PACKAGE), listed, (*pip, "install", "--upgrade", PACKAGE))
+
+
+def _there(found: Installation) -> Installation:
+    if shutil.which(found.by) is None:
+        raise UsageError(f"fugu was installed by {found.by}, which is not on PATH", hint=f"put {found.by} there")
+    return found
+
+
+def _newest(found: Installation) -> str:
+    """The newest version; this one where the installer has no newer."""
+    try:
+        done = subprocess.run(
+            found.look, capture_output=True, text=True, check=False, timeout=LOOK_SECONDS, stdin=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InfrastructureError(f"{UNKNOWN}: {found.by} does not answer", hint="try again later") from error
+    if (match := re.search(found.newest, f"{done.stdout}\n{done.stderr}", re.MULTILINE)) is not None:
+        return match[1]
+    if done.returncode == 0:
+        return __version__
+    lines = [line for line in done.stderr.splitlines() if line.strip()]
+    hint = lines[-1].strip() if lines else f"exit code {done.returncode}"
+    raise InfrastructureError(f"{UNKNOWN}: {found.by} does not say", hint=hint)
