@@ -66,16 +66,17 @@ def find_installation(prefix: Path) -> Installation:
         folder = origin["url"].removeprefix("file://")
         raise UsageError(f"fugu runs from the folder {folder}", hint="update it with git")
     dry = ("uv", "pip", "install", "--dry-run", "--upgrade", "--python", sys.executable, PACKAGE)
-    added, listed = rf"^ \+ {PACKAGE}==(\S+)", rf"^{PACKAGE} \((\S+)\)"
+    added = rf"(?:^ \+ {PACKAGE}==|^Would install (?:.* )?{re.sub('-', '[-_]', PACKAGE)}-)(\S+)"
     if (prefix / "uv-receipt.toml").exists():
         return _there(Installation("uv", dry, added, ("uv", "tool", "upgrade", PACKAGE)))
     if (prefix / "pipx_metadata.json").exists():
-        look = ("pipx", "runpip", PACKAGE, "index", "versions", PACKAGE)
-        return _there(Installation("pipx", look, listed, ("pipx", "upgrade", PACKAGE)))
+        look = ("pipx", "runpip", PACKAGE, "install", "--dry-run", "--upgrade", PACKAGE)
+        return _there(Installation("pipx", look, added, ("pipx", "upgrade", PACKAGE)))
     if util.find_spec("pip") is None:
         return _there(Installation("uv", dry, added, tuple(word for word in dry if word != "--dry-run")))
     pip = (sys.executable, "-m", "pip")
-    return Installation("pip", (*pip, "index", "versions", PACKAGE), listed, (*pip, "install", "--upgrade", PACKAGE))
+    look = (*pip, "index", "versions", PACKAGE)
+    return Installation("pip", look, rf"^{PACKAGE} \((\S+)\)", (*pip, "install", "--upgrade", PACKAGE))
 
 
 def _there(found: Installation) -> Installation:

@@ -115,21 +115,28 @@ def test_an_index_that_knows_nothing_is_one_line(installed: Callable[..., Place]
             "uv pip install --dry-run --upgrade --python PYTHON fugu-cli",
             "uv tool upgrade fugu-cli",
         ),
-        ("pipx_metadata.json", "pipx", "pipx runpip fugu-cli index versions fugu-cli", "pipx upgrade fugu-cli"),
+        (
+            "pipx_metadata.json",
+            "pipx",
+            "pipx runpip fugu-cli install --dry-run --upgrade fugu-cli",
+            "pipx upgrade fugu-cli",
+        ),
     ],
 )
 def test_who_installed_it_is_asked_and_called(
     installed: Callable[..., Place], mark: str, by: str, look: str, update: str
 ) -> None:
     place = installed(mark)
-    log = program(place, by, 'echo " + fugu-cli==0.2.0" >&2; echo "fugu-cli (0.2.0)"')
+    log = program(place, by, 'echo " + fugu-cli==0.2.0" >&2; echo "Would install a-1 fugu_cli-0.2.0"')
     done = place.fugu("update", "--yes")
     assert (done.code, done.out.splitlines()[1]) == (0, f"the newest is 0.2.0: `{update}`"), done.err
     assert log.read_text().splitlines() == [look.replace("PYTHON", place.python), update]
-    program(place, by, 'echo "fugu-cli (0.1.0)"')
+    program(place, by, "echo Requirement already satisfied")
     assert place.fugu("update").out.splitlines()[1] == "this is the newest"
     program(
-        place, by, 'case "$*" in *runpip*|*dry-run*) echo " + fugu-cli==0.3"; echo "fugu-cli (0.3)";; *) exit 3;; esac'
+        place,
+        by,
+        'case "$*" in *runpip*|*dry-run*) echo " + fugu-cli==0.3"; echo "Would install fugu-cli-0.3";; *) exit 3;; esac',
     )
     failed = place.fugu("update", "--yes")
     assert (failed.code, failed.err.splitlines()[-2]) == (2, f"fugu: `{update}` ended with exit code 3")
