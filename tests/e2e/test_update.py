@@ -133,11 +133,8 @@ def test_who_installed_it_is_asked_and_called(
     assert log.read_text().splitlines() == [look.replace("PYTHON", place.python), update]
     program(place, by, "echo Requirement already satisfied")
     assert place.fugu("update").out.splitlines()[1] == "this is the newest"
-    program(
-        place,
-        by,
-        'case "$*" in *runpip*|*dry-run*) echo " + fugu-cli==0.3"; echo "Would install fugu-cli-0.3";; *) exit 3;; esac',
-    )
+    says = 'echo " + fugu-cli==0.3"; echo "Would install fugu-cli-0.3"'
+    program(place, by, f'case "$*" in *runpip*|*dry-run*) {says};; *) exit 3;; esac')
     failed = place.fugu("update", "--yes")
     assert (failed.code, failed.err.splitlines()[-2]) == (2, f"fugu: `{update}` ended with exit code 3")
 
