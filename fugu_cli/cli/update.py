@@ -75,8 +75,8 @@ def find_installation(prefix: Path) -> Installation:
     if util.find_spec("pip") is None:
         return _there(Installation("uv", dry, added, tuple(word for word in dry if word != "--dry-run")))
     pip = (sys.executable, "-m", "pip")
-    look = (*pip, "index", "versions", PACKAGE)
-    return Installation("pip", look, rf"^{PACKAGE} \((\S+)\)", (*pip, "install", "--upgrade", PACKAGE))
+    index = (*pip, "index", "versions", PACKAGE)
+    return Installation("pip", index, rf"^{PACKAGE} \((\S+)\)", (*pip, "install", "--upgrade", PACKAGE))
 
 
 def _there(found: Installation) -> Installation:
