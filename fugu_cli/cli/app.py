@@ -409,7 +409,7 @@ def blame(
 @flags_as_parameters(CommitFlags)
 def commit(flags: CommitFlags) -> int:
     """Commit what is staged: an agent writes the message, trailers and a git note say which agent wrote what."""
-    from fugu_cli.cli import commit as command
+    from fugu_cli.cli import git as command
 
     return command.commit(flags)
 
@@ -418,7 +418,7 @@ def commit(flags: CommitFlags) -> int:
 @flags_as_parameters(PullRequestFlags)
 def pull_request(flags: PullRequestFlags) -> int:
     """Make a pull or merge request with gh or glab; an agent writes title and description."""
-    from fugu_cli.cli import pull_request as command
+    from fugu_cli.cli import git as command
 
     return command.open_pull_request(flags)
 

@@ -21,9 +21,9 @@ from fugu_cli.cli.agent_answers import (
     agent_answer,
     check_answering,
 )
-from fugu_cli.cli.commit import hidden_paths, named_only
 from fugu_cli.cli.current_folder import current_config, current_path, say
 from fugu_cli.cli.flags import settings_of
+from fugu_cli.cli.git import hidden_paths, named_only
 from fugu_cli.cli.git_flags import ReviewFlags
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
