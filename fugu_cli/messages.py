@@ -70,6 +70,28 @@ class Usage(Value):
         )
 
 
+class PaidUse(Value):
+    """What a tool had a model do (a provider's own web search): `agent` is whose prices count."""
+
+    agent: str
+    usage: Usage
+
+
+class PaidValue(Value):
+    """What a model may have been paid for."""
+
+    paid: PaidUse | None = None
+
+    @property
+    def agent(self) -> str:
+        """Who was paid, "" where nobody was."""
+        return self.paid.agent if self.paid is not None else ""
+
+    @property
+    def usage(self) -> Usage:
+        return self.paid.usage if self.paid is not None else Usage()
+
+
 class Media(Value):
     """A picture or a PDF beside a text. A log holds this alone; the bytes lie beside it, under `sha` (session/log.py).
     A picture is as models are sent it: PNG or JPEG, scaled down."""

@@ -33,9 +33,26 @@ if TYPE_CHECKING:
     from fugu_cli.extensions.language_servers import LanguageServers
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.telemetry import Telemetry
+    from fugu_cli.tools.web_search import SearchEngine
 
 GOING_ON = 3
 """How often Stop hooks may send the work on, after a request of the user's."""
+
+
+@dataclass(frozen=True)
+class SessionExtras:
+    """What the user's environment and configuration bring beside servers and hooks. `lacking`: sentences about what is
+    wanted and cannot be had."""
+
+    telemetry: Telemetry | None = None
+    checkers: LanguageServers | None = None
+    search: SearchEngine | None = None
+    lacking: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for people."""
+        return (*self.lacking, *(self.telemetry.notes if self.telemetry is not None else ()))
 
 
 @dataclass
@@ -61,10 +78,8 @@ class Session:
     """How much agents may reason from the next request on; "" leaves it to each entry."""
     answer_schema: str = ""
     """The JSON schema, as text, that answers must follow; "" where there is none."""
-    telemetry: Telemetry | str | None = None
-    """What tells a collector of the session; a sentence where that cannot be done."""
-    checkers: LanguageServers | str = ""
-    """The language servers that look at edits; "" where there are none, a sentence where there should be."""
+    extras: SessionExtras = SessionExtras()
+    """What looks along: a collector, language servers, a search engine."""
 
     @property
     def tier(self) -> str:
@@ -151,10 +166,7 @@ class Session:
             said += unknown_models(self.library.agents, self.team.members.values())
         if self.effort and (without := views.without_effort(self.team.members)):
             said.append(f"the effort {self.effort} says nothing to {', '.join(without)}: no effort can be told there")
-        if self.telemetry is not None:
-            said += (self.telemetry,) if isinstance(self.telemetry, str) else self.telemetry.notes
-        if self.checkers and isinstance(self.checkers, str):
-            said.append(self.checkers)
+        said += self.extras.notes
         if not self.environment.workspace.in_git:
             said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
         return tuple(said)
@@ -288,13 +300,13 @@ class Session:
         await self.end_jobs()
         if self.servers is not None:
             await self.servers.close()
-        if not isinstance(self.checkers, str):
-            await self.checkers.close()
+        if self.extras.checkers is not None:
+            await self.extras.checkers.close()
         for agent in self.team.agents.values():
             await agent.close()
         self.log.close()
-        if self.telemetry is not None and not isinstance(self.telemetry, str):
-            await self.telemetry.close()
+        if self.extras.telemetry is not None:
+            await self.extras.telemetry.close()
         await asyncio.to_thread(parallel_turns.remove_unused_worktrees, self.config.data)
         with contextlib.suppress(StorageError):
             await snapshots.collect_garbage(self.config.data, self.environment.workspace.snapshots, self.log.path)

@@ -20,11 +20,9 @@ from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Harness, RequestLimits, Team, TestRules, WaitLimit
 from fugu_cli.engine.harness import TOOL_CALLING
 from fugu_cli.errors import InfrastructureError, installing
-from fugu_cli.extensions.hook_settings import DeclaredHooks
 from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
-from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.extensions.skills import Skill, describe_each
-from fugu_cli.open_session import Session
+from fugu_cli.open_session import Session, SessionExtras
 from fugu_cli.providers import Agent
 from fugu_cli.safety import path_rules, saved_permissions
 from fugu_cli.safety.path_rules import Denials
@@ -45,14 +43,12 @@ from fugu_cli.tools.toolbox import AnyTool, Toolbox, describe_from_prompts
 from fugu_cli.tools.workspace import Workspace, recall_reads
 
 if TYPE_CHECKING:
-    from fugu_cli.extensions.hook_runner import Hooks
-    from fugu_cli.extensions.language_servers import LanguageServers
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.subagents import Subagent
-    from fugu_cli.extensions.telemetry import Telemetry
     from fugu_cli.models.server_lease import Lease
     from fugu_cli.providers.circuit_breaker import CircuitBreaker
     from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
+    from fugu_cli.tools.web_search import SearchEngine
 
 
 @dataclass(frozen=True)
@@ -203,6 +199,7 @@ def build_session(
     `around` is put around every agent: an evaluation keeps their replies. Raises ConfigError for a pool that cannot be
     used, SessionBusy and StorageError as `Log.open` does.
     """
+    from fugu_cli.extension_wiring import build_extras, build_servers, server_secrets
     from fugu_cli.tools.runner_discovery import find_test_command
 
     config = loaded.config
@@ -228,7 +225,7 @@ def build_session(
         agents = {name: build_guard(agent, denials, lambda: journal.events) for name, agent in agents.items()}
     recall_reads(workspace, journal.records)
     environment = build_environment(config, workspace, ask, mask.text(_instructions(loaded)), journal.path)
-    checkers = build_language_servers(loaded)
+    extras = build_extras(loaded, environ, entries, journal)
     workspace.jobs.attach(journal.events, journal.append)
     return Session(
         log=journal,
@@ -243,42 +240,15 @@ def build_session(
             config.never(by_name),
             {member.name: build_harness(member) for member in members},
         ),
-        environment=_with_extensions(replace(environment, denials=denials), loaded, (servers, checkers), journal),
+        environment=_with_extensions(replace(environment, denials=denials), loaded, (servers, extras), journal),
         warm=warm if servers is None else servers.behind(warm),
         decide=lambda changed: build_coordinator(changed, members)[0],
         servers=servers,
         library=loaded.library,
         effort=config.effort or "",
         answer_schema=loaded.answer_schema,
-        telemetry=build_telemetry(environ, journal),
-        checkers=checkers,
+        extras=extras,
     )
-
-
-def build_language_servers(loaded: LoadedConfig) -> LanguageServers | str:
-    """Those that are installed, not started; a sentence where the user insists and there are none."""
-    wanted, files_are_kept_back = loaded.config.diagnostics, loaded.config.deny_agents
-    if wanted is False or files_are_kept_back or not (wanted or loaded.trusted):
-        return ""
-    from fugu_cli.extensions.language_servers import usable_servers
-
-    found = usable_servers(loaded.root, trusted=loaded.trusted)
-    return found if wanted or not isinstance(found, str) else ""
-
-
-def build_telemetry(environ: Mapping[str, str], journal: Log) -> Telemetry | str | None:
-    """What tells the session to a collector, where the environment names one; a sentence where it cannot."""
-    if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environ):
-        return None
-    try:
-        from fugu_cli.extensions import telemetry
-
-        return telemetry.Telemetry(journal, environ) if telemetry.is_wanted(environ) else None
-    except ModuleNotFoundError:
-        packages = installing("opentelemetry-sdk>=1.30,<2", "opentelemetry-exporter-otlp-proto-http>=1.30,<2")
-        return f"telemetry is not sent: its packages are not installed; {packages} adds them"
-    except ValueError as error:
-        return f"telemetry is not sent: {error} (`fugu help telemetry`)"
 
 
 def _instructions(loaded: LoadedConfig) -> str:
@@ -298,12 +268,15 @@ def _own_skills(loaded: LoadedConfig) -> tuple[Path, ...]:
 
 
 def _with_extensions(
-    environment: Environment, loaded: LoadedConfig, both: tuple[McpServers | None, LanguageServers | str], journal: Log
+    environment: Environment, loaded: LoadedConfig, both: tuple[McpServers | None, SessionExtras], journal: Log
 ) -> Environment:
     """The environment with the user's servers, skills, subagents, hooks and nested instructions."""
-    (servers, checkers), rules, library = both, environment.rules, loaded.library
-    toolbox = build_toolbox(servers, library.skills, (*rules.allow, *rules.ask), library.agents)
-    toolbox = toolbox if isinstance(checkers, str) else checkers.around_all(toolbox)
+    from fugu_cli.extension_wiring import build_hooks
+
+    (servers, extras), rules, library = both, environment.rules, loaded.library
+    given = (*rules.allow, *rules.ask)
+    toolbox = build_toolbox(servers, library.skills, given, library.agents, extras.search)
+    toolbox = extras.checkers.around_all(toolbox) if extras.checkers is not None else toolbox
     return replace(
         environment,
         rules=rules.model_copy(update={"readable": (*_own_skills(loaded), pasted_folder(loaded.config))}),
@@ -352,39 +325,6 @@ async def open_session(
 ) -> Session:
     """The same, for whoever has nothing else to do meanwhile."""
     return build_session(loaded, environ, ask, resume, around)
-
-
-def build_servers(loaded: LoadedConfig, tell: Callable[[str], None], mask: Redactor) -> McpServers | None:
-    """The user's MCP servers, none of them started; None where there are none. `tell` takes sentences for people, and
-    `mask` the tokens that come."""
-    if loaded.servers == DeclaredServers():
-        return None
-    from fugu_cli.extensions.mcp_servers import McpServers
-
-    return McpServers(loaded.servers, loaded.root, tell, kept_keys.KeptLogins(mask.add))
-
-
-def server_secrets(declared: DeclaredServers) -> dict[str, str]:
-    """What the entries of MCP servers and the logins at them hold that nobody is shown."""
-    if not declared.servers:
-        return {}
-    from fugu_cli.extensions.mcp_login import login_secrets
-
-    return {**declared.secrets, **login_secrets(declared.servers, kept_keys.KeptLogins())}
-
-
-def build_hooks(loaded: LoadedConfig, journal: Log) -> Hooks | None:
-    """The user's hooks; None where there are none and nothing is wrong with any."""
-    if loaded.hooks == DeclaredHooks():
-        return None
-    from fugu_cli.extensions.hook_runner import Hooks
-
-    name = journal.path.stem if journal.path else "memory"
-    common = {"session_id": name, "transcript_path": str(journal.path or "")}
-    mute = bool(loaded.config.deny_agents)
-    hooks = Hooks(loaded.hooks, common, lambda why: journal.tell(Waiting(why=why)), mute=mute)
-    hooks.mode = loaded.config.permission_mode
-    return hooks
 
 
 def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Event]]) -> Agent:
@@ -449,9 +389,10 @@ def build_toolbox(
     skills: Sequence[Skill] = (),
     rules: Sequence[str] = (),
     subagents: Sequence[Subagent] | None = None,
+    search: SearchEngine | None = None,
 ) -> Toolbox:
-    """Every tool, the most used first, those of MCP `servers` last; `web_fetch` where one of the `rules` names it, and
-    `task` where there are `subagents`, be it only the general one: ()."""
+    """Every tool, the most used first, those of MCP `servers` last; `web_fetch` and `web_search` where one of the
+    `rules` names them, and `task` where there are `subagents`, be it only the general one: ()."""
     from fugu_cli.engine.subtasks import TASK_TOOL
     from fugu_cli.engine.tests_before import TESTS_BEFORE
     from fugu_cli.extensions.skill_tool import skill_tool
@@ -466,12 +407,15 @@ def build_toolbox(
     from fugu_cli.tools.search import GLOB, GREP, LIST
     from fugu_cli.tools.todo import TODO_LIST
     from fugu_cli.tools.web_fetch import web_fetch
+    from fugu_cli.tools.web_search import web_search
 
     tools: list[AnyTool] = [READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, JOB_OUTPUT, JOB_STOP]
     tools += [TODO_LIST, DIFF, ACCEPTANCE_CHECK, RUN_CHECK, TESTS_BEFORE, *([skill_tool(skills)] if skills else [])]
     tools += [TASK_TOOL] if subagents is not None else []
+    tools += [web_fetch(rules)] if rule_matching.any_names(rules, rule_matching.FETCH) else []
+    tools += [web_search(search)] if search and rule_matching.any_names(rules, rule_matching.SEARCH) else []
     return Toolbox(
-        (*tools, *([web_fetch(rules)] if rule_matching.any_names_web_fetch(rules) else [])),
+        tools,
         partial(describe_from_prompts, skills=describe_each(skills), agents=describe_each(subagents or ())),
         servers,
     )

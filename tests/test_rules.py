@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from fugu_cli.extensions.skills import Skill
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy import HIDDEN_TOOLS, Rules, judge, rule_matching
+from fugu_cli.tools.web_search import SearchEngine
 from fugu_cli.wiring import build_toolbox
 
 
@@ -111,4 +112,5 @@ def test_a_rule_that_can_fit_no_call_is_refused_with_what_is_meant(rule: str, me
 
 def test_every_tool_is_known_to_rules_by_its_name() -> None:
     skill = Skill("a", "", Path("a"), "a", own=True, digest="")
-    assert {*build_toolbox(None, (skill,), ("web_fetch",), ()).names} | HIDDEN_TOOLS == rule_matching.TOOLS
+    box = build_toolbox(None, (skill,), ("web_fetch", "web_search"), (), SearchEngine("searxng", "http://localhost"))
+    assert {*box.names} | HIDDEN_TOOLS == rule_matching.TOOLS

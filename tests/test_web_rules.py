@@ -89,8 +89,8 @@ def test_a_rule_that_names_no_host_is_refused_where_it_is_written(rule: str) -> 
 
 
 def test_only_a_rule_that_names_the_tool_offers_it() -> None:
-    assert rule_matching.any_names_web_fetch(("bash(git *)", "web_fetch(docs.python.org)"))
-    assert not rule_matching.any_names_web_fetch(("bash(curl *)", "*", "web_*"))
+    assert rule_matching.any_names(("bash(git *)", "web_fetch(docs.python.org)"), "web_fetch")
+    assert not rule_matching.any_names(("bash(curl *)", "*", "web_*"), "web_fetch")
 
 
 def test_only_the_very_host_is_named_exactly() -> None:

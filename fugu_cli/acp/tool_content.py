@@ -39,6 +39,7 @@ KINDS: dict[str, ToolKind] = {
     "skill": "read",
     "diff": "read",
     "web_fetch": "fetch",
+    "web_search": "fetch",
 }
 LONGEST_OUTPUT = 100_000
 """Characters of an output that are sent; its middle is left out."""

@@ -25,6 +25,7 @@ from fugu_cli.config.agent_pool import detected_keys, unready_services, unusable
 from fugu_cli.config.kept_keys import KeptLogins, add_kept_keys
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ConfigError, FuguError, installing
+from fugu_cli.extension_wiring import server_secrets
 from fugu_cli.models.store import Store
 from fugu_cli.safety.paths import is_folder
 from fugu_cli.safety.redaction import Redactor
@@ -32,7 +33,7 @@ from fugu_cli.safety.sandbox.command_sandbox import ASKED
 from fugu_cli.session import store as session_store
 from fugu_cli.tools.git_repositories import git_program, search_path_outside
 from fugu_cli.ui.formatting import sanitize
-from fugu_cli.wiring import build_box, server_secrets
+from fugu_cli.wiring import build_box
 
 ROOM = 2_000_000_000
 """Bytes that should be free: the embedded models and the converted backbone."""

@@ -142,6 +142,8 @@ class Config(ConfigTable):
     """seconds before a test run is ended"""
     tests: TestsEntry = TestsEntry()
     """when tests run and what must pass: when, patience, until, until_pass (`fugu help tests`)"""
+    search: Text = "auto"
+    """what web_search asks: auto, an agent, the address of a SearXNG, brave or tavily (`fugu help tools`)"""
     diagnostics: bool | None = None
     """language servers tell the new errors of edited files: true, false; in trusted folders when left out"""
     verify_answers: bool = False

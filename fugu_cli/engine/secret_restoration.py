@@ -16,7 +16,7 @@ from typing import NamedTuple
 from fugu_cli.messages import Call
 from fugu_cli.safety import paths
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
-from fugu_cli.safety.policy.rule_matching import FETCH
+from fugu_cli.safety.policy.rule_matching import LEAVING
 from fugu_cli.safety.redaction import MARK, restore_marks
 from fugu_cli.session.log import Log, Redaction
 from fugu_cli.tools import repository_files
@@ -63,7 +63,7 @@ def restore_secrets(log: Log, toolbox: Toolbox, workspace: Workspace, call: Call
     if MARK.search(call.arguments) is None or call.tool not in toolbox:
         return call
     tool = toolbox[call.tool]
-    if tool.foreign is not None or tool.name == FETCH:
+    if tool.foreign is not None or tool.name in LEAVING:
         raise UnrestorableMark(OUTSIDE.format(mark=MARK.findall(call.arguments)[0], tool=tool.name))
     near = _files(workspace, call, mask, alone) if tool.effect == "writes" else ()
     return call.model_copy(update={"arguments": restore_marks(call.arguments, _values(mask, tool, near, alone))})

@@ -328,6 +328,7 @@ async def _finish_tool(log: Log, environment: Environment, call: Call, told: str
             tests=result.tests,
             skipped=result.skipped,
             media=result.media,
+            paid=result.paid,
         )
     )
 

@@ -45,11 +45,12 @@ CLAUDE_CODE_NAMES: Mapping[str, tuple[str, ...]] = {
     "skill": ("Skill",),
     "task": ("Task", "Agent"),
     "web_fetch": ("WebFetch",),
+    "web_search": ("WebSearch",),
     "job_output": ("BashOutput", "TaskOutput"),
     "job_stop": ("KillShell", "KillBash", "TaskStop"),
 }
 """What fugu's tools are called there, the name that hooks are told first."""
-UNSUPPORTED_TOOLS = frozenset({"NotebookEdit", "NotebookRead", "WebSearch", "ExitPlanMode", "AskUserQuestion"})
+UNSUPPORTED_TOOLS = frozenset({"NotebookEdit", "NotebookRead", "ExitPlanMode", "AskUserQuestion"})
 """Tools there that fugu has not: a matcher that names one is no mistake."""
 _FIELDS: Mapping[str, Mapping[str, str]] = {
     "bash": {"background": "run_in_background"},

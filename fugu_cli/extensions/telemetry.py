@@ -158,8 +158,7 @@ class Telemetry:
             case Permitted(allowed=False):
                 self._tool(event.call, event.turn, 0.0, error="denied", result=event.reason)
             case ToolRan():
-                error = "" if event.ok else "tool_error"
-                self._tool(event.call, event.turn, event.seconds, error=error, result=event.output)
+                self._ran(event)
             case Interrupted():
                 self._end_turns({event.turn}, self._now)
             case Finished():
@@ -231,6 +230,12 @@ class Telemetry:
             self._tokens.record(used.output, kind | {"gen_ai.token.type": "output"})
         self._cost.add(cost, kind)
         self._spent += cost
+
+    def _ran(self, event: ToolRan) -> None:
+        if event.agent:
+            self._chat(event, _Call(event.turn, self._members.get(event.agent), event.seconds))
+        error = "" if event.ok else "tool_error"
+        self._tool(event.call, event.turn, event.seconds, error=error, result=event.output)
 
     def _tool(self, call: Call, turn: int, seconds: float, *, error: str, result: str) -> None:
         about: Attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.tool}

@@ -18,12 +18,13 @@ from fugu_cli.session.events import (
     Recorded,
     Replied,
     Role,
+    ToolRan,
 )
 from fugu_cli.session.turns import pool
 
-PaidEvent = Replied | Planned | Compacted | Failed
-"""Facts that a model call was paid for: replies, workflows, summaries, and failures of which a provider has counted
-what they used. Those with an `agent` cost something."""
+PaidEvent = Replied | Planned | Compacted | Failed | ToolRan
+"""Facts that a model call was paid for: replies, workflows, summaries, failures of which a provider has counted what
+they used, and tools that had a model do something. Those with an `agent` cost something."""
 CACHE_WRITE_FACTOR = 1.25
 """What a token costs that is written to a prompt cache, in prices of one that is read: Anthropic's for five minutes,
 and OpenAI's from gpt-5.6 on."""
@@ -114,7 +115,7 @@ def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
             key = (request, event.turn, event.agent)
             found.setdefault(key, TurnCost(session, *key, role=event.role, at=record.at))
         elif isinstance(event, PaidEvent) and event.agent:
-            key = (request, event.turn if isinstance(event, Replied | Failed) else 0, event.agent)
+            key = (request, event.turn if isinstance(event, Replied | Failed | ToolRan) else 0, event.agent)
             known = found.get(key) or TurnCost(session, *key, at=record.at)
             found[key] = _more(known, event, price(event, members.get(event.agent)))
     return list(found.values())

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
 
-from fugu_cli.messages import Call, Effort, Media, Thinking, Usage, Value
+from fugu_cli.messages import Call, Effort, Media, PaidValue, Thinking, Usage, Value
 from fugu_cli.session.file_effects import NO_EFFECTS as NO_EFFECTS
 from fugu_cli.session.file_effects import FileAttribute as FileAttribute
 from fugu_cli.session.file_effects import FileChange as FileChange
@@ -471,7 +471,7 @@ class TestReport(Value):
 MOST_FAILING = 500
 
 
-class ToolRan(Value):
+class ToolRan(PaidValue):
     """A tool's result. `output` is word for word what the agent gets: clipped before it was recorded."""
 
     type: Literal["tool_ran"] = "tool_ran"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pydantic import JsonValue
 
-from fugu_cli.messages import Media, Value
+from fugu_cli.messages import Media, PaidValue
 from fugu_cli.safety.redaction import MARK, MARK_LENGTH
 from fugu_cli.session.events import TestReport
 
@@ -19,10 +19,10 @@ Say = Callable[[str], None]
 """Takes pieces of output while a tool runs."""
 
 
-class ToolResult(Value):
+class ToolResult(PaidValue):
     """A tool's answer to the agent. A failure is an answer too: `ok` is False and the text says what to do next.
 
-    `job` is the background job that the call has started, "" where it has started none. `tests`, `media`: as in
+    `job` is the background job that the call has started, "" where it has started none. `tests`, `media`, `paid`: as in
     ToolRan.
     """
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy import SKILL
-from fugu_cli.safety.policy.rule_matching import MCP
+from fugu_cli.safety.policy.rule_matching import LEAVING, MCP
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     EVIDENCE,
@@ -380,7 +380,7 @@ def describe_call(call: Call) -> str:
 
 def approval_target(call: Call, target: str) -> str:
     """What is asked about, in full: the arguments, where the target does not say all that the call will do."""
-    if call.tool.startswith(MCP) or call.tool == "web_fetch":
+    if call.tool.startswith(MCP) or call.tool in LEAVING:
         return f"{target} {call.arguments}"
     return f"{target}{IN_BACKGROUND}" if _background(_arguments(call)) else target
 
@@ -397,7 +397,7 @@ def call_target(call: Call) -> str:
         return str(arguments.get("name", ""))
     if call.tool == views.TASK:
         return ": ".join(str(arguments[key]) for key in ("agent", "subagent_type", "description") if arguments.get(key))
-    for key in ("path", "command", "pattern", "target", "url", "job"):
+    for key in ("path", "command", "pattern", "target", "url", "query", "job"):
         if isinstance(arguments.get(key), str):
             return f"{arguments[key]}{IN_BACKGROUND if _background(arguments) else ''}"
     return call.arguments if call.tool.startswith(MCP) and arguments else ""

@@ -142,11 +142,10 @@ class SessionTotals:
                 self._now("deciding", at)
             case Permitted():
                 self._now(self._running(event) if event.allowed else f"waiting for {self._turn}", at)
-            case ToolRan():
-                self._now(f"waiting for {self._turn}" if self._turn else "deciding", at)
-            case Failed():
+            case ToolRan() | Failed():
                 self._paid(event)
-                self._now("deciding", at)
+                goes_on = isinstance(event, ToolRan) and self._turn
+                self._now(f"waiting for {self._turn}" if goes_on else "deciding", at)
             case Finished() | Interrupted():
                 self.doing, self._turn, self.until = "", "", 0.0
             case _:

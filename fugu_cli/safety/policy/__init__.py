@@ -36,7 +36,10 @@ HIDDEN_TOOLS = frozenset({"run_check", "tests_before"})
 """Of them those that no agent is told of."""
 SESSION_TOOLS = frozenset({"todo", "job_output", "job_stop", "find_tools"}) | INTERNAL_TOOLS
 """Tools that keep to what the session itself began and did: its list, its background jobs, its changes, its tools."""
-REASONS = dict.fromkeys(SESSION_TOOLS, "it is about what this session began") | {"run_tests": "it runs the tests"}
+REASONS = dict.fromkeys(SESSION_TOOLS, "it is about what this session began") | {
+    "run_tests": "it runs the tests",
+    rule_matching.SEARCH: "it sends the query to a search engine, and what comes back is anybody's words",
+}
 PLAN_MODE_REASON = "plan mode only reads: nothing is written and nothing is run"
 """The reason of what plan mode refuses."""
 UNSEALED = "no sandbox keeps it from the git folder, which undo cannot restore"
@@ -319,7 +322,7 @@ def _other_case(tool: str, rules: Rules) -> PolicyCase:
         target=tool,
         level=RiskLevel.READS if keeps else RiskLevel.RUNS,
         reason=REASONS.get(tool, f"policy does not know what `{tool}` does"),
-        reads=keeps,
+        reads=keeps or tool == rule_matching.SEARCH,
         tests=tests,
         known=tests or keeps,
         denied=_forbids(first(rules.deny)),

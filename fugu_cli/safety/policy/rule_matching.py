@@ -42,11 +42,15 @@ MCP = "mcp__"
 FETCH = "web_fetch"
 """The tool whose rules go by hosts."""
 
+SEARCH = "web_search"
+LEAVING = frozenset({FETCH, SEARCH})
+"""Tools that send words of an agent's to other machines; rules offer them."""
+
 NAMED_ALONE = frozenset(
-    {"run_tests", "todo", "job_output", "job_stop", "diff", "acceptance_check", "run_check", "tests_before"}
+    {"run_tests", "todo", "job_output", "job_stop", "diff", "acceptance_check", "run_check", "tests_before", SEARCH}
 )
 """Tools whose arguments no rule looks at, as those of MCP servers."""
-TOOLS = READING | WRITING | NAMED_ALONE | {"bash", "skill", "task", FETCH}
+TOOLS = READING | WRITING | NAMED_ALONE | {"bash", "skill", "task", *LEAVING}
 """fugu's own tools, by the names that rules and hooks know them by."""
 EVERYTHING = frozenset({"", "*", "**"})
 
@@ -294,9 +298,9 @@ def _literal_host(argument: str) -> str:
     return argument.replace("[", "[[]")
 
 
-def any_names_web_fetch(rules: Iterable[str]) -> bool:
-    """Some rule names web_fetch: only then agents are told of it."""
-    return any(split_pattern(rule)[0] == FETCH for rule in rules)
+def any_names(rules: Iterable[str], tool: str) -> bool:
+    """Some rule names the tool itself: only then agents are told of one that leaves the machine."""
+    return any(split_pattern(rule)[0] == tool for rule in rules)
 
 
 def any_names_host(rules: Iterable[str], place: WebAddress) -> bool:

@@ -1,0 +1,146 @@
+"""Config -> what the user's own programs and services bring to a session: MCP servers, hooks, language servers, web
+search, telemetry. Wiring's half for `extensions/`; each is built only where it is wanted, and says why it is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from fugu_cli.config import kept_keys
+from fugu_cli.config.loader import LoadedConfig
+from fugu_cli.config.schema import AgentEntry
+from fugu_cli.errors import installing
+from fugu_cli.extensions.hook_settings import DeclaredHooks
+from fugu_cli.extensions.mcp_settings import DeclaredServers
+from fugu_cli.open_session import SessionExtras
+from fugu_cli.safety.policy import rule_matching
+from fugu_cli.safety.redaction import Redactor
+from fugu_cli.session.live_events import Waiting
+from fugu_cli.session.log import Log
+
+if TYPE_CHECKING:
+    from fugu_cli.extensions.hook_runner import Hooks
+    from fugu_cli.extensions.language_servers import LanguageServers
+    from fugu_cli.extensions.mcp_servers import McpServers
+    from fugu_cli.extensions.telemetry import Telemetry
+    from fugu_cli.tools.web_search import EngineKind, SearchEngine
+
+
+def build_extras(
+    loaded: LoadedConfig, environ: Mapping[str, str], entries: Sequence[AgentEntry], journal: Log
+) -> SessionExtras:
+    """All but MCP servers and hooks; a sentence for each that is wanted and cannot be had."""
+    checkers, search = build_language_servers(loaded), build_search(loaded, environ, entries)
+    telemetry = build_telemetry(environ, journal)
+    return SessionExtras(
+        telemetry=None if isinstance(telemetry, str) else telemetry,
+        checkers=None if isinstance(checkers, str) else checkers,
+        search=None if isinstance(search, str) else search,
+        lacking=tuple(said for said in (telemetry, checkers, search) if isinstance(said, str) and said),
+    )
+
+
+def build_servers(loaded: LoadedConfig, tell: Callable[[str], None], mask: Redactor) -> McpServers | None:
+    """The user's MCP servers, none of them started; None where there are none. `tell` takes sentences for people, and
+    `mask` the tokens that come."""
+    if loaded.servers == DeclaredServers():
+        return None
+    from fugu_cli.extensions.mcp_servers import McpServers
+
+    return McpServers(loaded.servers, loaded.root, tell, kept_keys.KeptLogins(mask.add))
+
+
+def server_secrets(declared: DeclaredServers) -> dict[str, str]:
+    """What the entries of MCP servers and the logins at them hold that nobody is shown."""
+    if not declared.servers:
+        return {}
+    from fugu_cli.extensions.mcp_login import login_secrets
+
+    return {**declared.secrets, **login_secrets(declared.servers, kept_keys.KeptLogins())}
+
+
+def build_hooks(loaded: LoadedConfig, journal: Log) -> Hooks | None:
+    """The user's hooks; None where there are none and nothing is wrong with any."""
+    if loaded.hooks == DeclaredHooks():
+        return None
+    from fugu_cli.extensions.hook_runner import Hooks
+
+    name = journal.path.stem if journal.path else "memory"
+    common = {"session_id": name, "transcript_path": str(journal.path or "")}
+    mute = bool(loaded.config.deny_agents)
+    hooks = Hooks(loaded.hooks, common, lambda why: journal.tell(Waiting(why=why)), mute=mute)
+    hooks.mode = loaded.config.permission_mode
+    return hooks
+
+
+def build_language_servers(loaded: LoadedConfig) -> LanguageServers | str:
+    """Those that are installed, not started; a sentence where the user insists and there are none."""
+    wanted, files_are_kept_back = loaded.config.diagnostics, loaded.config.deny_agents
+    if wanted is False or files_are_kept_back or not (wanted or loaded.trusted):
+        return ""
+    from fugu_cli.extensions.language_servers import usable_servers
+
+    found = usable_servers(loaded.root, trusted=loaded.trusted)
+    return found if wanted or not isinstance(found, str) else ""
+
+
+SEARCHING = {
+    "api.openai.com": "responses",
+    "api.anthropic.com": "messages",
+    "generativelanguage.googleapis.com": "gemini",
+}
+"""Hosts whose models search by themselves, and how they are asked."""
+
+
+def build_search(loaded: LoadedConfig, environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> SearchEngine | str:
+    """What `web_search` asks, where a rule names it; a sentence where there is nothing to ask."""
+    config = loaded.config
+    if not rule_matching.any_names((*config.allow, *config.ask), rule_matching.SEARCH):
+        return ""
+    from fugu_cli.tools.web_search import ADDRESSES, SearchEngine
+
+    wanted = config.search
+    for entry in sorted(entries, key=lambda one: one.rates.input if one.rates else 1e9):
+        if wanted in ("auto", entry.name) and (found := _provider_search(entry, environ, named=wanted == entry.name)):
+            return found
+    address = wanted if "://" in wanted else environ.get("SEARXNG_URL", "") if wanted == "auto" else ""
+    if address:
+        return SearchEngine("searxng", address.rstrip("/"), environ.get("SEARXNG_API_KEY", ""))
+    for kind, variable in (("brave", "BRAVE_API_KEY"), ("tavily", "TAVILY_API_KEY")):
+        if wanted in ("auto", kind) and (key := environ.get(variable, "").strip()):
+            return SearchEngine("brave" if kind == "brave" else "tavily", ADDRESSES[kind], key)
+    names = ", ".join(entry.name for entry in entries)
+    ways = f"an agent ({names}), the address of a SearXNG, brave (BRAVE_API_KEY) or tavily (TAVILY_API_KEY)"
+    return f"web_search is not offered: `search = {wanted!r}` leads to nothing here; it can be {ways}"
+
+
+def _provider_search(entry: AgentEntry, environ: Mapping[str, str], *, named: bool) -> SearchEngine | None:
+    """The provider's own search by a model of the pool: at hosts that have one, or where the user names the agent."""
+    from fugu_cli.tools.web_search import SearchEngine
+
+    url = entry.base_url or ""
+    host = urlsplit(url).hostname or ""
+    key = environ.get(entry.api_key_env or "", "").strip()
+    if entry.provider in ("local", "scripted") or not (named or (host in SEARCHING and key)):
+        return None
+    if host == "generativelanguage.googleapis.com":
+        return SearchEngine("gemini", url.removesuffix("/openai"), key, entry.model, entry.name)
+    kind: EngineKind = "messages" if entry.provider == "anthropic" else "responses"
+    return SearchEngine(kind, url, key, entry.model, entry.name)
+
+
+def build_telemetry(environ: Mapping[str, str], journal: Log) -> Telemetry | str | None:
+    """What tells the session to a collector, where the environment names one; a sentence where it cannot."""
+    if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environ):
+        return None
+    try:
+        from fugu_cli.extensions import telemetry
+
+        return telemetry.Telemetry(journal, environ) if telemetry.is_wanted(environ) else None
+    except ModuleNotFoundError:
+        packages = installing("opentelemetry-sdk>=1.30,<2", "opentelemetry-exporter-otlp-proto-http>=1.30,<2")
+        return f"telemetry is not sent: its packages are not installed; {packages} adds them"
+    except ValueError as error:
+        return f"telemetry is not sent: {error} (`fugu help telemetry`)"
