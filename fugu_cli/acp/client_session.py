@@ -25,7 +25,7 @@ from acp.schema import (
 
 from fugu_cli import messages
 from fugu_cli.acp import session_settings
-from fugu_cli.acp.permissions import answer_of_editor, can_be_asked, elicited_by_editor
+from fugu_cli.acp.permissions import EditorForm, answer_of_editor, elicited_by_editor
 from fugu_cli.acp.prompts import PromptBlock, read_prompt
 from fugu_cli.acp.updates import LogUpdates, Update, merged, message, meta, thought
 from fugu_cli.errors import FuguError, InfrastructureError, UsageError
@@ -40,7 +40,6 @@ from fugu_cli.ui.tui.session_controller import request_from_text
 if TYPE_CHECKING:
     from acp.interfaces import Client
     from acp.schema import ElicitationCapabilities
-    from mcp_types import ElicitRequestParams, ElicitResult
 
     from fugu_cli.engine.environment import AskPermission
     from fugu_cli.session.events import Recorded
@@ -86,7 +85,8 @@ class ClientSession:
         self._updates = LogUpdates(self.session, self.session.log.events)
         self._sending = asyncio.create_task(self._send())
         if self.session.servers is not None:
-            self.session.servers.answer = self._elicit
+            form = EditorForm(self._client, self.id, self._shows, self.flush)
+            self.session.servers.answer = partial(elicited_by_editor, form)
         self.session.warm()
 
     async def replay(self) -> None:
@@ -230,16 +230,6 @@ class ClientSession:
                 await self._tell(thought(f"{error}; {error.hint}"))
         if not question.answer.done():
             question.answer.set_result("session" if scope == "always" else scope or "headless")
-
-    async def _elicit(self, server: str, params: ElicitRequestParams) -> ElicitResult:
-        """An MCP server asks the user something."""
-        from mcp_types import ElicitResult
-
-        await self.flush()
-        if not can_be_asked(params, self._shows):
-            await self._tell(thought(f"{server} asks, and this editor cannot show it: {params.message}"))
-            return ElicitResult(action="cancel")
-        return await elicited_by_editor(self._client, self.id, server, params)
 
     # Sending.
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from acp.exceptions import RequestError
@@ -76,24 +78,35 @@ async def answer_of_editor(
     return next((scope for scope in offered if scope == chosen), "no")
 
 
-def can_be_asked(params: ElicitRequestParams, can: ElicitationCapabilities | None) -> bool:
-    """The editor shows questions of this kind."""
-    return can is not None and (can.url if params.mode == "url" else can.form) is not None
+@dataclass(frozen=True)
+class EditorForm:
+    """Where an MCP server's question is shown: in which session of the editor, which of them it `can` show, and what is
+    sent `before`."""
+
+    client: Client
+    session: str
+    can: ElicitationCapabilities | None
+    before: Callable[[], Awaitable[None]]
 
 
-async def elicited_by_editor(client: Client, session: str, server: str, params: ElicitRequestParams) -> ElicitResult:
-    """The user's answer to what an MCP server asks; cancelled where the editor cannot show it."""
+async def elicited_by_editor(form: EditorForm, server: str, params: ElicitRequestParams) -> ElicitResult | None:
+    """The user's answer to what an MCP server asks; None where the editor shows no such question."""
     from mcp_types import ElicitResult
 
+    if form.can is None or (form.can.url if params.mode == "url" else form.can.form) is None:
+        return None
+    await form.before()
+    mode: ElicitationUrlSessionMode | ElicitationFormSessionMode
     try:
         if params.mode == "url":
-            asked = {"session_id": session, "elicitation_id": uuid.uuid4().hex, "url": params.url}
-            mode: ElicitationUrlSessionMode | ElicitationFormSessionMode
-            mode = ElicitationUrlSessionMode.model_validate(asked, by_name=True)
+            mode = ElicitationUrlSessionMode.model_validate(
+                {"sessionId": form.session, "elicitationId": uuid.uuid4().hex, "url": params.url}
+            )
         else:
-            form = {"session_id": session, "requested_schema": params.requested_schema}
-            mode = ElicitationFormSessionMode.model_validate(form, by_name=True, by_alias=True)
-        reply = await client.create_elicitation(f"{server} asks: {params.message}", mode)
+            mode = ElicitationFormSessionMode.model_validate(
+                {"sessionId": form.session, "requestedSchema": params.requested_schema}
+            )
+        reply = await form.client.create_elicitation(f"{server} asks: {params.message}", mode)
     except (RequestError, ConnectionError, ValidationError):
         return ElicitResult(action="cancel")
     if isinstance(reply, AcceptElicitationResponse):

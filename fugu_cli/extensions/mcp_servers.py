@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions import mcp_client
-from fugu_cli.extensions.mcp_connection import ConnectionParts, Elicit, McpConnection, Tell
+from fugu_cli.extensions.mcp_connection import ConnectionParts, McpConnection, Tell
 from fugu_cli.extensions.mcp_content import FilledPrompt, PromptUsage
 from fugu_cli.extensions.mcp_elicitation import AskLine, nobody
 from fugu_cli.extensions.mcp_login import LoginStore
@@ -50,8 +50,8 @@ class McpServers:
         self._patience = FIRST_CALL_WAIT_SECONDS
         self._asking = asyncio.Lock()
         self.ask_line: AskLine = nobody
-        self.answer: Elicit | None = None
-        """Who answers what a server asks, in the place of lines that are typed."""
+        self.answer: Callable[[str, ElicitRequestParams], Awaitable[ElicitResult | None]] | None = None
+        """Who answers what a server asks, in the place of lines that are typed; it answers None where it cannot."""
         """Asks the user for a line: what servers want to know. The interface sets it."""
 
     @property
@@ -160,8 +160,8 @@ class McpServers:
         from fugu_cli.extensions.mcp_elicitation import answer_of_user
 
         async with self._asking:
-            if self.answer is not None:
-                return await self.answer(server, params)
+            if self.answer is not None and (answered := await self.answer(server, params)) is not None:
+                return answered
             if self.ask_line is nobody:
                 self._tell(f"the MCP server {server} asks something, and nobody can answer here: {params.message}")
             return await answer_of_user(server, params, self.ask_line)

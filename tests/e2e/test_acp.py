@@ -465,7 +465,7 @@ def test_what_an_mcp_server_asks_is_a_form_of_the_editors(
             assert [[*form["requestedSchema"]["properties"]] for form in editor.forms] == (
                 [["day", "seats", "colour", "insured"]] if shown else []
             )
-            unseen = "sdk asks, and this editor cannot show it: When do you travel?"
+            unseen = "the MCP server sdk asks something, and nobody can answer here: When do you travel?"
             assert (unseen in editor.text(id, "agent_thought_chunk")) is not shown
 
     asyncio.run(edit())
