@@ -34,8 +34,6 @@ KEPT_MESSAGE = "FUGU_EDITMSG"
 """In the git folder: the message of the newest try, for one that a hook refuses."""
 RECENT = 10
 """Messages of earlier commits that show the repository's style."""
-
-
 PROGRAMS = {"gh": "GitHub's gh (https://cli.github.com)", "glab": "GitLab's glab (https://docs.gitlab.com/cli)"}
 
 
@@ -69,7 +67,7 @@ def commit(flags: CommitFlags) -> int:
         raise UsageError("the message is empty", hint='give one: fugu commit -m "..."')
     if flags.every and flags.paths:
         raise UsageError("-a and paths exclude one another", hint="-a takes every change of tracked files")
-    if edits and not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
+    if edits and not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
         raise UsageError("the message opens in your editor, and there is no terminal", hint="add --yes, or -m MESSAGE")
     loaded = current_config()
     pending = _pending(loaded, flags)
@@ -201,7 +199,7 @@ class _Branch:
 def open_pull_request(flags: PullRequestFlags) -> int:
     """Make it. Raises UsageError where there is nothing to merge, no program that can, or nobody to be asked."""
     asks = not (flags.yes or flags.dry_run)
-    if asks and not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
+    if asks and not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
         raise UsageError("the text is shown before it is sent, and there is no terminal", hint="add --yes or --dry-run")
     loaded = current_config()
     git = commits.git_in(current_path())
