@@ -186,8 +186,10 @@ def _read(engine: SearchEngine, found: dict[str, Any]) -> _Found:
 
 
 def _listed(results: list[dict[str, Any]], snippet: str) -> Iterator[tuple[str, str, str]]:
+    """Those that have an address: SearXNG has values without one among its results."""
     for one in results:
-        yield str(one.get("title") or ""), str(one["url"]), str(one.get(snippet) or "")
+        if one["url"]:
+            yield str(one.get("title") or ""), str(one["url"]), str(one.get(snippet) or "")
 
 
 def _from_responses(found: dict[str, Any]) -> _Found:

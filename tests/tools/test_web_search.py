@@ -98,7 +98,8 @@ GEMINI = {
     ],
     "usageMetadata": {"promptTokenCount": 100, "candidatesTokenCount": 15, "thoughtsTokenCount": 5},
 }
-LISTED = {"results": [{"title": " The\n age ", "url": PAGE, "content": "It is\told."}, {"url": "https://b.example"}]}
+AGE = {"title": " The\n age ", "url": PAGE, "content": "It is\told."}
+LISTED = {"results": [AGE, {"url": "https://b.example"}, {"url": None, "title": "a value"}]}
 
 
 def searched(engine: SearchEngine, answer: Callable[[httpx.Request], httpx.Response]) -> ToolResult:
