@@ -1,6 +1,8 @@
 """The real binary and keys: kept by `fugu login`, used like those of the environment, seen by no agent. And the servers
 of models on this machine that `fugu pool` finds."""
 
+import asyncio
+import io
 import json
 import os
 import stat
@@ -13,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from fugu_cli.__main__ import called
 from fugu_cli.cli.current_folder import LOGIN_NOTE, check_embedded
 from fugu_cli.config import Config
 from fugu_cli.config.loader import parse_layer
 from fugu_cli.models.store import Store
+from fugu_cli.providers.local_servers import find_local_servers
 from tests.e2e.driving import Agent, Place
 from tests.e2e.loopback import KEY, Loopback, Says, Use
 from tests.ui.tui.terminal import Terminal
@@ -117,12 +121,12 @@ def test_a_kept_key_brings_its_providers_agents(place: Place) -> None:
     ],
 )
 def test_what_is_no_key_or_no_provider_is_refused_and_nothing_is_kept(
-    place: Place, words: list[str], given: bytes, said: str
+    words: list[str], given: bytes, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = place.fugu("login", *words, stdin=given)
-    assert (done.code, done.out) == (1, "")
-    assert said in done.err
-    assert not kept(place).exists()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+    code, told = called(["login", *words]), capsys.readouterr()
+    assert (code, told.out, said in told.err) == (1, "", True)
+    assert list(Path.home().rglob("credentials.json")) == []
 
 
 def test_a_file_that_others_may_read_is_closed_to_them_and_that_is_said(place: Place) -> None:
@@ -232,11 +236,10 @@ def test_a_server_on_this_machine_is_offered_with_an_entry_that_works(place: Pla
         (500, MODELS),
     ],
 )
-def test_a_server_that_answers_with_something_else_is_ignored(place: Place, status: int, body: bytes) -> None:
+def test_a_server_that_answers_with_something_else_is_ignored(status: int, body: bytes) -> None:
     with answering(status, body) as port:
-        place.variables["OLLAMA_HOST"] = f":{port}"
-        done = place.fugu("pool")
-    assert (done.code, f":{port}" in done.out + done.err) == (0, False)
+        found = asyncio.run(find_local_servers({"OLLAMA_HOST": f":{port}"}))
+    assert [server for server in found if server.name == "Ollama"] == []
 
 
 def test_a_server_on_another_machine_is_not_asked(place: Place) -> None:
