@@ -34,7 +34,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 """Permission modes, the strictest first."""
 
 Names = tuple[Text, ...]
-RULES = ("trinity", "cascade", "random")
+RULES = ("cascade", "trinity", "random")
 
 
 class SandboxEntry(ConfigTable):
@@ -96,8 +96,8 @@ class TuiEntry(ConfigTable):
 class Config(ConfigTable):
     """Every key of `.fugurc`. A key that is None has no default of its own: there is no limit, or fugu finds it."""
 
-    coordinator: str = "trinity"
-    """who decides: trinity, cascade, random or single:NAME"""
+    coordinator: str = "cascade"
+    """who decides: cascade, trinity (where a checkpoint or backbone is named), random or single:NAME"""
     checkpoint: ConfigPath | None = None
     """a coordinator checkpoint; the shipped one when left out"""
     backbone: ConfigPathOrId | None = None

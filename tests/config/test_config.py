@@ -197,7 +197,7 @@ def test_data_and_caches_lie_in_the_systems_places() -> None:
         ("agents = 3", "line 1: agents: should be a valid array", "help config"),
         ("permission_mode = 'edits'", "line 1: permission_mode = \"edits\": should be 'plan'", "did you mean 'edit'?"),
         ("coordinator = 'prompted'", "panel-judge-merge, one-pass:NAME, retry-same:NAME", "help config"),
-        ("coordinator = 'trinty'", 'line 1: coordinator = "trinty": must be one of trinity', "help config"),
+        ("coordinator = 'trinty'", 'line 1: coordinator = "trinty": must be one of cascade', "help config"),
         ("[[agents]]\nname = 'a'\nprovider = 'openai'", "line 1: an agent needs 'model'", "help pool"),
         (
             "[[agents]]\nname = 'a'\nprovider = 'opnai'\nmodel = 'm'",
