@@ -383,3 +383,36 @@ def test_outside_git_the_preview_is_a_real_diff_and_what_was_changed_since_is_le
 
     play(project, what)
     assert state(project) == {"kept.txt": ("mine\n", False), "two.txt": ("the user\n", False)}
+
+
+def test_a_rewind_over_an_edit_between_two_requests_touches_nothing(project: Path) -> None:
+    async def what(log: Log, workspace: Workspace) -> None:
+        await request(log, workspace, lambda root: (root / "a.txt").write_text("agent\n") and None)
+        (project / "a.txt").write_text("mine\n")
+        await request(log, workspace, lambda root: (root / "a.txt").write_text("agent again\n") and None)
+        first, second = undo.rewind_points(log.events)
+        with pytest.raises(UsageError, match=r"rewind would lose edits made between two requests: a\.txt"):
+            await undo.rewind_files(log, workspace, first)
+        assert (project / "a.txt").read_text() == "agent again\n"
+        await undo.rewind_files(log, workspace, second)
+        assert (project / "a.txt").read_text() == "mine\n"
+
+    log = play(project, what)
+    assert [event.kind for event in log.events if isinstance(event, Undone)] == ["undo"]
+
+
+def test_a_rewind_passes_requests_that_are_undone_or_put_back_by_hand(project: Path) -> None:
+    before = state(project)
+
+    async def what(log: Log, workspace: Workspace) -> None:
+        for name in ("a", "b", "c"):
+            await request(log, workspace, lambda root, name=name: (root / name).write_text("x") and None)
+        await undo.undo_request(log, workspace)
+        (project / "b").unlink()
+        first, *_ = undo.rewind_points(log.events)
+        assert "--- a/a" in await undo.rewind_preview(log, workspace, first)
+        done = await undo.rewind_files(log, workspace, first)
+        assert ([one.paths for one in done], state(project)) == ([(), ("a",)], before)
+        assert await undo.rewind_preview(log, workspace, first) == ""
+
+    play(project, what)

@@ -47,3 +47,15 @@ def test_an_empty_one_is_refused_and_a_prompt_of_another_command_stays_its_own(p
     assert (done.code, "--append-system-prompt is empty" in done.err) == (1, True)
     done = place.fugu("doctor", "-p", "x")
     assert (done.code, "No such option" in done.err) == (1, True)
+
+
+def test_a_tool_call_that_came_as_text_is_carried_out_and_an_example_is_not(place: Place, server: Loopback) -> None:
+    place.configure(Agent("m"))
+    call = '<tool_call>\n{"name": "write", "arguments": {"path": "made.txt", "content": "x\\n"}}\n</tool_call>'
+    server.play("m", Says(f"I write it.\n{call}"), Says("Done."), Says("ACCEPT"))
+    done = place.fugu("run", "make a file")
+    assert (done.code, (place.repo / "made.txt").read_text()) == (0, "x\n"), done.err
+    assert len(server.asked("m")[1].results) == 1
+    server.play("m", Says(f"A call looks so:\n```\n{call.replace('made', 'other')}\n```\nIt writes a file."))
+    assert place.fugu("run", "what does a call look like?").code == 0
+    assert not (place.repo / "other.txt").exists()
