@@ -175,24 +175,24 @@ def test_of_a_status_command_that_prints_without_end_the_first_lines_are_shown(p
 def test_the_public_ccstatusline_runs_unchanged(place: Place, fugu: Fugu) -> None:
     configured(place, f'tui = {{ status_line = "{CCSTATUSLINE}" }}')
     terminal = ready(fugu())
-    terminal.sees("Model:", "Ctx:", "master | ")
+    terminal.sees("Model:", "Ctx:", "(+0,-0)")
 
 
 def test_requests_are_jumped_to_and_escape_twice_goes_back_to_one(place: Place, server: Loopback, fugu: Fugu) -> None:
-    long = "\n\n".join(f"line {number}" for number in range(60))
-    server.play("m", Says(long), Says(long))
+    answers = ["\n\n".join(f"{word} {number}" for number in range(60)) for word in ("line", "row")]
+    server.play("m", *map(Says, answers))
     terminal = ready(fugu())
-    for request, tokens in (("tell the first", 110), ("tell the second", 220)):
+    for request, end in (("tell the first", "line 59"), ("tell the second", "row 59")):
         terminal.keys(f"{request}\r")
-        terminal.sees("line 59", f"{tokens} tok", "/help")
+        terminal.sees(end, "✓ answered", "/help")
     terminal.keys("\x1b[1;5A")
-    terminal.until(lambda text: "▌ tell the second" in text and "line 59" not in text)
+    terminal.until(lambda text: "▌ tell the second" in text and "row 59" not in text)
     terminal.keys("\x1b[1;5A")
     terminal.until(lambda text: "▌ tell the first" in text and "tell the second" not in text)
     terminal.keys("\x1b[1;5B")
     terminal.sees("▌ tell the second")
     terminal.keys("\x1b[1;5B")
-    terminal.sees("line 59")
+    terminal.sees("row 59")
     terminal.keys("\x1b")
     terminal.read(0.3)
     terminal.keys("\x1b")
