@@ -95,6 +95,7 @@ class Telemetry:
     def __init__(self, log: Log, environ: Mapping[str, str]) -> None:
         """Raises ValueError for settings that the SDK cannot use."""
         self._log = log
+        self._conversation: Attributes = {"gen_ai.conversation.id": log.path.stem if log.path else "memory"}
         self._environ = environ
         self._content = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower() in {
             *("true", "1", "span_only", "span_and_event")
@@ -211,10 +212,10 @@ class Telemetry:
         asked = str(served.get("gen_ai.request.model", call.model))
         about: Attributes = {"gen_ai.operation.name": "chat", **served, **self._conversation}
         about |= {"gen_ai.usage.input_tokens": used.input, "gen_ai.usage.output_tokens": used.output}
-        about |= {"gen_ai.usage.cache_read.input_tokens": used.cached}
-        about |= {"gen_ai.usage.cache_creation.input_tokens": used.written}
-        about |= {"gen_ai.usage.reasoning.output_tokens": used.reasoning}
-        about |= {"fugu.cost_usd": (cost := views.price(event, call.member))}
+        about |= {"gen_ai.usage.cache_read.input_tokens": used.cached} if used.cached else {}
+        about |= {"gen_ai.usage.cache_creation.input_tokens": used.written} if used.written else {}
+        about |= {"gen_ai.usage.reasoning.output_tokens": used.reasoning} if used.reasoning else {}
+        about["fugu.cost_usd"] = cost = views.price(event, call.member)
         about |= {"gen_ai.response.model": call.model} if call.model else {}
         if isinstance(event, Replied):
             about["gen_ai.response.finish_reasons"] = [STOPS[event.stop]]
@@ -228,8 +229,9 @@ class Telemetry:
         if used.input or used.output:
             self._tokens.record(used.input, kind | {"gen_ai.token.type": "input"})
             self._tokens.record(used.output, kind | {"gen_ai.token.type": "output"})
-        self._cost.add(cost, kind)
-        self._spent += cost
+        if cost:
+            self._cost.add(cost, kind)
+            self._spent += cost
 
     def _ran(self, event: ToolRan) -> None:
         if event.agent:
@@ -272,10 +274,6 @@ class Telemetry:
             self._request.set_status(Status(StatusCode.ERROR, message if self._content else reason))
         self._request.end(self._now)
         self._request = None
-
-    @property
-    def _conversation(self) -> Attributes:
-        return {"gen_ai.conversation.id": self._log.path.stem if self._log.path else "memory"}
 
     @staticmethod
     def _served_by(member: Member | None) -> Attributes:

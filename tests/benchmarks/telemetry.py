@@ -27,8 +27,8 @@ from fugu_cli.session.events import Assigned, Event
 from fugu_cli.session.log import Log
 from tests.benchmarks.overhead import session
 
-LIMIT = 1.0
-"""Milliseconds that telemetry may add to a turn."""
+LIMIT = 2.0
+"""What a turn's facts may take with a collector, as a multiple of what they take without: writing them twice."""
 SINK = """
 import http.server
 class Sink(http.server.BaseHTTPRequestHandler):
@@ -81,13 +81,13 @@ def main() -> int:
             ][1:]
         finally:
             sink.kill()
-    rows, lowest = [], []
+    rows, ratios = [], []
     for place, name in ((0, "the session's thread"), (1, "all threads")):
         plain, told = (statistics.median(pair[way][place] for pair in pairs) for way in (0, 1))
-        added = statistics.median(two[place] - one[place] for one, two in pairs)
-        lowest.append(min(two[place] - one[place] for one, two in pairs))
-        rows.append(f"| {name} | {plain:.2f} | {told:.2f} | {added:.2f} ({lowest[-1]:.2f}) | {told / plain:.1f} |")
-    lowest_plain = min(one[1] for one, _ in pairs)
+        added = [two[place] - one[place] for one, two in pairs]
+        ratios.append(statistics.median(two[place] / one[place] for one, two in pairs))
+        cells = f"{statistics.median(added):.2f} ({min(added):.2f}) | {ratios[-1]:.1f}"
+        rows.append(f"| {name} | {plain:.2f} | {told:.2f} | {cells} |")
     text = f"""# What telemetry adds to a turn
 
 `python tests/benchmarks/telemetry.py --events {given.events} --repeat {given.repeat}` on {platform.machine()}, \
@@ -101,12 +101,12 @@ Milliseconds of CPU per turn, medians of {len(pairs)} pairs (and the lowest); th
 |---|---|---|---|---|
 {chr(10).join(rows)}
 
-The limit is {LIMIT:g} ms of the session's thread for the lowest: what else a busy machine does slows the medians down, here
-by {plain / lowest_plain:.1f} without a collector. A turn of fugu's own takes 6 to 12 ms (overhead.md).
+The limit is a ratio of {LIMIT:g} on the session's thread. Milliseconds depend on what else runs: on an idle machine
+a turn of fugu's own takes 5.6 ms of CPU (overhead.md).
 """
     (Path(__file__).parent / "results" / "telemetry.md").write_text(text)
     print(text)
-    return int(lowest[0] > LIMIT)
+    return int(ratios[0] > LIMIT)
 
 
 if __name__ == "__main__":
