@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.e2e.driving import Agent, Done, Place
-from tests.e2e.loopback import Loopback, Says, Use
+from tests.e2e.loopback import Asked, Loopback, Says, Use
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra otel is not installed")
 
@@ -240,3 +240,29 @@ def test_without_the_sdk_one_line_says_what_to_install(place: Place, server: Loo
     said = [line for line in done.err.splitlines() if "telemetry" in line]
     assert (done.code, len(said)) == (0, 1), done.err
     assert "its packages are not installed; `" in said[0] and "pip install 'opentelemetry-sdk" in said[0]
+
+
+def test_two_subtasks_at_a_time_lie_below_the_turn_that_began_them(
+    place: Place, server: Loopback, collector: Collector
+) -> None:
+    calls = tuple(Use("task", {"description": what, "prompt": what}) for what in ("look here", "look there"))
+
+    def react(asked: Asked) -> Says:
+        if "This is a task from another agent." in asked.text:
+            server.wait_for("tele-lead", 3)  # both are asked before one answers
+            return Says("I found it.")
+        return Says("Both are found.") if asked.results else Says("", calls)
+
+    place.variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url}
+    place.configure(Agent("tele-lead"), more="")
+    server.react("tele-lead", react)
+    done = place.fugu("run", "what is broken?")
+    assert done.code == 0, done.err
+    found = sorted((name, above) for name, above, _ in collector.spans())
+    assert found == [
+        *[("chat tele-lead", "invoke_agent tele-lead")] * 4,
+        *[("execute_tool task", "invoke_agent tele-lead")] * 2,
+        ("invoke_agent fugu", ""),
+        ("invoke_agent tele-lead", "invoke_agent fugu"),
+        *[("invoke_agent tele-lead", "invoke_agent tele-lead")] * 2,
+    ]
