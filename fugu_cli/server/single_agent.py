@@ -205,6 +205,8 @@ def excluded_agents(
 
 
 NO_TOOLS = "it calls no tools, and the request has some"
+ESTIMATE = 1.2
+"""An estimate may be so much too high: what is no more than that too long is left to the server."""
 
 
 def _unable(
@@ -218,7 +220,7 @@ def _unable(
         said = f"tools: {', '.join(out)} can call none; choose an agent that does, or leave the tools out"
         raise RequestRefused(400, said, code="unsupported_tool")
     sizes = {name: _size(house, request, messages, one) for name, one in asked.items() if name not in out}
-    short = {name: size for name, size in sizes.items() if size > asked[name].context}
+    short = {name: size for name, size in sizes.items() if size > ESTIMATE * asked[name].context}
     if len(short) == len(sizes):
         name = max(short, key=lambda one: asked[one].context)
         said = f"prompt is too long: {short[name]} tokens > {asked[name].context} maximum, as estimated for {name}"
