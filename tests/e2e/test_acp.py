@@ -437,39 +437,33 @@ def test_an_mcp_server_of_the_editors_is_called_after_a_yes(place: Place, server
     ]
 
 
-@pytest.mark.parametrize(
-    ("shown", "filled", "said"),
-    [
-        (True, {"day": "Monday", "colour": "red"}, 'accept: {"day":"Monday","seats":1,"colour":"red","insured":false}'),
-        (True, None, "decline: -"),
-        (False, None, "cancel: -"),
-    ],
-)
-def test_what_an_mcp_server_asks_is_a_form_of_the_editors(
-    place: Place, server: Loopback, shown: bool, filled: dict[str, str] | None, said: str
-) -> None:
+@pytest.mark.parametrize("shown", [True, False])
+def test_what_an_mcp_server_asks_is_a_form_of_the_editors(place: Place, server: Loopback, shown: bool) -> None:
     place.configure(Agent("worker"), more='allow = ["mcp__sdk__*"]')
-    server.play("worker", Says("", (Use("mcp__sdk__book"),)), Says("Booked."))
+    book = Says("", (Use("mcp__sdk__book"),))
+    server.play("worker", book, Says("Booked."), book, Says("Not booked."))
     sdk = McpServerStdio(name="sdk", command=sys.executable, args=[str(SDK_SERVER)], env=[])
     can = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()) if shown else None)
     editor = Editor()
-    editor.filled = filled
 
     async def edit() -> None:
         async with editing(place, editor, can=can) as agent:
             id = (await agent.new_session(cwd=str(place.repo), mcp_servers=[sdk])).session_id
-            await agent.prompt(session_id=id, prompt=words("/mcp:sdk:plan Oslo"))  # it waits for the server
-            assert [(form["message"], form["sessionId"]) for form in editor.forms] == (
-                [("sdk asks: When do you travel?", id)] if shown else []
-            )
-            assert [[*form["requestedSchema"]["properties"]] for form in editor.forms] == (
-                [["day", "seats", "colour", "insured"]] if shown else []
-            )
+            for filled in ({"day": "Monday", "colour": "red"}, None):
+                editor.filled = filled
+                await agent.prompt(session_id=id, prompt=words("/mcp:sdk:plan Oslo"))  # it waits for the server
             unseen = "the MCP server sdk asks something, and nobody can answer here: When do you travel?"
             assert (unseen in editor.text(id, "agent_thought_chunk")) is not shown
+            forms = [
+                (form["message"], form["sessionId"], [*form["requestedSchema"]["properties"]]) for form in editor.forms
+            ]
+            form = ("sdk asks: When do you travel?", id, ["day", "seats", "colour", "insured"])
+            assert forms == ([form, form] if shown else [])
 
     asyncio.run(edit())
-    assert [one.output for one in place.events() if isinstance(one, ToolRan)][-1] == said
+    accepted = 'accept: {"day":"Monday","seats":1,"colour":"red","insured":false}'
+    said = [one.output for one in place.events() if isinstance(one, ToolRan) and one.call.tool == "mcp__sdk__book"]
+    assert said == ([accepted, "decline: -"] if shown else ["cancel: -", "cancel: -"])
 
 
 def test_without_the_sdk_one_line_says_what_to_install() -> None:
