@@ -275,7 +275,7 @@ def test_a_question_is_answered_and_that_is_all(capsys: pytest.CaptureFixture[st
     project('text = "It adds two numbers."')
     assert called(["run", "--script", "../script.toml", "what does add do?"]) == 0
     said = capsys.readouterr()
-    assert said.out == "It adds two numbers.\n" and "\nanswered" in said.err
+    assert said.out == "It adds two numbers.\n" and "\ndone" in said.err
 
 
 def piping(source: int, *more: str) -> int:

@@ -343,7 +343,7 @@ class Trinity:
             agent=seat.member.name,
             role=role,
             by="trinity",
-            reason=_reason(f"{seat.row} slot" if self._checkpoint.meta.kind == "slots" else seat.row, role, by_head),
+            reason=_reason(f"tier {seat.row}" if self._checkpoint.meta.kind == "slots" else seat.row, role, by_head),
             scores=Scores(
                 rows=tuple(s.row for s in seats),
                 row_logits=rounded_for_log(scores[:rows]),

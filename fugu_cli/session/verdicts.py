@@ -204,7 +204,7 @@ def _done(events: Sequence[Event], end: Finished | None) -> tuple[str, Literal["
         names = [turn.assigned.agent for turn in turns(events) if verdict(events, turn) == "ACCEPT"]
         return f"verified by {names[-1]}" if names else "verified", "good"
     if end.reason == "answered":
-        return ("done, not verified", "warn") if changes(events) else ("answered", "good")
+        return ("done, not verified", "warn") if changes(events) else ("done", "good")
     return STOPPED_BY[end.reason], "bad"
 
 

@@ -260,14 +260,14 @@ def decision_text(event: Assigned, reason: str) -> Text:
 
 
 def top_probabilities(event: Assigned) -> str | None:
-    """The winner's probability and the runner-up, from the rows of the decision; None where nothing was computed."""
+    """The winner's probability and the runner-up, as `p=.62, then middle .28`; None where nothing was computed."""
     scores = event.scores
     if scores is None or not scores.row_probabilities:
         return None
     ranked = sorted(zip(scores.row_probabilities, scores.rows, strict=True), reverse=True)
     first, *others = ranked
     runner = f", then {others[0][1]} {probability(others[0][0])}" if others and others[0][0] > 0 else ""
-    return f"{first[1]} {probability(first[0])}{runner}"
+    return f"p={probability(first[0])}{runner}"
 
 
 def _replied(events: Sequence[Event], event: Replied) -> Text:

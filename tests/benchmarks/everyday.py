@@ -46,7 +46,7 @@ def measure(request: str, files: dict[str, str], check: Check, source: str, limi
             cwd=root, env=given, capture_output=True, text=True, check=False,
         )  # fmt: skip
         seconds = round(time.monotonic() - started, 1)
-        said = ran.stdout.partition("\nanswered\n")[2] or ran.stdout
+        said = ran.stdout.partition("\ndone\n")[2] or ran.stdout
         return {"exit": ran.returncode, "done": check(Done(root, said)), "seconds": seconds}
 
 

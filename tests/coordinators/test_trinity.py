@@ -87,7 +87,7 @@ def test_a_decision_is_the_head_times_the_state_at_the_penultimate_token(folder:
 @pytest.mark.parametrize(("row", "member"), [(0, SMALL), (1, CODER), (2, STRONG)])
 def test_the_slot_with_the_highest_logit_gets_the_turn(folder: Path, row: int, member: Member) -> None:
     found = decide(built(folder, leaning(folder, BROKEN, row, 1)), BROKEN)
-    assert (found.agent, found.role, found.reason) == (member.name, "thinker", f"{member.slot} slot")
+    assert (found.agent, found.role, found.reason) == (member.name, "thinker", f"tier {member.slot}")
 
 
 @pytest.mark.parametrize(("gap", "warm"), [(0.05, False), (0.2, True)])
@@ -164,7 +164,7 @@ def test_a_thinkers_suggestion_replaces_the_heads_role_for_one_turn(folder: Path
     events = [opened(), asked(judged=False), *unfinished, *thought]
     found = decide(built(folder, leaning(folder, events, 0, 0)), events)
     assert (found.role, found.override) == ("verifier", "worker")
-    assert found.reason == "cheap slot; the Thinker asked for a verifier, the head chose worker"
+    assert found.reason == "tier cheap; the Thinker asked for a verifier, the head chose worker"
     later = [*events, *verified(3, "REVISE")]
     after = decide(built(folder, leaning(folder, later, 0, 0)), later)
     assert (after.role, after.override) == ("worker", None)

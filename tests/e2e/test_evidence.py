@@ -44,9 +44,9 @@ class Row:
 
 STILL = "1 test still fails (it failed before)"
 ROWS = {
-    "a question under red tests": Row("Warum schlägt der Test fehl?", RED, (), "w", 1, "", "answered", 0, "answered"),
+    "a question under red tests": Row("Warum schlägt der Test fehl?", RED, (), "w", 1, "", "answered", 0, "done"),
     "a question quotes an assertion": Row(
-        "why does this fail?\nassert add(2, 3) == 5", RED, (), "w", 1, "", "answered", 0, "answered"
+        "why does this fail?\nassert add(2, 3) == 5", RED, (), "w", 1, "", "answered", 0, "done"
     ),
     "a text edit under red tests": Row(
         "Fix the typo in the README", RED, (TYPO,), "wv", 3, "fb", "accepted", 0, f"verified by two · {STILL}"

@@ -384,7 +384,8 @@ async def leave_fugu(controller: SessionController, argument: str) -> None:
 
 def _session_choice(summary: store.SessionSummary) -> Choice:
     day = time.strftime("%d %b %H:%M", time.localtime(summary.newest))
-    about = f"{day} · {summary.state.replace('_', ' ')} · {plural(summary.requests, 'request')}"
+    state = views.END_WORDS.get(summary.state, summary.state.replace("_", " "))
+    about = f"{day} · {state} · {plural(summary.requests, 'request')}"
     return Choice(summary.id, flatten(summary.title, 200) or "(nothing asked)", about)
 
 

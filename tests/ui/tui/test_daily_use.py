@@ -210,4 +210,4 @@ def test_an_approval_says_which_subtask_asks(place: Place, server: Loopback, fug
     terminal.keys("look\r")
     terminal.sees("Allow bash?", "needs approval for the subtask task: look around: ")
     terminal.keys("n")
-    terminal.sees("answered")
+    terminal.sees("✓ done")

@@ -74,7 +74,7 @@ def test_a_day_at_work(place: Place, server: Loopback, fugu: Callable[..., Termi
     again.keys("\r")
     again.sees("this request was not finished: /continue goes on")
     again.keys("/continue\r")
-    again.sees("answered", "It was broken.")
+    again.sees("✓ done", "It was broken.")
     again.keys("\x03\x03")
     assert again.ended() == 0
     kinds = [record.event.type for record in logs.read(place.sessions()[0])]
@@ -100,9 +100,9 @@ def test_agents_go_on_while_a_request_is_written_in_the_editor(
     while logs.read(path)[-1].event.type != "finished":
         assert time.monotonic() < end, "the agents stand still"
         time.sleep(0.05)
-    assert "answered" not in terminal.screen.text
+    assert "✓ done" not in terminal.screen.text
     go.touch()
-    terminal.sees("answered", "draft", "and more")
+    terminal.sees("✓ done", "draft", "and more")
     terminal.keys("\r")
     terminal.sees("Again.")
     terminal.keys("\x04")
@@ -120,7 +120,7 @@ def test_a_killed_session_goes_on(place: Place, server: Loopback, fugu: Callable
     again.keys("/resume\r")
     again.sees("/continue goes on")
     again.keys("/continue\r")
-    again.sees("It calculates.", "answered")
+    again.sees("It calculates.", "✓ done")
 
 
 def test_what_is_typed_before_the_first_frame_is_not_lost(
@@ -129,7 +129,7 @@ def test_what_is_typed_before_the_first_frame_is_not_lost(
     server.play("m", Says("It calculates."))
     terminal = fugu()
     terminal.keys("explain calc\r")
-    terminal.sees("▌ explain calc", "It calculates.", "answered")
+    terminal.sees("▌ explain calc", "It calculates.", "✓ done")
 
 
 def test_nor_where_the_prompt_is_there_before_it_is_read(
@@ -139,7 +139,7 @@ def test_nor_where_the_prompt_is_there_before_it_is_read(
     server.play("m", Says("It calculates."))
     terminal = fugu(PYTHONPATH=str(tmp_path))
     terminal.keys("explain calc\r")
-    terminal.sees("▌ explain calc", "It calculates.", "answered")
+    terminal.sees("▌ explain calc", "It calculates.", "✓ done")
 
 
 def test_a_session_is_summed_up_looked_at_and_gone_on_with(
@@ -148,7 +148,7 @@ def test_a_session_is_summed_up_looked_at_and_gone_on_with(
     server.play("m", Says("It calculates."), Says("Known: it calculates."))
     terminal = ready(fugu())
     terminal.keys("explain calc\r")
-    terminal.sees("answered")
+    terminal.sees("✓ done")
     terminal.keys("/compact\r")
     terminal.sees("summed up by m", "Known: it calculates.", "1. explain calc")
     terminal.keys("\x04")
@@ -177,7 +177,7 @@ def test_a_terminal_that_cannot_be_drawn_on_gets_the_inline_mode(
     command = [shutil.which("env") or "env", "TERM=dumb", sys.executable, "-m", "fugu_cli"]
     terminal = Terminal(command, place.repo, place.environ(), (100, 34))
     ready(terminal).keys("explain calc\r")
-    terminal.sees("It calculates.", "answered")
+    terminal.sees("It calculates.", "✓ done")
     terminal.keys("\x04")
     assert terminal.ended() == 0
     terminal.close()
@@ -213,7 +213,7 @@ def test_nothing_a_model_says_reaches_the_terminal_as_an_order(
     terminal.keys("explain it\r")
     terminal.sees("the end")
     terminal.keys("\x0f")
-    terminal.sees("answered")
+    terminal.sees("✓ done")
     written = bytes(terminal.raw)
     assert terminal.screen.unknown == []
     assert [text for text in terminal.screen.strings if b"EVIL" in text or b"RVZJTA" in text] == []
@@ -227,9 +227,9 @@ def test_the_screen_follows_a_storm_of_sizes(place: Place, server: Loopback, fug
     for size in [(40, 10), (200, 60), (20, 5), (81, 24), (300, 8), (60, 15), (100, 34)] * 3:
         terminal.resize(size)
         terminal.read(0.01)
-    terminal.sees("answered")
+    terminal.sees("✓ done")
     terminal.resize((90, 25))
-    screen = terminal.sees("✓ answered", " (")
+    screen = terminal.sees("✓ done", " (")
     assert "word word" in screen
     assert max(len(line) for line in screen.splitlines()) <= 90
 
@@ -282,7 +282,7 @@ def test_selecting_with_the_mouse_unfolds_nothing(
     server.play("m", Says("", (READ,)), Says("See above."))
     terminal = ready(fugu())
     terminal.keys("explain it\r")
-    screen = terminal.sees("answered", "✓ read calc.txt")
+    screen = terminal.sees("✓ done", "✓ read calc.txt")
     row = next(y for y, line in enumerate(screen.splitlines(), start=1) if "✓ read calc.txt" in line)
     terminal.keys(f"\x1b[<0;6;{row}M\x1b[<32;8;{row}M\x1b[<32;14;{row}M\x1b[<0;14;{row}m")
     terminal.keys("typed")
@@ -385,7 +385,7 @@ def test_a_session_that_is_open_elsewhere_is_said_once(
     server.play("m", Says("First."))
     busy = ready(fugu())
     busy.keys("explain this\r")
-    busy.sees("answered")
+    busy.sees("✓ done")
     for arguments in (("--continue",), ("--inline", "--continue")):
         screen = ready(fugu(*arguments)).sees("is open in another process")
         assert screen.count("is open in another process") == 1
@@ -492,7 +492,7 @@ def test_the_text_of_a_stream_that_broke_off_goes_and_one_line_says_that_it_is_t
         screen = terminal.until(lambda screen, said=said: said in screen and "Some" not in screen)
         assert screen.count(" of 4") == 1
         terminal.sees("Some more of them." if number == 1 else "Whole.")
-    screen = terminal.sees("answered")
+    screen = terminal.sees("✓ done")
     assert "Some" not in screen
     assert terminal.screen.unknown == []
 
@@ -506,7 +506,7 @@ def test_the_last_agent_is_waited_for_and_the_time_is_counted_down(
     terminal.keys("explain it\r")
     terminal.sees("m: rate limit reached, retrying 1 of 4 in 3 s")
     terminal.sees("◐ waiting for m, retrying in 2 s")
-    terminal.sees("Whole.", "answered")
+    terminal.sees("Whole.", "✓ done")
 
 
 def test_a_new_request_calls_at_once_though_every_agent_is_unavailable(
@@ -525,7 +525,7 @@ def test_a_new_request_calls_at_once_though_every_agent_is_unavailable(
     terminal.keys("\x1b")
     terminal.until(lambda screen: "choose an agent to pin" not in screen)
     terminal.keys("explain it again\r")
-    assert "unavailable, retrying" not in terminal.sees("Back again.", "answered")
+    assert "unavailable, retrying" not in terminal.sees("Back again.", "✓ done")
     assert (len(server.asked("m")), len(server.asked("n"))) == (2, 1)
 
 
@@ -624,7 +624,7 @@ def test_a_place_in_a_file_is_a_link_that_opens_the_editor(
     server.play("m", Says("See calc.txt:1, and none.txt:2."))
     terminal = ready(fugu(EDITOR=str(editor)))
     terminal.keys("look\r")
-    terminal.sees("See calc.txt:1, and none.txt:2.", "✓ answered")
+    terminal.sees("See calc.txt:1, and none.txt:2.", "✓ done")
     file = (place.repo / "calc.txt").resolve()
     links = re.findall(rb"\x1b\]8;[^;]*;([^\x1b]+)\x1b", bytes(terminal.raw))
     assert set(links) == {f"{file.as_uri()}#1".encode()}
