@@ -71,7 +71,10 @@ class ActivityLine(Widget):
 
     def tell(self, now: StatusLine) -> None:
         """Say this from now on."""
+        same = replace(now, written=self._now.written) == self._now
         self._now = now
+        if same:  # numbers alone: the clock shows them
+            return
         self.display = bool(now.doing)
         if self.display and self._clock is None:
             self._clock = self.set_interval(SPINNER_SECONDS, self.refresh)
@@ -196,7 +199,7 @@ class MainLayout(Screen[None]):
             own_line = self._standing is not None and not self.has_class("-short")
             for activity in self.query(ActivityLine):
                 activity.tell(now if own_line else StatusLine())
-            status.tell(replace(now, doing="") if own_line else now)
+            status.tell(replace(now, doing="", since=0.0, until=0.0, written=0) if own_line else now)
 
     def _hint(self) -> str:
         return HINTS.get(self.focused.id or "", "") if self.focused is not None else ""
