@@ -129,7 +129,7 @@ class Single:
             return action_space.finish_without_agents({self._name: out[self._name]})
         member = next(member for member in self._members if member.name == self._name)
         role: Role = "verifier" if action_space.verifier_due(events) else "worker"
-        return _assigned(events, member, role, "single", f"{self._name} takes every turn")
+        return _assigned(events, member, role, "single", f"pinned to {self._name}")
 
 
 class Random:

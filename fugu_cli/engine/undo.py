@@ -351,7 +351,7 @@ def _refuse(edited: Sequence[str], what: str, root: Path) -> None:
         raise UsageError(
             f"{what} would lose edits made since in {len(edited)} {'file' if len(edited) == 1 else 'files'}: "
             f"{_named(edited)}",
-            hint=f"put them aside (`{aside}`), {what}, then `git stash pop`",
+            hint=f"stash them (`{aside}`), {what}, then `git stash pop`",
         )
 
 

@@ -45,7 +45,7 @@ def decide(coordinator: Coordinator, events: list[Event]) -> Assigned:
 
 def test_the_learned_coordinator_decides_where_it_can() -> None:
     found = decide(with_fallback(lambda: LEARNED, RULE), BROKEN)
-    assert (found.agent, found.reason) == ("strong", "strong takes every turn")
+    assert (found.agent, found.reason) == ("strong", "pinned to strong")
 
 
 def test_where_it_cannot_be_made_the_rule_decides_and_says_why() -> None:

@@ -214,7 +214,7 @@ def test_every_rule_ends_where_the_request_does() -> None:
 def test_a_single_agent_takes_every_role() -> None:
     single = Single("coder", POOL, CoordinatorSettings())
     assert decide(single, BROKEN) == Assigned(
-        turn=1, agent="coder", role="worker", by="single", reason="coder takes every turn"
+        turn=1, agent="coder", role="worker", by="single", reason="pinned to coder"
     )
     assert decide(single, [*BROKEN, *worked(1, ok=True)]).role == "verifier"
     assert decide(single, [*BROKEN, *said(1, "Fine already.")]).role == "worker"

@@ -640,3 +640,17 @@ def test_a_place_in_a_file_is_a_link_that_opens_the_editor(
     terminal.keys("/open none.txt\r")
     terminal.sees("there is no file 'none.txt'")
     assert asked.read_text() == f"+1 {file}\n" * 2
+
+
+def test_what_runs_has_a_line_with_its_time_and_the_tokens_written(
+    server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
+    server.play("m", Says("word " * 400, slow=0.02))
+    terminal = ready(fugu())
+    terminal.keys("tell\r")
+    terminal.until(
+        lambda screen: re.search(r"[⠀-⣿] m is writing \d+\.\ds · ↓ \d+ tokens · esc stops\n", screen) is not None
+    )
+    terminal.keys("\x1b")
+    terminal.sees("interrupted; /continue goes on")
+    terminal.until(lambda screen: "m is writing" not in screen)
