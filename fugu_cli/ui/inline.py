@@ -28,6 +28,7 @@ from fugu_cli.ui import drawing
 from fugu_cli.ui.approval_options import ApprovalScope, approval_options
 from fugu_cli.ui.diff_lines import option_lines
 from fugu_cli.ui.drawing import styled_line
+from fugu_cli.ui.hyperlinks import LinkFinder
 from fugu_cli.ui.inline_view import InlineScreen, InlineTerminal, Scrollback
 from fugu_cli.ui.trace_drawing import TurnSources, turn_sections
 from fugu_cli.ui.trace_rows import TurnRow
@@ -268,6 +269,7 @@ class InlineApp:
             self._run_program,
         )
         self.feed = Scrollback(lambda text: self._terminal.print(text), self._width, palette, self._redraw)
+        self.feed.links = LinkFinder(opener.root)
         self.view = InlineScreen(self.feed, terminal, left, options.state)
         self.controller = SessionController(self.view, opener, options, history)
         self._masked = False

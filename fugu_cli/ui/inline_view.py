@@ -31,7 +31,7 @@ from fugu_cli.ui.tui.user_programs import place_command
 
 if TYPE_CHECKING:
     from fugu_cli.ui.approval_options import Pending
-    from fugu_cli.ui.hyperlinks import FilePlace
+    from fugu_cli.ui.hyperlinks import FilePlace, LinkFinder
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.screen_protocol import ScreenProtocol
 
@@ -53,6 +53,8 @@ class Scrollback:
         self._write = write
         self._width = width
         self._changed = changed
+        self.links: LinkFinder | None = None
+        """What makes links of addresses and files; None where there are none."""
         self._system = drawing.terminal_colours()
         self._next = 0
         self._chunks = 0
@@ -137,7 +139,9 @@ class Scrollback:
     def print(self, lines: Sequence[StyledLine]) -> None:
         """Lines, now."""
         self._taken, self._lines = None, self._lines + len(lines)
-        self._write(drawing.ansi_text(lines, self._system))
+        width = self._width()
+        linked = [self.links.linked(line, width) for line in lines] if self.links else lines
+        self._write(drawing.ansi_text(linked, self._system))
 
     def _take_back(self, note: int) -> None:
         """A call is made again: what it printed goes, as far as it still stands right above the prompt; the block
@@ -388,7 +392,7 @@ def parse_choice(text: str, choices: Sequence[Choice], keys: dict[str, str]) -> 
 
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.hyperlinks import FilePlace
+    from fugu_cli.ui.hyperlinks import FilePlace, LinkFinder
 
     def _fits(view: InlineScreen) -> ScreenProtocol:
         return view

@@ -86,7 +86,7 @@ class ActivityLine(Widget):
     def render_line(self, y: int) -> Strip:
         """The line."""
         now, clock, width = self._now, time.time(), self.size.width
-        waits = now.until or now.doing == WAITS_FOR_USER
+        waits = now.until or now.doing.startswith(WAITS_FOR_USER)
         sign = "◐" if waits else SPINNER[int(clock / SPINNER_SECONDS) % len(SPINNER)]
         spent = retrying_in(now.until - clock) if now.until else f" {short_duration(max(clock - now.since, 0.0))}"
         written = f" · ↓ {compact_number(now.written)} tokens" if now.written else ""
