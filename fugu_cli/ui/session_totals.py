@@ -4,7 +4,7 @@ changed files. A fold of the log and of live output; no text layout.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from fugu_cli.messages import Usage
 from fugu_cli.session import views
@@ -155,13 +155,13 @@ class SessionTotals:
         """What the event did to files, jobs and the todo list."""
         match event:
             case ToolRan():
-                self.changed = net_changes([*self.changed.values(), *event.changes])
+                self._changed(event.changes)
                 if event.job:
                     self.jobs[event.job] = call_target(event.call).removesuffix(IN_BACKGROUND)
                 if event.call.tool == views.TODO and event.ok:
                     self.todo = views.items_of(event.call)
             case Merged() | Undone():
-                self.changed = net_changes([*self.changed.values(), *event.changes])
+                self._changed(event.changes)
             case JobEnded():
                 self.jobs.pop(event.job, None)
             case Opened():
@@ -172,6 +172,11 @@ class SessionTotals:
                 self._said.clear()
             case _:
                 return
+
+    def _changed(self, changes: Iterable[FileChange]) -> None:
+        for change in changes:
+            before = self.changed.pop(change.path, None)
+            self.changed |= net_changes((before, change) if before is not None else (change,))
 
     def _assigned(self, event: Assigned) -> None:
         if event.subtask is not None:
