@@ -76,7 +76,7 @@ def kept(root: Path | None = None, text: str = "fix the failing tests") -> Path:
         (("serve", "--grace", "inf"), "limits must be finite numbers", "`fugu serve --help`"),
         (("cost", "--days", "0"), "Invalid value for '--days'", "`fugu cost --help`"),
         (("run", "x", "--tier", "max"), "Invalid value for '--tier': 'max' is not one of 'fugu'", "run --help`"),
-        (("run", "x", "--coordinator", "tirnity"), "must be one of trinity, cascade, random or single:NAME", ""),
+        (("run", "x", "--coordinator", "tirnity"), "must be one of cascade, trinity, random or single:NAME", ""),
         (
             ("run", "x", "--script", "good.toml", "--resume", "never"),
             "there is no session 'never'",
@@ -327,9 +327,12 @@ def test_the_doctor_says_what_is_missing_and_what_to_do(
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     code, out, _ = fugu("doctor", capture=capsys)
     assert code == 0 and "ANTHROPIC_API_KEY" in out and "sk-secret" not in out
-    assert {"fugu", "git", "ripgrep", "torch", "pool", "checkpoint", "backbone", "tests", "disk", "terminal"} <= {
-        line[9:].split()[0] for line in out.splitlines() if line[:7].strip()
-    }
+    named = {line[9:].split()[0] for line in out.splitlines() if line[:7].strip()}
+    assert {"fugu", "git", "ripgrep", "torch", "pool", "tests", "disk", "terminal"} <= named
+    assert not {"checkpoint", "backbone"} & named
+    monkeypatch.setenv("FUGU_COORDINATOR", "trinity")
+    learned = fugu("doctor", capture=capsys)[1]
+    assert {"checkpoint", "backbone"} <= {line[9:].split()[0] for line in learned.splitlines() if line[:7].strip()}
     (Path.home() / ".fugurc").write_text("nonsense = 1")
     code, out, _ = fugu("doctor", capture=capsys)
     assert code == 1 and "unknown key 'nonsense'" in out

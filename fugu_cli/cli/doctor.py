@@ -84,8 +84,9 @@ def _all(folder: Path) -> Iterator[Finding]:
     yield from _configuration(loaded)
     yield from _pool(loaded)
     yield from _local_servers(loaded.config)
-    yield _checkpoint(loaded.config)
-    yield _backbone(loaded.config)
+    if loaded.config.coordinator == "trinity":
+        yield _checkpoint(loaded.config)
+        yield _backbone(loaded.config)
     yield _tests(loaded)
     yield _sandbox(loaded)
     yield from _servers(loaded)
