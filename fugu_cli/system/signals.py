@@ -63,9 +63,11 @@ def exit_on_signals(loop: AbstractEventLoop, code: int) -> None:
     """From now on each of them ends the process at once with `code`, also where the loop, as it closes, would no
     longer hear them and the process would be ended by the signal."""
     signal.setitimer(signal.ITIMER_REAL, 0)
+    hold_signals()  # a handler that is removed leaves the system's in its place, which ends the process
     for number in (signal.SIGINT, *_heard()):
         loop.remove_signal_handler(number)
         signal.signal(number, lambda _number, _frame: os._exit(code))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, *ENDING))
 
 
 def ignore_signals() -> bool:
