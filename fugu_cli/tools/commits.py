@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.system import temp_dirs
 from fugu_cli.tools.git_repositories import GIT_LOCAL_VARIABLES, GitOutput, find_repository, git_program
 
 NOTES_REF = "refs/notes/fugu"
@@ -105,8 +105,8 @@ def working_tree(git: UserGit) -> str:
 def _tree_of_index(git: UserGit, *change: str, fresh: bool = False) -> str:
     """The tree of a copy of the user's index, of HEAD's where it is `fresh`, after one more change. Raises UsageError
     with git's reason."""
-    with tempfile.TemporaryDirectory(prefix="fugu-index-") as folder:
-        index = Path(folder) / "index"
+    with temp_dirs.temp_dir("index") as folder:
+        index = folder / "index"
         if fresh:
             git.run("read-tree", head_tree(git), GIT_INDEX_FILE=str(index))
         elif (git.git_dir / "index").is_file():
