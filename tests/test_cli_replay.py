@@ -243,7 +243,7 @@ def test_bad_input_is_refused_with_a_reason(capsys: pytest.CaptureFixture[str]) 
 
 def test_without_the_learned_coordinator_nothing_is_compared_in_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     id = recorded()
-    assert "fugu models pull" in refused(capsys, id)
+    assert "fugu models pull" in refused(capsys, id, "--coordinator", "trinity")
 
 
 def test_a_session_of_another_folder_is_compared_anywhere_and_run_there(capsys: pytest.CaptureFixture[str]) -> None:
