@@ -28,7 +28,7 @@ from fugu_cli.tools.commits import UserGit
 from fugu_cli.tools.worktrees import ENVIRONMENTS
 from fugu_cli.ui.formatting import plural
 
-PATHS = ("prompt_file", "output_dir", "mcp_config", "json_schema", "script")
+PATHS = ("prompt_file", "output_dir", "mcp_config", "json_schema", "script", "add_dirs")
 """Flags that name files, from the folder where fugu was called."""
 UNFINISHED = 3
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
@@ -39,13 +39,14 @@ CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypoth
 @dataclass(frozen=True)
 class OpenWorktree:
     """A worktree that fugu works in. `here`: the repository it was made from; `base`: the commit it began at;
-    `trusted`: it holds what was trusted there."""
+    `trusted`: it holds what was trusted there; `data`: where sessions are kept."""
 
     name: str
     here: UserGit
     there: UserGit
     base: str
     trusted: bool
+    data: Path
 
     @property
     def branch(self) -> str:
@@ -83,11 +84,14 @@ def work_in_worktree(
     return code
 
 
-def _whole_path(given: Path | str | None) -> Path | str | None:
-    """A path as it is found from another folder, too. What may also stand there itself, JSON, stays as it is."""
+def _whole_path(given: Any) -> Any:
+    """A path, or each of a list, as it is found from another folder, too. What may also stand there itself, JSON, stays
+    as it is."""
+    if isinstance(given, list):
+        return [_whole_path(one) for one in given]
     if given is None or (isinstance(given, str) and (not given or given.lstrip().startswith("{"))):
         return given
-    return type(given)(Path(given).absolute())
+    return type(given)(Path(given).expanduser().absolute())
 
 
 def asks_to_bring_back(code: int) -> bool:
@@ -115,8 +119,9 @@ def enter_worktree(name: str) -> OpenWorktree:
         _link_environments(here.top, folder)
     there = commits.git_in(folder)
     base = there.said("merge-base", "HEAD", head) or head
-    data = current_config().trust_data
-    found = OpenWorktree(name, here, there, base, trust.holds_what_is_trusted(data, here.top, folder))
+    loaded = current_config()
+    trusted = trust.holds_what_is_trusted(loaded.trust_data, here.top, folder)
+    found = OpenWorktree(name, here, there, base, trusted, loaded.config.data)
     say(f"working in {found.where}, from {base[:12]}")
     if left := here.said("status", "--porcelain"):
         count = plural(len(left.splitlines()), "change")
@@ -147,13 +152,13 @@ def bring_back(found: OpenWorktree, wanted: Callable[[], bool], *, over: bool) -
         return
     after = commits.working_tree(found.there)
     patch = found.there.run("diff", *commits.PLAIN_DIFF, "--binary", "--full-index", "--no-renames", found.base, after)
-    begun = not over and store.session_paths(current_config().config.data, found.there.top)
+    begun = not over and store.session_paths(found.data, found.there.top)
     if not patch and not begun:
         _remove(found, "nothing was changed")
         return
     if not patch or not wanted():
-        say(f"the work is in {found.where}, and was not brought here: `fugu --worktree={name}` goes on there,")
-        say(f"`git -C {top} diff {found.base[:12]}` shows it")
+        say(f"the work is in {found.where}, and was not brought here:")
+        say(f"`fugu --worktree={name} --continue` goes on there, `git -C {top} diff {found.base[:12]}` shows it")
         return
     done = UserGit(found.here.top, found.here.top, found.here.git_dir).try_run(
         "apply", "--whitespace=nowarn", given=patch
@@ -190,7 +195,7 @@ def _remove(found: OpenWorktree, what: str) -> None:
 
 def _move_sessions(found: OpenWorktree) -> None:
     """So that trace, blame and commit know them where the work is now. Raises StorageError, OSError."""
-    data = current_config().config.data
+    data = found.data
     for path in store.session_paths(data, found.there.top):
         moved = store.move_session(data, found.here.top, path)
         log = Log.open(moved)

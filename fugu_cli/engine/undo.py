@@ -338,9 +338,12 @@ def _refuse_elsewhere(events: Sequence[Event], fact: Event, workspace: Workspace
     place = next(index for index, event in enumerate(events) if event is fact)
     opened = views.opened(events[:place])
     if opened is not None and opened.repo != store.recorded_root(workspace.root):
-        raise UsageError(
-            f"this was done in {opened.repo}, not in {workspace.root}", hint="undo and redo it in that folder"
+        hint = (
+            "undo and redo it in that folder"
+            if Path(opened.repo).is_dir()
+            else "that folder is gone: take its changes back with git"
         )
+        raise UsageError(f"this was done in {opened.repo}, not in {workspace.root}", hint=hint)
 
 
 def _refuse(edited: Sequence[str], what: str, root: Path) -> None:

@@ -373,8 +373,12 @@ class InlineApp:
             self._wanted, self._masked = None, False
             self._redraw()
 
-    def _insert(self, text: str) -> None:
-        self._prompt.default_buffer.insert_text(text)
+    def _insert(self, text: str) -> bool:
+        buffer = self._prompt.default_buffer
+        empty = not buffer.text
+        if empty:
+            buffer.insert_text(text)
+        return empty
 
     def _end(self) -> None:
         self._prompt.app.exit(exception=EOFError)

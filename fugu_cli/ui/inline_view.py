@@ -250,7 +250,7 @@ class InlineTerminal:
     width: Callable[[], int]
     redraw: Callable[[], None]
     typed: Callable[[bool], Awaitable[str]]
-    insert: Callable[[str], None]
+    insert: Callable[[str], bool]
     open_turn: Callable[[str], None]
     end: Callable[[], None]
     send: Callable[[str], None]
@@ -330,8 +330,11 @@ class InlineScreen:
         """Print the choices with numbers, then wait for one."""
         del preview
         width, palette = self._terminal.width(), self.feed.palette
-        more = "".join(f", {key[-1]} before it {words}" for key, words in (keys or {}).items())
-        lines = [styled_line([(f"{heading}: a number{more}; none leaves", f"bold {palette.text}")], width)]
+        more = "".join(f" · {key[-1]} 1 {words}" for key, words in (keys or {}).items())
+        lines = [
+            styled_line([(heading, f"bold {palette.text}")], width),
+            styled_line([(f"a number{more} · enter leaves", palette.dim)], width),
+        ]
         for number, choice in enumerate(choices, start=1):
             head: list[StyledPart] = [
                 (f"{number:>3} ", palette.accent),
@@ -346,9 +349,9 @@ class InlineScreen:
         """A file in the user's editor."""
         await self._terminal.run(place_command(place))
 
-    def type(self, text: str) -> None:
-        """Into the prompt."""
-        self._terminal.insert(text)
+    def type(self, text: str) -> bool:
+        """Into the prompt. False: something is typed there."""
+        return self._terminal.insert(text)
 
     def wear(self, theme: str) -> None:
         """Other colours from here on."""

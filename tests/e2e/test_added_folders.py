@@ -50,6 +50,13 @@ def test_agents_read_and_edit_an_added_folder_as_the_repository(place: Place, se
     assert sorted(path.name for path in other.iterdir()) == ["AGENTS.md", "notes.txt"]
 
 
+def test_in_a_worktree_the_folder_is_the_one_that_was_named(place: Place, server: Loopback, other: Path) -> None:
+    place.configure(Agent("m"))
+    server.play("m", Says("", calls(other)[:1]), Says("Done."), Says("ACCEPT"))
+    done = place.fugu("run", "--worktree", "--add-dir", "../other", "look")
+    assert (done.code, (other / "new.txt").read_text()) == (0, "made\n"), done.err
+
+
 def test_without_the_flag_the_folder_is_outside(place: Place, server: Loopback, other: Path) -> None:
     place.configure(Agent("m"))
     server.play("m", Says("", calls(other)), Says("Done."))

@@ -50,7 +50,7 @@ def test_accepted_work_comes_back_and_the_worktree_goes(place: Place, server: Lo
     lines = json.loads(place.fugu("blame", "calc.txt", "--format", "json").out)["lines"]
     assert [(line["text"], line["agent"]) for line in lines] == [("fixed", "worker")]
     assert place.fugu("sessions", "--all").out.count("fix it") == 1
-    assert "this was done in" in place.fugu("undo", "--yes").err
+    assert "that folder is gone: take its changes back with git" in place.fugu("undo", "--yes").err
 
 
 def test_work_that_was_not_accepted_stays_and_is_gone_on_with_by_its_name(place: Place, server: Loopback) -> None:
@@ -59,7 +59,7 @@ def test_work_that_was_not_accepted_stays_and_is_gone_on_with_by_its_name(place:
     done = place.fugu("run", "--worktree=try", "fix it", *words)
     assert (done.code, git(place, "status", "--porcelain"), worktrees(place)) == (3, "", ["try"]), done.err
     assert f"the work is in {place.folder}/repo.worktrees/try (branch fugu/try)" in done.err
-    assert "`fugu --worktree=try` goes on there" in done.err
+    assert "`fugu --worktree=try --continue` goes on there" in done.err
     done = place.fugu("run", "--worktree=try", "--continue")
     assert (done.code, worktrees(place)) == (0, []), done.err
     assert (place.repo / "calc.txt").read_text() == "fixed\n"

@@ -474,7 +474,7 @@ async def _run_command(controller: SessionController, text: str) -> None:
     if controller.work.session is None and command.name not in WITHOUT_SESSION:
         raise UsageError("there is no session", hint="/new opens one")
     if command.needs_more and not argument:
-        raise UsageError(f"/{command.name} needs more", hint=f"/{command.name} {command.usage}")
+        raise UsageError(f"/{command.name} needs an argument", hint=f"/{command.name} {command.usage}")
     await command.run(controller, argument)
 
 

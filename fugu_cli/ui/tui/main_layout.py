@@ -236,10 +236,14 @@ class MainLayout(Screen[None]):
         """Into the clipboard."""
         self.app.copy_to_clipboard(text)
 
-    def type(self, text: str) -> None:
-        """Put a text into the prompt."""
-        self.query_one(PromptInput).put(text)
+    def type(self, text: str) -> bool:
+        """Put a text into the prompt. False: something is typed there, which stays."""
+        prompt = self.query_one(PromptInput)
+        if prompt.text:
+            return False
+        prompt.put(text)
         self.focus_prompt()
+        return True
 
     def read(self, text: str, sections: Sequence[Section]) -> None:
         """A text over the whole screen."""

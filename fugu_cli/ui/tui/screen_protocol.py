@@ -143,8 +143,8 @@ class ScreenProtocol(Protocol):
     async def edit_file(self, place: FilePlace) -> None:
         """A file in the user's editor, at its line. Raises UsageError where there is no editor."""
 
-    def type(self, text: str) -> None:
-        """Put a text into the prompt."""
+    def type(self, text: str) -> bool:
+        """Put a text into the prompt. False: something is typed there, which stays."""
 
     def wear(self, theme: str) -> None:
         """Other colours, by the theme's name."""

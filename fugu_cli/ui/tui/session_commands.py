@@ -181,13 +181,15 @@ async def commit_changes(controller: SessionController, argument: str) -> None:
     edited first; `-a` takes all changes of tracked files."""
     every = argument.split()[:1] == ["-a"]
     message = argument.removeprefix("-a").strip() if every else argument
-    words = [sys.executable, "-m", "fugu_cli", "commit", *(["-a"] if every else [])]
+    # -P: the folder may hold a `fugu_cli` of its own
+    fugu, words = (sys.executable, "-P", "-m", "fugu_cli"), ["commit", *(["-a"] if every else [])]
     if message:
-        await controller.shell.run(shlex.join([*words, "-m", message]), tell=False)
+        words += ["-m", message]
+        await controller.shell.run(shlex.join([*fugu, *words]), tell=False, shown=shlex.join(["fugu", *words]))
         return
     controller.say("an agent writes the message")
     process = await asyncio.create_subprocess_exec(
-        *words, "--dry-run", cwd=controller.opener.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        *fugu, *words, "--dry-run", cwd=controller.opener.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )  # fmt: skip
     out, err = await communicate(process)
@@ -195,7 +197,10 @@ async def commit_changes(controller: SessionController, argument: str) -> None:
         said = err.decode("utf-8", "replace").strip().splitlines()
         lines = [line.removeprefix("fugu: ").strip() for line in said if not line.startswith("fugu: an agent")]
         raise UsageError(lines[0] if lines else "no message was written", hint="; ".join(lines[1:]))
-    controller.view.type(f"/commit {'-a ' if every else ''}{out.decode('utf-8', 'replace').strip()}")
+    text = f"/commit {'-a ' if every else ''}{out.decode('utf-8', 'replace').strip()}"
+    if not controller.view.type(text):
+        controller.history.add(text)
+        controller.say("the message is written: Up shows it, Down goes back to what you typed")
 
 
 def _other_sessions(found: Sequence[SessionSummary]) -> list[blame.NamedSession]:

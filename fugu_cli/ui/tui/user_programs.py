@@ -82,21 +82,23 @@ class UserShell:
         """A command runs."""
         return bool(self.doing)
 
-    async def run(self, command: str, *, tell: bool) -> None:
-        """Run it to its end, its output shown as it comes. `tell`: the next request carries it. Raises FuguError."""
+    async def run(self, command: str, *, tell: bool, shown: str = "") -> None:
+        """Run it to its end, its output shown as it comes. `tell`: the next request carries it; `shown` stands for
+        it on the screen. Raises FuguError."""
         if self.running:
             raise UsageError("a command of yours is still running", hint="Esc stops it")
-        self.doing, self.began, self._stopped = f"running {flatten(command, 40)}", time.time(), False
+        shown = shown or command
+        self.doing, self.began, self._stopped = f"running {flatten(shown, 40)}", time.time(), False
         try:
-            output, code = await self._run(command)
+            output, code = await self._run(command, shown)
         finally:
             self._process, self.doing = None, ""
         if tell:
             self._untold.append(output.told(command, code))
 
-    async def _run(self, command: str) -> tuple[ShellOutput, int]:
+    async def _run(self, command: str, shown: str) -> tuple[ShellOutput, int]:
         output = ShellOutput()
-        grow = self._feed.say(output.note(command))
+        grow = self._feed.say(output.note(shown))
         process = self._process = await self._started(command)
         assert process.stdout is not None
         try:
@@ -104,14 +106,14 @@ class UserShell:
                 self.stop()
             while piece := await process.stdout.read(8192):
                 output.feed(piece)
-                grow(output.note(command))
+                grow(output.note(shown))
             code = await process.wait()
         finally:
             self.stop()
             await reap(process)
         output.feed(b"")
         self.doing = ""
-        grow(output.note(command, f"[exit code {code}]" if code else ""))
+        grow(output.note(shown, f"[exit code {code}]" if code else ""))
         return output, code
 
     async def _started(self, command: str) -> asyncio.subprocess.Process:

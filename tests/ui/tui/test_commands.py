@@ -47,7 +47,7 @@ def test_an_unknown_command_says_which_is_near(play: Callable[..., None]) -> Non
         await hand.type("/hlep")
         await hand.sees("there is no command /hlep", "did you mean /help?")
         await hand.type("/rename")
-        await hand.sees("/rename needs more")
+        await hand.sees("/rename needs an argument")
         assert hand.kinds() == ["opened"]
 
     play(what)
@@ -698,15 +698,27 @@ def test_commit_writes_a_message_into_the_prompt_and_sending_it_commits(
 
     git("init", "-q", "--template=")
     git("commit", "-q", "--allow-empty", "-m", "start")
+    (project / "fugu_cli").mkdir()
+    (project / "fugu_cli/__init__.py").write_text("raise SystemExit('the repository's own')\n")
 
     async def what(hand: Hand) -> None:
+        prompt = hand.app.main.query_one(PromptInput)
         await hand.type("/commit")
         await hand.sees("nothing is staged")
         (project / "new.txt").write_text("new\n")
         git("add", "new.txt")
         await hand.type("/commit")
-        await hand.sees("/commit add new.txt")
-        await hand.type(f"{hand.app.main.query_one(PromptInput).text} for all")
+        prompt.put("my next request")
+        await hand.sees("the message is written: Up shows it")
+        await hand.pilot.press("up")
+        await hand.until(lambda: prompt.text == "/commit add new.txt")
+        await hand.pilot.press("down")
+        await hand.until(lambda: prompt.text == "my next request")
+        prompt.put("")
+        await hand.type("/commit")
+        await hand.until(lambda: prompt.text == "/commit add new.txt")
+        await hand.type(f"{prompt.text} for all")
+        await hand.sees("$ fugu commit -m 'add new.txt for all'")
         await hand.until(lambda: git("log", "-1", "--format=%s").strip() == "add new.txt for all")
         assert hand.kinds() == ["opened"]
 

@@ -54,7 +54,7 @@ def test_a_file_that_cannot_be_written_is_said_and_stays(place: Place, fugu: Fug
     terminal.keys("\r")
     terminal.sees("cannot write", "nothing was changed")
     terminal.keys("/remember\r\r")
-    terminal.sees("/remember needs more")
+    terminal.sees("/remember needs an argument")
 
 
 def configured(place: Place, text: str) -> None:
