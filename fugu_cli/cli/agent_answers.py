@@ -101,7 +101,8 @@ def _unanswered(result: Mapping[str, Any]) -> UnansweredError:
     reason = told.get("reason", "failed")
     said = "its turn ended without one" if reason == "turn_limit" else told.get("message") or reason
     why = "; ".join(result.get("errors", ())) or said
-    error = UnansweredError(f"no agent gave an answer: {why}", hint="`fugu pool check` calls each agent once")
+    hint = "" if "`fugu pool check`" in why else "`fugu pool check` calls each agent once"
+    error = UnansweredError(f"no agent gave an answer: {why}", hint=hint)
     error.exit_code = EXIT_CODES[reason] or EXIT_CODES["unaccepted"]
     error.for_another = reason in ("failed", "turn_limit", "unaccepted")
     return error

@@ -89,9 +89,10 @@ def _pending(loaded: LoadedConfig, flags: CommitFlags) -> _Pending:
     before = commits.head_tree(git)
     after = commits.tree_to_commit(git, flags.paths or (), flags.every)
     if before == after and not git.said("rev-parse", "-q", "--verify", "MERGE_HEAD"):
+        if flags.every or flags.paths:
+            raise UsageError("there is nothing to commit", hint="new files are taken by `git add`, or by their names")
         raise UsageError(
-            "there is nothing to commit" if flags.every or flags.paths else "nothing is staged",
-            hint="stage with `git add`, name paths, or take all changes of tracked files with -a",
+            "nothing is staged", hint="stage with `git add`, name paths, or take all changes of tracked files with -a"
         )
     sessions = [] if flags.no_blame else folder_sessions(loaded)
     workspace = wiring.build_workspace(loaded.config, loaded.root)
