@@ -1,4 +1,4 @@
-"""A copy of the working tree for one agent, and what is taken over from it. Knows no agent and no plan.
+"""A copy of the working tree for one agent, and what is taken over from it.
 
 A worktree is a repository of its own in fugu's data folder, made from a snapshot; the user's .git is not touched. It
 lacks what git ignores, but for the environments the tests need (links); repositories inside it are links, too, and so

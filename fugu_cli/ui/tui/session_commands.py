@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,7 +19,7 @@ from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.safety.redaction import LogRedactor
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import FileEffects
-from fugu_cli.tools.git_repositories import communicate
+from fugu_cli.system import temp_dirs
 from fugu_cli.tools.recorded_diffs import change_diffs
 from fugu_cli.ui import blame_text as plain
 from fugu_cli.ui import diff_drawing, diff_lines
@@ -181,23 +180,17 @@ async def commit_changes(controller: SessionController, argument: str) -> None:
     edited first; `-a` takes all changes of tracked files."""
     every = argument.split()[:1] == ["-a"]
     message = argument.removeprefix("-a").strip() if every else argument
-    # -P: the folder may hold a `fugu_cli` of its own
-    fugu, words = (sys.executable, "-P", "-m", "fugu_cli"), ["commit", *(["-a"] if every else [])]
+    words = ["commit", *(["-a"] if every else []), *(["-m", message] if message else ["--dry-run"])]
+    command = shlex.join([sys.executable, "-P", "-m", "fugu_cli", *words])  # -P: the folder may hold a `fugu_cli`
+    shown = shlex.join(["fugu", *words])
     if message:
-        words += ["-m", message]
-        await controller.shell.run(shlex.join([*fugu, *words]), tell=False, shown=shlex.join(["fugu", *words]))
+        await controller.shell.run(command, tell=False, shown=shown)
         return
-    controller.say("an agent writes the message")
-    process = await asyncio.create_subprocess_exec(
-        *fugu, *words, "--dry-run", cwd=controller.opener.root, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )  # fmt: skip
-    out, err = await communicate(process)
-    if process.returncode:
-        said = err.decode("utf-8", "replace").strip().splitlines()
-        lines = [line.removeprefix("fugu: ").strip() for line in said if not line.startswith("fugu: an agent")]
-        raise UsageError(lines[0] if lines else "no message was written", hint="; ".join(lines[1:]))
-    text = f"/commit {'-a ' if every else ''}{out.decode('utf-8', 'replace').strip()}"
+    with temp_dirs.temp_dir("message") as folder:
+        written = folder / "message"
+        if await controller.shell.run(f"{command} > {shlex.quote(str(written))}", tell=False, shown=shown):
+            return
+        text = f"/commit {'-a ' if every else ''}{written.read_text(encoding='utf-8', errors='replace').strip()}"
     if not controller.view.type(text):
         controller.history.add(text)
         controller.say("the message is written: Up shows it, Down goes back to what you typed")

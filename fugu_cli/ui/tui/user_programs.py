@@ -82,9 +82,9 @@ class UserShell:
         """A command runs."""
         return bool(self.doing)
 
-    async def run(self, command: str, *, tell: bool, shown: str = "") -> None:
-        """Run it to its end, its output shown as it comes. `tell`: the next request carries it; `shown` stands for
-        it on the screen. Raises FuguError."""
+    async def run(self, command: str, *, tell: bool, shown: str = "") -> int:
+        """Run it to its end, its output shown as it comes; returns its exit code. `tell`: the next request carries it;
+        `shown` stands for it on the screen. Raises FuguError."""
         if self.running:
             raise UsageError("a command of yours is still running", hint="Esc stops it")
         shown = shown or command
@@ -95,6 +95,7 @@ class UserShell:
             self._process, self.doing = None, ""
         if tell:
             self._untold.append(output.told(command, code))
+        return code
 
     async def _run(self, command: str, shown: str) -> tuple[ShellOutput, int]:
         output = ShellOutput()

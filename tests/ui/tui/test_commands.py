@@ -704,7 +704,7 @@ def test_commit_writes_a_message_into_the_prompt_and_sending_it_commits(
     async def what(hand: Hand) -> None:
         prompt = hand.app.main.query_one(PromptInput)
         await hand.type("/commit")
-        await hand.sees("nothing is staged")
+        await hand.sees("nothing is staged", "[exit code 1]")
         (project / "new.txt").write_text("new\n")
         git("add", "new.txt")
         await hand.type("/commit")
