@@ -100,7 +100,7 @@ def _unanswered(result: Mapping[str, Any]) -> UnansweredError:
     told = result.get("fugu", {})
     reason = told.get("reason", "failed")
     said = "its turn ended without one" if reason == "turn_limit" else told.get("message") or reason
-    why = "; ".join(result.get("errors", ())) or said
+    why = "the time limit was reached" if reason == "time_limit" else "; ".join(result.get("errors", ())) or said
     hint = "" if "`fugu pool check`" in why else "`fugu pool check` calls each agent once"
     error = UnansweredError(f"no agent gave an answer: {why}", hint=hint)
     error.exit_code = EXIT_CODES[reason] or EXIT_CODES["unaccepted"]

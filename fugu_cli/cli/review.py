@@ -198,12 +198,12 @@ def _confirmed(
     pool: _Pool, change: _Change, found: AgentAnswer[_Report], findings: Sequence[ReviewFinding]
 ) -> tuple[tuple[ReviewFinding, ...], str, str]:
     """The findings that another agent confirms, who it was, and what was not judged."""
-    count = plural(len(findings), "finding")
-    say(f"{found.agent} reports {count}, which another agent judges now")
+    count, judges = plural(len(findings), "finding"), pool.verifiers(found.agent)
+    say(f"{found.agent} reports {count}, which {'another agent' if judges[1:] else 'it'} judges now")
     told = "\n\n".join(f"{number}. {_told(finding)}" for number, finding in enumerate(findings, start=1))
     asked = AgentQuestion(prompts.load("review/verify"), f"{told}\n\n{change.diff}", _Verdicts)
     try:
-        judged = pool.ask(asked, pool.verifiers(found.agent))
+        judged = pool.ask(asked, judges)
     except UnansweredError as error:
         return (), "", f"nobody judged {count}, which `fugu trace {found.session.stem}` shows: {error}"
     verdicts = {one.number: one for one in judged.value.verdicts}

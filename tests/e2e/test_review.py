@@ -135,6 +135,9 @@ def test_who_does_not_answer_is_replaced_and_a_lone_agent_judges_itself(place: P
     done = place.fugu("review")
     assert (done.code, "not finished: large judged 0 of 1 finding" in done.out) == (3, True), done.out
     assert "in a session of its own: the pool has no other agent" in done.out
+    assert "large reports 1 finding, which it judges now" in done.err
+    done = place.fugu("review", "--time-limit", "0.001")
+    assert (done.code, "no agent gave an answer: the time limit was reached" in done.err) == (3, True), done.err
     server.play("large", says(findings=[finding()]), Refuses(401, "no"))
     done = place.fugu("review")
     assert (done.code, "not finished: nobody judged 1 finding, which `fugu trace " in done.out) == (3, True), done.out
