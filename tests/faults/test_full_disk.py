@@ -58,7 +58,8 @@ def test_the_old_file_stays_and_nothing_lies_beside_it(write: Callable[[Path, st
 def test_a_file_of_an_output_folder_is_whole_or_missing(tmp_path: Path) -> None:
     with full():
         said = run_artifacts.write_artifacts(tmp_path, [], "s", {"short": True}, LONG.encode())
-    assert [str(tmp_path / run_artifacts.PATCH) in one for one in said] == [True]
+    missing = (run_artifacts.PATCH, run_artifacts.PREDICTION)
+    assert [str(tmp_path / name) in one for name, one in zip(missing, said, strict=True)] == [True, True]
     assert sorted(tree(tmp_path)) == sorted([run_artifacts.SESSION, run_artifacts.TRAJECTORY, run_artifacts.SUMMARY])
 
 
