@@ -82,13 +82,12 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> Ag
     stream = SessionStream(lambda _: None, deny_headless)
     await stream.open(answering, os.environ)
     log = stream.session.log
+    assert log.path is not None
+    store.archive_session(log.path, archived=True)  # now: one that is killed is in no list either
     try:
         result = await stream.request(QueuedRequest(text=asked.text, piped=shortened(asked.data)))
     finally:
         await stream.close()
-        if log.path is not None and log.path.exists():
-            store.archive_session(log.path, archived=True)
-    assert log.path is not None
     if "structured_output" not in result:
         raise _unanswered(result)
     agent = next((event.agent for event in reversed(log.events) if isinstance(event, Replied)), "")

@@ -254,7 +254,7 @@ async def _rewind(name: str, session: str, what: tuple[bool, bool], yes: bool) -
         say(words)
     if conversation:
         copy = store.fork_session(loaded.config.data, loaded.root, path, point.line)
-        say(f"{path.stem} stays as it was; a copy that ends before {name} is")
+        say(f"{path.stem} stays as it was; a copy that ends before {point.called} is")
         print_clean(copy.stem)
     return 3 if any(one.left_words for one in done) else 0
 

@@ -208,6 +208,11 @@ class RewindPoint:
         """`2`, or `2.3` for the third turn of the second request."""
         return f"{self.request}.{self.turn}" if self.turn else str(self.request)
 
+    @property
+    def called(self) -> str:
+        """The name in a sentence."""
+        return f"{'turn' if self.turn else 'request'} {self.name}"
+
 
 def rewind_points(events: Sequence[Event]) -> list[RewindPoint]:
     """Before every request and every turn but a request's first, the oldest first."""

@@ -190,3 +190,13 @@ def test_ctrl_c_ends_it_at_once_with_4(place: Place, server: Loopback) -> None:
     server.wait_for("large")
     process.send_signal(signal.SIGINT)
     assert ended(process).code == 4
+
+
+def test_a_question_that_is_killed_is_in_no_list_of_sessions(place: Place, server: Loopback) -> None:
+    changed(place, POOL[0])
+    server.play("large", Breaks("hang"))
+    process = place.start("review")
+    server.wait_for("large")
+    process.kill()
+    ended(process)
+    assert "this folder has no session yet" in place.fugu("sessions").out

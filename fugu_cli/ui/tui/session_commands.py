@@ -77,13 +77,15 @@ async def rewind_session(controller: SessionController, argument: str) -> None:
         raise UsageError("this session is in no file, so there is nothing to copy", hint=f"/rewind {name} files")
     if what != "conversation":
         patch = await undo.rewind_preview(session.log, session.environment.workspace, point)
-        if patch and not await controller.view.confirm(f"Rewind to before {name}? {patch_summary(patch)}", patch):
+        if patch and not await controller.view.confirm(
+            f"Rewind to before {point.called}? {patch_summary(patch)}", patch
+        ):
             return
         await undo.rewind_files(session.log, session.environment.workspace, point)
     if what == "files":
-        controller.say(f"the files are as before request {name}" if patch else "no file had to be put back")
+        controller.say(f"the files are as before {point.called}" if patch else "no file had to be put back")
     elif await _open(controller, lambda ask: controller.opener.fork(id, ask, point.line)):
-        controller.say(f"this is a copy of {id} that ends before {name}; the original stays as it was")
+        controller.say(f"this is a copy of {id} that ends before {point.called}; the original stays as it was")
         if not point.turn:
             controller.view.type(point.asked.said)
 

@@ -200,7 +200,7 @@ def test_requests_are_jumped_to_and_escape_twice_goes_back_to_one(place: Place, 
     terminal.keys("\x1b")
     terminal.sees("Rewind to before", "2    tell the second")
     terminal.keys("\r")
-    terminal.sees("that ends before 2;", "› tell the second")
+    terminal.sees("that ends before request 2;", "› tell the second")
 
 
 def test_an_approval_says_which_subtask_asks(place: Place, server: Loopback, fugu: Fugu) -> None:

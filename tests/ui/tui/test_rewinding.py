@@ -44,9 +44,9 @@ def test_files_and_conversation_go_back_to_before_a_request_and_it_can_be_edited
         await hand.type("/rewind")
         await hand.sees("Rewind to before", "1    write one", "2    write two", "ctrl+f files only")
         await hand.pilot.press("enter")
-        await hand.sees("Rewind to before 2? 1 file, +0 -1", "two.txt")
+        await hand.sees("Rewind to before request 2? 1 file, +0 -1", "two.txt")
         await hand.pilot.press("y")
-        await hand.sees(f"this is a copy of {first} that ends before 2;")
+        await hand.sees(f"this is a copy of {first}", "request 2; the original")
         assert (made(project), requests(hand)) == (["one.txt"], ["write one"])
         assert hand.app.main.query_one(PromptInput).text == "write two"
         await hand.type(f"/resume {first}")
@@ -65,7 +65,7 @@ def test_files_alone_go_back_over_several_requests_and_redo_goes_forward_one_by_
     async def what(hand: Hand) -> None:
         await two_requests(hand)
         await hand.type("/rewind 1 files")
-        await hand.sees("Rewind to before 1? 2 files, +0 -2")
+        await hand.sees("Rewind to before request 1? 2 files, +0 -2")
         await hand.pilot.press("y")
         await hand.sees("the files are as before request 1")
         assert (made(project), requests(hand)) == ([], ["write one", "write two"])
@@ -82,7 +82,7 @@ def test_the_conversation_alone_goes_back_and_files_stay(play: Callable[..., Non
     async def what(hand: Hand) -> None:
         await two_requests(hand)
         await hand.type("/rewind 1 conversation")
-        await hand.sees("that ends before 1;")
+        await hand.sees("request 1; the original")
         assert (made(project), requests(hand)) == (["one.txt", "two.txt"], [])
 
     play(what, SCRIPTS)
@@ -92,7 +92,7 @@ def test_a_request_goes_back_to_the_middle_and_goes_on_from_there(play: Callable
     async def what(hand: Hand) -> None:
         await two_requests(hand)
         await hand.type("/rewind 2.2")
-        await hand.sees("that ends before 2.2;", "/continue goes on")
+        await hand.sees("2.2; the original", "/continue goes on")
         assert made(project) == ["one.txt", "two.txt"]
         turns = [event.turn for event in hand.controller.session.log.events if event.type == "assigned"]
         assert turns == [1, 2, 1]
