@@ -47,7 +47,8 @@ def test_a_real_model_carries_a_request_to_its_end(
     environ = {**os.environ, "HOME": str(home), "FUGU_CACHE_DIR": str(real_cache), "FUGU_DATA_DIR": str(home / "data")}
     environ |= {"FUGU_LOCAL_IDLE": "2"}
     done = subprocess.run(
-        [sys.executable, "-m", "fugu_cli", "run", "--max-turns=3", "--output-format=json", "fix the failing test"],
+        [sys.executable, "-m", "fugu_cli", "run", "--coordinator=trinity", "--max-turns=3",
+         "--output-format=json", "fix the failing test"],
         cwd=repo, env=environ, capture_output=True, text=True, timeout=600, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode in (0, 3), done.stderr
