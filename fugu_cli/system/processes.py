@@ -10,6 +10,7 @@ import time
 
 LOCK_SECONDS = 1.0
 """Seconds for which a lock that is taken is tried: what a killed process was just starting holds it a moment longer."""
+LOOK_SECONDS = 0.05
 PATIENCE = 5.0
 """Seconds after which one more cancellation stops the wait for a process that does not go."""
 
@@ -26,16 +27,20 @@ async def reap(process: asyncio.subprocess.Process) -> int | None:
 
 
 async def wait_for_exit(process: asyncio.subprocess.Process) -> int | None:
-    """The exit code of a process that is told to end by other means; cancellations as in `reap`."""
+    """The exit code of a process that is told to end by other means; cancellations as in `reap`.
+
+    `Process.wait` alone may wait for ever: for the end of a pipe that nobody reads any more.
+    """
     cancelled: asyncio.CancelledError | None = None
-    began = time.monotonic()
+    began, waiting = time.monotonic(), asyncio.ensure_future(process.wait())
     while process.returncode is None:
         try:
-            await process.wait()
+            await asyncio.wait({waiting}, timeout=LOOK_SECONDS)
         except asyncio.CancelledError as error:
             cancelled = error
             if time.monotonic() - began > PATIENCE:
                 break
+    waiting.cancel()
     if cancelled is not None:
         raise cancelled
     return process.returncode

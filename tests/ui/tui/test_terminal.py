@@ -637,6 +637,7 @@ def test_a_place_in_a_file_is_a_link_that_opens_the_editor(
     column = screen[row - 1].index("calc.txt:1") + 2
     terminal.keys(f"\x1b[<16;{column};{row}M\x1b[<16;{column};{row}m")
     terminal.until(lambda _: asked.read_text().count("\n") == 2)
+    terminal.read(0.5)  # the editor gives the terminal back
     terminal.keys("/open none.txt\r")
     terminal.sees("there is no file 'none.txt'")
     assert asked.read_text() == f"+1 {file}\n" * 2
