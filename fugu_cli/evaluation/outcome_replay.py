@@ -347,7 +347,7 @@ class CellResult:
 
 
 class OutcomeComparison:
-    """One pool on the draws of its tasks. `learned`: a checkpoint for the arm `trinity`, or None."""
+    """One pool, and how chance plays each of its tasks. `learned`: a checkpoint for the arm `trinity`, or None."""
 
     def __init__(self, members: Sequence[Member], tasks: Tasks, learned: Trinity | None = None) -> None:
         self._pool = {member.name: member for member in members}

@@ -262,7 +262,7 @@ class Redactor:
     def add(self, values: Mapping[str, str]) -> None:
         """More known values, by names that say that they are secrets."""
         self._values.update(part for name, value in values.items() for part in secrets_of(name, value))
-        self._stamps = None  # what is looked for is made anew
+        self._stamps = None  # what is looked for is computed again
 
     def text(self, text: str) -> str:
         """`text` without secrets."""

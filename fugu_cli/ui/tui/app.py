@@ -120,7 +120,7 @@ class MainHandlers(MainLayout):
         if self.controller is not None:
             self.controller.answer(event.scope)
 
-    def on_approval_opened(self, event: Approval.Opened) -> None:
+    def on_approval_enlarged(self, event: Approval.Enlarged) -> None:
         """All that a call would do is wanted: what it is aimed at, then the change."""
         from fugu_cli.ui import diff_drawing
         from fugu_cli.ui.drawing import BLANK, Fragment, wrap_lines

@@ -54,7 +54,7 @@ class Approval(Widget, can_focus=True):
         scope: ApprovalScope
 
     @dataclass
-    class Opened(Message):
+    class Enlarged(Message):
         """The user wants to see the whole target and the whole change."""
 
         target: str
@@ -136,7 +136,7 @@ class Approval(Widget, can_focus=True):
         """Everything that the call would do."""
         if self._question is not None and (self._patch or self._cut):
             target = diff_lines.approval_target_lines(*self._question.asked, 10_000, self.palette)
-            self.post_message(self.Opened("\n".join(map(plain_text, target)), self._patch))
+            self.post_message(self.Enlarged("\n".join(map(plain_text, target)), self._patch))
 
     def render_line(self, y: int) -> Strip:
         """A line of the question."""

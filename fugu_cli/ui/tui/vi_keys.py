@@ -1,4 +1,4 @@
-"""vi's keys for the prompt: prompt-toolkit knows vi, the field has the text. In insert mode the field takes the keys.
+"""vi's keys for the prompt: prompt-toolkit knows vi, the field has the text. In insert mode keys go to the field.
 
 Under prompt.py; imported where `[tui] vi` is set.
 """
