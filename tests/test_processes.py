@@ -1,6 +1,7 @@
 """A child process ended: its exit code is taken, however often the one who ends it is cancelled."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -30,6 +31,23 @@ def test_a_process_that_has_ended_keeps_its_code() -> None:
         process = await asyncio.create_subprocess_exec("sh", "-c", "exit 7")
         await process.wait()
         assert await reap(process) == 7
+
+    asyncio.run(go())
+
+
+def test_its_pipe_is_closed_although_a_child_that_left_its_group_holds_it() -> None:
+    async def go() -> None:
+        script = "setsid sh -c 'while :; do echo y; done' & echo $!; exec sleep 600"
+        process = await asyncio.create_subprocess_shell(script, stdout=asyncio.subprocess.PIPE)
+        assert process.stdout is not None
+        child = int(await process.stdout.readline())
+        try:
+            await asyncio.sleep(0.2)  # more comes than is read: the pipe is paused
+            assert await reap(process) == -signal.SIGKILL
+            await asyncio.wait_for(process.stdout.read(), 10)  # the end of the pipe
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
 
     asyncio.run(go())
 

@@ -18,12 +18,17 @@ PATIENCE = 5.0
 async def reap(process: asyncio.subprocess.Process) -> int | None:
     """End a process of ours at once, if it has not ended, and take its exit code; None where it would not go.
 
-    A cancellation is let through when that is done: a process whose code nobody took outlives its event loop.
+    Its pipes are closed, also where a child of it holds them. A cancellation is let through when that is done: a
+    process whose code nobody took outlives its event loop.
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)  # Process.kill would take the exit code away from who waits for it
-    return await wait_for_exit(process)
+    try:
+        return await wait_for_exit(process)
+    finally:
+        if process.returncode is not None:
+            process._transport.close()  # type: ignore[attr-defined]  # asyncio has no public name for it
 
 
 async def wait_for_exit(process: asyncio.subprocess.Process) -> int | None:

@@ -217,8 +217,6 @@ class StatusCommand:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             await reap(process)
-            with suppress(TimeoutError):  # a program that left the group may hold it
-                await asyncio.wait_for(_drain(process), STATUS_PAUSE)
         self._failures = self._failures + 1 if why else 0
         if self._failures == STATUS_FAILURES:
             self.fault = f"the status line's command failed and is not run again: {why}"
@@ -242,13 +240,6 @@ async def _exchange(process: asyncio.subprocess.Process, given: bytes) -> tuple[
     while len(data) < STATUS_BYTES and (piece := await process.stdout.read(STATUS_BYTES)):
         data += piece
     return data, 0 if len(data) >= STATUS_BYTES else await process.wait()
-
-
-async def _drain(process: asyncio.subprocess.Process) -> None:
-    """Read what is left, so that the pipe is closed."""
-    assert process.stdout is not None
-    while await process.stdout.read(STATUS_BYTES):
-        pass
 
 
 def _timed(known: dict[str, object]) -> dict[str, object]:
