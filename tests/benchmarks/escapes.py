@@ -3,8 +3,8 @@ and as an ordinary user.
 
 python -m tests.benchmarks.escapes > tests/benchmarks/results/escapes.md     (as root, to be both)
 
-The rows are those of tests/sandbox/attempts.py. Without a sandbox only those are made that keep to the world they are
-made in; they show that a row is an attempt at all.
+The rows are those of tests/unit/sandbox/attempts.py. Without a sandbox only those are made that keep to the world they
+are made in; they show that a row is an attempt at all.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fugu_cli.safety.sandbox.command_sandbox import Mechanism, SandboxSettings
-from tests.sandbox.attempts import Attempt, attempts, made, ran
-from tests.sandbox.worlds import OTHER, Unavailable, listening, working, world
+from tests.unit.sandbox.attempts import Attempt, attempts, made, ran
+from tests.unit.sandbox.worlds import OTHER, Unavailable, listening, working, world
 
 AREAS = {
     "reads": "read a secret",
@@ -33,18 +33,20 @@ MEANS = {
     "bubblewrap": "bubblewrap",
 }
 OTHERS = {
-    "a hostile repository: things that git, Python, fugu or the shell would run": ("tests/e2e/test_hostile.py",),
+    "a hostile repository: things that git, Python, fugu or the shell would run": ("tests/acceptance/test_hostile.py",),
     "commands to the terminal, names of MCP servers and tools among the places": (
-        "tests/e2e/test_escape_sequences.py", "tests/ui/test_clean.py", "tests/ui/tui/test_text.py",
+        "tests/acceptance/test_escape_sequences.py", "tests/unit/ui/test_clean.py", "tests/unit/ui/tui/test_text.py",
     ),
     "other people's addresses: private networks, names that change where they lead": (
-        "tests/test_web_rules.py", "tests/tools/test_web_fetch.py",
+        "tests/unit/test_web_rules.py", "tests/unit/tools/test_web_fetch.py",
     ),
-    "the endpoint's front": ("tests/serve/test_exchange.py", "tests/serve/test_process.py"),
-    "broken providers": ("tests/e2e/test_faults.py", "tests/agents/test_failures.py", "tests/faults/test_streams.py"),
+    "the endpoint's front": ("tests/acceptance/serve/test_exchange.py", "tests/acceptance/serve/test_process.py"),
+    "broken providers": (
+        "tests/acceptance/test_faults.py", "tests/unit/agents/test_failures.py", "tests/unit/faults/test_streams.py",
+    ),
     "signals, full disks, clocks, crashes": (
-        "tests/test_signals.py", "tests/test_crash.py", "tests/e2e/test_killed.py", "tests/faults/test_full_disk.py",
-        "tests/faults/test_sessions.py",
+        "tests/acceptance/test_signals.py", "tests/acceptance/test_crash.py", "tests/acceptance/test_killed.py",
+        "tests/unit/faults/test_full_disk.py", "tests/unit/faults/test_sessions.py",
     ),
 }  # fmt: skip
 """Attempts of other kinds, each a test or more of its own, by file."""
@@ -110,7 +112,7 @@ def page() -> Iterator[str]:
     system = os.uname()
     yield "# Attempts to get out of the sandbox"
     yield ""
-    yield "Made by `python -m tests.benchmarks.escapes` from the rows of `tests/sandbox/attempts.py`."
+    yield "Made by `python -m tests.benchmarks.escapes` from the rows of `tests/unit/sandbox/attempts.py`."
     yield f"{system.sysname} {system.release.split('-')[0]}, {system.machine}. A cell says how many attempts were held,"
     yield "and of the others how many did nothing where only what auto mode does not ask about was run."
     yield "Without a sandbox only attempts that keep to their own world are made. What is held there is held by this"

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/parallel.py
 
-Agents over the real wire on this machine (tests/e2e/loopback.py), each of whose answers takes a set time; every step
-reads a file, greps and answers. Writes the figures into results/parallel.md. Takes half a minute.
+Agents over the real wire on this machine (tests/acceptance/loopback.py), each of whose answers takes a set time; every
+step reads a file, greps and answers. Writes the figures into results/parallel.md. Takes half a minute.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.messages import Call
 from fugu_cli.session.events import Assigned, Recorded, Replied
-from tests.e2e.loopback import KEY, Asked, Loopback, Says, Use, running
+from tests.acceptance.loopback import KEY, Asked, Loopback, Says, Use, running
 from tests.reacting import repository
 
 RESULT = Path(__file__).parent / "results" / "parallel.md"

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/serve.py            measures and writes results/serve.md
 
-A model's server on this machine (tests/e2e/loopback.py) is asked directly and through `fugu serve --agent NAME`, in
-turns, so that a busy moment falls on both. Everything is the real program: its process, its sockets, its traces.
+A model's server on this machine (tests/acceptance/loopback.py) is asked directly and through `fugu serve --agent NAME`,
+in turns, so that a busy moment falls on both. Everything is the real program: its process, its sockets, its traces.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import httpx
 ROOT = Path(__file__).parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.e2e import loopback
+from tests.acceptance import loopback
 
 RESULTS = Path(__file__).parent / "results" / "serve.md"
 PAIRS = 200

@@ -42,9 +42,9 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
-from tests.e2e.driving import FILES, Agent, Place
-from tests.e2e.loopback import Loopback, Says, running
-from tests.ui.tui.terminal import Terminal
+from tests.acceptance.driving import FILES, Agent, Place
+from tests.acceptance.loopback import Loopback, Says, running
+from tests.unit.ui.tui.terminal import Terminal
 
 RESULT = Path(__file__).parent / "results" / "tui.md"
 SIZE = (120, 40)

@@ -27,7 +27,7 @@ from fugu_cli.cli.session_opening import FolderSessions
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
-from tests.e2e.loopback import KEY, Answer, Asked, Says, Use, running
+from tests.acceptance.loopback import KEY, Answer, Asked, Says, Use, running
 
 PICTURES = Path(__file__).parents[2] / "fugu_cli" / "help" / "pictures"
 DEMO = Path(__file__).parents[1] / "demo" / "invoices"

@@ -1,0 +1,217 @@
+"""Other people's programs as clients: what they sent is recorded here, and where they are installed they run."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from fugu_cli.messages import Call, Prompt, Reply
+from tests.acceptance import loopback
+from tests.acceptance.driving import Agent, Place
+from tests.acceptance.loopback import Asked, Loopback, Says, Use
+from tests.acceptance.serve.endpoint import endpoint, says
+from tests.acceptance.test_pictures_served import serving
+
+RECORDED = sorted((Path(__file__).parent / "recorded").glob("*.json"))
+
+
+def offered(tools: list[dict[str, Any]], space: str = "") -> list[str]:
+    """The names of the client's own tools, as agents are offered them."""
+    names: list[str] = []
+    for tool in tools:
+        if tool.get("type") == "namespace":
+            names += offered(tool["tools"], f"{tool['name']}__")
+        elif tool.get("type") != "web_search":
+            names.append(space + tool.get("function", tool)["name"])
+    return names
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda path: path.stem)
+def test_what_a_client_sent_is_answered_with_all_its_tools(tmp_path: Path, recorded: Path) -> None:
+    sent = json.loads(recorded.read_text())
+    with endpoint(tmp_path, says("it is done")).serving() as place:
+        answer = httpx.post(f"{place.url}{sent['path']}", json=sent["body"])
+    assert (answer.status_code, "it" in answer.text, "done" in answer.text) == (200, True, True)
+    assert [tool.name for tool in place.agents["small"].shown[0].tools] == offered(sent["body"].get("tools", []))
+
+
+def test_a_tool_in_a_namespace_is_called_by_its_own_name(tmp_path: Path) -> None:
+    sent = json.loads((Path(__file__).parent / "recorded" / "codex.json").read_text())
+    calls = (Call.make("x", "mcp__weather__forecast", city="Bonn"), Call.make("y", "exec_command", cmd="ls"))
+
+    def react(prompt: Prompt) -> Reply:
+        return Reply(calls=calls, stop="calls")
+
+    with endpoint(tmp_path, react).serving() as place:
+        answer = httpx.post(f"{place.url}/v1/responses", json={**sent["body"], "stream": False}).json()
+        history = place.agents["small"].shown[0].messages
+    made = [(item["type"], item.get("namespace"), item["name"], item["arguments"]) for item in answer["output"]]
+    assert made == [
+        ("function_call", "mcp__weather", "forecast", '{"city": "Bonn"}'),
+        ("function_call", None, "exec_command", '{"cmd": "ls"}'),
+    ]
+    assert [call.tool for message in history if message.type == "agent" for call in message.calls] == [
+        "mcp__weather__forecast"
+    ]
+    assert answer["fugu"]["left_out"] == ["web_search"]
+
+
+def test_a_long_name_in_a_namespace_is_one_that_providers_take(tmp_path: Path) -> None:
+    names = [f"{'x' * 50}{number}" for number in range(2)]
+    tools = [{"type": "namespace", "name": "n" * 30, "tools": [{"type": "function", "name": name} for name in names]}]
+
+    def react(prompt: Prompt) -> Reply:
+        return Reply(calls=(Call.make("x", prompt.tools[1].name),), stop="calls")
+
+    with endpoint(tmp_path, react).serving() as place:
+        asked = {"model": "small", "input": "hi", "tools": tools}
+        answer = httpx.post(f"{place.url}/v1/responses", json=asked).json()
+    shown = [tool.name for tool in place.agents["small"].shown[0].tools]
+    assert ([len(name) for name in shown], len(set(shown))) == ([64, 64], 2)
+    assert [(item["namespace"], item["name"]) for item in answer["output"]] == [("n" * 30, names[1])]
+
+
+@dataclass(frozen=True)
+class Client:
+    """A program with tools of its own. `settings`: files in its home, by path; `ADDRESS` is the endpoint's."""
+
+    command: tuple[str, ...]
+    variables: Mapping[str, str]
+    settings: Mapping[str, str]
+    tool: str
+    arguments: Mapping[str, object]
+
+
+COMMAND = "echo made > made.txt && cat made.txt"
+CODEX = """model = "fugu"
+model_provider = "fugu"
+[model_providers.fugu]
+name = "fugu"
+base_url = "ADDRESS/v1"
+wire_api = "responses"
+"""
+OPENCODE = json.dumps(
+    {
+        "model": "fugu/fugu",
+        "provider": {
+            "fugu": {
+                "npm": "@ai-sdk/openai-compatible",
+                "options": {"baseURL": "ADDRESS/v1", "apiKey": "unused"},
+                "models": {"fugu": {"limit": {"context": 128000, "output": 8192}}},
+            }
+        },
+    }
+)
+CLIENTS = {
+    "codex": Client(
+        ("codex", "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "make it"),
+        {},
+        {".codex/config.toml": CODEX},
+        "exec_command",
+        {"cmd": COMMAND},
+    ),
+    "claude": Client(
+        ("claude", "-p", "make it", "--dangerously-skip-permissions"),
+        {
+            "ANTHROPIC_BASE_URL": "ADDRESS", "ANTHROPIC_AUTH_TOKEN": "unused", "ANTHROPIC_MODEL": "fugu",
+            "ANTHROPIC_DEFAULT_HAIKU_MODEL": "fugu", "IS_SANDBOX": "1",
+        },
+        {},
+        "Bash",
+        {"command": COMMAND},
+    ),
+    "opencode": Client(
+        ("opencode", "run", "make it"),
+        {},
+        {".config/opencode/opencode.json": OPENCODE},
+        "bash",
+        {"command": COMMAND, "description": "makes it"},
+    ),
+    "qwen": Client(
+        ("qwen", "--auth-type", "openai", "-y", "-p", "make it"),
+        {"OPENAI_BASE_URL": "ADDRESS/v1", "OPENAI_API_KEY": "unused", "OPENAI_MODEL": "fugu"},
+        {},
+        "run_shell_command",
+        {"command": COMMAND, "is_background": False},
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Loopback]:
+    with loopback.running() as server:
+        yield server
+
+
+def place_of(folder: Path, server: Loopback) -> Place:
+    place = Place(folder, server.url)
+    place.repo.mkdir(parents=True)
+    place.home.mkdir()
+    place.configure(Agent("one"), Agent("two", "strong"))
+    return place
+
+
+@contextmanager
+def started(client: Client, place: Place, url: str) -> Iterator[subprocess.Popen[str]]:
+    """The client at work in the repository; it and what it began are ended with the block."""
+    for name, text in client.settings.items():
+        (place.home / name).parent.mkdir(parents=True, exist_ok=True)
+        (place.home / name).write_text(text.replace("ADDRESS", url))
+    variables = {name: value.replace("ADDRESS", url) for name, value in client.variables.items()}
+    environ = {"PATH": os.environ["PATH"], "HOME": str(place.home), **variables}
+    with subprocess.Popen(
+        client.command, cwd=place.repo, env=environ, text=True, start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as made:  # fmt: skip
+        try:
+            yield made
+        finally:
+            if made.poll() is None:
+                os.killpg(made.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_client_works_with_its_own_tools(tmp_path: Path, server: Loopback, name: str) -> None:
+    client = CLIENTS[name]
+    if shutil.which(client.command[0]) is None:
+        pytest.skip(f"{client.command[0]} is not installed")
+    place = place_of(tmp_path, server)
+
+    def react(asked: Asked) -> Says:
+        if asked.results or not asked.body.get("tools"):
+            return Says("It is made.")
+        return Says("I make it.", (Use(client.tool, client.arguments),))
+
+    server.react("one", react)
+    server.play("two", Says("ACCEPT"))
+    with serving(place) as url, started(client, place, url) as made:
+        said, _ = made.communicate(timeout=120)
+    assert (made.returncode, "It is made." in said) == (0, True), said
+    assert (place.repo / "made.txt").read_text() == "made\n"
+
+
+@pytest.mark.parametrize(("name", "words"), [("codex", "ran out of room"), ("claude", "Prompt is too long")])
+def test_a_client_is_told_that_its_conversation_is_too_long(
+    tmp_path: Path, server: Loopback, name: str, words: str
+) -> None:
+    client = CLIENTS[name]
+    if shutil.which(client.command[0]) is None:
+        pytest.skip(f"{client.command[0]} is not installed")
+    place = place_of(tmp_path, server)
+    place.configure(Agent("one", more="context = 600"))
+    server.play("one", Says("A title"))
+    with serving(place) as url, started(client, place, url) as made:
+        said, _ = made.communicate(timeout=120)
+    assert words in said
+    assert [asked for asked in server.asked("one") if asked.body.get("tools")] == []

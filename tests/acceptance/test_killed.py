@@ -1,0 +1,102 @@
+"""The real binary, killed at moments spread over a request: the log opens, the request goes on, undo restores.
+
+Python reports what a process is about to do: a file opened, a program started, a folder made. The process counts these
+and ends itself by SIGKILL before the one that is given. `FUGU_KILLS=50` in the environment takes 50 moments.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.session import store
+from fugu_cli.session.events import Asked
+from tests.acceptance.driving import FILES, Place
+from tests.acceptance.test_jobs import script, step
+from tests.acceptance.test_undo import DONE, bash, files
+
+MOMENTS = int(os.environ.get("FUGU_KILLS", "10"))
+COUNTING = """
+import os, signal, sys
+last, seen, lock = int(sys.argv.pop(1)), 0, False
+def count(name, arguments):
+    global seen
+    outside = name == "open" or name.partition(".")[0] in ("os", "fcntl", "shutil", "subprocess", "tempfile")
+    if not outside or (not seen and not (name == "open" and os.sep + "sessions" + os.sep in str(arguments[0]))):
+        return
+    seen += 1
+    if seen == last:
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(count)
+from fugu_cli.__main__ import called
+code = called(sys.argv[1:])
+print(f"\\n{seen}")
+sys.exit(code)
+"""
+"""Ends itself before the thing of this number, counted from when the session's file is opened; else says how many."""
+REQUEST = (
+    step(("write", {"path": "new/file.txt", "content": "a\n"}), ("read", {"path": "calc.txt"})),
+    bash(
+        "rm check.sh; mkdir deep; echo 1 > deep/made; chmod +x mine.txt; mv mine.txt moved.txt; sleep 0.1; echo 2 > two"
+    ),
+    step(("edit", {"path": "calc.txt", "old": "broken", "new": "half fixed"})),
+    step(("write", {"path": "calc.txt", "content": "fixed\n"}), ("bash", {"command": "ln -s calc.txt link; rm two"})),
+    *DONE,
+)
+
+
+def furnished(folder: Path) -> Place:
+    """A repository with a file that was changed and one that git does not know."""
+    place = Place(folder, "")
+    place.repo.mkdir()
+    place.home.mkdir()
+    place.files(dict(FILES))
+    place.commit()
+    place.files({"mine.txt": "by hand\n", "calc.txt": "broken by hand\n"})
+    place.configure(more='test_command = "test ! -e two"')
+    return place
+
+
+def killed(place: Place, moment: int) -> subprocess.CompletedProcess[str]:
+    """The request, ended at this moment; 0: at its own end."""
+    return subprocess.run(
+        [sys.executable, "-c", COUNTING, str(moment), "run", *script(place, *REQUEST), "make it"],
+        cwd=place.repo, env=place.environ(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        check=False,
+    )  # fmt: skip
+
+
+@functools.cache
+def count() -> int:
+    """Of all that the request does."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = killed(furnished(Path(folder)), 0)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("number", range(MOMENTS))
+def test_killed_at_any_moment_a_request_goes_on_and_is_undone_exactly(tmp_path: Path, number: int) -> None:
+    moment = 1 + number * count() // MOMENTS
+    place = furnished(tmp_path)
+    before = files(place.repo)
+    ended = killed(place, moment)
+    assert ended.returncode == -signal.SIGKILL, f"{moment} of {count()}: {ended.stderr}"
+    kept = [path.read_bytes() for path in place.sessions()]
+    events = place.events() if kept else ()
+    asked = any(isinstance(event, Asked) for event in events)
+    if number % 2:
+        again = place.fugu("run", "--continue", *script(place, *REQUEST))
+        assert again.code in ({0, 3} if store.unfinished(events) else {1}), f"{moment}: {again.err}"
+        whole = [text[: text.rfind(b"\n") + 1] for text in kept]
+        assert [path.read_bytes()[: len(text)] for path, text in zip(place.sessions(), whole, strict=True)] == whole
+    undone = place.fugu("undo", "--yes")
+    assert (undone.code, files(place.repo)) == (0 if asked else undone.code, before), f"{moment}: {undone.err}"
+    assert "edits" not in undone.err and "Traceback" not in undone.err

@@ -1,0 +1,225 @@
+"""Language servers on the real binary: an edit's result tells the new errors of the file, and nothing makes it fail."""
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.session.events import ToolRan
+from tests.acceptance.driving import Agent, Done, Place, ended
+from tests.acceptance.loopback import Asked, Loopback, Says, Use
+
+pytest.importorskip("pygls", reason="the extra lsp is not installed")
+
+SERVER = """#!{python}
+import json, os, re, subprocess, sys, time
+mode = "{mode}"
+open("{seen}", "a").write(json.dumps(sorted(os.environ)) + "\\n")
+child = subprocess.Popen(["sleep", "600"])
+open("{seen}.pids", "a").write(f"{{os.getpid()}} {{child.pid}} ")
+def send(**said):
+    body = json.dumps(dict(jsonrpc="2.0", **said)).encode()
+    sys.stdout.buffer.write(b"Content-Length: %d\\r\\n\\r\\n" % len(body) + body)
+    sys.stdout.buffer.flush()
+def publish(uri, version, text):
+    found = [(number, line) for number, line in enumerate(text.splitlines()) if "undefined" in line]
+    where = lambda number: dict(start=dict(line=number, character=4), end=dict(line=number, character=9))
+    items = [dict(range=where(n), severity=1, code="E1", message="no such name: " + line.strip()) for n, line in found]
+    items.append(dict(range=where(0), severity=2, message="a warning"))
+    about = dict(uri=uri, diagnostics=items)
+    send(method="textDocument/publishDiagnostics", params=about if mode == "plain" else dict(about, version=version))
+if mode == "noise":
+    print("x" * 200000, flush=True)
+while True:
+    size = 0
+    while (line := sys.stdin.buffer.readline()).strip():
+        size = int(line.partition(b":")[2]) if line.startswith(b"Content-Length") else size
+    if not line:
+        break
+    told = json.loads(sys.stdin.buffer.read(size))
+    method, given = told.get("method"), told.get("params") or {{}}
+    if method == "initialize" and mode != "silent":
+        send(id=told["id"], result=dict(capabilities={{}}))
+    elif method == "shutdown":
+        send(id=told["id"], result=None)
+    elif method == "textDocument/didOpen":
+        publish(given["textDocument"]["uri"], 1, given["textDocument"]["text"])
+        open("{seen}.open", "a").write("opened")
+    elif method == "textDocument/didChange":
+        if mode == "crash":
+            os._exit(3)
+        time.sleep(4 if mode == "late" and given["textDocument"]["version"] == 2 else 0)
+        publish(given["textDocument"]["uri"], given["textDocument"]["version"], given["contentChanges"][0]["text"])
+"""
+CODE = "int main() {\n    undefined_before();\n}\n"
+READ = Says("", (Use("read", {"path": "main.c"}),))
+EDIT = Says("", (Use("edit", {"path": "main.c", "old": "int main", "new": "undefined_type main"}),))
+SECOND = Says("", (Use("edit", {"path": "main.c", "old": "undefined_before", "new": "undefined_after"}),))
+PATCH = "*** Begin Patch\n*** Add File: more.c\n+undefined_too();\n*** End Patch\n"
+PATCHED = Says("", (Use("apply_patch", {"patch": PATCH}),))
+DONE = Says("Done.")
+HEAD = "[New errors, as a language server sees them:"
+
+
+def installed(place: Place, mode: str) -> Path:
+    """A `clangd` on PATH, outside of the repository; where it says what it was started with."""
+    program, seen = place.folder / "bin" / "clangd", place.folder / "seen"
+    program.parent.mkdir(exist_ok=True)
+    program.write_text(SERVER.format(python=sys.executable, mode=mode, seen=seen))
+    program.chmod(0o755)
+    place.variables = {"PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+    return seen
+
+
+def alive(seen: Path) -> list[str]:
+    """Of the servers and the children they started."""
+    found = [Path("/proc") / pid / "stat" for pid in Path(f"{seen}.pids").read_text().split()]
+    return [stat.parent.name for stat in found if stat.exists() and ") Z " not in stat.read_text()]
+
+
+def gone(seen: Path) -> bool:
+    """None of them is left, or goes on for long."""
+    end = time.monotonic() + 10
+    while alive(seen) and time.monotonic() < end:
+        time.sleep(0.05)
+    return not alive(seen)
+
+
+def once_opened(seen: Path, says: Says) -> object:
+    """What is said once the server has heard of the file."""
+
+    def react(asked: Asked) -> Says:
+        end = time.monotonic() + 30
+        while not Path(f"{seen}.open").exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        time.sleep(0.2)
+        return says
+
+    return react
+
+
+def worked(place: Place, server: Loopback, *flags: str, more: str = "") -> Done:
+    place.files({"main.c": CODE})
+    place.commit()
+    place.configure(Agent("lsp"), more=more)
+    return place.fugu("run", "--agent", "lsp", *flags, "go")
+
+
+def results(place: Place) -> list[str]:
+    ran = [event for event in place.events() if isinstance(event, ToolRan)]
+    return [event.output for event in ran if event.call.tool in {"edit", "apply_patch", "write"}]
+
+
+@pytest.mark.parametrize("mode", ["versions", "plain"])
+def test_an_edit_tells_the_errors_that_are_new_in_its_file(place: Place, server: Loopback, mode: str) -> None:
+    seen = installed(place, mode)
+    server.play("lsp", READ, once_opened(seen, EDIT), SECOND, PATCHED, DONE)  # type: ignore[arg-type]
+    done = worked(place, server, "--trust")
+    assert results(place) == [
+        f"Changed main.c: 1 place.\n{HEAD}\nmain.c:1:5: no such name: undefined_type main() {{ (E1)]",
+        f"Changed main.c: 1 place.\n{HEAD}\nmain.c:2:5: no such name: undefined_after(); (E1)]",
+        f"Created more.c.\n{HEAD}\nmore.c:1:5: no such name: undefined_too(); (E1)]",
+    ], done.err
+    (variables,) = map(json.loads, seen.read_text().splitlines())
+    assert [name for name in variables if "KEY" in name] == []
+    assert gone(seen)
+
+
+def test_what_comes_too_late_is_told_by_the_next_edit(place: Place, server: Loopback) -> None:
+    seen = installed(place, "late")
+    later = Says("", (Use("write", {"path": "other.c", "content": "fine();\n"}),), pause=4)
+    server.play("lsp", READ, once_opened(seen, EDIT), later, DONE)  # type: ignore[arg-type]
+    worked(place, server, "--trust")
+    assert results(place) == [
+        "Changed main.c: 1 place.",
+        f"Created other.c (1 line).\n{HEAD}\nmain.c:1:5: no such name: undefined_type main() {{ (E1)]",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["silent", "crash", "noise"])
+def test_a_server_that_fails_changes_no_edit(place: Place, server: Loopback, mode: str) -> None:
+    seen = installed(place, mode)
+    server.play("lsp", READ, EDIT, SECOND, DONE)
+    done = worked(place, server, "--trust")
+    assert results(place) == ["Changed main.c: 1 place."] * 2
+    assert gone(seen)
+    assert "Traceback" not in done.err and "never retrieved" not in done.err, done.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "more", "said"),
+    [
+        ((), "", ""),
+        ((), "diagnostics = true", "no language server runs before you run `fugu trust` here"),
+        (("--trust",), "diagnostics = false", ""),
+        (("--trust",), 'deny_agents = { "x/**" = ["lsp"] }', ""),
+    ],
+)
+def test_no_server_is_started_where_none_may_run(
+    place: Place, server: Loopback, flags: tuple[str, ...], more: str, said: str
+) -> None:
+    seen = installed(place, "versions")
+    server.play("lsp", READ, EDIT, DONE)
+    done = worked(place, server, *flags, more=more)
+    assert results(place) == ["Changed main.c: 1 place."]
+    assert not seen.exists()
+    assert [line.partition("diagnostics: ")[2] for line in done.err.splitlines() if "diagnostics" in line] == (
+        [said] if said else []
+    )
+
+
+def test_a_program_of_the_repository_is_no_server(place: Place, server: Loopback) -> None:
+    seen = installed(place, "versions")
+    shutil.move(place.folder / "bin", place.repo / "bin")
+    place.variables = {"PATH": f"{place.repo / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    server.play("lsp", READ, EDIT, DONE)
+    worked(place, server, "--trust")
+    assert not seen.exists()
+
+
+def test_a_server_ends_with_a_fugu_that_is_killed(place: Place, server: Loopback) -> None:
+    seen = installed(place, "versions")
+    place.files({"main.c": CODE})
+    place.commit()
+    place.configure(Agent("lsp"), more="")
+    server.play("lsp", READ, once_opened(seen, Says("Slow.", pause=60)))  # type: ignore[arg-type]
+    process = place.start("run", "--agent", "lsp", "--trust", "go")
+    end = time.monotonic() + 30
+    while not Path(f"{seen}.open").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert len(alive(seen)) == 2
+    process.send_signal(signal.SIGKILL)
+    ended(process)
+    assert gone(seen)
+
+
+@pytest.mark.parametrize(
+    ("program", "name", "code", "wrong", "said"),
+    [
+        ("pyright-langserver", "sum.py", "x: int = 1\n", "x: int = 'a'\n", "sum.py:1:10: "),
+        ("typescript-language-server", "sum.ts", "const x: number = 1;\n", "const x: number = 'a';\n", "sum.ts:1:7: "),
+    ],
+)
+def test_real_servers_tell_a_wrong_type(
+    place: Place, server: Loopback, program: str, name: str, code: str, wrong: str, said: str
+) -> None:
+    if shutil.which(program) is None:
+        pytest.skip(f"{program} is not on PATH")
+    place.files({name: code})
+    place.commit()
+    place.configure(Agent("lsp"), more="")
+    again = Says("", (Use("write", {"path": f"more_{name}", "content": code}),), pause=3)
+    server.play(
+        "lsp",
+        Says("", (Use("read", {"path": name}),)),
+        Says("", (Use("write", {"path": name, "content": wrong}),), pause=8),
+        again,
+        DONE,
+    )
+    place.fugu("run", "--agent", "lsp", "--trust", "go")
+    assert said in "\n".join(results(place))

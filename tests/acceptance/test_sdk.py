@@ -1,0 +1,332 @@
+"""`fugu --input-format stream-json`: the public claude-agent-sdk with its path set to fugu, where it is installed, and
+its lines as it writes them."""
+
+import asyncio
+import base64
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fugu_cli.session.events import Asked, Permitted
+from tests.acceptance.driving import Agent, Place
+from tests.acceptance.loopback import Loopback, Says, Use
+from tests.acceptance.test_run import ACCEPT, DONE, READ, WRITE
+from tests.pictures import picture
+
+Object = dict[str, Any]
+FLAGS = ("--output-format", "stream-json", "--verbose", "--system-prompt", "", "--input-format", "stream-json")
+
+
+class Client:
+    """A client that writes the SDK's lines, and keeps what comes."""
+
+    def __init__(self, place: Place, *flags: str) -> None:
+        self.place = place
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fugu_cli", *FLAGS, *flags],
+            cwd=place.repo,
+            env=place.environ(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.seen: list[Object] = []
+        self.limit = threading.Timer(60, self.process.kill)
+        self.limit.start()
+
+    def write(self, line: object) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write((line if isinstance(line, str) else json.dumps(line)) + "\n")
+        self.process.stdin.flush()
+
+    def say(self, content: object) -> None:
+        self.write({"type": "user", "message": {"role": "user", "content": content}, "parent_tool_use_id": None})
+
+    def until(self, kind: str) -> Object:
+        """The next object of this type."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.seen.append(json.loads(line))
+            if self.seen[-1]["type"] == kind:
+                return self.seen[-1]
+        raise AssertionError(f"no {kind} came: {self.process.stderr.read() if self.process.stderr else ''}")
+
+    def control(self, **request: object) -> Object:
+        self.write({"type": "control_request", "request_id": "req_1", "request": request})
+        answer = self.until("control_response")["response"]
+        assert answer["request_id"] == "req_1"
+        return answer
+
+    def answer(self, question: Object, **answer: object) -> None:
+        said = {"subtype": "success", "request_id": question["request_id"], "response": answer}
+        self.write({"type": "control_response", "response": said})
+
+    def leave(self) -> tuple[int, str]:
+        """The exit code, and what stands on standard error, after the end of standard input."""
+        assert self.process.stdin is not None and self.process.stdout is not None and self.process.stderr is not None
+        self.process.stdin.close()
+        self.seen += [json.loads(line) for line in self.process.stdout]
+        said = self.process.stderr.read()
+        code = self.process.wait(timeout=60)
+        self.limit.cancel()
+        self.process.stdout.close()
+        self.process.stderr.close()
+        return code, said
+
+
+def permissions(place: Place) -> list[tuple[str, bool, str]]:
+    return [
+        (one.call.tool, one.allowed, one.by)
+        for one in place.events()
+        if isinstance(one, Permitted) and one.by != "evidence"
+    ]
+
+
+def fixing(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker", price="{ input = 1.0, output = 2.0 }"), Agent("judge", "strong"))
+    server.play("worker", READ, WRITE, DONE)
+    server.play("judge", ACCEPT)
+
+
+def test_a_request_is_carried_out_and_its_edit_is_asked_about(place: Place, server: Loopback) -> None:
+    fixing(place, server)
+    client = Client(place, "--permission-prompt-tool", "stdio")
+    greeting = client.control(subtype="initialize", hooks=None)["response"]
+    assert [model["value"] for model in greeting["models"]] == ["default", "worker", "judge"]
+    client.say("fix the tests")
+    question = client.until("control_request")
+    file = str(place.repo / "calc.txt")
+    assert question["request"]["tool_name"] == "Write"
+    assert question["request"]["input"]["file_path"] == file
+    client.answer(question, behavior="allow", updatedInput=question["request"]["input"])
+    result = client.until("result")
+    assert (result["subtype"], result["is_error"], result["result"]) == ("success", False, DONE.text)
+    kinds = [(one["type"], one.get("subtype")) for one in client.seen]
+    assert kinds.index(("system", "init")) < kinds.index(("system", "routing")) < kinds.index(("assistant", None))
+    assert client.leave() == (0, "")
+    assert (place.repo / "calc.txt").read_text() == "fixed\n"
+    assert permissions(place) == [("read", True, "policy"), ("write", True, "user")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"behavior": "deny", "message": "not this file"}, "not this file"),
+        ({"behavior": "allow", "updatedInput": {"file_path": "other.txt", "content": "x"}}, "changed the arguments"),
+        ({"behaviour": "allow"}, ""),
+    ],
+)
+def test_anything_but_a_plain_yes_is_a_no(place: Place, server: Loopback, answer: Object, told: str) -> None:
+    fixing(place, server)
+    client = Client(place, "--permission-prompt-tool", "stdio")
+    client.say("fix the tests")
+    client.answer(client.until("control_request"), **answer)
+    client.until("result")
+    client.leave()
+    assert (place.repo / "calc.txt").read_text() == "broken\n"
+    assert permissions(place)[1] == ("write", False, "user")
+    assert told in server.asked("worker")[2].text
+
+
+def test_without_somebody_who_is_asked_rules_alone_decide(place: Place, server: Loopback) -> None:
+    fixing(place, server)
+    client = Client(place, "--allowedTools", "Read,Bash(git log:*)")
+    client.say("fix the tests")
+    result = client.until("result")
+    assert [denied["tool_name"] for denied in result["permission_denials"]] == ["write"]
+    assert client.leave()[0] == result_code(result)
+    fixing(place, server)
+    client = Client(place, "--allowedTools", "Write")
+    client.say("fix the tests")
+    assert client.until("result")["subtype"] == "success"
+    assert client.leave()[0] == 0
+
+
+def result_code(result: Object) -> int:
+    return {"error_permission_denied": 4, "error_unaccepted": 3}[result["subtype"]]
+
+
+def test_a_forbidden_tool_is_forbidden_under_all_its_names(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    server.play("worker", Says("", (Use("run_tests"),)), Says("", (Use("bash", {"command": "ls"}),)), Says("done"))
+    client = Client(place, "--disallowedTools", "Bash", "--permission-mode", "bypassPermissions")
+    client.say("look")
+    client.until("result")
+    client.leave()
+    assert [one[:2] for one in permissions(place)] == [("run_tests", False), ("bash", False)]
+
+
+def test_several_requests_are_one_conversation_and_one_is_interrupted(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    server.play("worker", Says("Hello."), Says("Slow.", pause=60), Says("Again."))
+    client = Client(place)
+    client.say([{"type": "text", "text": "say hello"}])
+    first = client.until("result")
+    client.say("take your time")
+    server.wait_for("worker", 2)
+    assert client.control(subtype="interrupt")["subtype"] == "success"
+    cut = client.until("result")
+    client.say("and again")
+    last = client.until("result")
+    assert [one["subtype"] for one in (first, cut, last)] == ["success", "interrupted", "success"]
+    assert (first["session_id"], last["result"]) == (last["session_id"], "Again.")
+    assert client.leave() == (0, "")
+    assert [one.text for one in place.events() if isinstance(one, Asked)] == [
+        "say hello",
+        "take your time",
+        "and again",
+    ]
+
+
+def test_mode_and_agent_are_changed_and_what_is_not_known_is_refused(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"), Agent("other", "strong"))
+    server.play("other", Says("It is me."))
+    client = Client(place)
+    refused = [
+        client.control(subtype="initialize", hooks={"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h"]}]}),
+        client.control(subtype="initialize", agents={"reviewer": {"description": "reviews", "prompt": "review"}}),
+        client.control(subtype="set_model", model="gpt-9"),
+        client.control(subtype="set_permission_mode", mode="reckless"),
+        client.control(subtype="rewind_files", user_message_id="1"),
+    ]
+    assert [one["subtype"] for one in refused] == ["error"] * 5
+    assert "hooks" in refused[0]["error"] and "the pool has: worker, other" in refused[2]["error"]
+    assert client.control(subtype="set_model", model="other")["subtype"] == "success"
+    assert client.control(subtype="set_permission_mode", mode="plan")["subtype"] == "success"
+    client.say("who are you?")
+    assert client.until("result")["result"] == "It is me."
+    assert client.leave()[0] == 0
+
+
+def test_lines_that_are_none_are_left_out_and_said(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    server.play("worker", Says("Hello."))
+    client = Client(place)
+    for line in ("", "{not json", '["a list"]', '{"type": "song"}', '{"type": "keep_alive"}'):
+        client.write(line)
+    for content in (None, [], [{"type": "audio"}], "  ", "/nowhere-command"):
+        client.say(content)
+        refused = client.until("result")
+        assert (refused["is_error"], refused["num_turns"], len(refused["errors"])) == (True, 0, 2)
+    client.say("say hello")
+    assert client.until("result")["result"] == "Hello."
+    code, said = client.leave()
+    assert (code, said.count("was left out")) == (0, 3)
+
+
+def test_words_that_cannot_be_meant_end_before_a_session_is_begun(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    for flags in (
+        ("--model", "gpt-9"),
+        ("--permission-mode", "reckless"),
+        ("--allowedTools", "Bash(("),
+        ("--setting-sources", "user"),
+        ("--mcp-config", '{"mcpServers": {"mine": {"type": "sdk", "name": "mine"}}}'),
+        ("--mcp-config", "nowhere.json"),
+        ("--resume", "nobody"),
+    ):
+        code, said = Client(place, *flags).leave()
+        assert (code, said.startswith("fugu: ")) == (1, True), flags
+    assert place.sessions() == []
+
+
+def test_a_client_that_goes_away_is_not_waited_for(place: Place, server: Loopback) -> None:
+    fixing(place, server)
+    client = Client(place, "--permission-prompt-tool", "stdio")
+    client.say("fix the tests")
+    client.until("control_request")
+    code, _ = client.leave()  # nobody answers the question
+    assert code in {3, 4}
+    assert permissions(place)[1][:2] == ("write", False)
+    assert (place.repo / "calc.txt").read_text() == "broken\n"
+
+
+def test_pieces_of_text_come_where_they_are_wanted(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    server.play("worker", Says("one two three four five"))
+    client = Client(place, "--include-partial-messages")
+    client.say("count")
+    client.until("result")
+    client.leave()
+    pieces = [one["event"]["delta"]["text"] for one in client.seen if one["type"] == "stream_event"]
+    assert (len(pieces) > 1, "".join(pieces)) == (True, "one two three four five")
+
+
+def test_a_picture_is_shown_and_an_answer_follows_a_schema(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker", more="vision = true"))
+    server.play("worker", Says('{"colour": "red"}'))
+    client = Client(place, "--json-schema", '{"type": "object", "required": ["colour"]}')
+    data = base64.b64encode(picture()).decode()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    client.say([{"type": "text", "text": "what colour?"}, {"type": "image", "source": source}])
+    assert client.until("result")["structured_output"] == {"colour": "red"}
+    client.say([{"type": "text", "text": "and this?"}, {"type": "image", "source": {**source, "data": "none"}}])
+    assert "no picture" in client.until("result")["errors"][0]
+    client.leave()
+    shown = [part["type"] for part in server.asked("worker")[0].body["messages"][1]["content"]]
+    assert shown == ["text", "image_url"]
+
+
+# The real SDK.
+
+
+def with_sdk(place: Place, use: Callable[[Any, Object], Awaitable[None]]) -> None:
+    """Run `use` with the SDK and the options that let it start fugu."""
+    sdk = pytest.importorskip("claude_agent_sdk", reason="the public SDK is not installed")
+    binary = place.folder / "fugu"
+    binary.write_text(f'#!/bin/sh\nexec {sys.executable} -m fugu_cli "$@"\n')
+    binary.chmod(0o755)
+    asyncio.run(use(sdk, {"cli_path": str(binary), "cwd": str(place.repo), "env": place.environ()}))
+
+
+def test_the_sdk_runs_its_own_quick_start(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    server.play("worker", Says("4"))
+
+    async def use(sdk: Any, options: Object) -> None:
+        said = []
+        async for message in sdk.query(
+            prompt="What is 2 + 2?",
+            options=sdk.ClaudeAgentOptions(system_prompt="You are a helpful assistant", max_turns=1, **options),
+        ):
+            said.append(message)
+            if isinstance(message, sdk.AssistantMessage):
+                assert [block.text for block in message.content] == ["4"]
+        assert isinstance(said[0], sdk.SystemMessage)
+        assert (said[-1].subtype, said[-1].result) == ("success", "4")
+        assert "You are a helpful assistant" in server.asked("worker")[0].text
+
+    with_sdk(place, use)
+
+
+def test_the_sdks_client_asks_its_callback_and_goes_on_talking(place: Place, server: Loopback) -> None:
+    fixing(place, server)
+
+    async def use(sdk: Any, options: Object) -> None:
+        asked = []
+
+        async def may(name: str, given: Object, context: object) -> object:
+            asked.append((name, Path(given["file_path"]).name))
+            return sdk.PermissionResultAllow()
+
+        options = sdk.ClaudeAgentOptions(can_use_tool=may, permission_mode="default", **options)
+        async with sdk.ClaudeSDKClient(options=options) as client:
+            await client.query("fix the tests")
+            ends = [one async for one in client.receive_response() if isinstance(one, sdk.ResultMessage)]
+            server.play("worker", Says("It is fixed."))
+            await client.query("and now?")
+            ends += [one async for one in client.receive_response() if isinstance(one, sdk.ResultMessage)]
+        assert asked == [("Write", "calc.txt")]
+        assert [one.subtype for one in ends] == ["success", "success"]
+        assert ends[1].result == "It is fixed."
+
+    with_sdk(place, use)
+    assert (place.repo / "calc.txt").read_text() == "fixed\n"

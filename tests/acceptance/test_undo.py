@@ -1,0 +1,126 @@
+"""Undo after the real binary was killed, after edits elsewhere, and of what no snapshot holds."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.session.events import Finished, Permitted
+from fugu_cli.session.log import HEARTBEAT_SECONDS
+from tests.acceptance.driving import Place, ended
+from tests.acceptance.test_jobs import script, step
+
+EMPTY = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+"""The id of a file that holds nothing."""
+
+
+def files(root: Path) -> dict[str, str]:
+    return {
+        path.relative_to(root).as_posix(): path.read_text()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and ".git" not in path.parts
+    }
+
+
+def bash(command: str) -> str:
+    return step(("bash", {"command": command}))
+
+
+DONE = (step(text="Done."), step(text="ACCEPT"))
+
+
+@pytest.mark.parametrize("made", [1, 7, 30])
+@pytest.mark.parametrize("go_on", [True, False])
+def test_what_only_the_agent_made_is_undone_after_a_kill_and_later_edits_stay(
+    place: Place, made: int, go_on: bool
+) -> None:
+    before = files(place.repo)
+    slow = "rm check.sh; for i in $(seq 60); do echo $i > made$i; echo $i > calc.txt; sleep 0.02; done"
+    process = place.start("run", *script(place, bash(slow), *DONE), "make them")
+    while not (place.repo / f"made{made}").exists():
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    ended(process)
+    time.sleep(3 * HEARTBEAT_SECONDS)
+    (place.repo / "mine.txt").write_text("by hand\n")
+    if go_on:
+        again = place.fugu("run", "--continue", *script(place, bash("echo more > more"), *DONE))
+        assert again.code in {0, 3}, again.err
+    undone = place.fugu("undo", "--yes")
+    assert (undone.code, files(place.repo)) == (0, before | {"mine.txt": "by hand\n"}), undone.err
+    redone = place.fugu("redo", "--yes")
+    assert (redone.code, (place.repo / f"made{made}").exists(), (place.repo / "check.sh").exists()) == (0, True, False)
+
+
+def test_a_repository_that_a_command_destroyed_does_not_take_undo_with_it(place: Place) -> None:
+    before = files(place.repo)
+    flags = script(place, bash("rm -rf .git calc.txt; echo 1 > check.sh"), *DONE)
+    place.configure(more='sandbox = { mode = "off" }')
+    assert place.fugu("run", *flags, "wreck it").code in {0, 3}
+    if (place.repo / ".git").exists():
+        shutil.rmtree(place.repo / ".git")
+    undone = place.fugu("undo", "--yes")
+    assert (undone.code, files(place.repo)) == (0, before), undone.err
+
+
+def test_a_question_leaves_nothing_in_the_store(place: Place) -> None:
+    assert place.fugu("run", *script(place, step(("read", {"path": "calc.txt"})), *DONE), "what is it?").code in {0, 3}
+    assert not any(isinstance(event, Permitted) and event.snapshot for event in place.events())
+    assert not list(place.home.rglob("snapshots/*/objects"))
+
+
+def test_a_large_file_that_a_command_changed_is_named_at_once_and_by_undo(place: Place) -> None:
+    with (place.repo / "data.bin").open("wb") as file:
+        file.truncate(30 << 30)
+    flags = script(place, bash("truncate -s 5 data.bin; echo fixed > calc.txt"), *DONE)
+    done = place.fugu("run", *flags, "--time-limit", "60", "cut it")
+    assert done.code in {0, 3} and "undo cannot bring back data.bin" in done.err
+    undone = place.fugu("undo", "--yes")
+    assert (undone.code, (place.repo / "calc.txt").read_text()) == (3, "broken\n")
+    assert "data.bin" in undone.out + undone.err and (place.repo / "data.bin").stat().st_size == 5
+
+
+def test_a_time_limit_ends_a_snapshot_as_well(place: Place) -> None:
+    with (place.repo / "data.bin").open("wb") as file:
+        file.truncate(300 << 30)
+    subprocess.run(
+        ["git", "update-index", "--add", "--cacheinfo", f"100644,{EMPTY},data.bin"], cwd=place.repo, check=True
+    )
+    done = place.fugu("run", *script(place, bash("echo fixed > calc.txt"), *DONE), "--time-limit", "2", "mend it")
+    assert isinstance(place.events()[-1], Finished), done.err
+    assert ((place.repo / "calc.txt").read_text(), place.left_behind()) == ("broken\n", [])
+
+
+def test_rewind_lists_where_to_go_and_puts_files_and_conversation_back(place: Place) -> None:
+    before = files(place.repo)
+    steps = [bash("echo one > one"), *DONE, bash("echo two > two"), *DONE]
+    for name in ("one", "two"):
+        done = place.fugu("run", *GO_ON[name], *script(place, *steps), f"make {name}")
+        assert done.code == 0, done.err
+    listed = place.fugu("rewind")
+    assert [line.split() for line in listed.out.splitlines()] == [
+        ["1", "make", "one"], ["1.2", "scripted,", "verifier"], ["2", "make", "two"], ["2.2", "scripted,", "verifier"],
+    ]  # fmt: skip
+    asked = place.fugu("rewind", "2")
+    assert (asked.code, files(place.repo)) == (1, before | {"one": "one\n", "two": "two\n"})
+    assert "rewind asks before it changes files, and there is no terminal" in asked.err
+    gone = place.fugu("rewind", "2", "--yes")
+    assert (gone.code, files(place.repo)) == (0, before | {"one": "one\n"}), gone.err
+    shown = place.fugu("rewind", "--session", gone.out.strip())
+    assert [line.split()[0] for line in shown.out.splitlines()] == ["1", "1.2"]
+    alone = place.fugu("rewind", "1", "--files", "--yes", "--session", gone.out.strip())
+    assert (alone.code, alone.out, files(place.repo)) == (0, "", before), alone.err
+    talk = place.fugu("rewind", "1.2", "--conversation", "--session", gone.out.strip())
+    assert "unfinished" in next(line for line in place.fugu("sessions").out.splitlines() if talk.out.strip() in line)
+    for wrong in (("9",), ("1.2", "--files"), ("1", "--files", "--conversation")):
+        assert place.fugu("rewind", *wrong).code == 1
+    assert files(place.repo) == before
+
+
+GO_ON: dict[str, tuple[str, ...]] = {"one": (), "two": ("--continue",)}

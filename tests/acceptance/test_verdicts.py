@@ -1,0 +1,81 @@
+"""The Verifier's word by the real binary: what accepts work, what sends it back, and what ends a request unaccepted."""
+
+import pytest
+
+from fugu_cli.session.events import Assigned
+from tests.acceptance.driving import Agent, Place
+from tests.acceptance.loopback import Loopback, Says, Use
+
+READ = Says("", (Use("read", {"path": "calc.txt"}),))
+WRITE = Says("", (Use("write", {"path": "calc.txt", "content": "fixed\n"}),))
+MORE = Says("", (Use("edit", {"path": "calc.txt", "old": "fixed", "new": "fixed well"}),))
+DONE = Says("I wrote it.")
+
+
+@pytest.fixture
+def team(place: Place, server: Loopback) -> Place:
+    place.files({"calc.txt": "broken\n", "check.sh": "grep -q fixed calc.txt\n"})
+    place.commit()
+    place.configure(Agent("worker"), Agent("judge", "middle"), Agent("expert", "strong"))
+    server.play("worker", READ, WRITE, DONE, Says("ACCEPT"))
+    server.play("expert", Says("ACCEPT"))
+    return place
+
+
+def turns(place: Place) -> list[tuple[str, str]]:
+    return [(event.agent, event.role) for event in place.events() if isinstance(event, Assigned)]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ACCEPT",
+        "**ACCEPT** The tests pass.",
+        "Verdict: ACCEPT\n\nAll is there.",
+        "accept - it does what was asked",
+        "The tests pass, so I accept the change.",
+    ],
+)
+def test_a_leading_accept_or_the_only_verdict_accepts(team: Place, server: Loopback, said: str) -> None:
+    server.play("judge", Says(said))
+    done = team.fugu("run", "mend calc.txt")
+    assert (done.code, turns(team)) == (0, [("worker", "worker"), ("judge", "verifier")]), done.err
+    assert "verified by judge" in done.err
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "REVISE: the file has to be fixed well.",
+        "I would accept it if it were fixed well; revise it.",
+        "It looks good to me.",
+        "Not accepted.",
+        "REVISE. After that I would ACCEPT.",
+    ],
+)
+def test_any_other_word_sends_the_work_back_and_the_worker_is_shown_why(
+    team: Place, server: Loopback, said: str
+) -> None:
+    server.play("judge", Says(said), READ, MORE, DONE)
+    done = team.fugu("run", "mend calc.txt")
+    assert done.code == 0, done.err
+    assert [role for _, role in turns(team)] == ["worker", "verifier", "worker", "verifier"]
+    assert said in server.asked("judge")[1].text
+    assert (team.repo / "calc.txt").read_text() == "fixed well\n"
+
+
+def test_work_that_no_verifier_accepts_is_not_accepted(team: Place, server: Loopback) -> None:
+    server.play("judge", Says("REVISE: it is not fixed well."))
+    server.play("worker", READ, WRITE, DONE, Says("REVISE: not well."))
+    done = team.fugu("run", "--max-turns", "4", "mend calc.txt")
+    assert done.code == 3, done.err
+    assert "verified by" not in done.err
+
+
+def test_an_accept_against_failing_tests_does_not_count(team: Place, server: Loopback) -> None:
+    wrong = Says("", (Use("write", {"path": "calc.txt", "content": "still broken\n"}),))
+    server.play("worker", READ, wrong, DONE)
+    server.play("judge", Says("ACCEPT. I am sure."))
+    done = team.fugu("run", "--max-turns", "3", "--until-tests-pass", "mend calc.txt")
+    assert done.code == 3, done.err
+    assert "verified by" not in done.err

@@ -1,0 +1,156 @@
+"""The wheel: the build step of a release makes it, and it works without torch and the embedded models."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+import fugu_cli
+from tests.acceptance.driving import Agent, Place
+from tests.acceptance.loopback import Loopback, Says, Use
+
+ROOT = Path(fugu_cli.__file__).parents[1]
+ABSENT = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "safetensors",
+    "numpy",
+    "gguf",
+    "xllamacpp",
+    "huggingface_hub",
+    "tree_sitter",
+)
+WORKS = (
+    Says("", (Use("read", {"path": "calc.txt"}),)),
+    Says("", (Use("write", {"path": "calc.txt", "content": "fixed\n"}),)),
+    Says("I wrote what was missing."),
+)
+ACCEPT = Says("ACCEPT. The tests pass.")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as the contributor's page says, but with the build tool that is here."""
+    folder = tmp_path_factory.mktemp("dist")
+    step(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT))
+    (made,) = folder.glob("*.whl")
+    return made
+
+
+def step(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def bare(tmp_path: Path, wheel: Path) -> Path:
+    """The Python of an environment with the wheel and its libraries, without those of models that run here."""
+    step(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv"))
+    (packages,) = (tmp_path / "venv" / "lib").glob("*/site-packages")
+    here = [Path(folder) for folder in sys.path if Path(folder).name in ("site-packages", "dist-packages")]
+    for entry in (entry for folder in here for entry in folder.iterdir()):
+        name = entry.name.lower()
+        if (packages / entry.name).exists():
+            continue
+        if not name.startswith((*ABSENT, "fugu", "__editable__")) and not name.endswith(".pth"):
+            (packages / entry.name).symlink_to(entry)
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    return tmp_path / "venv" / "bin" / "python"
+
+
+def test_the_wheel_can_be_published(wheel: Path) -> None:
+    assert "PASSED" in step(sys.executable, "-m", "twine", "check", "--strict", str(wheel))
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    top = {name.split("/")[0] for name in names}
+    assert top == {"fugu_cli", f"fugu_cli-{fugu_cli.__version__}.dist-info"}
+    shipped = {path.relative_to(ROOT).as_posix() for path in (ROOT / "fugu_cli").rglob("*.py")}
+    assert shipped <= set(names)
+    assert {f"fugu_cli/prompts/{path.name}" for path in (ROOT / "prompts").glob("*.md")} <= set(names)
+
+
+def test_a_request_is_done_without_torch_and_the_cascade_says_once_that_it_decides(
+    bare: Path, place: Place, server: Loopback
+) -> None:
+    place.python, place.variables = str(bare), {"PYTHONPATH": ""}
+    place.files({"calc.txt": "broken\n", "check.sh": "grep -q fixed calc.txt\n"})
+    place.commit()
+    place.configure(Agent("worker"), Agent("judge", "strong"), more='test_command = "sh check.sh"')
+    config = place.home / ".fugurc"
+    config.write_text(config.read_text().replace('coordinator = "cascade"', 'coordinator = "trinity"'))
+    server.play("worker", *WORKS)
+    server.play("judge", ACCEPT)
+    done = place.fugu("run", "mend calc.txt")
+    assert (done.code, done.out) == (0, "I wrote what was missing.\n"), done.err
+    assert done.err.count("torch is not installed, so the learned coordinator cannot run") == 1
+    assert "verified by judge" in done.err
+    where = place.fugu("coordinator", "show")
+    assert (where.code, "is not installed" in where.err) == (1, True)
+
+
+def test_each_command_that_needs_no_model_of_its_own_works_without_them(bare: Path, place: Place) -> None:
+    place.python, place.variables = str(bare), {"PYTHONPATH": ""}
+    place.commit()
+    place.configure(Agent("worker"))
+    for words in (["--version"], ["pool"], ["sessions"], ["cost"], ["models", "list"], ["train", "--help"], ["help"]):
+        done = place.fugu(*words)
+        assert (done.code, "Traceback" in done.err) == (0, False), (words, done.err)
+    doctor = place.fugu("doctor")
+    assert "torch and transformers not installed" in doctor.out
+    assert "Traceback" not in doctor.err
+
+
+def test_without_a_key_and_without_the_embedded_models_package_the_way_out_is_said(bare: Path, place: Place) -> None:
+    place.python, place.variables = str(bare), {"PYTHONPATH": ""}
+    place.commit()
+    done = place.fugu("run", "hello")
+    assert done.code == 2, done.err
+    assert "Traceback" not in done.err
+    assert "fugu login" in done.err
+
+
+def test_without_the_grammars_an_agent_that_calls_no_tools_is_left_out(
+    bare: Path, place: Place, server: Loopback
+) -> None:
+    place.python, place.variables = str(bare), {"PYTHONPATH": ""}
+    place.commit()
+    place.configure(Agent("quiet", more='protocol = "text"'))
+    done = place.fugu("run", "hello")
+    assert (done.code, "Traceback" in done.err) == (1, False), done.err
+    assert "quiet: it needs the extra `local`, which is not installed" in done.err
+    assert "-m pip install" in done.err and "tree-sitter" in done.err
+    place.configure(Agent("quiet", more='protocol = "text"'), Agent("worker", "strong"))
+    server.play("worker", Says("Hello."))
+    done = place.fugu("run", "hello")
+    assert (done.code, done.out) == (0, "Hello.\n"), done.err
+    assert "left out: quiet (it needs the extra `local`" in place.fugu("pool").out
+
+
+def test_the_version_is_said_without_loading_the_libraries(bare: Path) -> None:
+    said = step(str(bare), "-X", "importtime", "-m", "fugu_cli", "--version")
+    assert said == f"fugu {fugu_cli.__version__}\n"
+    loaded = subprocess.run(
+        [str(bare), "-X", "importtime", "-m", "fugu_cli", "--version"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": ""},
+    ).stderr
+    names = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in loaded.splitlines()}
+    assert names & {"typer", "pydantic", "httpx", "textual", "rich"} == set()
+
+
+def test_the_embedded_models_are_an_extra(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        about = Parser().parsestr(archive.read(f"fugu_cli-{fugu_cli.__version__}.dist-info/METADATA").decode())
+    required = about.get_all("Requires-Dist") or []
+    assert "local" in (about.get_all("Provides-Extra") or [])
+    found = [line.replace("'", '"') for line in required if line.startswith("xllamacpp")]
+    assert found and all('extra == "' in line for line in found)

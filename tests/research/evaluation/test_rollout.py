@@ -1,0 +1,42 @@
+"""One rollout, opened as `fugu eval` opens it."""
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.cli.eval import RolloutSessionFactory
+from fugu_cli.config.loader import load_config as configuration
+from fugu_cli.coordinators import checkpoint
+from fugu_cli.evaluation.paid_calls import AgentUnanswered, Spending, SpendingLimits
+from fugu_cli.evaluation.rollout import ROLLOUTS_FOLDER, RolloutJob, rollout
+from fugu_cli.tasks.loading import load_tasks
+from tests.acceptance.loopback import KEY, running
+from tests.research.evaluation.pool import configured, fixes, idles, suite, task
+from tests.unit.coordinators import tiny
+
+
+def test_what_the_cascade_decided_is_no_row_of_the_learned_coordinator_and_begins_anew(tmp_path: Path) -> None:
+    """Its backbone comes to this machine after a first try without it."""
+    rc, folder = Path(os.environ["HOME"]) / ".fugurc", tmp_path / "backbone"
+    job = RolloutJob(arm="trinity", problem=load_tasks(suite(tmp_path, task("one"))).tasks[0])
+    with running() as server:
+        configured(rc.parent, server, ("idler", "cheap"), ("worker", "strong"))
+        server.react("idler", idles)
+        server.react("worker", fixes)
+        rc.write_text(f'backbone = "{folder}"\ncheckpoint = "{tmp_path / "made.safetensors"}"\n{rc.read_text()}')
+        opening = RolloutSessionFactory(
+            configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out"
+        )
+        opened = opening(Spending(tmp_path / "paid.jsonl", SpendingLimits()))
+        with pytest.raises(
+            AgentUnanswered, match=f"in place of the learned coordinator: .*no backbone at {folder}"
+        ) as caught:
+            asyncio.run(rollout(job, opened, tmp_path / "out"))
+        assert caught.value.final
+        assert list((tmp_path / "out" / ROLLOUTS_FOLDER / "trinity" / "one-0").iterdir()) == []
+        checkpoint.save(tiny.checkpoint(tiny.meta(tiny.folder(folder))), tmp_path / "made.safetensors")
+        row = asyncio.run(rollout(job, opened, tmp_path / "out"))
+    assert (row.arm, row.task) == ("trinity", "one")
+    assert '"by":"cascade"' not in (tmp_path / "out" / row.session).read_text()

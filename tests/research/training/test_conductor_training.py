@@ -1,0 +1,425 @@
+"""GRPO for the Conductor: the reward, the examples, and a real run of TRL's trainer on a tiny random model."""
+
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from fugu_cli import prompts
+from fugu_cli.coordinators.conductor.planner import PlanLimits, PlanTask
+from fugu_cli.coordinators.conductor.planner import planner_prompt as planning_prompt
+from fugu_cli.errors import UsageError
+from fugu_cli.messages import FromUser
+from fugu_cli.session.events import Asked, Member, Opened, WorkflowStep
+from fugu_cli.tasks import Question
+from fugu_cli.training import conductor_grpo
+from fugu_cli.training.conductor_examples import (
+    OPENING,
+    ExampleSettings,
+    FirstRound,
+    FirstRounds,
+    both_rounds,
+    planner_examples,
+    random_workflow,
+    second_round_example,
+    warm_up,
+)
+from fugu_cli.training.conductor_grpo import (
+    PAPER_SETTINGS,
+    SMALL_SETTINGS,
+    GrpoSettings,
+    PlannerExample,
+    RewardTally,
+    WorkflowResult,
+    WorkflowRewards,
+    workflow_reward,
+)
+from tests.unit.coordinators import tiny
+
+GOOD = 'model_id = [1, 0]\nsubtasks = ["Find it.", "Check it."]\naccess_list = [[], ["all"]]'
+EXAMPLE = PlannerExample(problem="q", prompt="", models=("small", "large"))
+MEMBERS = {
+    name: Member(name=name, provider="openai", model=name, slot="middle") for name in ("small", "medium", "large")
+}
+QUESTIONS = [
+    Question(id=f"q{number}", source="own", kind="number", prompt=f"What is {number} + 1?", answer=str(number + 1))
+    for number in range(3)
+]
+
+
+def tiny_model(path: Path) -> Path:
+    """A random causal model with a tokenizer that ends texts with `!`."""
+    model = tiny.folder(path, "qwen2")
+    about = json.loads((model / "config.json").read_text()) | {"head_dim": tiny.HEAD_DIM, "eos_token_id": 0}
+    (model / "config.json").write_text(json.dumps(about))
+    (model / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "!", "pad_token": "!"})
+    )
+    return model
+
+
+class Watched(WorkflowRewards):
+    """One reply in two is worth something, whatever it says; `steps` is what each step asked about."""
+
+    def __init__(self) -> None:
+        super().__init__(OPENING, None)
+        self.steps: list[list[PlannerExample]] = []
+
+    def __call__(self, completions: Sequence[str], example: Sequence[str], **_more: object) -> list[float]:
+        self.steps.append([PlannerExample.model_validate_json(given) for given in example])
+        found = [0.5 * (index % 2) for index in range(len(completions))]
+        self.tally.rewards += found
+        return found
+
+
+class Plain:
+    """A chat template that anybody can read."""
+
+    eos_token = "<end>"
+
+    def apply_chat_template(
+        self, conversation: list[dict[str, str]], tokenize: bool, add_generation_prompt: bool
+    ) -> str:
+        assert not tokenize
+        assert add_generation_prompt
+        return "\n".join(f"{message['role']}: {message['content']}" for message in conversation)
+
+
+@pytest.mark.parametrize(
+    ("reply", "right", "expected"),
+    [
+        (GOOD, True, 1.0),
+        (GOOD, False, 0.5),
+        (GOOD.replace("[1, 0]", "[1, 2]"), True, 0.0),
+        (GOOD.replace("[1, 0]", "[1]"), True, 0.0),
+        ("I would ask Model 1.", True, 0.0),
+        ("model_id = []\nsubtasks = []\naccess_list = []", True, 0.0),
+    ],
+)
+def test_a_reply_is_worth_0_half_or_1(reply: str, right: bool, expected: float) -> None:
+    ran: list[tuple[str, tuple[WorkflowStep, ...]]] = []
+
+    def execute(problem: str, steps: tuple[WorkflowStep, ...]) -> WorkflowResult:
+        ran.append((problem, steps))
+        return WorkflowResult(right)
+
+    assert workflow_reward(reply, EXAMPLE, execute) == expected
+    steps = (
+        WorkflowStep(agent="large", instruction="Find it."),
+        WorkflowStep(agent="small", instruction="Check it.", access="all"),
+    )
+    assert ran == ([("q", steps)] if expected else [])
+
+
+def test_without_anything_to_run_it_the_form_alone_is_worth_half() -> None:
+    assert workflow_reward(GOOD, EXAMPLE, None) == 0.5
+
+
+@pytest.mark.parametrize(("kept", "expected"), [(True, 1.0), (False, 0.5)])
+def test_in_the_second_round_three_empty_lists_keep_what_the_first_came_to(kept: bool, expected: float) -> None:
+    second = EXAMPLE.model_copy(update={"round": 2, "kept": kept})
+    assert second.form() == PlanLimits(models=("small", "large"), steps=5, keeps=True, earlier=True)
+    assert workflow_reward("model_id = []\nsubtasks = []\naccess_list = []", second, None) == expected
+
+
+def test_the_opening_is_part_of_a_first_reply_and_all_rewards_are_counted() -> None:
+    rewards = WorkflowRewards(OPENING, lambda _problem, steps: WorkflowResult(len(steps) == 2))
+    rest = GOOD.removeprefix(OPENING)
+    second = EXAMPLE.model_copy(update={"round": 2})
+    given = [EXAMPLE, EXAMPLE, second]
+    found = rewards([rest, "nothing", GOOD], example=[one.model_dump_json() for one in given], prompts=["", "", ""])
+    assert found == [1.0, 0.0, 1.0]
+    assert rewards.tally.taken() == (3, 2 / 3, 2 / 3, 2 / 3)
+    assert rewards.tally.taken() == (0, 0.0, 0.0, 0.0)
+    assert RewardTally() == rewards.tally
+
+
+def test_all_workflows_of_a_step_are_told_first_and_each_once() -> None:
+    told: list[object] = []
+    rewards = WorkflowRewards("", lambda _problem, _steps: WorkflowResult(True), told.append)
+    other = EXAMPLE.model_copy(update={"problem": "r"})
+    empty = "model_id = []\nsubtasks = []\naccess_list = []"
+    given = [EXAMPLE, EXAMPLE, EXAMPLE, other, EXAMPLE.model_copy(update={"round": 2})]
+    rewards([GOOD, "nothing", GOOD, GOOD, empty], example=[one.model_dump_json() for one in given])
+    steps = (
+        WorkflowStep(agent="large", instruction="Find it."),
+        WorkflowStep(agent="small", instruction="Check it.", access="all"),
+    )
+    assert told == [[("q", steps), ("r", steps)]]
+
+
+def test_every_question_comes_with_a_pool_of_its_own_and_a_seed_settles_it() -> None:
+    course = ExampleSettings("brief", fewest=2, most=3, times=4, seed=7)
+    made = list(planner_examples(QUESTIONS, MEMBERS, Plain(), course))
+    assert made == list(planner_examples(QUESTIONS, MEMBERS, Plain(), course))
+    assert sorted(example.problem for example in made) == sorted(f"q{n}" for n in range(3) for _ in range(4))
+    assert {len(example.models) for example in made} == {2, 3}
+    assert len({example.models for example in made}) > 3
+    first = made[0]
+    assert first.prompt.endswith(f"{OPENING}")
+    shown = ", ".join(f"Model {number}" for number in range(len(first.models)))
+    assert f"({shown})\n{OPENING}" in first.prompt
+    assert first.prompt.count("]<end>\n") == 1
+    assert not any(name in first.prompt for name in MEMBERS)
+
+
+def test_the_full_prompt_is_the_conductors_own_and_names_nobody() -> None:
+    (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings("full", times=1))
+    assert "Example 4." in made.prompt
+    assert "What is 0 + 1?" in made.prompt
+    assert f"- Model {len(made.models) - 1}" in made.prompt
+    assert f"- Model {len(made.models)}" not in made.prompt
+    assert not any(name in made.prompt for name in MEMBERS)
+
+
+def test_a_second_round_reads_the_first_workflow_and_what_came_of_it() -> None:
+    second = second_round_example(EXAMPLE, GOOD, "The answer was 3.", True)
+    assert (second.round, second.kept) == (2, True)
+    assert GOOD in second.prompt
+    assert "The answer was 3." in second.prompt
+
+
+def test_a_second_round_is_asked_for_as_the_conductor_asks() -> None:
+    (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings("full", times=1))
+    second = second_round_example(made, GOOD, "Its answer:\n3", False)
+    shown = prompts.fill(prompts.load("conductor/round"), workflow=GOOD, outcome="Its answer:\n3")
+    opened = Opened(version="1", repo="", pool=tuple(MEMBERS[name] for name in made.models))
+    events = [opened, Asked(text=QUESTIONS[0].prompt)]
+    task = PlanTask(QUESTIONS[0].prompt, second.form(), round=2, result=shown)
+    live = planning_prompt(events, task, MEMBERS, MEMBERS["small"])
+    (message,) = live.messages
+    assert isinstance(message, FromUser)
+    assert second.prompt == f"system: {live.system}\nuser: {message.text}"
+
+
+def test_first_rounds_count_less_only_where_second_ones_are_trained() -> None:
+    second = EXAMPLE.model_copy(update={"round": 2})
+    assert [row["weight"] for row in conductor_grpo.dataset_rows([EXAMPLE, EXAMPLE])] == [1.0, 1.0]
+    assert [row["weight"] for row in conductor_grpo.dataset_rows([EXAMPLE, second])] == [0.2, 1.0]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_papers_preset_is_the_papers() -> None:
+    """Conductor, section on training: 200 iterations, 4 questions x 64 rollouts, temperature 1, 1,024 tokens, 1e-6."""
+    assert (
+        GrpoSettings(
+            steps=200,
+            questions=4,
+            replies=64,
+            tokens=1024,
+            rate=1e-6,
+            schedule="cosine",
+            warmup=0.03,
+            lora=0,
+            brief=False,
+            part=8,
+            temperature=1.0,
+            clip=0.2,
+        )
+        == PAPER_SETTINGS
+    )
+    arguments = conductor_grpo.trl_arguments(PAPER_SETTINGS, Path("/nowhere"))
+    batch = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps
+    assert (batch, arguments.num_generations, arguments.max_completion_length) == (256, 64, 1024)
+    assert (arguments.beta, arguments.epsilon, arguments.loss_type, arguments.scale_rewards) == (
+        0,
+        0.2,
+        "grpo",
+        "group",
+    )
+    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.warmup_steps) == (0.9, 0.999, 0.03)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path) -> None:
+    """A random model writes no workflow: one reply in two is made readable by the reward given here."""
+    model = tiny_model(tmp_path / "model")
+    settings = GrpoSettings(
+        steps=2, questions=1, replies=4, tokens=6, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
+        part=4, save=1,
+    )  # fmt: skip
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=4)))
+
+    out = tmp_path / "out"
+    lines: list[conductor_grpo.GrpoStep] = []
+    run = conductor_grpo.GrpoRun(out, lines.append)
+    trained = conductor_grpo.train_planner(str(model), course, settings, Watched(), run)
+    assert (trained / "adapter_model.safetensors").is_file()
+    assert [(line.step, line.replies, line.reward, line.readable) for line in lines] == [
+        (1, 4, 0.25, 0.5),
+        (2, 4, 0.25, 0.5),
+    ]
+    longer = replace(settings, steps=3)
+    conductor_grpo.train_planner(str(model), course, longer, Watched(), run)
+    assert sorted({line.step for line in lines}) == [1, 2, 3]
+    with pytest.raises(UsageError, match="was started with another replies: 4, now it is 8"):
+        conductor_grpo.train_planner(str(model), course, replace(settings, replies=8), WorkflowRewards("", None), run)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("left", [None, "", '{"epoch": 0.1'])
+def test_a_run_that_was_killed_while_saving_goes_on_from_the_step_before(tmp_path: Path, left: str | None) -> None:
+    model = tiny_model(tmp_path / "model")
+    settings = GrpoSettings(
+        steps=2, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
+        part=4, save=1,
+    )  # fmt: skip
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=1)))
+    lines: list[conductor_grpo.GrpoStep] = []
+    run = conductor_grpo.GrpoRun(tmp_path / "out", lines.append)
+    conductor_grpo.train_planner(str(model), course, settings, Watched(), run)
+    state = run.folder / "checkpoint-2" / "trainer_state.json"
+    state.unlink()
+    if left is not None:
+        state.write_text(left)
+    again = Watched()
+    conductor_grpo.train_planner(str(model), course, replace(settings, steps=3), again, run)
+    assert [line.step for line in lines] == [1, 2, 2, 3]
+    assert again.steps == [[course[1]] * 4, [course[2]] * 4]
+    assert json.loads(state.read_text())["global_step"] == 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_that_was_killed_before_anything_was_whole_begins_anew(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    settings = GrpoSettings(
+        steps=1, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
+        part=4, save=1,
+    )  # fmt: skip
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=1)))
+    lines: list[conductor_grpo.GrpoStep] = []
+    (tmp_path / "out" / "checkpoint-1").mkdir(parents=True)
+    conductor_grpo.train_planner(
+        str(model), course, settings, Watched(), conductor_grpo.GrpoRun(tmp_path / "out", lines.append)
+    )
+    assert [line.step for line in lines] == [1]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("preset", [PAPER_SETTINGS, SMALL_SETTINGS])
+@pytest.mark.parametrize(
+    ("questions", "replies", "part"),
+    [(1, 8, 8), (1, 12, 6), (1, 10, 5), (1, 20, 5), (2, 6, 6), (3, 4, 6), (4, 10, 8), (1, 4, 4), (1, 11, 1)],
+)
+def test_a_step_learns_from_every_reply_to_every_question(
+    preset: GrpoSettings, questions: int, replies: int, part: int
+) -> None:
+    arguments = conductor_grpo.trl_arguments(replace(preset, questions=questions, replies=replies), Path("/nowhere"))
+    assert arguments.per_device_train_batch_size == part
+    assert arguments.num_generations == replies
+    assert arguments.generation_batch_size == questions * replies
+    assert part * arguments.gradient_accumulation_steps == questions * replies
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_questions_and_replies_that_fill_no_whole_part_are_all_trained_on(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    settings = GrpoSettings(
+        steps=1, questions=3, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
+        part=8, save=9,
+    )  # fmt: skip
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=1)))
+    lines: list[conductor_grpo.GrpoStep] = []
+    watched = Watched()
+    conductor_grpo.train_planner(
+        str(model), course, settings, watched, conductor_grpo.GrpoRun(tmp_path / "out", lines.append)
+    )
+    assert [line.replies for line in lines] == [12]
+    assert watched.steps == [[one for one in course for _ in range(4)]]
+
+
+def test_the_small_preset_fits_a_machine_without_a_gpu() -> None:
+    assert (SMALL_SETTINGS.lora, SMALL_SETTINGS.brief, SMALL_SETTINGS.questions * SMALL_SETTINGS.replies) == (
+        16,
+        True,
+        8,
+    )
+
+
+def test_a_cold_start_teaches_workflows_that_are_right_in_form() -> None:
+    draw = random.Random(3)
+    texts = [random_workflow(EXAMPLE, draw) for _ in range(100)]
+    assert {workflow_reward(text, EXAMPLE, None) for text in texts} == {0.5}
+    assert len(set(texts)) > 70
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cold_start_leaves_a_model_and_is_made_once(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    before = (model / "model.safetensors").read_bytes()
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=4)))
+    target = warm_up(str(model), course, OPENING, 2, tmp_path / "out")
+    assert (model / "model.safetensors").read_bytes() == before
+    assert (target / "model.safetensors").read_bytes() != before
+    made = (target / "model.safetensors").stat().st_mtime_ns
+    assert warm_up(str(model), course, OPENING, 2, tmp_path / "out") == target
+    assert (target / "model.safetensors").stat().st_mtime_ns == made
+    assert [one.name for one in (tmp_path / "out").iterdir()] == ["warm"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cold_start_needs_no_more_than_one_question(tmp_path: Path) -> None:
+    model = tiny_model(tmp_path / "model")
+    course = list(planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings("brief", times=1)))
+    assert (warm_up(str(model), course, OPENING, 4, tmp_path / "out") / "model.safetensors").is_file()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["warm", "warm.part"])
+def test_a_cold_start_that_was_killed_while_saving_is_made_anew(tmp_path: Path, name: str) -> None:
+    model = tiny_model(tmp_path / "model")
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=4)))
+    half = tmp_path / "out" / name
+    half.mkdir(parents=True)
+    (half / "config.json").write_text((model / "config.json").read_text())
+    (half / "model-00001-of-00002.safetensors").write_bytes(b"half")
+    target = warm_up(str(model), course, OPENING, 1, tmp_path / "out")
+    assert [one.name for one in (tmp_path / "out").iterdir()] == ["warm"]
+    assert {one.name for one in target.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
+    assert not (target / "model-00001-of-00002.safetensors").exists()
+
+
+def _asked_of(*names: str) -> list[PlannerExample]:
+    return [EXAMPLE.model_copy(update={"problem": name, "prompt": f"{name}: {OPENING}"}) for name in names]
+
+
+def test_second_rounds_stand_behind_first_ones_that_ran_and_nothing_is_made_twice() -> None:
+    course = _asked_of("a", "b", "b")
+    ran: list[str] = []
+    asked: list[str] = []
+
+    def execute(problem: str, steps: tuple[WorkflowStep, ...]) -> WorkflowResult:
+        ran.append(problem)
+        return WorkflowResult(right=True, answer="It is 4.")
+
+    def write(prompt: str) -> str:
+        asked.append(prompt[0])
+        return "nothing" if asked == ["a", "b"] else GOOD.removeprefix(OPENING)
+
+    kept: list[FirstRound] = []
+    made = list(both_rounds(course, FirstRounds(write, execute, (), kept.append), OPENING))
+    assert [(one.problem, one.round, one.kept) for one in made] == [
+        *(("a", 1, False), ("a", 2, True)),
+        *(("b", 1, False), ("b", 1, False), ("b", 2, True)),
+    ]
+    assert made[1].prompt.startswith(f"a: {GOOD}\n")
+    assert "It is 4." in made[1].prompt
+    assert list(both_rounds(course, FirstRounds(write, execute, kept, kept.append), OPENING)) == made
+    assert (asked, ran) == (["a", "b", "b"], ["a", "b"])
+
+
+def test_no_first_round_is_made_for_a_second_one_that_nobody_reads() -> None:
+    asked: list[str] = []
+
+    def write(prompt: str) -> str:
+        asked.append(prompt[0])
+        return GOOD.removeprefix(OPENING)
+
+    firsts = FirstRounds(write, lambda _problem, _steps: WorkflowResult(True), (), lambda _first: None)
+    made = islice(both_rounds(_asked_of("a", "b", "c"), firsts, OPENING), 3)
+    assert [(one.problem, one.round) for one in made] == [("a", 1), ("a", 2), ("b", 1)]
+    assert asked == ["a"]

@@ -1,0 +1,107 @@
+"""The workspace: what a tool changed is observed, what was seen is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from fugu_cli.messages import Call
+from fugu_cli.session.events import FileChange, FileEffects, Recorded, ToolRan
+from fugu_cli.tools.git_repositories import blob_id
+from fugu_cli.tools.result import ToolResult
+from fugu_cli.tools.workspace import ObservedResult, Workspace, recall_reads
+from tests.unit.tools.conftest import TOOLS, Build, lay, use
+
+ONE, TWO = blob_id(b"1\n"), blob_id(b"2\n")
+
+
+def observe(workspace: Workspace, tool: str, **arguments: object) -> ObservedResult:
+    found, given = TOOLS.parse(Call.make("1", tool, **arguments))
+    assert found is not None
+    return asyncio.run(workspace.observe(found, given, lambda text: None))
+
+
+def test_what_a_command_changed_is_observed(repo: Build) -> None:
+    workspace = repo({"a.py": "1\n", "b.py": "1\n"})
+    result, (changes, _) = observe(workspace, "bash", command="echo 2 > a.py; rm b.py; echo 1 > c.py; chmod +x c.py")
+    assert result == ToolResult(text="(no output)\n[exit code 0]")
+    assert changes == (
+        FileChange(path="a.py", before=ONE, after=TWO),
+        FileChange(path="b.py", before=ONE, after=None),
+        FileChange(path="c.py", before=None, after=ONE, mode="100755"),
+    )
+
+
+def test_reading_changes_nothing_and_costs_no_snapshot(repo: Build) -> None:
+    workspace = repo({"a.py": "1\n"})
+    lay(workspace.root, {"new.py": "by hand\n"})
+    assert observe(workspace, "read", path="a.py") == ObservedResult(ToolResult(text="1\t1"))
+    assert not workspace.store.exists()
+
+
+def test_an_ignored_file_fugu_wrote_is_observed_and_can_be_put_back(repo: Build) -> None:
+    workspace = repo({".gitignore": "*.local\n"})
+    lay(workspace.root, {"x.local": "1\n"})
+    use(workspace, "read", path="x.local")
+    changes = observe(workspace, "write", path="x.local", content="2\n").made.changes
+    assert changes == (FileChange(path="x.local", before=ONE, after=TWO, beside=True),)
+    asyncio.run(workspace.take_back(FileEffects(changes)))
+    assert (workspace.root / "x.local").read_text() == "1\n"
+
+
+def test_outside_git_what_fugus_tools_wrote_is_observed(plain: Build) -> None:
+    workspace = plain({"a.py": "1\n", "b.py": "1\n"})
+    (workspace.root / "b.py").chmod(0o604)
+    for name in ("a.py", "b.py"):
+        use(workspace, "read", path=name)
+    patch = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n--- a/b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"
+    changes = observe(workspace, "apply_patch", patch=patch).made.changes
+    assert changes == (
+        FileChange(path="a.py", before=ONE, after=TWO, beside=True),
+        FileChange(path="b.py", before=ONE, after=None, beside=True, permissions=0o604),
+    )
+    asyncio.run(workspace.take_back(FileEffects(changes)))
+    assert [(workspace.root / name).read_text() for name in ("a.py", "b.py")] == ["1\n", "1\n"]
+    assert (workspace.root / "b.py").stat().st_mode & 0o777 == 0o604
+
+
+def test_a_draw_that_was_rolled_back_can_be_written_again_without_reading(repo: Build) -> None:
+    workspace = repo({"a.py": "1\n"})
+    use(workspace, "read", path="a.py")
+    before = asyncio.run(workspace.snapshot()) or ""
+    assert use(workspace, "write", path="a.py", content="2\n").ok
+    assert asyncio.run(workspace.restore(before)) == ("a.py",)
+    assert use(workspace, "write", path="a.py", content="3\n").ok
+
+
+def test_a_session_taken_up_again_knows_what_it_read_unless_it_changed_since(repo: Build) -> None:
+    workspace = repo({name: "1\n" for name in ("read.py", "written.py", "changed.py", "failed.py")})
+
+    def ran(tool: str, path: str, *, ok: bool = True, changes: tuple[FileChange, ...] = ()) -> Recorded:
+        call = Call.make("1", tool, path=path)
+        return Recorded(seq=0, at=time.time() + 5, event=ToolRan(turn=1, call=call, output="", ok=ok, changes=changes))
+
+    change = FileChange(path="written.py", before=None, after=ONE)
+    old = ran("read", "changed.py").model_copy(update={"at": 1.0})
+    recall_reads(
+        workspace, [ran("read", "read.py"), ran("bash", "", changes=(change,)), old, ran("read", "failed.py", ok=False)]
+    )
+    written = {name: use(workspace, "write", path=name, content="2\n").ok for name in
+               ("read.py", "written.py", "changed.py", "failed.py")}  # fmt: skip
+    assert written == {"read.py": True, "written.py": True, "changed.py": False, "failed.py": False}
+
+
+def test_a_diff_to_be_read_says_of_binary_files_that_they_differ(repo: Build) -> None:
+    workspace = repo({"data.bin": b"\0one"})
+    before = asyncio.run(workspace.snapshot())
+    lay(workspace.root, {"data.bin": b"\0two"})
+    shown = use(workspace, "diff", since=before).text
+    assert shown.endswith("Binary files a/data.bin and b/data.bin differ\n") and "GIT binary patch" not in shown
+
+
+def test_the_diff_since_a_snapshot_is_shown(repo: Build) -> None:
+    workspace = repo({"a.py": "1\n"})
+    before = asyncio.run(workspace.snapshot())
+    assert use(workspace, "diff", since=before) == ToolResult(text="(nothing was changed)")
+    lay(workspace.root, {"a.py": "2\n"})
+    assert use(workspace, "diff", since=before).text.endswith("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n")

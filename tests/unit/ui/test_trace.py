@@ -1,0 +1,244 @@
+"""The trace: a table where there is room, short lines where there is not, one decision in full, and JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fugu_cli.errors import UsageError
+from fugu_cli.messages import FromAgent, FromTool, FromUser, Prompt
+from fugu_cli.session.events import Asked, Interrupted, Permitted, Undone
+from fugu_cli.ui import trace, trace_rows, turn_text
+from tests.unit.ui import example
+
+TABLE = Path(__file__).with_name("table.txt").read_text(encoding="utf-8")
+
+NARROW = """\
+turn 1: coder as worker
+  agents: cheap .25, middle *.75,
+          strong --
+  roles: worker *.91, thinker .09,
+         verifier --
+  30 s (decided in 310 ms), 4.8k in, 1.2k
+    out, $0.0108
+  tests pass (3 passed); changed a.py; 2
+    draws, 1 rolled back
+  strong masked: opted out
+  verifier masked: no Worker answer yet
+turn 2"""
+
+
+def test_a_wide_terminal_gets_a_table() -> None:
+    text = trace.trace_text(example.records(), "20261121-080000-ab12", 200)
+    first, rest = text.split("\n", 1)
+    assert first.startswith("session 20261121-080000-ab12  2026-09-2") and first.endswith("  /home/me/shop")
+    assert rest + "\n" == TABLE
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 140, 170, 200])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    lines = trace.trace_text(example.records(), "20261121-080000-ab12", width).splitlines()
+    assert [line for line in lines if len(line) > max(width, 56)] == []
+
+
+def test_a_narrow_terminal_gets_the_same_in_short_lines() -> None:
+    assert NARROW in trace.trace_text(example.records(), "s", 42)
+
+
+def test_a_running_session_can_be_read_at_every_line() -> None:
+    records = example.records()
+    for end in range(len(records) + 1):
+        assert trace.trace_text(records[:end], "s", 120).startswith("session s")
+        json.loads(trace.trace_json(records[:end], "s"))
+
+
+def test_a_session_without_a_request_says_so() -> None:
+    assert "nothing was asked in this session" in trace.trace_text(example.records()[:1], "s")
+
+
+def test_what_the_user_took_back_is_told_behind_the_end_of_the_request() -> None:
+    records = example.records()
+    last = records[-1]
+    undone = Undone(snapshot="t0", paths=("a.py", "b.py"))
+    back = Undone(snapshot="abc", kind="redo", paths=("a.py",))
+    more = [
+        last.model_copy(update={"seq": last.seq + place, "event": event})
+        for place, event in enumerate((undone, back), start=1)
+    ]
+    said = trace.trace_text([*records, *more], "s", 120)
+    put = [
+        "2 files were put back: undone by the user",
+        "1 files were put back: redone by the user",
+    ]
+    before = trace.trace_text(records, "s", 120).splitlines()
+    assert said.splitlines() == [*before[:-2], *put, *before[-2:]]
+    told = json.loads(trace.trace_json([*records, *more], "s"))["requests"]
+    assert [one["undone"] for one in told][-1] == [
+        {"redone": False, "paths": ["a.py", "b.py"]},
+        {"redone": True, "paths": ["a.py"]},
+    ]
+
+
+def test_requests_are_numbered_and_each_has_its_own_turns() -> None:
+    second = [
+        Asked(text="and now?"),
+        example.decision(1, "strong", "worker", None),
+        Interrupted(turn=1),
+    ]
+    text = trace.trace_text(example.recorded([*example.events(), *second]), "s", 200)
+    assert "request 2: and now?" in text
+    assert text.rstrip().splitlines()[-3] == "not finished"
+    assert "1     worker  strong  310 ms  2.0 s   0    0    $0  interrupted" in text
+
+
+def test_json_holds_probabilities_logits_masks_and_what_came_of_it() -> None:
+    document = json.loads(trace.trace_json(example.records(), "s"))
+    (request,) = document["requests"]
+    assert (document["session_id"], request["text"], request["reason"]) == ("s", "fix the failing tests", "accepted")
+    first = request["decisions"][0]
+    assert first == {
+        "turn": 1,
+        "agent": "coder",
+        "role": "worker",
+        "by": "trinity",
+        "reason": "",
+        "override": None,
+        "agents": {"cheap": 0.25, "middle": 0.75, "strong": 0.0},
+        "roles": {"worker": 0.91, "thinker": 0.09, "verifier": 0.0},
+        "masked": {"verifier": "no Worker answer yet", "strong": "opted out"},
+        "milliseconds": 310.0,
+        "subtask": None,
+        "logits": {"cheap": -2.5, "middle": 2.5, "strong": -5.0, "worker": 2.5, "thinker": 0.25, "verifier": 1.5},
+        "probabilities_before_masks": {
+            "cheap": 0.0067,
+            "middle": 0.9928,
+            "strong": 0.0005,
+            "worker": 0.6788,
+            "thinker": 0.0715,
+            "verifier": 0.2497,
+        },
+        "margin": 5.0,
+        "runner_up": "cheap",
+        "role_margin": 2.25,
+        "role_runner_up": "thinker",
+        "read": "user: fix the tests\nmiddle (worker): done",
+        "tokens": 412,
+        "cached_tokens": 400,
+        "cold": False,
+        "temperature": 1.0,
+        "milliseconds_by_part": {"format": 1.0, "tokenise": 2.0, "forward": 306.0, "head": 1.0},
+        "effort": "",
+        "seconds": 30.0,
+        "model_seconds": 16.0,
+        "usage": {"input": 4800, "cached": 800, "output": 1200, "reasoning": 0},
+        "cost_usd": pytest.approx(0.0108, abs=1e-4),
+        "verdict": None,
+        "tests_ok": True,
+        "changed": ["a.py"],
+        "draws_rolled_back": 1,
+        "failed": None,
+    }
+    assert [decision["verdict"] for decision in request["decisions"]] == [None, None, "ACCEPT"]
+
+
+def shown(facts: list[example.Event]) -> Prompt:
+    """Stands for context.prompt: one user message, then a pair for every reply so far."""
+    messages = [FromUser(text="the task")]
+    for number in range(sum(isinstance(fact, example.Replied) for fact in facts)):
+        messages += [FromAgent(agent="coder", text=f"reply {number}"), FromTool(call="c", tool="read", text="ok")]
+    return Prompt(system="be good", messages=tuple(messages), temperature=0.8, seed=2)
+
+
+def test_one_decision_in_full() -> None:
+    records = example.records()
+    text = turn_text.whole_turn_text(records, turn_text.find_turn(records, 1), shown, lambda change: "-x = 1\n+x = 2\n")
+    assert text.startswith(
+        """\
+request 1, turn 1: coder as worker
+tests pass (3 passed); changed a.py; 2 draws, 1 rolled back
+
+== the decision
+by trinity
+agents:
+  cheap      .25  #####                   logit -2.500
+  middle     .75  ###############      *  logit +2.500
+  strong      --  masked: opted out       logit -5.000
+roles:
+  worker     .91  ##################   *  logit +2.500
+  thinker    .09  ##                      logit +0.250
+  verifier    --  masked: no Worker answer yet  logit +1.500
+margin: middle is +5.000 over cheap
+margin: worker is +2.250 over thinker
+milliseconds: format 1.0, tokenise 2.0, forward 306.0, head 1.0
+
+== what the coordinator read (412 tokens, warm: 400 cached)
+user: fix the tests
+middle (worker): done
+
+== what the agent was shown
+-- system
+be good
+-- user
+the task
+-- temperature 0.8, seed 2
+
+== coder said (1.2k in (200 cached), 300 out, 4.0 s, m-coder, stop: calls)
+[thinking]
+hm
+I read the file.
+[calls read {"path": "a.py"}]
+
+== read a.py: ok, 10 ms
+1: x = 1
+
+== what the agent was shown
+-- 1 message as before
+-- coder
+reply 0
+-- result of read
+ok
+-- temperature 0.8, seed 2
+"""
+    )
+    assert "\n== write a.py: ok, 10 ms\nwritten\n[changed a.py]\n-x = 1\n+x = 2\n" in text
+    assert "\n== rolled back\nthe tests failed\n" in text
+    assert text.endswith("== run_tests: ok, 1.2 s\n3 passed in 0.1s")
+
+
+def test_a_rules_decision_a_failure_and_a_denial_are_shown_in_full() -> None:
+    records = example.records()
+    second = turn_text.whole_turn_text(records, turn_text.find_turn(records, 2), shown, lambda change: "")
+    assert "== small failed (network)\nm-small: the server does not answer" in second
+    third = turn_text.whole_turn_text(records, turn_text.find_turn(records, 3, 1), shown, lambda change: "")
+    assert "== what the coordinator read\nnothing: cascade decides by a rule" in third
+    assert "a Thinker asked for this role; the head had worker" in third
+    assert "== bash: not allowed, by policy\n" in third
+
+
+def test_the_wait_for_the_user_is_no_part_of_a_turn_s_time() -> None:
+    def seconds(waited: float) -> list[float]:
+        records = [
+            record.model_copy(update={"event": record.event.model_copy(update={"waited": waited})})
+            if isinstance(record.event, Permitted) and record.event.turn == 3
+            else record
+            for record in example.records()
+        ]
+        drawn = trace_rows.TraceRows()
+        for record in records:
+            drawn.take(record)
+        whole = [row.seconds for request in trace_rows.traced_requests(records) for row in request.rows]
+        return [*whole, *(turn.seconds for turn in drawn.rows if isinstance(turn, trace_rows.TurnRow))]
+
+    changed = {round(before - after, 3) for before, after in zip(seconds(0.0), seconds(0.25), strict=True)}
+    assert changed == {0.0, 0.25}
+
+
+def test_a_turn_that_is_not_there_is_refused_with_those_that_are() -> None:
+    records = example.records()
+    with pytest.raises(UsageError) as caught:
+        turn_text.find_turn(records, 7)
+    assert (str(caught.value), caught.value.hint) == ("request 1 has no turn 7", "its turns: 1, 2, 3")
+    with pytest.raises(UsageError, match="there is no request 2"):
+        turn_text.find_turn(records, 1, 2)
+    with pytest.raises(UsageError, match="nothing was asked"):
+        turn_text.find_turn(records[:1], 1)
