@@ -1,7 +1,8 @@
 """From the command to the first byte at the model's server: `fugu run --agent X "hi"` against a server on this machine.
 
 python tests/benchmarks/startup.py [--rounds 11] [--checkout NAME=FOLDER ...]
-Peers that are on PATH (codex, claude, opencode, aider) are started at the same server.
+Peers that are on PATH (codex, claude, opencode, aider) are started at the same server. Beside it: the size of the first
+request, and what a program ends with where the server refuses every key (401), within a minute.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 FUGURC = """\
 [[agents]]
@@ -53,11 +58,17 @@ TIMEOUT = 60.0
 
 @dataclass(frozen=True)
 class Start:
-    """One start: seconds to the first byte, CPU seconds up to there (children that ended included), modules."""
+    """One start: seconds to the first byte, CPU seconds up to there (children that ended included), modules, and the
+    bytes of the first request, None where it does not say."""
 
     seconds: float
     cpu: float
     modules: int
+    size: int | None
+
+
+Command = tuple[list[str], dict[str, str]]
+"""The words, and the environment."""
 
 
 def cpu_seconds(process: int) -> float:
@@ -74,8 +85,9 @@ def start(words: Sequence[str], environment: dict[str, str], repo: Path, listene
     with tempfile.TemporaryFile() as errors:
         begun = time.perf_counter()
         process = subprocess.Popen(
-            words, cwd=repo, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors
-        )
+            words, cwd=repo, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
+            start_new_session=True,
+        )  # fmt: skip
         try:
             while True:
                 connection, _ = listener.accept()
@@ -84,21 +96,80 @@ def start(words: Sequence[str], environment: dict[str, str], repo: Path, listene
                     head = connection.recv(4)
                     took, cpu = time.perf_counter() - begun, cpu_seconds(process.pid)
                     if head == b"POST":  # not a question for the models or the version
+                        size = content_length(connection)
                         break
         except TimeoutError:
             errors.seek(0)
             raise SystemExit(f"{words[0]} sent no request:\n{errors.read().decode()[-2000:]}") from None
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)  # codex and opencode are programs that a script starts
             process.wait()
+            drop_waiting(listener)
         errors.seek(0)
-        return Start(took, cpu, errors.read().count(b"import time:"))
+        return Start(took, cpu, errors.read().count(b"import time:"), size)
 
 
-def measure(named: dict[str, Path], rounds: int) -> dict[str, list[Start]]:
-    """Every program in turn, `rounds` times, after one start that warms the caches."""
-    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(TIMEOUT)
+def drop_waiting(listener: socket.socket) -> None:
+    """Connections that a program left, so that the next one's are its own."""
+    listener.settimeout(0.1)
+    with suppress(TimeoutError):
+        while True:
+            listener.accept()[0].close()
+    listener.settimeout(TIMEOUT)
+
+
+def content_length(connection: socket.socket) -> int | None:
+    """What the rest of a request's head says about its body; None where it comes in chunks."""
+    with connection.makefile("rb") as lines:
+        for line in lines:
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                return int(value)
+            if not line.strip():
+                break
+    return None
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A server of models that knows nobody's key."""
+
+    def do_POST(self) -> None:
+        """401, as OpenAI and Anthropic word it."""
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        error = b'{"type": "authentication_error", "message": "invalid key", "code": "invalid_api_key"}'
+        body = b'{"type": "error", "error": ' + error + b"}"
+        self.send_response(401)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+def refused(command: Command, repo: Path) -> str:
+    """What a program ends with where its key is refused: `1 in 2 s`."""
+    begun = time.perf_counter()
+    process = subprocess.Popen(
+        command[0], cwd=repo, env=command[1], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        code = process.wait(TIMEOUT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return f"still tries after {TIMEOUT:.0f} s"
+    return f"{code} in {time.perf_counter() - begun:.0f} s"
+
+
+@contextmanager
+def prepared(named: dict[str, Path], port: int) -> Iterator[tuple[Path, dict[str, Command]]]:
+    """A repository of one file, and every program's command at the server of that port."""
+    with tempfile.TemporaryDirectory() as folder:
         repo, home = Path(folder) / "repo", Path(folder) / "home"
         home.mkdir()
         repo.mkdir()
@@ -109,11 +180,11 @@ def measure(named: dict[str, Path], rounds: int) -> dict[str, list[Start]]:
             ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a"],
         ):
             subprocess.run(["git", *words], cwd=repo, check=True)
-        server = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server = f"http://127.0.0.1:{port}"
         places = {"server": server, "url": f"{server}/v1"}
         (home / ".fugurc").write_text(FUGURC.format(**places))
         base = {"PATH": os.environ["PATH"], "HOME": str(home), "LOOPBACK_KEY": "none", "OPENAI_API_KEY": "none"}
-        commands: dict[str, tuple[list[str], dict[str, str]]] = {}
+        commands: dict[str, Command] = {}
         code = "from fugu_cli.__main__ import main; main()"
         for name, checkout in named.items():
             words = [sys.executable, "-c", code, "run", "--agent", "one", "hi"]
@@ -122,6 +193,14 @@ def measure(named: dict[str, Path], rounds: int) -> dict[str, list[Start]]:
             if shutil.which(name):
                 words = [word.format(**places) for word in given]
                 commands[name] = words, {**base, **{key: value.format(**places) for key, value in more.items()}}
+        yield repo, commands
+
+
+def measure(named: dict[str, Path], rounds: int) -> dict[str, list[Start]]:
+    """Every program in turn, `rounds` times, after one start that warms the caches."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, prepared(named, listener.getsockname()[1]) as places:
+        listener.settimeout(TIMEOUT)
+        repo, commands = places
         found: dict[str, list[Start]] = {name: [] for name in commands}
         for turn in range(rounds + 1):
             for name, (words, environment) in commands.items():
@@ -130,8 +209,18 @@ def measure(named: dict[str, Path], rounds: int) -> dict[str, list[Start]]:
         for name in named:
             words, environment = commands[name]
             counted = start([words[0], "-X", "importtime", *words[1:]], environment, repo, listener)
-            found[name] = [Start(one.seconds, one.cpu, counted.modules) for one in found[name]]
+            found[name] = [replace(one, modules=counted.modules) for one in found[name]]
         return found
+
+
+def endings(named: dict[str, Path]) -> dict[str, str]:
+    """What every program ends with where its key is refused."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with prepared(named, server.server_port) as (repo, commands):
+            ended = {name: refused(command, repo) for name, command in commands.items()}
+        server.shutdown()
+    return ended
 
 
 def main() -> None:
@@ -139,13 +228,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--checkout", action="append", default=[], metavar="NAME=FOLDER")
     given = parser.parse_args()
-    named = dict(pair.split("=", 1) for pair in given.checkout) or {"fugu": str(Path(__file__).parents[2])}
-    print(f"| | first byte, s (median of {given.rounds}) | fastest, s | CPU, s | modules |\n|---|---:|---:|---:|---:|")
-    for name, starts in measure({name: Path(folder) for name, folder in named.items()}, given.rounds).items():
+    named = {name: Path(folder) for name, folder in (pair.split("=", 1) for pair in given.checkout)}
+    named = named or {"fugu": Path(__file__).parents[2]}
+    ended = endings(named)
+    print(f"| | first byte, s (median of {given.rounds}) | fastest, s | CPU, s | modules | request, kB | key refused |")
+    print("|---|---:|---:|---:|---:|---:|---|")
+    for name, starts in measure(named, given.rounds).items():
         seconds = [one.seconds for one in starts]
         cpu = statistics.median(one.cpu for one in starts)
-        modules = starts[0].modules or ""
-        print(f"| {name} | {statistics.median(seconds):.2f} | {min(seconds):.2f} | {cpu:.2f} | {modules} |")
+        size = "" if starts[0].size is None else f"{starts[0].size / 1000:.0f}"
+        row = f"{statistics.median(seconds):.2f} | {min(seconds):.2f} | {cpu:.2f} | {starts[0].modules or ''} | {size}"
+        print(f"| {name} | {row} | {ended[name]} |")
 
 
 if __name__ == "__main__":
