@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fugu_cli.extensions.hook_runner import Hooks
     from fugu_cli.extensions.language_servers import LanguageServers
     from fugu_cli.extensions.mcp_servers import McpServers
-    from fugu_cli.extensions.telemetry import Telemetry
+    from fugu_cli.extensions.telemetry import CollectorLink, Telemetry
     from fugu_cli.tools.web_search import EngineKind, SearchEngine
 
 
@@ -33,12 +33,14 @@ def build_extras(
 ) -> SessionExtras:
     """All but MCP servers and hooks; a sentence for each that is wanted and cannot be had."""
     checkers, search = build_language_servers(loaded), build_search(loaded, environ, entries)
-    telemetry = build_telemetry(environ, journal)
+    collector = build_collector(environ)
+    if collector and not isinstance(collector, str):
+        watch(journal, collector, journal.path.stem if journal.path else "memory", environ.get("TRACEPARENT", ""))
     return SessionExtras(
-        telemetry=None if isinstance(telemetry, str) else telemetry,
+        collector=None if isinstance(collector, str) else collector,
         checkers=None if isinstance(checkers, str) else checkers,
         search=None if isinstance(search, str) else search,
-        lacking=tuple(said for said in (telemetry, checkers, search) if isinstance(said, str) and said),
+        lacking=tuple(said for said in (collector, checkers, search) if isinstance(said, str) and said),
     )
 
 
@@ -131,16 +133,26 @@ def _provider_search(entry: AgentEntry, environ: Mapping[str, str], *, named: bo
     return SearchEngine(kind, url, key, entry.model, entry.name)
 
 
-def build_telemetry(environ: Mapping[str, str], journal: Log) -> Telemetry | str | None:
-    """What tells the session to a collector, where the environment names one; a sentence where it cannot."""
+def build_collector(
+    environ: Mapping[str, str], tell: Callable[[str], None] = lambda _: None
+) -> CollectorLink | str | None:
+    """The way to the user's collector, where the environment names one; a sentence where there is none. `tell` gets
+    what goes wrong later."""
     if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environ):
         return None
     try:
         from fugu_cli.extensions import telemetry
 
-        return telemetry.Telemetry(journal, environ) if telemetry.is_wanted(environ) else None
+        return telemetry.CollectorLink(environ, tell) if telemetry.is_wanted(environ) else None
     except ModuleNotFoundError:
         packages = installing("opentelemetry-sdk>=1.30,<2", "opentelemetry-exporter-otlp-proto-http>=1.30,<2")
         return f"telemetry is not sent: its packages are not installed; {packages} adds them"
     except ValueError as error:
         return f"telemetry is not sent: {error} (`fugu help telemetry`)"
+
+
+def watch(log: Log, collector: CollectorLink, id: str, above: str) -> Telemetry:
+    """Tell the collector what a log says from now on. `id` and `above` are Telemetry's."""
+    from fugu_cli.extensions.telemetry import Telemetry
+
+    return Telemetry(log, collector, id, above)

@@ -32,7 +32,7 @@ from fugu_cli.tools import mentions, snapshots
 if TYPE_CHECKING:
     from fugu_cli.extensions.language_servers import LanguageServers
     from fugu_cli.extensions.mcp_servers import McpServers
-    from fugu_cli.extensions.telemetry import Telemetry
+    from fugu_cli.extensions.telemetry import CollectorLink
     from fugu_cli.tools.web_search import SearchEngine
 
 GOING_ON = 3
@@ -44,7 +44,7 @@ class SessionExtras:
     """What the user's environment and configuration bring beside servers and hooks. `lacking`: sentences about what is
     wanted and cannot be had."""
 
-    telemetry: Telemetry | None = None
+    collector: CollectorLink | None = None
     checkers: LanguageServers | None = None
     search: SearchEngine | None = None
     lacking: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class SessionExtras:
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for people."""
-        return (*self.lacking, *(self.telemetry.notes if self.telemetry is not None else ()))
+        return (*self.lacking, *(self.collector.notes if self.collector is not None else ()))
 
 
 @dataclass
@@ -305,8 +305,8 @@ class Session:
         for agent in self.team.agents.values():
             await agent.close()
         self.log.close()
-        if self.extras.telemetry is not None:
-            await self.extras.telemetry.close()
+        if self.extras.collector is not None:
+            await self.extras.collector.finish()
         await asyncio.to_thread(parallel_turns.remove_unused_worktrees, self.config.data)
         with contextlib.suppress(StorageError):
             await snapshots.collect_garbage(self.config.data, self.environment.workspace.snapshots, self.log.path)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fugu_cli import __version__, wiring
 from fugu_cli.config import Config
@@ -16,18 +19,23 @@ from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import Environment, Permission, Team, WaitLimit
+from fugu_cli.extension_wiring import build_collector, watch
 from fugu_cli.messages import Call
 from fugu_cli.safety.path_rules import Denials
 from fugu_cli.safety.policy import Judgement, Rules
 from fugu_cli.safety.redaction import Redactor
 from fugu_cli.server import EndpointLimits, ListenAddress
 from fugu_cli.server.single_agent import EndpointSettings
-from fugu_cli.session.events import Opened
+from fugu_cli.session.events import Asked, Opened
+from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Ledger
 from fugu_cli.system.temp_dirs import temp_dir
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.wiring import build_budgets, build_conductor, build_coordinator, build_guard, build_harness, named_secrets
+
+if TYPE_CHECKING:
+    from fugu_cli.extensions.telemetry import CollectorLink
 
 
 async def run_server(
@@ -40,11 +48,25 @@ async def run_server(
 
     with temp_dir("serve") as scratch:
         house = build_server(loaded, os.environ, scratch)
+        collector = build_collector(os.environ, said)
+        if isinstance(collector, str):
+            said(collector)
+        elif collector is not None:
+            house = replace(house, watch=partial(watch_request, collector))
         secrets = named_secrets(os.environ, loaded.config.agents)
         # One mask for each request: it holds back the ends of live texts, which are no other client's.
         service = EndpointService(house, Traces(loaded.config.data, lambda: Redactor(secrets)), bounds)
         said(f"models: fugu, fugu-ultra, {', '.join(house.offered)}; decided by {house.opened.coordinator}")
-        return await http_server.serve(service, place, said)
+        code = await http_server.serve(service, place, said)
+        if collector is not None and not isinstance(collector, str):
+            await collector.finish()
+        return code
+
+
+def watch_request(collector: CollectorLink, log: Log, id: str, above: str) -> None:
+    """Tell the collector of a served request: all that follows what the client brought along."""
+    asked = next((event for event in reversed(log.events) if isinstance(event, Asked)), None)
+    watch(log, collector, id, above).begin_request(asked)
 
 
 def build_server(loaded: LoadedConfig, environ: Mapping[str, str], scratch: Path) -> EndpointSettings:

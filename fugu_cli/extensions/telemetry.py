@@ -1,8 +1,8 @@
-"""OpenTelemetry: the session's facts as spans and metrics, in the semantic conventions for generative AI.
+"""OpenTelemetry: a log's facts as spans and metrics, in the semantic conventions for generative AI.
 
-A reader of the log: it gets each fact once it is written, secrets masked, and makes of it what a collector reads. Only
-imported where the user's environment names an endpoint (`OTEL_EXPORTER_OTLP_ENDPOINT`); the SDK sends from threads of
-its own. A collector that fails costs a sentence in `notes`, nothing else.
+`Telemetry` reads one log: it gets each fact once it is written, secrets masked, and makes of it what a collector reads.
+`CollectorLink` is the process's way to the collector; the SDK sends from threads of its own. Only imported where the
+user's environment names an endpoint (`OTEL_EXPORTER_OTLP_ENDPOINT`). A collector that fails costs a sentence.
 
     invoke_agent fugu           a request
         event fugu.route        a decision
@@ -19,13 +19,15 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 import requests
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
@@ -37,7 +39,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from fugu_cli import __version__
-from fugu_cli.messages import Call
+from fugu_cli.messages import Call, Usage
 from fugu_cli.session import views
 from fugu_cli.session.costs import PaidEvent
 from fugu_cli.session.events import (
@@ -90,44 +92,38 @@ class _Call:
 
 
 class Telemetry:
-    """What a session tells a collector. Listens to its log from the beginning to `close`."""
+    """What a log tells a collector, from now on until it is closed."""
 
-    def __init__(self, log: Log, environ: Mapping[str, str]) -> None:
-        """Raises ValueError for settings that the SDK cannot use."""
+    def __init__(self, log: Log, link: CollectorLink, id: str, above: str = "") -> None:
+        """`id` is the session's, or that of a served request; `above`: the span above its requests, as a
+        `traceparent`."""
         self._log = log
-        self._conversation: Attributes = {"gen_ai.conversation.id": log.path.stem if log.path else "memory"}
-        self._environ = environ
-        self._content = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower() in {
-            *("true", "1", "span_only", "span_and_event")
-        }
+        self._link = link
+        self._conversation: Attributes = {"gen_ai.conversation.id": id}
+        self._above = TraceContextTextMapPropagator().extract({"traceparent": above})
         self._members = views.pool(log.events)
-        self._sender = _Sender(environ)
-        self._tracer = self._sender.traces.get_tracer("fugu", __version__)
-        meter = self._sender.metrics.get_meter("fugu", __version__)
-        self._tokens = meter.create_histogram(
-            "gen_ai.client.token.usage", "{token}", explicit_bucket_boundaries_advisory=TOKENS
-        )
-        self._durations = meter.create_histogram(
-            "gen_ai.client.operation.duration", "s", explicit_bucket_boundaries_advisory=SECONDS
-        )
-        self._cost = meter.create_counter("fugu.cost", "{USD}", "what model calls cost, at the prices of the pool")
         self._request: trace.Span | None = None
         self._spent = 0.0
         self._turns: dict[int, trace.Span] = {}
         self._closed: set[int] = set()
         """Turns whose agent has said its last word; tests may still run in them."""
-        self._now = self._before = 0
+        self._now = self._before = time.time_ns()
         """Nanoseconds of the newest fact, and of the one before it."""
         log.listen(self._receive)
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """A sentence for people where something could not be sent."""
-        return self._sender.notes
-
-    async def close(self) -> None:
-        """Send what is left, for a moment. Called when the log is closed."""
-        await self._sender.finish()
+    def begin_request(self, asked: Asked | None) -> trace.Span:
+        """The span of a request; of one that is gone on with (None), from here on."""
+        about: Attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "fugu"}
+        about |= {"gen_ai.provider.name": "fugu", "gen_ai.agent.version": __version__, **self._conversation}
+        if asked is None:
+            about["fugu.resumed"] = True
+        elif self._link.content:
+            about["gen_ai.input.messages"] = _message("user", [{"type": "text", "content": asked.whole}])
+        self._spent = 0.0
+        self._request = self._link.tracer.start_span(
+            "invoke_agent fugu", self._above, SpanKind.INTERNAL, about, start_time=self._now
+        )
+        return self._request
 
     def _receive(self, item: Recorded | Live | None) -> None:
         if item is None:
@@ -142,7 +138,7 @@ class Telemetry:
                 self._members = views.pool([event])
             case Asked():
                 self._end_request("interrupted")
-                self._begin_request(event)
+                self.begin_request(event)
             case Assigned():
                 self._begin_turn(event)
             case Replied():
@@ -167,24 +163,9 @@ class Telemetry:
             case _:
                 pass
 
-    def _begin_request(self, asked: Asked | None) -> trace.Span:
-        """The span of a request; of one that is gone on with, from here on."""
-        about: Attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "fugu"}
-        about |= {"gen_ai.provider.name": "fugu", "gen_ai.agent.version": __version__, **self._conversation}
-        if asked is None:
-            about["fugu.resumed"] = True
-        elif self._content:
-            about["gen_ai.input.messages"] = _message("user", [{"type": "text", "content": asked.whole}])
-        around = TraceContextTextMapPropagator().extract({"traceparent": self._environ.get("TRACEPARENT", "")})
-        self._spent = 0.0
-        self._request = self._tracer.start_span(
-            "invoke_agent fugu", around, SpanKind.INTERNAL, about, start_time=self._now
-        )
-        return self._request
-
     def _begin_turn(self, event: Assigned) -> None:
         self._end_turns(self._closed, self._before)
-        request = self._request or self._begin_request(None)
+        request = self._request or self.begin_request(None)
         scores = event.scores
         route: Attributes = {"fugu.turn": event.turn, "fugu.agent": event.agent, "fugu.role": event.role}
         route |= {"fugu.by": event.by, "fugu.milliseconds": round(event.milliseconds.total, 1)}
@@ -195,20 +176,20 @@ class Telemetry:
             ):
                 route |= {f"fugu.probability.{kind}.{name}": p for name, p in zip(names, values, strict=False)}
             route["fugu.masked"] = sorted(dict(scores.masked))
-        if self._content and event.reason:
+        if self._link.content and event.reason:
             route["fugu.reason"] = event.reason
         request.add_event("fugu.route", route, self._now)
         about: Attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": event.agent}
         about |= {"fugu.turn": event.turn, "fugu.role": event.role, "fugu.by": event.by, **self._conversation}
-        about |= self._served_by(self._members.get(event.agent))
+        about |= _served_by(self._members.get(event.agent))
         caller = self._turns.get(event.subtask.turn) if event.subtask else None
-        self._turns[event.turn] = self._tracer.start_span(
-            f"invoke_agent {event.agent}", self._below(caller or request), attributes=about, start_time=self._now
+        self._turns[event.turn] = self._link.tracer.start_span(
+            f"invoke_agent {event.agent}", _below(caller or request), attributes=about, start_time=self._now
         )
 
     def _chat(self, event: PaidEvent, call: _Call) -> None:
         """A model call, and what it used."""
-        used, served = event.usage, self._served_by(call.member)
+        used, served = event.usage, _served_by(call.member)
         asked = str(served.get("gen_ai.request.model", call.model))
         about: Attributes = {"gen_ai.operation.name": "chat", **served, **self._conversation}
         about |= {"gen_ai.usage.input_tokens": used.input, "gen_ai.usage.output_tokens": used.output}
@@ -219,19 +200,14 @@ class Telemetry:
         about |= {"gen_ai.response.model": call.model} if call.model else {}
         if isinstance(event, Replied):
             about["gen_ai.response.finish_reasons"] = [STOPS[event.stop]]
-            if self._content:
+            if self._link.content:
                 about["gen_ai.output.messages"] = _reply_message(event)
         error: Attributes = {"error.type": call.error} if call.error else {}
         self._past_span(f"chat {asked}", SpanKind.CLIENT, call.turn, call.seconds, about | error)
         kind: Attributes = {"gen_ai.operation.name": "chat", **served} | error
         kind |= {"gen_ai.response.model": call.model} if call.model else {}
-        self._durations.record(call.seconds, kind)
-        if used.input or used.output:
-            self._tokens.record(used.input, kind | {"gen_ai.token.type": "input"})
-            self._tokens.record(used.output, kind | {"gen_ai.token.type": "output"})
-        if cost:
-            self._cost.add(cost, kind)
-            self._spent += cost
+        self._link.measure(call.seconds, used, cost, kind)
+        self._spent += cost
 
     def _ran(self, event: ToolRan) -> None:
         if event.agent:
@@ -242,16 +218,16 @@ class Telemetry:
     def _tool(self, call: Call, turn: int, seconds: float, *, error: str, result: str) -> None:
         about: Attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.tool}
         about |= {"gen_ai.tool.call.id": call.id, "gen_ai.tool.type": "function", **self._conversation}
-        if self._content:
+        if self._link.content:
             about |= {"gen_ai.tool.call.arguments": call.arguments, "gen_ai.tool.call.result": result}
         about |= {"error.type": error} if error else {}
         self._past_span(f"execute_tool {call.tool}", SpanKind.INTERNAL, turn, seconds, about)
 
     def _past_span(self, name: str, kind: SpanKind, turn: int, seconds: float, about: Attributes) -> None:
         """A span that ends with the newest fact, below its turn."""
-        above = self._turns.get(turn) or self._request or self._begin_request(None)
+        above = self._turns.get(turn) or self._request or self.begin_request(None)
         started = self._now - int(seconds * 1e9)
-        span = self._tracer.start_span(name, self._below(above), kind, about, start_time=started)
+        span = self._link.tracer.start_span(name, _below(above), kind, about, start_time=started)
         if "error.type" in about:
             span.set_status(Status(StatusCode.ERROR, str(about["error.type"])))
         span.end(self._now)
@@ -266,25 +242,25 @@ class Telemetry:
             return
         self._end_turns(set(self._turns), self._now)
         self._request.set_attributes({"fugu.end": reason, "fugu.cost_usd": self._spent})
-        if self._content:
+        if self._link.content:
             answer: list[object] = [{"type": "text", "content": views.answer(self._log.events)}]
             self._request.set_attribute("gen_ai.output.messages", _message("assistant", answer))
         if reason == "failed":
             self._request.set_attribute("error.type", reason)
-            self._request.set_status(Status(StatusCode.ERROR, message if self._content else reason))
+            self._request.set_status(Status(StatusCode.ERROR, message if self._link.content else reason))
         self._request.end(self._now)
         self._request = None
 
-    @staticmethod
-    def _served_by(member: Member | None) -> Attributes:
-        if member is None:
-            return {}
-        vendor = member.provider if member.provider != "openai" else member.vendor or "openai"
-        return {"gen_ai.provider.name": PROVIDERS.get(vendor, vendor), "gen_ai.request.model": member.model}
 
-    @staticmethod
-    def _below(span: trace.Span) -> Any:
-        return trace.set_span_in_context(span)
+def _served_by(member: Member | None) -> Attributes:
+    if member is None:
+        return {}
+    vendor = member.provider if member.provider != "openai" else member.vendor or "openai"
+    return {"gen_ai.provider.name": PROVIDERS.get(vendor, vendor), "gen_ai.request.model": member.model}
+
+
+def _below(span: trace.Span) -> Context:
+    return trace.set_span_in_context(span)
 
 
 def _message(role: str, parts: list[object], **more: str) -> str:
@@ -300,12 +276,19 @@ def _reply_message(event: Replied) -> str:
     return _message("assistant", parts, finish_reason=STOPS[event.stop])
 
 
-class _Sender(logging.Handler):
-    """The SDK's providers and exporters. Hears what they log: people are told the first failure, in one sentence."""
+class CollectorLink(logging.Handler):
+    """The SDK's providers and exporters. Hears what they log: `tell` gets the first failure, in one sentence; it is
+    called from any thread."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], tell: Callable[[str], None] = lambda _: None) -> None:
+        """Raises ValueError for settings that the SDK cannot use."""
         super().__init__(logging.WARNING)
         self.notes: tuple[str, ...] = ()
+        self.content = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower() in {
+            *("true", "1", "span_only", "span_and_event")
+        }
+        """Prompts and answers are sent, too."""
+        self._tell = tell
         self._where = _endpoint(environ)
         self._doubt = ""
         self._closing = False
@@ -319,12 +302,30 @@ class _Sender(logging.Handler):
         whole = Resource({"service.name": "fugu", "service.version": __version__}).merge(
             OTELResourceDetector().detect()
         )
-        self.traces = TracerProvider(resource=whole, shutdown_on_exit=False)
+        self._traces = TracerProvider(resource=whole, shutdown_on_exit=False)
         if _is_sent(environ, "TRACES"):
-            self.traces.add_span_processor(BatchSpanProcessor(self._exporter(OTLPSpanExporter)))
+            self._traces.add_span_processor(BatchSpanProcessor(self._exporter(OTLPSpanExporter)))
         sent = _is_sent(environ, "METRICS")
         readers = [PeriodicExportingMetricReader(self._exporter(OTLPMetricExporter))] if sent else []
-        self.metrics = MeterProvider(readers, whole, shutdown_on_exit=False)
+        self._metrics = MeterProvider(readers, whole, shutdown_on_exit=False)
+        self.tracer = self._traces.get_tracer("fugu", __version__)
+        meter = self._metrics.get_meter("fugu", __version__)
+        self._tokens = meter.create_histogram(
+            "gen_ai.client.token.usage", "{token}", explicit_bucket_boundaries_advisory=TOKENS
+        )
+        self._durations = meter.create_histogram(
+            "gen_ai.client.operation.duration", "s", explicit_bucket_boundaries_advisory=SECONDS
+        )
+        self._cost = meter.create_counter("fugu.cost", "{USD}", "what model calls cost, at the prices of the pool")
+
+    def measure(self, seconds: float, used: Usage, cost: float, about: Attributes) -> None:
+        """The metrics of a model call. `cost` in USD."""
+        self._durations.record(seconds, about)
+        if used.input or used.output:
+            self._tokens.record(used.input, about | {"gen_ai.token.type": "input"})
+            self._tokens.record(used.output, about | {"gen_ai.token.type": "output"})
+        if cost:
+            self._cost.add(cost, about)
 
     def _exporter(self, kind: Any) -> Any:
         session = requests.Session()
@@ -354,13 +355,15 @@ class _Sender(logging.Handler):
                 self._fail(said)
 
     def _fail(self, why: str) -> None:
-        self.notes = self.notes or (f"telemetry is not delivered to {self._where}: {why} (`fugu help telemetry`)",)
+        if not self.notes:
+            self.notes = (f"telemetry is not delivered to {self._where}: {why} (`fugu help telemetry`)",)
+            self._tell(self.notes[0])
 
     async def finish(self) -> None:
-        """Send what waits. A collector that does not answer is left behind."""
+        """Send what waits, for a moment. A collector that does not answer is left behind."""
         self._closing = True
         loop = asyncio.get_running_loop()
-        ended = [self._shut(loop, provider) for provider in (self.traces, self.metrics)]
+        ended = [self._shut(loop, provider) for provider in (self._traces, self._metrics)]
         try:
             async with asyncio.timeout(CLOSING_SECONDS):
                 for event in ended:

@@ -24,12 +24,14 @@ DEFAULT_MAX_TOKENS = 8192
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """What a client may choose for one request, from headers and `metadata`. `budget` in USD; None: as configured."""
+    """What a client may choose for one request, from headers and `metadata`. `budget` in USD; None: as configured.
+    `traceparent`: the client's own span, in W3C's form."""
 
     opt_out: frozenset[str] = frozenset()
     tier: Tier | None = None
     budget: float | None = None
     verify: bool | None = None
+    traceparent: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,6 +158,7 @@ def read_options(headers: Mapping[str, str], metadata: Mapping[str, JsonValue]) 
         tier=_tier(_said("tier", headers, metadata)),
         budget=_money(_said("budget", headers, metadata)),
         verify=_switch(_said("verify", headers, metadata)),
+        traceparent=headers.get("traceparent", ""),
     )
 
 

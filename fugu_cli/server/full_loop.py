@@ -40,6 +40,7 @@ async def answer_with_full_loop(
         for fact in follow_up_request(asking.messages):
             log.append(fact)
     single_agent.excluded_agents(house, request)
+    house.watch(log, request.id, asking.options.traceparent)
     began = len(log.events)
     request.save()
     verified = planned or asking.options.verify is not False

@@ -125,6 +125,7 @@ class EndpointService:
         finally:
             self._busy -= 1
             self.traces.finish(head.id)
+            log.close()
             if tab is not None:
                 tab.close()
 

@@ -40,7 +40,8 @@ class EndpointSettings:
     `opted_out`: agents that the configuration keeps from every request. `longest`: an entry's own limit on reply
     tokens, by agent. `ultra` makes the Conductor's coordinator, None where there is none. `environment` is what a loop
     without the client's tools works on: no tools, an empty folder. `tab` opens a request's account, its log and where
-    that will lie given; None where no budget is shared by requests.
+    that will lie given; None where no budget is shared by requests. `watch` tells a collector of a request from
+    then on: its log, its id, and the span above it.
     """
 
     opened: Opened
@@ -52,6 +53,7 @@ class EndpointSettings:
     single: str | None = None
     ultra: Callable[[], Coordinator] | None = None
     tab: Callable[[Log, Path], SharedAccount] | None = None
+    watch: Callable[[Log, str, str], object] = lambda *_: None
 
     @property
     def members(self) -> Mapping[str, Member]:
@@ -171,6 +173,7 @@ async def answer_with_one_agent(house: EndpointSettings, request: ActiveRequest,
     for fact in conversation_events(messages):
         log.append(fact)
     excluded_agents(house, request, messages, pinned)
+    house.watch(log, request.id, asking.options.traceparent)
     began = len(log.events)
     keep_or_switch(house, request, messages, pinned)
     while True:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+import httpx
 import pytest
 
 from tests.acceptance.driving import Agent, Done, Place
@@ -266,3 +267,56 @@ def test_two_subtasks_at_a_time_lie_below_the_turn_that_began_them(
         ("invoke_agent tele-lead", "invoke_agent fugu"),
         *[("invoke_agent tele-lead", "invoke_agent tele-lead")] * 2,
     ]
+
+
+@contextmanager
+def serving(place: Place, url: str) -> Iterator[tuple[str, list[str]]]:
+    """`fugu serve` and what it says; it is stopped, and has said all, with the end of the block."""
+    place.variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": url}
+    place.configure(Agent("tele-worker", price="{ input = 1.0, output = 10.0 }"))
+    process = place.start("serve", "--port", "0")
+    assert process.stderr is not None
+    said: list[str] = []
+    try:
+        for line in process.stderr:
+            said.append(line.decode())
+            if "listening on" in said[-1]:
+                break
+        yield said[-1].split()[-1], said
+    finally:
+        process.terminate()
+        said += process.communicate(timeout=30)[1].decode().splitlines()
+
+
+def test_a_served_request_is_a_span_below_the_clients_own(place: Place, server: Loopback, collector: Collector) -> None:
+    server.play("tele-worker", Says("Four.", tokens=(100, 10)))
+    earlier = [{"role": "user", "content": "two and one?"}, {"role": "assistant", "content": "Three."}]
+    body = {"model": "tele-worker", "messages": [*earlier, {"role": "user", "content": "two and two?"}]}
+    above = "0af7651916cd43dd8448eb211c80319c"
+    with serving(place, collector.url) as (url, said):
+        client = {"traceparent": f"00-{above}-b7ad6b7169203331-01"}
+        answer = httpx.post(f"{url}/chat/completions", json=body, headers=client, timeout=30).json()
+    assert [line for line in said if "telemetry" in line] == []
+    spans = collector.spans()
+    assert [(name, under) for name, under, _ in spans] == [
+        ("invoke_agent fugu", ""),
+        ("invoke_agent tele-worker", "invoke_agent fugu"),
+        ("chat tele-worker", "invoke_agent tele-worker"),
+    ]
+    request = spans[0][2]
+    assert (request["gen_ai.conversation.id"], request["fugu.end"]) == (answer["id"], "answered")
+    assert request["fugu.cost_usd"] == pytest.approx((100 + 10 * 10) / 1e6)
+    found = [span for one in collector.traces.resource_spans for two in one.scope_spans for span in two.spans]
+    assert {span.trace_id.hex() for span in found} == {above}
+    assert sum(total for _, total in collector.points("fugu.cost")) == pytest.approx(200 / 1e6)
+
+
+def test_an_endpoint_whose_collector_is_down_answers_and_says_so_once(place: Place, server: Loopback) -> None:
+    server.play("tele-worker", Says("Four."))
+    body = {"model": "fugu", "messages": [{"role": "user", "content": "two and two?"}]}
+    with collecting(Collector()) as gone:
+        pass
+    with serving(place, gone.url) as (url, said):
+        answers = [httpx.post(f"{url}/chat/completions", json=body, timeout=30).status_code for _ in range(2)]
+    assert answers == [200, 200]
+    assert ["Connection refused" in line for line in said if "telemetry" in line] == [True], said

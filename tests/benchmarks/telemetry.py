@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from fugu_cli.extensions.telemetry import Telemetry
+from fugu_cli.extensions.telemetry import CollectorLink, Telemetry
 from fugu_cli.session.events import Assigned, Event
 from fugu_cli.session.log import Log
 from tests.benchmarks.overhead import session
@@ -52,14 +52,16 @@ async def written(events: list[Event], collector: str) -> tuple[float, float]:
     """Milliseconds of CPU per turn: of the session's own thread, and of all with what is sent at the end."""
     with tempfile.TemporaryDirectory() as folder:
         log = Log.create(Path(folder) / "session.jsonl")
-        told = Telemetry(log, {"OTEL_EXPORTER_OTLP_ENDPOINT": collector}) if collector else None
+        told = CollectorLink({"OTEL_EXPORTER_OTLP_ENDPOINT": collector}) if collector else None
+        if told is not None:
+            Telemetry(log, told, "session")
         own, every = time.thread_time(), time.process_time()
         for event in events:
             log.append(event)
         log.close()
         own = time.thread_time() - own
         if told is not None:
-            await told.close()
+            await told.finish()
             assert told.notes == (), told.notes
         each = 1000 / turns_of(events)
         return own * each, (time.process_time() - every) * each
