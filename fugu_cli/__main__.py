@@ -87,7 +87,8 @@ def called(arguments: Sequence[str]) -> int:
         # click's base of "these words are wrong": typer carries a click of its own now and used to import it.
         refused = cast(type[Exception], typer.BadParameter.__mro__[2])
         try:
-            code = _command_line(arguments)(arguments, prog_name="fugu", standalone_mode=False)
+            name, words = ("fugu run", arguments[1:]) if _runs(arguments) else ("fugu", arguments)
+            code = _command_line(arguments)(words, prog_name=name, standalone_mode=False)
         except FuguError as error:
             complain(str(error), error.hint)
             return error.exit_code
@@ -133,16 +134,23 @@ def _with_command(arguments: Sequence[str]) -> Sequence[str]:
 
 def _command_line(arguments: Sequence[str]) -> typer.Typer:
     """What reads `arguments`. `fugu` and `fugu run` start as quickly as they can."""
-    if arguments[:1] not in ([], ["run"]) or "_FUGU_COMPLETE" in os.environ:
+    if (arguments and not _runs(arguments)) or "_FUGU_COMPLETE" in os.environ:
         from fugu_cli.cli import app
 
         return app.app
     gc.disable()  # until all is imported: cli/run.py, cli/interface.py
     # httpx would import its own command line, and with it rich and pygments, were it not told that there is none.
     sys.modules["httpx._main"] = None  # type: ignore[assignment]
+    from pydantic.plugin import _loader
+
     from fugu_cli.cli import root
 
-    return root.app
+    _loader._plugins = {}  # for plugins of its own pydantic would read the metadata of every installed package
+    return root.run_alone if arguments else root.app
+
+
+def _runs(arguments: Sequence[str]) -> bool:
+    return arguments[:1] == ["run"] and "_FUGU_COMPLETE" not in os.environ
 
 
 INTERRUPTED = 130

@@ -395,7 +395,6 @@ def build_toolbox(
     `rules` names them, and `task` where there are `subagents`, be it only the general one: ()."""
     from fugu_cli.engine.subtasks import TASK_TOOL
     from fugu_cli.engine.tests_before import TESTS_BEFORE
-    from fugu_cli.extensions.skill_tool import skill_tool
     from fugu_cli.tools.acceptance_check import ACCEPTANCE_CHECK, RUN_CHECK
     from fugu_cli.tools.apply_patch import APPLY_PATCH
     from fugu_cli.tools.bash import BASH
@@ -406,14 +405,22 @@ def build_toolbox(
     from fugu_cli.tools.run_tests import RUN_TESTS
     from fugu_cli.tools.search import GLOB, GREP, LIST
     from fugu_cli.tools.todo import TODO_LIST
-    from fugu_cli.tools.web_fetch import web_fetch
-    from fugu_cli.tools.web_search import web_search
 
     tools: list[AnyTool] = [READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, JOB_OUTPUT, JOB_STOP]
-    tools += [TODO_LIST, DIFF, ACCEPTANCE_CHECK, RUN_CHECK, TESTS_BEFORE, *([skill_tool(skills)] if skills else [])]
+    tools += [TODO_LIST, DIFF, ACCEPTANCE_CHECK, RUN_CHECK, TESTS_BEFORE]
+    if skills:
+        from fugu_cli.extensions.skill_tool import skill_tool
+
+        tools.append(skill_tool(skills))
     tools += [TASK_TOOL] if subagents is not None else []
-    tools += [web_fetch(rules)] if rule_matching.any_names(rules, rule_matching.FETCH) else []
-    tools += [web_search(search)] if search and rule_matching.any_names(rules, rule_matching.SEARCH) else []
+    if rule_matching.any_names(rules, rule_matching.FETCH):
+        from fugu_cli.tools.web_fetch import web_fetch
+
+        tools += [web_fetch(rules)]
+    if search and rule_matching.any_names(rules, rule_matching.SEARCH):
+        from fugu_cli.tools.web_search import web_search
+
+        tools += [web_search(search)]
     return Toolbox(
         tools,
         partial(describe_from_prompts, skills=describe_each(skills), agents=describe_each(subagents or ())),

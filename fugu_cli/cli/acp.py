@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli.cli.flags import AcpFlags, check_empty, settings_of
+from fugu_cli.cli.command_flags import AcpFlags
+from fugu_cli.cli.flags import check_empty, settings_of
 from fugu_cli.errors import UsageError, installing
 from fugu_cli.extensions.mcp_settings import DeclaredServers, McpServer
 

@@ -10,24 +10,28 @@ from typing import Annotated, Literal
 import typer
 
 from fugu_cli.cli import root
-from fugu_cli.cli.flags import (
+from fugu_cli.cli.command_flags import (
     AcpFlags,
-    AllFoldersFlag,
-    JsonFlag,
+    CommitFlags,
     McpAddFlags,
     McpScopeFlag,
+    PullRequestFlags,
     ReplayFlags,
+    ReviewFlags,
+    ServeFlags,
+    SessionsFlags,
+)
+from fugu_cli.cli.flags import (
+    AllFoldersFlag,
+    JsonFlag,
     RequestFlag,
     SdkFlags,
-    ServeFlags,
     SessionArgument,
     SessionFlag,
-    SessionsFlags,
     TurnFlag,
     flags_as_parameters,
     option,
 )
-from fugu_cli.cli.git_flags import CommitFlags, PullRequestFlags, ReviewFlags
 from fugu_cli.cli.root import CONTEXT
 from fugu_cli.cli.training_flags import (
     ConductorFlags,
@@ -41,6 +45,7 @@ from fugu_cli.cli.training_flags import (
 )
 
 app = root.app
+app.command()(root.run)
 coordinator = typer.Typer(
     help="The learned coordinator: show, import, export, bench.",
     invoke_without_command=True,

@@ -1,9 +1,8 @@
-"""The flags of all commands but those of training, as frozen dataclasses; each shared flag is declared once, as a type.
+"""The flags of `fugu`, `fugu run` and `fugu sdk`, as frozen dataclasses; each shared flag is declared once, as a type.
 Also how a dataclass becomes a command's parameters. Imported at start-up: nothing heavy may be imported here.
 """
 
-from __future__ import annotations
-
+# without `from __future__ import annotations`: strings would be compiled at every start
 import dataclasses
 import inspect
 import math
@@ -258,103 +257,6 @@ class InterfaceFlags:
 
 
 @dataclass(frozen=True)
-class SessionsFlags:
-    """`fugu sessions`: which are listed, or what is done with one."""
-
-    search: Annotated[str, typer.Argument(metavar="TEXT", help="only those in which this was said")] = ""
-    repaired: Annotated[
-        str, typer.Argument(metavar="ID", help="after the word repair: copy a damaged session up to its fault")
-    ] = ""
-    everywhere: AllFoldersFlag = False
-    latest: Annotated[bool, option("--latest", help="only the newest")] = False
-    paths: Annotated[bool, option("--path", help="only the paths of their logs")] = False
-    fork: Annotated[str | None, option("--fork", help="copy a session under a new id", metavar="ID")] = None
-    rename: Annotated[
-        tuple[str, str] | None, option("--rename", help="give a session another title", metavar="ID TITLE")
-    ] = None
-    archive: Annotated[str | None, option("--archive", help="leave a session out of lists", metavar="ID")] = None
-    restore: Annotated[str | None, option("--restore", help="have an archived one in them again", metavar="ID")] = None
-    archived: Annotated[bool, option("--archived", help="list those that are archived")] = False
-    delete: Annotated[str | None, option("--delete", help="remove a session for good", metavar="ID")] = None
-    yes: Annotated[bool, option("--yes", "-y", help="delete without a question")] = False
-
-
-@dataclass(frozen=True)
-class ServeFlags:
-    """`fugu serve`, as the user wrote it. Limits are those of one answer."""
-
-    host: Annotated[str, option("--host", help="address to listen on; others than this machine's need a token")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[int, option("--port", help="port to listen on, 0 for any free one (8484)", metavar="N")] = 8484
-    token_env: Annotated[
-        str, option("--token-env", help="the variable that holds the bearer token (FUGU_SERVE_TOKEN)", metavar="NAME")
-    ] = "FUGU_SERVE_TOKEN"
-    coordinator: CoordinatorFlag = None
-    agent: AgentFlag = None
-    opt_out: OptOutFlag = None
-    max_turns: MaxTurnsFlag = None
-    max_budget_usd: MaxBudgetFlag = None
-    max_request_mb: Annotated[float, option("--max-request-mb", help="longest request (32)", metavar="MB")] = 32.0
-    max_concurrent: Annotated[int, option("--max-concurrent", help="answers at once (128)", metavar="N")] = 128
-    request_timeout: Annotated[
-        float, option("--request-timeout", help="time an answer may take (1800)", metavar="SECONDS")
-    ] = 1800.0
-    grace: Annotated[float, option("--grace", help="time for answers after a stop (30)", metavar="SECONDS")] = 30.0
-
-
-McpScopeFlag = Annotated[
-    Literal["user", "project"] | None,
-    option("--scope", "-s", help="user: ~/.mcp.json; project: the repository's .mcp.json", metavar="SCOPE"),
-]
-
-
-@dataclass(frozen=True)
-class McpAddFlags:
-    """`fugu mcp add`, as the user wrote it."""
-
-    name: Annotated[str, typer.Argument(metavar="NAME")]
-    target: Annotated[list[str], typer.Argument(metavar="URL | -- COMMAND...", help="what is called or started")]
-    scope: McpScopeFlag = None
-    transport: Annotated[
-        Literal["stdio", "http", "sse"] | None,
-        option("--transport", "-t", help="stdio, http or sse; by what is named when left out", metavar="KIND"),
-    ] = None
-    env: Annotated[
-        list[str] | None,
-        option("--env", "-e", help="a variable of a program's environment; repeatable", metavar="NAME=VALUE"),
-    ] = None
-    header: Annotated[
-        list[str] | None,
-        option("--header", "-H", help="a header sent to a URL; repeatable", metavar="NAME: VALUE"),
-    ] = None
-    client_id: Annotated[
-        str | None, option("--client-id", help="the OAuth client at a URL; else fugu registers", metavar="ID")
-    ] = None
-    client_secret: Annotated[
-        str | None, option("--client-secret", help="its secret; '${NAME}' is filled in when it is used", metavar="TEXT")
-    ] = None
-    callback_port: Annotated[
-        int | None, option("--callback-port", help="the port to which the browser comes back", metavar="N", least=0)
-    ] = None
-
-
-@dataclass(frozen=True)
-class AcpFlags:
-    """`fugu acp`, as the user wrote it: what holds in every session until the editor sets something else."""
-
-    tier: TierFlag = None
-    permission_mode: PermissionModeFlag = None
-    agent: AgentFlag = None
-    max_turns: MaxTurnsFlag = None
-    max_budget_usd: MaxBudgetFlag = None
-    append_system_prompt: AppendFlag = None
-    add_dirs: AddDirFlag = None
-    bare: BareFlag = False
-    trust: TrustFlag = False
-
-
-@dataclass(frozen=True)
 class SdkFlags:
     """`--input-format stream-json`: flags of Claude Code that its SDKs pass and that mean something here, and fugu's
     own. None: not said here."""
@@ -468,44 +370,3 @@ class RequestInput(NamedTuple):
 
     text: str | None
     piped: str = ""
-
-
-WITH_RUN = (
-    *("tier", "max_budget_usd", "time_limit", "permission_mode", "yolo", "allow", "deny", "output_dir", "script"),
-    "test_timeout",
-)
-"""Flags of `fugu replay` that say nothing where nothing is called."""
-
-
-@dataclass(frozen=True)
-class ReplayFlags:
-    """`fugu replay`, as the user wrote it. None means: not said here."""
-
-    session: SessionArgument = "latest"
-    request: RequestFlag = None
-    run: Annotated[bool, option("--run", help="carry the requests out again, each in a copy of its working tree")] = (
-        False
-    )
-    as_json: JsonFlag = False
-    coordinator: CoordinatorFlag = None
-    agent: AgentFlag = None
-    checkpoint: CheckpointFlag = None
-    backbone: BackboneFlag = None
-    opt_out: OptOutFlag = None
-    present_pool: Annotated[
-        bool, option("--present-pool", help="choose among today's agents, not the session's (--run always does)")
-    ] = False
-    max_turns: MaxTurnsFlag = None
-    verify_answers: VerifyFlag = False
-    sample: SampleFlag = False
-    seed: SeedFlag = None
-    tier: TierFlag = None
-    max_budget_usd: MaxBudgetFlag = None
-    time_limit: TimeLimitFlag = None
-    permission_mode: PermissionModeFlag = None
-    yolo: YoloFlag = False
-    allow: AllowFlag = None
-    deny: DenyFlag = None
-    test_timeout: TestTimeoutFlag = None
-    output_dir: OutputDirFlag = None
-    script: ScriptFlag = None

@@ -16,8 +16,8 @@ from pydantic import BaseModel
 
 from fugu_cli import prompts, wiring
 from fugu_cli.cli.agent_answers import AgentQuestion, agent_answer, check_answering
+from fugu_cli.cli.command_flags import CommitFlags, PullRequestFlags
 from fugu_cli.cli.current_folder import current_config, current_path, print_clean, say
-from fugu_cli.cli.git_flags import CommitFlags, PullRequestFlags
 from fugu_cli.cli.history import folder_sessions
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.engine import commit_blame

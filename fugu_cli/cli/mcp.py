@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import JsonValue
 
+from fugu_cli.cli.command_flags import McpAddFlags
 from fugu_cli.cli.current_folder import current_config, current_path, print_clean, say
-from fugu_cli.cli.flags import McpAddFlags
 from fugu_cli.config.kept_keys import KeptLogins
 from fugu_cli.config.loader import LoadedConfig, repository
 from fugu_cli.errors import InfrastructureError, UsageError

@@ -19,7 +19,7 @@ from fugu_cli.cli.flags import OutputFormat
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.session.events import Recorded
 from fugu_cli.session.log import Log
-from fugu_cli.ui import headless, json_output, run_artifacts
+from fugu_cli.ui import headless, json_output
 from fugu_cli.ui.json_output import RunEnding, result_object
 from fugu_cli.ui.terminal_output import TerminalOutput, rich_to_ansi
 
@@ -123,6 +123,8 @@ class RunOutput:
         """The folder alone."""
         if self.folder is None:
             return
+        from fugu_cli.ui import run_artifacts
+
         name = session_name(told.log)
         summary = result_object(told.records, name, told.end, since=told.since, milliseconds=self.milliseconds)
         faults = run_artifacts.write_artifacts(self.folder, told.log.records, name, summary, patch)
@@ -135,5 +137,7 @@ class RunOutput:
         if self.form != OutputFormat.text:
             self.screen.data(json_output.json_line(final))
         if self.folder is not None:
+            from fugu_cli.ui import run_artifacts
+
             with contextlib.suppress(UsageError):
                 run_artifacts.write_artifacts(run_artifacts.prepare_output_dir(self.folder), [], "", final, b"")

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli import server, wiring
+from fugu_cli.cli.command_flags import ServeFlags
 from fugu_cli.cli.current_folder import check_embedded, current_config, local_servers, needed_models, print_clean
-from fugu_cli.cli.flags import ServeFlags, settings_of
+from fugu_cli.cli.flags import settings_of
 from fugu_cli.config.agent_pool import EMBEDDED, entry_text, unready_services, unusable_entries, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry

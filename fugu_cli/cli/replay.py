@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from fugu_cli import wiring
+from fugu_cli.cli.command_flags import WITH_RUN, ReplayFlags
 from fugu_cli.cli.coordinator import as_usage_errors, coordinator_of
 from fugu_cli.cli.current_folder import check_embedded, current_config, read_records
-from fugu_cli.cli.flags import WITH_RUN, ReplayFlags, check_empty, settings_of
+from fugu_cli.cli.flags import check_empty, settings_of
 from fugu_cli.cli.output import print_lines
 from fugu_cli.cli.training_flags import RouteFlags
 from fugu_cli.config import Config

@@ -21,10 +21,10 @@ from fugu_cli.cli.agent_answers import (
     agent_answer,
     check_answering,
 )
+from fugu_cli.cli.command_flags import ReviewFlags
 from fugu_cli.cli.current_folder import current_config, current_path, say
 from fugu_cli.cli.flags import settings_of
 from fugu_cli.cli.git import hidden_paths, named_only
-from fugu_cli.cli.git_flags import ReviewFlags
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.coordinators.action_space import by_strength

@@ -1,4 +1,6 @@
-"""The root of the command line and `fugu run`, which start without building the other commands (`app.py`)."""
+"""The root of the command line and `fugu run`, each of which starts without building the other and the commands of
+`app.py`.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def root(flags: InterfaceFlags) -> int:
     return interface.start_interface(flags)
 
 
-@app.command()
+run_alone = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@run_alone.command(context_settings=CONTEXT)
 @flags_as_parameters(RunFlags)
 def run(flags: RunFlags) -> int:
     """Carry out one request to its end: fugu run "fix the failing tests"."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
+from fugu_cli.cli.command_flags import SessionsFlags
 from fugu_cli.cli.current_folder import current_config, print_clean, read_records, say
-from fugu_cli.cli.flags import SessionsFlags
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.messages import Usage

@@ -6,8 +6,7 @@ must not know how anything it names is built. Each key's description is its line
 help config`.
 """
 
-from __future__ import annotations
-
+# without `from __future__ import annotations`: strings would be compiled at every start
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, get_args

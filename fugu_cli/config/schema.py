@@ -1,7 +1,6 @@
 """The tables of `.fugurc` below `Config`: agent entries, money, time limits, timeouts."""
 
-from __future__ import annotations
-
+# without `from __future__ import annotations`: strings would be compiled at every start
 import re
 from pathlib import Path
 from typing import Annotated, Literal, Self, TypeVar

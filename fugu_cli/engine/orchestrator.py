@@ -15,7 +15,6 @@ from typing import assert_never
 from fugu_cli.coordinators import AskPlanner, Decision, MergeTurns, ParallelTurns, RunSuite
 from fugu_cli.engine import availability, parallel_turns, structured_answer
 from fugu_cli.engine.environment import Environment, Team, due_run
-from fugu_cli.engine.tool_calls import run_call, run_evidence
 from fugu_cli.engine.turn import TurnContext, over_budget_agents
 from fugu_cli.engine.undo import record_killed_calls
 from fugu_cli.messages import Call
@@ -84,16 +83,24 @@ async def _step(place: TurnContext) -> None:
     if open_now := parallel_turns.open_turns(place):
         await parallel_turns.run_turns(place, open_now)
     elif (due := _due_after_a_cut(place)) is not None:
-        await run_evidence(place.log, place.environment, 0, due)
+        await _gather(place, due)
     elif (attached := _due_attachment(place)) is not None:
         await _attach(place, attached)
     else:
         await _decided(place)
 
 
+async def _gather(place: TurnContext, due: Call) -> None:
+    from fugu_cli.engine.tool_calls import run_evidence  # not before the first reply is asked for
+
+    await run_evidence(place.log, place.environment, 0, due)
+
+
 async def _attach(place: TurnContext, attached: Call) -> None:
     """Read what the request names. The user has named an MCP server's resource: no rule has to allow it, one may forbid
     it."""
+    from fugu_cli.engine.tool_calls import run_call
+
     environment = place.environment
     if attached.tool.startswith(MCP):
         allow = (*environment.rules.allow, attached.tool)
@@ -141,7 +148,7 @@ async def _decided(place: TurnContext) -> None:
         case RunSuite():
             due = due_run(log.events, None, environment.tests, verifying=True)
             assert due is not None, "a check that is not due would be decided again and again"
-            await run_evidence(log, environment, 0, due)
+            await _gather(place, due)
         case MergeTurns():
             await parallel_turns.merge_worktrees(log, environment, decision)
         case _:

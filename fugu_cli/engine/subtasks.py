@@ -18,7 +18,6 @@ from pydantic import Field
 
 from fugu_cli.coordinators import action_space
 from fugu_cli.engine import availability
-from fugu_cli.engine.tool_calls import run_call
 from fugu_cli.engine.turn import TurnContext, call_refusal, run_together
 from fugu_cli.extensions.subagents import BUILT_IN_AGENTS, INHERIT, SLOT_WISHES, Subagent, named_agents
 from fugu_cli.messages import Call, Usage
@@ -87,6 +86,8 @@ class _SubtaskGroup:
 
     async def run(self, call: Call) -> None:
         """Judge and run one call."""
+        from fugu_cli.engine.tool_calls import run_call
+
         async with self.free:
             log, environment = self.place.log, self.place.environment
             if views.finished(log.events) is not None:  # a hook ended the work

@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fugu_cli.engine import loaded_code
 from fugu_cli.errors import StorageError
@@ -24,8 +25,10 @@ from fugu_cli.tools.git_repositories import split_names
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.run_tests import SuiteRun, report_folder, run_suite
 from fugu_cli.tools.runner_commands import NAME_SEPARATOR, Invocation, recognise_runner, select_failing
-from fugu_cli.tools.runner_results import TestOutcomes
 from fugu_cli.tools.workspace import Tool, Workspace
+
+if TYPE_CHECKING:
+    from fugu_cli.tools.runner_results import TestOutcomes
 
 NEEDED = frozenset({".venv", "venv", "env", "node_modules", "vendor", ".tox", ".nox", "site-packages", ".eggs"})
 """Names of dependencies and environments, which are linked into the copy."""

@@ -25,7 +25,6 @@ from fugu_cli.engine.environment import (
     RunCall,
     Team,
 )
-from fugu_cli.engine.tool_calls import roll_back_attempt, run_call, run_evidence
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, Prompt, Usage
 from fugu_cli.providers import Pause, shown_media
@@ -107,15 +106,19 @@ async def do_step(place: TurnContext, number: int, step: NextStep) -> None:
     if now.assigned.agent not in place.team.agents:
         place.log.append(Failed(turn=number, what=now.assigned.agent, kind="invalid", message=_GONE))
         return
+    if isinstance(step, RequestReply):
+        await _reply(place, events, now)
+        return
+    from fugu_cli.engine import tool_calls  # not before the first reply is asked for
+
+    log, environment = place.log, place.environment
     match step:
         case GatherEvidence(call):
-            await run_evidence(place.log, place.environment, number, call)
-        case RequestReply():
-            await _reply(place, events, now)
+            await tool_calls.run_evidence(log, environment, number, call)
         case RunCall(call):
-            await run_call(place.log, place.environment, number, call, lambda made: call_refusal(place, events, made))
+            await tool_calls.run_call(log, environment, number, call, lambda made: call_refusal(place, events, made))
         case RollBackAttempt(reason):
-            place.log.append(await roll_back_attempt(place.environment, now, reason))
+            log.append(await tool_calls.roll_back_attempt(environment, now, reason))
 
 
 def call_refusal(place: TurnContext, events: Sequence[Event], call: Call) -> str:

@@ -1,7 +1,6 @@
 """Every event that can happen in a session, and is written to its log."""
 
-from __future__ import annotations
-
+# without `from __future__ import annotations`: strings would be compiled at every start
 import re
 from typing import Annotated, Any, Literal
 

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 from pydantic.json_schema import SkipJsonSchema
@@ -26,16 +27,11 @@ from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate, truncate_start
 from fugu_cli.tools.runner_commands import recognise_runner
 from fugu_cli.tools.runner_discovery import output_format
-from fugu_cli.tools.runner_results import (
-    ReportingCommand,
-    TestOutcomes,
-    read_results,
-    summarise_results,
-    with_report,
-    without_report_lines,
-)
 from fugu_cli.tools.shell_commands import CommandContext, CommandResult, run_command
 from fugu_cli.tools.workspace import Tool, Workspace
+
+if TYPE_CHECKING:
+    from fugu_cli.tools.runner_results import ReportingCommand, TestOutcomes
 
 DIGEST_LIMIT = 3000
 """Characters of a digest."""
@@ -53,45 +49,41 @@ COMPARED = 12
 class OutputPatterns:
     """How a test runner writes: where a failure starts and ends, the lines that count, and those that only name."""
 
-    starts: re.Pattern[str]
-    ends: re.Pattern[str]
-    counts: re.Pattern[str]
-    names: re.Pattern[str]
-
-
-def _patterns(starts: str, ends: str, counts: str, names: str = r"(?!)") -> OutputPatterns:
-    return OutputPatterns(*(re.compile(pattern) for pattern in (starts, ends, counts, names)))
+    starts: str
+    ends: str
+    counts: str
+    names: str = r"(?!)"
 
 
 OUTPUT_PATTERNS = {
-    "pytest": _patterns(
+    "pytest": OutputPatterns(
         r"_{3,} .+ _{3,}$",
         r"={3,} .* ={3,}$|\d+ (failed|passed|errors?)\b",
         r"=*\s*(no tests ran|.*\d+ (failed|passed|errors?|skipped|deselected)\b)|ERROR: ",
         r"(FAILED|ERROR) ",
     ),
-    "unittest": _patterns(r"(FAIL|ERROR): ", r"Ran \d+ tests?", r"Ran \d+ tests?|(FAILED|OK)\b"),
-    "cargo": _patterns(
+    "unittest": OutputPatterns(r"(FAIL|ERROR): ", r"Ran \d+ tests?", r"Ran \d+ tests?|(FAILED|OK)\b"),
+    "cargo": OutputPatterns(
         r"error(\[E\d+\])?: |---- .* ----$",
         r"failures:$|test result:|For more information|error: could not compile|error: test failed|warning: ",
         r"test result:|error: could not compile",
         r"test .* FAILED$",
     ),
-    "go": _patterns(r"\s*--- FAIL:|# |panic: ", r"(FAIL|ok|PASS|exit status)\b|=== ", r"\s*--- FAIL|(FAIL|ok)\s"),
-    "maven": _patterns(
+    "go": OutputPatterns(r"\s*--- FAIL:|# |panic: ", r"(FAIL|ok|PASS|exit status)\b|=== ", r"\s*--- FAIL|(FAIL|ok)\s"),
+    "maven": OutputPatterns(
         r"(?:\[ERROR\] )?(?!Tests run:)\S.*<<< (?:FAILURE|ERROR)!\s*$|\[ERROR\] \S+:\[\d+,\d+\] ",
         r"\[(?:INFO|WARNING|ERROR)\](?!.*<<< (?:FAILURE|ERROR)!\s*$)(?! \S+:\[\d+,\d+\] )|Tests run:|Results ?:",
         r"(?:\[\w+\] )?Tests run: \d+, Failures: \d+, Errors: \d+, Skipped: \d+\s*$|\[ERROR\] COMPILATION ERROR",
         r"\[ERROR\] +\S+:\d+ ",
     ),
-    "node": _patterns(
+    "node": OutputPatterns(
         r"\s*not ok \d+|  ● |\s+\d+\) ",
         r"\s*(ok \d+|1\.\.\d)|\s*\.\.\.$|# |Test Suites:|Tests:",
         r"# (pass|fail|tests) |Tests?:? .*\d|.*\d+ (passing|failing)",
         r"\s*not ok \d+",
     ),
 }
-NO_PATTERNS = _patterns(r"(?!)", r"(?!)", r"(?!)")
+NO_PATTERNS = OutputPatterns(r"(?!)", r"(?!)", r"(?!)")
 
 _NOISE = re.compile(
     r"\s*(at )?.*\(?node:\w|\s*duration_ms|# (duration_ms|suites|cancelled|todo)|\s+at /rustc/"
@@ -115,13 +107,13 @@ def digest_output(output: str, command: str, root: str, *, ok: bool, limit: int 
     """What of `output` an agent gets, in at most about `limit` characters. Paths in `root` become relative."""
     lines = [_steady(line) for line in output.replace(f"{root}/", "").split("\n") if not _NOISE.match(line)]
     form = OUTPUT_PATTERNS.get(output_format(command)) or _recognised(lines)
-    counts = list(dict.fromkeys(line for line in lines if form.counts.match(line)))
+    counts = list(dict.fromkeys(line for line in lines if re.match(form.counts, line)))
     if ok:
         return truncate_start("\n".join(counts[-3:] or lines).strip(), limit // 4)
     blocks = _blocks(lines, form)
     if blocks:
         return _assembled(blocks, counts, limit)
-    names = [line for line in lines if form.names.match(line)]
+    names = [line for line in lines if re.match(form.names, line)]
     text = "\n".join(lines).strip()
     return text if len(text) <= limit else _tail(text, [*names[:MOST_FAILURES], *counts[-3:]], limit)
 
@@ -167,11 +159,11 @@ def _steady(line: str) -> str:
 
 def _recognised(lines: Sequence[str]) -> OutputPatterns:
     """For `make test` and other commands that do not say what they run: the form with the most failures in it."""
-    found = {name: sum(bool(form.starts.match(line)) for line in lines) for name, form in OUTPUT_PATTERNS.items()}
+    found = {name: sum(bool(re.match(form.starts, line)) for line in lines) for name, form in OUTPUT_PATTERNS.items()}
     name = max(found, key=lambda one: found[one])
     return (
         OUTPUT_PATTERNS[name]
-        if found[name] and any(OUTPUT_PATTERNS[name].counts.match(line) for line in lines)
+        if found[name] and any(re.match(OUTPUT_PATTERNS[name].counts, line) for line in lines)
         else NO_PATTERNS
     )
 
@@ -180,9 +172,9 @@ def _blocks(lines: Sequence[str], form: OutputPatterns) -> list[list[str]]:
     blocks: list[list[str]] = []
     inside = False
     for line in lines:
-        if form.ends.match(line):
+        if re.match(form.ends, line):
             inside = False
-        elif form.starts.match(line):
+        elif re.match(form.starts, line):
             blocks.append([line])
             inside = True
         elif inside:
@@ -318,6 +310,8 @@ class SuiteRun:
     @property
     def report(self) -> TestReport | None:
         """None where it did not come to an end, and where neither a report nor the output tells."""
+        from fugu_cli.tools.runner_results import summarise_results
+
         return None if self.ended.code is None else summarise_results(self.results, self.ended.output, ok=self.ok)
 
     def told(self, workspace: Workspace, limit: float, note: str = "") -> ToolResult:
@@ -340,6 +334,8 @@ async def run_suite(
 
     A runner that refuses the options for that is run again without them.
     """
+    from fugu_cli.tools import runner_results
+
     box, root = workspace.box, workspace.root
     if box is not None and box.offline:
         command = without_network(command)
@@ -347,15 +343,17 @@ async def run_suite(
         report_folder(workspace).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="report-", dir=report_folder(workspace)) as folder:
             invocation = recognise_runner(command, root)
-            asked = with_report(invocation, root, Path(folder)) if invocation is not None else None
+            asked = runner_results.with_report(invocation, root, Path(folder)) if invocation is not None else None
             around = CommandContext({**_environment(workspace), **(variables or {})}, box)
             if asked is None:
                 return SuiteRun(command, await run_command(command, root, limit, say, around), None)
             ended = await _reported(asked, workspace, limit, say, around)
             if asked.refused(ended.output) and ended.code:
                 return SuiteRun(command, await run_command(command, root, limit, say, around), None)
-            found = read_results(asked, ended.output, root)
-            return SuiteRun(command, replace(ended, output=without_report_lines(asked, ended.output)), found)
+            shown = runner_results.without_report_lines(asked, ended.output)
+            return SuiteRun(
+                command, replace(ended, output=shown), runner_results.read_results(asked, ended.output, root)
+            )
     except OSError as error:
         return ToolResult(text=f"The tests could not be started: {error.strerror}.", ok=False)
 
