@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ KEPT = (
     "REQUESTS_CA_BUNDLE",
     "VIRTUAL_ENV",
 )
+_NUMBERS = count()
 KEPT_PREFIXES = ("PIP_", "COVERAGE_", "PYTEST_", "HYPOTHESIS_")
 
 
@@ -88,8 +90,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A new home, no keys, a working folder that is nobody's repository."""
-    home = tmp_path_factory.mktemp("home")
-    work = tmp_path_factory.mktemp("work")
+    folder = tmp_path_factory.getbasetemp() / "isolated" / str(next(_NUMBERS))  # mktemp would list all that are there
+    home, work = folder / "home", folder / "work"
+    home.mkdir(parents=True)
+    work.mkdir()
     for name in list(os.environ):
         if name not in KEPT and not name.startswith(KEPT_PREFIXES):
             monkeypatch.delenv(name)

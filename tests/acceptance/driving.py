@@ -20,6 +20,7 @@ from typing import Any
 import fugu_cli
 from fugu_cli.session import log as logs
 from fugu_cli.session.events import Event, Finished
+from tests.acceptance import forked
 from tests.acceptance.loopback import KEY
 
 MARK = "FUGU_E2E_MARK"
@@ -142,6 +143,15 @@ class Place:
         """`fugu ...` to its end, standard input a pipe. `limit`: bytes of the largest file it may write; `files`: how
         many it may have open."""
 
+        if limit is None and files is None and self.python == sys.executable:
+            done = forked.run(arguments, folder or self.repo, self.environ(), stdin)
+        else:
+            done = self._limited(arguments, folder or self.repo, stdin, limit, files)
+        return Done(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+
+    def _limited(
+        self, words: Sequence[str | bytes], folder: Path, stdin: bytes, limit: int | None, files: int | None
+    ) -> subprocess.CompletedProcess[bytes]:
         def limited() -> None:
             if limit is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -150,9 +160,9 @@ class Place:
 
         # where files may not grow, Python would leave half a compiled module behind
         compiled = {} if limit is None else {"PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(
-            [self.python, "-m", "fugu_cli", *arguments],
-            cwd=folder or self.repo,
+        return subprocess.run(
+            [self.python, "-m", "fugu_cli", *words],
+            cwd=folder,
             env=self.environ() | compiled,
             input=stdin,
             capture_output=True,
@@ -160,7 +170,6 @@ class Place:
             check=False,
             preexec_fn=limited,
         )
-        return Done(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
 
     def sessions(self) -> list[Path]:
         """Session logs, the one that was begun first first; names tell no seconds apart."""

@@ -1,6 +1,7 @@
 """The real binary against a server that speaks the real wire formats: the main job done, on both wires."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -151,3 +152,16 @@ def test_a_second_request_goes_on_in_the_same_session(place: Place, server: Loop
     assert (done.code, done.out) == (0, "As I said: xyzzy.\n"), done.err
     assert "The word is xyzzy." in server.asked("remembers")[1].text
     assert len(place.sessions()) == 1
+
+
+def test_a_forked_command_says_what_one_that_starts_anew_says(place: Place, server: Loopback) -> None:
+    """Most tests here fork their commands (forked.py)."""
+    place.configure(Agent("same"))
+    for words in (["pool"], ["help", "undo"], ["trace", "latest"], ["run", "--mode"], ["run", "what is here?"]):
+        said = []
+        for path in ("PATH", "PYTHONHASHSEED"):
+            server.play("same", Says("Nothing."))
+            place.variables = {"PYTHONHASHSEED": "1"} if path == "PYTHONHASHSEED" else {}
+            done = place.fugu(*words)
+            said.append((done.code, done.out, re.sub(r"\d{8}-\d{6}-\w{4}|[\d.]+ m?s", "", done.err)))
+        assert said[0] == said[1]
