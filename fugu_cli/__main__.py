@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -141,11 +142,12 @@ def _command_line(arguments: Sequence[str]) -> typer.Typer:
     gc.disable()  # until all is imported: cli/run.py, cli/interface.py
     # httpx would import its own command line, and with it rich and pygments, were it not told that there is none.
     sys.modules["httpx._main"] = None  # type: ignore[assignment]
-    from pydantic.plugin import _loader
-
     from fugu_cli.cli import root
 
-    _loader._plugins = {}  # for plugins of its own pydantic would read the metadata of every installed package
+    with suppress(ImportError):
+        from pydantic.plugin import _loader
+
+        _loader._plugins = {}  # for plugins of its own pydantic would read the metadata of every installed package
     return root.run_alone if arguments else root.app
 
 
