@@ -4,7 +4,8 @@
 
 Drives the real `fugu` in a pseudo-terminal with a model on this machine that speaks the real wire format; the rule
 `cascade` decides, so that no coordinator is measured, except in the row that says so. CPU-seconds are the program's own
-and sturdier than seconds on a machine that does other work. Writes tests/benchmarks/results/tui.md.
+and sturdier than seconds on a machine that does other work. Writes the first table of tests/benchmarks/results/tui.md
+and keeps what stands below it.
 """
 
 from __future__ import annotations
@@ -334,7 +335,8 @@ def main() -> int:
             rows += part()
             print(report(rows), file=sys.stderr)
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(report(rows), encoding="utf-8")
+    _, mark, kept = given.out.read_text(encoding="utf-8").partition("\n## ") if given.out.exists() else ("", "", "")
+    given.out.write_text(report(rows) + mark + kept, encoding="utf-8")
     return 0
 
 

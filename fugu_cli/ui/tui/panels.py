@@ -377,11 +377,11 @@ class Trace(Pager):
 
     def changed(self, first: int) -> None:
         """Rows from this one on are not what they were."""
-        from fugu_cli.ui import trace_drawing
-
         rows, tally = self._rows, self._tally
         if rows is None or tally is None:
             return
+        from fugu_cli.ui import trace_drawing  # brings the log with it: not before the first paint
+
         self.column.cut(first)
         for index in range(len(self.column), len(rows.rows)):
             self.column.put(index, [_row_fragment(rows.rows[index], self._room)])
