@@ -244,6 +244,8 @@ class Prompt(Value):
     """Path -> content of the files that are shown, or a part of them: what a text protocol makes calls of."""
     removes: bool = Field(default=False, exclude=True)
     """The request may take something away: what an answer leaves out of a file is gone."""
+    metadata: dict[str, str] = Field(default_factory=dict, exclude=True)
+    """What a client of `fugu serve` tells the provider of its request; no part of what the model reads."""
     aimed: str = Field(default="", exclude=True)
     """Which way to ask this is, for the log; no part of what the model reads."""
 

@@ -42,7 +42,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
-from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed
+from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, ThoughtStreamed
 from fugu_cli.ui import event_text, workflow_text
 from fugu_cli.ui.formatting import first_line, sanitize
 from fugu_cli.ui.json_output import arguments_object, routing_object
@@ -97,9 +97,11 @@ class ShownCall:
 
 @dataclass
 class Speech:
-    """What a turn is saying in its open reply."""
+    """What a turn is saying in its open reply, and whether it has thought aloud."""
 
     id: str
+    thoughts: str = ""
+    """The id of what is thought before the text."""
     said: list[str] = field(default_factory=list)
 
 
@@ -119,7 +121,7 @@ class LogUpdates:
     async def of(self, item: Recorded | Live, *, replayed: bool = False) -> list[Update]:
         """The updates of one item. `replayed`: the editor did not see it happen, and is told what the user said."""
         match item:
-            case TextStreamed():
+            case TextStreamed() | ThoughtStreamed():
                 return self._streamed(item) if item.text else []
             case OutputStreamed():
                 return self._output(item)
@@ -187,9 +189,7 @@ class LogUpdates:
         """A piece of what a turn says: a message of a Worker, a thought of others."""
         if self._role(turn) == "worker":
             return message(text, id)
-        return AgentThoughtChunk(
-            session_update="agent_thought_chunk", content=text_block(sanitize(text)), message_id=id
-        )
+        return _thinks(text, id)
 
     def _role(self, turn: int) -> str:
         if turn not in self._roles:
@@ -197,8 +197,11 @@ class LogUpdates:
             self._roles[turn] = _role_of(found.assigned) if found is not None else "worker"
         return self._roles[turn]
 
-    def _streamed(self, item: TextStreamed) -> list[Update]:
+    def _streamed(self, item: TextStreamed | ThoughtStreamed) -> list[Update]:
         speech = self._speeches.setdefault(item.turn, Speech(""))
+        if isinstance(item, ThoughtStreamed):
+            speech.thoughts = speech.thoughts or self._number("thought")
+            return [_thinks(item.text, speech.thoughts)]
         speech.id = speech.id or self._number("message")
         speech.said.append(item.text)
         return [self._speaks(item.turn, item.text, speech.id)]
@@ -208,8 +211,8 @@ class LogUpdates:
         speech = self._speeches.pop(event.turn, None)
         said = "".join(speech.said) if speech is not None else ""
         thinking = "\n".join(part.text for part in event.thinking if part.text.strip())
-        found: list[Update] = [thought(thinking)] if thinking else []
-        if event.text.startswith(said) and speech is not None:
+        found: list[Update] = [thought(thinking)] if thinking and not (speech and speech.thoughts) else []
+        if event.text.startswith(said) and said and speech is not None:
             left, id = event.text[len(said) :], speech.id
         else:
             left, id = event.text, self._number("message")
@@ -327,6 +330,10 @@ class LogUpdates:
         return [self._progress(one, status="failed", content=[text_content(one.output or why)]) for one in calls]
 
 
+def _thinks(text: str, id: str) -> AgentThoughtChunk:
+    return AgentThoughtChunk(session_update="agent_thought_chunk", content=text_block(sanitize(text)), message_id=id)
+
+
 SUBTASK = "subtask"
 """In the place of a role: what a subtask says is for the agent that asked, not for the user."""
 
@@ -347,14 +354,16 @@ def _plan(items: Sequence[views.TodoItem]) -> AgentPlanUpdate:
 
 def merged(items: Sequence[Recorded | Live]) -> list[Recorded | Live]:
     """Neighbouring pieces of one text joined: what waited is sent as one."""
+    pieces = (TextStreamed, ThoughtStreamed, OutputStreamed)
     found: list[Recorded | Live] = []
     for item in items:
         last = found[-1] if found else None
-        match item, last:
-            case (TextStreamed(), TextStreamed()) if (item.turn, item.agent) == (last.turn, last.agent):
-                found[-1] = last.model_copy(update={"text": last.text + item.text})
-            case (OutputStreamed(), OutputStreamed()) if (item.turn, item.call) == (last.turn, last.call):
-                found[-1] = last.model_copy(update={"text": last.text + item.text})
-            case _:
-                found.append(item)
+        if (
+            isinstance(item, pieces)
+            and isinstance(last, pieces)
+            and item == last.model_copy(update={"text": item.text})
+        ):
+            found[-1] = last.model_copy(update={"text": last.text + item.text})
+        else:
+            found.append(item)
     return found

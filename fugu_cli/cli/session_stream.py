@@ -14,7 +14,7 @@ from fugu_cli.cli.output import session_name
 from fugu_cli.cli.session_opening import FolderSessions
 from fugu_cli.errors import FuguError
 from fugu_cli.session.events import Asked, Event, Recorded
-from fugu_cli.session.live_events import TextStreamed
+from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed
 from fugu_cli.ui import headless, json_output
 from fugu_cli.ui.json_output import Object, RunEnding
 from fugu_cli.ui.tui.request_queue import QueuedRequest, RequestQueue
@@ -110,7 +110,7 @@ class SessionStream:
         if isinstance(item, Recorded):
             said = json_output.event_object(item, self._facts, self.id)
             self._facts.append(item.event)
-        elif isinstance(item, TextStreamed):
+        elif isinstance(item, TextStreamed | ThoughtStreamed):
             said = json_output.text_object(item, self.id) if self._partial else None
         else:
             said = json_output.live_object(item, self.id)

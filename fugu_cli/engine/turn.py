@@ -33,7 +33,7 @@ from fugu_cli.safety import path_rules
 from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Assigned, Event, Failed, Interrupted, Member, Replied
-from fugu_cli.session.live_events import TextStreamed, Waiting
+from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.tools import job_tools
 
@@ -177,7 +177,7 @@ async def _ask(place: TurnContext, events: Sequence[Event], who: tuple[views.Tur
         agent = place.team.agents[name]
         if kind.has_history and not now.changes and not views.interrupted_calls(now):
             agent = Retrying(Speaking(agent))  # who changed something may end in silence
-        reply = await agent.reply(shown_media.loaded(prompt, log.blob), call.say, call.wait)
+        reply = await agent.reply(shown_media.loaded(prompt, log.blob), call, call.wait)
     except asyncio.CancelledError:
         log.append(Interrupted(turn=now.number, partial="".join(call.said)))
         raise
@@ -221,9 +221,12 @@ class _UnderWay:
         self.said: list[str] = []
         place.reserved.hold(now.number, self._most)
 
-    def say(self, text: str) -> None:
+    def __call__(self, text: str) -> None:
         self.said.append(text)
         self._place.log.tell(TextStreamed(turn=self._now.number, agent=self._member.name, text=text))
+
+    def think(self, text: str) -> None:
+        self._place.log.tell(ThoughtStreamed(turn=self._now.number, agent=self._member.name, text=text))
 
     def wait(self, pause: Pause) -> None:
         """It waits, or is tried again, where no budget, no listener and no agent that is sooner there forbids it."""

@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply, Usage
 
 Say = Callable[[str], None]
 """Takes each piece of text as it arrives."""
+
+
+@runtime_checkable
+class ThoughtListener(Protocol):
+    """A `Say` that also takes each piece of what is thought."""
+
+    def __call__(self, text: str) -> None: ...
+
+    def think(self, text: str) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -179,6 +179,8 @@ class ChatCompletionsDecoder:
         self._held = ReplyLimits(access.name, access.host)
         self._text = ThinkTagParser()
         self._thinking: list[str] = []
+        self.thought = ""
+        """What the newest event added to what is thought."""
         self._calls: list[_Open] = []
         self._details: list[dict[str, JsonValue]] = []
         self.used = Usage()
@@ -200,7 +202,7 @@ class ChatCompletionsDecoder:
 
     def feed(self, event: ServerEvent) -> str:
         """Takes one event; returns the text it adds. Raises AgentError for an error inside the stream or no JSON."""
-        data = event.data.strip()
+        self.thought, data = "", event.data.strip()
         if data == "[DONE]":
             self.finished = True
         if not data or self.finished:
@@ -269,11 +271,10 @@ class ChatCompletionsDecoder:
         return self._take_delta(delta) if delta else ""
 
     def _take_delta(self, delta: _Delta) -> str:
-        self._thinking.append(delta.reasoning_content or delta.reasoning or "")
+        self.thought = delta.reasoning_content or delta.reasoning or ""
+        self._thinking.append(self.thought)
         self._details += delta.reasoning_details or []
-        self._held.add(
-            self._thinking[-1], *(str(value) for one in delta.reasoning_details or [] for value in one.values())
-        )
+        self._held.add(self.thought, *(str(value) for one in delta.reasoning_details or [] for value in one.values()))
         for shred in delta.tool_calls or []:
             self._take_call(shred)
         if delta.function_call is not None:  # the form before tools; a few servers still send it
@@ -284,7 +285,7 @@ class ChatCompletionsDecoder:
         self._refused = self._refused or bool(delta.refusal)
         text = (content or "") + (delta.refusal or "")
         self._held.add(text)
-        self._begun = self._begun or bool(text or self._thinking[-1] or self._calls)
+        self._begun = self._begun or bool(text or self.thought or self._calls)
         return self._text.feed(text)
 
     def _take_call(self, shred: _ToolCall) -> None:
@@ -341,7 +342,7 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json
     messages += [_message(message, access, dialect) for message in _history(prompt, access, dialect)]
     if server_quirks.wants_cache_marks(access):
         server_quirks.add_cache_marks(messages)
-    payload: Json = {"model": access.model, "messages": [*messages], "stream": True}
+    payload: Json = {"model": access.model, "messages": [*messages], "stream": True, **_told(prompt, dialect)}
     payload["max_completion_tokens" if dialect.completion_tokens else "max_tokens"] = dialect.tokens(prompt.max_tokens)
     if prompt.tools:
         payload["tools"] = [_tool(tool) for tool in prompt.tools]
@@ -366,6 +367,10 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json
     elif prompt.reply_schema and dialect.schema == "object":
         payload["response_format"] = {"type": "json_object"}
     return payload
+
+
+def _told(prompt: Prompt, dialect: ServerQuirks) -> Json:
+    return {"metadata": dict(prompt.metadata)} if prompt.metadata and dialect.metadata else {}
 
 
 def _history(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> tuple[Message, ...]:
@@ -450,11 +455,12 @@ class OpenAI(WireAgent):
         def hear(text: str) -> None:
             say(text)
             said.append(text)
-            if self._over is not None and not decoder.finished and (reason := self._over(prompt, said, shown)):
+            if self._over and not decoder.finished and (reason := self._over(prompt, said, shown)):
                 decoder.cut(reason)
 
         request = ("/chat/completions", encode(prompt, self._access, quirks))
-        return await self._exchange(request, decoder, stops, hear, frozenset(tool.name for tool in prompt.tools))
+        heard = say if self._over is None else hear
+        return await self._exchange(request, decoder, stops, heard, frozenset(tool.name for tool in prompt.tools))
 
 
 if TYPE_CHECKING:

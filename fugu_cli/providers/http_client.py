@@ -22,7 +22,7 @@ from pydantic import JsonValue
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply, Usage
-from fugu_cli.providers import Pause, Say, Wait, error_mapping
+from fugu_cli.providers import Pause, Say, ThoughtListener, Wait, error_mapping
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, StopSequences, read_unparsed_calls
 from fugu_cli.providers.shown_media import RefusedMedia
@@ -434,6 +434,10 @@ class ReplyDecoder(Protocol):
     def heard(self) -> ReplyProgress:
         """How far the reply has come."""
 
+    @property
+    def thought(self) -> str:
+        """What the newest event added to what is thought."""
+
     def feed(self, event: ServerEvent) -> str:
         """Takes one event; returns the text it adds. Raises AgentError."""
 
@@ -483,7 +487,10 @@ class WireAgent:
         """Post `request`, a path and a body. `tools`: a call of one of these in the reply's text is one."""
 
         def take(event: ServerEvent) -> ReplyProgress:
-            if text := stops.feed(decoder.feed(event)):
+            text = stops.feed(decoder.feed(event))
+            if decoder.thought and isinstance(say, ThoughtListener):
+                say.think(decoder.thought)
+            if text:
                 say(text)
             return decoder.heard
 

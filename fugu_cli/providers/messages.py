@@ -182,6 +182,8 @@ class MessagesDecoder:
         self._usage = _Usage()
         self._model = ""
         self._reason: str | None = None
+        self.thought = ""
+        """What the newest event added to what is thought."""
         self.finished = False
 
     @property
@@ -193,6 +195,7 @@ class MessagesDecoder:
 
     def feed(self, event: ServerEvent) -> str:
         """Takes one event; returns the text it adds. Raises AgentError for an error inside the stream or no JSON."""
+        self.thought = ""
         if not event.data.strip() or self.finished:
             return ""
         try:
@@ -241,6 +244,7 @@ class MessagesDecoder:
             case "content_block_delta" if event.delta is not None and event.index in self._blocks:
                 delta = event.delta
                 self._held.add(delta.text, delta.thinking, delta.signature, delta.partial_json)
+                self.thought = delta.thinking
                 self._blocks[event.index].fill(delta)
                 return delta.text
             case "message_delta":
@@ -295,6 +299,8 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json
         payload["tool_choice"] = {"type": "none"}
     elif tools and prompt.tool_choice:
         payload["tool_choice"] = _choice(prompt.tool_choice)
+    if (user := prompt.metadata.get("user_id")) and dialect.metadata:
+        payload["metadata"] = {"user_id": user}
     if prompt.stop:
         payload["stop_sequences"] = [stop for stop in prompt.stop if stop.strip()]
     forced = prompt.tool_choice not in ("", "none")

@@ -104,6 +104,8 @@ class ResponsesDecoder:
         self._texts: dict[int, list[str]] = {}
         self._last = _Response()
         self._begun = False
+        self.thought = ""
+        """What the newest event added to what is thought."""
         self.used = Usage()
         """What the server has reported so far, whatever becomes of the reply."""
         self.finished = False
@@ -120,7 +122,7 @@ class ResponsesDecoder:
 
     def feed(self, event: ServerEvent) -> str:
         """Takes one event; returns the text it adds. Raises AgentError for an error inside the stream or no JSON."""
-        data = event.data.strip()
+        self.thought, data = "", event.data.strip()
         if not data or self.finished or data == "[DONE]":
             return ""
         try:
@@ -184,6 +186,8 @@ class ResponsesDecoder:
                 self._held.add(event.delta)
                 self._held.parts(len(self._texts))
                 return event.delta
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                self.thought = event.delta if isinstance(event.delta, str) else ""
             case _ if event.type in ENDS and event.response is not None:
                 return self._take_whole(event.response)
             case "response.function_call_arguments.delta":
@@ -275,6 +279,8 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks, *, phas
         payload["temperature"] = prompt.temperature
     if server_quirks.wants_cache_key(access) and dialect.cache_key:
         payload["prompt_cache_key"] = server_quirks.cache_key(prompt)
+    if prompt.metadata and dialect.metadata:
+        payload["metadata"] = dict(prompt.metadata)
     if effort and dialect.effort:
         told = {} if effort == "none" or not dialect.summary else {"summary": "auto"}
         payload["reasoning"] = {"effort": effort, **told}

@@ -36,6 +36,7 @@ class ServerQuirks:
     """`stream_options.include_usage`."""
     schema: Literal["schema", "object", "none"] = "schema"
     """How a reply is held to a JSON schema: by the schema, only to be an object, not at all."""
+    metadata: bool = True
     cache_key: bool = True
     """`prompt_cache_key`, where the server is one that knows it."""
     effort: bool = True
@@ -102,6 +103,7 @@ RULES: tuple[tuple[str, QuirkChange], ...] = (
     (r"tool call id.*(length of 9|a-z)", lambda d: replace(d, short_ids=True)),
     (r"unexpected role 'user' after role 'tool'", lambda d: replace(d, bridged=True)),
     (r"prompt_cache_key", lambda d: replace(d, cache_key=False)),
+    (r"\bmetadata\b", lambda d: replace(d, metadata=False)),
     (rf"effort.*({REFUSED})|({REFUSED}).*effort|{EFFORT_REFUSED}", lambda d: replace(d, effort=False)),
     (
         r"response_format|response mime type|json_schema|output_config|text\.format",

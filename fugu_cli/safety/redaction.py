@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from fugu_cli.messages import Call
 from fugu_cli.safety.secret_values import SHORTEST, EnvFiles, Stamp, assigned, in_file, is_word, secrets_of
 from fugu_cli.session.events import Event, Failed, Interrupted, Replied, ToolRan
-from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed
+from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, ThoughtStreamed
 
 MAX_HELD = 20_000
 """Characters of a live text that are held back at most."""
@@ -254,7 +254,7 @@ class Redactor:
         self._files = EnvFiles(root) if root is not None else None
         self._stamps: tuple[Stamp, ...] | None = None
         self._scanner = SecretScanner()
-        self._streams: dict[tuple[int, str], tuple[TextStreamed | OutputStreamed, _Stream]] = {}
+        self._streams: dict[tuple[int, str], tuple[TextStreamed | ThoughtStreamed | OutputStreamed, _Stream]] = {}
         self._told: dict[str, set[str]] = defaultdict(set)
         self._in_files: dict[str, set[str]] = defaultdict(set)
         self._made: dict[tuple[str, str], str] = {}
@@ -277,14 +277,16 @@ class Redactor:
         for the next piece, or for `rest`. Files are not looked at: that is done for facts."""
         scanner = self._scanner if self._stamps is not None else self._now()
         if isinstance(live, Retried):
-            self._streams.pop((live.turn, ""), None)
-        if not isinstance(live, TextStreamed | OutputStreamed):
+            for said in ("said", "thought"):
+                self._streams.pop((live.turn, said), None)
+        if not isinstance(live, TextStreamed | ThoughtStreamed | OutputStreamed):
             return [self._model(scanner, live)]
-        key = (live.turn, live.call if isinstance(live, OutputStreamed) else "")
+        key = (live.turn, live.call if isinstance(live, OutputStreamed) else live.type)
         _, stream = self._streams.get(key) or (live, _Stream())
         self._streams[key] = (live, stream)
         said = stream.push(live.text, scanner, self._mark)
-        return [live.model_copy(update={"text": said})] if said else []
+        thought = self._ended([(live.turn, "thought")]) if isinstance(live, TextStreamed) else []
+        return [*thought, live.model_copy(update={"text": said})] if said else thought
 
     def rest(self, fact: Event) -> list[Live]:
         """What was held back of the live texts that end with this fact."""
@@ -295,7 +297,11 @@ class Redactor:
                 over = [key for key in self._streams if key[0] == fact.turn]
             case _:
                 return []
-        ended = [self._streams.pop(key) for key in over]
+        return self._ended(over)
+
+    def _ended(self, keys: Sequence[tuple[int, str]]) -> list[Live]:
+        """What was held back of these live texts."""
+        ended = [self._streams.pop(key) for key in keys if key in self._streams]
         return [
             live.model_copy(update={"text": stream.rest(self._scanner, self._mark)})
             for live, stream in ended

@@ -9,6 +9,7 @@ import contextlib
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
@@ -20,10 +21,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fugu_cli.errors import StorageError
 from fugu_cli.server import is_loopback
 from fugu_cli.server.chat_api import ChatWire, openai_error
-from fugu_cli.server.chat_api import openai_error as openai_failure
 from fugu_cli.server.client_requests import AnswerHead, ClientRequest, RequestRefused, ServedAnswer, Stream, Wire
-from fugu_cli.server.messages_api import MessagesWire, estimated_tokens
-from fugu_cli.server.messages_api import anthropic_error as anthropic_failure
+from fugu_cli.server.messages_api import MessagesWire, anthropic_error, estimated_tokens
 from fugu_cli.server.responses_api import ResponsesWire
 from fugu_cli.server.service import LEFT, STOPPED, EndpointService
 
@@ -101,14 +100,14 @@ class AnswerSender:
 
     async def stream(self, send: Send) -> None:
         """The answer as events, as it is written."""
-        pieces: asyncio.Queue[str | None] = asyncio.Queue()
+        pieces = SpokenPieces()
         work = asyncio.ensure_future(self._worked(pieces))
         out = self._wire.stream(self._head, self._asking)
         sending = _Sending(send, self._headers, out)
         why = LEFT
         try:
-            while (said := await _next(pieces)) is not None:
-                await sending.more(sending.begin() + (out.piece(said) if said else out.idle()))
+            while (said := await pieces.following()) is not None:
+                await sending.more(sending.begin() + _events_of(said, out))
             answer = await work
             last = sending.begin() + out.end(answer)
         except RequestRefused as refused:
@@ -125,11 +124,11 @@ class AnswerSender:
             await _ended(work, why)
         await sending.last(last)
 
-    async def _worked(self, pieces: asyncio.Queue[str | None]) -> ServedAnswer:
+    async def _worked(self, pieces: SpokenPieces) -> ServedAnswer:
         try:
-            return await self._service.answer(self._asking, self._head, _saying(pieces), self._chosen)
+            return await self._service.answer(self._asking, self._head, pieces, self._chosen)
         finally:
-            pieces.put_nowait(None)
+            pieces.close()
 
     def _chosen(self, agent: str) -> None:
         self._agent = agent
@@ -137,6 +136,61 @@ class AnswerSender:
     def _headers(self) -> dict[str, str]:
         told = {"x-fugu-trace": self._head.id, "x-request-id": self._head.id, "request-id": self._head.id}
         return {**told, "x-fugu-agent": self._agent} if self._agent else told
+
+
+def _events_of(piece: SpokenPiece, out: Stream) -> bytes:
+    if not piece.text:
+        return out.idle()
+    return out.thought(piece.text) if piece.thought else out.piece(piece.text)
+
+
+class SpokenPiece(NamedTuple):
+    """What was said, or thought; nothing after a while of silence."""
+
+    text: str = ""
+    thought: bool = False
+
+
+class SpokenPieces:
+    """What an agent says and thinks, until it is sent. What waits is joined: a slow client gets larger pieces, not a
+    longer queue."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[list[str], bool]] = []
+        self._news = asyncio.Event()
+        self._closed = False
+
+    def __call__(self, text: str) -> None:
+        self._add(text, thought=False)
+
+    def think(self, text: str) -> None:
+        self._add(text, thought=True)
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        self._closed = True
+        self._news.set()
+
+    async def following(self) -> SpokenPiece | None:
+        """The next one; None at the end."""
+        try:
+            async with asyncio.timeout(IDLE):
+                while not self._waiting and not self._closed:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            return SpokenPiece()
+        if not self._waiting:
+            return None
+        texts, thought = self._waiting.pop(0)
+        return SpokenPiece("".join(texts), thought)
+
+    def _add(self, text: str, *, thought: bool) -> None:
+        if self._waiting and self._waiting[-1][1] == thought:
+            self._waiting[-1][0].append(text)
+        elif text:
+            self._waiting.append(([text], thought))
+        self._news.set()
 
 
 class _Sending:
@@ -160,30 +214,6 @@ class _Sending:
 
     async def last(self, data: bytes) -> None:
         await self.more(data, over=True)
-
-
-def _saying(pieces: asyncio.Queue[str | None]) -> Callable[[str], None]:
-    def say(text: str) -> None:
-        if text:
-            pieces.put_nowait(text)
-
-    return say
-
-
-async def _next(pieces: asyncio.Queue[str | None]) -> str | None:
-    """What has been said since; "" after a while of silence, None at the end."""
-    try:
-        async with asyncio.timeout(IDLE):
-            said = await pieces.get()
-    except TimeoutError:
-        return ""
-    while said is not None and not pieces.empty():  # a slow client gets larger portions, not a longer queue
-        more = pieces.get_nowait()
-        if more is None:
-            pieces.put_nowait(None)
-            break
-        said += more
-    return said
 
 
 async def _ended(work: asyncio.Future[ServedAnswer], why: str) -> None:
@@ -279,7 +309,7 @@ class TokenAuth:
         if scope["type"] == "http" and scope["path"] != "/health":
             refused = self._refused(Http(scope).headers)
             if refused is not None:
-                wire = anthropic_failure if scope["path"].startswith("/v1/messages") else openai_failure
+                wire = anthropic_error if scope["path"].startswith("/v1/messages") else openai_error
                 headers = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
                 await send_json(refused.status, wire(refused), send, headers)
                 return

@@ -319,7 +319,7 @@ class ChatStream:
     def __init__(self, head: AnswerHead, asking: ClientRequest) -> None:
         self._head = head
         self._asking = asking
-        self._said = False
+        self._said = self._thought = False
 
     def begin(self) -> bytes:
         return self._chunk({"role": "assistant", "content": ""})
@@ -328,8 +328,12 @@ class ChatStream:
         self._said = True
         return self._chunk({"content": text})
 
+    def thought(self, text: str) -> bytes:
+        self._thought = True
+        return self._chunk({"reasoning_content": text})
+
     def end(self, answer: ServedAnswer) -> bytes:
-        last = self._chunk({"reasoning_content": answer.reasoning}) if answer.reasoning else b""
+        last = self.thought(answer.reasoning) if answer.reasoning and not self._thought else b""
         last += b"" if self._said or not answer.text else self.piece(answer.text)
         if answer.calls:
             calls = [{"index": number, **_call(call)} for number, call in enumerate(answer.calls)]

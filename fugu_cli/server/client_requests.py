@@ -25,13 +25,14 @@ DEFAULT_MAX_TOKENS = 8192
 @dataclass(frozen=True)
 class RequestOptions:
     """What a client may choose for one request, from headers and `metadata`. `budget` in USD; None: as configured.
-    `traceparent`: the client's own span, in W3C's form."""
+    `traceparent`: the client's own span, in W3C's form. `metadata`: what else there is, for the provider."""
 
     opt_out: frozenset[str] = frozenset()
     tier: Tier | None = None
     budget: float | None = None
     verify: bool | None = None
     traceparent: str = ""
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,8 @@ OPTION_NAMES: Mapping[str, tuple[str, ...]] = {
     "verify": ("verify",),
 }
 
+OWN_NAMES = frozenset(own for names in OPTION_NAMES.values() for name in names for own in (name, f"fugu_{name}"))
+
 
 def read_options(headers: Mapping[str, str], metadata: Mapping[str, JsonValue]) -> RequestOptions:
     """The options of a request. Raises Refused (400) that names what cannot be understood."""
@@ -159,6 +162,7 @@ def read_options(headers: Mapping[str, str], metadata: Mapping[str, JsonValue]) 
         budget=_money(_said("budget", headers, metadata)),
         verify=_switch(_said("verify", headers, metadata)),
         traceparent=headers.get("traceparent", ""),
+        metadata={name: value for name, value in metadata.items() if isinstance(value, str) and name not in OWN_NAMES},
     )
 
 
@@ -234,6 +238,8 @@ class Stream(Protocol):
     def begin(self) -> bytes: ...
 
     def piece(self, text: str) -> bytes: ...
+
+    def thought(self, text: str) -> bytes: ...
 
     def end(self, answer: ServedAnswer) -> bytes: ...
 

@@ -22,7 +22,7 @@ from fugu_cli.server.single_agent import ActiveRequest, EndpointSettings, failur
 from fugu_cli.server.traces import conversation_events, follow_up_request, with_authors
 from fugu_cli.session import views
 from fugu_cli.session.events import ROLES, Assigned, Event, Failed, Finished, Recorded, Replied, WorkflowStep
-from fugu_cli.session.live_events import Live, TextStreamed
+from fugu_cli.session.live_events import Live, TextStreamed, ThoughtStreamed
 from fugu_cli.session.turns import user_facing_turn
 
 
@@ -116,17 +116,20 @@ class ClientVoice:
                 "seed": sampling.seed if answers and prompt.seed is None else prompt.seed,
                 "stop": sampling.stop if answers else (),
                 "reply_schema": sampling.reply_schema if answers else "",
+                "metadata": dict(asking.options.metadata),
                 "effort": single_agent.effort_of(views.pool(events)[now.assigned.agent], sampling),
             }
         )
 
     def _listen(self, item: Recorded | Live | None) -> None:
-        if isinstance(item, TextStreamed) and item.text:
-            assigned = (e for e in reversed(self._request.log.events) if isinstance(e, Assigned))
-            if next(one.role for one in assigned if one.turn == item.turn) == "worker":
-                again = self._heard not in (None, item.turn)
+        if not isinstance(item, TextStreamed | ThoughtStreamed) or not item.text:
+            return
+        assigned = (e for e in reversed(self._request.log.events) if isinstance(e, Assigned))
+        if next(one.role for one in assigned if one.turn == item.turn) == "worker":
+            again = self._heard not in (None, item.turn)
+            if isinstance(item, TextStreamed):
                 self._heard = item.turn
-                self._request.say(f"{REVISED}{item.text}" if again else item.text)
+            self._request.tell(item, f"{REVISED}{item.text}" if again else "")
 
     def wait(self, now: views.Turn) -> None:
         if self._heard == now.number and self._request.asking.stream:

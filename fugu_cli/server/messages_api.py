@@ -314,8 +314,9 @@ class MessagesStream:
         self._head = head
         self._asking = asking
         self._index = 0
-        self._open = False
-        self._said = False
+        self._open = ""
+        """The kind of the block that is open."""
+        self._said = self._thought = False
 
     def begin(self) -> bytes:
         empty: Json = {**_message(self._head), "content": [], "stop_reason": None}
@@ -324,22 +325,22 @@ class MessagesStream:
 
     def piece(self, text: str) -> bytes:
         self._said = True
-        opened = b"" if self._open else self._start({"type": "text", "text": ""})
+        opened = b"" if self._open == "text" else self._start({"type": "text", "text": ""})
         return opened + self._delta({"type": "text_delta", "text": text})
 
+    def thought(self, text: str) -> bytes:
+        self._thought = True
+        block: Json = {"type": "thinking", "thinking": "", "signature": ""}
+        opened = b"" if self._open == "thinking" else self._start(block)
+        return opened + self._delta({"type": "thinking_delta", "thinking": text})
+
     def end(self, answer: ServedAnswer) -> bytes:
-        last = self._close()
-        if answer.reasoning:
-            thought = _thought(self._head, answer.reasoning)
-            last += self._start({"type": "thinking", "thinking": "", "signature": ""})
-            last += self._delta({"type": "thinking_delta", "thinking": thought["thinking"]})
-            last += self._delta({"type": "signature_delta", "signature": thought["signature"]}) + self._close()
+        last = self.thought(answer.reasoning) if answer.reasoning and not self._thought else b""
         last += b"" if self._said or not answer.text else self.piece(answer.text)
-        last += self._close()
         for call in answer.calls:
             last += self._start({"type": "tool_use", "id": call.id, "name": call.tool, "input": {}})
             last += self._delta({"type": "input_json_delta", "partial_json": json.dumps(_input(call))})
-            last += self._close()
+        last += self._close()
         delta: Json = {"stop_reason": STOPS[answer.stop], "stop_sequence": None}
         details = answer_details(self._head, answer, self._asking)
         last += _event("message_delta", delta=delta, usage=_usage(answer), fugu=details)
@@ -352,8 +353,8 @@ class MessagesStream:
         return _event("ping")
 
     def _start(self, block: Json) -> bytes:
-        self._open = True
-        return _event("content_block_start", index=self._index, content_block=block)
+        closed, self._open = self._close(), str(block["type"])
+        return closed + _event("content_block_start", index=self._index, content_block=block)
 
     def _delta(self, delta: Json) -> bytes:
         return _event("content_block_delta", index=self._index, delta=delta)
@@ -361,9 +362,10 @@ class MessagesStream:
     def _close(self) -> bytes:
         if not self._open:
             return b""
-        self._open = False
+        thought, self._open = self._open == "thinking", ""
+        signed = self._delta({"type": "signature_delta", "signature": self._head.id}) if thought else b""
         self._index += 1
-        return _event("content_block_stop", index=self._index - 1)
+        return signed + _event("content_block_stop", index=self._index - 1)
 
 
 def anthropic_error(refused: RequestRefused) -> Json:

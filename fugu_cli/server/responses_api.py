@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, JsonValue
 
@@ -50,6 +50,7 @@ IGNORED_ITEMS = frozenset({"reasoning", "web_search_call", "image_generation_cal
 COMPACTED = "[What was said before this is kept in a form that only its provider can read.]"
 LEFT_OUT = ("web_search", "image_generation")
 """What kinds of tools begin with that clients offer unasked, and that OpenAI would run."""
+SUMMARY = "reasoning_summary"
 LONGEST_NAME = 64
 """Characters that every provider takes for the name of a tool."""
 
@@ -319,8 +320,8 @@ class ResponsesWire:
         return parse(body, headers)
 
     def whole(self, head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
-        said: list[JsonValue] = [_thought(head, answer.reasoning)] if answer.reasoning else []
-        said += [_message(head, answer.text, "completed")] if answer.text else []
+        said: list[JsonValue] = [_thought(f"{head.id}-reasoning", answer.reasoning)] if answer.reasoning else []
+        said += [_message(f"{head.id}-message", answer.text, "completed")] if answer.text else []
         said += [_call_item(head, number, call, asking) for number, call in enumerate(answer.calls)]
         return _response(head, asking, answer, said)
 
@@ -332,7 +333,7 @@ class ResponsesWire:
 
 
 class ResponsesStream:
-    """The events of one answer."""
+    """The events of one answer: items are opened, filled and closed one after the other."""
 
     events_for = frozenset({TOO_LONG})
 
@@ -341,28 +342,31 @@ class ResponsesStream:
         self._asking = asking
         self._number = 0
         self._items: list[JsonValue] = []
+        self._open: Literal["", "message", "reasoning"] = ""
         self._text: list[str] = []
-        self._text_index = 0
+        """What the open item says so far."""
+        self._begun: set[str] = set()
+        """Kinds of items that were streamed."""
 
     def begin(self) -> bytes:
         started: Json = {"response": _response(self._head, self._asking, None, [])}
         return self._event("response.created", started) + self._event("response.in_progress", started)
 
     def piece(self, text: str) -> bytes:
-        opened = b""
-        if not self._text:
-            self._text_index = len(self._items)
-            item: Json = {**_message(self._head, "", "in_progress"), "content": []}
-            opened = self._event("response.output_item.added", {"output_index": self._text_index, "item": item})
-            opened += self._event("response.content_part.added", {**self._place(), "part": _part("")})
+        opened = b"" if self._open == "message" else self._start("message")
         self._text.append(text)
         return opened + self._event("response.output_text.delta", {**self._place(), "delta": text, "logprobs": []})
 
+    def thought(self, text: str) -> bytes:
+        opened = b"" if self._open == "reasoning" else self._start("reasoning")
+        self._text.append(text)
+        return opened + self._event(f"response.{SUMMARY}_text.delta", {**self._place(), "delta": text})
+
     def end(self, answer: ServedAnswer) -> bytes:
-        last = self._close_text() if (streamed := bool(self._text)) else b""
-        last += self._say_thought(answer.reasoning) if answer.reasoning else b""
-        if answer.text and not streamed:
-            last += self.piece(answer.text) + self._close_text()
+        unsaid = {"reasoning", "message"} - self._begun
+        last = self.thought(answer.reasoning) if answer.reasoning and "reasoning" in unsaid else b""
+        last += self.piece(answer.text) if answer.text and "message" in unsaid else b""
+        last += self._close()
         for call in answer.calls:
             last += self._say_call(call)
         done = _response(self._head, self._asking, answer, self._items)
@@ -378,30 +382,41 @@ class ResponsesStream:
     def idle(self) -> bytes:
         return b": waiting\n\n"
 
-    def _close_text(self) -> bytes:
-        text = "".join(self._text)
-        item = _message(self._head, text, "completed")
+    def _start(self, kind: Literal["message", "reasoning"]) -> bytes:
+        closed, self._open = self._close(), kind
+        self._begun.add(kind)
+        item, part = self._item("in_progress")
+        item["content" if kind == "message" else "summary"] = []
+        name = "content_part" if kind == "message" else f"{SUMMARY}_part"
+        added = self._event("response.output_item.added", {"output_index": len(self._items), "item": item})
+        return closed + added + self._event(f"response.{name}.added", {**self._place(), "part": part})
+
+    def _close(self) -> bytes:
+        if not self._open:
+            return b""
+        place, text = self._place(), "".join(self._text)
+        item, part = self._item("completed")
+        names = ("output_text", "content_part") if self._open == "message" else (f"{SUMMARY}_text", f"{SUMMARY}_part")
+        more: Json = {"logprobs": []} if self._open == "message" else {}
         self._items.append(item)
+        self._open, self._text = "", []
         return (
-            self._event("response.output_text.done", {**self._place(), "text": text, "logprobs": []})
-            + self._event("response.content_part.done", {**self._place(), "part": _part(text)})
-            + self._event("response.output_item.done", {"output_index": self._text_index, "item": item})
+            self._event(f"response.{names[0]}.done", {**place, "text": text, **more})
+            + self._event(f"response.{names[1]}.done", {**place, "part": part})
+            + self._event("response.output_item.done", {"output_index": place["output_index"], "item": item})
         )
 
-    def _say_thought(self, text: str) -> bytes:
-        index, item = len(self._items), _thought(self._head, text)
-        self._items.append(item)
-        place: Json = {"item_id": item["id"], "output_index": index, "summary_index": 0}
-        part: Json = {"type": "summary_text", "text": text}
-        name = "response.reasoning_summary"
-        return (
-            self._event("response.output_item.added", {"output_index": index, "item": {**item, "summary": []}})
-            + self._event(f"{name}_part.added", {**place, "part": {**part, "text": ""}})
-            + self._event(f"{name}_text.delta", {**place, "delta": text})
-            + self._event(f"{name}_text.done", {**place, "text": text})
-            + self._event(f"{name}_part.done", {**place, "part": part})
-            + self._event("response.output_item.done", {"output_index": index, "item": item})
-        )
+    def _item(self, status: str) -> tuple[Json, JsonValue]:
+        """The open item as far as it is said, and its one part."""
+        id, text = str(self._place()["item_id"]), "".join(self._text)
+        if self._open == "message":
+            return _message(id, text, status), _part(text)
+        return _thought(id, text), _summary(text)
+
+    def _place(self) -> Json:
+        part = "content_index" if self._open == "message" else "summary_index"
+        index = len(self._items)
+        return {"item_id": f"{self._head.id}-{self._open}-{index}", "output_index": index, part: 0}
 
     def _say_call(self, call: Call) -> bytes:
         index = len(self._items)
@@ -417,9 +432,6 @@ class ResponsesStream:
             + self._event(f"response.{kind}.done", {**place, key: item[key], "name": item["name"]})
             + self._event("response.output_item.done", {"output_index": index, "item": item})
         )
-
-    def _place(self) -> Json:
-        return {"item_id": f"{self._head.id}-text", "output_index": self._text_index, "content_index": 0}
 
     def _event(self, name: str, fields: Json) -> bytes:
         self._number += 1
@@ -446,9 +458,9 @@ def _response(head: AnswerHead, asking: ClientRequest, answer: ServedAnswer | No
     return {**done, "usage": _usage(answer), "fugu": answer_details(head, answer, asking)}
 
 
-def _message(head: AnswerHead, text: str, status: str) -> Json:
+def _message(id: str, text: str, status: str) -> Json:
     return {
-        "id": f"{head.id}-text",
+        "id": id,
         "type": "message",
         "role": "assistant",
         "status": status,
@@ -456,8 +468,12 @@ def _message(head: AnswerHead, text: str, status: str) -> Json:
     }
 
 
-def _thought(head: AnswerHead, text: str) -> Json:
-    return {"id": f"{head.id}-thought", "type": "reasoning", "summary": [{"type": "summary_text", "text": text}]}
+def _thought(id: str, text: str) -> Json:
+    return {"id": id, "type": "reasoning", "summary": [_summary(text)]}
+
+
+def _summary(text: str) -> Json:
+    return {"type": "summary_text", "text": text}
 
 
 def _part(text: str) -> Json:

@@ -18,14 +18,14 @@ from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.turn import failed_event
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import EFFORTS, Effort, FromAgent, Message, Prompt, Reply
-from fugu_cli.providers import Agent, Pause, Say, Wait, error_mapping, shown_media
+from fugu_cli.providers import Agent, Pause, Say, ThoughtListener, Wait, error_mapping, shown_media
 from fugu_cli.server import traces
 from fugu_cli.server.client_requests import TOO_LONG, ClientRequest, RequestRefused, RequestSampling, ServedAnswer
 from fugu_cli.server.traces import CallAuthor, Recall, author_of, call_id, conversation_events, with_authors
 from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Assigned, Exclusion, Failed, Finished, Interrupted, Masked, Member, Opened, Replied
-from fugu_cli.session.live_events import TextStreamed
+from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, SharedAccount
 
@@ -163,12 +163,19 @@ class ActiveRequest:
     tab: SharedAccount | None = None
     """Its account, where requests share a budget."""
 
+    def tell(self, item: object, text: str = "") -> None:
+        """Pass on what is said or thought, where that is what was told; `text` in its place."""
+        if isinstance(item, TextStreamed):
+            self.say(text or item.text)
+        elif isinstance(item, ThoughtStreamed) and self.asking.reasoning and isinstance(self.say, ThoughtListener):
+            self.say.think(item.text)
+
 
 async def answer_with_one_agent(house: EndpointSettings, request: ActiveRequest, pinned: str | None) -> ServedAnswer:
     """The answer of one agent. Raises Refused; cancelled, it records what was cut off."""
     log, asking = request.log, request.asking
     if not asking.tools:
-        log.listen(lambda item: request.say(item.text) if isinstance(item, TextStreamed) else None)
+        log.listen(request.tell)
     messages = with_authors(asking.messages, request.recall)
     for fact in conversation_events(messages):
         log.append(fact)
@@ -339,14 +346,8 @@ async def _reply(
         return None
     prompt = _with_room(_prompt(house, request.asking, messages, member), member)
     request.save()
-    started, said = time.monotonic(), list[str]()
-
-    def say(text: str) -> None:
-        said.append(text)
-        log.tell(TextStreamed(turn=assigned.turn, agent=member.name, text=text))
-        if request.asking.tools:  # passed on as it is: the client's own tools need the secrets in it
-            request.say(text)
-
+    started, speech = time.monotonic(), _Speech(request, assigned)
+    said = speech.said
     pauses = availability.CallPauses(house.team, member.name, "none" if pinned else "soon")
 
     def wait(pause: Pause) -> None:
@@ -359,7 +360,7 @@ async def _reply(
         )
 
     try:
-        reply = await answering_agents(house, request)[member.name].reply(prompt, say, wait)
+        reply = await answering_agents(house, request)[member.name].reply(prompt, speech, wait)
     except asyncio.CancelledError:
         log.append(Interrupted(turn=assigned.turn, partial="".join(said)))
         raise
@@ -370,6 +371,27 @@ async def _reply(
             raise failure_refusal(error.kind, message_with_hint(error)) from error
         return None
     return _recorded(request, assigned, reply, time.monotonic() - started)
+
+
+class _Speech:
+    """What an agent says and thinks in its turn."""
+
+    def __init__(self, request: ActiveRequest, assigned: Assigned) -> None:
+        self.said: list[str] = []
+        self._request = request
+        self._assigned = assigned
+
+    def __call__(self, text: str) -> None:
+        self.said.append(text)
+        self._tell(TextStreamed(turn=self._assigned.turn, agent=self._assigned.agent, text=text))
+
+    def think(self, text: str) -> None:
+        self._tell(ThoughtStreamed(turn=self._assigned.turn, agent=self._assigned.agent, text=text))
+
+    def _tell(self, item: TextStreamed | ThoughtStreamed) -> None:
+        self._request.log.tell(item)
+        if self._request.asking.tools:  # passed on as it is: the client's own tools need the secrets in it
+            self._request.tell(item)
 
 
 def broken_stream_reason(name: str) -> AgentError:
@@ -411,6 +433,7 @@ def _prompt(house: EndpointSettings, asking: ClientRequest, messages: tuple[Mess
         reply_schema=sampling.reply_schema,
         stop=sampling.stop,
         tool_choice=sampling.choice,
+        metadata=dict(asking.options.metadata),
     )
 
 

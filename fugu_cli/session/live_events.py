@@ -16,6 +16,15 @@ class TextStreamed(Value):
     text: str
 
 
+class ThoughtStreamed(Value):
+    """Live: a piece of what an agent thinks before it speaks."""
+
+    type: Literal["thought"] = "thought"
+    turn: int
+    agent: str
+    text: str
+
+
 class OutputStreamed(Value):
     """Live: output of a running tool."""
 
@@ -51,4 +60,4 @@ class Retried(Value):
     retries: int
 
 
-Live = TextStreamed | OutputStreamed | Waiting | Retried
+Live = TextStreamed | ThoughtStreamed | OutputStreamed | Waiting | Retried

@@ -16,7 +16,7 @@ from rich.text import Text
 from fugu_cli.messages import Call
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Opened, Permitted, Recorded
-from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, Waiting
+from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.ui import event_text, json_output
 from fugu_cli.ui.drawing import TERMINAL, wrap_lines
@@ -188,6 +188,8 @@ def _waiting_for(event: Live, said: int) -> str:
             # Tens, so that the line is not drawn again for every token.
             tokens = said // 40 * 10
             return f"{event.agent} is writing" + (f", {tokens} tokens or so" if tokens else "")
+        case ThoughtStreamed():
+            return f"{event.agent} is thinking"
         case OutputStreamed():
             return first_line(event.text) or "running"
         case Waiting():

@@ -33,7 +33,7 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.session.live_events import Live, Retried, TextStreamed, Waiting
+from fugu_cli.session.live_events import Live, Retried, TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.ui import event_text, workflow_text
 
 SUBTYPES = {
@@ -386,9 +386,10 @@ def live_object(event: Live, session: str) -> Object | None:
     return {"type": "system", **said, "session_id": session, "uuid": str(uuid.uuid4())}
 
 
-def text_object(event: TextStreamed, session: str) -> Object:
+def text_object(event: TextStreamed | ThoughtStreamed, session: str) -> Object:
     """A piece of a reply, for a reader that wants them (`--include-partial-messages`)."""
-    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": event.text}}
+    what = ("thinking_delta", "thinking") if isinstance(event, ThoughtStreamed) else ("text_delta", "text")
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": what[0], what[1]: event.text}}
     own = {"turn": event.turn, "agent": event.agent}
     return {
         "type": "stream_event",

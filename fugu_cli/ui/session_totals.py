@@ -31,7 +31,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.file_effects import net_changes
-from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, Waiting
+from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.session.open_work import TodoItem
 from fugu_cli.ui.event_text import IN_BACKGROUND, call_target, describe_call
 from fugu_cli.ui.formatting import flatten, sanitize
@@ -91,6 +91,8 @@ class SessionTotals:
             case TextStreamed():
                 self._said[item.turn] = self._said.get(item.turn, 0) + len(item.text)
                 self._now(f"{sanitize(item.agent)} is writing", now)
+            case ThoughtStreamed():
+                self._now(f"{sanitize(item.agent)} is thinking", now)
             case Waiting():
                 if not item.notice:
                     self._now(flatten(item.why, 60), now, item.seconds)

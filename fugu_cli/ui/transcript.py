@@ -29,7 +29,7 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, Waiting
+from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, ThoughtStreamed, Waiting
 from fugu_cli.session.verdicts import EndLine
 from fugu_cli.ui import event_text, workflow_text
 from fugu_cli.ui.formatting import first_line
@@ -246,8 +246,9 @@ class Transcript:
         return at
 
     def _live(self, item: Live) -> int | None:
-        if getattr(item, "turn", 0) in self._inside and not isinstance(item, Retried):
-            return None  # its replies are shown whole
+        inside = getattr(item, "turn", 0) in self._inside and not isinstance(item, Retried)
+        if inside or isinstance(item, ThoughtStreamed):
+            return None  # shown when it is whole
         match item:
             case TextStreamed():
                 if not item.text:

@@ -36,7 +36,7 @@ class Use:
 
 @dataclass(frozen=True)
 class Says:
-    """A good answer: text, then calls, streamed in small pieces."""
+    """A good answer: what is thought, text, then calls, streamed in small pieces."""
 
     text: str = ""
     calls: tuple[Use, ...] = ()
@@ -45,6 +45,7 @@ class Says:
     """Seconds before the first byte."""
     slow: float = 0.0
     """Seconds between pieces."""
+    thinking: str = ""
 
 
 @dataclass(frozen=True)
@@ -455,6 +456,8 @@ def _completions(asked: Asked, answer: Says) -> Iterator[bytes]:
         "model": f"{asked.model}-2026-01-01",
     }
     yield chunk({"role": "assistant", "content": ""})
+    for shred in _shreds(answer.thinking, 7):
+        yield chunk({"reasoning_content": shred})
     for shred in _shreds(answer.text, 7):
         yield chunk({"content": shred})
     for index, use in enumerate(answer.calls):
@@ -490,12 +493,13 @@ def _messages(asked: Asked, answer: Says) -> Iterator[bytes]:
     yield event("message_start", message=message)
     yield event("ping")
     index = 0
-    if answer.text:
-        yield event("content_block_start", index=0, content_block={"type": "text", "text": ""})
-        for shred in _shreds(answer.text, 7):
-            yield event("content_block_delta", index=0, delta={"type": "text_delta", "text": shred})
-        yield event("content_block_stop", index=0)
-        index = 1
+    for kind, key, said in (("thinking", "thinking", answer.thinking), ("text", "text", answer.text)):
+        if said:
+            yield event("content_block_start", index=index, content_block={"type": kind, key: ""})
+            for shred in _shreds(said, 7):
+                yield event("content_block_delta", index=index, delta={"type": f"{kind}_delta", key: shred})
+            yield event("content_block_stop", index=index)
+            index += 1
     for number, use in enumerate(answer.calls, start=index):
         block = {"type": "tool_use", "id": f"toolu_{number}", "name": use.tool, "input": {}}
         yield event("content_block_start", index=number, content_block=block)
@@ -516,14 +520,23 @@ def _responses(asked: Asked, answer: Says) -> Iterator[bytes]:
     common = {"id": "resp_1", "object": "response", "model": f"{asked.model}-2026-01-01"}
     items: list[dict[str, object]] = []
     yield event("response.created", response={**common, "status": "in_progress", "output": []})
+    if answer.thinking:
+        summary = [{"type": "summary_text", "text": answer.thinking}]
+        items.append({"id": "rs_1", "type": "reasoning", "summary": summary})
+        yield event("response.output_item.added", output_index=0, item={**items[-1], "summary": []})
+        for shred in _shreds(answer.thinking, 7):
+            place = {"output_index": 0, "item_id": "rs_1", "summary_index": 0}
+            yield event("response.reasoning_summary_text.delta", **place, delta=shred)
+        yield event("response.output_item.done", output_index=0, item=items[-1])
     if answer.text:
         item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
-        yield event("response.output_item.added", output_index=0, item=item)
+        place = {"output_index": len(items), "item_id": "msg_1", "content_index": 0}
+        yield event("response.output_item.added", output_index=len(items), item=item)
         for shred in _shreds(answer.text, 7):
-            yield event("response.output_text.delta", output_index=0, item_id="msg_1", content_index=0, delta=shred)
+            yield event("response.output_text.delta", **place, delta=shred)
         part = {"type": "output_text", "text": answer.text, "annotations": []}
         items.append({**item, "status": "completed", "content": [part]})
-        yield event("response.output_item.done", output_index=0, item=items[-1])
+        yield event("response.output_item.done", output_index=len(items) - 1, item=items[-1])
     for use in answer.calls:
         index = len(items)
         call = {"id": f"fc_{index}", "type": "function_call", "call_id": f"call_{index}", "name": use.tool}
