@@ -92,3 +92,26 @@ def test_opening_a_run_imports_nothing_that_one_request_of_one_agent_does_not_ne
 def test_a_run_takes_no_command_line_of_httpx_with_it() -> None:
     loaded = modules_after(command("run", "--agent", "nobody", "hi") + "; import httpx")
     assert [name for name in ("pygments", "click", "rich.progress") if name in loaded] == []
+
+
+WITHOUT = """
+import builtins, importlib, pkgutil, sys
+import fugu_cli
+absent = {"fcntl", "termios", "pwd", "grp", "resource", "pty", "tty", "readline", "curses"}
+there = builtins.__import__
+def imported(name, globals=None, *rest, **more):
+    if name in absent and str((globals or {}).get("__name__")).startswith("fugu_cli"):
+        raise ModuleNotFoundError(f"{globals['__name__']} imports {name}", name=name)
+    return there(name, globals, *rest, **more)
+builtins.__import__ = imported
+for found in pkgutil.walk_packages(fugu_cli.__path__, "fugu_cli."):
+    try:
+        importlib.import_module(found.name)
+    except ModuleNotFoundError as error:
+        print(error if error.name in absent else "", end="")
+"""
+
+
+def test_no_module_needs_what_windows_lacks_to_be_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == ""

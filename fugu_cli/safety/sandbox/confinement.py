@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
 import socket
 import struct
@@ -73,6 +72,8 @@ def make_read_only(path: str = "", tree: int = _AT_FDCWD) -> None:
 
 def enable_loopback() -> None:
     """The loopback interface of a new network namespace, switched on: tests talk to servers of their own."""
+    import fcntl  # Windows has none, and imports this module, too
+
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
         fcntl.ioctl(link, 0x8914, struct.pack("16sH14s", b"lo", 1, b""))  # SIOCSIFFLAGS, IFF_UP
 
