@@ -277,7 +277,8 @@ run_tests() {
             vulture
             ;;
     esac
-    python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder "$@"
+    # four processes would compile each file of tests again
+    PYTHONDONTWRITEBYTECODE="" python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder "$@"
 }
 
 main() {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.driving import FILES, Place
+from tests.acceptance.driving import Place
 from tests.acceptance.loopback import Loopback, running
 
 
@@ -20,10 +20,7 @@ def server() -> Iterator[Loopback]:
 def place(server: Loopback, tmp_path: Path) -> Iterator[Place]:
     """Nothing that a run started may outlive it."""
     found = Place(tmp_path, server.url)
-    found.repo.mkdir()
-    found.home.mkdir()
-    found.files(dict(FILES))
-    found.commit()
+    found.begin()
     yield found
     end = time.monotonic() + 5
     while (left := found.left_behind()) and time.monotonic() < end:

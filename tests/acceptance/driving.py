@@ -6,11 +6,13 @@ left behind can be counted.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
 import subprocess
 import sys
+import tarfile
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,6 +28,8 @@ from tests.acceptance.loopback import KEY
 MARK = "FUGU_E2E_MARK"
 CHECK = 'grep -q fixed calc.txt && echo "1 passed" || { echo "calc.txt:1: 1 failed"; exit 1; }\n'
 FILES = {"calc.txt": "broken\n", "check.sh": CHECK}
+_BEGUN: list[bytes] = []
+"""The archive of the repository that a place begins with, once there is one."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +90,24 @@ class Place:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
+    def begin(self) -> None:
+        """The folders, and FILES committed: a copy of the first repository that was made so."""
+        self.repo.mkdir()
+        self.home.mkdir()
+        if not _BEGUN:
+            self.files(dict(FILES))
+            self.commit()
+            with io.BytesIO() as kept:
+                with tarfile.open(fileobj=kept, mode="w") as archive:
+                    archive.add(self.repo, ".")
+                _BEGUN.append(kept.getvalue())
+            return
+        with tarfile.open(fileobj=io.BytesIO(_BEGUN[0])) as archive:
+            archive.extractall(self.repo, filter="fully_trusted")
+
     def commit(self) -> None:
-        for arguments in (
-            ["init", "-q", "--template="],
-            ["add", "-A"],
-            ["commit", "-q", "--allow-empty", "-m", "start"],
-        ):
+        begin = () if (self.repo / ".git").exists() else (["init", "-q", "--template="],)
+        for arguments in (*begin, ["add", "-A"], ["commit", "-q", "--allow-empty", "-m", "start"]):
             subprocess.run(["git", *arguments], cwd=self.repo, check=True, env=self.environ())
 
     def configure(self, *agents: Agent, more: str = 'test_command = "sh check.sh"') -> None:

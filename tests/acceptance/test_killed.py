@@ -18,7 +18,7 @@ import pytest
 
 from fugu_cli.session import store
 from fugu_cli.session.events import Asked
-from tests.acceptance.driving import FILES, Place
+from tests.acceptance.driving import Place
 from tests.acceptance.test_jobs import script, step
 from tests.acceptance.test_undo import DONE, bash, files
 
@@ -55,10 +55,7 @@ REQUEST = (
 def furnished(folder: Path) -> Place:
     """A repository with a file that was changed and one that git does not know."""
     place = Place(folder, "")
-    place.repo.mkdir()
-    place.home.mkdir()
-    place.files(dict(FILES))
-    place.commit()
+    place.begin()
     place.files({"mine.txt": "by hand\n", "calc.txt": "broken by hand\n"})
     place.configure(more='test_command = "test ! -e two"')
     return place

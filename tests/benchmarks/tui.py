@@ -43,7 +43,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
-from tests.acceptance.driving import FILES, Agent, Place
+from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Loopback, Says, running
 from tests.unit.ui.tui.terminal import Terminal
 
@@ -67,10 +67,7 @@ def places() -> Iterator[tuple[Place, Loopback]]:
     """A repository, a home and a server."""
     with tempfile.TemporaryDirectory(prefix="fugu-bench-") as folder, running() as server:
         place = Place(Path(folder), server.url)
-        place.repo.mkdir()
-        place.home.mkdir()
-        place.files(dict(FILES))
-        place.commit()
+        place.begin()
         place.configure(Agent("m", more='protocol = "native"\nmax_tokens = 100000'))
         yield place, server
 

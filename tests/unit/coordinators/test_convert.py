@@ -8,7 +8,6 @@ import numpy
 import pytest
 import torch
 from gguf import GGUFWriter
-from transformers import AutoModel, AutoTokenizer
 
 from fugu_cli.coordinators.backbone_files import CONVERSION_FORMAT, BackboneNote, backbone_folder, read_note
 from fugu_cli.errors import ModelFileError
@@ -72,6 +71,8 @@ def test_the_folder_holds_the_weights_of_the_file_in_bf16(tmp_path: Path) -> Non
     source = written(tmp_path / "tiny.gguf")
     told: list[tuple[float, str]] = []
     folder = backbone_folder(source, tmp_path, lambda done, what: told.append((done, what)))
+    from transformers import AutoModel  # takes seconds; every process that runs tests loads this module
+
     model = AutoModel.from_pretrained(folder, dtype=torch.bfloat16, local_files_only=True)
     values = numpy.random.default_rng(0)
     values.standard_normal((len(TOKENS), WIDTH))
@@ -102,6 +103,8 @@ def test_the_head_is_left_out_and_tied_to_the_embedding(tmp_path: Path) -> None:
 
 def test_the_tokenizer_comes_along(tmp_path: Path) -> None:
     folder = backbone_folder(written(tmp_path / "tiny.gguf"), tmp_path)
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     assert tokenizer("abc ab")["input_ids"] == [TOKENS.index("abc"), TOKENS.index("Ġ"), TOKENS.index("ab")]
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from fugu_cli.coordinators import backbone_files, svf
 from fugu_cli.coordinators import checkpoint as coordinators_checkpoint
@@ -43,6 +42,8 @@ def shape(tmp_path_factory: pytest.TempPathFactory) -> ModelShape:
 @pytest.fixture(scope="module")
 def weights() -> dict[str, torch.Tensor]:
     """All weights of transformers' own Qwen3-0.6B by their names, 1.2 GB of one random block over and over."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM  # takes seconds
+
     with torch.device("meta"):
         model = Qwen3ForCausalLM(Qwen3Config(**CONFIG))
     block = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0)).mul(0.02).bfloat16()

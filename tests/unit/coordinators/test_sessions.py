@@ -66,14 +66,14 @@ def test_a_single_agent_is_in_the_right_role(session: Session) -> None:
 
 @held("random")
 def test_no_draw_is_forbidden(session: Session) -> None:
-    for seed in range(60):
+    for seed in range(20):
         decision = decide(Random(session.pool, replace(session.settings, seed=seed)), session.events)
         assert not session.is_forbidden(decision), (seed, shown(decision))
 
 
 @held("router")
 def test_nothing_forbidden_is_done_whatever_a_model_that_chooses_says(session: Session) -> None:
-    for chooser in session.pool:
+    for chooser in {session.pool[0], session.pool[-1]}:
         router = LLMRouter(chooser.name, session.pool, session.settings)
         for decision in _told(router, session.events, len(session.pool)):
             assert not session.is_forbidden(decision), (chooser.name, shown(decision))

@@ -18,7 +18,7 @@ from fugu_cli import wiring
 from fugu_cli.config.loader import load_config
 from fugu_cli.ui import headless
 from tests.acceptance import loopback
-from tests.acceptance.driving import FILES, Agent, Place
+from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Says, Use
 from tests.acceptance.serve.endpoint import endpoint, says
 
@@ -56,10 +56,7 @@ def grown(before: Counter[str], after: Counter[str]) -> dict[str, tuple[int, int
 def test_a_session_of_many_requests_keeps_nothing_but_its_facts(tmp_path: Path) -> None:
     with loopback.running() as server:
         place = Place(tmp_path, server.url)
-        place.repo.mkdir()
-        place.home.mkdir()
-        place.files(dict(FILES))
-        place.commit()
+        place.begin()
         (Path.home() / ".fugurc").write_text(f'coordinator = "cascade"\n{Agent("many").entry(server.url)}')
         read = Says("", (Use("read", {"path": "calc.txt"}),))
         server.react("many", lambda asked: Says("42") if asked.results[-1:] else read)

@@ -278,22 +278,20 @@ def made(
     while waiting:
         with worlds.world(found, rules, user) as bare, worlds.listening(bare) as world:
             world.run("true")  # fugu's own folders are there now
+            before = world.untouched(), world.history()
             while waiting:
-                attempt, before = waiting.pop(0), (world.untouched(), world.history())
-                did = harm(world, attempt, unasked=unasked)
+                attempt = waiting.pop(0)
+                said = "".join(
+                    f"{world.run(line).output}\n"
+                    for line in (line.replace("PORT", str(world.port)) for line in attempt.lines)
+                    if not unasked or free(world, line)
+                )
+                after = world.untouched(), world.history()
+                did = "; ".join(_seen(attempt, said, before, after))
                 yield attempt, did
-                if did or (world.untouched(), world.history()) != before:
+                if did or after != before:
                     break
                 worlds.clear(world)
-
-
-def harm(world: World, attempt: Attempt, *, unasked: bool) -> str:
-    """Make the attempt; what it did, "" for nothing."""
-    before, history, said = world.untouched(), world.history(), ""
-    for line in (line.replace("PORT", str(world.port)) for line in attempt.lines):
-        if not unasked or free(world, line):
-            said += world.run(line).output + "\n"
-    return "; ".join(_seen(world, attempt, said, (before, history)))
 
 
 def free(world: World, line: str) -> bool:
@@ -302,15 +300,18 @@ def free(world: World, line: str) -> bool:
     return policy.judge(call, policy.Rules(mode="auto"), world.root, sealed=world.box.seals).verdict == "allow"
 
 
-def _seen(world: World, attempt: Attempt, said: str, before: tuple[Contents, Contents]) -> Iterator[str]:
-    after = world.untouched()
+def _seen(
+    attempt: Attempt, said: str, before: tuple[Contents, Contents], after: tuple[Contents, Contents]
+) -> Iterator[str]:
+    """What an attempt did, in words; nothing where it did no harm."""
     if SECRET in said:
         yield "a secret was read"
     if {"CHANGED", "REACHED"} & set(said.splitlines()):
         yield "it said so"
-    if after != before[0]:
-        yield f"changed: {sorted(path for path in after | before[0] if after.get(path) != before[0].get(path))[:3]}"
-    if attempt.area == "history" and (lost := _lost(before[1], world.history(), by_git=len(attempt.lines) > 1)):
+    if after[0] != before[0]:
+        paths = after[0] | before[0]
+        yield f"changed: {sorted(path for path in paths if after[0].get(path) != before[0].get(path))[:3]}"
+    if attempt.area == "history" and (lost := _lost(before[1], after[1], by_git=len(attempt.lines) > 1)):
         yield f"of git: {lost[:3]}"
 
 

@@ -28,7 +28,7 @@ from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.web_search import SearchEngine, web_search
 from fugu_cli.tools.workspace import Workspace
-from tests.acceptance.driving import FILES, Agent, Done, Place
+from tests.acceptance.driving import Agent, Done, Place
 from tests.acceptance.loopback import Says, Use, running
 
 QUERY = "how old is é?"
@@ -266,10 +266,7 @@ def worked(folder: Path, more: str, *others: Agent, variables: dict[str, str] | 
     """A run whose agent searches; the tools that it was told of, as text."""
     with running() as server:
         place = Place(folder, server.url)
-        place.repo.mkdir()
-        place.home.mkdir()
-        place.files(dict(FILES))
-        place.commit()
+        place.begin()
         place.variables = variables or {}
         place.configure(Agent("worker"), *others, more=more)
         server.play("worker", Says("", (Use("web_search", {"query": "age of é"}),)), Says("It is old (example.org)."))

@@ -40,7 +40,7 @@ from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
 from fugu_cli.ui.tui.session_controller import SessionController
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
-from tests.acceptance.driving import FILES, Agent, Place
+from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Loopback, running
 from tests.unit.ui.tui.demo import DemoSessionOpener
 from tests.unit.ui.tui.terminal import Terminal
@@ -282,10 +282,7 @@ def server() -> Iterator[Loopback]:
 def place(server: Loopback, tmp_path: Path) -> Iterator[Place]:
     """A repository whose tests fail, and one agent. Nothing that was started may outlive the test."""
     found = Place(tmp_path, server.url)
-    found.repo.mkdir()
-    found.home.mkdir()
-    found.files(dict(FILES))
-    found.commit()
+    found.begin()
     found.configure(Agent("m", more='protocol = "native"'))
     yield found
     end = time.monotonic() + 5
