@@ -1,5 +1,6 @@
 """The real `fugu serve`: its process, its signals, its words, its traces."""
 
+import itertools
 import json
 import os
 import re
@@ -22,7 +23,7 @@ from fugu_cli.server import ListenAddress
 from fugu_cli.server.http_server import listen
 from fugu_cli.session.events import Finished
 from fugu_cli.session.log import read
-from tests.acceptance import loopback
+from tests.acceptance import forked, loopback
 from tests.acceptance.loopback import Breaks, Loopback, Says
 
 BODY = {"model": "fugu", "messages": [{"role": "user", "content": "tell"}]}
@@ -62,6 +63,13 @@ def process(server: Loopback, *arguments: str, files: int = 0) -> Iterator[tuple
             made.kill()
 
 
+def fugu(*words: str) -> tuple[int, str, str]:
+    """The exit code and what is said of another command."""
+    more = {"LOOPBACK_KEY": loopback.KEY, "PYTHONPATH": str(forked.ROOT), "PYTHONWARNINGS": "error"}
+    done = forked.run(words, Path.cwd(), {**os.environ, **more})
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
 def test_it_answers_leaves_a_trace_and_lets_answers_end_when_it_is_stopped(server: Loopback) -> None:
     server.play("one", Says("slow but sure", slow=0.1))
     server.play("two", Says("ACCEPT"))
@@ -77,13 +85,10 @@ def test_it_answers_leaves_a_trace_and_lets_answers_end_when_it_is_stopped(serve
         assert "stopping after 1 answers" in made.stderr.read()
     answer = answers[0].json()
     assert answer["choices"][0]["message"]["content"] == "slow but sure"
-    shown = subprocess.run(
-        [sys.executable, "-m", "fugu_cli", "trace", answer["id"]], capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )  # fmt: skip
-    assert "request 1: tell" in shown.stdout
-    assert re.search(r"1 +worker +one", shown.stdout)
-    assert re.search(r"2 +verifier +two", shown.stdout)
+    _, shown, _ = fugu("trace", answer["id"])
+    assert "request 1: tell" in shown
+    assert re.search(r"1 +worker +one", shown)
+    assert re.search(r"2 +verifier +two", shown)
 
 
 def test_a_turn_in_full_makes_up_no_prompt_for_what_a_client_sent(server: Loopback) -> None:
@@ -94,12 +99,7 @@ def test_a_turn_in_full_makes_up_no_prompt_for_what_a_client_sent(server: Loopba
         trace = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30).json()["id"]
         made.send_signal(signal.SIGTERM)
         assert made.wait(20) == 0
-    command = [sys.executable, "-m", "fugu_cli", "trace", trace, "--turn", "1", "--request"]
-    place = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    turns = [
-        subprocess.run([*command, request], capture_output=True, text=True, check=True, env=place).stdout
-        for request in ("1", "2")
-    ]
+    turns = [fugu("trace", trace, "--turn", "1", "--request", request)[1] for request in ("1", "2")]
     assert "== earlier said" in turns[0] and "was shown" not in turns[0]
     assert "== what the agent was shown\nthe conversation as the client of `fugu serve` sent it" in turns[1]
     assert "== two said" in turns[1]
@@ -156,12 +156,8 @@ def test_a_stream_that_has_begun_ends_with_the_reason_when_the_endpoint_is_stopp
 )
 def test_what_cannot_begin_says_why(server: Loopback, arguments: tuple[str, ...], code: int, words: str) -> None:
     (Path.home() / ".fugurc").write_text(entry(server, "one", "cheap"))
-    done = subprocess.run(
-        [sys.executable, "-m", "fugu_cli", "serve", *arguments], capture_output=True, text=True, check=False,
-        env={**os.environ, "LOOPBACK_KEY": loopback.KEY, "PYTHONPATH": str(Path(__file__).parents[3])},
-    )  # fmt: skip
-    assert done.returncode == code
-    assert words in done.stderr
+    done, _, said = fugu("serve", *arguments)
+    assert (done, words in said) == (code, True), said
 
 
 @pytest.mark.parametrize(
@@ -177,32 +173,25 @@ def test_an_address_that_is_not_of_this_machine_says_so(host: str, why: str) -> 
 def test_a_port_that_is_taken_says_so(server: Loopback) -> None:
     with process(server) as (_, url):
         port = url.rpartition(":")[2]
-        done = subprocess.run(
-            [sys.executable, "-m", "fugu_cli", "serve", "--port", port], capture_output=True, text=True, check=False,
-            env={**os.environ, "LOOPBACK_KEY": loopback.KEY, "PYTHONPATH": str(Path(__file__).parents[3])},
-        )  # fmt: skip
-    assert done.returncode == 2
-    assert f"cannot listen on 127.0.0.1 port {port}" in done.stderr
+        code, _, said = fugu("serve", "--port", port)
+    assert (code, f"cannot listen on 127.0.0.1 port {port}" in said) == (2, True), said
 
 
-@pytest.mark.parametrize(
-    ("model", "headers"), [("one", {}), ("fugu", {}), ("fugu", {"x-fugu-verify": "false"})], ids=str
-)
-@pytest.mark.parametrize("stream", [True, False])
-def test_a_secret_in_two_streamed_pieces_reaches_no_client(
-    server: Loopback, model: str, headers: dict[str, str], stream: bool
-) -> None:
-    server.play("one", Says(f"The key is {loopback.KEY}, and that is all."))
-    server.play("two", Says("ACCEPT"))
+def test_a_secret_in_two_streamed_pieces_reaches_no_client(server: Loopback) -> None:
+    asks: list[tuple[str, dict[str, str]]] = [("one", {}), ("fugu", {}), ("fugu", {"x-fugu-verify": "false"})]
     with process(server) as (_, url):
-        body = {**BODY, "model": model, "stream": stream}
-        answer = httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=30).text
-    if stream:
-        chunks = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith("data: {")]
-        answer = "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
-        assert answer == f"The key is {mark_for(loopback.KEY)}, and that is all."
-    assert mark_for(loopback.KEY) in answer
-    assert loopback.KEY[:8] not in answer
+        for (model, headers), stream in itertools.product(asks, [True, False]):
+            server.play("one", Says(f"The key is {loopback.KEY}, and that is all."))
+            server.play("two", Says("ACCEPT"))
+            body = {**BODY, "model": model, "stream": stream}
+            answer = httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=30).text
+            if stream:
+                chunks = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith("data: {")]
+                said = (choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+                answer = "".join(said)
+                assert answer == f"The key is {mark_for(loopback.KEY)}, and that is all.", (model, headers)
+            assert mark_for(loopback.KEY) in answer, (model, headers)
+            assert loopback.KEY[:8] not in answer, (model, headers)
 
 
 def test_a_client_with_tools_of_its_own_gets_secrets_as_they_are(server: Loopback) -> None:
