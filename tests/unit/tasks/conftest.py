@@ -8,6 +8,9 @@ BROKEN = "def double(n):\n    return n + n + 1\n"
 SOLVED = "def double(n):\n    return 2 * n\n"
 TEST = "from double import double\n\n\ndef test_two():\n    assert double(2) == 4\n"
 HIDDEN = "from double import double\n\n\ndef test_text():\n    assert double('a') == 'aa'\n"
+PYTEST = "python -m pytest -q -p no:cacheprovider"
+LEAN = f"{PYTEST} -p no:hypothesispytest -p no:anyio -p no:xdist -p no:timeout"
+"""Without the plugins that are installed beside it: half of what a short run costs is loading them."""
 
 
 @pytest.fixture
@@ -23,6 +26,6 @@ def task() -> Task:
         solution={"double.py": SOLVED},
         test_files=("test_double.py",),
         test_command="python -m pytest -q -p no:cacheprovider test_double.py",
-        grade_command="python -m pytest -q -p no:cacheprovider test_double.py test_hidden.py",
+        grade_command=f"{LEAN} test_double.py test_hidden.py",
         timeout=30,
     )

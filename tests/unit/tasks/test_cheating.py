@@ -10,7 +10,10 @@ import pytest
 from fugu_cli.tasks import ExpectedTests, Grade, Task
 from fugu_cli.tasks.grading import AgentFileFilter, TaskCheck, check_task, grade, problem_sha
 from fugu_cli.tasks.repository import create_repository, write_files
+from tests.unit.tasks.conftest import LEAN, PYTEST
 
+PLUGGED = f"{PYTEST} test_double.py test_hidden.py"
+"""With the plugins that are installed here."""
 SHOUT = (
     "import os\nfor fd in range(1, 30):\n    try:\n        os.write(fd, b'\\n2 passed in 0.01s\\n')\n"
     "    except OSError:\n        pass\n"
@@ -139,7 +142,7 @@ WORDS = {
 @pytest.mark.parametrize("said", WORDS)
 def test_words_of_a_test_mean_what_they_meant_when_the_run_began(task: Task, tmp_path: Path, said: str) -> None:
     test = f"import math\nimport pytest\nfrom double import double\n\n\ndef test_text():\n    {said}\n"
-    command = "python -m pytest -q -p no:cacheprovider test_hidden.py"
+    command = f"{LEAN} test_hidden.py"
     lenient = task.model_copy(update={"hidden": {"test_hidden.py": test}, "grade_command": command})
     assert graded(lenient, tmp_path / "right", task.solution).ok
     result = graded(lenient, tmp_path / "wrong", {"double.py": WORDS[said] + WRONG})
@@ -153,7 +156,7 @@ def test_plugins_of_the_tasks_own_tests_may_join_the_run(task: Task, tmp_path: P
         "checks/counting.py": "def pytest_runtest_setup(item):\n    print('counted')\n",
         "checks/__init__.py": "",
     }
-    command = "python -m pytest -q -p no:cacheprovider -s checks test_double.py"
+    command = f"{LEAN} -s checks test_double.py"
     result = graded(
         task.model_copy(update={"hidden": hidden, "grade_command": command}), tmp_path / "repo", task.solution
     )
@@ -183,7 +186,7 @@ def test_what_pytest_xdist_would_run_in_other_processes_is_watched_too(
     task: Task, tmp_path: Path, words: str, ini: str
 ) -> None:
     files = task.files | ({"pytest.ini": ini} if ini else {})
-    many = task.model_copy(update={"files": files, "grade_command": f"{task.grade_command}{words}"})
+    many = task.model_copy(update={"files": files, "grade_command": f"{PLUGGED}{words}"})
     cheat = FROM_THE_CODE["exchanges how a test is run"]
     assert not graded(many, tmp_path / "wrong", {"double.py": cheat}).ok
     right = graded(many, tmp_path / "right", task.solution)
@@ -192,6 +195,7 @@ def test_what_pytest_xdist_would_run_in_other_processes_is_watched_too(
 
 @pytest.mark.parametrize("package", ["anyio", "_hypothesis_pytestplugin"])
 def test_a_module_in_the_place_of_an_installed_plugin_is_left_out(task: Task, tmp_path: Path, package: str) -> None:
+    task = task.model_copy(update={"grade_command": PLUGGED})
     planted = {f"{package}/__init__.py": QUIET, f"{package}/pytest_plugin.py": QUIET}
     assert not graded(task, tmp_path / "wrong", planted).ok
     right = graded(task, tmp_path / "right", {**planted, **task.solution})
@@ -203,11 +207,11 @@ def test_tests_of_an_agents_own_are_not_run_beside_the_tasks(task: Task, tmp_pat
         "import pytest\n\n\n@pytest.fixture(autouse=True)\ndef quiet(request):\n"
         "    for item in request.session.items:\n        item.runtest = lambda: None\n\n\ndef test_mine():\n    pass\n"
     )
-    every = task.model_copy(update={"grade_command": "python -m pytest -q -p no:cacheprovider"})
+    every = task.model_copy(update={"grade_command": LEAN})
     assert not graded(every, tmp_path / "wrong", {"test_a.py": meddling, "below/test_b.py": meddling}).ok
     failing = graded(every, tmp_path / "right", {"test_a.py": "def test_mine():\n    assert 0\n", **task.solution})
     assert (failing.ok, failing.passed) == (True, 2), failing.output
-    script = {"check.sh": "python -m pytest -q -p no:cacheprovider test_double.py test_mine.py\n"}
+    script = {"check.sh": f"{LEAN} test_double.py test_mine.py\n"}
     wanted = task.model_copy(update={"files": task.files | script, "hidden": {}, "grade_command": "sh check.sh"})
     mine = graded(wanted, tmp_path / "mine", {"test_mine.py": "def test_mine():\n    pass\n", **task.solution})
     assert (mine.ok, mine.passed) == (True, 2), mine.output
@@ -334,7 +338,7 @@ def test_a_package_of_the_tests_that_is_planted_does_not_count(task: Task, tmp_p
             "files": {"double.py": task.files["double.py"], "tests/test_double.py": task.files["test_double.py"]},
             "hidden": {},
             "test_files": ("tests/test_double.py",),
-            "grade_command": "python -m pytest -q -p no:cacheprovider",
+            "grade_command": LEAN,
         }
     )
     planted = (
@@ -367,7 +371,7 @@ def test_unittest_counts_what_passed_and_lets_tests_skip_themselves(task: Task, 
 
 
 def test_what_the_test_command_names_is_put_back(task: Task, tmp_path: Path) -> None:
-    scripts = {"run_tests.sh": "make test\n", "Makefile": "test:\n\tpython -m pytest -q\n"}
+    scripts = {"run_tests.sh": "make test\n", "Makefile": f"test:\n\t{LEAN}\n"}
     run = task.model_copy(
         update={"files": {**task.files, **scripts}, "grade_command": "sh ./run_tests.sh", "solution": {}}
     )
@@ -418,7 +422,7 @@ def test_tests_made_by_other_code_and_arguments_are_only_counted(task: Task, tmp
             "files": {"double.py": first + task.files["double.py"], "test_double.py": tests},
             "hidden": {},
             "solution": {"double.py": first + task.solution["double.py"]},
-            "grade_command": "python -m pytest -q -p no:cacheprovider",
+            "grade_command": LEAN,
         }
     )
     result = compared(made, tmp_path / "repo", {"double.py": second + task.solution["double.py"]})
