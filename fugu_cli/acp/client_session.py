@@ -253,7 +253,7 @@ class ClientSession:
     async def flush(self) -> None:
         """Wait until everything in the log was sent. What broke the sending is raised here."""
         assert self._sending is not None
-        await self.work.caught_up()
+        await self.work.following.caught_up()
         empty = asyncio.create_task(self._outbox.join())
         await asyncio.wait({empty, self._sending}, return_when=asyncio.FIRST_COMPLETED)
         if self._sending.done():

@@ -79,7 +79,7 @@ class SessionStream:
             await self.work.go_on()
         else:
             await self.work.submit(wanted)
-        await self.work.caught_up()
+        await self.work.following.caught_up()
         milliseconds = int((time.monotonic() - started) * 1000)
         records = self.session.log.records
         asked = wanted is None or any(isinstance(one.event, Asked) for one in records[since:])
@@ -96,7 +96,7 @@ class SessionStream:
         await self.work.close()
 
     async def _ask(self, call: Call, judgement: Judgement) -> Permission:
-        await self.work.caught_up()  # what led to the question is sent before it
+        await self.work.following.caught_up()  # what led to the question is sent before it
         return await self._answer(call, judgement)
 
     # What the session at work tells (request_queue.QueueListener).

@@ -64,7 +64,7 @@ def _session_line(one: SessionSummary, everywhere: bool) -> str:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.newest))
     count = f"{one.requests} request{'' if one.requests == 1 else 's'}"
     place = f"  {shorten(one.repo, 40)}" if everywhere else ""
-    return f"{one.id}  {when}  {one.state:<11}  {count:<11}{place}  {first_line(one.title, 60)}".rstrip()
+    return f"{one.id}  {when}  {one.ended:<13}  {count:<11}{place}  {first_line(one.title, 60)}".rstrip()
 
 
 def _repair(word: str, key: str) -> int:

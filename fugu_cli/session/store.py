@@ -53,6 +53,11 @@ class SessionSummary:
     requests: int
     state: str
 
+    @property
+    def ended(self) -> str:
+        """`state` in words."""
+        return views.END_WORDS.get(self.state, self.state.replace("_", " "))
+
 
 def session_folder(data: Path, root: Path) -> Path:
     """The folder of a repository's sessions: its name, for people, and a hash of its path."""

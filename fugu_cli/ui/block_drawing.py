@@ -5,7 +5,7 @@ imported with the first piece of Markdown, not before the first paint.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, assert_never
@@ -31,10 +31,12 @@ from fugu_cli.ui.drawing import (
     wrap_lines,
 )
 from fugu_cli.ui.event_text import (
+    VERDICT_MARKS,
     call_target,
     find_verdict,
     team_line,
     test_counts_text,
+    tool_name,
     top_probabilities,
 )
 from fugu_cli.ui.formatting import compact_number as tokens
@@ -138,9 +140,6 @@ def markdown_lines(chunk: MarkdownChunk, width: int, palette: Palette) -> list[S
     return lines if chunk.joined else [*lines, BLANK]
 
 
-VERDICT_MARKS = {"ACCEPT": ("✓ accepted", "good"), "REVISE": ("↻ needs another try", "warn")}
-
-
 def reply_lines(chunk: MarkdownChunk, width: int, palette: Palette, judged: Judged = "") -> list[StyledLine]:
     """A piece of a reply; of a Verifier's with its verdict as a mark and without the word."""
     found = find_verdict(chunk.text, leading=judged == "first") if judged else None
@@ -206,14 +205,14 @@ def thinking_lines(block: ThinkingBlock, width: int, palette: Palette, unfolded:
     return [*indent_lines(wrap_lines(text, width - 4, f"italic {palette.dim}"), ("  ∴ ", palette.dim)), BLANK]
 
 
-def tool_lines(block: ToolBlock, width: int, palette: Palette, unfolded: bool) -> list[StyledLine]:
+def tool_lines(block: ToolBlock, width: int, palette: Palette, unfolded: bool, terminal: int = 0) -> list[StyledLine]:
     """One line for the call; below it a change's diff, a running tool's newest output, or, unfolded, the result."""
-    return [justified_line(*_tool_head(block, palette), width), *_below(block, width, palette, unfolded)]
+    return [justified_line(*_tool_head(block, palette), width), *_below(block, width, palette, unfolded, terminal)]
 
 
 def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], list[StyledPart]]:
     sign, tone = _sign(block, palette)
-    name = flatten(escape_for_approval(block.call.tool), 40)
+    name = flatten(escape_for_approval(tool_name(block.call)), 40)
     left: list[StyledPart] = [(f"  {sign} ", tone)]
     if block.call.tool == views.RUN_TESTS:
         said = test_counts_text(block.result.ok, block.result.output) if block.result else "running"
@@ -254,10 +253,11 @@ def _sign(block: ToolBlock, palette: Palette) -> tuple[str, str]:
     return ("✓", palette.good) if block.result.ok else ("✗", palette.bad)
 
 
-def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool) -> list[StyledLine]:
+def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool, terminal: int) -> list[StyledLine]:
     result = block.result
     if result is None:
-        now = block.live or block.inside
+        cut = unfolded and not block.permitted.allowed and cell_len(block.permitted.reason) > width // 3
+        now = block.live or block.inside or (block.permitted.reason if cut else "")
         tail = sanitize_for_screen(now).rstrip("\n").split("\n")[-LIVE_LINES:] if now.strip() else []
         return _set_off("\n".join(tail), width, palette) if tail else []
     if block.call.tool == views.TODO and result.ok:
@@ -266,10 +266,10 @@ def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool) -> li
         return _set_off("\n".join(flatten(one.line) for one in result.media), width, palette)
     patch = _patch(block)
     if patch:
-        shown = diff_drawing.indented_patch(patch, width, palette, None if unfolded else DIFF_LINES)
+        shown = diff_drawing.indented_patch(patch, width, palette, None if unfolded else DIFF_LINES, terminal)
         return [*shown, *(_set_off(result.output, width, palette) if unfolded else [])]
     if unfolded and result.ok and block.call.tool == DIFF_TOOL:
-        return diff_drawing.indented_patch(result.output, width, palette)
+        return diff_drawing.indented_patch(result.output, width, palette, None, terminal)
     if unfolded:
         inside = block.inside if result.ok else ""
         _, _, cost = result.output.rpartition("\n\n")  # its last words stand in what it said
@@ -308,7 +308,8 @@ def note_lines(block: NoteBlock, width: int, palette: Palette, unfolded: bool = 
     }[block.tone]
     if block.folded and not unfolded:
         short: list[StyledPart] = [("  ", ""), (flatten(block.text), tone)]
-        return [justified_line(short, [("ctrl+o: all of it", palette.dim)], width), BLANK]
+        cut = block.folded != block.text or cell_len(block.text) + 2 > width
+        return [justified_line(short, [("ctrl+o: all of it", palette.dim)] if cut else [], width), BLANK]
     said = with_commands(block.folded or block.text)
     made = indent_lines(wrap_lines(sanitize_for_screen(said).strip("\n"), width - 2, tone), ("  ", ""))
     if block.dropped:
@@ -437,14 +438,18 @@ def _empty(block: Block) -> bool:
     return isinstance(block, ReplyBlock) and not block.chunker.done and block.chunker.tail is None
 
 
-def block_fragments(block: Block, *, unfolded: bool) -> list[Fragment]:
+Columns = Callable[[], int]
+"""How many the terminal has; 0 where the text has them all."""
+
+
+def block_fragments(block: Block, *, unfolded: bool, terminal: Columns = int) -> list[Fragment]:
     """A block's pieces. Those of a growing Speech come from a `Growth`, which keeps what is done."""
     if isinstance(block, ReplyBlock):
         return ReplyFragments(block).pieces()
-    return [] if _empty(block) else [_single(block, unfolded)]
+    return [] if _empty(block) else [_single(block, unfolded, terminal)]
 
 
-def _single(block: _FinishedBlock, unfolded: bool) -> Fragment:
+def _single(block: _FinishedBlock, unfolded: bool, terminal: Columns) -> Fragment:
     match block:
         case RequestBlock():
             return Fragment(lambda width, palette: request_lines(block, width, palette, unfolded), block.text)
@@ -453,7 +458,7 @@ def _single(block: _FinishedBlock, unfolded: bool) -> Fragment:
         case ThinkingBlock():
             return Fragment(lambda width, palette: thinking_lines(block, width, palette, unfolded), exact=2)
         case ToolBlock():
-            return Fragment(lambda width, palette: tool_lines(block, width, palette, unfolded), exact=1)
+            return Fragment(lambda width, palette: tool_lines(block, width, palette, unfolded, terminal()), exact=1)
         case NoteBlock():
             text = block.text + block.detail + (block.folded if unfolded else "")
             return Fragment(lambda width, palette: note_lines(block, width, palette, unfolded), text)

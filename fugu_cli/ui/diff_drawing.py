@@ -21,8 +21,9 @@ from fugu_cli.ui.formatting import escape_for_approval, plural
 if TYPE_CHECKING:
     from rich.syntax import Syntax
 
-SIDE_BY_SIDE = 130
-"""Columns from which the old and the new stand beside each other."""
+SIDE_BY_SIDE, FRAME, LEAST_BESIDE = 160, 10, 80
+"""Columns of a terminal from which the old and the new stand beside each other; most columns of the frames around a
+patch; columns of a patch that are needed for it."""
 MOST_COLOURED = 2000
 """Lines of a patch that are coloured by their language."""
 ALIKE = 0.5
@@ -35,8 +36,9 @@ _NOISE = re.compile(r"index [0-9a-f]+\.\.[0-9a-f]+( \d+)?|(new|deleted) file mod
 _GIT = re.compile(r"diff --git a/.* b/(.*)")
 _WORDS = re.compile(r"\w+|\s+|.")
 Kind = Literal["file", "gap", "same", "old", "new", "other"]
-Shape = Literal["whole", "untitled", "changes"]
-"""All of a patch; without the name of a single file, which stands elsewhere; what is added and removed alone."""
+Shape = Literal["whole", "untitled", "beside", "changes"]
+"""All of a patch; without the name of a single file, which stands elsewhere; the same with the old and the new beside
+each other; what is added and removed alone."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +67,20 @@ def patch_lines(
     if shape == "changes" and any(row.kind in ("old", "new") for row in rows):
         rows = [row for row in rows if row.kind not in ("same", "gap")]
     shown = rows if most is None or len(rows) <= most + 1 else rows[:most]
-    lines = _drawn(_marked(shown), width, palette)
+    beside = shape == "beside" or width + FRAME >= SIDE_BY_SIDE
+    lines = _drawn(_marked(shown), width, palette, beside)
     if len(shown) < len(rows):
         lines += wrap_lines(f"… {plural(len(rows) - len(shown), 'more line')}", width, palette.dim)
     return lines
 
 
-def indented_patch(patch: str, width: int, palette: Palette, most: int | None = None) -> list[StyledLine]:
-    """A patch set off from the left, for the conversation, where the line above it names its file."""
-    return indent_lines(patch_lines(patch, width - 4, palette, most, "untitled"), ("    ", ""))
+def indented_patch(
+    patch: str, width: int, palette: Palette, most: int | None = None, terminal: int = 0
+) -> list[StyledLine]:
+    """A patch set off from the left, for the conversation, where the line above it names its file. `terminal`: its
+    columns, where something else stands beside the conversation."""
+    shape: Shape = "beside" if terminal >= SIDE_BY_SIDE and width >= LEAST_BESIDE else "untitled"
+    return indent_lines(patch_lines(patch, width - 4, palette, most, shape), ("    ", ""))
 
 
 KINDS: dict[str, Kind] = {"+": "new", "-": "old", " ": "same", "": "same"}
@@ -153,10 +160,9 @@ def _differences(old: str, new: str) -> tuple[Marks, Marks]:
     return tuple(one for one in left if one[0] < one[1]), tuple(one for one in right if one[0] < one[1])
 
 
-def _drawn(rows: Sequence[PatchRow], width: int, palette: Palette) -> list[StyledLine]:
+def _drawn(rows: Sequence[PatchRow], width: int, palette: Palette, beside: bool) -> list[StyledLine]:
     numbers = max((len(str(max(row.old, row.new))) for row in rows), default=1)
     coloured = len(rows) <= MOST_COLOURED
-    beside = width >= SIDE_BY_SIDE
     lines: list[StyledLine] = []
     at = 0
     while at < len(rows):

@@ -278,7 +278,8 @@ def _replied(events: Sequence[Event], event: Replied) -> Text:
     cost = views.price(event, views.pool(events).get(event.agent))
     text = Text().append(f"{INDENT}{event.agent}: ", "cyan")
     if not event.calls and (verdict := views.verdict(events, turn)) is not None:
-        text.append(verdict, "bold green" if verdict == "ACCEPT" else "bold yellow")
+        words, tone = VERDICT_MARKS[verdict]
+        text.append(words, TONES[tone])
         text.append("  ")
     text.append(numbers + (f", {money(cost)}" if cost else ""), "dim")
     if event.aimed:
@@ -306,6 +307,11 @@ def find_verdict(text: str, *, leading: bool) -> tuple[str, views.Verdict, str] 
     return text[: found.start()].rstrip(), "ACCEPT" if found[1].upper() == "ACCEPT" else "REVISE", text[found.end() :]
 
 
+VERDICT_MARKS: dict[views.Verdict, tuple[str, str]] = {
+    "ACCEPT": ("✓ accepted", "good"),
+    "REVISE": ("↻ needs another try", "warn"),
+}
+"""How a verdict is drawn, and its tone."""
 STOPS = {"length": "cut at the reply limit", "refusal": "refused", "cut": "cut off"}
 
 
@@ -373,13 +379,20 @@ def test_counts_text(ok: bool, output: str) -> str:
     return f"{word} ({', '.join(parts)})" if parts else word
 
 
+def tool_name(call: Call) -> str:
+    """What people read as the name of a call's tool."""
+    return "tests before the request" if call.tool == views.TESTS_BEFORE else escape_invisible(call.tool)
+
+
 def describe_call(call: Call) -> str:
     """A call in a few words: the tool and what it was aimed at. Nothing before its cut is left out."""
-    return f"{escape_invisible(call.tool)} {first_line(escape_invisible(call_target(call)), 100)}".rstrip()
+    return f"{tool_name(call)} {first_line(escape_invisible(call_target(call)), 100)}".rstrip()
 
 
 def approval_target(call: Call, target: str) -> str:
-    """What is asked about, in full: the arguments, where the target does not say all that the call will do."""
+    """What is asked about, in full: the arguments, where the target does not say all that the call will do. The name
+    of the tool stands above it."""
+    target = target.removeprefix(f"{call.tool}(").removesuffix(")") if target.startswith(f"{call.tool}(") else target
     if call.tool.startswith(MCP) or call.tool in LEAVING:
         return f"{target} {call.arguments}"
     return f"{target}{IN_BACKGROUND}" if _background(_arguments(call)) else target

@@ -19,9 +19,12 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition, is_searching, vi_mode, vi_navigation_mode
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import InMemoryHistory
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
+from prompt_toolkit.styles import Style
 
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.ui import drawing
@@ -32,11 +35,12 @@ from fugu_cli.ui.hyperlinks import LinkFinder
 from fugu_cli.ui.inline_view import InlineScreen, InlineTerminal, Scrollback
 from fugu_cli.ui.trace_drawing import TurnSources, turn_sections
 from fugu_cli.ui.trace_rows import TurnRow
-from fugu_cli.ui.tui import project_folder, themes
+from fugu_cli.ui.tui import project_folder, session_status, themes
 from fugu_cli.ui.tui.commands import all_commands, command_choices, is_request, run_input
-from fugu_cli.ui.tui.preferences import InputHistory, load_preferences
+from fugu_cli.ui.tui.preferences import InputHistory, PreferencesFile
 from fugu_cli.ui.tui.project_folder import FolderFiles, mention
 from fugu_cli.ui.tui.prompt import CommandChoices
+from fugu_cli.ui.tui.request_queue import next_mode
 from fugu_cli.ui.tui.session_controller import SessionController
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener
 from fugu_cli.ui.tui.status_line import draw_status
@@ -46,7 +50,7 @@ from fugu_cli.ui.tui.user_programs import start_program
 @dataclass(frozen=True)
 class KeyActions:
     """What keys do. `asked` says whether a question waits for its answer; `picture` gives the mention of the picture in
-    the clipboard, in a thread; `paths` those of pasted paths."""
+    the clipboard, in a thread; `paths` those of pasted paths; `background` is told whether the terminal's is dark."""
 
     above: Callable[[], str]
     below: Callable[[], str]
@@ -57,6 +61,7 @@ class KeyActions:
     mode: Callable[[], None]
     steer: Callable[[str], None]
     masked: Callable[[], bool]
+    background: Callable[[bool], None]
     picture: Callable[[], str]
     paths: Callable[[str], str]
 
@@ -116,10 +121,30 @@ def build_prompt(
         prompt_continuation="  ",
         is_password=Condition(acts.masked),
         vi_mode=options.vi,
+        style=Style.from_dict({"bottom-toolbar": "noreverse"}),
+        input=_input(acts.background),
     )
     # Escape alone is a key here: do not wait long for the rest of a key, nor for another key, as in Escape B
     session.app.ttimeoutlen = session.app.timeoutlen = 0.05
     return session
+
+
+def _input(told: Callable[[bool], None]) -> Input:
+    """What is typed, without the terminal's answer about its background."""
+    source, answers = create_input(), themes.BackgroundReader()
+    if not isinstance(source, Vt100Input):
+        return source
+    read = source.stdin_reader.read
+
+    def typed(count: int = 1024) -> str:
+        text = answers.feed(read(count))
+        if answers.dark is not None:
+            told(answers.dark)
+            answers.dark = None
+        return text
+
+    source.stdin_reader.read = typed  # type: ignore[method-assign]
+    return source
 
 
 class PromptPrinter:
@@ -254,8 +279,8 @@ class InlineApp:
     """The prompt, and what its keys do."""
 
     def __init__(self, opener: SessionOpener, options: InterfaceOptions) -> None:
-        left = load_preferences(options.state)
-        palette = themes.find_palette(options.theme or left.theme) or themes.guess_palette()
+        preferences = PreferencesFile(options.state)
+        chosen = themes.find_palette(options.theme or preferences.left.theme)
         history = InputHistory(options.state)
         history.load()
         terminal = InlineTerminal(
@@ -268,9 +293,10 @@ class InlineApp:
             lambda text: self._terminal.send(text),
             self._run_program,
         )
+        palette = chosen or themes.guess_palette()
         self.feed = Scrollback(lambda text: self._terminal.print(text), self._width, palette, self._redraw)
         self.feed.links = LinkFinder(opener.root)
-        self.view = InlineScreen(self.feed, terminal, left, options.state)
+        self.view = InlineScreen(self.feed, terminal, preferences, auto=chosen is None)
         self.controller = SessionController(self.view, opener, options, history)
         self._masked = False
         acts = KeyActions(
@@ -283,6 +309,7 @@ class InlineApp:
             mode=self._mode,
             steer=self._steer,
             masked=lambda: self._masked,
+            background=self.view.follow_background,
             picture=partial(project_folder.mention_of_clipboard, opener.root, options.state),
             paths=partial(project_folder.mentions_of_paths, opener.root),
         )
@@ -309,7 +336,7 @@ class InlineApp:
                 self.enter(await self._prompt.prompt_async())
         except (EOFError, KeyboardInterrupt):
             ticking.cancel()
-            self.parting = self.controller.parting()
+            self.parting = session_status.parting_words(self.controller)
             await self.controller.close()
 
     def enter(self, text: str) -> None:
@@ -323,6 +350,7 @@ class InlineApp:
 
     async def _start(self) -> None:
         await asyncio.to_thread(self.controller.opener.prepare)
+        self.view.ask_background()
         await self.controller.start()
         self.controller.show()
         if self.controller.options.prompt and self.controller.work.session is not None:
@@ -358,7 +386,7 @@ class InlineApp:
     # What the front needs of the terminal.
 
     def _width(self) -> int:
-        return min(shutil.get_terminal_size().columns - 1, 140)
+        return shutil.get_terminal_size().columns - 1
 
     def _redraw(self) -> None:
         if self._prompt.app.is_running:
@@ -395,7 +423,7 @@ class InlineApp:
             return
         session = self.controller.session
         sources = TurnSources(session.prompt, self.controller.patches.of)
-        self.view.read(f"turn {turn}", turn_sections(session.log.records, rows[-1], sources))
+        self.view.dialogs.read(f"turn {turn}", turn_sections(session.log.records, rows[-1], sources))
 
     # What the prompt shows and its keys do.
 
@@ -436,7 +464,7 @@ class InlineApp:
 
     def _mode(self) -> None:
         """The next permission mode, and what it means."""
-        if said := self.controller.next_mode():
+        if said := self.controller.set_mode(next_mode(self.controller.work.mode)):
             self.view.standing = replace(self.view.standing, remark=said)
             self._redraw()
 

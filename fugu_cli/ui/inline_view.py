@@ -5,11 +5,11 @@ over itself. The counterpart of tui/screen_feed.py and tui/main_layout.py.
 from __future__ import annotations
 
 import base64
+import os
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.session.events import Finished, Recorded, ToolRan
@@ -25,7 +25,7 @@ from fugu_cli.ui.trace_drawing import Section, section_title
 from fugu_cli.ui.trace_rows import TraceRows
 from fugu_cli.ui.transcript import Block, NoteBlock, ReplyBlock, ThinkingBlock, ToolBlock, Transcript
 from fugu_cli.ui.tui import themes
-from fugu_cli.ui.tui.preferences import Preferences, save_preferences
+from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview, StatusLine, UpdateNote
 from fugu_cli.ui.tui.user_programs import place_command
 
@@ -257,15 +257,77 @@ class InlineTerminal:
     run: Callable[[Sequence[str]], Awaitable[None]]
 
 
+class InlineDialogs:
+    """Printed, and answered with a typed line."""
+
+    def __init__(self, feed: Scrollback, terminal: InlineTerminal) -> None:
+        self._feed, self._terminal = feed, terminal
+
+    def read(self, text: str, sections: Sequence[Section]) -> None:
+        """Print it whole."""
+        width, palette = self._terminal.width(), self._feed.palette
+        lines: list[StyledLine] = [styled_line([(text, f"bold {palette.text}")], width)]
+        for section in sections:
+            lines += section_title(section.title).painted(width, palette) if section.title else []
+            lines += [made for piece in section.pieces for made in piece.painted(width, palette)]
+        self._feed.print(lines)
+
+    async def confirm(self, question: str, patch: str) -> bool:
+        """Print the patch, then wait for a line that begins with y."""
+        width, palette = self._terminal.width(), self._feed.palette
+        self._feed.print(diff_drawing.patch_lines(patch, width, palette, PATCH_LINES))
+        self._feed.print([styled_line([(f"{question} y or n", f"bold {palette.warn}")], width)])
+        return (await self._terminal.typed(False)).lower().startswith("y")
+
+    async def enter_text(self, heading: str, *, secret: bool = False) -> str:
+        """Say what is wanted, then wait for a line."""
+        palette = self._feed.palette
+        self._feed.print(
+            [styled_line([(f"{heading} (esc goes back)", f"bold {palette.warn}")], self._terminal.width())]
+        )
+        return await self._terminal.typed(secret)
+
+    async def pick(
+        self,
+        heading: str,
+        choices: Sequence[Choice],
+        preview: Preview | None = None,
+        keys: dict[str, str] | None = None,
+    ) -> PickedChoice | None:
+        """Print the choices with numbers, then wait for one."""
+        del preview
+        width, palette = self._terminal.width(), self._feed.palette
+        more = "".join(f" · {key[-1]} 1 {words}" for key, words in (keys or {}).items())
+        lines = [
+            styled_line([(heading, f"bold {palette.text}")], width),
+            styled_line([(f"a number{more} · enter leaves", palette.dim)], width),
+        ]
+        for number, choice in enumerate(choices, start=1):
+            head: list[StyledPart] = [
+                (f"{number:>3} ", palette.accent),
+                (flatten(choice.shown), palette.text),
+                ("  ", ""),
+            ]
+            lines.append(styled_line([*head, (choice.about, palette.dim)], width))
+        self._feed.print(lines)
+        return parse_choice(await self._terminal.typed(False), choices, keys or {})
+
+    async def edit_file(self, place: FilePlace) -> None:
+        """A file in the user's editor."""
+        await self._terminal.run(place_command(place))
+
+
 class InlineScreen:
     """Prints into a scrollback. `standing` is what the status line says."""
 
-    def __init__(self, feed: Scrollback, terminal: InlineTerminal, look: Preferences, state: Path) -> None:
+    def __init__(self, feed: Scrollback, terminal: InlineTerminal, preferences: PreferencesFile, *, auto: bool) -> None:
+        """`auto`: the colours follow the terminal's background."""
         self.feed = feed
-        self.look = look
+        self._auto = auto
+        self.dialogs = InlineDialogs(feed, terminal)
+        self.preferences = preferences
         self.standing = StatusLine()
         self._terminal = terminal
-        self._state = state
         self.asked_at = 0.0
         self._question: ApprovalQuestion | None = None
 
@@ -295,59 +357,12 @@ class InlineScreen:
     def noticed(self, item: Recorded | Live) -> None:
         """The bell, where it is wanted and a request took long."""
         ended = item.at if isinstance(item, Recorded) and isinstance(item.event, Finished) else None
-        if self.look.notify and ended is not None and ended - self.feed.tally.asked_at >= LONG_REQUEST_SECONDS:
+        if (
+            self.preferences.left.notify
+            and ended is not None
+            and ended - self.feed.tally.asked_at >= LONG_REQUEST_SECONDS
+        ):
             self._terminal.send("\a")
-
-    def read(self, text: str, sections: Sequence[Section]) -> None:
-        """Print it whole."""
-        width, palette = self._terminal.width(), self.feed.palette
-        lines: list[StyledLine] = [styled_line([(text, f"bold {palette.text}")], width)]
-        for section in sections:
-            lines += section_title(section.title).painted(width, palette) if section.title else []
-            lines += [made for piece in section.pieces for made in piece.painted(width, palette)]
-        self.feed.print(lines)
-
-    async def confirm(self, question: str, patch: str) -> bool:
-        """Print the patch, then wait for a line that begins with y."""
-        width, palette = self._terminal.width(), self.feed.palette
-        self.feed.print(diff_drawing.patch_lines(patch, width, palette, PATCH_LINES))
-        self.feed.print([styled_line([(f"{question} y or n", f"bold {palette.warn}")], width)])
-        return (await self._terminal.typed(False)).lower().startswith("y")
-
-    async def enter_text(self, heading: str, *, secret: bool = False) -> str:
-        """Say what is wanted, then wait for a line."""
-        palette = self.feed.palette
-        self.feed.print([styled_line([(f"{heading} (esc goes back)", f"bold {palette.warn}")], self._terminal.width())])
-        return await self._terminal.typed(secret)
-
-    async def pick(
-        self,
-        heading: str,
-        choices: Sequence[Choice],
-        preview: Preview | None = None,
-        keys: dict[str, str] | None = None,
-    ) -> PickedChoice | None:
-        """Print the choices with numbers, then wait for one."""
-        del preview
-        width, palette = self._terminal.width(), self.feed.palette
-        more = "".join(f" · {key[-1]} 1 {words}" for key, words in (keys or {}).items())
-        lines = [
-            styled_line([(heading, f"bold {palette.text}")], width),
-            styled_line([(f"a number{more} · enter leaves", palette.dim)], width),
-        ]
-        for number, choice in enumerate(choices, start=1):
-            head: list[StyledPart] = [
-                (f"{number:>3} ", palette.accent),
-                (flatten(choice.shown), palette.text),
-                ("  ", ""),
-            ]
-            lines.append(styled_line([*head, (choice.about, palette.dim)], width))
-        self.feed.print(lines)
-        return parse_choice(await self._terminal.typed(False), choices, keys or {})
-
-    async def edit_file(self, place: FilePlace) -> None:
-        """A file in the user's editor."""
-        await self._terminal.run(place_command(place))
 
     def type(self, text: str) -> bool:
         """Into the prompt. False: something is typed there."""
@@ -355,13 +370,22 @@ class InlineScreen:
 
     def wear(self, theme: str) -> None:
         """Other colours from here on."""
-        self.feed.palette = themes.find_palette(theme) or themes.guess_palette()
-        self.keep(theme=theme)
+        found = themes.find_palette(theme)
+        self._auto = found is None
+        self.feed.palette = found or themes.guess_palette()
+        self.ask_background()
+        self.preferences.keep(theme=theme)
 
-    def keep(self, **changes: str | int | bool) -> None:
-        """Remember how it looks."""
-        self.look = replace(self.look, **changes)  # type: ignore[arg-type]
-        save_preferences(self._state, self.look)
+    def ask_background(self) -> None:
+        """Ask the terminal for its background, where the colours follow it."""
+        if self._auto and os.environ.get("TERM") not in ("linux", "dumb"):
+            self._terminal.send(themes.ASK_BACKGROUND)
+
+    def follow_background(self, dark: bool) -> None:
+        """The terminal said that its background is dark, or light."""
+        if self._auto and dark != self.feed.palette.dark:
+            self.feed.palette = themes.palette_of_ground(dark=dark)
+            self._terminal.redraw()
 
     def show_trace(self, turn: str) -> None:
         """Print the rows, or one turn in full."""
@@ -395,7 +419,6 @@ def parse_choice(text: str, choices: Sequence[Choice], keys: dict[str, str]) -> 
 
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.hyperlinks import FilePlace, LinkFinder
 
     def _fits(view: InlineScreen) -> ScreenProtocol:
         return view

@@ -337,7 +337,7 @@ def turn_result(row: DecisionRow) -> str:
     if turn.interrupted:
         parts.append("interrupted")
     if row.verdict is not None:
-        parts.append(row.verdict)
+        parts.append(event_text.VERDICT_MARKS[row.verdict][0])
     if (role := views.suggested_role(turn)) is not None:
         parts.append(f"suggests a {role}")
     if row.tests is not None:

@@ -60,7 +60,7 @@ class DecisionRow:
     usage: Usage
     cost: float
     unpriced: bool
-    verdict: str | None
+    verdict: views.Verdict | None
     tests: views.TestRun | None
     checked: tuple[bool, ...]
     """Each run of an acceptance check: whether it passed."""

@@ -470,7 +470,7 @@ def _event_block(event: Event, facts: Sequence[Event]) -> Block | None:
             return PlanBlock(event, workflow_text.round_reason(event, facts[:-1]))
         case Failed():
             short, whole = first_line(event.message, FAILURE_CHARACTERS), f"{event.what} failed: {event.message}"
-            return NoteBlock(f"{event.what} failed: {short}", "bad", folded=whole if short != event.message else "")
+            return NoteBlock(f"{event.what} failed: {short}", "bad", folded=whole)
         case Masked():
             return _masked_note(event)
         case Compacted():

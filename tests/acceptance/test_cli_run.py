@@ -71,7 +71,7 @@ def test_a_request_is_carried_out_accepted_traced_and_undone(capsys: pytest.Capt
         f"running the tests: {TESTS}",
         "tests: pass (1 passed)",
     ]
-    order += ["turn 2", "ACCEPT", "verified by scripted · 1 test passes", "+    return a + b", "log: "]
+    order += ["turn 2", "✓ accepted", "verified by scripted · 1 test passes", "+    return a + b", "log: "]
     at = -1
     for piece in order:
         at = said.err.find(piece, at + 1)

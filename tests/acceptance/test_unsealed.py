@@ -49,7 +49,7 @@ def judged(place: Place, means: str, *commands: str, setting: str = "", more: tu
 def test_auto_mode_asks_about_commands_and_the_question_says_why(place: Place, means: str) -> None:
     found = judged(place, means, "cat calc.txt", LOSES, "mkdir made")
     assert [one.allowed for one in found] == [True, False, False, True]
-    assert found[2].reason == f"`mkdir made`: it runs something, and {UNSEALED}"
+    assert found[2].reason == f"`mkdir made`: it is not known to be read-only, and {UNSEALED}"
     assert (place.repo / ".git" / "refs").is_dir() and not (place.repo / "made").exists()
 
 

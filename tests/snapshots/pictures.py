@@ -27,7 +27,7 @@ from fugu_cli.cli.session_opening import FolderSessions
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
-from tests.acceptance.loopback import KEY, Answer, Asked, Says, Use, running
+from tests.acceptance.loopback import KEY, Answer, Asked, Refuses, Says, Use, running
 
 PICTURES = Path(__file__).parents[2] / "fugu_cli" / "help" / "pictures"
 DEMO = Path(__file__).parents[1] / "demo" / "invoices"
@@ -50,6 +50,7 @@ subtasks = ["Find out why the tests fail.", "Look for other places with the same
             "Put it right, run the tests."]
 access_list = [[], [], [0, 1]]
 """
+LIMITED = Refuses(429, "Rate limit reached: 3 requests a minute.", "rate_limit_error", {"retry-after": "40"})
 AGENTS = (
     ("small", "cheap", "{ input = 0.1, output = 0.4 }"),
     ("coder", "middle", "{ input = 0.5, cached = 0.05, output = 2.0 }"),
@@ -144,6 +145,10 @@ class Sitting:
         await self.pilot.press(*keys)
         await self.pilot.pause(0.5)
 
+    def waits(self) -> bool:
+        """Somebody is waited for, until a time that is known."""
+        return self.app.main.controller is not None and self.app.main.feed.tally.until > 0
+
     def picture(self, name: str) -> None:
         """Take it."""
         PICTURES.mkdir(parents=True, exist_ok=True)
@@ -176,6 +181,22 @@ async def workflow(sitting: Sitting) -> None:
     sitting.picture("workflow")
 
 
+async def failure(sitting: Sitting) -> None:
+    """Nobody can work: a line for each failure, and until when."""
+    await sitting.ask("fix the failing tests")
+    await sitting.until(sitting.waits)
+    sitting.picture("failure")
+    await sitting.keys("escape")
+
+
+async def first_run(sitting: Sitting) -> None:
+    """No model is there: what helps is offered, the request stays."""
+    await sitting.ask("fix the failing tests")
+    await sitting.until(lambda: len(sitting.app.screen_stack) > 1)
+    sitting.picture("first-run")
+    await sitting.keys("escape", "ctrl+c")
+
+
 async def sessions(sitting: Sitting) -> None:
     """Earlier sessions, on a light ground."""
     await sitting.ask("/sessions")
@@ -193,13 +214,19 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="fugu-pictures-") as folder, running() as server:
         server.react("m", answer)
         studio = Studio(Path(folder), server.url)
-        studio.configure("")
+        studio.configure('coordinator = "trinity"')
         studio.take((120, 36), work)
-        studio.configure('permission_mode = "ask"')
+        studio.configure('coordinator = "trinity"\npermission_mode = "ask"')
         studio.take((100, 30), question)
         studio.configure('tier = "ultra"\nconductor = { agent = "large" }')
         studio.take((120, 36), workflow)
         studio.take((110, 26), sessions, "light")
+        server.react("m", lambda asked: LIMITED)
+        studio.configure("")
+        studio.take((110, 30), failure)
+        os.environ |= {"FUGU_CACHE_DIR": str(Path(folder) / "no-models")}
+        (Path(folder) / "home" / ".fugurc").unlink()
+        studio.take((100, 30), first_run)
     return 0
 
 

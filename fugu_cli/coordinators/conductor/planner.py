@@ -266,15 +266,13 @@ def _step(
 ) -> WorkflowStep | InvalidPlan:
     chosen = _number(number)
     if chosen is None:
-        return InvalidPlan(f"model_id of step {place} is {_shown(number)}, not a number from 0 to {form.last}")
+        return InvalidPlan(f"model_id[{place}] is {_shown(number)}, not a number from 0 to {form.last}")
     if not 0 <= chosen <= form.last:
-        return InvalidPlan(f"model_id of step {place} is {_shown(chosen)}; the models are 0 to {form.last}")
+        return InvalidPlan(f"model_id[{place}] is {_shown(chosen)}; the models are 0 to {form.last}")
     if not isinstance(subtask, str) or not subtask.strip():
-        return InvalidPlan(f"the subtask of step {place} is {_shown(subtask)}, not a text")
+        return InvalidPlan(f"subtasks[{place}] is {_shown(subtask)}, not a text")
     if len(subtask) > SUBTASK_LIMIT:
-        return InvalidPlan(
-            f"the subtask of step {place} has {len(subtask)} characters; at most {SUBTASK_LIMIT} are allowed"
-        )
+        return InvalidPlan(f"subtasks[{place}] has {len(subtask)} characters; at most {SUBTASK_LIMIT} are allowed")
     if isinstance(access, InvalidPlan):
         return access
     itself = chosen == len(form.models)
@@ -293,18 +291,16 @@ def _whole(text: str) -> str:
 
 def _access(place: int, given: object, form: PlanLimits) -> AccessList | InvalidPlan:
     if not isinstance(given, list | tuple):
-        return InvalidPlan(f"access_list of step {place} is {_shown(given)}, not a list")
+        return InvalidPlan(f"access_list[{place}] is {_shown(given)}, not a list")
     if len(given) == 1 and isinstance(given[0], str) and given[0].lower() == "all":
         return "all" if place or form.earlier else ()
     places: list[int] = []
     for item in given:
         earlier = _number(item)
         if earlier is None:
-            return InvalidPlan(
-                f'access_list of step {place} holds {_shown(item)}; it takes [], ["all"] or places of steps'
-            )
+            return InvalidPlan(f'access_list[{place}] holds {_shown(item)}; it takes [], ["all"] or places of steps')
         if not 0 <= earlier < place:
-            return InvalidPlan(f"step {place} reads step {_shown(earlier)}, which is not before it")
+            return InvalidPlan(f"access_list[{place}] holds {_shown(earlier)}: a step reads only those before it")
         places.append(earlier)
     return tuple(dict.fromkeys(places))
 

@@ -34,7 +34,7 @@ class CommandRisk:
 
 
 READS = CommandRisk(RiskLevel.READS, "it only reads")
-RUNS = CommandRisk(RiskLevel.RUNS, "it runs something")
+RUNS = CommandRisk(RiskLevel.RUNS, "it is not known to be read-only")
 UNKNOWN = CommandRisk(RiskLevel.EVERY, "what it runs is known only when it runs")
 
 

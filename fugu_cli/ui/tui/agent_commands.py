@@ -55,7 +55,9 @@ async def show_pool(controller: SessionController, argument: str) -> None:
         marks += ["excluded"] if name in controller.work.excluded else []
         marks += [f"unavailable, {out[name].message}"] if name in out else []
         choices.append(Choice(name, name, " · ".join(marks)))
-    picked = await controller.view.pick("The pool: choose an agent to pin it", choices, None, {"ctrl+e": "excludes"})
+    picked = await controller.view.dialogs.pick(
+        "The pool: choose an agent to pin it", choices, None, {"ctrl+e": "excludes"}
+    )
     if picked is None:
         return
     key, name = picked
@@ -95,7 +97,7 @@ async def retry_request(controller: SessionController, argument: str) -> None:
     if views.changes(controller.session.log.events):
         patch = await controller.session.undo_preview()
         question = f"Take back what was done, and ask again? {patch_summary(patch)}"
-        if not await controller.view.confirm(question, patch):
+        if not await controller.view.dialogs.confirm(question, patch):
             return
         await controller.session.undo()
     controller.session.wake(argument or None)

@@ -19,9 +19,9 @@ from textual.widgets import TextArea
 
 from fugu_cli.ui.tui import project_folder
 from fugu_cli.ui.tui.approval import Approval
-from fugu_cli.ui.tui.main_layout import MainLayout
+from fugu_cli.ui.tui.main_layout import Body, MainLayout
 from fugu_cli.ui.tui.panels import Conversation, Pager, Trace
-from fugu_cli.ui.tui.preferences import InputHistory, Preferences, load_preferences
+from fugu_cli.ui.tui.preferences import InputHistory, PreferencesFile
 from fugu_cli.ui.tui.project_folder import FolderFiles
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptCompletion, PromptInput
 from fugu_cli.ui.tui.screen_protocol import Choice, StatusLine
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from fugu_cli.session.live_events import Live
     from fugu_cli.ui.approval_options import Pending
     from fugu_cli.ui.drawing import Palette
-    from fugu_cli.ui.hyperlinks import FilePlace
     from fugu_cli.ui.trace_rows import TurnRow
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.screen_feed import ScreenFeed
@@ -46,8 +45,8 @@ if TYPE_CHECKING:
 class MainHandlers(MainLayout):
     """`controller` is None until the session's machinery is loaded; what is typed before there is a session waits."""
 
-    def __init__(self, palette: Palette, look: Preferences, state: Path) -> None:
-        super().__init__(palette, look, state)
+    def __init__(self, palette: Palette, preferences: PreferencesFile, state: Path) -> None:
+        super().__init__(palette, preferences)
         self.controller: SessionController | None = None
         self._feed: ScreenFeed | None = None
         self._history = InputHistory(state)
@@ -130,7 +129,7 @@ class MainHandlers(MainLayout):
         pieces = [Fragment(lambda width, palette: [*wrap_lines(target, width, f"bold {palette.text}"), BLANK], target)]
         if patch:
             pieces.append(Fragment(lambda width, palette: diff_drawing.patch_lines(patch, width, palette), patch))
-        self.read("This would change" if patch else "This would run", [Section("", tuple(pieces))])
+        self.dialogs.read("This would change" if patch else "This would run", [Section("", tuple(pieces))])
 
     def on_trace_wished(self, event: Trace.Wished) -> None:
         """Something with a turn: open it, pin or exclude its agent, ask again with it."""
@@ -148,7 +147,7 @@ class MainHandlers(MainLayout):
 
     def on_trace_resized(self, event: Trace.Resized) -> None:
         """The panel's edge."""
-        self.widen(event.by)
+        self.query_one(Body).widen(event.by)
 
     def on_pager_clicked(self, event: Pager.Clicked) -> None:
         """A click on a tool call unfolds it."""
@@ -164,12 +163,6 @@ class MainHandlers(MainLayout):
 
             parts = urlsplit(event.link)
             self.enter(f"/open {unquote(parts.path)}{f':{parts.fragment}' if parts.fragment else ''}")
-
-    async def edit_file(self, place: FilePlace) -> None:
-        """A file in the user's editor."""
-        from fugu_cli.ui.tui.user_programs import place_command, run_editor
-
-        await run_editor(self.app, place_command(place))
 
     def on_conversation_marking(self, event: Conversation.Marking) -> None:
         """Another tool call is to be marked."""
@@ -189,7 +182,7 @@ class MainHandlers(MainLayout):
     def action_panel(self) -> None:
         """Show or hide the trace."""
         shown = not self.has_class("-panel")
-        self.show_panel(shown)
+        self.query_one(Body).show_panel(shown)
         if not shown and self.query_one(Trace).has_focus:
             self.focus_prompt()
         elif shown and self.has_class("-narrow"):
@@ -199,7 +192,7 @@ class MainHandlers(MainLayout):
         """A word to the desktop, unless it is not wanted or somebody looks."""
         from fugu_cli.ui.tui import screen_feed
 
-        if self.look.notify is not False:
+        if self.preferences.left.notify is not False:
             screen_feed.notify_request_end(self.app, item, self.feed.tally)
 
     def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
@@ -209,7 +202,7 @@ class MainHandlers(MainLayout):
         new = question is not None and question is not self._asked
         self._asked = question
         super().question(question, pending, patch)
-        if new and question is not None and self.look.notify is not False:
+        if new and question is not None and self.preferences.left.notify is not False:
             screen_feed.notify_approval(self.app, question)
 
     def open_turn(self, number: str) -> None:
@@ -232,7 +225,7 @@ class MainHandlers(MainLayout):
         if controller is not None:
             sources = TurnSources(controller.session.prompt, controller.patches.of)
             records = controller.session.log.records
-            self.turn_pages(turn_pages(controller.feed.rows, row, records, sources))
+            self.dialogs.turn_pages(turn_pages(controller.feed.rows, row, records, sources))
 
 
 MARKDOWN_MODULES = ("rich.markdown", "rich.syntax")
@@ -269,8 +262,10 @@ class MainScreen(MainHandlers):
         bound("next_request", "request(1)"),
     ]
 
-    def __init__(self, opener: SessionOpener, options: InterfaceOptions, palette: Palette, look: Preferences) -> None:
-        super().__init__(palette, look, options.state)
+    def __init__(
+        self, opener: SessionOpener, options: InterfaceOptions, palette: Palette, preferences: PreferencesFile
+    ) -> None:
+        super().__init__(palette, preferences, options.state)
         self._opener = opener
         self._options = options
         self._files = FolderFiles(opener.root, options.added)
@@ -344,7 +339,9 @@ class MainScreen(MainHandlers):
     async def leave(self) -> None:
         """Close the session and go."""
         if self.controller is not None:
-            self.parting = self.controller.parting()
+            from fugu_cli.ui.tui import session_status
+
+            self.parting = session_status.parting_words(self.controller)
             await self.controller.close()
         self.app.exit(0)
 
@@ -405,7 +402,9 @@ class MainScreen(MainHandlers):
 
     def action_mode(self) -> None:
         """The next permission mode."""
-        if self.controller is not None and (said := self.controller.next_mode()):
+        from fugu_cli.ui.tui.request_queue import next_mode
+
+        if self.controller is not None and (said := self.controller.set_mode(next_mode(self.controller.work.mode))):
             self.remark(said, MODE_SECONDS)
 
     def action_next_part(self) -> None:
@@ -425,7 +424,7 @@ class MainScreen(MainHandlers):
 
         async def recall() -> None:
             texts = list(dict.fromkeys(reversed(self._history.texts)))
-            picked = await self.pick("History", [Choice(text, " ".join(text.split())) for text in texts])
+            picked = await self.dialogs.pick("History", [Choice(text, " ".join(text.split())) for text in texts])
             if picked is not None:
                 self.type(picked[1])
 
@@ -483,10 +482,10 @@ class FuguApp(TerminalApp):
     BINDINGS: ClassVar[list[BindingType]] = []
 
     def __init__(self, opener: SessionOpener, options: InterfaceOptions) -> None:
-        left = load_preferences(options.state)
-        super().__init__(options.theme or left.theme)
+        preferences = PreferencesFile(options.state)
+        super().__init__(options.theme or preferences.left.theme)
         self.set_keymap(dict(options.keys))
-        self.main = MainScreen(opener, options, self.palette, left)
+        self.main = MainScreen(opener, options, self.palette, preferences)
         self._early: list[events.Key | events.Paste] | None = []
 
     def get_default_screen(self) -> MainScreen:

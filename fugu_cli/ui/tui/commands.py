@@ -141,7 +141,7 @@ async def show_help(controller: SessionController, argument: str) -> None:
         f"- `/{command.name} {command.usage}".rstrip() + f"`: {command.about}" for command in all_commands(controller)
     ]
     text = key_help(controller.options.keys) + "\n\n# Commands\n\n" + "\n".join(lines)
-    controller.view.read("Help", [Section("", tuple(chunk_fragment(chunk) for chunk in split_markdown(text)))])
+    controller.view.dialogs.read("Help", [Section("", tuple(chunk_fragment(chunk) for chunk in split_markdown(text)))])
 
 
 async def change_theme(controller: SessionController, argument: str) -> None:
@@ -149,7 +149,9 @@ async def change_theme(controller: SessionController, argument: str) -> None:
     known = themes.theme_names()
     if not argument:
         about = {themes.AUTO: "dark or light, as the terminal is"}
-        picked = await controller.view.pick("Theme", [Choice(name, name, about.get(name, "")) for name in known])
+        picked = await controller.view.dialogs.pick(
+            "Theme", [Choice(name, name, about.get(name, "")) for name in known]
+        )
         argument = picked[1] if picked else ""
     if argument and argument not in known:
         raise UsageError(f"there is no theme {argument!r}", hint="there are " + ", ".join(known))
@@ -229,7 +231,7 @@ async def open_place(controller: SessionController, argument: str) -> None:
         found = finder.place(argument)
         if found is None:
             raise UsageError(f"there is no file {argument!r}", hint=f"/open PATH:LINE, from {controller.opener.root}")
-        await controller.view.edit_file(found)
+        await controller.view.dialogs.edit_file(found)
         return
     texts = [text for event in reversed(controller.session.log.events[-NEWEST_EVENTS:]) for text in _texts(event)]
     named: dict[str, FilePlace] = {}
@@ -239,8 +241,8 @@ async def open_place(controller: SessionController, argument: str) -> None:
         controller.say("the conversation names no file that is there")
         return
     choices = [Choice(shown, shown) for shown in list(named)[:MOST_PLACES]]
-    if (picked := await controller.view.pick("Open", choices)) is not None:
-        await controller.view.edit_file(named[picked[1]])
+    if (picked := await controller.view.dialogs.pick("Open", choices)) is not None:
+        await controller.view.dialogs.edit_file(named[picked[1]])
 
 
 NEWEST_EVENTS, LONGEST_TEXT, MOST_PLACES = 200, 20_000, 100
@@ -266,7 +268,7 @@ async def set_notifications(controller: SessionController, argument: str) -> Non
     """A word to the desktop when a long request ends or something is asked and nobody looks: on or off."""
     if argument not in ("on", "off"):
         raise UsageError("on or off?", hint="/notify on")
-    controller.view.keep(notify=argument == "on")
+    controller.view.preferences.keep(notify=argument == "on")
     controller.say(f"notifications are {argument}")
 
 

@@ -28,7 +28,7 @@ async def log_in(controller: SessionController, argument: str) -> None:
         choices = [Choice(name, f"key of {name}", variable) for name, variable in offer.providers]
         if offer.download:
             choices.append(Choice(DOWNLOAD, "download small models", offer.download))
-        picked = await controller.view.pick("Which models are to work?", choices)
+        picked = await controller.view.dialogs.pick("Which models are to work?", choices)
         argument = picked[1] if picked is not None else ""
     if argument == DOWNLOAD:
         controller.download.begin(controller.failed)
@@ -39,7 +39,7 @@ async def log_in(controller: SessionController, argument: str) -> None:
 
 async def _keep_key(controller: SessionController, provider: str) -> None:
     """Ask for the key; a session in which nothing was asked begins again, with the agents that the key brings."""
-    key = (await controller.view.enter_text(f"API key of {provider} (it is not shown)", secret=True)).strip()
+    key = (await controller.view.dialogs.enter_text(f"API key of {provider} (it is not shown)", secret=True)).strip()
     if not key:
         return
     where = await asyncio.to_thread(controller.opener.keep_key, provider, key)

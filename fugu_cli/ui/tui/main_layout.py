@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
@@ -27,7 +26,7 @@ from fugu_cli.ui.drawing import Palette, styled_line
 from fugu_cli.ui.formatting import compact_number, retrying_in, short_duration
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.panels import Conversation, Pager, Trace
-from fugu_cli.ui.tui.preferences import Preferences, save_preferences
+from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
 from fugu_cli.ui.tui.screen_protocol import Choice, StatusLine
 from fugu_cli.ui.tui.status_line import StatusBar
@@ -35,6 +34,7 @@ from fugu_cli.ui.tui.terminal_app import NARROW_COLUMNS, SHORT_LINES, TerminalAp
 
 if TYPE_CHECKING:
     from fugu_cli.ui.approval_options import Pending
+    from fugu_cli.ui.hyperlinks import FilePlace
     from fugu_cli.ui.trace_drawing import Section
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.overlays import PageAt
@@ -97,24 +97,113 @@ class ActivityLine(Widget):
         return Strip(styled_line(parts, width)).adjust_cell_length(width).apply_style(self.rich_style)
 
 
-class MainLayout(Screen[None]):
-    """Conversation and trace side by side, below them the question, the prompt and the status line."""
+class Dialogs:
+    """What is laid over the main screen."""
 
-    def __init__(self, palette: Palette, look: Preferences, state: Path) -> None:
-        super().__init__()
-        self.palette = palette
-        self.look = look
-        self._state = state
-        self._remark = ""
-        self._standing: StatusLine | None = None
+    def __init__(self, app: TerminalApp) -> None:
+        self._app = app
+
+    def read(self, text: str, sections: Sequence[Section]) -> None:
+        """A text over the whole screen."""
+        from fugu_cli.ui.tui.overlays import single_page
+
+        self.turn_pages(single_page(text, sections))
+
+    def turn_pages(self, page: PageAt) -> None:
+        """Pages over the whole screen."""
+        from fugu_cli.ui.tui.overlays import Reader
+
+        self._app.push_screen(Reader(self._app.palette, page))
+
+    async def confirm(self, question: str, patch: str) -> bool:
+        """A yes or a no, with the patch it is about. Only in a worker."""
+        from fugu_cli.ui.tui.overlays import Confirm
+
+        return await self._app.push_screen_wait(Confirm(self._app.palette, question, patch))
+
+    async def enter_text(self, heading: str, *, secret: bool = False) -> str:
+        """A line that the user types."""
+        from fugu_cli.ui.tui.overlays import TextEntry
+
+        typed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._app.push_screen(TextEntry(heading, secret=secret), typed.set_result)
+        return await typed or ""
+
+    async def pick(
+        self,
+        heading: str,
+        choices: Sequence[Choice],
+        preview: Preview | None = None,
+        keys: dict[str, str] | None = None,
+    ) -> PickedChoice | None:
+        """One of many. Only in a worker."""
+        from fugu_cli.ui.tui.overlays import Picker
+
+        return await self._app.push_screen_wait(Picker(self._app.palette, heading, choices, preview, keys))
+
+    async def edit_file(self, place: FilePlace) -> None:
+        """A file in the user's editor."""
+        from fugu_cli.ui.tui.user_programs import place_command, run_editor
+
+        await run_editor(self._app, place_command(place))
+
+
+class Body(Horizontal):
+    """Conversation and trace, and the edge between them."""
+
+    def __init__(self, palette: Palette, preferences: PreferencesFile) -> None:
+        super().__init__(Conversation(palette), Trace(palette), id="body")
+        self._preferences = preferences
         self._narrow_panel = False
         """The trace is shown where there is room for one of the two. Not remembered: the conversation comes first."""
 
+    def lay_out(self, columns: int) -> None:
+        """Show what has room in a terminal of so many columns."""
+        narrow, left = columns < NARROW_COLUMNS, self._preferences.left
+        self.screen.set_class(narrow, "-narrow")
+        wide = left.panel if left.panel is not None else columns >= 110
+        self.screen.set_class(self._narrow_panel if narrow else wide, "-panel")
+        self.widen(0)
+
+    def show_panel(self, shown: bool) -> None:
+        """Show or hide the trace: beside the conversation, where that is remembered, or in its place."""
+        self.screen.set_class(shown, "-panel")
+        if self.screen.has_class("-narrow"):
+            self._narrow_panel = shown
+        else:
+            self._preferences.keep(panel=shown)
+
+    def widen(self, by: int) -> None:
+        """Move the edge between conversation and trace, and remember it."""
+        least, greatest = PANEL_WIDTHS
+        columns = self.screen.size.width
+        width = self._preferences.left.panel_width or max(min(columns * 2 // 5, 56), least)
+        width = min(max(width + by, least), min(greatest, max(columns - 30, least)))
+        if not self.screen.has_class("-narrow"):
+            self.query_one(Trace).styles.width = width
+        if by:
+            self._preferences.keep(panel_width=width)
+
+
+class MainLayout(Screen[None]):
+    """Conversation and trace side by side, below them the question, the prompt and the status line."""
+
+    def __init__(self, palette: Palette, preferences: PreferencesFile) -> None:
+        super().__init__()
+        self.palette = palette
+        self.preferences = preferences
+        self._remark = ""
+        self._standing: StatusLine | None = None
+
+    @property
+    def dialogs(self) -> Dialogs:
+        """Texts, questions and choices."""
+        assert isinstance(self.app, TerminalApp)
+        return Dialogs(self.app)
+
     def compose(self) -> ComposeResult:
         """The parts, from top to bottom."""
-        with Horizontal(id="body"):
-            yield Conversation(self.palette)
-            yield Trace(self.palette)
+        yield Body(self.palette, self.preferences)
         yield ActivityLine(self.palette)
         yield Static("", id="queue", markup=False)
         yield ChoiceList(self.palette, id="choices")
@@ -126,43 +215,15 @@ class MainLayout(Screen[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         """Narrow and short terminals are laid out differently."""
-        narrow = event.size.width < NARROW_COLUMNS
-        self.set_class(narrow, "-narrow")
         self.set_class(event.size.height < SHORT_LINES, "-short")
         self._tell()
-        wide = self.look.panel if self.look.panel is not None else event.size.width >= 110
-        self.set_class(self._narrow_panel if narrow else wide, "-panel")
-        self.widen(0)
-
-    def show_panel(self, shown: bool) -> None:
-        """Show or hide the trace: beside the conversation, where that is remembered, or in its place."""
-        self.set_class(shown, "-panel")
-        if self.has_class("-narrow"):
-            self._narrow_panel = shown
-        else:
-            self.keep(panel=shown)
-
-    def widen(self, by: int) -> None:
-        """Move the edge between conversation and trace, and remember it."""
-        least, greatest = PANEL_WIDTHS
-        width = self.look.panel_width or max(min(self.size.width * 2 // 5, 56), least)
-        width = min(max(width + by, least), min(greatest, max(self.size.width - 30, least)))
-        if not self.has_class("-narrow"):
-            self.query_one(Trace).styles.width = width
-        if by:
-            self.keep(panel_width=width)
-
-    def keep(self, **changes: str | int | bool) -> None:
-        """Remember how the screen looks."""
-        self.look = replace(self.look, **changes)  # type: ignore[arg-type]
-        save_preferences(self._state, self.look)
+        self.query_one(Body).lay_out(event.size.width)
 
     def wear(self, theme: str) -> None:
         """Other colours, from now on."""
-        app = self.app
-        assert isinstance(app, TerminalApp)
-        app.choose_palette(theme)
-        self.keep(theme=theme)
+        assert isinstance(self.app, TerminalApp)
+        self.app.choose_palette(theme)
+        self.preferences.keep(theme=theme)
 
     def show_queue(self, texts: Sequence[str]) -> None:
         """What waits to be sent."""
@@ -244,41 +305,3 @@ class MainLayout(Screen[None]):
         prompt.put(text)
         self.focus_prompt()
         return True
-
-    def read(self, text: str, sections: Sequence[Section]) -> None:
-        """A text over the whole screen."""
-        from fugu_cli.ui.tui.overlays import single_page
-
-        self.turn_pages(single_page(text, sections))
-
-    def turn_pages(self, page: PageAt) -> None:
-        """Pages over the whole screen."""
-        from fugu_cli.ui.tui.overlays import Reader
-
-        self.app.push_screen(Reader(self.palette, page))
-
-    async def confirm(self, question: str, patch: str) -> bool:
-        """A yes or a no, with the patch it is about. Only in a worker."""
-        from fugu_cli.ui.tui.overlays import Confirm
-
-        return await self.app.push_screen_wait(Confirm(self.palette, question, patch))
-
-    async def enter_text(self, heading: str, *, secret: bool = False) -> str:
-        """A line that the user types."""
-        from fugu_cli.ui.tui.overlays import TextEntry
-
-        typed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self.app.push_screen(TextEntry(heading, secret=secret), typed.set_result)
-        return await typed or ""
-
-    async def pick(
-        self,
-        heading: str,
-        choices: Sequence[Choice],
-        preview: Preview | None = None,
-        keys: dict[str, str] | None = None,
-    ) -> PickedChoice | None:
-        """One of many. Only in a worker."""
-        from fugu_cli.ui.tui.overlays import Picker
-
-        return await self.app.push_screen_wait(Picker(self.palette, heading, choices, preview, keys))

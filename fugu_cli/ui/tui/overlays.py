@@ -23,7 +23,7 @@ from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_drawing import DEFAULT_SOURCES, Section, TurnSources, section_title, turn_sections
 from fugu_cli.ui.trace_rows import TraceRows, TurnRow
 from fugu_cli.ui.tui.panels import Pager, Trace
-from fugu_cli.ui.tui.preferences import load_preferences
+from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.prompt import SearchInput
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
@@ -402,7 +402,7 @@ class TraceApp(TerminalApp):
     def __init__(
         self, records: Sequence[Recorded], title: str, options: InterfaceOptions, sources: TurnSources = DEFAULT_SOURCES
     ) -> None:
-        super().__init__(options.theme or load_preferences(options.state).theme)
+        super().__init__(options.theme or PreferencesFile(options.state).left.theme)
         self._viewing = TraceScreen(records, title, self.palette, sources)
 
     def get_default_screen(self) -> TraceScreen:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 KEPT_REQUESTS = 2000
@@ -25,10 +25,24 @@ class Preferences:
     notify: bool | None = None
 
 
-def load_preferences(folder: Path) -> Preferences:
-    """How the screen was left last; the defaults when nothing usable is there."""
+class PreferencesFile:
+    """`left` is how the screen was left last; the defaults when nothing usable is there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "screen.json"
+        self.left = _read(self._path)
+
+    def keep(self, **changes: str | int | bool) -> None:
+        """Remember fields of `Preferences`."""
+        self.left = replace(self.left, **changes)  # type: ignore[arg-type]
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.write_text(json.dumps(asdict(self.left)) + "\n", encoding="utf-8")
+
+
+def _read(path: Path) -> Preferences:
     try:
-        found = json.loads((folder / "screen.json").read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return Preferences()
     if not isinstance(found, dict):
@@ -40,13 +54,6 @@ def load_preferences(folder: Path) -> Preferences:
         panel_width=width if isinstance(width, int) else 0,
         notify=notify if isinstance(notify, bool) else None,
     )
-
-
-def save_preferences(folder: Path, left: Preferences) -> None:
-    """Remember how the screen is left."""
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "screen.json").write_text(json.dumps(asdict(left)) + "\n", encoding="utf-8")
 
 
 class InputHistory:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Permission
     from fugu_cli.messages import Call, Effort, Media
     from fugu_cli.safety import policy
+    from fugu_cli.session.log import Log
     from fugu_cli.ui.tui.session_protocol import SessionProtocol
 
 
@@ -46,6 +47,12 @@ MODE_HELP: dict[str, str] = {
     "yolo": "never asks",
 }
 """What each mode does, in a line."""
+
+
+def next_mode(mode: str) -> policy.Mode:
+    """The mode after this one on the ring."""
+    at = next((index for index, known in enumerate(MODE_CYCLE) if known == mode), -1)
+    return MODE_CYCLE[(at + 1) % len(MODE_CYCLE)]
 
 
 class QueueListener(Protocol):
@@ -81,6 +88,74 @@ class QueuedRequest:
     media: tuple[Media, ...] = ()
 
 
+def is_unfinished(session: SessionProtocol) -> bool:
+    """The newest request has no end."""
+    return bool(views.request(session.log.events)) and views.finished(session.log.events) is None
+
+
+async def _record(session: SessionProtocol, typed: QueuedRequest, text: str) -> None:
+    """Record the request. An effort of its own is recorded with it, and is the session's no longer than that."""
+    effort = session.effort
+    if typed.effort is not None:
+        session.effort = typed.effort
+    try:
+        await session.ask(text, typed.typed, typed.skill, typed.piped, typed.media)
+    finally:
+        if typed.effort is not None:
+            session.effort = effort
+
+
+class LogFollower:
+    """Tells a listener what is in a session's log, and what comes."""
+
+    def __init__(self, listener: QueueListener) -> None:
+        self._listener = listener
+        self._log: Log | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._heard = 0
+
+    def open(self, log: Log) -> None:
+        """Tell of this log from now on."""
+        known = tuple(log.records)
+        self._log, self._heard = log, len(known)
+        self._listener.replayed(known)
+        self._task = asyncio.create_task(self._tell(log, len(known)))
+
+    async def _tell(self, log: Log, known: int) -> None:
+        """Pass on what the log tells after the lines that were replayed."""
+        async for item in log.follow():
+            if isinstance(item, Recorded):
+                if item.seq < known:
+                    continue
+                self._heard = item.seq + 1
+            self._listener.heard(item)
+
+    async def wait_for(self, run: asyncio.Task[object]) -> None:
+        """Wait for a request. Where what follows the log broke, nothing would be shown any more: that is raised."""
+        task = self._task
+        assert task is not None
+        await asyncio.wait({run, task}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and not task.cancelled():
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+            task.result()
+        await run
+
+    async def caught_up(self) -> None:
+        """Wait until the listener has heard everything that is in the log."""
+        while self._log is not None and self._task is not None and not self._task.done():
+            if self._heard >= len(self._log.records):
+                return
+            await asyncio.sleep(0)
+
+    async def close(self) -> None:
+        """Tell no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+
+
 class RequestQueue:
     """One session at a time and all that is under way in it."""
 
@@ -92,12 +167,11 @@ class RequestQueue:
         self.pinned: str | None = None
         self.excluded: frozenset[str] = frozenset()
         self._listener = listener
+        self.following = LogFollower(listener)
         self._told = told
         self._run: asyncio.Task[object] | None = None
-        self._follow: asyncio.Task[None] | None = None
         self._cut = False
         self._steer = False
-        self._heard = 0
 
     @property
     def running(self) -> bool:
@@ -125,21 +199,9 @@ class RequestQueue:
             await self.close()
             self.session = session
             self.pinned, self.excluded = None, frozenset()
-            known = tuple(session.log.records)
-            self._heard = len(known)
-            self._listener.replayed(known)
-        self._follow = asyncio.create_task(self._tell(session, len(known)))
+            self.following.open(session.log)
         self._listener.changed()
         return True
-
-    async def _tell(self, session: SessionProtocol, known: int) -> None:
-        """Pass on what the log tells after the lines that were replayed."""
-        async for item in session.log.follow():
-            if isinstance(item, Recorded):
-                if item.seq < known:
-                    continue
-                self._heard = item.seq + 1
-            self._listener.heard(item)
 
     async def submit(self, typed: QueuedRequest) -> None:
         """A request: now, or after what is running. Returns when nothing is left to do."""
@@ -161,11 +223,6 @@ class RequestQueue:
         await self._drive(None)
         return True
 
-    def unfinished(self) -> bool:
-        """The newest request has no end."""
-        events = self.session.log.events if self.session else ()
-        return bool(views.request(events)) and views.finished(events) is None
-
     async def _drive(self, typed: QueuedRequest | None) -> None:
         """Requests until the queue is empty or one was cut off with nothing to replace it."""
         session = self.session
@@ -173,10 +230,10 @@ class RequestQueue:
         while True:
             self._cut = False
             self.approvals.clear()
-            run = self._run = asyncio.create_task(self._request(session, typed))
+            run = self._run = asyncio.create_task(self._run_request(session, typed))
             self._listener.changed()
             try:
-                await self._seen(run)
+                await self.following.wait_for(run)
             except asyncio.CancelledError:
                 if not self._cut or not run.done():  # the screen goes: what runs ends what it started first
                     run.cancel()
@@ -187,55 +244,29 @@ class RequestQueue:
                 self._cut = True
             finally:
                 self._run = None
-            if not self.queue or (self._cut and not self._steering()):
+            steering, self._steer = self._steer, False
+            if not self.queue or (self._cut and not steering):
                 break
             typed = self.queue.pop(0)
         self._listener.changed()
 
-    async def _seen(self, run: asyncio.Task[object]) -> None:
-        """Wait for a request. Where what follows the log broke, nothing would be shown any more: that is raised."""
-        follow = self._follow
-        assert follow is not None
-        await asyncio.wait({run, follow}, return_when=asyncio.FIRST_COMPLETED)
-        if follow.done() and not follow.cancelled():
-            run.cancel()
-            await asyncio.gather(run, return_exceptions=True)
-            follow.result()
-        await run
-
-    def _steering(self) -> bool:
-        steering, self._steer = self._steer, False
-        return steering
-
-    async def _request(self, session: SessionProtocol, typed: QueuedRequest | None) -> None:
+    async def _run_request(self, session: SessionProtocol, typed: QueuedRequest | None) -> None:
+        """One request with the tier and the agent that are its own, to its end."""
         tier, cut = session.tier, views.asked(session.log.events)
         wanted = typed.tier if typed is not None else cut.tier if cut is not None else ""
         if wanted and wanted != tier:
             session.set_tier(wanted)  # first: one that cannot be had refuses the request
         try:
-            if typed is None:
-                await session.run()
-                return
-            await self._record(session, typed)
-            if typed.pin is not None:
-                session.pin(typed.pin)
+            if typed is not None:
+                await _record(session, typed, self._told(typed.text))
+                if typed.pin is not None:
+                    session.pin(typed.pin)
             await session.run()
         finally:
             if typed is not None and typed.pin is not None:
                 session.pin(self.pinned)
             if session.tier != tier:
                 session.set_tier(tier)
-
-    async def _record(self, session: SessionProtocol, typed: QueuedRequest) -> None:
-        """Record the request. An effort of its own is recorded with it, and is the session's no longer than that."""
-        effort = session.effort
-        if typed.effort is not None:
-            session.effort = typed.effort
-        try:
-            await session.ask(self._told(typed.text), typed.typed, typed.skill, typed.piped, typed.media)
-        finally:
-            if typed.effort is not None:
-                session.effort = effort
 
     def pin(self, name: str | None) -> None:
         """Let one agent take every turn from now on; None gives the decision back."""
@@ -270,19 +301,9 @@ class RequestQueue:
 
     async def ask(self, call: Call, judgement: policy.Judgement) -> Permission:
         """Wait for the user's answer; questions queue."""
-        await self.caught_up()  # what led to the question is shown before it
+        await self.following.caught_up()  # what led to the question is shown before it
         assert self.session is not None
         return await self.approvals.ask(self.session, call, judgement)
-
-    async def caught_up(self) -> None:
-        """Wait until the listener has heard everything that is in the log."""
-        while self._follow is not None and self._behind():
-            await asyncio.sleep(0)
-
-    def _behind(self) -> bool:
-        """Not everything that is in the log has been told."""
-        assert self.session is not None and self._follow is not None
-        return self._heard < len(self.session.log.records) and not self._follow.done()
 
     async def close(self) -> None:
         """End what runs, stop following, close the session."""
@@ -290,10 +311,7 @@ class RequestQueue:
             run = self._run
             self.interrupt()
             await asyncio.gather(run, return_exceptions=True)
-        if self._follow is not None:
-            self._follow.cancel()
-            await asyncio.gather(self._follow, return_exceptions=True)
-            self._follow = None
+        await self.following.close()
         self.queue.clear()
         if self.session is not None:
             await self.session.close()

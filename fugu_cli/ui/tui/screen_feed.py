@@ -178,7 +178,8 @@ class ScreenFeed:
         block = blocks[index]
         gap = [GAP] if has_gap_before(blocks, index) else []
         if not isinstance(block, ReplyBlock):
-            return [*gap, *block_fragments(block, unfolded=self.unfolded != (index in self._turned))]
+            unfolded = self.unfolded != (index in self._turned)
+            return [*gap, *block_fragments(block, unfolded=unfolded, terminal=lambda: self._pager.app.size.width)]
         growth = self._grown.get(index)
         if growth is None or growth.chunker is not block.chunker:
             growth = self._grown[index] = ReplyFragments(block)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from fugu_cli.ui.trace_rows import TraceRows
     from fugu_cli.ui.transcript import NoteBlock
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
+    from fugu_cli.ui.tui.preferences import PreferencesFile
 
 Preview = Callable[[str], Sequence["Fragment"]]
 """What a value stands for, drawn. For a thread."""
@@ -103,24 +104,8 @@ class FeedProtocol(Protocol):
         """The diff of what a call changed, as well as it will be known. Comes for every call that is taken."""
 
 
-class ScreenProtocol(Protocol):
-    """What people see and type into."""
-
-    @property
-    def feed(self) -> FeedProtocol:
-        """The conversation."""
-
-    def stand(self, standing: StatusLine) -> None:
-        """The status line."""
-
-    def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
-        """Ask for permission, with the change it is about and what waits beside it; None: nothing is asked."""
-
-    def show_queue(self, texts: Sequence[str]) -> None:
-        """What waits to be sent."""
-
-    def noticed(self, item: Recorded | Live) -> None:
-        """An item of the log came: perhaps somebody who looks elsewhere should know."""
+class DialogsProtocol(Protocol):
+    """What is laid over the screen, or printed, to be read and answered."""
 
     def read(self, text: str, sections: Sequence[Section]) -> None:
         """A long text with its title."""
@@ -143,14 +128,38 @@ class ScreenProtocol(Protocol):
     async def edit_file(self, place: FilePlace) -> None:
         """A file in the user's editor, at its line. Raises UsageError where there is no editor."""
 
+
+class ScreenProtocol(Protocol):
+    """What people see and type into."""
+
+    preferences: PreferencesFile
+    """How it looks, remembered."""
+
+    @property
+    def feed(self) -> FeedProtocol:
+        """The conversation."""
+
+    @property
+    def dialogs(self) -> DialogsProtocol:
+        """Texts, questions and choices."""
+
+    def stand(self, standing: StatusLine) -> None:
+        """The status line."""
+
+    def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
+        """Ask for permission, with the change it is about and what waits beside it; None: nothing is asked."""
+
+    def show_queue(self, texts: Sequence[str]) -> None:
+        """What waits to be sent."""
+
+    def noticed(self, item: Recorded | Live) -> None:
+        """An item of the log came: perhaps somebody who looks elsewhere should know."""
+
     def type(self, text: str) -> bool:
         """Put a text into the prompt. False: something is typed there, which stays."""
 
     def wear(self, theme: str) -> None:
         """Other colours, by the theme's name."""
-
-    def keep(self, **changes: str | int | bool) -> None:
-        """Remember how it looks (fields of keeping.Look)."""
 
     def show_trace(self, turn: str) -> None:
         """The trace, or one turn of the newest request by its number."""

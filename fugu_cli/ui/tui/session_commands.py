@@ -44,7 +44,7 @@ async def undo_request(controller: SessionController, argument: str) -> None:
     del argument
     _require_idle(controller)
     patch = await controller.session.undo_preview()
-    if await controller.view.confirm(f"Undo the newest request? {patch_summary(patch)}", patch):
+    if await controller.view.dialogs.confirm(f"Undo the newest request? {patch_summary(patch)}", patch):
         await controller.session.undo()
 
 
@@ -53,7 +53,7 @@ async def redo_undo(controller: SessionController, argument: str) -> None:
     del argument
     _require_idle(controller)
     patch = await controller.session.redo_preview()
-    if await controller.view.confirm(f"Redo what was undone? {patch_summary(patch)}", patch):
+    if await controller.view.dialogs.confirm(f"Redo what was undone? {patch_summary(patch)}", patch):
         await controller.session.redo()
 
 
@@ -77,7 +77,7 @@ async def rewind_session(controller: SessionController, argument: str) -> None:
         raise UsageError("this session is in no file, so there is nothing to copy", hint=f"/rewind {name} files")
     if what != "conversation":
         patch = await undo.rewind_preview(session.log, session.environment.workspace, point)
-        if patch and not await controller.view.confirm(
+        if patch and not await controller.view.dialogs.confirm(
             f"Rewind to before {point.called}? {patch_summary(patch)}", patch
         ):
             return
@@ -100,7 +100,7 @@ async def _pick_point(controller: SessionController) -> PickedChoice | None:
         for one in sorted(points, key=lambda one: (-one.request, one.turn))
     ]
     keys = {"ctrl+f": "files only", "ctrl+e": "conversation only"}
-    return await controller.view.pick("Rewind to before", choices, None, keys)
+    return await controller.view.dialogs.pick("Rewind to before", choices, None, keys)
 
 
 def point_names(controller: SessionController) -> Sequence[str]:
@@ -115,7 +115,7 @@ async def show_diff(controller: SessionController, argument: str) -> None:
     if not patch.strip():
         controller.say("nothing changed since the newest request began")
         return
-    controller.view.read(
+    controller.view.dialogs.read(
         patch_summary(patch), [Section("", (Fragment(lambda w, p: diff_drawing.patch_lines(patch, w, p), patch),))]
     )
 
@@ -213,7 +213,7 @@ def _show_lines(controller: SessionController, title: str, lines: Sequence[Text]
         _blame_fragment(lines[start : start + BLAME_FRAGMENT_LINES])
         for start in range(0, len(lines), BLAME_FRAGMENT_LINES)
     ]
-    controller.view.read(title, [Section("", tuple(pieces))])
+    controller.view.dialogs.read(title, [Section("", tuple(pieces))])
 
 
 def _blame_fragment(lines: Sequence[Text]) -> Fragment:
@@ -241,7 +241,7 @@ async def pick_session(controller: SessionController, argument: str) -> None:
     if not chosen:
         controller.say(f"nobody said {argument!r} in a session of this folder; here are all")
     paths = {summary.id: summary.path for summary in found}
-    picked = await controller.view.pick(
+    picked = await controller.view.dialogs.pick(
         "Sessions of this folder",
         [_session_choice(summary) for summary in (chosen or found)],
         lambda id: _preview(paths[id]),
@@ -345,7 +345,7 @@ async def remember(controller: SessionController, argument: str) -> None:
         Choice("project", os.path.relpath(project, controller.opener.root), "for work in this repository"),
         Choice("user", project_folder.short_path(own), "for every repository"),
     ]
-    picked = await controller.view.pick(f"Add `- {flatten(argument, 300)}` to", choices)
+    picked = await controller.view.dialogs.pick(f"Add `- {flatten(argument, 300)}` to", choices)
     if picked is None:
         return
     path = project if picked[1] == "project" else own
@@ -384,8 +384,7 @@ async def leave_fugu(controller: SessionController, argument: str) -> None:
 
 def _session_choice(summary: store.SessionSummary) -> Choice:
     day = time.strftime("%d %b %H:%M", time.localtime(summary.newest))
-    state = views.END_WORDS.get(summary.state, summary.state.replace("_", " "))
-    about = f"{day} · {state} · {plural(summary.requests, 'request')}"
+    about = f"{day} · {summary.ended} · {plural(summary.requests, 'request')}"
     return Choice(summary.id, flatten(summary.title, 200) or "(nothing asked)", about)
 
 

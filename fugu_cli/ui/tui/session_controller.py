@@ -5,28 +5,22 @@ and turns what the log says into what is shown. Holds no events.
 from __future__ import annotations
 
 import asyncio
-import math
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli import __version__
 from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
-from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, FileChange, Finished, Recorded, Replied, ToolRan, Undone
+from fugu_cli.session.events import FileChange, Finished, Recorded, Replied, ToolRan, Undone
 from fugu_cli.session.live_events import Live
 from fugu_cli.tools.recorded_diffs import unified_diff
 from fugu_cli.ui import diff_lines
 from fugu_cli.ui.approval_options import ALONE, ApprovalScope, Pending, approval_options
-from fugu_cli.ui.formatting import flatten
 from fugu_cli.ui.transcript import NoteBlock, Tone
-from fugu_cli.ui.tui import project_folder
+from fugu_cli.ui.tui import project_folder, session_status
 from fugu_cli.ui.tui.model_download import ModelDownload
 from fugu_cli.ui.tui.preferences import InputHistory
-from fugu_cli.ui.tui.request_queue import MODE_CYCLE, MODE_HELP, QueuedRequest, RequestQueue
-from fugu_cli.ui.tui.screen_protocol import StatusLine
+from fugu_cli.ui.tui.request_queue import MODE_HELP, QueuedRequest, RequestQueue, is_unfinished
 from fugu_cli.ui.tui.user_programs import StatusCommand, UserShell
 
 if TYPE_CHECKING:
@@ -88,7 +82,7 @@ class ApprovalQueue:
     async def _take_feedback(self, question: ApprovalQuestion) -> None:
         from fugu_cli.engine.environment import Refusal
 
-        text = (await self._view.enter_text("No. Tell it what to do instead")).strip()
+        text = (await self._view.dialogs.enter_text("No. Tell it what to do instead")).strip()
         if text and not question.answer.done():
             question.answer.set_result(Refusal(feedback=text))
         self.ask(self._questions, self._pending)
@@ -112,6 +106,7 @@ class CallPatches:
 
     def __init__(self) -> None:
         self._known: dict[FileChange, str] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def size(self, change: FileChange) -> tuple[int, int] | None:
         """Lines that a change added and removed; None where its contents are not known."""
@@ -135,6 +130,27 @@ class CallPatches:
                 return False
             self._known[change] = await asyncio.to_thread(_unified_or_size, change.path, before, after)
         return bool(wanted)
+
+    def show(self, session: SessionProtocol, feed: FeedProtocol, ran: Sequence[ToolRan], *, live: bool = False) -> None:
+        """Get the contents of what was changed, and show the diffs once they are there, of `live` calls in any case;
+        then the totals."""
+
+        async def fetch() -> None:
+            for event in ran:
+                if await self.fetch(event.changes, session.environment.workspace.blob) or live:
+                    feed.patched(event, self.of(event))
+            await measure_totals(feed.tally, session, self)
+            feed.totals_changed()
+
+        task = asyncio.get_running_loop().create_task(fetch())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Fetch nothing more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 async def _content(name: str | None, blob: FetchBlob) -> bytes | None:
@@ -188,15 +204,6 @@ def request_from_text(session: SessionProtocol, text: str, pin: str | None = Non
     )
 
 
-def _able(work: RequestQueue) -> Sequence[str]:
-    """Who may take a turn now."""
-    team = work.session.team if work.session is not None else None
-    if team is None or work.pinned:
-        return (work.pinned,) if work.pinned else ()
-    out = {*work.excluded, *(team.breaker.unavailable() if team.breaker is not None else ())}
-    return [name for name in team.members if name not in out]
-
-
 FETCHED_ON_RESUME = 40
 """Changes of a resumed session whose contents are fetched at once."""
 
@@ -216,14 +223,15 @@ class SessionController:
         self.shell = UserShell(opener.root, view.feed)
         self.download = ModelDownload(opener, view.feed, self.show)
         self.work = RequestQueue(self, self.shell.told)
-        self.status = StatusCommand(options.status_command, opener.root, lambda: status_input(self), self.show)
+        self.status = StatusCommand(
+            options.status_command, opener.root, lambda: session_status.status_input(self), self.show
+        )
         self.vi_mode = "INSERT" if options.vi else ""
         self.patches = CallPatches()
         self.asking = ApprovalQueue(view, opener.root)
-        self._branch = project_folder.git_branch(opener.root)
+        self.branch = project_folder.git_branch(opener.root)
         self._door = asyncio.Lock()
         self._left = False
-        self._tasks: set[asyncio.Task[None]] = set()
         self._early: list[FuguError] = []
         self._noted: set[str] = set()
 
@@ -264,10 +272,10 @@ class SessionController:
             if not await self.work.open(opening):
                 return False
         if self.session.servers is not None:
-            self.session.servers.ask_line = self.view.enter_text
+            self.session.servers.ask_line = self.view.dialogs.enter_text
         self.session.warm()
         self._warn(self.session.library.notes)
-        if self.work.unfinished():
+        if is_unfinished(self.session):
             self.say("this request was not finished: /continue goes on", "warn")
         return True
 
@@ -323,19 +331,13 @@ class SessionController:
         """Stop what is under way. False when nothing is."""
         return self.shell.stop() or self.download.stop() or self.work.interrupt()
 
-    def next_mode(self) -> str:
-        """The next permission mode on the ring. Returns what it means, "" without a session."""
-        now = self.work.mode
-        at = next((index for index, mode in enumerate(MODE_CYCLE) if mode == now), -1)
-        mode = MODE_CYCLE[(at + 1) % len(MODE_CYCLE)]
-        self.set_mode(mode)
-        return f"{mode}: {MODE_HELP[mode]}" if self.work.session is not None else ""
-
-    def set_mode(self, mode: Mode) -> None:
-        """Another permission mode from the next call on."""
-        if self.work.session is not None:
-            self.session.set_mode(mode)
-            self.show()
+    def set_mode(self, mode: Mode) -> str:
+        """Another permission mode from the next call on. Returns what it means, "" without a session."""
+        if self.work.session is None:
+            return ""
+        self.session.set_mode(mode)
+        self.show()
+        return f"{mode}: {MODE_HELP[mode]}"
 
     def answer(self, scope: ApprovalScope) -> None:
         """The user's answer to the question that is shown."""
@@ -365,7 +367,8 @@ class SessionController:
         """A session was opened. What failed before there was one is said now: it explains why it is this one."""
         self.feed.replay(records)
         ran = [record.event for record in records if isinstance(record.event, ToolRan)]
-        self._fetch([event for event in ran if event.changes][-FETCHED_ON_RESUME:])
+        changing = [event for event in ran if event.changes]
+        self.patches.show(self.session, self.feed, changing[-FETCHED_ON_RESUME:])
         self._say_early()
 
     def heard(self, item: Recorded | Live) -> None:
@@ -374,29 +377,13 @@ class SessionController:
             return
         self.feed.take(item)
         self.view.noticed(item)
-        if isinstance(item, Recorded) and isinstance(item.event, ToolRan) and item.event.changes:
-            self._fetch([item.event], live=True)
-        elif isinstance(item, Recorded) and isinstance(item.event, Finished | Undone):
-            self._fetch([])
-
-    def _fetch(self, ran: Sequence[ToolRan], *, live: bool = False) -> None:
-        """Get the contents of what was changed, and show the diffs once they are there, of `live` calls in any case;
-        then the totals."""
-        session = self.work.session
+        event, session = item.event if isinstance(item, Recorded) else None, self.work.session
         if session is None:
             return
-        blob = session.environment.workspace.blob
-
-        async def fetch() -> None:
-            for event in ran:
-                if await self.patches.fetch(event.changes, blob) or live:
-                    self.feed.patched(event, self.patches.of(event))
-            await measure_totals(self.feed.tally, session, self.patches)
-            self.feed.totals_changed()
-
-        task = asyncio.get_running_loop().create_task(fetch())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if isinstance(event, ToolRan) and event.changes:
+            self.patches.show(session, self.feed, [event], live=True)
+        elif isinstance(event, Finished | Undone):
+            self.patches.show(session, self.feed, [])
 
     def changed(self) -> None:
         """Running, queue, questions or mode changed."""
@@ -405,7 +392,7 @@ class SessionController:
         self.asking.ask(self.work.approvals.questions, self.work.approvals.pending)
         self.view.show_queue([typed.typed or typed.text for typed in self.work.queue])
         if not self.work.running:
-            self._branch = project_folder.git_branch(self.opener.root)
+            self.branch = project_folder.git_branch(self.opener.root)
             hooks = self.work.session.environment.hooks if self.work.session is not None else None
             self._warn(hooks.notes if hooks is not None else ())  # those that failed in the request
         self.show()
@@ -424,114 +411,16 @@ class SessionController:
 
     def show(self) -> None:
         """The status line as things stand."""
-        tally, work = self.feed.tally, self.work
-        aside = self.shell if self.shell.running else self.download
-        running = work.running or aside.running
-        at_work = "stopping" if work.stopping else tally.doing or "starting"
-        if not work.stopping and not aside.doing and (likely := tally.first_agent(_able(work))):
-            at_work = f"{at_work}, then probably {flatten(likely, 40)}"
-        doing = "needs approval" if work.approvals.questions else aside.doing or at_work
-        begun = aside.began if aside.running else tally.since if tally.doing else 0.0
-        spent = tally.tokens
         self.status.refresh()
         self._warn((self.status.fault,) if self.status.fault else ())
-        self.view.stand(
-            StatusLine(
-                place=project_folder.short_path(self.opener.root),
-                branch=self._branch,
-                tier=self.tier,
-                mode=work.mode,
-                pinned=work.pinned or "",
-                context=tally.context,
-                tokens=spent.input + spent.output,
-                cost=tally.cost,
-                unpriced=bool(tally.unpriced),
-                doing=doing if running else "",
-                since=(begun or time.time()) if running else 0.0,
-                until=tally.until if tally.doing and doing == tally.doing else 0.0,
-                written=tally.writing if work.running else 0,
-                unavailable=self._unavailable(),
-                queued=len(work.queue),
-                vi=self.vi_mode,
-                own=self.status.lines,
-                jobs=len(work.session.environment.workspace.jobs.running) if work.session is not None else 0,
-            )
-        )
-
-    def _unavailable(self) -> tuple[tuple[str, float], ...]:
-        """Agents that are unavailable after a failure, and when each may be tried again (epoch, in whole seconds)."""
-        team = self.work.session.team if self.work.session is not None else None
-        if team is None or team.breaker is None:
-            return ()
-        breaker, now = team.breaker, time.time()
-        return tuple((name, float(math.floor(now + breaker.seconds(name)))) for name in breaker.unavailable())
-
-    def parting(self) -> str:
-        """What is said when the user leaves: which session this was, "" when nothing was asked in it."""
-        session = self.work.session
-        if session is None or session.log.path is None or views.asked(session.log.events) is None:
-            return ""
-        id = session.log.path.stem
-        return f"session {id}: `fugu trace {id}` shows who did what, `/resume` in `fugu` goes on with it"
+        self.view.stand(session_status.status_line(self))
 
     async def close(self) -> None:
         """Leave. What is told after this is not shown: the screen may be gone. May be called twice."""
         self._left = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.patches.close()
         self.asking.close()
         self.shell.stop()
         self.download.stop()
         await self.status.close()
         await self.work.close()
-
-
-def status_input(controller: SessionController) -> dict[str, object]:
-    """What the command is told: fields of Claude Code's status line as far as fugu knows them, without the time."""
-    session, tally, root = controller.work.session, controller.feed.tally, str(controller.opener.root)
-    log = session.log if session is not None else None
-    events = log.events if log is not None else ()
-    replies = [event for event in events if isinstance(event, Replied)]
-    turns = [event.agent for event in views.request(events) if isinstance(event, Assigned)]
-    members = session.team.members if session is not None else {}
-    agent = next((name for name in (*reversed(turns), controller.work.pinned, *members) if name in members), "")
-    member = members.get(agent or "")
-    usage, spent = replies[-1].usage if replies else None, tally.tokens
-    size = member.context if member is not None else 0
-    used = round((tally.context or 0.0) * 100)
-    added = [str(path) for path in controller.options.added]
-    path = str(log.path) if log is not None and log.path is not None else ""
-    return {
-        "hook_event_name": "Status",
-        "session_id": Path(path).stem,
-        "transcript_path": path,
-        "cwd": root,
-        "model": {"id": member.model if member is not None else "", "display_name": agent},
-        "workspace": {"current_dir": root, "project_dir": root, "added_dirs": added},
-        "version": __version__,
-        "output_style": {"name": "default"},
-        "permission_mode": controller.work.mode,
-        "cost": {
-            "total_cost_usd": tally.cost,
-            "total_api_duration_ms": round(sum(reply.seconds for reply in replies) * 1000),
-        },
-        "context_window": {
-            "context_window_size": size,
-            "used_percentage": used,
-            "remaining_percentage": 100 - used,
-            "total_input_tokens": spent.input,
-            "total_output_tokens": spent.output,
-            "current_usage": None
-            if usage is None
-            else {
-                "input_tokens": usage.input - usage.cached,
-                "output_tokens": usage.output,
-                "cache_creation_input_tokens": 0,
-                "cache_read_input_tokens": usage.cached,
-            },
-        },
-        "exceeds_200k_tokens": used * size > 20_000_000,
-        **({"vim": {"mode": mode}} if (mode := controller.vi_mode) else {}),
-        "_began": log.records[0].at if log is not None and log.records else None,
-    }

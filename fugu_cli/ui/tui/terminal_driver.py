@@ -23,14 +23,10 @@ from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XT
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
-from fugu_cli.ui.tui.themes import BackgroundTold
+from fugu_cli.ui.tui.themes import BackgroundReader, BackgroundTold
 
 _OBEYED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that no pasted text needs: all but tab, newline and carriage return."""
-_BACKGROUND = re.compile(
-    r"\x1b\]11;(?:rgba?:([0-9a-f]+)/([0-9a-f]+)/([0-9a-f]+)[^\x07\x1b]*)?(?:\x07|\x1b\\)?", re.IGNORECASE
-)
-"""A terminal's answer to the question for its background, whole or as far as it has come."""
 _OTHER_KEYS = re.compile(r"\x1b\[27;(\d+);(\d+)~")
 """A key with its modifiers as xterm and tmux write it (`modifyOtherKeys`); Textual reads `ESC [ key ; modifiers u`."""
 READ_BYTES = 4096
@@ -78,33 +74,6 @@ class InputDecoder:
             held = next((size for size in sizes if text.endswith(BRACKETED_PASTE_END[:size])), 0)
             inside, self._held = text[: len(text) - held], text[len(text) - held :]
         return _OBEYED.sub("", inside) + mark, rest
-
-
-ANSWER = "\x1b]11;"
-
-
-class BackgroundReader:
-    """Takes a terminal's answer about its background out of what is typed."""
-
-    def __init__(self) -> None:
-        self._held = ""
-        self.dark: bool | None = None
-        """What was answered; None until then."""
-
-    def feed(self, text: str, *, more: bool = True) -> str:
-        """What was typed; the beginning of an answer waits for its end while `more` is to come."""
-        text, self._held = self._held + text, ""
-        at = text.rfind("\x1b]")
-        if at < 0 or not ANSWER.startswith(text[at : at + len(ANSWER)]):
-            return text
-        found = _BACKGROUND.match(text, at)
-        if found and found[1] and found[0].endswith(("\x07", "\\")):
-            red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in found.groups())
-            self.dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-            return text[: found.start()] + self.feed(text[found.end() :])
-        if more:
-            text, self._held = text[:at], text[at:]
-        return text
 
 
 class KeyParser(XTermParser):

@@ -112,7 +112,8 @@ def test_where_the_repository_is_not_sealed_auto_mode_asks_about_every_command_t
     assert [command for level, _, command in ROWS if found[command] != said[level]] == []
     assert bash("make all", root, "auto", sealed=False) == Judgement(
         verdict="ask",
-        reason="`make all`: it runs something, and no sandbox keeps it from the git folder, which undo cannot restore",
+        reason="`make all`: it is not known to be read-only, and no sandbox keeps it from the git folder, which undo"
+        " cannot restore",
         target="bash(make all)",
     )
     assert bash("make all", root, "auto", sealed=False, allow=("bash(make *)",)).verdict == "allow"

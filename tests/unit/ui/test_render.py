@@ -91,10 +91,10 @@ def test_a_job_that_was_started_and_a_list_of_things_to_do_are_told_in_lines() -
 def test_a_question_shows_all_that_the_call_will_do() -> None:
     fetch = Call.make("9", "web_fetch", url="https://a.example/x?secret=1")
     assert event_text.approval_target(fetch, "web_fetch(a.example)") == (
-        'web_fetch(a.example) {"url": "https://a.example/x?secret=1"}'
+        'a.example {"url": "https://a.example/x?secret=1"}'
     )
     serve = Call.make("9", "bash", command="npm run dev", background=True)
-    assert event_text.approval_target(serve, "bash(npm run dev)") == "bash(npm run dev), in the background"
+    assert event_text.approval_target(serve, "bash(npm run dev)") == "npm run dev, in the background"
 
 
 def test_why_there_is_no_learned_coordinator_is_said_once() -> None:

@@ -13,7 +13,7 @@ from fugu_cli.ui.drawing import DARK, styled_line
 from fugu_cli.ui.inline_view import InlineScreen, InlineTerminal, Scrollback, parse_choice
 from fugu_cli.ui.transcript import NoteBlock
 from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
-from fugu_cli.ui.tui.preferences import Preferences
+from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.screen_protocol import Choice
 
 CALL = Call.make("t1-0-0", "bash", command="ls")
@@ -191,9 +191,9 @@ def test_a_choice_is_a_number_a_letter_and_a_number_or_a_value() -> None:
     [
         (
             Call.make("1", "web_fetch", url="https://a.example/?q=mine"),
-            'web_fetch(a.example) {"url": "https://a.example/?q=mine"}',
+            'a.example {"url": "https://a.example/?q=mine"}',
         ),
-        (Call.make("1", "bash", command="serve", background=True), "bash(serve), in the background"),
+        (Call.make("1", "bash", command="serve", background=True), "serve, in the background"),
     ],
 )
 def test_a_question_is_printed_with_all_that_the_call_will_do(call: Call, said: str, tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def asked(call: Call, patch: str, root: Path) -> str:
         paper = Paper()
         nothing = InlineTerminal(lambda: 100, lambda: None, None, print, print, lambda: None, print, None)  # type: ignore[arg-type]
         question = ApprovalQuestion(call, judge(call, Rules(), root), asyncio.get_running_loop().create_future())
-        InlineScreen(paper.back, nothing, Preferences(), root).question(question, ALONE, patch)
+        InlineScreen(paper.back, nothing, PreferencesFile(root), auto=False).question(question, ALONE, patch)
         return paper.text
 
     return asyncio.run(ask())

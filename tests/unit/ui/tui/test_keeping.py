@@ -5,23 +5,24 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from fugu_cli.tools.mentions import mentioned
-from fugu_cli.ui.tui.preferences import InputHistory, Preferences, load_preferences, save_preferences
+from fugu_cli.ui.tui.preferences import InputHistory, Preferences, PreferencesFile
 from fugu_cli.ui.tui.project_folder import FolderFiles, git_branch, list_files, mention, short_path
 from fugu_cli.ui.tui.screen_feed import notification_sequence
 from fugu_cli.ui.tui.user_programs import edit_text
 
 
 def test_how_the_screen_was_left_is_remembered(tmp_path: Path) -> None:
+    PreferencesFile(tmp_path / "state").keep(theme="light", panel=True)
+    PreferencesFile(tmp_path / "state").keep(panel_width=60, notify=True)
     left = Preferences(theme="light", panel=True, panel_width=60, notify=True)
-    save_preferences(tmp_path / "state", left)
-    assert load_preferences(tmp_path / "state") == left
+    assert PreferencesFile(tmp_path / "state").left == left
 
 
 def test_a_broken_file_counts_as_none(tmp_path: Path) -> None:
     for text in ("", "[]", "{", '{"theme": 3, "panel": "yes", "panel_width": null, "unknown": 1}'):
         (tmp_path / "screen.json").write_text(text)
-        assert load_preferences(tmp_path) == Preferences()
-    assert load_preferences(tmp_path / "nowhere") == Preferences()
+        assert PreferencesFile(tmp_path).left == Preferences()
+    assert PreferencesFile(tmp_path / "nowhere").left == Preferences()
 
 
 def test_the_history_walks_back_and_forth_and_returns_to_the_draft(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fugu_cli.session.events import Interrupted, Permitted
 from fugu_cli.ui.tui.app import FuguApp, MainScreen
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.panels import Conversation, Trace
-from fugu_cli.ui.tui.preferences import load_preferences
+from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.prompt import PromptInput
 from fugu_cli.ui.tui.status_line import StatusBar
 from fugu_cli.ui.tui.terminal_app import KEYS, TerminalApp
@@ -363,7 +363,7 @@ def test_ctrl_t_shows_the_trace_and_its_width_is_remembered(play: Callable[..., 
         await until(lambda: prompt(app).has_focus)
 
     play(what)
-    left = load_preferences(Path.home() / "state")
+    left = PreferencesFile(Path.home() / "state").left
     assert (left.panel, left.panel_width) == (False, 48)
 
 
@@ -427,7 +427,7 @@ def test_a_tool_call_is_unfolded_by_keys_and_by_a_click(
         row = next(y for y, line in enumerate(shown(app).splitlines()) if "read src/add.py" in line)
         await pilot.click("#conversation", offset=(6, row))
         await until(lambda: "1  def add(a, b):" in shown(app), lambda: shown(app))
-        await pilot.press("ctrl+end", *["up"] * 7, "down", "up", "enter", "ctrl+home")
+        await pilot.press("ctrl+end", *["up"] * 8, "down", "up", "enter", "ctrl+home")
         await until(lambda: "1  def add(a, b):" not in shown(app), lambda: shown(app))
 
     play(what, resume=stored, size=(100, 60))
@@ -602,7 +602,7 @@ def test_a_narrow_screen_starts_with_the_conversation_whatever_a_wide_one_showed
         await until(lambda: displayed() == (True, True))
 
     play(what, resume=stored, size=(120, 40))
-    assert load_preferences(Path.home() / "state").panel is True
+    assert PreferencesFile(Path.home() / "state").left.panel is True
     play(
         lambda app, pilot: until(lambda: app.main.query_one(Conversation).size.width == 80),
         resume=stored,

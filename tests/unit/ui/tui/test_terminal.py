@@ -444,7 +444,7 @@ def test_in_the_inline_mode_a_key_is_typed_unseen(place: Place, fugu: Callable[.
     terminal = fugu("--inline")
     terminal.sees("No model can work yet", "/login downloads them")
     terminal.keys("mend it\r")
-    terminal.sees("key of openai")
+    terminal.sees("download small models")
     terminal.keys("2\r")
     terminal.sees("API key of openai (it is not shown)")
     terminal.keys("sk-loopback-1")

@@ -1,0 +1,153 @@
+"""What an open session says of itself: the status line, what the user's own status command is told, and the last words.
+Between session_controller.py, whose session it is, and status_line.py, which draws.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from fugu_cli import __version__
+from fugu_cli.session import views
+from fugu_cli.session.events import Assigned, Replied
+from fugu_cli.ui.formatting import flatten
+from fugu_cli.ui.tui import project_folder
+from fugu_cli.ui.tui.screen_protocol import StatusLine
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.tui.model_download import ModelDownload
+    from fugu_cli.ui.tui.request_queue import RequestQueue
+    from fugu_cli.ui.tui.screen_protocol import FeedProtocol
+    from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener
+    from fugu_cli.ui.tui.user_programs import StatusCommand, UserShell
+
+
+class StatusSources(Protocol):
+    """What is asked about the session: its controller."""
+
+    opener: SessionOpener
+    options: InterfaceOptions
+    work: RequestQueue
+    shell: UserShell
+    download: ModelDownload
+    status: StatusCommand
+    branch: str
+    tier: str
+    vi_mode: str
+
+    @property
+    def feed(self) -> FeedProtocol:
+        """The conversation."""
+
+
+def status_line(controller: StatusSources) -> StatusLine:
+    """The status line as things stand."""
+    tally, work, root = controller.feed.tally, controller.work, controller.opener.root
+    aside = controller.shell if controller.shell.running else controller.download
+    running = work.running or aside.running
+    at_work = "stopping" if work.stopping else tally.doing or "starting"
+    if not work.stopping and not aside.doing and (likely := tally.first_agent(_able(work))):
+        at_work = f"{at_work}, then probably {flatten(likely, 40)}"
+    doing = "needs approval" if work.approvals.questions else aside.doing or at_work
+    begun = aside.began if aside.running else tally.since if tally.doing else 0.0
+    spent = tally.tokens
+    return StatusLine(
+        place=project_folder.short_path(root),
+        branch=controller.branch,
+        tier=controller.tier,
+        mode=work.mode,
+        pinned=work.pinned or "",
+        context=tally.context,
+        tokens=spent.input + spent.output,
+        cost=tally.cost,
+        unpriced=bool(tally.unpriced),
+        doing=doing if running else "",
+        since=(begun or time.time()) if running else 0.0,
+        until=tally.until if tally.doing and doing == tally.doing else 0.0,
+        written=tally.writing if work.running else 0,
+        unavailable=_unavailable(work),
+        queued=len(work.queue),
+        vi=controller.vi_mode,
+        own=controller.status.lines,
+        jobs=len(work.session.environment.workspace.jobs.running) if work.session is not None else 0,
+    )
+
+
+def _able(work: RequestQueue) -> Sequence[str]:
+    """Who may take a turn now."""
+    team = work.session.team if work.session is not None else None
+    if team is None or work.pinned:
+        return (work.pinned,) if work.pinned else ()
+    out = {*work.excluded, *(team.breaker.unavailable() if team.breaker is not None else ())}
+    return [name for name in team.members if name not in out]
+
+
+def _unavailable(work: RequestQueue) -> tuple[tuple[str, float], ...]:
+    """Agents that are unavailable after a failure, and when each may be tried again (epoch, in whole seconds)."""
+    team = work.session.team if work.session is not None else None
+    if team is None or team.breaker is None:
+        return ()
+    breaker, now = team.breaker, time.time()
+    return tuple((name, float(math.floor(now + breaker.seconds(name)))) for name in breaker.unavailable())
+
+
+def parting_words(controller: StatusSources) -> str:
+    """What is said when the user leaves: which session this was, "" when nothing was asked in it."""
+    session = controller.work.session
+    if session is None or session.log.path is None or views.asked(session.log.events) is None:
+        return ""
+    id = session.log.path.stem
+    return f"session {id}: `fugu trace {id}` shows who did what, `/resume` in `fugu` goes on with it"
+
+
+def status_input(controller: StatusSources) -> dict[str, object]:
+    """What the command is told: fields of Claude Code's status line as far as fugu knows them, without the time."""
+    session, tally, root = controller.work.session, controller.feed.tally, str(controller.opener.root)
+    log = session.log if session is not None else None
+    events = log.events if log is not None else ()
+    replies = [event for event in events if isinstance(event, Replied)]
+    turns = [event.agent for event in views.request(events) if isinstance(event, Assigned)]
+    members = session.team.members if session is not None else {}
+    agent = next((name for name in (*reversed(turns), controller.work.pinned, *members) if name in members), "")
+    member = members.get(agent or "")
+    usage, spent = replies[-1].usage if replies else None, tally.tokens
+    size = member.context if member is not None else 0
+    used = round((tally.context or 0.0) * 100)
+    added = [str(path) for path in controller.options.added]
+    path = str(log.path) if log is not None and log.path is not None else ""
+    return {
+        "hook_event_name": "Status",
+        "session_id": Path(path).stem,
+        "transcript_path": path,
+        "cwd": root,
+        "model": {"id": member.model if member is not None else "", "display_name": agent},
+        "workspace": {"current_dir": root, "project_dir": root, "added_dirs": added},
+        "version": __version__,
+        "output_style": {"name": "default"},
+        "permission_mode": controller.work.mode,
+        "cost": {
+            "total_cost_usd": tally.cost,
+            "total_api_duration_ms": round(sum(reply.seconds for reply in replies) * 1000),
+        },
+        "context_window": {
+            "context_window_size": size,
+            "used_percentage": used,
+            "remaining_percentage": 100 - used,
+            "total_input_tokens": spent.input,
+            "total_output_tokens": spent.output,
+            "current_usage": None
+            if usage is None
+            else {
+                "input_tokens": usage.input - usage.cached,
+                "output_tokens": usage.output,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": usage.cached,
+            },
+        },
+        "exceeds_200k_tokens": used * size > 20_000_000,
+        **({"vim": {"mode": mode}} if (mode := controller.vi_mode) else {}),
+        "_began": log.records[0].at if log is not None and log.records else None,
+    }
