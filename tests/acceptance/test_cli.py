@@ -220,7 +220,9 @@ def test_the_pool_is_listed_with_slots_prices_and_who_is_left_out(
 def test_sessions_are_listed_searched_copied_and_found(capsys: pytest.CaptureFixture[str]) -> None:
     path = kept()
     code, out, _ = fugu("sessions", capture=capsys)
-    assert code == 0 and out.startswith(f"{path.stem}  2") and "accepted     1 request    fix the failing tests" in out
+    assert (
+        code == 0 and out.startswith(f"{path.stem}  2") and "verified       1 request    fix the failing tests" in out
+    )
     assert fugu("sessions", "--latest", "--path", capture=capsys) == (0, f"{path}\n", "")
     assert fugu("sessions", "IT IS 3 NOW", capture=capsys)[1] == out
     code, copy, _ = fugu("sessions", "--fork", path.stem, capture=capsys)

@@ -182,6 +182,17 @@ def test_where_there_is_room_the_old_and_the_new_stand_beside_each_other() -> No
     ]
 
 
+def test_a_terminal_of_160_columns_has_room_for_both_beside_the_trace_too() -> None:
+    patch = diff_lines.unified_diff("a.py", "two\n", "2\n")
+    both = [f"    {'1 - two':<46} │ 1 + 2"]
+    one = ["    1 - two", "    1 + 2"]
+    shown = {
+        (columns, width): text(diff_drawing.indented_patch(patch, width, DARK, terminal=columns))
+        for columns, width in ((160, 100), (159, 100), (200, 70), (0, 140))
+    }
+    assert shown == {(160, 100): both, (159, 100): one, (200, 70): one, (0, 140): one}
+
+
 def test_the_line_of_a_call_hides_nothing_of_what_was_run() -> None:
     call = Call.make("1", "bash", command="echo \x1b]0; ; rm -rf a\x07 b # \recho ok\u202e")
     block = ToolBlock(call, Permitted(turn=1, call=call, allowed=True, by="policy"))

@@ -583,6 +583,20 @@ def test_a_worktrees_work_is_brought_back_when_the_user_says_so(
     assert (again.ended(), (place.repo / "calc.txt").read_text()) == (0, "fixed\n")
 
 
+def test_the_inline_mode_follows_the_background_that_the_terminal_tells(fugu: Callable[..., Terminal]) -> None:
+    terminal = ready(fugu("--inline"))
+    terminal.until(lambda _: b"\x1b]11;?" in terminal.raw)
+    light = b"38;2;36;41;47"
+    terminal.keys("a\x1b]11;rgb:ffff/ff")
+    terminal.keys("ff/ffff\x1b\\b")
+    terminal.sees("› ab")
+    assert light not in terminal.raw
+    terminal.keys("\x03/pool\r")
+    terminal.until(lambda _: light in terminal.raw)
+    terminal.keys("\x03\x03\x04")
+    assert terminal.ended() == 0
+
+
 def test_the_theme_follows_the_background_that_the_terminal_tells(fugu: Callable[..., Terminal]) -> None:
     terminal = ready(fugu())
     terminal.until(lambda _: b"\x1b]11;?" in terminal.raw)
