@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from fugu_cli.config import kept_keys
+from fugu_cli.config import Config, kept_keys
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import installing
@@ -21,7 +21,7 @@ from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 
 if TYPE_CHECKING:
-    from fugu_cli.extensions.hook_runner import Hooks
+    from fugu_cli.extensions.hook_runner import CallClient, Hooks
     from fugu_cli.extensions.language_servers import LanguageServers
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.telemetry import CollectorLink, Telemetry
@@ -63,17 +63,19 @@ def server_secrets(declared: DeclaredServers) -> dict[str, str]:
     return {**declared.secrets, **login_secrets(declared.servers, kept_keys.KeptLogins())}
 
 
-def build_hooks(loaded: LoadedConfig, journal: Log) -> Hooks | None:
-    """The user's hooks; None where there are none and nothing is wrong with any."""
-    if loaded.hooks == DeclaredHooks():
+def build_hooks(
+    declared: DeclaredHooks, config: Config, journal: Log, client: CallClient | None = None
+) -> Hooks | None:
+    """The user's hooks; None where there are none and nothing is wrong with any. `client` calls those inside of it."""
+    if declared == DeclaredHooks():
         return None
     from fugu_cli.extensions.hook_runner import Hooks
 
     name = journal.path.stem if journal.path else "memory"
     common = {"session_id": name, "transcript_path": str(journal.path or "")}
-    mute = bool(loaded.config.deny_agents)
-    hooks = Hooks(loaded.hooks, common, lambda why: journal.tell(Waiting(why=why)), mute=mute)
-    hooks.mode = loaded.config.permission_mode
+    mute = bool(config.deny_agents)
+    hooks = Hooks(declared, common, lambda why: journal.tell(Waiting(why=why)), mute=mute, client=client)
+    hooks.mode = config.permission_mode
     return hooks
 
 

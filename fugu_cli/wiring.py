@@ -282,7 +282,7 @@ def _with_extensions(
         rules=rules.model_copy(update={"readable": (*_own_skills(loaded), pasted_folder(loaded.config))}),
         toolbox=toolbox,
         subagents=library.agents,
-        hooks=build_hooks(loaded, journal),
+        hooks=build_hooks(loaded.hooks, loaded.config, journal),
         nearer=nested_instructions(loaded.root, loaded.below, loaded.vouched) if environment.denials is None else None,
     )
 

@@ -24,7 +24,17 @@ from fugu_cli.cli.run import read_schema
 from fugu_cli.cli.session_stream import SessionStream
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.extensions.hook_settings import UNSUPPORTED_TOOLS, HookCall, describe_call, fugu_rule, fugu_tools
+from fugu_cli.extensions.hook_settings import (
+    DEFAULT_TIMEOUT,
+    GUARD_EVENT,
+    HOOK_EVENTS,
+    UNSUPPORTED_TOOLS,
+    DeclaredHooks,
+    Hook,
+    describe_call,
+    fugu_rule,
+    fugu_tools,
+)
 from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.system import signals
@@ -46,10 +56,9 @@ MODES: dict[str, Mode] = {
 }  # fmt: skip
 """Claude Code's permission modes, and fugu's own under their names. In `dontAsk` nobody is asked."""
 ABORTED = 4
-HOOKS = "fugu calls no hooks of an SDK: write them into .agents/hooks.json or .claude/settings.json"
 CHANGED = "the client changed the arguments of the call; fugu runs a call as it is, or not"
-SERVERS = "fugu reaches no MCP servers inside of an SDK's process: name them in .mcp.json, as programs or addresses"
-AGENTS = "fugu takes no subagents of an SDK: the pool is in ~/.fugurc"
+SERVERS = "an entry is a program, an address, or a server of the SDK itself"
+AGENTS = "fugu takes no subagents of an SDK: write them into .agents/agents (`fugu help agents`)"
 
 
 def answer_sdk(flags: SdkFlags) -> int:
@@ -131,24 +140,40 @@ def _checked(rule: str) -> str:
     return ours
 
 
+class ClientError(FuguError):
+    """The client could not answer, or is gone."""
+
+
 class ClientQuestions:
-    """What policy asks, as questions to the client. `silent`: nobody is asked, and what would be asked is denied."""
+    """What is asked of the client: what policy asks, its hooks, its MCP servers. `silent`: what policy would ask is
+    denied."""
 
     def __init__(self, send: Callable[[Object], None]) -> None:
         self.silent = False
         self._send = send
-        self._open: dict[str, asyncio.Future[Object]] = {}
+        self._open: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._numbers = itertools.count(1)
+        self._gone = False
 
-    async def ask(self, stream: SessionStream, call: Call, judgement: Judgement) -> Permission:
+    async def permission(self, stream: SessionStream, call: Call, judgement: Judgement) -> Permission:
         """The client's answer. A call that Claude Code would make as several is asked about part by part."""
         from fugu_cli.engine.environment import Refusal
 
         workspace = stream.session.environment.workspace
         for part in describe_call(call, workspace.root, workspace.test_command):
-            answer = None if self.silent else await self._answer(part, call, judgement)
-            if answer is None:
+            if self.silent or self._gone:
                 return "headless"
+            try:
+                answer = await self.ask(
+                    "can_use_tool",
+                    tool_name=part.name,
+                    input=part.input,
+                    tool_use_id=call.id,
+                    decision_reason=judgement.reason,
+                    permission_suggestions=[],
+                )
+            except ClientError as error:
+                return "headless" if self._gone else Refusal(feedback=str(error)) if str(error) else "no"
             if answer.get("behavior") != "allow":
                 if answer.get("interrupt"):
                     stream.work.interrupt()
@@ -158,43 +183,51 @@ class ClientQuestions:
                 return Refusal(feedback=CHANGED)
         return "once"
 
-    async def _answer(self, part: HookCall, call: Call, judgement: Judgement) -> Object | None:
-        """None where the client is gone."""
+    async def relay(self, server: str, message: Object) -> object:
+        """An MCP message to a server inside of the client (mcp_client.Relay)."""
+        try:
+            return (await self.ask("mcp_message", server_name=server, message=message)).get("mcp_response")
+        except ClientError:
+            return None
+
+    async def call_hook(self, id: str, told: Object) -> dict[str, Any]:
+        """What a hook inside of the client says. Raises ClientError."""
+        return await self.ask("hook_callback", callback_id=id, input=told, tool_use_id=told.get("tool_use_id"))
+
+    async def ask(self, subtype: str, **request: Any) -> dict[str, Any]:
+        """Send a control request, and wait for its answer. Raises ClientError."""
+        if self._gone:
+            raise ClientError("the client is gone")
         name = f"fugu_{next(self._numbers)}"
         answer = self._open[name] = asyncio.get_running_loop().create_future()
-        request: Object = {
-            "subtype": "can_use_tool",
-            "tool_name": part.name,
-            "input": part.input,
-            "tool_use_id": call.id,
-            "decision_reason": judgement.reason,
-            "permission_suggestions": [],
-        }
-        self._send({"type": "control_request", "request_id": name, "request": request})
+        self._send({"type": "control_request", "request_id": name, "request": {"subtype": subtype, **request}})
         try:
-            await asyncio.wait({answer})
-            return None if answer.cancelled() else answer.result()
-        except asyncio.CancelledError:  # the request was interrupted
-            self._send({"type": "control_cancel_request", "request_id": name})
+            said: dict[str, Any] = await answer
+            return said
+        except asyncio.CancelledError:
+            self._send({"type": "control_cancel_request", "request_id": name})  # the request was interrupted
             raise
         finally:
             del self._open[name]
 
     def answered(self, response: object) -> None:
-        """An answer of the client's; one that cannot be understood is a no."""
+        """An answer of the client's; one that cannot be understood is an error."""
         given = response if isinstance(response, dict) else {}
         answer = self._open.get(str(given.get("request_id")))
         if answer is None or answer.done():
             return
         said = given.get("response")
-        failed: Object = {"behavior": "deny", "message": str(given.get("error") or "")}
-        answer.set_result(said if given.get("subtype") == "success" and isinstance(said, dict) else failed)
+        if given.get("subtype") == "success" and isinstance(said, dict):
+            answer.set_result(said)
+        else:
+            answer.set_exception(ClientError(str(given.get("error") or "")))
 
     def withdraw(self) -> None:
         """The client is gone."""
-        self.silent = True
+        self._gone = True
         for answer in self._open.values():
-            answer.cancel()
+            if not answer.done():
+                answer.set_exception(ClientError("the client is gone"))
 
 
 @dataclass
@@ -215,7 +248,10 @@ class SdkConversation:
         session can be opened."""
         self.questions = ClientQuestions(self._send)
         self.stream = SessionStream(
-            self._send, lambda *asked: self.questions.ask(self.stream, *asked), partial=self.flags.partial
+            self._send,
+            lambda *asked: self.questions.permission(self.stream, *asked),
+            partial=self.flags.partial,
+            relay=self.questions.relay,
         )
         self.questions.silent = self.flags.prompt_tool is None or self.flags.mode == "dontAsk"
         resumed = self.flags.resume or ("latest" if self.flags.go_on else None)
@@ -306,9 +342,9 @@ class SdkConversation:
         session = self.stream.session
         match request.get("subtype"):
             case "initialize":
-                for key, fault in (("hooks", HOOKS), ("agents", AGENTS), ("sdkMcpServers", SERVERS)):
-                    if request.get(key):
-                        raise UsageError(fault)
+                if request.get("agents"):
+                    raise UsageError(AGENTS)
+                self._add_hooks(request.get("hooks"))
                 return self._greeting()
             case "interrupt":
                 self.stream.work.interrupt()
@@ -328,6 +364,18 @@ class SdkConversation:
                 raise UsageError(f"fugu does not know the control request {other!r}")
         return {}
 
+    def _add_hooks(self, given: object) -> None:
+        """The hooks inside of the client, after those of files. Raises UsageError for an event that fugu has not."""
+        from fugu_cli.extension_wiring import build_hooks
+
+        session = self.stream.session
+        if found := client_hooks(given):
+            now = session.environment.hooks
+            of_files = now.declared if now is not None else DeclaredHooks()
+            both = DeclaredHooks((*of_files.hooks, *found), of_files.notes)
+            hooks = build_hooks(both, session.config, session.log, self.questions.call_hook)
+            session.environment = replace(session.environment, hooks=hooks)
+
     def _greeting(self) -> Object:
         session = self.stream.session
         commands = [
@@ -345,6 +393,7 @@ class SdkConversation:
             "available_output_styles": ["default"],
             "account": {},
             "pid": os.getpid(),
+            "hook_on_failure_supported": True,
             "fugu_version": __version__,
         }
 
@@ -363,6 +412,34 @@ class SdkConversation:
             self.answers.write(json_output.json_line(said) + "\n")
         except BrokenPipeError:
             self._stop()
+
+
+def client_hooks(given: object) -> tuple[Hook, ...]:
+    """The hooks that a client names when it greets fugu. Raises UsageError for an event that fugu has not, and for what
+    cannot be read."""
+    found: list[Hook] = []
+    for event, groups in given.items() if isinstance(given, dict) else ():
+        moment = next((moment for moment in HOOK_EVENTS if moment == event), None)
+        if moment is None:
+            raise UsageError(f"fugu has no hooks for {event}", hint=f"there are {', '.join(HOOK_EVENTS)}")
+        for group in groups if isinstance(groups, list) else ():
+            if moment != GUARD_EVENT and group.get("onFailure", "continue") != "continue":
+                raise UsageError(f"of the hooks of an SDK those for {GUARD_EVENT} alone can block where they fail")
+            for id in group.get("hookCallbackIds") or ():
+                try:
+                    found.append(
+                        Hook(
+                            moment=moment,
+                            matcher=group.get("matcher") or "",
+                            callback=id,
+                            timeout=group.get("timeout") or DEFAULT_TIMEOUT,
+                            source="the SDK",
+                            own=True,
+                        )
+                    )
+                except ValueError as error:
+                    raise UsageError(f"a hook for {event} cannot be read: {error}") from error
+    return tuple(found)
 
 
 def _exit_code(result: Object) -> int:

@@ -22,6 +22,7 @@ from fugu_cli.ui.tui.request_queue import QueuedRequest, RequestQueue
 if TYPE_CHECKING:
     from fugu_cli.config.loader import LoadedConfig
     from fugu_cli.engine.environment import AskPermission, Permission
+    from fugu_cli.extensions.mcp_client import Relay
     from fugu_cli.messages import Call
     from fugu_cli.open_session import Session
     from fugu_cli.safety.policy import Judgement
@@ -33,12 +34,21 @@ CUT = RunEnding("interrupted", "the request was interrupted")
 class SessionStream:
     """One session and its reader."""
 
-    def __init__(self, send: Callable[[Object], None], answer: AskPermission, *, partial: bool = False) -> None:
-        """`send` gets every object; `answer` is asked what policy asks. `partial`: pieces of text are sent, too."""
+    def __init__(
+        self,
+        send: Callable[[Object], None],
+        answer: AskPermission,
+        *,
+        partial: bool = False,
+        relay: Relay | None = None,
+    ) -> None:
+        """`send` gets every object; `answer` is asked what policy asks. `partial`: pieces of text are sent, too.
+        `relay`: the way to MCP servers inside of the client."""
         self.work = RequestQueue(self)
         self._send = send
         self._answer = answer
         self._partial = partial
+        self._relay = relay
         self._facts: list[Event] = []
         self._failure: FuguError | None = None
         self._opened: Session | None = None
@@ -70,6 +80,8 @@ class SessionStream:
         if not await self.work.open(opening):
             assert self._failure is not None
             raise self._failure
+        if self.session.servers is not None:
+            self.session.servers.relay = self._relay
         self.session.warm()
 
     async def request(self, wanted: QueuedRequest | None) -> Object:

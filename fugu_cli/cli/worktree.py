@@ -179,8 +179,9 @@ def _remove(found: OpenWorktree, what: str) -> None:
     if others:
         say(f"{what}; files that git ignores stay in {found.where}: {', '.join(others[:3])}")
         return
+    moved: list[Path] = []
     try:
-        _move_sessions(found)
+        moved = _move_sessions(found)
     except (StorageError, OSError) as error:
         say(f"its sessions stay those of {found.there.top}: {error}")
     done = found.here.try_run("worktree", "remove", "--force", str(found.there.top))
@@ -191,13 +192,17 @@ def _remove(found: OpenWorktree, what: str) -> None:
     with suppress(OSError):
         found.there.top.parent.rmdir()
     say(what)
+    for path in moved:
+        say(f"log: {path}")
 
 
-def _move_sessions(found: OpenWorktree) -> None:
-    """So that trace, blame and commit know them where the work is now. Raises StorageError, OSError."""
-    data = found.data
+def _move_sessions(found: OpenWorktree) -> list[Path]:
+    """So that trace, blame and commit know them where the work is now. Returns where they are. Raises StorageError,
+    OSError."""
+    data, all_moved = found.data, list[Path]()
     for path in store.session_paths(data, found.there.top):
         moved = store.move_session(data, found.here.top, path)
+        all_moved.append(moved)
         log = Log.open(moved)
         try:
             if (opened := views.opened(log.events)) is not None:
@@ -208,3 +213,4 @@ def _move_sessions(found: OpenWorktree) -> None:
     own = ("index*", "*.lock", *(("config", "info", "HEAD") if (now / "HEAD").exists() else ()))
     if before.is_dir():
         shutil.copytree(before, now, ignore=shutil.ignore_patterns(*own), dirs_exist_ok=True)
+    return all_moved

@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from fugu_cli.errors import FuguError
 from fugu_cli.extensions import hook_settings
 from fugu_cli.extensions.hook_settings import (
     GUARD_EVENT,
@@ -135,10 +136,15 @@ def _read_stdout(written: HookOutput, moment: str) -> HookAnswer:
         if start.start() and not isinstance(error, ValidationError):
             return HookAnswer(context=text if moment in PLAIN_TEXT_EVENTS else "")
         return HookAnswer(fault=f"printed what cannot be read: {_why(error)}", unsure=True)
-    event = found.hookSpecificOutput.hookEventName if found.hookSpecificOutput is not None else None
-    if event not in (None, moment):
-        return HookAnswer(fault=f"printed what cannot be read: it answers {event}", unsure=True)
-    return _answer(found, found.hookSpecificOutput or _Specific())
+    return _answer(found, moment)
+
+
+def answer_of_client(said: Mapping[str, object], moment: str) -> HookAnswer:
+    """The answer of a hook inside of the client: the same object."""
+    try:
+        return _answer(_Object.model_validate(said), moment)
+    except ValidationError as error:
+        return HookAnswer(fault=f"answers what cannot be read: {_why(error)}", unsure=True)
 
 
 def _why(error: ValueError | RecursionError) -> str:
@@ -148,7 +154,10 @@ def _why(error: ValueError | RecursionError) -> str:
     return f"not valid JSON: {error}"
 
 
-def _answer(found: _Object, more: _Specific) -> HookAnswer:
+def _answer(found: _Object, moment: str) -> HookAnswer:
+    more = found.hookSpecificOutput or _Specific()
+    if more.hookEventName not in (None, moment):
+        return HookAnswer(fault=f"printed what cannot be read: it answers {more.hookEventName}", unsure=True)
     asked = more.decision
     decision = more.permissionDecision or (asked.behavior if asked is not None else None) or found.decision
     reason = more.permissionDecisionReason or (asked.message if asked is not None else None) or found.reason
@@ -204,6 +213,10 @@ class _EventInput:
     call: Call | None = None
 
 
+CallClient = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Calls the client's function of that id with what the hook is told. Raises FuguError where it does not answer."""
+
+
 class Hooks:
     """The hooks of a session. `tell` shows people what is waited for and what went wrong, at once.
 
@@ -218,12 +231,14 @@ class Hooks:
         tell: Callable[[str], None],
         *,
         mute: bool = False,
+        client: CallClient | None = None,
     ) -> None:
         self.declared = declared
         self.mode = "edit"
         self._common = common
         self._tell = tell
         self._mute = mute
+        self._client = client
         self._warnings: list[str] = []
         self._begun = False
         self._opening = ""
@@ -381,7 +396,8 @@ class Hooks:
         """The hooks for this, each command once."""
         names = frozenset(names)
         found = [hook for hook in self.declared.hooks if hook.moment == moment and (not names or hook.matches(names))]
-        return list({(hook.command, hook.rule, hook.fault): hook for hook in reversed(found)}.values())[::-1]
+        once = {(hook.command, hook.callback, hook.rule, hook.fault): hook for hook in reversed(found)}
+        return list(once.values())[::-1]
 
     async def _one(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> HookAnswer:
         """What one hook says, made fit to be told: clipped, masked, withheld where it must be."""
@@ -416,17 +432,7 @@ class Hooks:
         self._tell(f"the hook `{hook.said}` runs")
         mode = {"permission_mode": MODES.get(self.mode, "default")}
         told = {**self._common, "cwd": str(workspace.root), **mode, "hook_event_name": hook.moment, **asked.told}
-        errors = CommandOutput(lambda _: None)
-        box = None if hook.own else workspace.box
-        given = json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
-        around = CommandContext({ROOT_VARIABLE: str(workspace.root)}, box, given, errors=errors.take)
-        try:
-            ended = await run_command(hook.command, workspace.root, hook.timeout, lambda _: None, around)
-        except OSError as error:
-            answer = HookAnswer(fault=f"could not be started: {error.strerror}", unsure=True)
-        else:
-            written = HookOutput(ended.output, errors.text, ended.code, ended.whole)
-            answer = read_answer(written, hook.moment)
+        answer = await (_called(hook, told, self._client) if hook.callback else _run(hook, told, workspace))
         if not answer.fault:
             return answer
         if hook.moment == GUARD_EVENT and answer.unsure:
@@ -453,6 +459,29 @@ class Hooks:
         self._tell(said)
         if said not in self._warnings:
             self._warnings.append(said)
+
+
+async def _run(hook: Hook, told: Mapping[str, JsonValue], workspace: Workspace) -> HookAnswer:
+    errors = CommandOutput(lambda _: None)
+    box = None if hook.own else workspace.box
+    given = json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
+    around = CommandContext({ROOT_VARIABLE: str(workspace.root)}, box, given, errors=errors.take)
+    try:
+        ended = await run_command(hook.command, workspace.root, hook.timeout, lambda _: None, around)
+    except OSError as error:
+        return HookAnswer(fault=f"could not be started: {error.strerror}", unsure=True)
+    return read_answer(HookOutput(ended.output, errors.text, ended.code, ended.whole), hook.moment)
+
+
+async def _called(hook: Hook, told: dict[str, Any], client: CallClient | None) -> HookAnswer:
+    assert client is not None
+    try:
+        async with asyncio.timeout(hook.timeout):
+            return answer_of_client(await client(hook.callback, told), hook.moment)
+    except TimeoutError:
+        return HookAnswer(fault="did not end in time", unsure=True)
+    except FuguError as error:
+        return HookAnswer(fault=f"failed: {error}", unsure=True)
 
 
 def _of_call(moment: HookEvent, part: hook_settings.HookCall, call: Call) -> _EventInput:

@@ -223,7 +223,8 @@ _EXACT = re.compile(r"[\w|, -]+")
 
 
 class Hook(Value):
-    """One command and when it is run. `own`: it is the user's, not the repository's. `timeout` in seconds.
+    """One command and when it is run. `own`: it is the user's, not the repository's. `timeout` in seconds. `callback`:
+    it is a function of the client's (`fugu sdk`), under this id.
 
     `rule` narrows it to calls such a permission rule is for. `apart`: nobody waits for it. `fault` says why it cannot
     be run, of a guard alone. `content` is the hash of the files that the command names, of a repository's hook alone.
@@ -239,6 +240,7 @@ class Hook(Value):
     apart: bool = False
     fault: str = ""
     content: str = ""
+    callback: str = ""
 
     def matches(self, names: Iterable[str]) -> bool:
         """Whether it is for what has these names. Letter case does not matter; "" and * are all. A matcher of plain
@@ -255,6 +257,8 @@ class Hook(Value):
     @property
     def said(self) -> str:
         """The command, for people: its first line, and no more of it than fits in one."""
+        if self.callback:
+            return self.callback
         first, *others = self.command.strip().splitlines() or ["(no command)"]
         return first if len(first) <= 80 and not others else f"{first[:77]}..."
 

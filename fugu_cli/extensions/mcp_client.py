@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from fugu_cli import __version__
 from fugu_cli.extensions.mcp_content import usable_tools
 from fugu_cli.extensions.mcp_http import HttpTransport
-from fugu_cli.extensions.mcp_settings import McpServer, StdioServer
+from fugu_cli.extensions.mcp_settings import ClientServer, McpServer, RemoteServer, StdioServer
 from fugu_cli.extensions.mcp_stdio import StdioTransport
 
 if TYPE_CHECKING:
+    from anyio.streams.memory import MemoryObjectReceiveStream
     from mcp import Client
     from mcp.client._transport import ReadStream, TransportStreams
     from mcp.client.auth import OAuthClientProvider
@@ -39,12 +40,69 @@ class McpConnectionError(Exception):
     """A server that could not be connected to, in words."""
 
 
+Relay = Callable[[str, dict[str, Any]], Awaitable[object]]
+"""Takes a message of the protocol to the client's server of that name; its answer, None where the client is gone."""
+
+
+class ClientTransport:
+    """The way to a server inside of the client: an async context manager, entered once."""
+
+    def __init__(self, name: str, relay: Relay | None) -> None:
+        self._name = name
+        self._relay = relay
+        self._said: set[asyncio.Task[None]] = set()
+        self.ended = asyncio.Event()
+        """The client is gone, or has no such server."""
+
+    async def __aenter__(self) -> TransportStreams:
+        import anyio
+        from mcp.shared.message import SessionMessage
+
+        to_session, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+        self._streams = (to_session, from_server, to_server, from_session)
+        self._working = asyncio.create_task(self._pass_on(from_session))
+        return from_server, to_server
+
+    async def __aexit__(self, *exception: object) -> None:
+        tasks = (self._working, *self._said)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for one in self._streams:
+            one.close()
+
+    async def why(self) -> str:
+        """Why nothing more comes; "" where nothing is known."""
+        return "the client answers nothing for it" if self.ended.is_set() else ""
+
+    async def _pass_on(self, from_session: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Each message by itself: a call that takes long holds up no other."""
+        async for message in from_session:
+            task = asyncio.create_task(self._exchange(message))
+            self._said.add(task)
+            task.add_done_callback(self._said.discard)
+
+    async def _exchange(self, message: SessionMessage) -> None:
+        import mcp_types
+        from mcp.shared.message import SessionMessage
+
+        frame = message.message.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        answer = await self._relay(self._name, frame) if self._relay is not None else None
+        if not isinstance(answer, dict):
+            self.ended.set()
+            self._streams[0].close()
+        elif "id" in frame:
+            read = mcp_types.jsonrpc_message_adapter.validate_python(answer, by_name=False)
+            await self._streams[0].send(SessionMessage(read))
+
+
 @dataclass(frozen=True)
 class McpLink:
     """A living server. `left_out`: tools of its newest list that cannot be used, each with the reason."""
 
     client: Client
-    transport: StdioTransport | HttpTransport
+    transport: StdioTransport | HttpTransport | ClientTransport
     left_out: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -60,10 +118,11 @@ class McpLink:
 @dataclass(frozen=True)
 class ClientCallbacks:
     """What is called when a server says something of its own accord: its tools, prompts or resources are others now, or
-    it asks the user something."""
+    it asks the user something; and `relay`, with what is to be said to a server inside of the client."""
 
     changed: Callable[[], None]
     elicit: ElicitationFnT | None = None
+    relay: Relay | None = None
 
 
 def load_sdk() -> None:
@@ -125,7 +184,14 @@ def _link(
             called.changed()
 
     way = server.way
-    transport = StdioTransport(way, root) if isinstance(way, StdioServer) else HttpTransport(way, auth)
+    transport: StdioTransport | HttpTransport | ClientTransport
+    match way:
+        case StdioServer():
+            transport = StdioTransport(way, root)
+        case RemoteServer():
+            transport = HttpTransport(way, auth)
+        case ClientServer():
+            transport = ClientTransport(server.name, called.relay)
     left_out: dict[str, str] = {}
     client = Client(
         _checked(transport, left_out),
@@ -141,7 +207,7 @@ def _link(
 
 @asynccontextmanager
 async def _checked(
-    transport: StdioTransport | HttpTransport, left_out: dict[str, str]
+    transport: StdioTransport | HttpTransport | ClientTransport, left_out: dict[str, str]
 ) -> AsyncIterator[TransportStreams]:
     async with transport as (received, sent):
         yield _CheckedStream(received, left_out), sent

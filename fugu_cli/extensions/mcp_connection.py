@@ -57,12 +57,14 @@ UNKNOWN = "Whether it did what was asked is not known, and the call was not repe
 
 @dataclass(frozen=True)
 class ConnectionParts:
-    """What the connections of a session share. `logins`: where logins at servers are kept."""
+    """What the connections of a session share. `logins`: where logins at servers are kept; `relay`: the way to servers
+    inside of the client."""
 
     root: Path
     tell: Tell
     elicit: Elicit
     logins: LoginStore | None = None
+    relay: mcp_client.Relay | None = None
 
 
 class McpConnection:
@@ -81,6 +83,7 @@ class McpConnection:
         self._tell = parts.tell
         self._elicit = parts.elicit
         self._logins = parts.logins
+        self._relay = parts.relay
         self._told: set[str] = set()
         self._limits: set[asyncio.Timeout] = set()
         self._link: mcp_client.McpLink | None = None
@@ -115,7 +118,7 @@ class McpConnection:
         worked = False
         try:
             auth = await asyncio.to_thread(session_auth, self.server, self._logins)
-            called = mcp_client.ClientCallbacks(self._news.set, self._ask)
+            called = mcp_client.ClientCallbacks(self._news.set, self._ask, self._relay)
             async with mcp_client.connect(self.server, self._root, called, auth) as link:
                 try:
                     self._offer(await mcp_client.list_tools(link), link)

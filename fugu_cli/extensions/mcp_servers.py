@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,9 +51,11 @@ class McpServers:
         self._patience = FIRST_CALL_WAIT_SECONDS
         self._asking = asyncio.Lock()
         self.ask_line: AskLine = nobody
+        """Asks the user for a line: what servers want to know. The interface sets it."""
         self.answer: Callable[[str, ElicitRequestParams], Awaitable[ElicitResult | None]] | None = None
         """Who answers what a server asks, in the place of lines that are typed; it answers None where it cannot."""
-        """Asks the user for a line: what servers want to know. The interface sets it."""
+        self.relay: mcp_client.Relay | None = None
+        """The way to servers inside of the client, set before they are started."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,7 +76,8 @@ class McpServers:
         if self._running or not self.declared:
             return
         loading = asyncio.create_task(asyncio.to_thread(mcp_client.load_sdk))
-        self._running = tuple(McpConnection(one, asyncio.shield(loading), self._parts) for one in self.declared)
+        parts = replace(self._parts, relay=self.relay)
+        self._running = tuple(McpConnection(one, asyncio.shield(loading), parts) for one in self.declared)
 
     def tools(self) -> tuple[Tool[RawArguments], ...]:
         """The tools of the servers that are ready, in the files' order; the first one of a name counts. Where there are

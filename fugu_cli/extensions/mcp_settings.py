@@ -59,18 +59,24 @@ class RemoteServer(Value):
     oauth: OAuthClient = OAuthClient()
 
 
+class ClientServer(Value):
+    """A server inside of the program that has started fugu (`fugu sdk`): it is reached over that connection."""
+
+
 class McpServer(Value):
     """A server by its name in the file `source`. `timeout` and `patience` (until it is ready) in seconds."""
 
     name: str
     source: str
-    way: StdioServer | RemoteServer
+    way: StdioServer | RemoteServer | ClientServer
     timeout: float = DEFAULT_CALL_SECONDS
     patience: float = DEFAULT_START_SECONDS
 
     @property
     def said(self) -> str:
         """What is started or called, for people; without variables and headers, which may hold secrets."""
+        if isinstance(self.way, ClientServer):
+            return "inside of the client"
         return " ".join((self.way.command, *self.way.args)) if isinstance(self.way, StdioServer) else self.way.url
 
 
@@ -88,7 +94,7 @@ class DeclaredServers:
         for server in self.servers:
             if isinstance(server.way, StdioServer):
                 found |= {f"{server.name}_{name}": value for name, value in server.way.env.items()}
-            else:
+            elif isinstance(server.way, RemoteServer):
                 headers = [(name, value.split()) for name, value in server.way.headers.items()]
                 telling = [(name, words[-1]) for name, words in headers if words and _TELLING.search(name)]
                 found |= {f"{server.name}_{name}_KEY": value for name, value in telling}
@@ -118,7 +124,7 @@ class _Entry(BaseModel):
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, defer_build=True)
 
-    type: Literal["stdio", "http", "streamable-http", "sse"] | None = None
+    type: Literal["stdio", "http", "streamable-http", "sse", "sdk"] | None = None
     command: str = ""
     args: list[str] = []
     env: dict[str, str] = {}
@@ -296,6 +302,8 @@ def _checked(name: str, entry: JsonValue) -> _Entry:
         spot = ".".join(("mcpServers", name, *(str(part) for part in first["loc"])))
         raise _Fault(f"{spot}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
     program = given.is_program
+    if given.type == "sdk":
+        return given
     if program and not given.command.strip():
         raise _Fault(f"mcpServers.{name} needs a `command` (or a `type` of http or sse and a `url`)")
     if not program and not given.url.startswith(("http://", "https://", "${")):
@@ -310,8 +318,10 @@ def _server(name: str, entry: JsonValue, path: Path, environ: Mapping[str, str])
     given = _checked(name, entry)
     if given.disabled:
         return None
-    way: StdioServer | RemoteServer
-    if given.is_program:
+    way: StdioServer | RemoteServer | ClientServer
+    if given.type == "sdk":
+        way = ClientServer()
+    elif given.is_program:
         args = tuple(_filled(word, environ) for word in given.args)
         way = StdioServer(command=_filled(given.command, environ), args=args, env=_all_filled(given.env, environ))
     else:

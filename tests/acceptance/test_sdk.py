@@ -15,6 +15,7 @@ import pytest
 
 from fugu_cli.session.events import Asked, Permitted
 from tests.acceptance.driving import Agent, Place
+from tests.acceptance.loopback import Asked as LoopbackAsked
 from tests.acceptance.loopback import Loopback, Says, Use
 from tests.acceptance.test_run import ACCEPT, DONE, READ, WRITE
 from tests.pictures import picture
@@ -191,7 +192,7 @@ def test_mode_and_agent_are_changed_and_what_is_not_known_is_refused(place: Plac
     server.play("other", Says("It is me."))
     client = Client(place)
     refused = [
-        client.control(subtype="initialize", hooks={"PreToolUse": [{"matcher": "Bash", "hookCallbackIds": ["h"]}]}),
+        client.control(subtype="initialize", hooks={"TeammateIdle": [{"hookCallbackIds": ["h"]}]}),
         client.control(subtype="initialize", agents={"reviewer": {"description": "reviews", "prompt": "review"}}),
         client.control(subtype="set_model", model="gpt-9"),
         client.control(subtype="set_permission_mode", mode="reckless"),
@@ -229,7 +230,7 @@ def test_words_that_cannot_be_meant_end_before_a_session_is_begun(place: Place, 
         ("--permission-mode", "reckless"),
         ("--allowedTools", "Bash(("),
         ("--setting-sources", "user"),
-        ("--mcp-config", '{"mcpServers": {"mine": {"type": "sdk", "name": "mine"}}}'),
+        ("--mcp-config", '{"mcpServers": {"mine": {"type": "telepathy"}}}'),
         ("--mcp-config", "nowhere.json"),
         ("--resume", "nobody"),
     ):
@@ -330,3 +331,85 @@ def test_the_sdks_client_asks_its_callback_and_goes_on_talking(place: Place, ser
 
     with_sdk(place, use)
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
+
+
+def test_the_sdks_own_tools_are_called_in_its_process(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    given = []
+
+    def react(asked: LoopbackAsked) -> Says:
+        if "the sum is 5" in asked.results:
+            return Says("Five.")
+        if "mcp__calc__add" in json.dumps(asked.body["tools"]):
+            return Says("I add.", (Use("mcp__calc__add", {"a": 2, "b": 3}),))
+        return Says("I look around.", (Use("glob", {"pattern": "*"}),), pause=0.2)  # the tools may join late
+
+    server.react("worker", react)
+
+    async def use(sdk: Any, options: Object) -> None:
+        @sdk.tool("add", "Add two numbers", {"a": int, "b": int})
+        async def add(args: Object) -> Object:
+            given.append(args)
+            return {"content": [{"type": "text", "text": f"the sum is {args['a'] + args['b']}"}]}
+
+        calc = sdk.create_sdk_mcp_server("calc", tools=[add])
+        options = sdk.ClaudeAgentOptions(mcp_servers={"calc": calc}, allowed_tools=["mcp__calc__add"], **options)
+        async with sdk.ClaudeSDKClient(options=options) as client:
+            await client.query("what is 2 + 3?")
+            ends = [one async for one in client.receive_response() if isinstance(one, sdk.ResultMessage)]
+        assert [one.result for one in ends] == ["Five."]
+
+    with_sdk(place, use)
+    assert given == [{"a": 2, "b": 3}]
+
+
+def test_the_sdks_hooks_judge_calls(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"), more="")
+    write = Use("write", {"path": "new.txt", "content": "x"})
+    server.play(
+        "worker", Says("I write.", (write,)), Says("I look.", (Use("read", {"path": "calc.txt"}),)), Says("No.")
+    )
+    told: list[tuple[str, str]] = []
+
+    async def use(sdk: Any, options: Object) -> None:
+        async def before(given: Any, id: object, context: object) -> Object:
+            told.append((given["hook_event_name"], given["tool_name"]))
+            no = {"permissionDecision": "deny", "permissionDecisionReason": "nothing new"}
+            return {"hookSpecificOutput": {"hookEventName": "PreToolUse", **no}}
+
+        async def asked(given: Any, id: object, context: object) -> Object:
+            told.append((given["hook_event_name"], given["prompt"]))
+            more = {"hookEventName": "UserPromptSubmit", "additionalContext": "Be brief."}
+            return {"hookSpecificOutput": more}
+
+        hooks = {
+            "PreToolUse": [sdk.HookMatcher(matcher="Write", hooks=[before])],
+            "UserPromptSubmit": [sdk.HookMatcher(hooks=[asked])],
+        }
+        options = sdk.ClaudeAgentOptions(permission_mode="acceptEdits", hooks=hooks, **options)
+        async with sdk.ClaudeSDKClient(options=options) as client:
+            await client.query("write something")
+            ends = [one async for one in client.receive_response() if isinstance(one, sdk.ResultMessage)]
+        assert [one.result for one in ends] == ["No."]
+
+    with_sdk(place, use)
+    assert told == [("UserPromptSubmit", "write something"), ("PreToolUse", "Write")]
+    assert not (place.repo / "new.txt").exists()
+    assert "nothing new" in server.asked("worker")[1].text
+    assert "Be brief." in server.asked("worker")[0].text
+
+
+def test_a_client_that_does_not_answer_for_a_hook_forbids_the_call(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"), more="")
+    server.play("worker", Says("I look.", (Use("read", {"path": "calc.txt"}),)), Says("I could not."))
+    client = Client(place)
+    hook = {"matcher": "Read", "hookCallbackIds": ["hook_0"], "timeout": 60}
+    assert client.control(subtype="initialize", hooks={"PreToolUse": [hook]})["subtype"] == "success"
+    client.say("look")
+    question = client.until("control_request")
+    assert (question["request"]["subtype"], question["request"]["callback_id"]) == ("hook_callback", "hook_0")
+    said = {"subtype": "error", "request_id": question["request_id"], "error": "no such hook"}
+    client.write({"type": "control_response", "response": said})
+    assert client.until("result")["result"] == "I could not."
+    assert "failed: no such hook" in server.asked("worker")[1].results[0]
+    client.leave()
