@@ -13,6 +13,7 @@ from hypothesis import settings
 
 settings.register_profile("patient", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("patient")
+os.fsync = lambda number: None  # what a test writes need not outlive a loss of power: six milliseconds a line of a log
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # torch's threads must not spin while other tests run
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup children would inherit that it is ignored

@@ -9,7 +9,7 @@ answer is a function of the log, so a turn that was killed goes on where it stoo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 from fugu_cli import prompts
 from fugu_cli.coordinators.conductor.step_context import tests_since, visible_facts
@@ -236,21 +236,6 @@ TOOL_CALLING = ToolCalling()
 def chosen(team: Team, name: str) -> Harness:
     """How the agent takes a turn. An agent without a harness of its own calls tools."""
     return team.harnesses.get(name, TOOL_CALLING)
-
-
-def describe_step(step: NextStep) -> str:
-    """For the waiting line on the screen."""
-    match step:
-        case GatherEvidence(call) | RunCall(call):
-            return f"running {call.tool}"
-        case RequestReply():
-            return "waiting for the agent"
-        case RollBackAttempt(reason):
-            return f"rolling back: {reason}"
-        case TurnClosed():
-            return "deciding"
-        case _:
-            assert_never(step)
 
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fugu_cli.coordinators import action_space
@@ -34,7 +35,7 @@ from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Assigned, Event, Failed, Interrupted, Member, Replied
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed, Waiting
-from fugu_cli.session.log import Log
+from fugu_cli.session.log import Log, stored_media
 from fugu_cli.tools import job_tools
 
 _GONE = "it is not in the pool any more; another agent takes the turn"
@@ -177,7 +178,7 @@ async def _ask(place: TurnContext, events: Sequence[Event], who: tuple[views.Tur
         agent = place.team.agents[name]
         if kind.has_history and not now.changes and not views.interrupted_calls(now):
             agent = Retrying(Speaking(agent))  # who changed something may end in silence
-        reply = await agent.reply(shown_media.loaded(prompt, log.blob), call, call.wait)
+        reply = await agent.reply(shown_media.loaded(prompt, partial(stored_media, log.path)), call, call.wait)
     except asyncio.CancelledError:
         log.append(Interrupted(turn=now.number, partial="".join(call.said)))
         raise

@@ -55,6 +55,49 @@ class Redaction(Protocol):
         """What a mark may stand for: secrets of the texts `near`, and `others` that this session knows."""
 
 
+class LineFile:
+    """A file that grows by whole lines, and the lock that keeps other writers out. `end`: bytes of its whole lines."""
+
+    def __init__(self, path: Path, lock: FileLock, end: int) -> None:
+        self._path, self._lock, self._end = path, lock, end
+        self._file: FileIO | None = self._opened()
+
+    def write(self, line: bytes) -> None:
+        """Nothing of a line stays that could not be written; the next one is tried anyway. Raises StorageError."""
+        try:
+            self._file = self._file or self._opened()
+            left = memoryview(line)
+            while left:
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self._cut_back()
+            raise StorageError(f"cannot write the session {self._path}: {error.strerror}", hint=_SPACE) from error
+        self._end += len(line)
+
+    def _opened(self) -> FileIO:
+        """The file, behind its last whole line; without a buffer, which would keep what could not be written."""
+        file = FileIO(self._path, "r+")
+        if file.seek(0, os.SEEK_END) != self._end:  # else its time tells when somebody last wrote
+            file.truncate(self._end)
+            file.seek(self._end)
+        return file
+
+    def _cut_back(self) -> None:
+        """Leave no half line behind; where even that fails, the next writing or opening cuts it."""
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError), file:
+                file.truncate(self._end)
+
+    def close(self) -> None:
+        """May be called twice."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._lock.release()
+
+
 class Log:
     """A session open for writing. Make one with `create`, `open` or `memory`."""
 
@@ -63,10 +106,7 @@ class Log:
         self._records = records
         self._events: list[Event] = [record.event for record in records]
         self._clock = clock
-        self._file: FileIO | None = None
-        self._end = 0
-        """Bytes of the whole lines on the disk."""
-        self._lock: FileLock | None = None
+        self._file: LineFile | None = None
         self._readers: list[Callable[[Recorded | Live | None], object]] = []
         self.left = clock()
         """When the process that wrote it before was last known to live, in seconds since the epoch."""
@@ -106,8 +146,7 @@ class Log:
             if found.fault is not None:
                 raise found.fault.error(path)
             log = cls(path, found.records)
-            log._lock, log._end, log.left = lock, found.size, left
-            log._file = log._at_end()
+            log._file, log.left = LineFile(path, lock, found.size), left
         except OSError as error:
             lock.release()
             raise StorageError(f"cannot open {path}: {error.strerror}") from error
@@ -134,7 +173,7 @@ class Log:
     def append(self, event: Event) -> Recorded:
         """Write one fact, then tell every reader. Raises StorageError; then the file ends with the last whole line, and
         the next fact is written if it can be."""
-        event = self._kept(event)
+        event = event if self.path is None else _without_media(event, media_folder(self.path))
         waited: Sequence[Live] = () if self.mask is None else self.mask.rest(event)
         event = event if self.mask is None else self.mask.fact(event)
         record = Recorded(seq=len(self._records), at=self._clock(), event=event)
@@ -143,82 +182,31 @@ class Log:
         except PydanticSerializationError:
             record = RECORDED.validate_python(_valid(record.model_dump()))
             line = RECORDED.dump_json(record)
-        if self._lock is not None:
-            self._write(line + b"\n")
+        if self._file is not None:
+            self._file.write(line + b"\n")
         self._records.append(record)
         self._events.append(record.event)
         for item in (*waited, record):
             self._tell(item)
         return record
 
-    def blob(self, sha: str) -> bytes | None:
-        """The bytes of a picture or PDF of this session; None where they are gone."""
-        if self.path is None or not _SHA.fullmatch(sha):
-            return None
-        try:
-            return (media_folder(self.path) / sha).read_bytes()
-        except OSError:
-            return None
-
-    def _kept(self, event: Event) -> Event:
-        """The event without the bytes of its media, which are on the disk then. A session in memory keeps them."""
-        media: tuple[Media, ...] = getattr(event, "media", ())
-        if self.path is None or not any(one.data for one in media):
-            return event
-        for one in media:
-            target = media_folder(self.path) / one.sha
-            try:
-                if one.data and not target.exists():
-                    with atomic_files.replacement_file(target, 0o600) as draft:
-                        draft.write_bytes(base64.b64decode(one.data))
-            except OSError as error:
-                raise StorageError(f"cannot write {target}: {error.strerror}", hint=_SPACE) from error
-        return event.model_copy(update={"media": tuple(one.model_copy(update={"data": ""}) for one in media)})
-
-    def _write(self, line: bytes) -> None:
-        """Nothing of a line stays that could not be written; the next one is tried all the same."""
-        try:
-            self._file = self._file or self._at_end()
-            left = memoryview(line)
-            while left:
-                left = left[self._file.write(left) :]
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            self._cut_back()
-            raise StorageError(f"cannot write the session {self.path}: {error.strerror}", hint=_SPACE) from error
-        self._end += len(line)
-
-    def _at_end(self) -> FileIO:
-        """The file, behind its last whole line; without a buffer, which would keep what could not be written."""
-        assert self.path is not None
-        file = FileIO(self.path, "r+")
-        if file.seek(0, os.SEEK_END) != self._end:  # else its time tells when somebody last wrote
-            file.truncate(self._end)
-            file.seek(self._end)
-        return file
-
-    def _cut_back(self) -> None:
-        """Leave no half line behind; where even that fails, the next writing or opening cuts it."""
-        file, self._file = self._file, None
-        if file is not None:
-            with suppress(OSError), file:
-                file.truncate(self._end)
-
     @asynccontextmanager
     async def alive(self) -> AsyncIterator[None]:
-        """Touch the file every `ALIVE` seconds until the block is left: whoever finds the session of a killed process
-        knows from its time until when that worked."""
-        task = asyncio.create_task(self._touch())
+        """Touch the file every `HEARTBEAT_SECONDS` until the block is left: whoever finds the session of a killed
+        process knows from its time until when that worked."""
+
+        async def touch(path: Path) -> None:
+            while True:
+                with suppress(OSError):
+                    os.utime(path)
+                await asyncio.sleep(HEARTBEAT_SECONDS)
+
+        task = asyncio.create_task(touch(self.path)) if self.path is not None else None
         try:
             yield
         finally:
-            task.cancel()
-
-    async def _touch(self) -> None:
-        while self.path is not None:
-            with suppress(OSError):
-                os.utime(self.path)
-            await asyncio.sleep(HEARTBEAT_SECONDS)
+            if task is not None:
+                task.cancel()
 
     def tell(self, live: Live) -> None:
         """Tell every reader something that is not a fact and is written nowhere."""
@@ -255,9 +243,32 @@ class Log:
         if self._file is not None:
             self._file.close()
             self._file = None
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+
+
+def _without_media(event: Event, folder: Path) -> Event:
+    """The event without the bytes of its media, which are in the folder then. Raises StorageError."""
+    media: tuple[Media, ...] = getattr(event, "media", ())
+    if not any(one.data for one in media):
+        return event
+    for one in media:
+        target = folder / one.sha
+        try:
+            if one.data and not target.exists():
+                with atomic_files.replacement_file(target, 0o600) as draft:
+                    draft.write_bytes(base64.b64decode(one.data))
+        except OSError as error:
+            raise StorageError(f"cannot write {target}: {error.strerror}", hint=_SPACE) from error
+    return event.model_copy(update={"media": tuple(one.model_copy(update={"data": ""}) for one in media)})
+
+
+def stored_media(path: Path | None, sha: str) -> bytes | None:
+    """The bytes of a picture or PDF of the session at `path`; None where they are gone."""
+    if path is None or not _SHA.fullmatch(sha):
+        return None
+    try:
+        return (media_folder(path) / sha).read_bytes()
+    except OSError:
+        return None
 
 
 def media_folder(path: Path) -> Path:

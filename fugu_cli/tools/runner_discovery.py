@@ -16,7 +16,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -311,12 +310,6 @@ def _pytest_config(root: Path) -> str | None:
     return "" if any(is_file(root / folder / "conftest.py") for folder in ("", "tests", "test")) else None
 
 
-def python_command(root: Path) -> str:
-    """The Python of a repository as a word of a command that runs anywhere; fugu's own where there is no other."""
-    python = next(_pythons(root), sys.executable)
-    return _quoted(str(root / python) if "/" in python else python)
-
-
 def _pythons(root: Path) -> Iterator[str]:
     """The repository's own environment, the active one, the ones on PATH."""
     for folder in (".venv", "venv", "env"):
@@ -387,13 +380,3 @@ def output_format(command: str) -> str:
     if {"mvn", "mvnw", "mvnd"} & set(words):
         return "maven"
     return "node" if {"node", "npm", "pnpm", "yarn", "bun"} & set(words) else ""
-
-
-def cargo_package_name(root: Path) -> str:
-    """The name a Cargo package is imported by, "" when there is none."""
-    try:
-        found = tomllib.loads(_text(root / "Cargo.toml") or "")
-    except tomllib.TOMLDecodeError:
-        return ""
-    package = found.get("package")
-    return str(package.get("name", "")).replace("-", "_") if isinstance(package, dict) else ""

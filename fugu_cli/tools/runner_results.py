@@ -93,9 +93,7 @@ TestOutcomes = Mapping[str, TestOutcome]
 LARGEST_REPORT = 100_000_000
 """Bytes of a report that is read."""
 _REPORTS = ("surefire-reports", "failsafe-reports", "test-results")
-_REFUSAL = re.compile(
-    r"unknown|unrecogni[sz]ed|(?:bad|invalid|no such) option|not allowed|unexpected|not defined", re.I
-)
+_REFUSAL = re.compile(r"unknown|unrecogni[sz]ed|bad option|not allowed|unexpected|not defined|Cannot find", re.I)
 _MAVEN_FAILS = ("-fae", "-fn", "-ff", "--fail-at-end", "--fail-never", "--fail-fast")
 
 
@@ -118,13 +116,7 @@ class ReportingCommand:
     def refused(self, output: str) -> bool:
         """The runner does not know the options, and so ran no test."""
         named = {word.partition("=")[0] for word in self.options if word.startswith("-")}
-        lines = (
-            line
-            for line in output.splitlines()
-            if re.search(
-                r"unknown|unrecogni[sz]ed|bad option|not allowed|unexpected|not defined|Cannot find", line, re.I
-            )
-        )
+        lines = (line for line in output.splitlines() if _REFUSAL.search(line))
         return (self.file is None or not self.file.exists()) and any(name in line for line in lines for name in named)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Literal, get_args
+from typing import Literal
 
 from fugu_cli.errors import UsageError
 from fugu_cli.safety.paths import path_exists
@@ -28,7 +28,6 @@ from fugu_cli.safety.secret_values import NAMES
 from fugu_cli.system import temp_dirs
 
 SandboxMode = Literal["auto", "bubblewrap", "landlock", "off"]
-SANDBOX_MODES: tuple[SandboxMode, ...] = get_args(SandboxMode)
 MechanismKind = Literal["bubblewrap", "landlock", "none"]
 
 PACKAGE = Path(__file__).resolve().parents[3]
