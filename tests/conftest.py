@@ -98,10 +98,10 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A new home, no keys, a working folder that is nobody's repository."""
-    folder = tmp_path_factory.getbasetemp() / "isolated" / str(next(_NUMBERS))  # mktemp would list all that are there
-    home, work = folder / "home", folder / "work"
+    number = str(next(_NUMBERS))  # mktemp would look through all the folders that are there
+    home, work = (tmp_path_factory.getbasetemp() / name / number for name in ("h", "w"))
     home.mkdir(parents=True)
-    work.mkdir()
+    work.mkdir(parents=True)
     for name in list(os.environ):
         if name not in KEPT and not name.startswith(KEPT_PREFIXES):
             monkeypatch.delenv(name)
