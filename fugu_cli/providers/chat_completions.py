@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import httpx
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import (
@@ -47,7 +47,11 @@ from fugu_cli.providers.server_quirks import ServerQuirks, StopSequences
 
 
 class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, coerce_numbers_to_str=True)
+
+
+_Text = Annotated[str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)]
+"""A text; what is none is passed over."""
 
 
 class _Function(_Wire):
@@ -68,8 +72,8 @@ class _Part(_Wire):
 
 class _Delta(_Wire):
     content: str | list[_Part] | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
+    reasoning_content: _Text = None
+    reasoning: _Text = None
     reasoning_details: list[dict[str, JsonValue]] | None = None
     refusal: str | None = None
     tool_calls: list[_ToolCall] | None = None
@@ -111,7 +115,7 @@ class _Choice(_Wire):
     index: int | None = None
     delta: _Delta | None = None
     message: _Delta | None = None
-    finish_reason: str | None = None
+    finish_reason: _Text = None
     usage: _Usage | None = None
 
 
@@ -338,14 +342,15 @@ some take an empty text for none."""
 
 def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json:
     """The request body. Only what was asked for is in it: servers refuse what they do not know."""
-    messages: list[Json] = [{"role": "system", "content": prompt.system}] if prompt.system.strip() else []
+    told = prompt.system.strip() and dialect.system
+    messages: list[Json] = [{"role": "system", "content": prompt.system}] if told else []
     messages += [_message(message, access, dialect) for message in _history(prompt, access, dialect)]
     if server_quirks.wants_cache_marks(access):
         server_quirks.add_cache_marks(messages)
-    payload: Json = {"model": access.model, "messages": [*messages], "stream": True, **_told(prompt, dialect)}
+    payload: Json = {"model": access.model, "messages": [*messages], "stream": dialect.stream, **_told(prompt, dialect)}
     payload["max_completion_tokens" if dialect.completion_tokens else "max_tokens"] = dialect.tokens(prompt.max_tokens)
     if prompt.tools:
-        payload["tools"] = [_tool(tool) for tool in prompt.tools]
+        payload["tools"] = [_tool(tool, dialect) for tool in prompt.tools]
     if prompt.temperature is not None and dialect.temperature:
         payload["temperature"] = prompt.temperature
     if prompt.seed is not None and dialect.seed:
@@ -356,7 +361,7 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json
         payload["tool_choice"] = _choice(prompt.tool_choice)
     if server_quirks.wants_cache_key(access) and dialect.cache_key:
         payload["prompt_cache_key"] = server_quirks.cache_key(prompt)
-    if dialect.stream_usage:
+    if dialect.stream and dialect.stream_usage:
         payload["stream_options"] = {"include_usage": True}
     effort = (prompt.effort or access.effort) if dialect.effort_with_tools or not prompt.tools else "none"
     if effort and dialect.effort:
@@ -374,7 +379,8 @@ def _told(prompt: Prompt, dialect: ServerQuirks) -> Json:
 
 
 def _history(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> tuple[Message, ...]:
-    history = with_media_behind_results(normalized(prompt.messages, access.name if dialect.sealed else ""))
+    said = prompt.messages if dialect.system else (FromUser(text=prompt.system), *prompt.messages)
+    history = with_media_behind_results(normalized(said, access.name if dialect.sealed else ""))
     mistral = access.host.endswith("mistral.ai")
     history = with_short_ids(history) if dialect.short_ids or mistral else history
     return with_agent_between(history) if dialect.bridged or mistral else history
@@ -387,7 +393,7 @@ def _message(message: Message, access: ModelEndpoint, dialect: ServerQuirks) -> 
         case FromTool():
             return {"role": "tool", "tool_call_id": message.call, "content": message.text}
         case FromAgent():
-            said: Json = {"role": "assistant", "content": message.text or None}
+            said: Json = {"role": "assistant", "content": message.text or (None if dialect.null_content else "")}
             if message.calls:
                 said["tool_calls"] = _calls(message, access)
             if sealed := reasoning.sealed_reasoning(message, access):
@@ -426,8 +432,8 @@ def _choice(choice: str) -> JsonValue:
     return choice if choice in ("none", "required") else {"type": "function", "function": {"name": choice}}
 
 
-def _tool(tool: ToolSpec) -> Json:
-    parameters = json.loads(tool.parameters)
+def _tool(tool: ToolSpec, dialect: ServerQuirks) -> Json:
+    parameters = server_quirks.tool_parameters(tool, dialect)
     return {
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": parameters},

@@ -33,6 +33,7 @@ NO_CREDIT = (
     "spending limit",
     "api usage limits",
     "billing_hard_limit",
+    "arrearage",
 )
 BAD_KEY = re.compile(r"(incorrect|invalid) api[ _-]?key|api[ _-]?key (is )?(not valid|invalid)", re.IGNORECASE)
 """Some servers answer 400 where a key is wrong."""
@@ -40,7 +41,9 @@ BAD_KEY = re.compile(r"(incorrect|invalid) api[ _-]?key|api[ _-]?key (is )?(not 
 TOO_LONG = re.compile(
     r"context.{0,20}(length|size|window|limit)|prompt (is too long|length)|too many tokens|input token count"
     r"|input is too long|exceed\w* max length|prompt token count|exceeded model token limit|too large for model with"
-    r"|request too large for .*tokens",
+    r"|request too large for .*tokens|(maximum model|range of input) length|must (be <=|have less than) \d+( tokens|\.)"
+    r"|(tokens?|token length|messages) .{0,20}exceed\w* .{0,30}(limit|number of (input )?tokens|max message tokens)"
+    r"|maximum number of input tokens|tokens_limit_reached|too many total text bytes|超长|超限",
     re.IGNORECASE,
 )
 FILTERED = re.compile(
@@ -57,6 +60,7 @@ NO_TOOLS = re.compile(
     r"|tool[ _-]?choice.*requires|(tools|tool_choice) param requires",
     re.IGNORECASE,
 )
+NO_MODEL = re.compile(r"model.{0,60} does not exist|model_not_found|not a valid model", re.IGNORECASE)
 PAGE = "an HTML page"
 RETRY_INFO = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
 _DURATION = r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?!s))?(?:(\d{1,9}(?:\.\d+)?) ?(s|ms)(?:ec(?:ond)?s?)?\b)?"
@@ -253,7 +257,8 @@ def error_of_status(access: ModelEndpoint, status: int, message: str, after: flo
         return AgentError(
             f"{access.name}: {access.host} gave up waiting{said}", kind="timeout", retry=True, after=after
         )
-    if status >= 500 or status in TRANSIENT:
+    overflow = status == 500 and "context" in message and TOO_LONG.search(message)  # as llama.cpp says it
+    if (status >= 500 or status in TRANSIENT) and not overflow:
         return AgentError(
             f"{access.name}: {access.host} is overloaded or broken{said}",
             kind="overloaded",
@@ -299,7 +304,7 @@ def _refused(access: ModelEndpoint, said: str) -> AgentError:
 
 def _invalid(access: ModelEndpoint, status: int, said: str) -> AgentError:
     kind = "invalid"
-    if status == 404:
+    if status == 404 or NO_MODEL.search(said):
         kind = "absent"
         what, hint = f"nothing at {access.address} answers for {access.model}", "`model` and `base_url`"
     elif 300 <= status < 400:

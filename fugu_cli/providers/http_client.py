@@ -24,7 +24,13 @@ from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply, Usage
 from fugu_cli.providers import Pause, Say, ThoughtListener, Wait, error_mapping
 from fugu_cli.providers.endpoint import ModelEndpoint
-from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, StopSequences, read_unparsed_calls
+from fugu_cli.providers.server_quirks import (
+    LearnedQuirks,
+    ServerQuirks,
+    StopSequences,
+    read_unparsed_calls,
+    with_calls_repaired,
+)
 from fugu_cli.providers.shown_media import RefusedMedia
 
 MOST_CHARACTERS = 4 * 1024 * 1024
@@ -499,7 +505,7 @@ class WireAgent:
             reply = decoder.reply()
             if rest := stops.rest():
                 say(rest)
-            return read_unparsed_calls(stops.ended(reply), tools, self._access)
+            return read_unparsed_calls(with_calls_repaired(stops.ended(reply), tools), tools, self._access)
         except AgentError as error:
             error.usage = decoder.used
             raise

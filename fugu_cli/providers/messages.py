@@ -34,7 +34,7 @@ from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.history import arguments_object, join_surrogates, normalized
 from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent, WireAgent
 from fugu_cli.providers.reasoning import POSITION, in_order, position
-from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences
+from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences, tool_parameters
 
 STOPS: dict[str, Stop] = {
     "end_turn": "end",
@@ -292,7 +292,7 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json
     if prompt.system.strip():
         payload["system"] = [{"type": "text", "text": prompt.system, "cache_control": CACHE_POINT}]
     payload["messages"] = [*_turns(messages)]
-    tools = [_tool(tool) for tool in prompt.tools] or _tools_of(messages)
+    tools = [_tool(tool, dialect) for tool in prompt.tools] or _tools_of(messages)
     if tools:
         payload["tools"] = [*tools]
     if tools and not prompt.tools:
@@ -400,8 +400,8 @@ def _choice(choice: str) -> Json:
     return {"type": "tool", "name": choice}
 
 
-def _tool(tool: ToolSpec) -> Json:
-    return {"name": tool.name, "description": tool.description, "input_schema": json.loads(tool.parameters)}
+def _tool(tool: ToolSpec, dialect: ServerQuirks) -> Json:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool_parameters(tool, dialect)}
 
 
 def _tools_of(messages: Sequence[Message]) -> list[Json]:

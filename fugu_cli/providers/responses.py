@@ -272,7 +272,7 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks, *, phas
     if dialect.encrypted:
         payload["include"] = [SEALED]
     if prompt.tools:
-        payload["tools"] = [_tool(tool) for tool in prompt.tools]
+        payload["tools"] = [_tool(tool, dialect) for tool in prompt.tools]
     if prompt.tools and prompt.tool_choice:
         payload["tool_choice"] = _choice(prompt.tool_choice)
     if prompt.temperature is not None and dialect.temperature:
@@ -342,13 +342,13 @@ def _uses(calls: Sequence[Call]) -> list[Json]:
     ]
 
 
-def _tool(tool: ToolSpec) -> Json:
+def _tool(tool: ToolSpec, dialect: ServerQuirks) -> Json:
     """`strict` would want every argument to be required; it is on where nothing is said."""
     return {
         "type": "function",
         "name": tool.name,
         "description": tool.description,
-        "parameters": json.loads(tool.parameters),
+        "parameters": server_quirks.tool_parameters(tool, dialect),
         "strict": False,
     }
 

@@ -10,13 +10,14 @@ import json
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import JsonValue
 
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import Call, Prompt, Reply
+from fugu_cli.messages import Call, Prompt, Reply, ToolSpec
 from fugu_cli.providers.endpoint import ModelEndpoint
 
 
@@ -56,6 +57,13 @@ class ServerQuirks:
     """The user speaks only after an agent, never after a result (Mistral)."""
     reasoning_back: bool = False
     """Reasoning text of this agent goes back with its calls (DeepSeek, Kimi)."""
+    system: bool = True
+    """A message of the system (Gemma has none: it stands before the user's first words)."""
+    null_content: bool = True
+    """A reply of calls alone has no content, not an empty one."""
+    stream: bool = True
+    whole_schemas: bool = True
+    """Tools keep every keyword of their JSON schemas (Google knows few; each vendor refuses some)."""
 
     def tokens(self, wanted: int) -> int:
         """What a reply is asked for at most."""
@@ -63,10 +71,17 @@ class ServerQuirks:
 
 
 REPLY_LIMIT = re.compile(
-    r"> (\d+), which is the maximum|supports at most (\d+) completion tokens"
-    r"|range of max_tokens (?:is|should be) \[1, ?(\d+)\]|max_tokens` must be less than or equal to `(\d+)`"
+    r"> (\d+), which is the maximum|supports at most (\d+) completion tokens|exceeds the model limit of (\d+)"
+    r"|max_tokens (?:is|should be)(?: in)? \[1, ?(\d+)\]|max_tokens` must be less than or equal to `(\d+)`"
 )
-"""A model's longest reply, in the words of Anthropic, OpenAI, DeepSeek, Qwen and Groq."""
+"""A model's longest reply, in the words of Anthropic, OpenAI, Bedrock, DeepSeek, Qwen and Groq."""
+ROOM_LEFT = re.compile(
+    r"context length is (?P<whole>\d+) tokens(?:.{0,40}requested (?:about )?(?P<asked>\d+) tokens"
+    r".{0,99}?(?P<reply>\d+) in the (?:completion|output)| and your request has (?P<prompt>\d+) input tokens)"
+)
+"""The context window and what of it the prompt takes, in the words of OpenAI, OpenRouter and vLLM."""
+LEAST_ROOM = 1024
+"""Tokens for a reply; with less room than this, the prompt is too long."""
 
 REFUSED = r"unsupported|not support|deprecated|not allowed|not permitted|unknown|unrecognized|unavailable|invalid|extra"
 
@@ -109,6 +124,20 @@ RULES: tuple[tuple[str, QuirkChange], ...] = (
         r"response_format|response mime type|json_schema|output_config|text\.format",
         lambda d: replace(d, schema="object" if d.schema == "schema" else "none"),
     ),
+    (
+        r"system (role|message)s? (is |are )?not supported|not support 'system'|developer instruction is not enabled",
+        lambda d: replace(d, system=False),
+    ),
+    (
+        r"content.{0,40}(got null|not an allowed value|should be a valid string|of type .?null|must be a string)",
+        lambda d: replace(d, null_content=False),
+    ),
+    (rf"verified to stream|\bstream(ing)?\b.{{0,20}}({REFUSED})", lambda d: replace(d, stream=False)),
+    (
+        r"unknown name .{1,40}tools|function_declarations|schema for function|input_schema|tools?[.\[]\d+.*schema"
+        r"|schema keyword",
+        lambda d: replace(d, whole_schemas=False),
+    ),
 )
 
 
@@ -117,13 +146,62 @@ def adapted(dialect: ServerQuirks, error: AgentError) -> ServerQuirks | None:
     if error.kind != "invalid":
         return None
     message = str(error).lower()
-    if found := REPLY_LIMIT.search(message):
-        most = int(found[found.lastindex or 1])
-        return replace(dialect, longest=most) if 0 < most < (dialect.longest or most + 1) else None
+    if most := _longest(message):
+        return replace(dialect, longest=most) if most < (dialect.longest or most + 1) else None
     for pattern, change in RULES:
         if re.search(pattern, message, re.DOTALL) and (changed := change(dialect)) != dialect:
             return changed
     return None
+
+
+def _longest(message: str) -> int:
+    """How long a reply may be, as a refusal says it; 0 where it says nothing, or that the prompt is too long."""
+    if found := REPLY_LIMIT.search(message):
+        return int(found[found.lastindex or 1])
+    if found := ROOM_LEFT.search(message):
+        prompt = int(found["prompt"] or int(found["asked"] or 0) - int(found["reply"] or 0))
+        room = int(found["whole"]) - prompt
+        return max(LEAST_ROOM, room // 2) if room >= LEAST_ROOM else 0  # half: the prompt grows
+    return 0
+
+
+def tool_parameters(tool: ToolSpec, quirks: ServerQuirks) -> dict[str, JsonValue]:
+    """The JSON schema of a tool's arguments, as far as the server takes one."""
+    whole: dict[str, JsonValue] = json.loads(tool.parameters)
+    return whole if quirks.whole_schemas else {"properties": {}, **_plain_schema(whole, whole, 0), "type": "object"}
+
+
+def _plain_schema(schema: JsonValue, whole: JsonValue, depth: int) -> dict[str, JsonValue]:
+    """With the keywords that every server takes. What it refers to stands in its place; of alternatives the first."""
+    found = schema if isinstance(schema, dict) and depth < DEEPEST_SCHEMA else {}
+    if isinstance(reference := found.get("$ref"), str):
+        target = whole
+        for step in reference.removeprefix("#/").split("/"):
+            target = target.get(step) if isinstance(target, dict) else None
+        return _plain_schema(target, whole, depth + 1)
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        parts = found.get(keyword)
+        real = [one for one in parts if one != {"type": "null"}] if isinstance(parts, list) else []
+        if real:
+            found = {**_plain_schema(real[0], whole, depth + 1), **found}
+    kinds, fields = found.get("type"), found.get("properties")
+    kind = next((one for one in kinds if one != "null"), None) if isinstance(kinds, list) else kinds
+    plain: dict[str, JsonValue] = {"type": kind or ("object" if fields else "string")}
+    if text := found.get("description"):
+        plain["description"] = text
+    choices = [found["const"]] if "const" in found else found.get("enum")
+    if isinstance(choices, list) and all(isinstance(one, str) for one in choices):
+        plain["enum"] = choices
+    if isinstance(fields, dict):
+        plain["properties"] = {name: _plain_schema(one, whole, depth + 1) for name, one in fields.items()}
+        needed = found.get("required")
+        plain["required"] = [one for one in needed if one in fields] if isinstance(needed, list) else []
+    if plain["type"] == "array":
+        plain["items"] = _plain_schema(found.get("items"), whole, depth + 1)
+    return plain
+
+
+DEEPEST_SCHEMA = 12
 
 
 class LearnedQuirks:
@@ -287,6 +365,32 @@ _CALL_FORMS = (
 """Whole calls, as the models of Qwen, Meta and Mistral write them."""
 _FENCED = re.compile(r"\s*```(?:json|tool_call)?\s*\n(?P<object>\{.*\})\s*\n```\s*", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
+
+
+_AROUND_NAME = re.compile(r"^\s*(?:functions|default_api|tools?)[.:/]|<\|.*$|:\d+\s*$|\s+$|^\s+", re.DOTALL)
+"""What servers leave around the name of a tool: OpenAI's and Google's name spaces, marks of gpt-oss, Kimi's numbers."""
+_FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
+
+
+def with_calls_repaired(reply: Reply, tools: frozenset[str]) -> Reply:
+    """The reply; its calls with the names of offered tools, and with arguments in JSON, where both are plain to see."""
+    calls = tuple(_repaired(call, tools) for call in reply.calls)
+    return reply if calls == reply.calls else reply.model_copy(update={"calls": calls})
+
+
+def _repaired(call: Call, tools: frozenset[str]) -> Call:
+    name = call.tool if call.tool in tools else _AROUND_NAME.sub("", call.tool)
+    given = call.arguments
+    try:
+        json.loads(given or "{}")
+    except ValueError as error:
+        bare = _FENCE.sub(r"\1", given)
+        if bare != given or "control character" in str(error):  # line breaks as they are, inside of a string
+            with suppress(ValueError):
+                given = json.dumps(json.loads(bare, strict=False), ensure_ascii=False)
+    except RecursionError:
+        pass
+    return call.model_copy(update={"tool": name if name in tools else call.tool, "arguments": given})
 
 
 def read_unparsed_calls(reply: Reply, tools: frozenset[str], access: ModelEndpoint) -> Reply:

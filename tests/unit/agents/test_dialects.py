@@ -47,6 +47,21 @@ MESSAGES = {
     "messages.1.content.0: Invalid `signature` in `thinking` block": {"sealed": False},
     "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified.": {"sealed": False},
     "Unable to submit request because Thought signature is not valid.": {"sealed": False},
+    "InvalidParameter: max_tokens should be in [1, 4096]": {"longest": 4096},
+    "The maximum tokens you requested exceeds the model limit of 4096. Try a lower one.": {"longest": 4096},
+    "This model's maximum context length is 16384 tokens. However, you requested 20192 tokens (12000 in the messages, "
+    "8192 in the completion).": {"longest": 2192},
+    "'max_tokens' is too large: 8192. This model's maximum context length is 8192 tokens and your request has 7000 "
+    "input tokens": {"longest": 1024},
+    "System role not supported": {"system": False},
+    "Unsupported value: 'messages[0].role' does not support 'system' with this model.": {"system": False},
+    "Developer instruction is not enabled for models/gemma-3-27b-it": {"system": False},
+    "Invalid value for 'content': expected a string, got null.": {"null_content": False},
+    "Your organization must be verified to stream this model.": {"stream": False},
+    "Invalid JSON payload received. Unknown name \"default\" at 'tools[0].function_declarations[0]'": {
+        "whole_schemas": False
+    },
+    "Invalid schema for function 'x': array schema missing items.": {"whole_schemas": False},
 }
 
 
@@ -64,6 +79,67 @@ def test_other_refusals_change_nothing() -> None:
 
 def refusal(message: str) -> httpx.Response:
     return httpx.Response(400, json={"error": {"message": message}})
+
+
+def test_a_prompt_that_leaves_no_room_for_a_reply_is_too_long_and_no_parameter_is_changed() -> None:
+    said = "This model's maximum context length is 8192 tokens. However, you requested 16000 tokens"
+    error = AgentError(f"{said} (7808 in the messages, 8192 in the completion).", kind="invalid")
+    assert adapted(ServerQuirks(), error) is None
+
+
+def test_a_server_without_system_messages_null_contents_and_streams_is_asked_without() -> None:
+    whole = {"choices": [{"message": {"role": "assistant", "content": "fine"}, "finish_reason": "stop"}]}
+    refusals = [
+        refusal(message)
+        for message, changed in MESSAGES.items()
+        if changed in ({"system": False}, {"null_content": False}, {"stream": False})
+    ]
+    server = Server(*refusals[2:], httpx.Response(200, json=whole))
+    call = Call(id="c", tool="read", arguments="{}")
+    said = (
+        FromUser(text="u"),
+        FromAgent(agent="strong", text="", calls=(call,)),
+        FromTool(call="c", tool="read", text="r"),
+    )
+    reply = asyncio.run(OpenAI(ACCESS, server).reply(Prompt(system="s", messages=said), quiet, unhurried))
+    first, *_, last = (json.loads(body) for body in server.requests)
+    assert reply.text == "fine"
+    assert [message["content"] for message in first["messages"]] == ["s", "u", None, "r"]
+    assert [message["content"] for message in last["messages"]] == ["s\n\nu", "", "r"]
+    assert (first["stream"], last["stream"], "stream_options" in last) == (True, False, False)
+
+
+SCHEMA = {
+    "$schema": "http://json-schema.org/draft-07/schema#",
+    "type": "object",
+    "additionalProperties": False,
+    "$defs": {"Point": {"type": "object", "properties": {"x": {"type": "number", "exclusiveMinimum": 0}}}},
+    "required": ["at", "gone"],
+    "properties": {
+        "at": {"$ref": "#/$defs/Point", "default": {}},
+        "many": {"type": ["array", "null"], "minItems": 1},
+        "kind": {"const": "a", "description": "which"},
+        "either": {"anyOf": [{"type": "null"}, {"type": "integer", "enum": [1, 2]}]},
+    },
+}
+
+
+def test_a_server_that_refuses_a_keyword_of_a_schema_gets_plain_ones() -> None:
+    server = Server(refusal(list(MESSAGES)[-1]), recorded("openai/text.sse"))
+    tool = ToolSpec(name="read", description="reads", parameters=json.dumps(SCHEMA))
+    asyncio.run(OpenAI(ACCESS, server).reply(PROMPT.model_copy(update={"tools": (tool,)}), quiet, unhurried))
+    first, second = (json.loads(body)["tools"][0]["function"]["parameters"] for body in server.requests)
+    assert first == SCHEMA
+    assert second == {
+        "type": "object",
+        "required": ["at"],
+        "properties": {
+            "at": {"type": "object", "properties": {"x": {"type": "number"}}, "required": []},
+            "many": {"type": "array", "items": {"type": "string"}},
+            "kind": {"type": "string", "description": "which", "enum": ["a"]},
+            "either": {"type": "integer"},
+        },
+    }
 
 
 def test_each_refusal_costs_one_call_once() -> None:

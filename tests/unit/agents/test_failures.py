@@ -49,6 +49,11 @@ SAID: dict[str, tuple[int, str, tuple[str, bool, str, str]]] = {
     "more than Bedrock's model reads": (400, '{"message": "Input is too long for requested model."}', LONG),
     "more than Copilot's model reads": (400, "prompt token count of 128500 exceeds the limit of 128000", LONG),
     "more than Kimi's model reads": (400, "Your request exceeded model token limit: 262144", LONG),
+    "more than vLLM's model reads": (400, "The decoder prompt is longer than the maximum model length of 4096.", LONG),
+    "more than Qwen's model reads": (400, "Range of input length should be [1, 129024]", LONG),
+    "more than Together's model reads": (400, "`inputs` tokens + `max_new_tokens` must be <= 4097. Given: 5000", LONG),
+    "more than gpt-5 reads": (400, "Input tokens exceed the configured limit of 272000 tokens.", LONG),
+    "more than llama.cpp's model reads": (500, "the request exceeds the available context size", LONG),
     "more than Z.ai's model reads": (400, "Prompt exceeds max length", LONG),
     "more than a minute's tokens at OpenAI": (
         429,

@@ -76,3 +76,30 @@ def test_what_only_speaks_of_calls_is_an_answer(name: str) -> None:
 
 def test_where_no_tools_were_offered_every_text_is_an_answer() -> None:
     assert ask(READ_CALLS["Qwen"], PROMPT.model_copy(update={"tools": ()})).text == READ_CALLS["Qwen"]
+
+
+MENDED = {
+    " read\n": '{"path": "a.py"}',
+    "functions.read:0": '{"path": "a.py"}',
+    "default_api:read": '{"path": "a.py"}',
+    "read<|channel|>commentary": '```json\n{"path": "a.py"}\n```',
+}
+
+
+@pytest.mark.parametrize("name", MENDED)
+def test_a_call_whose_name_or_arguments_stand_in_marks_is_the_call_that_is_meant(name: str) -> None:
+    assert called(name, MENDED[name]) == ("read", '{"path": "a.py"}')
+
+
+def test_line_breaks_inside_an_argument_are_taken_and_other_faults_left_to_the_agent() -> None:
+    assert called("read", '{"path": "a\nb"}') == ("read", '{"path": "a\\nb"}')
+    assert called("read", '{"path": "a",}') == ("read", '{"path": "a",}')
+    assert called("functions.fly", "{}") == ("functions.fly", "{}")
+
+
+def called(name: str, arguments: str) -> tuple[str, str]:
+    call = {"id": 7, "type": "function", "function": {"name": name, "arguments": arguments}}
+    message = {"role": "assistant", "content": None, "reasoning": {"odd": 1}, "tool_calls": [call]}
+    whole = {"choices": [{"message": message, "finish_reason": False}]}
+    reply = asyncio.run(OpenAI(ACCESS, Server(httpx.Response(200, json=whole))).reply(PROMPT, quiet, unhurried))
+    return reply.calls[0].tool, reply.calls[0].arguments
