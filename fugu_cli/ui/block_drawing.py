@@ -16,9 +16,9 @@ from rich.segment import Segment
 from fugu_cli.session import views
 from fugu_cli.session.events import Assigned
 from fugu_cli.ui import diff_drawing, diff_lines
+from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import (
     BLANK,
-    Fragment,
     Palette,
     StyledLine,
     StyledPart,

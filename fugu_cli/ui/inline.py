@@ -26,13 +26,13 @@ from prompt_toolkit.key_binding.vi_state import InputMode
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.styles import Style
 
-from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.errors import UsageError
 from fugu_cli.ui import drawing
 from fugu_cli.ui.approval_options import ApprovalScope, approval_options
 from fugu_cli.ui.diff_lines import option_lines
 from fugu_cli.ui.drawing import styled_line
 from fugu_cli.ui.hyperlinks import LinkFinder
-from fugu_cli.ui.inline_view import InlineScreen, InlineTerminal, Scrollback
+from fugu_cli.ui.inline_view import InlineScreen, Scrollback
 from fugu_cli.ui.trace_drawing import TurnSources, turn_sections
 from fugu_cli.ui.trace_rows import TurnRow
 from fugu_cli.ui.tui import project_folder, session_status, themes
@@ -147,36 +147,93 @@ def _input(told: Callable[[bool], None]) -> Input:
     return source
 
 
-class PromptPrinter:
-    """Prints above a prompt; while an editor has the terminal, it waits.
+class PromptTerminal:
+    """The terminal with its prompt: prints above it, and waits for a line that is typed there.
 
-    The terminal stays raw: prompt-toolkit's own way leaves raw mode while it prints, and a key that comes meanwhile is
-    echoed, Enter even becomes a new line.
+    While an editor has the terminal, printing waits. The terminal stays raw: prompt-toolkit's own way leaves raw mode
+    while it prints, and a key that comes meanwhile is echoed, Enter even becomes a new line.
     """
 
-    def __init__(self, session: PromptSession[str]) -> None:
-        self._app = session.app
+    def __init__(self) -> None:
+        self.prompt: PromptSession[str] | None = None
+        """Set before anything is printed."""
+        self.masked = False
+        self._wanted: asyncio.Future[str] | None = None
         self._late = ""
+
+    @property
+    def session(self) -> PromptSession[str]:
+        """The prompt."""
+        assert self.prompt is not None
+        return self.prompt
+
+    @property
+    def waits(self) -> bool:
+        """A line is waited for."""
+        return self._wanted is not None and not self._wanted.done()
+
+    def width(self) -> int:
+        """Columns for text: in the last one some terminals begin a new line."""
+        return shutil.get_terminal_size().columns - 1
+
+    def redraw(self) -> None:
+        """What stands around the prompt is not what it was."""
+        if self.prompt is not None and self.prompt.app.is_running:
+            self.prompt.app.invalidate()
 
     def print(self, text: str) -> None:
         """Lines, now or as soon as the terminal is ours again."""
+        app = self.session.app
         self._late += text
-        if self._app._running_in_terminal:  # prompt-toolkit has no public word for it
+        if app._running_in_terminal:  # prompt-toolkit has no public word for it
             return
         text, self._late = self._late.replace("\n", "\r\n"), ""
-        running = self._app.is_running
+        running = app.is_running
         if running:
-            self._app.renderer.erase()
+            app.renderer.erase()
         self.send(text)
         if running:
-            self._app.renderer.reset()
-            self._app.renderer.request_absolute_cursor_position()
-            self._app.invalidate()
+            app.renderer.reset()
+            app.renderer.request_absolute_cursor_position()
+            app.invalidate()
 
     def send(self, sequence: str) -> None:
         """A sequence as it is."""
-        self._app.output.write_raw(sequence)
-        self._app.output.flush()
+        self.session.app.output.write_raw(sequence)
+        self.session.app.output.flush()
+
+    async def typed(self, secret: bool) -> str:
+        """The next line that is typed, masked where it is `secret`."""
+        self._wanted, self.masked = asyncio.get_running_loop().create_future(), secret
+        self.redraw()
+        try:
+            return await self._wanted
+        finally:
+            self._wanted, self.masked = None, False
+            self.redraw()
+
+    def give(self, text: str) -> None:
+        """This is the line that is waited for."""
+        if self._wanted is not None and not self._wanted.done():
+            self._wanted.set_result(text)
+
+    def insert(self, text: str) -> bool:
+        """Put a text into the prompt. False: something is typed there, which stays."""
+        buffer = self.session.default_buffer
+        empty = not buffer.text
+        if empty:
+            buffer.insert_text(text)
+        return empty
+
+    async def run(self, words: Sequence[str]) -> None:
+        """Give the terminal to a program until it ends."""
+        from prompt_toolkit.application import run_in_terminal
+
+        await run_in_terminal(lambda: start_program(words), in_executor=True)
+
+    def end(self) -> None:
+        """No more prompts."""
+        self.session.app.exit(exception=EOFError)
 
 
 ANSWER_KEYS: dict[str, ApprovalScope] = {
@@ -275,6 +332,46 @@ ANSWER_HINT = "ctrl+c, then y or n"
 """What answers a question while something is typed."""
 
 
+class PromptLines:
+    """What stands around the prompt."""
+
+    def __init__(self, view: InlineScreen, terminal: PromptTerminal, controller: SessionController) -> None:
+        self._view, self._terminal, self._controller = view, terminal, controller
+
+    def above(self) -> str:
+        """The lines of what is under way, then the mark; while something is asked, its answers."""
+        system, palette = drawing.terminal_colours(), self._view.feed.palette
+        lines = [
+            styled_line([(f"  {text}", palette.dim)], self._terminal.width())
+            for text in self._view.feed.tail(TAIL_LINES)
+        ]
+        tail = drawing.ansi_text(lines, system)
+        if self.asked() and (question := self._controller.asking.question) is not None:
+            options = approval_options(*question.asked, self._controller.asking.pending)
+            return tail + drawing.ansi_text(option_lines(options, self._terminal.width(), palette), system)
+        return tail + drawing.ansi_text(
+            [styled_line([("› ", f"bold {palette.accent}")], self._terminal.width())], system
+        ).rstrip("\n")
+
+    def below(self) -> str:
+        """The status line, and the lines of the user's own command."""
+        standing = self._view.standing
+        if self._controller.asking.question is not None and self._terminal.session.default_buffer.text:
+            standing = replace(standing, key=ANSWER_HINT)
+        if self._controller.options.vi:
+            normal = self._terminal.session.app.vi_state.input_mode == InputMode.NAVIGATION
+            self._controller.vi_mode = "NORMAL" if normal else "INSERT"
+            standing = replace(standing, vi=self._controller.vi_mode)
+        made = draw_status(standing, time.time(), self._terminal.width(), self._view.feed.palette)
+        return "\n".join([drawing.ansi_text([made], drawing.terminal_colours()).rstrip("\n"), *standing.own])
+
+    def asked(self) -> bool:
+        """A question waits, and nobody is typing: half a word must not be an answer."""
+        asked = self._controller.asking.question is not None and not self._terminal.session.default_buffer.text
+        asked = asked and not self._terminal.waits
+        return asked and time.monotonic() - self._view.asked_at > UNREAD_SECONDS
+
+
 class InlineApp:
     """The prompt, and what its keys do."""
 
@@ -283,45 +380,35 @@ class InlineApp:
         chosen = themes.find_palette(options.theme or preferences.left.theme)
         history = InputHistory(options.state)
         history.load()
-        terminal = InlineTerminal(
-            self._width,
-            self._redraw,
-            self._typed,
-            self._insert,
-            self._open_turn,
-            self._end,
-            lambda text: self._terminal.send(text),
-            self._run_program,
-        )
+        terminal = self._terminal = PromptTerminal()
         palette = chosen or themes.guess_palette()
-        self.feed = Scrollback(lambda text: self._terminal.print(text), self._width, palette, self._redraw)
+        self.feed = Scrollback(terminal.print, terminal.width, palette, terminal.redraw)
         self.feed.links = LinkFinder(opener.root)
         self.view = InlineScreen(self.feed, terminal, preferences, auto=chosen is None)
+        self.view.open_turn = self._open_turn
         self.controller = SessionController(self.view, opener, options, history)
-        self._masked = False
+        lines = PromptLines(self.view, terminal, self.controller)
         acts = KeyActions(
-            above=self._above,
-            below=self._below,
-            asked=self._asked,
+            above=lines.above,
+            below=lines.below,
+            asked=lines.asked,
             answer=self.controller.answer,
             stop=self._stop,
             leave=self._twice,
             mode=self._mode,
             steer=self._steer,
-            masked=lambda: self._masked,
+            masked=lambda: terminal.masked,
             background=self.view.follow_background,
             picture=partial(project_folder.mention_of_clipboard, opener.root, options.state),
             paths=partial(project_folder.mentions_of_paths, opener.root),
         )
-        self._prompt = build_prompt(
+        terminal.prompt = self._prompt = build_prompt(
             acts,
             lambda text: command_choices(all_commands(self.controller), self.controller, text),
             opener.root,
             history.texts,
             options,
         )
-        self._terminal = PromptPrinter(self._prompt)
-        self._wanted: asyncio.Future[str] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._early: list[str] = []
         self.parting = ""
@@ -340,13 +427,13 @@ class InlineApp:
             await self.controller.close()
 
     def enter(self, text: str) -> None:
-        """A typed line: what a question waits for, or what `obey` makes of it once there is a session."""
-        if self._wanted is not None and not self._wanted.done():
-            self._wanted.set_result(text.strip())
+        """A typed line: what a question waits for, or what `run_input` makes of it once there is a session."""
+        if self._terminal.waits:
+            self._terminal.give(text.strip())
         elif not self.controller.started:
             self._early.append(text.strip())
         else:
-            self._spawn(self._obey(text.strip()))
+            self._spawn(run_input(self.controller, text.strip()))
 
     async def _start(self) -> None:
         await asyncio.to_thread(self.controller.opener.prepare)
@@ -357,12 +444,6 @@ class InlineApp:
             self.enter(self.controller.options.prompt)
         for text in self._early:
             self.enter(text)
-
-    async def _obey(self, text: str) -> None:
-        try:
-            await run_input(self.controller, text)
-        except FuguError as error:
-            self.controller.failed(error)
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         """In the background; a bug in it ends the mode instead of being lost."""
@@ -381,40 +462,7 @@ class InlineApp:
             await asyncio.sleep(1.0)
             self.controller.show()
             if self.view.standing.doing:
-                self._redraw()
-
-    # What the front needs of the terminal.
-
-    def _width(self) -> int:
-        return shutil.get_terminal_size().columns - 1
-
-    def _redraw(self) -> None:
-        if self._prompt.app.is_running:
-            self._prompt.app.invalidate()
-
-    async def _typed(self, secret: bool) -> str:
-        self._wanted, self._masked = asyncio.get_running_loop().create_future(), secret
-        self._redraw()
-        try:
-            return await self._wanted
-        finally:
-            self._wanted, self._masked = None, False
-            self._redraw()
-
-    def _insert(self, text: str) -> bool:
-        buffer = self._prompt.default_buffer
-        empty = not buffer.text
-        if empty:
-            buffer.insert_text(text)
-        return empty
-
-    def _end(self) -> None:
-        self._prompt.app.exit(exception=EOFError)
-
-    async def _run_program(self, words: Sequence[str]) -> None:
-        from prompt_toolkit.application import run_in_terminal
-
-        await run_in_terminal(lambda: start_program(words), in_executor=True)
+                self._terminal.redraw()
 
     def _open_turn(self, turn: str) -> None:
         rows = [row for row in self.feed.rows.rows if isinstance(row, TurnRow) and str(row.assigned.turn) == turn]
@@ -425,40 +473,9 @@ class InlineApp:
         sources = TurnSources(session.prompt, self.controller.patches.of)
         self.view.dialogs.read(f"turn {turn}", turn_sections(session.log.records, rows[-1], sources))
 
-    # What the prompt shows and its keys do.
-
-    def _above(self) -> str:
-        """The lines of what is under way, then the mark; while something is asked, its answers."""
-        system, palette = drawing.terminal_colours(), self.feed.palette
-        lines = [styled_line([(f"  {text}", palette.dim)], self._width()) for text in self.feed.tail(TAIL_LINES)]
-        tail = drawing.ansi_text(lines, system)
-        if self._asked() and (question := self.controller.asking.question) is not None:
-            options = approval_options(*question.asked, self.controller.asking.pending)
-            return tail + drawing.ansi_text(option_lines(options, self._width(), palette), system)
-        return tail + drawing.ansi_text(
-            [styled_line([("› ", f"bold {palette.accent}")], self._width())], system
-        ).rstrip("\n")
-
-    def _below(self) -> str:
-        standing = self.view.standing
-        if self.controller.asking.question is not None and self._prompt.default_buffer.text:
-            standing = replace(standing, key=ANSWER_HINT)
-        if self.controller.options.vi:
-            normal = self._prompt.app.vi_state.input_mode == InputMode.NAVIGATION
-            self.controller.vi_mode = "NORMAL" if normal else "INSERT"
-            standing = replace(standing, vi=self.controller.vi_mode)
-        made = draw_status(standing, time.time(), self._width(), self.feed.palette)
-        return "\n".join([drawing.ansi_text([made], drawing.terminal_colours()).rstrip("\n"), *standing.own])
-
-    def _asked(self) -> bool:
-        """A question waits, and nobody is typing: half a word must not be an answer."""
-        asked = self.controller.asking.question is not None and not self._prompt.default_buffer.text
-        asked = asked and self._wanted is None
-        return asked and time.monotonic() - self.view.asked_at > UNREAD_SECONDS
-
     def _stop(self) -> None:
-        if self._wanted is not None and not self._wanted.done():
-            self._wanted.set_result("")
+        if self._terminal.waits:
+            self._terminal.give("")
         else:
             self.controller.interrupt()
 
@@ -466,7 +483,7 @@ class InlineApp:
         """The next permission mode, and what it means."""
         if said := self.controller.set_mode(next_mode(self.controller.work.mode)):
             self.view.standing = replace(self.view.standing, remark=said)
-            self._redraw()
+            self._terminal.redraw()
 
     def _twice(self) -> bool:
         """Ctrl-C on an empty prompt: stop what runs; pressed twice, leave."""
@@ -479,7 +496,7 @@ class InlineApp:
 
     def _steer(self, text: str) -> None:
         text = text.strip()
-        if self._wanted is not None:
+        if self._terminal.waits:
             self.enter(text)
         elif self.controller.work.running and (not text or is_request(self.controller, text)):
             self.controller.steer(text)

@@ -8,9 +8,9 @@ import base64
 import os
 import shutil
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
 from fugu_cli.session.events import Finished, Recorded, ToolRan
 from fugu_cli.session.live_events import Live, Retried
@@ -239,22 +239,29 @@ LONG_REQUEST_SECONDS = 10.0
 KEY_HINT = "/help · esc stops · ctrl+d leaves"
 
 
-@dataclass(frozen=True)
-class InlineTerminal:
-    """What the front needs of the terminal: its width, a redraw of the prompt, the next typed line (masked where it is
-    asked for with True), its end.
+class InlineTerminal(Protocol):
+    """What is needed of the terminal."""
 
-    `send` writes a sequence as it is, `run` gives the terminal to a program until it ends.
-    """
+    def width(self) -> int:
+        """Columns for text."""
 
-    width: Callable[[], int]
-    redraw: Callable[[], None]
-    typed: Callable[[bool], Awaitable[str]]
-    insert: Callable[[str], bool]
-    open_turn: Callable[[str], None]
-    end: Callable[[], None]
-    send: Callable[[str], None]
-    run: Callable[[Sequence[str]], Awaitable[None]]
+    def redraw(self) -> None:
+        """What stands around the prompt is not what it was."""
+
+    def send(self, sequence: str) -> None:
+        """A sequence as it is."""
+
+    async def typed(self, secret: bool) -> str:
+        """The next line that is typed, masked where it is `secret`."""
+
+    def insert(self, text: str) -> bool:
+        """Put a text into the prompt. False: something is typed there, which stays."""
+
+    async def run(self, words: Sequence[str]) -> None:
+        """Give the terminal to a program until it ends."""
+
+    def end(self) -> None:
+        """No more prompts."""
 
 
 class InlineDialogs:
@@ -328,6 +335,8 @@ class InlineScreen:
         self.preferences = preferences
         self.standing = StatusLine()
         self._terminal = terminal
+        self.open_turn: Callable[[str], None] = lambda turn: None
+        """Shows a turn of the newest request by its number."""
         self.asked_at = 0.0
         self._question: ApprovalQuestion | None = None
 
@@ -390,7 +399,7 @@ class InlineScreen:
     def show_trace(self, turn: str) -> None:
         """Print the rows, or one turn in full."""
         if turn:
-            self._terminal.open_turn(turn)
+            self.open_turn(turn)
             return
         width, palette = self._terminal.width(), self.feed.palette
         lines = [made for row in self.feed.rows.rows for made in trace_drawing.trace_row_lines(row, width, palette)]

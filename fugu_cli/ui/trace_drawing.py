@@ -25,9 +25,9 @@ from fugu_cli.session.events import (
 from fugu_cli.ui import diff_drawing, diff_lines
 from fugu_cli.ui import trace_rows as plain_rows
 from fugu_cli.ui.block_drawing import GAP, transcript_fragments
+from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import (
     BLANK,
-    Fragment,
     Palette,
     StyledLine,
     StyledPart,

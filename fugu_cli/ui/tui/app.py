@@ -69,17 +69,10 @@ class MainHandlers(MainLayout):
             self._waiting.append(text)
             self.show_queue(self._waiting)
             return
-        self.query_one(Conversation).action_end()
-        self.run_worker(self._obey(self.controller, text.strip()))
-
-    async def _obey(self, controller: SessionController, text: str) -> None:
-        from fugu_cli.errors import FuguError
         from fugu_cli.ui.tui.commands import run_input
 
-        try:
-            await run_input(controller, text)
-        except FuguError as error:
-            controller.failed(error)
+        self.query_one(Conversation).action_end()
+        self.run_worker(run_input(self.controller, text.strip()))
 
     def on_prompt_input_submitted(self, event: PromptInput.Submitted) -> None:
         """Something was typed and sent."""
@@ -122,7 +115,8 @@ class MainHandlers(MainLayout):
     def on_approval_enlarged(self, event: Approval.Enlarged) -> None:
         """All that a call would do is wanted: what it is aimed at, then the change."""
         from fugu_cli.ui import diff_drawing
-        from fugu_cli.ui.drawing import BLANK, Fragment, wrap_lines
+        from fugu_cli.ui.column import Fragment
+        from fugu_cli.ui.drawing import BLANK, wrap_lines
         from fugu_cli.ui.trace_drawing import Section
 
         target, patch = event.target, event.patch

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from fugu_cli.errors import UsageError
+from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.extensions.skill_library import MCP_PROMPT, refuse_left_out
 from fugu_cli.session import views
 from fugu_cli.session.events import Replied, ToolRan
@@ -435,18 +435,21 @@ def _request_command(name: str, about: str, hint: str) -> SlashCommand:
 
 
 async def run_input(controller: SessionController, text: str) -> None:
-    """Do it, to its end. Raises FuguError with what to tell the user."""
+    """Do what was typed, to its end. What fails outside is said."""
     text = text.replace("\0", "")  # from a paste: no name, no argument of a command and no file can hold it
     if not text:
         return
     controller.history.add(text)
     await controller.settled()
-    if text.startswith("!"):
-        await _run_shell(controller, text)
-    elif _is_command(text):
-        await _run_command(controller, text)
-    else:
-        await login_commands.send_request(controller, text)
+    try:
+        if text.startswith("!"):
+            await _run_shell(controller, text)
+        elif _is_command(text):
+            await _run_command(controller, text)
+        else:
+            await login_commands.send_request(controller, text)
+    except FuguError as error:
+        controller.failed(error)
 
 
 def is_request(controller: SessionController, text: str) -> bool:

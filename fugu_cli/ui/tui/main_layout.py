@@ -12,24 +12,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len, set_cell_size
 from textual import events
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.screen import Screen
-from textual.strip import Strip
-from textual.timer import Timer
-from textual.widget import Widget
 from textual.widgets import Static
 
-from fugu_cli.ui.drawing import Palette, styled_line
-from fugu_cli.ui.formatting import compact_number, retrying_in, short_duration
+from fugu_cli.ui.drawing import Palette
 from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.panels import Conversation, Pager, Trace
 from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.prompt import ChoiceList, PromptInput
 from fugu_cli.ui.tui.screen_protocol import Choice, StatusLine
-from fugu_cli.ui.tui.status_line import StatusBar
+from fugu_cli.ui.tui.status_line import ActivityLine, StatusBar
 from fugu_cli.ui.tui.terminal_app import NARROW_COLUMNS, SHORT_LINES, TerminalApp
 
 if TYPE_CHECKING:
@@ -51,50 +46,6 @@ TYPING_PAUSE = 0.7
 """Seconds without a key after which a question may take the keys."""
 PANEL_WIDTHS = (28, 100)
 """The panel's least and greatest width."""
-
-
-SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-SPINNER_SECONDS = 0.2
-"""Seconds for which a sign of the spinner is seen."""
-WAITS_FOR_USER = "needs approval"
-
-
-class ActivityLine(Widget):
-    """What is under way, for how long, how much was written for it; hidden while nothing is."""
-
-    def __init__(self, palette: Palette, id: str = "activity") -> None:
-        super().__init__(id=id)
-        self.palette = palette
-        self.display = False
-        self._now = StatusLine()
-        self._clock: Timer | None = None
-
-    def tell(self, now: StatusLine) -> None:
-        """Say this from now on."""
-        same = replace(now, written=self._now.written) == self._now
-        self._now = now
-        if same:  # numbers alone: the clock shows them
-            return
-        self.display = bool(now.doing)
-        if self.display and self._clock is None:
-            self._clock = self.set_interval(SPINNER_SECONDS, self.refresh)
-        elif not self.display and self._clock is not None:
-            self._clock.stop()
-            self._clock = None
-        self.refresh()
-
-    def render_line(self, y: int) -> Strip:
-        """The line."""
-        now, clock, width = self._now, time.time(), self.size.width
-        waits = now.until or now.doing.startswith(WAITS_FOR_USER)
-        sign = "◐" if waits else SPINNER[int(clock / SPINNER_SECONDS) % len(SPINNER)]
-        spent = retrying_in(now.until - clock) if now.until else f" {short_duration(max(clock - now.since, 0.0))}"
-        written = f" · ↓ {compact_number(now.written)} tokens" if now.written else ""
-        key = f" · {now.key}" if now.key else ""
-        room = width - cell_len(f"{sign} {spent}{written}{key}")
-        doing = now.doing if cell_len(now.doing) <= room else f"{set_cell_size(now.doing, max(room - 1, 0)).rstrip()}…"
-        parts = [(f"{sign} {doing}", self.palette.accent), (f"{spent}{written}{key}", self.palette.dim)]
-        return Strip(styled_line(parts, width)).adjust_cell_length(width).apply_style(self.rich_style)
 
 
 class Dialogs:

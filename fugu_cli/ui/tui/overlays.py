@@ -18,7 +18,8 @@ from textual.widgets import Input, Static
 
 from fugu_cli.session.events import Recorded
 from fugu_cli.ui import diff_drawing
-from fugu_cli.ui.drawing import Fragment, Palette, StyledLine, StyledPart, justified_line, styled_line
+from fugu_cli.ui.column import Fragment
+from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, justified_line, styled_line
 from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_drawing import DEFAULT_SOURCES, Section, TurnSources, section_title, turn_sections
 from fugu_cli.ui.trace_rows import TraceRows, TurnRow

@@ -19,7 +19,8 @@ from textual.selection import Selection
 from textual.strip import Strip
 from textual.widget import Widget
 
-from fugu_cli.ui.drawing import Column, Fragment, Palette, StyledLine, parse_style, plain_text
+from fugu_cli.ui.column import Column, Fragment
+from fugu_cli.ui.drawing import Palette, StyledLine, parse_style, plain_text
 
 if TYPE_CHECKING:
     from fugu_cli.ui.hyperlinks import LinkFinder

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.session.events import Finished, Recorded, ToolRan
 from fugu_cli.session.live_events import Live
 from fugu_cli.ui.block_drawing import GAP, ReplyFragments, block_fragments, foldable, has_gap_before
-from fugu_cli.ui.drawing import Fragment
+from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.formatting import escape_for_approval, flatten
 from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_rows import TraceRows

@@ -24,7 +24,8 @@ from fugu_cli.tools.recorded_diffs import change_diffs
 from fugu_cli.ui import blame_text as plain
 from fugu_cli.ui import diff_drawing, diff_lines
 from fugu_cli.ui.block_drawing import transcript_fragments
-from fugu_cli.ui.drawing import Fragment, render_rich
+from fugu_cli.ui.column import Fragment
+from fugu_cli.ui.drawing import render_rich
 from fugu_cli.ui.formatting import flatten, plural
 from fugu_cli.ui.session_export import FORMATS, export_format, write_new_file
 from fugu_cli.ui.trace_drawing import Section

@@ -144,3 +144,47 @@ class StatusBar(Widget):
             return Strip(text.render(self.app.console)).adjust_cell_length(width).apply_style(self.rich_style)
         made = draw_status(self.standing, time.time(), width, self.palette)
         return Strip(made).adjust_cell_length(width).apply_style(self.rich_style)
+
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+SPINNER_SECONDS = 0.2
+"""Seconds for which a sign of the spinner is seen."""
+WAITS_FOR_USER = "needs approval"
+
+
+class ActivityLine(Widget):
+    """What is under way, for how long, how much was written for it; hidden while nothing is."""
+
+    def __init__(self, palette: Palette, id: str = "activity") -> None:
+        super().__init__(id=id)
+        self.palette = palette
+        self.display = False
+        self._now = StatusLine()
+        self._clock: Timer | None = None
+
+    def tell(self, now: StatusLine) -> None:
+        """Say this from now on."""
+        same = replace(now, written=self._now.written) == self._now
+        self._now = now
+        if same:  # numbers alone: the clock shows them
+            return
+        self.display = bool(now.doing)
+        if self.display and self._clock is None:
+            self._clock = self.set_interval(SPINNER_SECONDS, self.refresh)
+        elif not self.display and self._clock is not None:
+            self._clock.stop()
+            self._clock = None
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        """The line."""
+        now, clock, width = self._now, time.time(), self.size.width
+        waits = now.until or now.doing.startswith(WAITS_FOR_USER)
+        sign = "◐" if waits else SPINNER[int(clock / SPINNER_SECONDS) % len(SPINNER)]
+        spent = retrying_in(now.until - clock) if now.until else f" {short_duration(max(clock - now.since, 0.0))}"
+        written = f" · ↓ {compact_number(now.written)} tokens" if now.written else ""
+        key = f" · {now.key}" if now.key else ""
+        room = width - cell_len(f"{sign} {spent}{written}{key}")
+        doing = now.doing if cell_len(now.doing) <= room else f"{set_cell_size(now.doing, max(room - 1, 0)).rstrip()}…"
+        parts = [(f"{sign} {doing}", self.palette.accent), (f"{spent}{written}{key}", self.palette.dim)]
+        return Strip(styled_line(parts, width)).adjust_cell_length(width).apply_style(self.rich_style)

@@ -1,7 +1,8 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fugu_cli.ui.drawing import DARK, LIGHT, Column, Fragment, plain_text, wrap_lines
+from fugu_cli.ui.column import Column, Fragment
+from fugu_cli.ui.drawing import DARK, LIGHT, plain_text, wrap_lines
 
 WIDTH = 20
 

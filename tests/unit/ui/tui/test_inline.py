@@ -10,7 +10,8 @@ from fugu_cli.session.live_events import Retried, TextStreamed
 from fugu_cli.ui import drawing
 from fugu_cli.ui.approval_options import ALONE
 from fugu_cli.ui.drawing import DARK, styled_line
-from fugu_cli.ui.inline_view import InlineScreen, InlineTerminal, Scrollback, parse_choice
+from fugu_cli.ui.inline import PromptTerminal
+from fugu_cli.ui.inline_view import InlineScreen, Scrollback, parse_choice
 from fugu_cli.ui.transcript import NoteBlock
 from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
 from fugu_cli.ui.tui.preferences import PreferencesFile
@@ -211,9 +212,8 @@ def asked(call: Call, patch: str, root: Path) -> str:
 
     async def ask() -> str:
         paper = Paper()
-        nothing = InlineTerminal(lambda: 100, lambda: None, None, print, print, lambda: None, print, None)  # type: ignore[arg-type]
         question = ApprovalQuestion(call, judge(call, Rules(), root), asyncio.get_running_loop().create_future())
-        InlineScreen(paper.back, nothing, PreferencesFile(root), auto=False).question(question, ALONE, patch)
+        InlineScreen(paper.back, PromptTerminal(), PreferencesFile(root), auto=False).question(question, ALONE, patch)
         return paper.text
 
     return asyncio.run(ask())

@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from textual import events
 from textual.app import App
 
-from fugu_cli.ui.drawing import Fragment, styled_line
+from fugu_cli.ui.column import Fragment
+from fugu_cli.ui.drawing import styled_line
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.overlays import Picker
 from fugu_cli.ui.tui.screen_protocol import Choice
