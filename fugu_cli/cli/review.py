@@ -34,10 +34,8 @@ from fugu_cli.tools import commits
 from fugu_cli.tools.commits import UserGit
 from fugu_cli.ui.formatting import plural, sanitize
 from fugu_cli.ui.review_report import (
-    Category,
     Review,
     ReviewFinding,
-    Severity,
     review_object,
     review_sarif,
     review_text,
@@ -47,18 +45,8 @@ from fugu_cli.ui.review_report import (
 UNFINISHED = 3
 
 
-class _Reported(BaseModel, extra="forbid"):
-    file: str
-    line: int
-    end_line: int
-    severity: Severity
-    category: Category
-    title: str
-    explanation: str
-
-
 class _Report(BaseModel, extra="forbid"):
-    findings: list[_Reported]
+    findings: list[ReviewFinding]
 
 
 class _Verdict(BaseModel, extra="forbid"):
@@ -180,7 +168,7 @@ def _reviewed(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Revie
     findings = [made for one in found.value.findings if (made := _finding(one, change.lines, mask)) is not None]
     confirmed, verifier, unfinished = _confirmed(pool, change, found, findings) if findings else ((), "", "")
     unfinished = change.unfinished or unfinished
-    confirmed = tuple(replace(one, reason=mask(sanitize(one.reason))) for one in confirmed)
+    confirmed = tuple(one.model_copy(update={"reason": mask(sanitize(one.reason))}) for one in confirmed)
     priced = {member.name for member in pool.members if member.price is not None}
     return Review(
         worst_first(confirmed),
@@ -211,13 +199,13 @@ def _confirmed(
     left = f"{judged.agent} judged {len(known)} of {count}" if len(known) < len(findings) else ""
     confirmed = [number for number in known if verdicts[number].confirmed]
     return (
-        tuple(replace(findings[number - 1], reason=verdicts[number].reason) for number in confirmed),
+        tuple(findings[number - 1].model_copy(update={"reason": verdicts[number].reason}) for number in confirmed),
         judged.agent,
         left,
     )
 
 
-def _finding(said: _Reported, lines: Mapping[str, int], mask: Callable[[str], str]) -> ReviewFinding | None:
+def _finding(said: ReviewFinding, lines: Mapping[str, int], mask: Callable[[str], str]) -> ReviewFinding | None:
     """A finding in a file of the change, at lines that it has; None for one that is elsewhere."""
     file = said.file.removeprefix("./").removeprefix("b/")
     if file not in lines:
@@ -225,7 +213,8 @@ def _finding(said: _Reported, lines: Mapping[str, int], mask: Callable[[str], st
     first = min(max(said.line, 1), lines[file])
     last = min(max(said.end_line, first), lines[file])
     title, text = (mask(sanitize(text)) for text in (said.title, said.explanation))
-    return ReviewFinding(file, first, last, said.severity, said.category, title, text)
+    told = {"file": file, "line": first, "end_line": last, "title": title, "explanation": text}
+    return said.model_copy(update=told)
 
 
 def _told(finding: ReviewFinding) -> str:

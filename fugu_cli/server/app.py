@@ -20,10 +20,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fugu_cli.errors import StorageError
 from fugu_cli.server import is_loopback
-from fugu_cli.server.chat_api import ChatWire, openai_error
+from fugu_cli.server.chat_api import CHAT, openai_error
 from fugu_cli.server.client_requests import AnswerHead, ClientRequest, RequestRefused, ServedAnswer, Stream, Wire
-from fugu_cli.server.messages_api import MessagesWire, anthropic_error, estimated_tokens
-from fugu_cli.server.responses_api import ResponsesWire
+from fugu_cli.server.messages_api import MESSAGES, anthropic_error, estimated_tokens
+from fugu_cli.server.responses_api import RESPONSES
 from fugu_cli.server.service import LEFT, STOPPED, EndpointService
 
 IDLE = 10.0
@@ -348,10 +348,10 @@ def build_app(service: EndpointService, token: str | None) -> ASGIApp:
     """The application. With `token` every path but `/health` wants it."""
     places = _InfoEndpoints(service)
     routes = [
-        Route("/v1/chat/completions", Post(WireEndpoint(service, ChatWire()), ChatWire()), methods=["POST"]),
-        Route("/v1/responses", Post(WireEndpoint(service, ResponsesWire()), ResponsesWire()), methods=["POST"]),
-        Route("/v1/messages", Post(WireEndpoint(service, MessagesWire()), MessagesWire()), methods=["POST"]),
-        Route("/v1/messages/count_tokens", Post(CountTokensEndpoint(service), MessagesWire()), methods=["POST"]),
+        Route("/v1/chat/completions", Post(WireEndpoint(service, CHAT), CHAT), methods=["POST"]),
+        Route("/v1/responses", Post(WireEndpoint(service, RESPONSES), RESPONSES), methods=["POST"]),
+        Route("/v1/messages", Post(WireEndpoint(service, MESSAGES), MESSAGES), methods=["POST"]),
+        Route("/v1/messages/count_tokens", Post(CountTokensEndpoint(service), MESSAGES), methods=["POST"]),
         Route("/v1/models", places.models, methods=["GET"]),
         Route("/v1/models/{name:path}", places.model, methods=["GET"]),
         Route("/v1/traces/{id}", places.trace, methods=["GET"]),
@@ -397,7 +397,7 @@ class CountTokensEndpoint:
         try:
             counted = estimated_tokens(await read_body(self._service, receive))
         except RequestRefused as refused:
-            await send_refusal(MessagesWire(), refused, send)
+            await send_refusal(MESSAGES, refused, send)
             return
         await send_json(200, {"input_tokens": counted}, send)
 
@@ -441,5 +441,5 @@ async def _missing(request: Http, error: Exception) -> Response:
     """A path or method that is not there, said in JSON like everything else, on its path's wire."""
     status = getattr(error, "status_code", 404)
     said = f"{request.method} {request.url.path} is not offered here; `fugu help serve` lists what is"
-    wire: Wire = MessagesWire() if request.url.path.startswith("/v1/messages") else ChatWire()
+    wire = MESSAGES if request.url.path.startswith("/v1/messages") else CHAT
     return JSONResponse(wire.failure(RequestRefused(status, said, code="not_found")), status)

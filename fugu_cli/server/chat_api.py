@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import Field, JsonValue
 
@@ -21,9 +20,13 @@ from fugu_cli.server.client_requests import (
     RequestSampling,
     ServedAnswer,
     StopReason,
+    Wire,
     answer_details,
+    function_tool,
     join_text,
+    no_role,
     parse_body,
+    reply_schema,
     sse_event,
     token_details,
     token_limit,
@@ -142,6 +145,8 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
 
 def _sampling(sent: _Body, tools: Sequence[ToolSpec]) -> RequestSampling:
     fallback = token_limit("max_tokens", sent.max_tokens, DEFAULT_MAX_TOKENS)
+    form = sent.response_format or _Format()
+    shape = form.json_schema or _Schema()
     stops = [sent.stop] if isinstance(sent.stop, str) else sent.stop or []
     return RequestSampling(
         max_tokens=token_limit("max_completion_tokens", sent.max_completion_tokens, fallback),
@@ -149,22 +154,10 @@ def _sampling(sent: _Body, tools: Sequence[ToolSpec]) -> RequestSampling:
         seed=sent.seed,
         stop=tuple(stop for stop in stops if stop),
         choice=tool_choice(sent.tool_choice, [tool.name for tool in tools]),
-        reply_schema=_schema(sent.response_format),
+        reply_schema=reply_schema(form.type, shape.schema_, "response_format.json_schema.schema"),
         single=sent.parallel_tool_calls is False,
         effort=sent.reasoning_effort or "",
     )
-
-
-def _schema(wanted: _Format | None) -> str:
-    if wanted is None or wanted.type == "text":
-        return ""
-    if wanted.type == "json_object":
-        return json.dumps({"type": "object"})
-    if wanted.type == "json_schema":
-        if wanted.json_schema is None or not wanted.json_schema.schema_:
-            raise RequestRefused(400, "response_format.json_schema.schema is missing", code="missing_value")
-        return json.dumps(wanted.json_schema.schema_)
-    raise RequestRefused(400, f"response_format {wanted.type!r} is not offered: text, json_object, json_schema")
 
 
 def tool_choice(said: JsonValue, names: Sequence[str]) -> str:
@@ -236,7 +229,7 @@ def _conversation(sent: Sequence[_Message]) -> tuple[str, tuple[Message, ...]]:
                 call = message.tool_call_id or ""
                 messages.append(FromTool(call=call, tool=tools.get(call, ""), text=text, media=tuple(beside.taken)))
             case _:
-                raise RequestRefused(400, f"messages.{number}.role: {message.role!r} is no role", code="invalid_value")
+                raise no_role(f"messages.{number}", message.role)
     return join_text(system), tuple(messages)
 
 
@@ -268,11 +261,7 @@ def _tool(tool: _Tool) -> ToolSpec:
         raise RequestRefused(
             400, f"tools of type {tool.type!r} are not offered, only functions", code="unsupported_value"
         )
-    return ToolSpec(
-        name=tool.function.name,
-        description=tool.function.description or "",
-        parameters=json.dumps(tool.function.parameters or {"type": "object", "properties": {}}),
-    )
+    return function_tool(tool.function.name, tool.function.description, tool.function.parameters)
 
 
 STOPS: dict[StopReason, str] = {
@@ -284,31 +273,20 @@ STOPS: dict[StopReason, str] = {
 }
 
 
-class ChatWire:
-    """`POST /v1/chat/completions`."""
-
-    def parse(self, body: bytes, headers: Mapping[str, str]) -> ClientRequest:
-        return parse(body, headers)
-
-    def whole(self, head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
-        message: Json = {"role": "assistant", "content": answer.text or None, "refusal": None}
-        if answer.reasoning:
-            message["reasoning_content"] = answer.reasoning
-        if answer.calls:
-            message["tool_calls"] = [_call(call) for call in answer.calls]
-        choice: Json = {"index": 0, "message": message, "finish_reason": STOPS[answer.stop], "logprobs": None}
-        return {
-            **_head(head, "chat.completion"),
-            "choices": [choice],
-            "usage": _usage(answer),
-            "fugu": answer_details(head, answer, asking),
-        }
-
-    def stream(self, head: AnswerHead, asking: ClientRequest) -> ChatStream:
-        return ChatStream(head, asking)
-
-    def failure(self, refused: RequestRefused) -> Json:
-        return openai_error(refused)
+def whole(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
+    """The answer as one object."""
+    message: Json = {"role": "assistant", "content": answer.text or None, "refusal": None}
+    if answer.reasoning:
+        message["reasoning_content"] = answer.reasoning
+    if answer.calls:
+        message["tool_calls"] = [_call(call) for call in answer.calls]
+    choice: Json = {"index": 0, "message": message, "finish_reason": STOPS[answer.stop], "logprobs": None}
+    return {
+        **_head(head, "chat.completion"),
+        "choices": [choice],
+        "usage": _usage(answer),
+        "fugu": answer_details(head, answer, asking),
+    }
 
 
 class ChatStream:
@@ -382,7 +360,5 @@ def _usage(answer: ServedAnswer) -> Json:
     }
 
 
-if TYPE_CHECKING:
-    from fugu_cli.server.client_requests import Wire
-
-    _chat: Wire = ChatWire()
+CHAT = Wire(parse, whole, ChatStream, openai_error)
+"""`POST /v1/chat/completions`."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
@@ -249,17 +249,15 @@ class Stream(Protocol):
         """What keeps a connection alive while nothing can be said."""
 
 
-class Wire(Protocol):
-    """One of the three: how a request is read from it and how an answer is written to it."""
+@dataclass(frozen=True)
+class Wire:
+    """One of the three: how a request is read from it and how an answer is written to it. `parse` raises Refused for
+    what cannot be understood or is not offered."""
 
-    def parse(self, body: bytes, headers: Mapping[str, str]) -> ClientRequest:
-        """Raises Refused for what cannot be understood or is not offered."""
-
-    def whole(self, head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json: ...
-
-    def stream(self, head: AnswerHead, asking: ClientRequest) -> Stream: ...
-
-    def failure(self, refused: RequestRefused) -> Json: ...
+    parse: Callable[[bytes, Mapping[str, str]], ClientRequest]
+    whole: Callable[[AnswerHead, ServedAnswer, ClientRequest], Json]
+    stream: Callable[[AnswerHead, ClientRequest], Stream]
+    failure: Callable[[RequestRefused], Json]
 
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -288,6 +286,31 @@ def token_limit(name: str, sent: int | None, fallback: int) -> int:
     if sent is not None and sent > LARGEST_TOKEN_LIMIT:
         raise RequestRefused(400, f"{name} must be at most {LARGEST_TOKEN_LIMIT}", code="invalid_value")
     return sent or fallback
+
+
+def reply_schema(kind: str, schema: JsonValue, path: str) -> str:
+    """A reply's form as a JSON schema, "" for text. `path`: where the schema stands. Raises Refused (400)."""
+    match kind:
+        case "text":
+            return ""
+        case "json_object":
+            return json.dumps({"type": "object"})
+        case "json_schema" if schema:
+            return json.dumps(schema)
+        case "json_schema":
+            raise RequestRefused(400, f"{path} is missing", code="missing_value")
+    raise RequestRefused(400, f"{path.split('.')[0]}: {kind!r} is not offered: text, json_object, json_schema")
+
+
+def function_tool(name: str, description: str | None, parameters: Json | None) -> ToolSpec:
+    """A tool that takes JSON."""
+    schema = parameters or {"type": "object", "properties": {}}
+    return ToolSpec(name=name, description=description or "", parameters=json.dumps(schema))
+
+
+def no_role(where: str, role: str) -> RequestRefused:
+    """The refusal of a message that nobody can have said."""
+    return RequestRefused(400, f"{where}.role: {role!r} is no role", code="invalid_value")
 
 
 def sse_event(data: Mapping[str, JsonValue] | str, name: str = "") -> bytes:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field, JsonValue
 
@@ -23,8 +23,11 @@ from fugu_cli.server.client_requests import (
     RequestSampling,
     ServedAnswer,
     StopReason,
+    Wire,
     answer_details,
+    function_tool,
     join_text,
+    no_role,
     parse_body,
     sse_event,
     token_limit,
@@ -186,7 +189,7 @@ def _conversation(sent: Sequence[_Message]) -> list[Message]:
                 text = "".join(block.text for block in blocks if block.type == "text")
                 messages.append(FromAgent(agent="", text=text, calls=calls))
             case _:
-                raise RequestRefused(400, f"messages.{number}.role: {message.role!r} is no role", code="invalid_value")
+                raise no_role(f"messages.{number}", message.role)
     return messages
 
 
@@ -235,14 +238,7 @@ def _tools(sent: Sequence[_Tool]) -> list[ToolSpec]:
     """Raises Refused for a tool that Anthropic runs, or whose schema only its own models know."""
     if other := [tool.type for tool in sent if tool.type not in (None, "custom")]:
         raise RequestRefused(400, f"tools: {other[0]} is not offered, only custom tools", code="unsupported_tool")
-    return [
-        ToolSpec(
-            name=tool.name,
-            description=tool.description or "",
-            parameters=json.dumps(tool.input_schema or {"type": "object", "properties": {}}),
-        )
-        for tool in sent
-    ]
+    return [function_tool(tool.name, tool.description, tool.input_schema) for tool in sent]
 
 
 def _choice(said: _Choice | None, names: Sequence[str]) -> str:
@@ -280,29 +276,18 @@ ERROR_TYPES = {
 """`error.type` by status, as the API names them."""
 
 
-class MessagesWire:
-    """`POST /v1/messages`."""
-
-    def parse(self, body: bytes, headers: Mapping[str, str]) -> ClientRequest:
-        return parse(body, headers)
-
-    def whole(self, head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
-        content: list[JsonValue] = [_thought(head, answer.reasoning)] if answer.reasoning else []
-        content += [{"type": "text", "text": answer.text}] if answer.text else []
-        content += [{"type": "tool_use", "id": c.id, "name": c.tool, "input": _input(c)} for c in answer.calls]
-        return {
-            **_message(head),
-            "content": content,
-            "stop_reason": STOPS[answer.stop],
-            "usage": _usage(answer),
-            "fugu": answer_details(head, answer, asking),
-        }
-
-    def stream(self, head: AnswerHead, asking: ClientRequest) -> MessagesStream:
-        return MessagesStream(head, asking)
-
-    def failure(self, refused: RequestRefused) -> Json:
-        return anthropic_error(refused)
+def whole(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
+    """The answer as one object."""
+    content: list[JsonValue] = [_thought(head, answer.reasoning)] if answer.reasoning else []
+    content += [{"type": "text", "text": answer.text}] if answer.text else []
+    content += [{"type": "tool_use", "id": c.id, "name": c.tool, "input": _input(c)} for c in answer.calls]
+    return {
+        **_message(head),
+        "content": content,
+        "stop_reason": STOPS[answer.stop],
+        "usage": _usage(answer),
+        "fugu": answer_details(head, answer, asking),
+    }
 
 
 class MessagesStream:
@@ -407,7 +392,5 @@ def _usage(answer: ServedAnswer) -> Json:
     }
 
 
-if TYPE_CHECKING:
-    from fugu_cli.server.client_requests import Wire
-
-    _messages: Wire = MessagesWire()
+MESSAGES = Wire(parse, whole, MessagesStream, anthropic_error)
+"""`POST /v1/messages`."""

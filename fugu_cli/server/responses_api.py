@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pydantic import Field, JsonValue
 
@@ -25,9 +25,13 @@ from fugu_cli.server.client_requests import (
     RequestRefused,
     RequestSampling,
     ServedAnswer,
+    Wire,
     answer_details,
+    function_tool,
     join_text,
+    no_role,
     parse_body,
+    reply_schema,
     sse_event,
     token_details,
     token_limit,
@@ -129,6 +133,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     if not messages:
         raise RequestRefused(400, "input: at least one message is needed", code="invalid_body")
     offered = list(_offered(sent.tools or []))
+    form = (sent.text and sent.text.format) or _Format()
     return ClientRequest(
         model=sent.model,
         system=join_text([sent.instructions or "", *system]),
@@ -138,7 +143,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
             max_tokens=token_limit("max_output_tokens", sent.max_output_tokens, DEFAULT_MAX_TOKENS),
             temperature=sent.temperature,
             choice=choice_of(sent.tool_choice, [tool.name for tool in offered]),
-            reply_schema=_schema(sent.text),
+            reply_schema=reply_schema(form.type, form.schema_, "text.format.schema"),
             single=sent.parallel_tool_calls is False,
             effort=(sent.reasoning and sent.reasoning.effort) or "",
         ),
@@ -192,19 +197,6 @@ def _repeated(sent: _Body) -> Json:
     }
 
 
-def _schema(text: _Text | None) -> str:
-    wanted = text.format if text else None
-    if wanted is None or wanted.type == "text":
-        return ""
-    if wanted.type == "json_schema":
-        if not wanted.schema_:
-            raise RequestRefused(400, "text.format.schema is missing", code="missing_value")
-        return json.dumps(wanted.schema_)
-    if wanted.type == "json_object":
-        return json.dumps({"type": "object"})
-    raise RequestRefused(400, f"text.format {wanted.type!r} is not offered: text, json_object, json_schema")
-
-
 def _conversation(items: Sequence[_Item]) -> tuple[list[str], tuple[Message, ...]]:
     """The leading instructions, and the rest. Calls that stand in a row are one reply's."""
     system: list[str] = []
@@ -244,7 +236,7 @@ def _say(item: _Item, number: int, system: list[str], messages: list[Message]) -
         case "assistant":
             messages.append(FromAgent(agent="", text=text))
         case _:
-            raise RequestRefused(400, f"input.{number}.role: {item.role!r} is no role", code="invalid_value")
+            raise no_role(f"input.{number}", item.role)
 
 
 def _said(content: str | list[_Part] | None, number: int, beside: ClientMedia) -> str:
@@ -298,8 +290,7 @@ def _tool(tool: _Tool) -> ToolSpec:
         if grammar:
             told += f"\n\nIts `input` follows this grammar:\n{grammar}"
         return ToolSpec(name=tool.name, description=told, parameters=FREEFORM, body="input")
-    parameters = tool.parameters or {"type": "object", "properties": {}}
-    return ToolSpec(name=tool.name, description=tool.description or "", parameters=json.dumps(parameters))
+    return function_tool(tool.name, tool.description, tool.parameters)
 
 
 def freeform_text(call: Call) -> str:
@@ -313,23 +304,12 @@ CODES = {429: "rate_limit_exceeded", 402: "insufficient_quota", 503: "server_is_
 """`error.code` of a failed response, as Codex CLI tells them apart."""
 
 
-class ResponsesWire:
-    """`POST /v1/responses`."""
-
-    def parse(self, body: bytes, headers: Mapping[str, str]) -> ClientRequest:
-        return parse(body, headers)
-
-    def whole(self, head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
-        said: list[JsonValue] = [_thought(f"{head.id}-reasoning", answer.reasoning)] if answer.reasoning else []
-        said += [_message(f"{head.id}-message", answer.text, "completed")] if answer.text else []
-        said += [_call_item(head, number, call, asking) for number, call in enumerate(answer.calls)]
-        return _response(head, asking, answer, said)
-
-    def stream(self, head: AnswerHead, asking: ClientRequest) -> ResponsesStream:
-        return ResponsesStream(head, asking)
-
-    def failure(self, refused: RequestRefused) -> Json:
-        return openai_error(refused)
+def whole(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
+    """The answer as one object."""
+    said: list[JsonValue] = [_thought(f"{head.id}-reasoning", answer.reasoning)] if answer.reasoning else []
+    said += [_message(f"{head.id}-message", answer.text, "completed")] if answer.text else []
+    said += [_call_item(head, number, call, asking) for number, call in enumerate(answer.calls)]
+    return _response(head, asking, answer, said)
 
 
 class ResponsesStream:
@@ -500,7 +480,5 @@ def _usage(answer: ServedAnswer) -> Json:
     }
 
 
-if TYPE_CHECKING:
-    from fugu_cli.server.client_requests import Wire
-
-    _responses: Wire = ResponsesWire()
+RESPONSES = Wire(parse, whole, ResponsesStream, openai_error)
+"""`POST /v1/responses`."""

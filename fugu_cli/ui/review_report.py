@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal, get_args
 from urllib.parse import quote
+
+from pydantic import BaseModel
 
 from fugu_cli import __version__
 from fugu_cli.ui.formatting import flatten, known_cost, plural, sanitize
@@ -26,8 +28,7 @@ LEVELS: tuple[Severity, ...] = get_args(Severity)
 SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-@dataclass(frozen=True)
-class ReviewFinding:
+class ReviewFinding(BaseModel, frozen=True, extra="forbid"):
     """One finding, at lines of a file as it is after the change. `reason`: why a second agent confirmed it."""
 
     file: str
@@ -79,7 +80,7 @@ def _summary(review: Review) -> list[str]:
 def review_object(review: Review) -> dict[str, object]:
     """For programs."""
     return {
-        "findings": [asdict(finding) for finding in review.findings],
+        "findings": [finding.model_dump() for finding in review.findings],
         "reported": review.found,
         "finder": review.finder,
         "verifier": review.verifier,
