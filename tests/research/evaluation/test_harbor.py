@@ -74,7 +74,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     fugu.parent.mkdir()
     fugu.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m fugu_cli "$@"\n')
     fugu.chmod(0o755)
-    paths = f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'evaluation'}"
+    paths = f"{ROOT}{os.pathsep}{Path(__file__).parent}"
     where = ("-o", str(folder / "jobs"), "--job-name", "job", "-p", str(folder / "tasks"))
     who = ("-e", "harbor_local:LocalEnvironment", "-a", "fugu_cli.evaluation.harbor:FuguAgent")
     return subprocess.run(
