@@ -221,7 +221,7 @@ class ClientSession:
         await self.flush()
         assert self._updates is not None
         call, judgement = question.asked
-        scope = await answer_of_editor(self._client, self.session, self._updates.shown(call).id, question)
+        scope = await answer_of_editor(self._client, self.session, self._updates.calls.asked_about(call).id, question)
         if scope == "always":
             try:
                 rule = self.session.allow_always(call, judgement)

@@ -6,8 +6,10 @@ Between a session's log and its editor; sends nothing itself.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acp.helpers import plan_entry, text_block, update_plan
@@ -95,13 +97,82 @@ class ShownCall:
     output: str = ""
 
 
+class ShownCalls:
+    """The calls without a result that the editor knows. Providers number calls from the start in each turn; here each
+    has an id of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._calls: list[ShownCall] = []
+        self._numbers = itertools.count(1)
+
+    def asked_about(self, call: Call) -> ShownCall:
+        """The call that is asked about; known to the editor from then on."""
+        same = [one for one in self._calls if one.call == call] or [
+            one for one in self._calls if one.call.id == call.id
+        ]
+        return same[0] if same else self._add(None, call)
+
+    def find(self, turn: int, id: str) -> ShownCall | None:
+        """The call of a turn."""
+        return next((one for one in self._calls if one.call.id == id and one.turn in (turn, None)), None)
+
+    def begin(self, turn: int, call: Call) -> Update:
+        """Tell the editor of a call."""
+        return _starts(self._add(turn, call), self._root)
+
+    def of_fact(self, turn: int, call: Call) -> tuple[ShownCall, list[Update]]:
+        """The call of a fact, and what tells the editor of it where no reply has."""
+        shown = self.find(turn, call.id)
+        if shown is not None and shown.turn is not None:
+            return shown, []
+        shown = shown or self._add(turn, call)
+        shown.turn = turn
+        return shown, [_starts(shown, self._root)]
+
+    def end(self, shown: ShownCall) -> None:
+        """Its result has come."""
+        self._calls.remove(shown)
+
+    def end_all(self) -> list[ShownCall]:
+        """No result comes any more."""
+        calls, self._calls = self._calls, []
+        return calls
+
+    def _add(self, turn: int | None, call: Call) -> ShownCall:
+        shown = ShownCall(f"call-{next(self._numbers)}", turn, call)
+        self._calls.append(shown)
+        return shown
+
+
+def _starts(shown: ShownCall, root: Path) -> ToolCallStart:
+    call = shown.call
+    return ToolCallStart(
+        session_update="tool_call",
+        tool_call_id=shown.id,
+        title=event_text.describe_call(call),
+        kind=kind_of(call),
+        status="pending",
+        locations=locations_of(call, root) or None,
+        raw_input=arguments_object(call),
+    )
+
+
+def _progress(shown: ShownCall, *, status: Any, content: Sequence[Content] | None = None) -> ToolCallProgress:
+    return ToolCallProgress(
+        session_update="tool_call_update",
+        tool_call_id=shown.id,
+        status=status,
+        content=list(content) if content else None,
+    )
+
+
 @dataclass
 class Speech:
-    """What a turn is saying in its open reply, and whether it has thought aloud."""
+    """What a turn is saying in its open reply, and the ids of what it says and thinks; "" where it has not begun."""
 
-    id: str
+    id: str = ""
     thoughts: str = ""
-    """The id of what is thought before the text."""
     said: list[str] = field(default_factory=list)
 
 
@@ -110,13 +181,12 @@ class LogUpdates:
 
     def __init__(self, session: SessionProtocol, facts: Sequence[Event] = ()) -> None:
         """`facts` are known already: nothing is told of them."""
-        self._session = session
+        self.calls = ShownCalls(session.environment.workspace.root)
+        self._workspace = session.environment.workspace
         self._facts = list(facts)
-        self._root = session.environment.workspace.root
-        self._calls: list[ShownCall] = []
         self._speeches: dict[int, Speech] = {}
         self._roles: dict[int, str] = {}
-        self._numbered = 0
+        self._ids = (f"message-{number}" for number in itertools.count(1))
 
     async def of(self, item: Recorded | Live, *, replayed: bool = False) -> list[Update]:
         """The updates of one item. `replayed`: the editor did not see it happen, and is told what the user said."""
@@ -124,7 +194,10 @@ class LogUpdates:
             case TextStreamed() | ThoughtStreamed():
                 return self._streamed(item) if item.text else []
             case OutputStreamed():
-                return self._output(item)
+                if (shown := self.calls.find(item.turn, item.call)) is None:
+                    return []
+                shown.output = (shown.output + item.text)[-LIVE_OUTPUT:]
+                return [_progress(shown, status="in_progress", content=[text_content(shown.output, "console")])]
             case Retried():
                 self._speeches.pop(item.turn, None)
                 return [thought(event_text.retry_text(item))]
@@ -134,13 +207,6 @@ class LogUpdates:
                 return [*said, *await self._fact(item.event)]
             case _:
                 return [thought(line.plain)] if (line := event_text.pause_text(item)) is not None else []
-
-    def shown(self, call: Call) -> ShownCall:
-        """The call that is asked about; known to the editor from then on."""
-        same = [one for one in self._calls if one.call == call] or [
-            one for one in self._calls if one.call.id == call.id
-        ]
-        return same[0] if same else self._known(None, call)
 
     async def _fact(self, event: Event) -> list[Update]:
         match event:
@@ -156,7 +222,9 @@ class LogUpdates:
                 return self._finished(event)
             case Asked():
                 self._roles.clear()
-                return self._titled(event)
+                known = any(isinstance(fact, Asked) for fact in self._facts[:-1])
+                title = first_line(event.said, TITLE)  # the session is called as lists call it: by its first request
+                return [] if known else [SessionInfoUpdate(session_update="session_info_update", title=title)]
             case _:
                 return self._decided(event)
 
@@ -175,22 +243,6 @@ class LogUpdates:
                 line = event_text.event_line((event,))
                 return [thought(line.plain)] if line is not None else []
 
-    def _titled(self, event: Asked) -> list[Update]:
-        """The session is called as lists call it: by its first request."""
-        if any(isinstance(fact, Asked) for fact in self._facts[:-1]):
-            return []
-        return [SessionInfoUpdate(session_update="session_info_update", title=first_line(event.said, TITLE))]
-
-    def _number(self, what: str) -> str:
-        self._numbered += 1
-        return f"{what}-{self._numbered}"
-
-    def _speaks(self, turn: int, text: str, id: str) -> Update:
-        """A piece of what a turn says: a message of a Worker, a thought of others."""
-        if self._role(turn) == "worker":
-            return message(text, id)
-        return _thinks(text, id)
-
     def _role(self, turn: int) -> str:
         if turn not in self._roles:
             found = views.turn_of(self._facts, turn)
@@ -198,109 +250,44 @@ class LogUpdates:
         return self._roles[turn]
 
     def _streamed(self, item: TextStreamed | ThoughtStreamed) -> list[Update]:
-        speech = self._speeches.setdefault(item.turn, Speech(""))
+        speech = self._speeches.setdefault(item.turn, Speech())
         if isinstance(item, ThoughtStreamed):
-            speech.thoughts = speech.thoughts or self._number("thought")
+            speech.thoughts = speech.thoughts or next(self._ids)
             return [_thinks(item.text, speech.thoughts)]
-        speech.id = speech.id or self._number("message")
+        speech.id = speech.id or next(self._ids)
         speech.said.append(item.text)
-        return [self._speaks(item.turn, item.text, speech.id)]
+        return [_speaks(self._role(item.turn), item.text, speech.id)]
 
     def _replied(self, event: Replied) -> list[Update]:
         """What was not said live, what was thought, the calls that come now, and what it took."""
-        speech = self._speeches.pop(event.turn, None)
-        said = "".join(speech.said) if speech is not None else ""
+        speech = self._speeches.pop(event.turn, Speech())
+        said = "".join(speech.said)
         thinking = "\n".join(part.text for part in event.thinking if part.text.strip())
-        found: list[Update] = [thought(thinking)] if thinking and not (speech and speech.thoughts) else []
-        if event.text.startswith(said) and said and speech is not None:
-            left, id = event.text[len(said) :], speech.id
-        else:
-            left, id = event.text, self._number("message")
+        found: list[Update] = [thought(thinking)] if thinking and not speech.thoughts else []
+        goes_on = said and event.text.startswith(said)
+        left, id = (event.text[len(said) :], speech.id) if goes_on else (event.text, next(self._ids))
         if left.strip():
-            found.append(thought(left) if event.filled else self._speaks(event.turn, left, id))
-        for call in event.calls:
-            found.append(self._starts(self._known(event.turn, call), status="pending"))
-        return [*found, *self._usage(event)]
-
-    def _usage(self, event: Replied) -> list[Update]:
-        events = self._facts
-        members = views.pool(events)
-        if (member := members.get(event.agent)) is None:
-            return []
-        cost = Cost(amount=views.cost(events, members), currency="USD")
-        said = {"agent": event.agent, "role": self._role(event.turn), "model": event.model}
-        return [
-            UsageUpdate(
-                session_update="usage_update",
-                used=event.usage.input + event.usage.output,
-                size=member.context,
-                cost=None if views.unpriced(events, members) else cost,
-                field_meta=meta({**said, "cost_usd": views.price(event, member)}),
-            )
-        ]
-
-    def _known(self, turn: int | None, call: Call) -> ShownCall:
-        shown = ShownCall(self._number("call"), turn, call)
-        self._calls.append(shown)
-        return shown
-
-    def _find(self, turn: int, id: str) -> ShownCall | None:
-        """The call of a turn; providers number calls from the start in each."""
-        return next((one for one in self._calls if one.call.id == id and one.turn in (turn, None)), None)
-
-    def _shown(self, turn: int, call: Call) -> tuple[ShownCall, list[Update]]:
-        """The call of a fact, and what tells the editor of it where no reply has."""
-        shown = self._find(turn, call.id)
-        if shown is not None and shown.turn is not None:
-            return shown, []
-        shown = shown or self._known(turn, call)
-        shown.turn = turn
-        return shown, [self._starts(shown, status="pending")]
-
-    def _starts(self, shown: ShownCall, *, status: Any) -> ToolCallStart:
-        call = shown.call
-        return ToolCallStart(
-            session_update="tool_call",
-            tool_call_id=shown.id,
-            title=event_text.describe_call(call),
-            kind=kind_of(call),
-            status=status,
-            locations=locations_of(call, self._root) or None,
-            raw_input=arguments_object(call),
-        )
+            found.append(thought(left) if event.filled else _speaks(self._role(event.turn), left, id))
+        found += [self.calls.begin(event.turn, call) for call in event.calls]
+        return [*found, *_usage(self._facts, event, self._role(event.turn))]
 
     def _permitted(self, event: Permitted) -> list[Update]:
-        shown, found = self._shown(event.turn, event.call)
+        shown, found = self.calls.of_fact(event.turn, event.call)
         if event.allowed:
-            return [*found, self._progress(shown, status="in_progress")]
-        self._calls.remove(shown)
+            return [*found, _progress(shown, status="in_progress")]
+        self.calls.end(shown)
         content = [text_content(f"Not allowed: {event.reason}")]
-        return [*found, self._progress(shown, status="failed", content=content)]
-
-    def _progress(self, shown: ShownCall, *, status: Any, content: Sequence[Content] | None = None) -> ToolCallProgress:
-        return ToolCallProgress(
-            session_update="tool_call_update",
-            tool_call_id=shown.id,
-            status=status,
-            content=list(content) if content else None,
-        )
-
-    def _output(self, item: OutputStreamed) -> list[Update]:
-        shown = self._find(item.turn, item.call)
-        if shown is None:
-            return []
-        shown.output = (shown.output + item.text)[-LIVE_OUTPUT:]
-        return [self._progress(shown, status="in_progress", content=[text_content(shown.output, "console")])]
+        return [*found, _progress(shown, status="failed", content=content)]
 
     async def _ran(self, event: ToolRan) -> list[Update]:
-        shown, found = self._shown(event.turn, event.call)
-        self._calls.remove(shown)
-        made = await changes_made(event, self._session.environment.workspace)
+        shown, found = self.calls.of_fact(event.turn, event.call)
+        self.calls.end(shown)
+        made = await changes_made(event, self._workspace)
         edits = kind_of(event.call) == "edit" and event.ok and made
         content = made if edits else [text_content(event.output, "console"), *made]
-        ended = self._progress(shown, status="completed" if event.ok else "failed", content=content)
+        ended = _progress(shown, status="completed" if event.ok else "failed", content=content)
         if event.changes:
-            ended.locations = locations_of(event.call, self._root, event.changes)
+            ended.locations = locations_of(event.call, self._workspace.root, event.changes)
         found.append(ended)
         if event.call.tool == views.TODO and event.ok:
             found.append(_plan(views.items_of(event.call)))
@@ -312,22 +299,45 @@ class LogUpdates:
             return []
         said = self._speeches.pop(event.turn, None)
         partial = [] if said is not None or not event.partial.strip() else [event.partial]
-        found = [self._speaks(event.turn, text, self._number("message")) for text in partial]
+        found = [_speaks(self._role(event.turn), text, next(self._ids)) for text in partial]
         return [*found, *self._closed("interrupted"), thought("interrupted; /continue goes on, or ask something else")]
 
     def _finished(self, event: Finished) -> list[Update]:
         events = self._facts
         turn = views.answered_by(events)
         unsaid = turn is not None and turn.assigned.role != "worker" and event.reason in ("accepted", "answered")
-        found: list[Update] = [message(views.answer(events), self._number("message"))] if unsaid else []
+        found: list[Update] = [message(views.answer(events), next(self._ids))] if unsaid else []
         line = event_text.end_text(events, event).plain
         return [*found, *self._closed("not run"), thought(line, end=event.model_dump(exclude={"type"}))]
 
     def _closed(self, why: str) -> list[Update]:
         """Calls without a result end here."""
         self._speeches.clear()
-        calls, self._calls = self._calls, []
-        return [self._progress(one, status="failed", content=[text_content(one.output or why)]) for one in calls]
+        calls = self.calls.end_all()
+        return [_progress(one, status="failed", content=[text_content(one.output or why)]) for one in calls]
+
+
+def _usage(events: Sequence[Event], event: Replied, role: str) -> list[Update]:
+    """What the newest reply took of its agent's context, and the session's cost so far."""
+    members = views.pool(events)
+    if (member := members.get(event.agent)) is None:
+        return []
+    cost = Cost(amount=views.cost(events, members), currency="USD")
+    said = {"agent": event.agent, "role": role, "model": event.model}
+    return [
+        UsageUpdate(
+            session_update="usage_update",
+            used=event.usage.input + event.usage.output,
+            size=member.context,
+            cost=None if views.unpriced(events, members) else cost,
+            field_meta=meta({**said, "cost_usd": views.price(event, member)}),
+        )
+    ]
+
+
+def _speaks(role: str, text: str, id: str) -> Update:
+    """A piece of what a turn says: a message of a Worker, a thought of others."""
+    return message(text, id) if role == "worker" else _thinks(text, id)
 
 
 def _thinks(text: str, id: str) -> AgentThoughtChunk:
