@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -88,5 +89,9 @@ class CoordinatorUnavailable(FuguError):
 
 
 def installing(*packages: str) -> str:
-    """The command that adds packages where fugu runs: the `pip` on the user's PATH belongs to another Python."""
-    return f"`{shlex.join([sys.executable, '-m', 'pip', 'install', *packages])}`"
+    """The command that adds packages where fugu runs: the `pip` on the user's PATH belongs to another Python, and an
+    environment that uv made has none."""
+    pip = (
+        [sys.executable, "-m", "pip", "install"] if find_spec("pip") else ["uv", "pip", "install", "-p", sys.executable]
+    )
+    return f"`{shlex.join([*pip, *packages])}`"

@@ -19,7 +19,7 @@ from fugu_cli.config.schema import AgentEntry, TimeoutPhases
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Harness, RequestLimits, Team, TestRules, WaitLimit
 from fugu_cli.engine.harness import TOOL_CALLING
-from fugu_cli.errors import InfrastructureError, installing
+from fugu_cli.errors import InfrastructureError
 from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
 from fugu_cli.extensions.skills import Skill, describe_each
 from fugu_cli.open_session import Session, SessionExtras
@@ -81,10 +81,11 @@ def build_agents(
 def _need_grammars(name: str) -> None:
     """Raises InfrastructureError where the library is missing that finds functions in what a small model writes."""
     if importlib.util.find_spec("tree_sitter") is None:
-        packages = installing("xllamacpp>=2026.10", "tree-sitter>=0.25,<1", "tree-sitter-python>=0.25,<1")
+        from fugu_cli.models.server_lease import installing_local
+
         raise InfrastructureError(
             f"What the agent {name} writes is read with the package 'tree-sitter', which is not installed.",
-            hint=f"it is in the extra `local`: {packages}; or set a provider's key, `fugu login`",
+            hint=f"it is in the extra `local`: {installing_local()}; or set a provider's key, `fugu login`",
         )
 
 

@@ -89,17 +89,25 @@ def local_servers(config: Config) -> tuple[LocalServer, ...]:
 
 
 def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What a user of the embedded models should know: some are missing, or no key is set in the first run.
+    """What a user of the embedded models should know: what runs them or some are missing, or no key is set in the
+    first run.
 
     Raises ModelFileError when nobody could work without."""
-    if all(entry.provider != "local" for entry in usable_pool(config, environ)):
+    pool = usable_pool(config, environ)
+    if all(entry.provider != "local" for entry in pool):
         return ()
+    from fugu_cli.models.server_lease import missing_package
+
+    if (fault := missing_package()) is not None:
+        if all(entry.provider == "local" for entry in pool):
+            raise fault
+        return (f"{fault}; the others go on without; {fault.hint}",)
     missing, gigabytes = missing_models(config, environ)
     first = not config.agents and not detected_keys(environ) and not (config.data / "sessions").exists()
     if not missing:
         return (LOGIN_NOTE,) if first else ()
     words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine yet ({gigabytes:.1f} GB)"
-    able = [entry for entry in usable_pool(config, environ) if entry.provider != "local" or entry.model not in missing]
+    able = [entry for entry in pool if entry.provider != "local" or entry.model not in missing]
     if not able:
         raise ModelFileError(words, hint="fetch with `fugu models pull`, or keep a provider's key with `fugu login`")
     return (f"{words}; the others go on without. `fugu models pull` fetches",)

@@ -26,6 +26,7 @@ from fugu_cli.config.kept_keys import KeptLogins, add_kept_keys
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ConfigError, FuguError, installing
 from fugu_cli.extension_wiring import server_secrets
+from fugu_cli.models.server_lease import missing_package
 from fugu_cli.models.store import Store
 from fugu_cli.safety.paths import is_folder
 from fugu_cli.safety.redaction import Redactor
@@ -147,8 +148,11 @@ def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
     store = Store(loaded.config.cache)
     names = needed_models(loaded.config, os.environ)
     gone = [name for name in names if store.find(name) is None]
-    if gone:
-        others = len([entry for entry in entries if entry.model not in gone])
+    if names and (fault := missing_package()) is not None:
+        others = any(entry.provider != "local" for entry in entries)
+        yield Finding("note" if others else "missing", "models", str(fault), fault.hint)
+    elif gone:
+        others = any(entry.model not in gone for entry in entries)
         yield Finding("note" if others else "missing", "models", f"not here: {', '.join(gone)}", "fugu models pull")
     elif names:
         yield Finding("ok", "models", f"{', '.join(names)} in {store.folder}")

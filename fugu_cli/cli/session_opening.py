@@ -82,9 +82,11 @@ class FolderSessions:
         """The known providers, and the embedded models that are missing."""
         from fugu_cli.cli.current_folder import missing_models
         from fugu_cli.config.agent_pool import SERVICES
+        from fugu_cli.models.server_lease import missing_package
         from fugu_cli.ui.tui.session_protocol import SetupOffer
 
         missing, gigabytes = missing_models(self.loaded.config, self.environ)
+        missing = () if missing_package() else missing
         return SetupOffer(
             tuple((service.name, service.variable) for service in SERVICES),
             f"{', '.join(missing)}: {gigabytes:.1f} GB" if missing else "",

@@ -112,12 +112,24 @@ async def _started(settings: ServerSettings, name: str) -> ServerState:
         )
 
 
+def installing_local() -> str:
+    """The command that adds what the extra `local` does, for code in Python."""
+    return installing("xllamacpp>=2026.10", "tree-sitter>=0.25,<1", "tree-sitter-python>=0.25,<1")
+
+
+def missing_package() -> ModelFileError | None:
+    """What to do where the package that runs models is not installed."""
+    if importlib.util.find_spec("xllamacpp") is not None:
+        return None
+    return ModelFileError(
+        "the embedded models need the package 'xllamacpp', which is not installed",
+        hint=f"keep a provider's key with `fugu login`, or add what is in the extra `local`: {installing_local()}",
+    )
+
+
 async def _spawn(settings: ServerSettings) -> None:
-    if importlib.util.find_spec("xllamacpp") is None:
-        raise InfrastructureError(
-            "The embedded models need the package 'xllamacpp', which is not installed.",
-            hint=f"it is the extra `local`: {installing('xllamacpp>=2026.10')}; or set a provider's key, `fugu login`",
-        )
+    if (missing := missing_package()) is not None:
+        raise missing
     log = os.open(Path(settings.folder) / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
     try:
         child = await asyncio.create_subprocess_exec(

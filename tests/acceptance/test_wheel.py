@@ -111,9 +111,11 @@ def test_without_a_key_and_without_the_embedded_models_package_the_way_out_is_sa
     place.python, place.variables = str(bare), {"PYTHONPATH": ""}
     place.commit()
     done = place.fugu("run", "hello")
-    assert done.code == 2, done.err
-    assert "Traceback" not in done.err
-    assert "fugu login" in done.err
+    assert (done.code, "Traceback" in done.err) == (2, False), done.err
+    assert "the embedded models need the package 'xllamacpp', which is not installed" in done.err
+    assert "`fugu login`" in done.err and "models pull" not in done.err
+    doctor = place.fugu("doctor")
+    assert (doctor.code, "missing  models" in doctor.out, "models pull" in doctor.out) == (2, True, False)
 
 
 def test_without_the_grammars_an_agent_that_calls_no_tools_is_left_out(
