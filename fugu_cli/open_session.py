@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
-from fugu_cli.coordinators.read_ahead import reading_ahead
 from fugu_cli.engine import availability, compaction, harness, orchestrator, parallel_turns, undo
 from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.undo import record_killed_calls
@@ -178,12 +177,11 @@ class Session:
             limits = replace(limits, deadline=time.monotonic() + seconds)
         if self.environment.hooks is not None:
             await self.environment.hooks.began(_source(self.log), self.environment.workspace)
-        async with reading_ahead(self.log, self.team.coordinator):
-            for tried in range(GOING_ON + 1):
-                end = await orchestrator.run(self.log, self.team, replace(self.environment, limits=limits))
-                if not (left := await self._left(end, tried)):
-                    break
-                await self._record(Asked(text=left))
+        for tried in range(GOING_ON + 1):
+            end = await orchestrator.run(self.log, self.team, replace(self.environment, limits=limits))
+            if not (left := await self._left(end, tried)):
+                break
+            await self._record(Asked(text=left))
         return end
 
     async def _left(self, end: Finished, tried: int) -> str:

@@ -107,7 +107,7 @@ def coordinator_bench(
     repeats: Annotated[int, typer.Option("--repeats", min=1, max=100, help="of each; medians are shown")] = 3,
     as_json: JsonFlag = False,
 ) -> int:
-    """Measure what a decision costs on this machine: cold, with new tokens, read along."""
+    """Measure what a decision costs on this machine: cold, and with new tokens."""
     from fugu_cli.cli import coordinator as command
 
     return command.bench_decisions(lengths, repeats, as_json)

@@ -33,8 +33,8 @@ from fugu_cli.ui import trace, turn_text
 from fugu_cli.ui.json_output import routing_object
 
 if TYPE_CHECKING:
+    from fugu_cli.coordinators.backbone_files import ModelShape
     from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta
-    from fugu_cli.coordinators.decoder import ModelShape
 
 LONGEST = 32768
 """Tokens of the longest text that is measured."""

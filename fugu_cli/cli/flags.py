@@ -89,7 +89,8 @@ EffortFlag = Annotated[
     option("--effort", help="how much agents may reason: low, medium, high; or none to max", metavar="LEVEL"),
 ]
 FormatFlag = Annotated[
-    Literal["raw", "chat"] | None, option("--format", help="how the checkpoint was trained to read: raw or chat")
+    Literal["raw", "chat", "digest"] | None,
+    option("--format", help="how the checkpoint was trained to read: raw, chat or digest"),
 ]
 JsonFlag = Annotated[bool, option("--json", help="as one JSON document")]
 JsonSchemaFlag = Annotated[

@@ -65,7 +65,7 @@ def backbone_for_checkpoint(
 
     backbone, named = load_backbone(config), ""
     if start is not None:
-        start.check(backbone.identity, backbone.decoder.shape)
+        start.check(backbone.identity, backbone.shape)
         searches = [searched and 1 <= index <= 7 for index in range(len(start.offsets))]
         blocks = [block * (not out) for block, out in zip(start.offsets, searches, strict=True)]
         named = search.apply_offsets(backbone, blocks, start.meta.tied, singular_values_folder(config, backbone))

@@ -417,7 +417,7 @@ def _layout(
     backbone, hidden_states = read
     if not flags.offsets:
         return HeadLayout(hidden_states, like[1], like[0])
-    adapter = svf.SvfAdapter(backbone.decoder, singular_values_folder(config, backbone))
+    adapter = svf.SvfAdapter(backbone.model, singular_values_folder(config, backbone))
     return LayerLayout(backbone, adapter, like[1], like[0])
 
 

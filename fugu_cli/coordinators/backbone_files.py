@@ -1,4 +1,4 @@
-"""A backbone's folder on disk: its config, weights (memory-mapped), tokenizer and identity; found by path or hub
+"""A backbone's folder on disk: its config, weights, tokenizer and identity; found by path or hub
 name, or converted once from the embedded model's GGUF file. Everything that is wrong with it becomes an error that
 says what to do.
 """
@@ -9,8 +9,8 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from fugu_cli.coordinators.decoder import FAMILY, ModelShape
 from fugu_cli.errors import CoordinatorUnavailable, ModelFileError, StorageError, installing
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from gguf import GGUFReader
     from tokenizers import Tokenizer
     from torch import Tensor
+    from transformers import PreTrainedModel
 
 SIDECAR = "fugu.json"
 _WANTED = ["config.json", "*.safetensors", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
@@ -69,6 +69,24 @@ def locate_backbone(source: str) -> Path:
         ) from error
 
 
+FAMILY = ("qwen2", "qwen3", "llama", "mistral")
+"""`model_type`s whose matrices have the names that SVF looks for."""
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The numbers of a config.json that matter here."""
+
+    width: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    inner: int
+    vocab: int
+    tied: bool
+
+
 def shape_of(folder: Path) -> ModelShape:
     """The numbers of `folder`'s config.json."""
     config = _json(folder / "config.json")
@@ -76,11 +94,6 @@ def shape_of(folder: Path) -> ModelShape:
     if kind not in FAMILY:
         raise CoordinatorUnavailable(
             f"the backbone in {folder} is of the kind {kind!r}; known kinds are {', '.join(FAMILY)}", hint=REPLACE_HINT
-        )
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if not isinstance(rope, dict) or rope.get("rope_type", rope.get("type", "default")) != "default":
-        raise CoordinatorUnavailable(
-            f"the backbone in {folder} scales its positions, which is not known here", hint=REPLACE_HINT
         )
     try:
         heads = int(config["num_attention_heads"])
@@ -92,70 +105,35 @@ def shape_of(folder: Path) -> ModelShape:
             head_dim=int(config.get("head_dim") or config["hidden_size"] // heads),
             inner=int(config["intermediate_size"]),
             vocab=int(config["vocab_size"]),
-            eps=float(config["rms_norm_eps"]),
-            theta=float(rope.get("rope_theta") or config.get("rope_theta") or 10000.0),
             tied=bool(config.get("tie_word_embeddings", False)),
         )
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise CoordinatorUnavailable(f"{folder / 'config.json'} lacks or garbles {error}", hint=REPLACE_HINT) from error
-    smallest = min(shape.width, shape.kv_heads, shape.head_dim // 2, shape.inner, shape.vocab, shape.layers - 1)
-    if smallest < 1 or shape.heads % shape.kv_heads or shape.head_dim % 2:
+    if min(shape.width, shape.kv_heads, shape.head_dim // 2, shape.inner, shape.layers - 1) < 1:
         raise CoordinatorUnavailable(
             f"{folder / 'config.json'} has sizes that no backbone has; it needs two layers or more", hint=REPLACE_HINT
         )
     return shape
 
 
-def weights_of(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
-    """Every weight by its name without the `model.` prefix, memory-mapped where it is stored in `dtype` already.
+def model_of(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
+    """The model in `folder` without its LM head, which a router never reads."""
+    from safetensors import SafetensorError
+    from transformers import AutoModel
+    from transformers.utils import logging
 
-    The LM head is left on the disk: a router never reads it.
-    """
-    from safetensors import SafetensorError, safe_open
-
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise CoordinatorUnavailable(f"there are no weights (*.safetensors) in {folder}", hint=REPLACE_HINT)
-    weights: dict[str, Tensor] = {}
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     try:
-        with ExitStack() as stack:
-            for file in files:
-                opened = stack.enter_context(safe_open(file, framework="pt", device="cpu"))
-                for name in opened.keys():  # noqa: SIM118 - not a dict
-                    if not name.startswith("lm_head."):
-                        weights[name.removeprefix("model.")] = opened.get_tensor(name).to(dtype)
-    except (SafetensorError, OSError) as error:
-        raise CoordinatorUnavailable(f"the weights in {folder} cannot be read: {error}", hint=REPLACE_HINT) from error
-    return weights
-
-
-def check_sizes(folder: Path, shape: ModelShape, weights: Mapping[str, Tensor]) -> None:
-    """Raises CoordinatorUnavailable where a weight has not the size that the config.json beside it says."""
-    queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    wanted = {
-        "embed_tokens": (shape.vocab, shape.width),
-        "q_proj": (queries, shape.width),
-        "k_proj": (keys, shape.width),
-        "v_proj": (keys, shape.width),
-        "o_proj": (shape.width, queries),
-        "gate_proj": (shape.inner, shape.width),
-        "up_proj": (shape.inner, shape.width),
-        "down_proj": (shape.width, shape.inner),
-        "q_norm": (shape.head_dim,),
-        "k_norm": (shape.head_dim,),
-        "input_layernorm": (shape.width,),
-        "post_attention_layernorm": (shape.width,),
-        "norm": (shape.width,),
-    }
-    for name, weight in weights.items():
-        *_, part, kind = ("", *name.split("."))
-        size = wanted.get(part, tuple(weight.shape))
-        size = size[:1] if kind == "bias" else size
-        if tuple(weight.shape) != size:
-            raise CoordinatorUnavailable(
-                f"the weights in {folder} are not of its config.json: {name} is {tuple(weight.shape)}, not {size}",
-                hint=REPLACE_HINT,
-            )
+        model, found = AutoModel.from_pretrained(
+            folder, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True
+        )
+    except (SafetensorError, OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
+        why = " ".join(str(error).split())
+        raise CoordinatorUnavailable(f"the model in {folder} cannot be read: {why[:300]}", hint=REPLACE_HINT) from error
+    if missing := sorted(found["missing_keys"]):
+        raise CoordinatorUnavailable(f"the weights in {folder} lack {missing[0]}", hint=REPLACE_HINT)
+    return model.eval()
 
 
 class _Unreadable:

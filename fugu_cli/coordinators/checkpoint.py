@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from fugu_cli.coordinators import svf
-from fugu_cli.coordinators.decoder import ModelShape
+from fugu_cli.coordinators.backbone_files import ModelShape
 from fugu_cli.coordinators.transcript import TranscriptFormat
 from fugu_cli.errors import ConfigError, CoordinatorUnavailable
 from fugu_cli.messages import Value

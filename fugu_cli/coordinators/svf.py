@@ -3,8 +3,7 @@
 W = U diag(s) V^T (original weight),  s' = (1 + delta) * s,  W' = U diag(s') V^T * (sum s / sum s')
 
 Nine matrices, in this order: input embedding; q, k, v, o, gate, up, down of the second-to-last layer; LM head. A
-flat vector is their offsets, min(rows, columns) each, then the head, row-major. Stands beside decoder.py, which it
-gives new weights.
+flat vector is their offsets, min(rows, columns) each, then the head, row-major. Changes the weights of a loaded model.
 
 Departures: U diag((1 + delta) s) V^T = W V diag(1 + delta) V^T needs only the basis of the shorter side, so only that
 is kept (22 MB for nine matrices, not 1.5 GB). It comes from the Gram matrix in fp64, nearer to the exact SVD than an
@@ -13,8 +12,6 @@ fp32 one. The embedding's map is applied to looked-up rows, not to the whole tab
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +20,14 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu_cli.coordinators.decoder import Decoder, ModelShape
+from fugu_cli.coordinators.backbone_files import ModelShape
+from fugu_cli.system import atomic_files
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import Linear, Module
+    from torch.utils.hooks import RemovableHandle
+    from transformers import PreTrainedModel
 
 Vector = NDArray[np.float32]
 Tied = Literal["untied", "authors"]
@@ -37,6 +38,12 @@ LAYER_BLOCKS = ("q", "k", "v", "o", "gate", "up", "down")
 BLOCKS = ("embedding", *LAYER_BLOCKS, "lm_head")
 
 ROWS_AT_ONCE = 8192
+
+
+def layer_matrices(layer: Module) -> dict[str, Linear]:
+    """The seven matrices of a layer, by block."""
+    parts = {name: layer.mlp if name in ("gate", "up", "down") else layer.self_attn for name in LAYER_BLOCKS}
+    return {name: getattr(part, f"{name}_proj") for name, part in parts.items()}
 
 
 @dataclass(frozen=True)
@@ -113,41 +120,40 @@ def updated_weight(weight: Tensor, found: Spectrum, offsets: Vector) -> Tensor:
 
 
 class SvfAdapter:
-    """Puts offsets on a decoder, always from its original weights, and takes them off again.
+    """Puts offsets on a model, always from its original weights, and takes them off again.
 
     Spectra are computed when a block first has a nonzero offset and kept in `store`, a folder for this very backbone.
     """
 
-    def __init__(self, decoder: Decoder, store: Path | None = None) -> None:
-        self._decoder = decoder
+    def __init__(self, model: PreTrainedModel, store: Path | None = None) -> None:
+        self._model = model
         self._store = store
-        self._index = decoder.shape.layers - 2
-        layer = decoder.layers[self._index]
-        self._table = decoder.embedding
-        self._original = {name: getattr(layer, name) for name in LAYER_BLOCKS}
+        self._matrices = layer_matrices(model.layers[-2])
+        self._original = {name: matrix.weight.data for name, matrix in self._matrices.items()}
+        self._hook: RemovableHandle | None = None
         self._spectra: dict[str, Spectrum] = {}
 
     def apply(self, offsets: Sequence[Vector], tied: Tied = "untied") -> None:
         """All nine blocks; zeros give the original weights back exactly. What was read before is stale now."""
-        decoder = self._decoder
-        table = offsets[8] if tied == "authors" and decoder.shape.tied else offsets[0]
-        by = update_map(self.spectrum("embedding"), table).to(decoder.device) if np.any(table) else None
-        wide = decoder.shape.vocab >= decoder.shape.width
-        decoder.embedding_map = by if wide else None
-        if not wide:  # more columns than rows: the map is on the rows' side, and the table is small
-            decoder.embedding = self._table if by is None else (by @ self._table.float()).to(self._table.dtype)
-        layer = zip(LAYER_BLOCKS, offsets[1:8], strict=True)
-        decoder.replace(self._index, **{name: self._changed(name, block) for name, block in layer})
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+        table = offsets[8] if tied == "authors" and self._model.config.tie_word_embeddings else offsets[0]
+        if np.any(table):
+            by = update_map(self.spectrum("embedding"), table).to(self._model.device)
+            self._hook = self._model.embed_tokens.register_forward_hook(
+                lambda _module, _tokens, rows: (rows.float() @ by).to(rows.dtype)
+            )
+        for name, block in zip(LAYER_BLOCKS, offsets[1:8], strict=True):
+            weight = self._original[name]
+            changed = updated_weight(weight, self.spectrum(name), block) if np.any(block) else weight
+            self._matrices[name].weight.data = changed
 
     def spectrum(self, block: str) -> Spectrum:
         """The block's spectrum, from the cache, the disk, or computed now."""
         if block not in self._spectra:
             self._spectra[block] = self._load(block) or self._compute(block)
         return self._spectra[block]
-
-    def _changed(self, block: str, offsets: Vector) -> Tensor:
-        weight = self._original[block]
-        return updated_weight(weight, self.spectrum(block), offsets) if np.any(offsets) else weight
 
     def _load(self, block: str) -> Spectrum | None:
         from safetensors import SafetensorError
@@ -162,13 +168,11 @@ class SvfAdapter:
             return None  # absent or cut short: it is computed again and written over
 
     def _compute(self, block: str) -> Spectrum:
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
-        found = spectrum(self._table if block == "embedding" else self._original[block])
+        found = spectrum(self._model.embed_tokens.weight.data if block == "embedding" else self._original[block])
         if self._store is not None:
-            self._store.mkdir(parents=True, exist_ok=True)
-            number, name = tempfile.mkstemp(dir=self._store)
-            os.close(number)
-            save_file({"values": found.values, "basis": found.basis.contiguous()}, name)
-            Path(name).replace(self._store / f"{block}.safetensors")
+            data = save({"values": found.values, "basis": found.basis.contiguous()})
+            with atomic_files.replacement_file(self._store / f"{block}.safetensors") as draft:
+                draft.write_bytes(data)
         return found

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
+from fugu_cli.coordinators.digest import CountTokens, digest
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event
@@ -90,9 +91,8 @@ def _plural(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
-TranscriptFormat = Literal["raw", "chat"]
-CountTokens = Callable[[str], int]
-"""Number of tokens of a text."""
+TranscriptFormat = Literal["raw", "chat", "digest"]
+"""The whole transcript as plain lines or through the backbone's chat template; or a digest of what happened."""
 
 CUT = "\n[... cut ...]\n"
 LEFT_OUT = "[... earlier turns left out ...]"
@@ -105,6 +105,40 @@ class TranscriptMessage:
     role: str
     content: str
     kept: bool = False
+
+
+class TranscriptLayout(Protocol):
+    """What a checkpoint says of how it reads; `budget` in tokens."""
+
+    @property
+    def format(self) -> TranscriptFormat: ...
+    @property
+    def workers_only(self) -> bool: ...
+    @property
+    def budget(self) -> int: ...
+
+
+class TranscriptReader(Protocol):
+    """Who reads it."""
+
+    @property
+    def template(self) -> str:
+        """Its chat template, "" where it has none."""
+
+    def count(self, text: str, /) -> int:
+        """Tokens of a text."""
+
+
+def transcript_text(
+    reader: TranscriptReader, layout: TranscriptLayout, events: Sequence[Event], labels: Mapping[str, str]
+) -> str:
+    """What `reader` reads of these events, cut to the layout's budget, in its format. `labels` names the agents as the
+    checkpoint was trained to read them; an agent without one keeps its own name."""
+    if layout.format == "digest":
+        return digest(events, labels, layout.budget, reader.count)
+    lines = transcript_messages(events, labels, workers_only=layout.workers_only)
+    lines = fit_budget(lines, layout.budget, reader.count)
+    return render_raw(lines) if layout.format == "raw" else render_chat(reader.template, lines)
 
 
 def transcript_messages(

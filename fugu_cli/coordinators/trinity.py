@@ -17,11 +17,9 @@ import functools
 import hashlib
 import math
 import random
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,11 +30,9 @@ from fugu_cli.coordinators import (
     Decision,
     action_space,
     backbone_files,
-    read_ahead,
-    torch_runtime,
     transcript,
 )
-from fugu_cli.coordinators.read_ahead import ReadsAhead
+from fugu_cli.coordinators import backbone as backbones
 from fugu_cli.errors import CoordinatorUnavailable, InfrastructureError
 from fugu_cli.session import views
 from fugu_cli.session.events import ROLES, Assigned, DecisionTimings, Event, Exclusion, Finished, Member, Role, Scores
@@ -97,10 +93,7 @@ def transcript_text(
 ) -> str:
     """The transcript of `events`, cut to the checkpoint's budget, in its format. Who has left the pool is named too."""
     known = {**views.pool(events), **{member.name: member for member in members}}
-    lines = transcript.transcript_messages(
-        events, agent_labels(meta, tuple(known.values())), workers_only=meta.workers_only
-    )
-    return backbone.write(transcript.fit_budget(lines, meta.budget, backbone.count), meta.format)
+    return transcript.transcript_text(backbone, meta, events, agent_labels(meta, tuple(known.values())))
 
 
 def encode_transcript(
@@ -165,26 +158,6 @@ class Fallback:
                 self._failed = CoordinatorUnavailable(why, hint="close other programs")
         return self._marked(await self._rule.decide(events), self._failed)
 
-    @property
-    def shares_processor(self) -> bool:
-        """As the learned one says; True while it is not there: then nothing is lost by waiting."""
-        learned = self._learned()
-        return learned is None or learned.shares_processor
-
-    async def ahead(self, events: Sequence[Event], said: str, stop: threading.Event) -> None:
-        """Let the learned coordinator read along, once it is loaded."""
-        learned = self._learned()
-        if learned is not None:
-            await learned.ahead(events, said, stop)
-
-    def _learned(self) -> ReadsAhead | None:
-        if self._failed is not None or self._loading is None or not self._loading.done():
-            return None
-        if self._loading.exception() is not None:
-            return None
-        learned = self._loading.result()
-        return learned if isinstance(learned, ReadsAhead) else None
-
     def _marked(self, decision: Decision, why: CoordinatorUnavailable) -> Decision:
         if not isinstance(decision, Assigned):
             return decision
@@ -210,10 +183,6 @@ EMBEDDED = "qwen2.5-coder-0.5b"
 LOGIT_NOISE = 0.1
 """Logits that are nearer may change places with the pieces a text was read in: bf16 moved one by .10 at most
 in 500 texts (tests/benchmarks/results/coordinator-agreement.md)."""
-CONTINUATION = " and"
-"""Where a reply stands for one that goes on: what differs then is not read along."""
-GUESSED_TOKENS = 8
-"""Tokens that are read along as if the reply ended here, though they change when it goes on."""
 
 
 @dataclass(frozen=True)
@@ -233,7 +202,7 @@ class Trinity:
         self, checkpoint: Checkpoint, backbone: Backbone, members: Sequence[Member], settings: CoordinatorSettings
     ) -> None:
         """Raises CoordinatorUnavailable when the checkpoint is of another backbone or another pool."""
-        checkpoint.check(backbone.identity, backbone.decoder.shape)
+        checkpoint.check(backbone.identity, backbone.shape)
         checkpoint.check_pool([member.name for member in members])
         checkpoint = checkpoint if settings.roles else checkpoint.without_roles()
         self._checkpoint = checkpoint
@@ -242,7 +211,6 @@ class Trinity:
         """What reads; others of the same files share it."""
         self._members = tuple(members)
         self._settings = replace(settings, roles=checkpoint.meta.roles)
-        self._deciding = 0
 
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
         """The next turn, or the end of the request. Raises CoordinatorUnavailable when memory runs out."""
@@ -268,11 +236,7 @@ class Trinity:
         if all(seat.member is None for seat in seats):
             rows = {name: why for name, why in out.items() if meta.kind == "slots" or name in meta.rows}
             return action_space.finish_without_agents(rows)
-        self._deciding += 1
-        try:
-            read = await self.read(events, {index for index, seat in enumerate(seats) if seat.member is None})
-        finally:
-            self._deciding -= 1
+        read = await self.read(events, {index for index, seat in enumerate(seats) if seat.member is None})
         return self._assign(events, read, seats)
 
     def _holder(self, events: Sequence[Event], out: Mapping[str, Exclusion]) -> str:
@@ -280,24 +244,6 @@ class Trinity:
         turns = views.turns(events)
         name = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""
         return name if name not in out and any(member.name == name for member in self._members) else ""
-
-    @property
-    def shares_processor(self) -> bool:
-        """The backbone computes on the CPU, like local agents."""
-        return bool(self.backbone.decoder.device.type == "cpu")
-
-    async def ahead(self, events: Sequence[Event], said: str, stop: threading.Event) -> None:
-        """Read along (read_ahead.ReadsAhead): what the next transcript begins with if the reply goes on from `said`."""
-
-        def feed() -> None:
-            with suppress(MemoryError, CoordinatorUnavailable):  # the next decision will say so
-                same = [self._write(ending) for ending in read_ahead.possible_logs(events, said, CONTINUATION)]
-                settled, ended = self.backbone.settled(read_ahead.common_prefix(*same)), self.backbone.tokens(same[0])
-                near = len(ended) - len(settled) <= GUESSED_TOKENS and ended[: len(settled)] == settled
-                self.backbone.feed(ended if near else settled, stop)
-
-        if not self._deciding and not self._settings.sample:  # a decision reads the same, and more; a drawn one again
-            await asyncio.to_thread(feed)
 
     def _write(self, events: Sequence[Event]) -> str:
         return transcript_text(self.backbone, self._checkpoint.meta, events, self._members)
@@ -404,7 +350,7 @@ def build_trinity(
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
     def factory() -> Trinity:
-        torch_runtime.require_torch()  # said before a missing model: without torch, fetching one is no help
+        backbones.require_torch()  # said before a missing model: without torch, fetching one is no help
         stamp = path.stat().st_mtime_ns if path.is_file() else 0
         return Trinity(*_load_cached(path, stamp, backbone_folder(places), places.cache), members, settings)
 
@@ -430,29 +376,23 @@ def load_trinity(
 
 @backbone_files.required_libraries()
 def load_parts(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
-    """The checkpoint, and its backbone with the offsets on it and the transcript's constant beginning read."""
-    from fugu_cli.coordinators import backbone as backbones
-    from fugu_cli.coordinators import backbone as coordinators_backbone
+    """The checkpoint, and its backbone with the offsets on it."""
     from fugu_cli.coordinators import checkpoint as checkpoints
     from fugu_cli.coordinators.svf import SvfAdapter
 
-    torch_runtime.preload_torch()
     chosen = checkpoints.load(checkpoint)
     loaded = backbones.load_backbone(folder, cache=cache / "backbones")
-    chosen.check(loaded.identity, loaded.decoder.shape)
+    chosen.check(loaded.identity, loaded.shape)
     try:
-        adapter = functools.partial(SvfAdapter, loaded.decoder, cache / "svf" / loaded.identity[:16])
+        adapter = functools.partial(SvfAdapter, loaded.model, cache / "svf" / loaded.identity[:16])
         loaded.compute("for the offsets", lambda: adapter().apply(chosen.offsets, chosen.meta.tied))
     except ValueError as error:
         raise CoordinatorUnavailable(f"the checkpoint's offsets cannot be applied: {error}") from error
-    coordinators_backbone.restore_prefix(loaded, chosen, cache / "prefixes")
     return chosen, loaded
 
 
 def backbone_folder(places: TrinityFiles) -> Path:
     """Where the backbone is; the embedded one is converted at the first call. Raises CoordinatorUnavailable."""
-    from fugu_cli.coordinators import backbone_files
-
     if places.backbone is not None:
         return backbone_files.locate_backbone(places.backbone)
     try:

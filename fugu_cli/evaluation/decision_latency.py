@@ -1,4 +1,4 @@
-"""What a decision costs on this machine: cold, warm and read ahead, with a real backbone and checkpoint.
+"""What a decision costs on this machine: cold and warm, with a real backbone and checkpoint.
 
 Kinds alternate in one process, so that a busy machine slows all of them alike; the ratio of medians is the figure to
 trust. Used by `fugu coordinator bench` and the benchmarks. Must not know commands.
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,7 +42,8 @@ class LatencyRow:
 
 @dataclass(frozen=True)
 class LatencyReport:
-    """Everything measured: `library` is torch's import, `start` all that follows until the first decision can begin."""
+    """Everything measured: `library` is torch's import, `start` all that follows until the first decision can
+    begin: transformers' import, weights, tokenizer, offsets."""
 
     device: str
     torch: str
@@ -86,9 +86,10 @@ def measure_latency(checkpoint: Path, folder: Path, cache: Path, plan: tuple[Seq
 
     Raises CoordinatorUnavailable and MemoryError.
     """
-    from fugu_cli.coordinators import torch_runtime, trinity
+    from fugu_cli.coordinators import backbone as backbones
+    from fugu_cli.coordinators import trinity
 
-    library = duration_of(torch_runtime.start_torch)
+    library = duration_of(backbones.start_torch)
     loaded: list[Backbone] = []
     start = duration_of(lambda: loaded.append(trinity.load_parts(checkpoint, folder, cache)[1]))
     backbone = loaded[0]
@@ -98,23 +99,20 @@ def measure_latency(checkpoint: Path, folder: Path, cache: Path, plan: tuple[Seq
     import torch
 
     return LatencyReport(
-        str(backbone.decoder.device), torch.__version__, library, start, first, tuple(lines), resident_megabytes()
+        str(backbone.model.device), torch.__version__, library, start, first, tuple(lines), resident_megabytes()
     )
 
 
 def time_decisions(backbone: Backbone, length: int, repeats: int) -> list[LatencyRow]:
-    """Cold, with 64 new tokens, with one new token, and of a text that is known to its end; medians of `repeats`."""
-    found: dict[str, list[Duration]] = {"cold": [], f"warm +{NEW}": [], "warm +1": [], "known": []}
+    """Cold, with 64 new tokens, and with one new token; medians of `repeats`."""
+    found: dict[str, list[Duration]] = {"cold": [], f"warm +{NEW}": [], "warm +1": []}
     for repeat in range(repeats):
         tokens = text_of(backbone, length + NEW, repeat)
         whole = tokens[: length + 1]
         backbone.forget()
         found["cold"].append(time_reading(backbone, whole))
         found[f"warm +{NEW}"].append(time_reading(backbone, tokens))
-        backbone.forget()
-        backbone.feed(tokens[: length - 1], Event(), 512)
         found["warm +1"].append(time_reading(backbone, whole))
-        found["known"].append(time_reading(backbone, whole))
     cold = statistics.median(one.wall for one in found["cold"])
     return [_line(length, kind, times, cold) for kind, times in found.items()]
 

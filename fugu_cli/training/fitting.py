@@ -4,28 +4,21 @@ for a whole population of offsets at once.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fugu_cli.coordinators import svf
-from fugu_cli.coordinators.decoder import (
-    AttentionSpan,
-    Decoder,
-    DecoderLayer,
-    ModelShape,
-    apply_layer,
-    rms_norm,
-    span_of,
-)
+from fugu_cli.coordinators.backbone import Backbone, start_torch
 from fugu_cli.coordinators.svf import LAYER_BLOCKS, Vector
-from fugu_cli.coordinators.torch_runtime import start_torch
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import Linear
 
 RoleLabels = NDArray[np.int64]
 
@@ -157,18 +150,18 @@ class DescentSettings:
 def fit_offsets(
     tail: LastLayers, texts: Sequence[Sequence[int]], examples: HeadExamples, head: Vector, descent: DescentSettings
 ) -> tuple[Vector, ...]:
-    """Nine blocks of offsets that lower the loss of `head` on `examples`, whose transcripts' tokens are `texts`.
+    """Nine blocks of offsets that lower the loss of `head` on `examples`, whose transcripts' tokens are `texts`. `tail`
+    is in fp32.
 
     The head moves along and is then thrown away: on the changed states it is fitted again, exactly.
     """
-    start_torch()
     import torch
 
-    inputs = [tail.below(torch.tensor(tokens[:-1] or tokens)) for tokens in texts]
-    offsets = {name: torch.zeros(len(found.values), requires_grad=True) for name, found in tail.spectra.items()}
+    inputs = [tail.below(tokens[:-1] or tokens) for tokens in texts]
+    offsets = [torch.zeros(1, size, requires_grad=True) for size in tail.sizes]
     weight = torch.tensor(head, requires_grad=True)
     groups = [
-        {"params": list(offsets.values()), "weight_decay": descent.decay},
+        {"params": offsets, "weight_decay": descent.decay},
         {"params": [weight], "weight_decay": 0.0, "lr": descent.rate * float(np.abs(head).mean())},
     ]
     optimiser = torch.optim.AdamW(groups, lr=descent.rate)
@@ -176,191 +169,90 @@ def fit_offsets(
     for _ in range(descent.epochs):
         for chosen in np.array_split(order.permutation(len(texts)), -(-len(texts) // descent.batch)):
             optimiser.zero_grad()
-            layers = tail.layers(offsets)
-            hidden = torch.stack([tail.state(inputs[index], layers) for index in chosen])
+            hidden = torch.cat([tail.through(inputs[index], offsets) for index in chosen])
             HeadLoss(hidden, examples.at(chosen)).of(weight).backward()
             optimiser.step()
-    sizes = zip(svf.BLOCKS, tail.ranks, strict=True)
-    moved = {name: offset.detach().numpy().astype(np.float32) for name, offset in offsets.items()}
-    return tuple(moved.get(name, np.zeros(size, np.float32)) for name, size in sizes)
-
-
-class LastLayers:
-    """The last two layers of a decoder in fp32, and the way to them."""
-
-    def __init__(self, decoder: Decoder, adapter: svf.SvfAdapter) -> None:
-        self._decoder = decoder
-        self.ranks = svf.ranks(decoder.shape)
-        self.spectra = {name: adapter.spectrum(name) for name in svf.LAYER_BLOCKS}
-        self._two = tuple(_in_fp32(layer) for layer in decoder.layers[-2:])
-        self._norm = decoder.final_norm.float()
-
-    def below(self, tokens: Tensor) -> Tensor:
-        """(tokens, width) bf16: what the second-to-last layer is given."""
-        import torch
-
-        decoder, cache = self._decoder, self._decoder.new_cache()
-        cache.reserve(len(tokens))
-        with torch.inference_mode():
-            x = decoder.embed(tokens)
-            place = span_of(decoder.shape, (0, len(tokens)), x)
-            for index in range(len(decoder.layers) - 2):
-                x = decoder.through(index, x, cache, place)
-        return x.clone()
-
-    def layers(self, offsets: dict[str, Tensor]) -> tuple[DecoderLayer, DecoderLayer]:
-        """The two layers, the first with W' for these offsets."""
-        first, last = self._two
-        changed = {
-            name: _with_offsets(getattr(first, name), self.spectra[name], delta) for name, delta in offsets.items()
-        }
-        return replace(first, **changed), last
-
-    def state(self, x: Tensor, layers: tuple[DecoderLayer, DecoderLayer]) -> Tensor:
-        """(width,) fp32: the final hidden state at the last of the given positions."""
-        wide, shape = x.clone().float(), self._decoder.shape
-        place = span_of(shape, (0, len(x)), wide)
-        for layer in layers:
-            wide = apply_layer(layer, shape, wide, place, _identity_cache)
-        return rms_norm(wide[-1], self._norm, shape.eps)
-
-
-def _with_offsets(weight: Tensor, found: svf.Spectrum, delta: Tensor) -> Tensor:
-    by = svf.scaled_map(found, 1 + delta)
-    return weight @ by if weight.shape[0] >= weight.shape[1] else by @ weight
-
-
-def _in_fp32(layer: DecoderLayer) -> DecoderLayer:
-    return replace(layer, **{name: value.float() for name, value in vars(layer).items() if value is not None})
-
-
-def _identity_cache(keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    return keys, values
+    moved = [offset.detach().numpy()[0].astype(np.float32) for offset in offsets]
+    return (np.zeros(tail.ranks[0], np.float32), *moved, np.zeros(tail.ranks[8], np.float32))
 
 
 BATCH_TOKENS = 4096
 """Tokens times candidates of one batch: bounds the memory."""
 
 
-@dataclass(frozen=True)
-class SvdFactors:
-    """One weight as U diag(s') V^T: the shorter side's singular vectors and the weight in them."""
+class LastLayers:
+    """The last two layers of a model for many offsets at once: W' x = U (1 + delta) s (V^T x) lets one batch carry all
+    of them, and gradients flow through. `wide`: computed in fp32."""
 
-    values: Tensor
-    basis: Tensor
-    weight: Tensor
-    tall: bool
-    """More outputs than inputs: the basis is the input's."""
-    bias: Tensor | None
-
-
-class PopulationLayers:
-    """The last two layers of a decoder for many candidates."""
-
-    def __init__(self, decoder: Decoder, adapter: svf.SvfAdapter, at_once: int = BATCH_TOKENS) -> None:
+    def __init__(self, backbone: Backbone, adapter: svf.SvfAdapter, *, wide: bool, at_once: int = BATCH_TOKENS) -> None:
         """The spectra of the layer's seven matrices come from `adapter`: computed once and kept."""
-        self._at_once = at_once
-        self._shape = decoder.shape
-        self._first, self._last = decoder.layers[-2:]
-        self._norm = decoder.final_norm
-        self._factors = {name: _factors(self._first, name, adapter.spectrum(name)) for name in LAYER_BLOCKS}
-        self.sizes = tuple(len(self._factors[name].values) for name in LAYER_BLOCKS)
-
-    def states(self, below: Tensor, offsets: Vector) -> Vector:
-        """(size, width) fp32: each candidate's state at the last position of `below` (tokens, width), for `offsets`
-        (size, sum of the seven blocks' sizes)."""
         import torch
 
-        scales = self._scales(torch.from_numpy(np.ascontiguousarray(offsets, np.float32)))
-        size = max(self._at_once // len(below), 1)
-        with torch.inference_mode():
+        self._backbone = backbone
+        self._at_once = at_once
+        self.ranks = svf.ranks(backbone.shape)
+        self._kind = torch.float32 if wide else backbone.model.dtype
+        self._two = copy.deepcopy(backbone.model.layers[-2:]).to(self._kind)
+        self._norm = copy.deepcopy(backbone.model.norm).to(self._kind)
+        matrices = svf.layer_matrices(self._two[0])
+        self._matrices = [Factors(matrices[name], adapter.spectrum(name)) for name in LAYER_BLOCKS]
+        self.sizes = tuple(len(matrix.values) for matrix in self._matrices)
+
+    def below(self, tokens: Sequence[int]) -> Tensor:
+        """(1, tokens, width): what the second-to-last layer is given."""
+        import torch
+
+        ids = torch.tensor([list(tokens)])
+        with torch.no_grad():
+            found: Tensor = self._backbone.model(input_ids=ids, output_hidden_states=True).hidden_states[-3]
+        return found
+
+    def states(self, below: Tensor, offsets: Vector) -> Vector:
+        """(size, width) fp32: the state at the last position of `below`, for each of `offsets` (size, sum of sizes)."""
+        import torch
+
+        blocks = torch.from_numpy(np.ascontiguousarray(offsets, np.float32)).split(self.sizes, 1)
+        size = max(self._at_once // below.shape[1], 1)
+        with torch.no_grad():
             parts = [
-                self._through(below, {name: scale[start : start + size] for name, scale in scales.items()})
+                self.through(below, [block[start : start + size] for block in blocks])
                 for start in range(0, len(offsets), size)
             ]
             return np.asarray(torch.cat(parts).float().numpy())
 
-    def _scales(self, offsets: Tensor) -> dict[str, Tensor]:
-        """By block (size, rank): (1 + delta), times what keeps the energy."""
-        found = {}
-        for name, delta in zip(LAYER_BLOCKS, offsets.split(self.sizes, 1), strict=True):
-            values = self._factors[name].values
+    def through(self, below: Tensor, offsets: Sequence[Tensor]) -> Tensor:
+        """(size, width): the final state at the last position of `below`, for seven blocks of offsets (size, rank)."""
+        import torch
+
+        for matrix, delta in zip(self._matrices, offsets, strict=True):
             scale = 1 + delta
-            energy = values.sum() / (scale * values).sum(1, keepdim=True)
-            found[name] = (scale * energy).to(self._norm.dtype)
+            energy = matrix.values.sum() / (scale * matrix.values).sum(1, keepdim=True)
+            matrix.scale = (scale * energy).to(self._kind)[:, None]
+        x = below.to(self._kind).expand(len(offsets[0]), -1, -1)
+        places = torch.arange(x.shape[1])[None]
+        rotations = self._backbone.model.rotary_emb(x, places)
+        for layer in self._two:
+            x = layer(x, position_embeddings=rotations, position_ids=places)
+            x = x[0] if isinstance(x, tuple) else x  # of older transformers
+        found: Tensor = self._norm(x[:, -1])
         return found
 
-    def _through(self, below: Tensor, scales: dict[str, Tensor]) -> Tensor:
-        shape, first = self._shape, self._first
-        place = span_of(shape, (0, len(below)), below)
-        size = len(scales["q"])
-        y = rms_norm(below, first.norm, shape.eps)[None]
-        q, k, v = (_scaled_product(self._factors[name], y, scales[name]) for name in ("q", "k", "v"))
-        queries = _rotated(_heads(q, shape.heads, first.q_norm, shape), place)
-        keys = _rotated(_heads(k, shape.kv_heads, first.k_norm, shape), place)
-        mixed = _attended(queries, keys, _heads(v, shape.kv_heads, None, shape), causal=True)
-        x = below.expand(size, -1, -1) + _scaled_product(self._factors["o"], mixed, scales["o"])
-        y = rms_norm(x, first.inner_norm, shape.eps)
-        x = x + _scaled_product(self._factors["down"], self._gated(y, scales), scales["down"])
-        return rms_norm(_last_layer(self._last, shape, x, place), self._norm, shape.eps)
 
-    def _gated(self, y: Tensor, scales: dict[str, Tensor]) -> Tensor:
+class Factors:
+    """W' x by the factors of W, with a `scale` (size, 1, rank) of its own for each of a batch. It is the matrix's
+    forward pass from now on."""
+
+    def __init__(self, matrix: Linear, found: svf.Spectrum) -> None:
+        weight, kind, basis = matrix.weight.data.float(), matrix.weight.dtype, found.basis
+        tall = weight.shape[0] >= weight.shape[1]
+        inner, outer = (basis.T, weight @ basis) if tall else (basis.T @ weight, basis)
+        self.values = self.scale = found.values
+        self._factors = (inner.to(kind).contiguous(), outer.to(kind).contiguous())
+        self._bias = matrix.bias
+        matrix.forward = self
+
+    def __call__(self, x: Tensor) -> Tensor:
         import torch.nn.functional as F
 
-        gate, up = (_scaled_product(self._factors[name], y, scales[name]) for name in ("gate", "up"))
-        return F.silu(gate) * up
-
-
-def _factors(layer: DecoderLayer, name: str, found: svf.Spectrum) -> SvdFactors:
-    weight: Tensor = getattr(layer, name)
-    bias: Tensor | None = getattr(layer, f"{name}_bias", None)
-    tall = weight.shape[0] >= weight.shape[1]
-    turned = weight.float() @ found.basis if tall else found.basis.T @ weight.float()
-    kind = weight.dtype
-    return SvdFactors(found.values, found.basis.to(kind).contiguous(), turned.to(kind).contiguous(), tall, bias)
-
-
-def _scaled_product(factors: SvdFactors, x: Tensor, scale: Tensor) -> Tensor:
-    """W' x for every candidate: `x` (size or 1, tokens, inputs), `scale` (size, rank)."""
-    import torch.nn.functional as F
-
-    inner = x @ factors.basis if factors.tall else F.linear(x, factors.weight)
-    inner = inner * scale[:, None]
-    outer = F.linear(inner, factors.weight if factors.tall else factors.basis)
-    return outer if factors.bias is None else outer + factors.bias
-
-
-def _last_layer(layer: DecoderLayer, shape: ModelShape, x: Tensor, place: AttentionSpan) -> Tensor:
-    """(size, width): a whole layer for the last position of `x` (size, tokens, width); keys and values of all."""
-    import torch.nn.functional as F
-
-    y = rms_norm(x, layer.norm, shape.eps)
-    keys = _rotated(_heads(F.linear(y, layer.k, layer.k_bias), shape.kv_heads, layer.k_norm, shape), place)
-    values = _heads(F.linear(y, layer.v, layer.v_bias), shape.kv_heads, None, shape)
-    newest = AttentionSpan(place.end - 1, place.end, place.cos[-1:], place.sin[-1:])
-    query = _rotated(_heads(F.linear(y[:, -1:], layer.q, layer.q_bias), shape.heads, layer.q_norm, shape), newest)
-    x = x[:, -1:] + F.linear(_attended(query, keys, values, causal=False), layer.o)
-    y = rms_norm(x, layer.inner_norm, shape.eps)
-    return (x + F.linear(F.silu(F.linear(y, layer.gate)) * F.linear(y, layer.up), layer.down))[:, 0]
-
-
-def _attended(queries: Tensor, keys: Tensor, values: Tensor, *, causal: bool) -> Tensor:
-    """(size, tokens, heads * head_dim)."""
-    import torch.nn.functional as F
-
-    grouped = queries.shape[1] != keys.shape[1]
-    mixed = F.scaled_dot_product_attention(queries, keys, values, is_causal=causal, enable_gqa=grouped)
-    return mixed.transpose(1, 2).flatten(2)
-
-
-def _heads(x: Tensor, heads: int, norm: Tensor | None, shape: ModelShape) -> Tensor:
-    """(size, tokens, heads * head_dim) to (size, heads, tokens, head_dim)."""
-    split = x.unflatten(-1, (heads, shape.head_dim))
-    return (split if norm is None else rms_norm(split, norm, shape.eps)).transpose(1, 2)
-
-
-def _rotated(x: Tensor, place: AttentionSpan) -> Tensor:
-    import torch
-
-    half = x.shape[-1] // 2
-    return x * place.cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * place.sin
+        inner, outer = self._factors
+        return F.linear(F.linear(x, inner) * self.scale, outer, self._bias)

@@ -126,10 +126,7 @@ def session_examples(
     meta, (backbone, see) = checkpoint.meta, reading
     rows = {label: meta.rows.index(label) for label in meta.rows}
     known = [one for one in decided if labels.get(one.agent) in rows]
-    texts = []
-    for one in known:
-        lines = transcript.transcript_messages(one.events, labels, workers_only=meta.workers_only)
-        texts.append(backbone.write(transcript.fit_budget(lines, meta.budget, backbone.count), meta.format))
+    texts = [transcript.transcript_text(backbone, meta, one.events, labels) for one in known]
     targets = [_target(rows[labels[one.agent]], one.worth, len(rows)) for one in known]
     return fitting.HeadExamples(
         hidden=see(texts) if texts else np.zeros((0, meta.width), np.float32),

@@ -218,7 +218,7 @@ def states_name(offsets: Sequence[Vector], tied: svf.Tied = "untied") -> str:
 def apply_offsets(backbone: Backbone, offsets: Sequence[Vector], tied: svf.Tied, spectra: Path) -> str:
     """Lets a plain backbone read with nine blocks of offsets from now on; gives what its states are called then."""
     try:
-        svf.SvfAdapter(backbone.decoder, spectra).apply(offsets, tied)
+        svf.SvfAdapter(backbone.model, spectra).apply(offsets, tied)
     except ValueError as error:
         raise ConfigError(
             f"the checkpoint's offsets cannot be applied: {error}", hint="begin with another checkpoint"
@@ -302,14 +302,13 @@ class LayerLayout:
     """Head and the offsets of the second-to-last layer, which must not lie on the backbone; others may."""
 
     def __init__(self, backbone: Backbone, adapter: svf.SvfAdapter, rows: int, sample: Vector) -> None:
-        from fugu_cli.training.fitting import LastLayers, PopulationLayers
+        from fugu_cli.training.fitting import LastLayers
 
         self._backbone = backbone
-        self._tail = LastLayers(backbone.decoder, adapter)
-        self._population = PopulationLayers(backbone.decoder, adapter)
+        self._tail = LastLayers(backbone, adapter, wide=False)
         self._rows = rows
         self._below: dict[str, Tensor] = {}
-        self._shift = sum(self._population.sizes)
+        self._shift = sum(self._tail.sizes)
         self.scale: Vector = state_scale(sample)
 
     @property
@@ -336,15 +335,13 @@ class LayerLayout:
         return OffsetCandidates(heads, offsets, lambda texts: self._states(texts, offsets))
 
     def _states(self, texts: Sequence[str], offsets: Vector) -> Vector:
-        import torch
-
         found = []
         for text in texts:
             key = hashlib.sha256(text.encode(errors="replace")).hexdigest()
             if key not in self._below:
                 tokens = self._backbone.tokens(text)
-                self._below[key] = self._tail.below(torch.tensor(tokens[:-1] or tokens))
-            found.append(self._population.states(self._below[key], offsets))
+                self._below[key] = self._tail.below(tokens[:-1] or tokens)
+            found.append(self._tail.states(self._below[key], offsets))
         return np.stack(found, 1)
 
 

@@ -164,7 +164,7 @@ class WarmStart:
 
     def meta(self, data: str, count: int, report: dict[str, float]) -> CheckpointMeta:
         """What the checkpoint is valid for."""
-        recipe, shape = self._recipe, self._backbone.decoder.shape
+        recipe, shape = self._recipe, self._backbone.shape
         rows = tuple(seat.row for seat in recipe.seats)
         return CheckpointMeta(
             backbone=self._backbone.identity,
@@ -211,9 +211,7 @@ class WarmStart:
 
     def text(self, events: Sequence[Event]) -> str:
         """What the coordinator would read."""
-        recipe = self._recipe
-        lines = transcript.transcript_messages(events, {}, workers_only=recipe.workers_only)
-        return self._backbone.write(transcript.fit_budget(lines, recipe.budget, self._backbone.count), recipe.format)
+        return transcript.transcript_text(self._backbone, self._recipe, events, {})
 
     def see(self, task: TaskRates, history: FailedRows) -> Vector:
         """The state in which `history` has failed on `task`, worded by a seed of its own."""
@@ -244,7 +242,7 @@ class WarmStart:
         return [*lines, policy_summary("learned, held out", outcomes)], _pooled(scores)
 
     def _no_offsets(self) -> tuple[Vector, ...]:
-        return tuple(np.zeros(size, np.float32) for size in svf.ranks(self._backbone.decoder.shape))
+        return tuple(np.zeros(size, np.float32) for size in svf.ranks(self._backbone.shape))
 
     def _with_offsets(
         self, told: Sequence[MatrixSession], examples: fitting.HeadExamples, head: Vector
@@ -254,10 +252,9 @@ class WarmStart:
         recipe = self._recipe
         assert recipe.descent is not None
         texts = [self.text(example.events) for example in told]
-        decoder = self._backbone.decoder
-        adapter = svf.SvfAdapter(decoder, self._store / "svf" / self._backbone.identity[:16])
+        adapter = svf.SvfAdapter(self._backbone.model, self._store / "svf" / self._backbone.identity[:16])
         tokens = [self._backbone.tokens(text) for text in texts]
-        offsets = fit_offsets(LastLayers(decoder, adapter), tokens, examples, head, recipe.descent)
+        offsets = fit_offsets(LastLayers(self._backbone, adapter, wide=True), tokens, examples, head, recipe.descent)
         try:
             adapter.apply(offsets)
             self._backbone.forget()

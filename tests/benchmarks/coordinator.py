@@ -1,6 +1,6 @@
 """What a decision costs: cold and warm, at several lengths; how long the start takes; how much memory it holds.
 
-    python tests/benchmarks/coordinator.py [--lengths 512 2048 8192] [--repeats 5]
+    python tests/benchmarks/coordinator.py [--lengths 256 2048] [--repeats 5]
 
 Uses the configured cache's embedded backbone (`fugu models pull qwen2.5-coder-0.5b`) and the shipped checkpoint. Kinds
 alternate in one process, so that a busy machine slows all alike; the ratio of their medians is the figure to trust,
@@ -28,10 +28,9 @@ RESULTS = Path(__file__).parent / "results" / "coordinator.md"
 HEAD = """# What a decision costs
 
 Written by `python {command}` on {machine}, {cores} cores, torch {torch}; load average {load:.1f} when it ended. Medians
-of {repeats}. `warm +64` reads 64 new tokens after those known; `warm +1` one, the least a decision can cost; `known` is
-a text that was read along to its end. Beside this page: [reading along](coordinator-along.md), [processors
-without kernels for bf16](coordinator-widening.md), [agreement of warm and
-cold decisions](coordinator-agreement.md), other kinds of routers (`coordinator_routers.py`).
+of {repeats}. `warm +64` reads 64 new tokens after those known; `warm +1` one, the least a decision can cost. Other
+programs may have run beside it: CPU seconds are the figure to trust, and about half of them pass on two free cores.
+Beside this page: [agreement of warm and cold decisions](coordinator-agreement.md).
 
 | tokens | decision | wall s | CPU s | times cheaper than cold: wall | CPU |
 |---|---|---|---|---|---|
@@ -39,8 +38,8 @@ cold decisions](coordinator-agreement.md), other kinds of routers (`coordinator_
 CHILD = """
 import json, sys
 from pathlib import Path
-from fugu_cli.coordinators import latency
-report = latency.measure(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), ([], 1))
+from fugu_cli.evaluation import decision_latency
+report = decision_latency.measure_latency(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), ([], 1))
 status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
 print(json.dumps({"report": report.as_json(), "file": int(status["RssFile"].split()[0]) // 1024}))
 """
@@ -87,8 +86,8 @@ def notes(report: LatencyReport, fresh: list[dict[str, float]]) -> list[str]:
         f"Starts of {len(fresh)} fresh processes, medians:",
         "",
         f"- torch's import: {median('library_wall'):.2f} s ({median('library_cpu'):.2f} CPU);",
-        "- from there until the first decision can begin (checkpoint read, weights mapped, tokenizer read, offsets "
-        f"on, constant beginning known): {median('start_wall'):.2f} s ({median('start_cpu'):.2f} CPU); each: {said};",
+        "- from there until the first decision can begin (transformers imported, model and tokenizer loaded, offsets "
+        f"on): {median('start_wall'):.2f} s ({median('start_cpu'):.2f} CPU); each: {said};",
         f"- first decision, 15 tokens: {median('first_wall'):.2f} s ({median('first_cpu'):.2f} CPU).",
         "",
         f"Memory: {median('megabytes'):.0f} MB resident after the first decision, {median('file'):.0f} of them "
@@ -102,7 +101,7 @@ def notes(report: LatencyReport, fresh: list[dict[str, float]]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[512, 2048, 8192])
+    parser.add_argument("--lengths", type=int, nargs="+", default=[256, 2048])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--starts", type=int, default=5)
     given = parser.parse_args()

@@ -3,7 +3,7 @@
     python tests/benchmarks/coordinator_agreement.py [--count 500] [--seconds 450]
 
 Goes on where an earlier call stopped (results/coordinator-agreement.jsonl), for at most so many seconds. Each
-transcript is read cold, and warm in one to six pieces of random lengths, as reading along and earlier turns do. Every
+transcript is read cold, and warm in one to six pieces of random lengths, as earlier turns do. Every
 tenth is read by the same weights in fp32, too: how far bf16 itself is off is the noise that a difference has to be
 compared with. Writes results/coordinator-agreement.md.
 """
@@ -29,7 +29,6 @@ from fugu_cli.config import Config
 from fugu_cli.coordinators import trinity
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint
-from fugu_cli.coordinators.decoder import Decoder, DecoderLayer
 
 RESULTS = Path(__file__).parent / "results" / "coordinator-agreement.md"
 LINES = RESULTS.with_suffix(".jsonl")
@@ -60,26 +59,14 @@ def transcript(draw: random.Random) -> str:
 
 
 @functools.cache
-def widened(backbone: Backbone) -> Decoder:
+def widened(backbone: Backbone) -> Backbone:
     """The same weights in fp32."""
-    decoder = backbone.decoder
-    wide = copy.copy(decoder)
-    wide.embedding, wide.final_norm = decoder.embedding.float(), decoder.final_norm.float()
-    wide.layers = [
-        DecoderLayer(**{k: v.float() for k, v in vars(layer).items() if v is not None}) for layer in decoder.layers
-    ]
-    return wide
+    return Backbone(copy.deepcopy(backbone.model).float(), backbone.tokenizer, backbone.shape, backbone.identity)
 
 
 def exact(backbone: Backbone, tokens: Sequence[int]) -> NDArray[np.float32]:
     """The state by the same weights in fp32."""
-    import torch
-
-    wide = widened(backbone)
-    cache = wide.new_cache()
-    with torch.inference_mode():
-        wide.extend(torch.tensor(tokens[:-1]), cache)
-    return cache.hidden[len(tokens) - 2].numpy()
+    return widened(backbone).read(tokens, fresh=True).hidden
 
 
 def compared(checkpoint: Checkpoint, backbone: Backbone, number: int) -> dict[str, object]:

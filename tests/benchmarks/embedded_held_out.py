@@ -107,7 +107,9 @@ def checkpoint(out: frozenset[str], reading: tuple[Backbone, HiddenStates]) -> C
     kept = "the warm start" if learned.head is learned.warm else "evolved"
     data = f"the embedded pool's answers to {len(tasks) - len(out)} repair tasks; {kept}"
     training = TrainingOrigin(stage="evolved", data=data, examples=len(told.hidden), seed=mixture.blend.seed)
-    return checkpoint_at(new_checkpoint(learned.head, backbone), layout, layout.start(learned.head), training)
+    return checkpoint_at(
+        new_checkpoint(learned.head, backbone, TranscriptSettings()), layout, layout.start(learned.head), training
+    )
 
 
 def replayed(heads: dict[str, Vector], reading: tuple[Backbone, HiddenStates]) -> str:

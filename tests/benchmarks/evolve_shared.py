@@ -4,8 +4,8 @@
 
 `one after another` puts each candidate's offsets on the backbone and reads the text, as a session with that candidate
 would; its offsets change the second-to-last layer, so nothing read for another candidate can be kept. `one after
-another, cached` starts from the cached input of that layer too and only goes through the last two layers with the
-changed weights. `shared` is fugu_cli/training/population.py. All three give the same states; how near
+another, cached` starts from the cached input of that layer and goes through the last two layers for each candidate.
+`shared` does so for all at once (fugu_cli/training/fitting.py). All three give the same states; how near
 they are is shown.
 """
 
@@ -16,7 +16,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +23,8 @@ import numpy as np
 from fugu_cli.coordinators import backbone as backbones
 from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.backbone import Backbone
-from fugu_cli.coordinators.decoder import apply_layer, rms_norm, span_of
-from fugu_cli.coordinators.svf import LAYER_BLOCKS, Vector
-from fugu_cli.coordinators.torch_runtime import start_torch
-from fugu_cli.training.fitting import LastLayers, PopulationLayers
+from fugu_cli.coordinators.svf import Vector
+from fugu_cli.training.fitting import LastLayers
 
 
 class Ways:
@@ -35,19 +32,16 @@ class Ways:
 
     def __init__(self, backbone: Backbone, store: Path) -> None:
         self._backbone = backbone
-        self._adapter = svf.SvfAdapter(backbone.decoder, store / "svf" / backbone.identity[:16])
-        self._tail = LastLayers(backbone.decoder, self._adapter)
-        self._shared = PopulationLayers(backbone.decoder, self._adapter)
+        self._adapter = svf.SvfAdapter(backbone.model, store / "svf" / backbone.identity[:16])
+        self._shared = LastLayers(backbone, self._adapter, wide=False)
         self.count = sum(self._shared.sizes)
         self._ends = np.cumsum(self._shared.sizes)[:-1]
-        self._zero = [np.zeros(size, np.float32) for size in svf.ranks(backbone.decoder.shape)]
+        self._zero = [np.zeros(size, np.float32) for size in svf.ranks(backbone.shape)]
 
     def below(self, texts: list[list[int]]) -> None:
         """Read the texts up to the second-to-last layer: done once for all candidates of all iterations."""
-        import torch
-
         self._texts = texts
-        self._below = [self._tail.below(torch.tensor(text[:-1])) for text in texts]
+        self._below = [self._shared.below(text[:-1]) for text in texts]
 
     def one_after_another(self, offsets: Vector) -> Vector:
         found = []
@@ -59,24 +53,7 @@ class Ways:
         return np.array(found)
 
     def cached(self, offsets: Vector) -> Vector:
-        import torch
-
-        decoder, found = self._backbone.decoder, []
-        first, last = decoder.layers[-2:]
-        for one in offsets:
-            blocks = zip(LAYER_BLOCKS, np.split(one, self._ends), strict=True)
-            changed = {
-                name: svf.updated_weight(getattr(first, name), self._tail.spectra[name], part) for name, part in blocks
-            }
-            layers, own = (replace(first, **changed), last), []
-            for below in self._below:
-                with torch.inference_mode():
-                    x, place = below, span_of(decoder.shape, (0, len(below)), below)
-                    for layer in layers:
-                        x = apply_layer(layer, decoder.shape, x, place, lambda keys, values: (keys, values))
-                    own.append(rms_norm(x[-1], decoder.final_norm, decoder.shape.eps).float().numpy())
-            found.append(own)
-        return np.array(found)
+        return np.concatenate([self.shared(one[None]) for one in offsets])
 
     def shared(self, offsets: Vector) -> Vector:
         return np.stack([self._shared.states(below, offsets) for below in self._below], 1)
@@ -97,7 +74,6 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=2)
     given = parser.parse_args()
-    start_torch()
     ways = Ways(backbones.load_backbone(given.backbone, device="cpu", cache=given.store), given.store)
     draw = np.random.default_rng(0)
     ways.below([draw.integers(1000, 50000, given.tokens).tolist() for _ in range(given.texts)])

@@ -39,6 +39,7 @@ def main() -> None:
     parser.add_argument("--patience", type=int, default=8)
     parser.add_argument("--replications", type=int, default=16)
     parser.add_argument("--population", type=int, default=32)
+    parser.add_argument("--digest", action="store_true", help="it reads the digest; the one that ships reads raw")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
@@ -54,11 +55,13 @@ def main() -> None:
     )
     course = lessons.HeadTrainingSettings(price=COST, settings=settings)
     like = start.meta if start else None
-    reading = TranscriptSettings(like.format, like.workers_only, like.budget) if like else TranscriptSettings()
+    reading = TranscriptSettings("digest", budget=256) if asked.digest else TranscriptSettings()
+    if like:
+        reading = TranscriptSettings(like.format, like.workers_only, like.budget)
     blend = recipe.MixtureConfig(course=course, reading=reading, shown=asked.replications, seed=asked.seed)
     mixture, told = recipe.load_mixture(asked.outcomes, asked.matrix, asked.row, blend, (backbone, states))
     mixture.provable()
-    base = start or recipe.new_checkpoint(lessons.warm_start_head(told, mixture.blend.course), backbone)
+    base = start or recipe.new_checkpoint(lessons.warm_start_head(told, mixture.blend.course), backbone, reading)
     layout = HeadLayout(states, len(base.head), told.hidden)
 
     def pack(point: np.ndarray, how: str) -> checkpoints.Checkpoint:

@@ -378,10 +378,18 @@ def load_start(path: Path) -> Checkpoint:
     return found
 
 
-def new_checkpoint(head: Vector, backbone: Backbone) -> Checkpoint:
+def new_checkpoint(head: Vector, backbone: Backbone, reading: TranscriptSettings) -> Checkpoint:
     """A new checkpoint over slots, without offsets."""
-    sizes = svf.ranks(backbone.decoder.shape)
-    meta = CheckpointMeta(backbone=backbone.identity, width=backbone.decoder.shape.width, ranks=sizes, rows=SLOTS)
+    sizes = svf.ranks(backbone.shape)
+    meta = CheckpointMeta(
+        backbone=backbone.identity,
+        width=backbone.shape.width,
+        ranks=sizes,
+        rows=SLOTS,
+        format=reading.format,
+        workers_only=reading.workers_only,
+        budget=reading.budget,
+    )
     return Checkpoint(meta, head, tuple(np.zeros(size, np.float32) for size in sizes))
 
 

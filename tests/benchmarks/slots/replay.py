@@ -109,9 +109,8 @@ class ReplaySessionWriter:
         return tuple(facts)
 
     def _scene(self, case: ReplayCase, path: ReplayHistory) -> Observation:
-        events, reading = self.events(case, path), self._reading
-        lines = transcript.transcript_messages(events, {}, workers_only=reading.workers_only)
-        text = self._backbone.write(transcript.fit_budget(lines, reading.budget, self._backbone.count), reading.format)
+        events = self.events(case, path)
+        text = transcript.transcript_text(self._backbone, self._reading, events, {})
         roles = tuple(ROLES.index(role) for role in action_space.roles_out(events))
         spent = () if case.looped else tuple(sorted({step.row for step in path}))
         return Observation(text, tuple(sorted(case.empty)), roles, len(self._seats), spent)

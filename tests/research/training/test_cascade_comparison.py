@@ -59,7 +59,7 @@ def test_both_sources_are_judged_by_heads_that_did_not_see_them(loaded: Backbone
     hidden_states = HiddenStates(loaded, tmp_path / "states", lambda _: None)
     mixture = mixed(loaded, tmp_path, hidden_states)
     said: list[str] = []
-    found = compare_with_cascade(mixture, hidden_states, np.zeros((6, loaded.width), np.float32), said.append)
+    found = compare_with_cascade(mixture, hidden_states, np.zeros((6, loaded.shape.width), np.float32), said.append)
     assert [proof.source for proof in found.learned] == ["issues, pools drawn", "loop"]
     assert [proof.source for proof in found.before] == ["issues, pools drawn", "loop"]
     assert len(said) == 2

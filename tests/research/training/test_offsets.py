@@ -1,10 +1,9 @@
-"""Offsets by gradient: the two layers are the backbone's own, and the fit lowers the loss."""
+"""Offsets by gradient: the fit lowers the loss."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from fugu_cli.coordinators import backbone, svf
 from fugu_cli.coordinators.backbone import Backbone
@@ -19,54 +18,20 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
     return backbone.load_backbone(tiny.folder(tmp_path_factory.mktemp("offsets") / "backbone"), device="cpu")
 
 
-def tail(loaded: Backbone) -> LastLayers:
-    return LastLayers(loaded.decoder, svf.SvfAdapter(loaded.decoder))
-
-
-def nothing(found: LastLayers) -> dict[str, torch.Tensor]:
-    return {name: torch.zeros(len(one.values)) for name, one in found.spectra.items()}
-
-
-def test_without_offsets_the_state_is_the_backbones(loaded: Backbone) -> None:
-    tokens = loaded.tokens("user: fix the tests\nassistant: Worker (cheap): done")
-    loaded.forget()
-    expected = loaded.read(tokens).hidden
-    found = tail(loaded)
-    state = found.state(found.below(torch.tensor(tokens[:-1])), found.layers(nothing(found)))
-    np.testing.assert_allclose(state.numpy(), expected, atol=0.1)
-
-
-def test_with_offsets_the_state_is_that_of_the_changed_weights(loaded: Backbone) -> None:
-    tokens = loaded.tokens("user: fix the tests\nassistant: Worker (cheap): done")
-    found = tail(loaded)
-    draw = torch.Generator().manual_seed(1)
-    offsets = {name: torch.randn(len(one.values), generator=draw) * 0.2 for name, one in found.spectra.items()}
-    state = found.state(found.below(torch.tensor(tokens[:-1])), found.layers(offsets))
-    adapter = svf.SvfAdapter(loaded.decoder)
-    zero = [np.zeros(size, np.float32) for size in found.ranks]
-    adapter.apply([zero[0], *[offsets[name].numpy() for name in svf.LAYER_BLOCKS], zero[8]])
-    loaded.forget()
-    expected = loaded.read(tokens).hidden
-    adapter.apply(zero)
-    loaded.forget()
-    np.testing.assert_allclose(state.numpy(), expected, atol=0.15)
-
-
 def test_the_fit_lowers_the_loss_and_touches_one_layer_only(loaded: Backbone) -> None:
     texts = [loaded.tokens(f"user: {'alpha' if n % 2 else 'omega'} number {n * 7} of the list") for n in range(24)]
     hidden = np.stack([loaded.read(tokens).hidden for tokens in texts])
     rows = np.array([(0.9, 0.1) if n % 2 else (0.1, 0.9) for n in range(24)], np.float32)
     examples = HeadExamples(hidden, rows, np.zeros(24, np.int64), np.ones(24, np.float32), ("g",) * 24)
     head = fit_head(examples, 3, l2=0.05)
-    found = tail(loaded)
+    found = LastLayers(loaded, svf.SvfAdapter(loaded.model), wide=True)
     blocks = fit_offsets(found, texts, examples, head, DescentSettings(epochs=6, batch=8, rate=0.02))
     assert [len(block) for block in blocks] == list(found.ranks)
     assert not blocks[0].any()
     assert not blocks[8].any()
     assert all(block.any() for block in blocks[1:8])
-    offsets = {name: torch.from_numpy(block) for name, block in zip(svf.LAYER_BLOCKS, blocks[1:8], strict=True)}
-    layers = found.layers(offsets)
-    moved = torch.stack([found.state(found.below(torch.tensor(tokens[:-1])), layers) for tokens in texts]).numpy()
+    offsets = np.concatenate(blocks[1:8])[None]
+    moved = np.concatenate([found.states(found.below(tokens[:-1]), offsets) for tokens in texts])
     changed = HeadExamples(moved, rows, examples.roles, examples.weights, examples.groups)
     assert score_head(fit_head(changed, 3, l2=0.05), changed).kl < 0.8 * score_head(head, examples).kl
 

@@ -99,7 +99,7 @@ def test_a_decision_is_shown_with_what_was_known_before_it() -> None:
 
 
 def started(loaded: Backbone) -> Checkpoint:
-    shape = loaded.decoder.shape
+    shape = loaded.shape
     rows = ("cheap", "middle", "strong")
     meta = CheckpointMeta(backbone=loaded.identity, width=shape.width, ranks=svf.ranks(shape), rows=rows)
     head = np.random.default_rng(0).normal(scale=0.01, size=(6, shape.width)).astype(np.float32)
@@ -146,4 +146,4 @@ def test_agents_without_a_row_are_left_out(loaded: Backbone, tmp_path: Path) -> 
     told = session_examples(
         decided, started(loaded), {"big": "strong"}, (loaded, HiddenStates(loaded, tmp_path, lambda _: None))
     )
-    assert told.hidden.shape == (2, loaded.width)
+    assert told.hidden.shape == (2, loaded.shape.width)

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from fugu_cli.coordinators import backbone, svf
 from fugu_cli.coordinators.backbone import Backbone
-from fugu_cli.training.fitting import LastLayers, PopulationLayers
+from fugu_cli.training.fitting import LastLayers
 from tests.unit.coordinators import tiny
 
 TEXT = "user: fix the tests\nassistant: Worker (cheap): done\n[edit a.py ok; tests failed 2]"
@@ -21,8 +20,8 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def one_by_one(loaded: Backbone, tokens: list[int], offsets: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
-    adapter = svf.SvfAdapter(loaded.decoder)
-    zero = [np.zeros(size, np.float32) for size in svf.ranks(loaded.decoder.shape)]
+    adapter = svf.SvfAdapter(loaded.model)
+    zero = [np.zeros(size, np.float32) for size in svf.ranks(loaded.shape)]
     found = []
     for one in offsets:
         adapter.apply([zero[0], *np.split(one, np.cumsum(sizes)[:-1]), zero[8]])
@@ -38,25 +37,24 @@ def near(first: np.ndarray, second: np.ndarray) -> float:
     return float(cosines.min())
 
 
-def test_every_candidate_gets_the_state_of_its_own_weights(loaded: Backbone) -> None:
-    adapter = svf.SvfAdapter(loaded.decoder)
-    shared = PopulationLayers(loaded.decoder, adapter)
+@pytest.mark.parametrize("wide", [False, True])
+def test_every_candidate_gets_the_state_of_its_own_weights(loaded: Backbone, wide: bool) -> None:
+    adapter = svf.SvfAdapter(loaded.model)
+    shared = LastLayers(loaded, adapter, wide=wide)
     tokens = loaded.tokens(TEXT)
-    below = LastLayers(loaded.decoder, adapter).below(torch.tensor(tokens[:-1]))
+    below = shared.below(tokens[:-1])
     offsets = np.random.default_rng(0).normal(scale=0.2, size=(5, sum(shared.sizes))).astype(np.float32)
     expected = one_by_one(loaded, tokens, offsets, shared.sizes)
     whole = shared.states(below, offsets)
     assert near(whole, expected) > 0.999
     assert near(whole[:1], expected[1:2]) < near(whole[:1], expected[:1])
-    by_two = PopulationLayers(loaded.decoder, adapter, at_once=2 * len(below))
+    by_two = LastLayers(loaded, adapter, wide=wide, at_once=2 * below.shape[1])
     np.testing.assert_allclose(by_two.states(below, offsets), whole, atol=0.05)
 
 
 def test_without_offsets_it_is_the_backbones_own_state(loaded: Backbone) -> None:
-    adapter = svf.SvfAdapter(loaded.decoder)
-    shared = PopulationLayers(loaded.decoder, adapter)
+    shared = LastLayers(loaded, svf.SvfAdapter(loaded.model), wide=False)
     tokens = loaded.tokens(TEXT)
-    below = LastLayers(loaded.decoder, adapter).below(torch.tensor(tokens[:-1]))
-    state = shared.states(below, np.zeros((1, sum(shared.sizes)), np.float32))
+    state = shared.states(shared.below(tokens[:-1]), np.zeros((1, sum(shared.sizes)), np.float32))
     loaded.forget()
     assert near(state, loaded.read(tokens).hidden[None]) > 0.999

@@ -54,7 +54,7 @@ def writer(loaded: Backbone) -> ReplaySessionWriter:
 
 
 def packed(loaded: Backbone, head: np.ndarray) -> Checkpoint:
-    shape = loaded.decoder.shape
+    shape = loaded.shape
     meta = CheckpointMeta(
         backbone=loaded.identity, width=shape.width, ranks=svf.ranks(shape), rows=tuple(s.row for s in SEATS)
     )
@@ -99,7 +99,7 @@ def test_a_scene_is_decided_as_trinity_decides_on_the_same_log(loaded: Backbone)
     pool = tuple(Member(name=seat.row, provider="local", model="m", slot=seat.row) for seat in SEATS)  # type: ignore[arg-type]
     decided = set()
     for number in range(6):
-        made = packed(loaded, draw.normal(size=(6, loaded.width)).astype(np.float32))
+        made = packed(loaded, draw.normal(size=(6, loaded.shape.width)).astype(np.float32))
         for path in ((), (ReplayStep(0, False),), (ReplayStep(1, False), ReplayStep(2, True))):
             one = case(f"c{number}", (0, 1, 1))
             loaded.forget()
@@ -215,7 +215,7 @@ def test_a_file_that_holds_no_outcomes_is_named(tmp_path: Path, content: bytes, 
 
 def test_heads_share_the_states_of_a_text(loaded: Backbone, tmp_path: Path) -> None:
     hidden_states = HiddenStates(loaded, tmp_path, lambda _: None)
-    heads = np.random.default_rng(0).normal(size=(3, 6, loaded.width)).astype(np.float32)
+    heads = np.random.default_rng(0).normal(size=(3, 6, loaded.shape.width)).astype(np.float32)
     texts = ["user: a", "user: b"]
     found = HeadCandidates(heads, hidden_states).logits(texts)
     np.testing.assert_allclose(found[2, 1], heads[2] @ hidden_states(["user: b"])[0], rtol=1e-4, atol=1e-4)

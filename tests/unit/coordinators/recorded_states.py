@@ -19,14 +19,13 @@ from safetensors.numpy import load_file, save_file
 
 from fugu_cli.coordinators import checkpoint
 from fugu_cli.coordinators.backbone import Backbone, HiddenState
-from fugu_cli.coordinators.decoder import ModelShape
-from fugu_cli.coordinators.transcript import TranscriptMessage, render_raw
+from fugu_cli.coordinators.backbone_files import ModelShape
 from fugu_cli.coordinators.trinity import SHIPPED, Trinity, TrinityFiles, backbone_folder, load_parts
 from fugu_cli.session.events import Assigned
 from tests.unit.coordinators.sessions import Session, sessions
 
 STATES = Path(__file__).parent / "data" / "sessions.safetensors"
-SHAPE = ModelShape(896, 24, 14, 2, 64, 4864, 151936, 1e-6, 1e6, True)
+SHAPE = ModelShape(896, 24, 14, 2, 64, 4864, 151936, True)
 
 
 class _Recorded:
@@ -34,13 +33,10 @@ class _Recorded:
 
     def __init__(self, identity: str) -> None:
         self.identity = identity
-        self.decoder = self
         self.shape = SHAPE
+        self.template = ""
         self._states = _states()
         self._texts: list[str] = []
-
-    def write(self, lines: Sequence[TranscriptMessage], format: str) -> str:
-        return render_raw(lines)
 
     def count(self, text: str) -> int:
         return len(text) // 4
@@ -53,7 +49,7 @@ class _Recorded:
         text = self._texts[tokens[0]]
         state = self._states.get(_key(text))
         assert state is not None, f"nobody has read this transcript; see {__name__}:\n{text}"
-        return HiddenState(state.astype(np.float32), len(text), 0, at_once=True)
+        return HiddenState(state.astype(np.float32), len(text), 0)
 
 
 @cache

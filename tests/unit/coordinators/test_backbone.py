@@ -15,10 +15,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from fugu_cli.coordinators import backbone
-from fugu_cli.coordinators.backbone import Backbone, HiddenState
+from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.backbone_files import backbone_identity, locate_backbone
-from fugu_cli.coordinators.transcript import TranscriptMessage
+from fugu_cli.coordinators.checkpoint import CheckpointMeta
+from fugu_cli.coordinators.transcript import TranscriptFormat, transcript_text
 from fugu_cli.errors import CoordinatorUnavailable, installing
+from tests.facts import asked, assigned, replied
 from tests.unit.coordinators import tiny
 
 TEXT = "user: fix the tests\nassistant: Worker (cheap): done\n[tests failed 1]"
@@ -35,38 +37,21 @@ def loaded(folder: Path) -> Backbone:
 
 
 def fresh(loaded: Backbone, tokens: list[int]) -> np.ndarray:
-    cache = loaded.decoder.new_cache()
-    with torch.inference_mode():
-        loaded.decoder.extend(torch.tensor(tokens), cache)
-    return cache.hidden[: len(tokens)].float().numpy()
+    with torch.no_grad():
+        return loaded.model(input_ids=torch.tensor([tokens])).last_hidden_state[0].float().numpy()
 
 
 def test_the_state_is_that_of_the_penultimate_token(loaded: Backbone) -> None:
     tokens = loaded.tokens(TEXT)
     found = loaded.read(tokens)
     assert (found.tokens, found.cached, found.hidden.shape) == (len(tokens), 0, (tiny.WIDTH,))
-    assert np.array_equal(found.hidden, fresh(loaded, tokens)[-2])
+    assert np.array_equal(found.hidden, fresh(loaded, tokens[:-1])[-1])
 
 
 def test_the_last_token_does_not_matter(loaded: Backbone) -> None:
     tokens = loaded.tokens(TEXT)
     other = [*tokens[:-1], (tokens[-1] + 1) % 256]
     assert np.array_equal(loaded.read(tokens).hidden, loaded.read(other).hidden)
-
-
-def test_a_text_that_another_began_while_it_was_waited_for_was_not_read_at_once(loaded: Backbone) -> None:
-    tokens, found = loaded.tokens(TEXT * 5), list[HiddenState]()
-    waits = threading.Thread(target=lambda: found.append(loaded.read(tokens)))
-    with loaded._lock:
-        waits.start()
-        while not loaded._waiting:
-            waits.join(0.001)
-        loaded._extend(tokens[:70])
-    waits.join()
-    assert (found[0].cached, found[0].at_once) == (0, False)
-    again = loaded.read(tokens, fresh=True)
-    assert (again.cached, again.at_once) == (0, True)
-    assert np.array_equal(again.hidden, fresh(loaded, tokens)[-2])
 
 
 def test_a_single_token_is_its_own_penultimate(loaded: Backbone) -> None:
@@ -90,50 +75,15 @@ def test_another_text_keeps_the_common_beginning(loaded: Backbone) -> None:
     loaded.read(loaded.tokens("user: one cat and more of it"))
     found = loaded.read(loaded.tokens("user: one bird"))
     assert found.cached == len(loaded.tokens("user: one "))
-    assert loaded.read(loaded.tokens("user: one bird")).cached == found.tokens - 1
+    assert loaded.read(loaded.tokens("user: one bird")).cached == found.tokens - 2, "the newest state is not kept"
 
 
-def test_what_was_read_along_is_not_read_again(loaded: Backbone) -> None:
-    tokens = loaded.tokens(TEXT * 10)
-    assert loaded.feed(tokens[:150], threading.Event(), chunk=16) == 150
-    found = loaded.read(tokens)
-    assert found.cached == 150
-    np.testing.assert_allclose(found.hidden, fresh(loaded, tokens)[-2], atol=0.1)
-
-
-def test_reading_along_stops_when_told(loaded: Backbone) -> None:
-    stop = threading.Event()
-    stop.set()
-    assert loaded.feed(loaded.tokens(TEXT), stop) == 0
-
-
-def test_reading_along_follows_a_text_that_changed(loaded: Backbone) -> None:
-    loaded.feed(loaded.tokens("user: abc def"), threading.Event())
-    tokens = loaded.tokens("user: abX something else")
-    assert loaded.feed(tokens, threading.Event()) == len(tokens)
-    assert np.array_equal(loaded.read(tokens).hidden.shape, (tiny.WIDTH,))
-
-
-def test_a_decision_that_waits_ends_reading_along(loaded: Backbone) -> None:
-    tokens = loaded.tokens(TEXT * 30)
-    with loaded._awaited():
-        assert loaded.feed(tokens, threading.Event(), chunk=16) == 0
-    assert loaded.feed(tokens[:40], threading.Event(), chunk=16) == 40
-
-
-def test_reading_along_a_prefix_of_what_is_known_drops_nothing(loaded: Backbone) -> None:
-    tokens = loaded.tokens(TEXT)
-    loaded.read(tokens)
-    assert loaded.feed(tokens[:10], threading.Event()) == 10
-    assert loaded.read(tokens).cached == len(tokens) - 1
-
-
-@pytest.mark.parametrize("text", ["fix the worker", "fix the work", "wer", "", "a\n", "你好", "done.", "x" * 200])
-def test_settled_tokens_stay_whatever_follows(loaded: Backbone, text: str) -> None:
-    settled = loaded.settled(text)
-    assert len(settled) >= len(loaded.tokens(text)) - 3
-    for more in ("", "er", "k", " and", "\n[tests failed 1]", "!", "é"):
-        assert loaded.tokens(text + more)[: len(settled)] == settled
+def test_where_nothing_is_to_be_kept_the_text_alone_makes_the_state(loaded: Backbone) -> None:
+    tokens = loaded.tokens(TEXT * 5)
+    loaded.read(tokens[:70])
+    again = loaded.read(tokens, fresh=True)
+    assert (again.cached, again.at_once) == (0, True)
+    assert np.array_equal(again.hidden, fresh(loaded, tokens[:-1])[-1])
 
 
 def test_running_out_of_memory_is_one_error_and_forgets_what_was_half_read(loaded: Backbone) -> None:
@@ -141,7 +91,7 @@ def test_running_out_of_memory_is_one_error_and_forgets_what_was_half_read(loade
     tiny.crowd(loaded)
     with pytest.raises(MemoryError, match="no memory to read"):
         loaded.read(tokens)
-    assert np.array_equal(loaded.read(tokens).hidden, fresh(loaded, tokens)[-2])
+    assert np.array_equal(loaded.read(tokens).hidden, fresh(loaded, tokens[:-1])[-1])
 
 
 def test_threads_that_read_at_once_each_get_their_own_answer(loaded: Backbone) -> None:
@@ -170,26 +120,30 @@ def test_a_long_text_is_read_in_pieces(loaded: Backbone) -> None:
     np.testing.assert_allclose(loaded.read(tokens).hidden, fresh(loaded, tokens)[-2], atol=0.15)
 
 
+def read_as(loaded: Backbone, format: TranscriptFormat) -> str:
+    events = [asked("a", judged=False), assigned(1, "cheap"), replied(1, "cheap", "b\nc")]
+    return transcript_text(loaded, CheckpointMeta(backbone="", width=1, ranks=(), rows=(), format=format), events, {})
+
+
 def test_the_raw_format_is_plain_lines(loaded: Backbone) -> None:
-    lines = (TranscriptMessage("user", "a"), TranscriptMessage("assistant", "b\nc"))
-    assert loaded.write(lines, "raw") == "user: a\nassistant: b\nc"
+    assert read_as(loaded, "raw") == "user: a\nassistant: Worker (cheap): b\nc"
 
 
 def test_the_chat_format_goes_through_the_backbones_template(loaded: Backbone) -> None:
-    lines = (TranscriptMessage("user", "a"), TranscriptMessage("assistant", "b"))
-    assert loaded.write(lines, "chat") == "<|user|>a<|end|><|assistant|>b<|end|><|assistant|>"
+    expected = "<|user|>a<|end|><|assistant|>Worker (cheap): b\nc<|end|><|assistant|>"
+    assert read_as(loaded, "chat") == expected
 
 
 def test_a_chat_template_may_not_reach_outside(folder: Path) -> None:
     (folder / "chat_template.jinja").write_text("{{ messages.__class__.__mro__ }}")
     with pytest.raises(CoordinatorUnavailable, match="refuses"):
-        backbone.load_backbone(folder, device="cpu").write((TranscriptMessage("user", "a"),), "chat")
+        read_as(backbone.load_backbone(folder, device="cpu"), "chat")
 
 
 def test_a_backbone_without_a_chat_template_says_so(folder: Path) -> None:
     (folder / "chat_template.jinja").unlink()
     with pytest.raises(CoordinatorUnavailable, match="has no chat template"):
-        backbone.load_backbone(folder, device="cpu").write((TranscriptMessage("user", "a"),), "chat")
+        read_as(backbone.load_backbone(folder, device="cpu"), "chat")
 
 
 def test_a_backbone_is_named_by_what_it_came_from_else_by_its_weights(folder: Path, tmp_path: Path) -> None:
@@ -225,17 +179,15 @@ BREAKS = {
     "cannot be read": lambda folder: (folder / "config.json").write_text("{"),
     "is not a JSON object": lambda folder: (folder / "config.json").write_text("[1]"),
     "known kinds are": lambda folder: rewrite(folder, model_type="mamba"),
-    "scales its positions": lambda folder: rewrite(folder, rope_scaling={"rope_type": "yarn", "factor": 4.0}),
-    "positions, which is not known": lambda folder: rewrite(folder, rope_scaling="linear"),
     "garbles cannot convert float": lambda folder: rewrite(folder, hidden_size=float("inf")),
     "lacks or garbles": lambda folder: rewrite(folder, hidden_size=None),
-    "no weights": lambda folder: (folder / "model.safetensors").unlink(),
-    "weights in .* cannot be read": lambda folder: (folder / "model.safetensors").write_bytes(
+    "cannot be read: Error no file named model.safetensors": lambda folder: (folder / "model.safetensors").unlink(),
+    "the model in .* cannot be read": lambda folder: (folder / "model.safetensors").write_bytes(
         (folder / "model.safetensors").read_bytes()[:5000]
     ),
     "lack ": lambda folder: rewrite(folder, num_hidden_layers=9),
-    "mlp.down_proj.weight is .32, 48., not .32, 64.": lambda folder: rewrite(folder, intermediate_size=64),
-    "embed_tokens.weight is .300, 32., not .500, 32.": lambda folder: rewrite(folder, vocab_size=500),
+    "cannot be read: .*size": lambda folder: rewrite(folder, intermediate_size=64),
+    "cannot be read: .*mismatch": lambda folder: rewrite(folder, vocab_size=500),
     "has sizes that no backbone has": lambda folder: rewrite(folder, num_hidden_layers=1),
     "garbles integer division": lambda folder: rewrite(folder, num_attention_heads=0, head_dim=None),
 }
@@ -262,7 +214,6 @@ def test_halves_of_characters_are_read_as_unknown_ones(loaded: Backbone) -> None
     halves = "user: \ud83d and \udcff"
     assert loaded.tokens(halves) == loaded.tokens("user: \ufffd and \ufffd")
     assert loaded.count(halves) == len(loaded.tokens(halves))
-    assert loaded.settled(halves) == loaded.tokens(halves)[: len(loaded.settled(halves))]
 
 
 def test_a_backbone_that_is_nowhere_is_refused(tmp_path: Path) -> None:
@@ -302,7 +253,7 @@ def test_a_backbone_that_nobody_needs_gives_its_memory_back_at_once(folder: Path
     held = backbone.load_backbone(folder, device="cpu")
     held.read(held.tokens(TEXT))
     held.count(TEXT)
-    gone = weakref.ref(held), weakref.ref(held.decoder)
+    gone = weakref.ref(held), weakref.ref(held.model)
     gc.disable()  # hundreds of megabytes are a few objects: the collector would come late
     try:
         del held

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 
 from fugu_cli.coordinators import svf
-from fugu_cli.coordinators.backbone_files import shape_of
+from fugu_cli.coordinators.backbone_files import ModelShape, shape_of
 from fugu_cli.coordinators.checkpoint import PUBLISHED_ROWS, PUBLISHED_SHA256, import_published
-from fugu_cli.coordinators.decoder import ModelShape
 from fugu_cli.errors import ConfigError, CoordinatorUnavailable
 from tests.unit.coordinators import tiny
 
-QWEN3 = ModelShape(1024, 28, 16, 8, 128, 3072, 151936, 1e-6, 1e6, True)
+QWEN3 = ModelShape(1024, 28, 16, 8, 128, 3072, 151936, True)
 
 
 def vector(path: Path, size: int) -> str:

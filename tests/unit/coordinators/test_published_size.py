@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from transformers import Qwen3Config, Qwen3Model
 
 from fugu_cli.coordinators import backbone_files, svf
 from fugu_cli.coordinators import checkpoint as coordinators_checkpoint
 from fugu_cli.coordinators.backbone import Backbone
+from fugu_cli.coordinators.backbone_files import ModelShape
 from fugu_cli.coordinators.checkpoint import PUBLISHED_ROWS, Checkpoint, import_published
-from fugu_cli.coordinators.decoder import Decoder, ModelShape
-from fugu_cli.coordinators.svf import SvfAdapter
+from fugu_cli.coordinators.svf import SvfAdapter, layer_matrices
 from tests.unit.coordinators import tiny
 
 CONFIG = {
@@ -40,20 +41,20 @@ def shape(tmp_path_factory: pytest.TempPathFactory) -> ModelShape:
 
 
 @pytest.fixture(scope="module")
-def weights() -> dict[str, torch.Tensor]:
-    """All weights of transformers' own Qwen3-0.6B by their names, 1.2 GB of one random block over and over."""
-    from transformers import Qwen3Config, Qwen3ForCausalLM  # takes seconds
-
+def model() -> Qwen3Model:
+    """transformers' own Qwen3-0.6B, 1.2 GB of one random block over and over."""
     with torch.device("meta"):
-        model = Qwen3ForCausalLM(Qwen3Config(**CONFIG))
+        made = Qwen3Model(Qwen3Config(**CONFIG))
     block = torch.randn(1 << 20, generator=torch.Generator().manual_seed(0)).mul(0.02).bfloat16()
-    made = {}
-    for name, place in model.model.state_dict().items():
+    weights = {}
+    for name, place in made.state_dict().items():
         one = torch.empty(place.shape, dtype=torch.bfloat16).view(-1)
         for piece in one.split(len(block)):
             piece.copy_(block[: len(piece)])
-        made[name] = one.view(place.shape) if place.dim() > 1 else torch.ones(place.shape, dtype=torch.bfloat16)
-    return made
+        weights[name] = one.view(place.shape) if place.dim() > 1 else torch.ones(place.shape, dtype=torch.bfloat16)
+    made.load_state_dict(weights, assign=True)
+    made.rotary_emb = type(made.rotary_emb)(config=made.config)
+    return made.eval()
 
 
 @pytest.fixture(scope="module")
@@ -73,32 +74,35 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_block_has_the_rank_of_its_matrix(shape: ModelShape, weights: dict[str, torch.Tensor]) -> None:
-    decoder = Decoder(shape, weights)
-    layer = decoder.layers[26]
-    nine = [decoder.embedding, *(getattr(layer, name) for name in svf.LAYER_BLOCKS), decoder.embedding]
-    assert tuple(min(matrix.shape) for matrix in nine) == svf.ranks(shape) == (1024,) * 9
+def test_every_block_has_the_rank_of_its_matrix(shape: ModelShape, model: Qwen3Model) -> None:
+    table, seven = model.embed_tokens.weight, [one.weight for one in layer_matrices(model.layers[26]).values()]
+    assert tuple(min(matrix.shape) for matrix in [table, *seven, table]) == svf.ranks(shape) == (1024,) * 9
     assert sum(svf.ranks(shape)) + len(PUBLISHED_ROWS) * 1024 + 3 * 1024 == 19456
 
 
 @pytest.mark.parametrize("tied", ["untied", "authors"])
 def test_the_vector_changes_layer_26_and_the_embedding_and_the_backbone_reads(
-    shape: ModelShape, weights: dict[str, torch.Tensor], checkpoint: Checkpoint, store: Path, tied: svf.Tied
+    shape: ModelShape, model: Qwen3Model, checkpoint: Checkpoint, store: Path, tied: svf.Tied
 ) -> None:
-    decoder = Decoder(shape, weights)
-    plain = Backbone(decoder, tiny.tokenizer(), "random")
+    plain, originals = Backbone(model, tiny.tokenizer(), shape, "random"), [_query(layer) for layer in model.layers]
+    row = model.embed_tokens(torch.tensor([5]))
     before = plain.read(range(1, 9)).hidden
-    SvfAdapter(decoder, store).apply(checkpoint.offsets, tied)
+    adapter = SvfAdapter(model, store)
+    adapter.apply(checkpoint.offsets, tied)
     plain.forget()
     after = plain.read(range(1, 9)).hidden
-    assert decoder.embedding_map is not None
-    assert decoder.embedding_map.shape == (1024, 1024)
-    same = [torch.equal(one.q, weights[f"layers.{i}.self_attn.q_proj.weight"]) for i, one in enumerate(decoder.layers)]
+    assert not torch.equal(model.embed_tokens(torch.tensor([5])), row)
+    same = [torch.equal(_query(layer), original) for layer, original in zip(model.layers, originals, strict=True)]
     assert same == [index != 26 for index in range(28)]
     assert after.shape == before.shape == (1024,)
     assert np.isfinite(after).all()
     assert not np.allclose(before, after)
     assert (checkpoint.head @ after).shape == (10,)
+    adapter.apply([np.zeros(1024, np.float32)] * 9)
+
+
+def _query(layer: torch.nn.Module) -> torch.Tensor:
+    return layer_matrices(layer)["q"].weight.data
 
 
 def test_only_qwen3s_own_numbers_are_those_of_the_published_file() -> None:

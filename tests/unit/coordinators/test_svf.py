@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from transformers import PreTrainedModel
 
 from fugu_cli.coordinators import backbone, svf
-from fugu_cli.coordinators.backbone_files import shape_of, weights_of
-from fugu_cli.coordinators.decoder import Decoder
+from fugu_cli.coordinators.backbone_files import ModelShape, model_of, shape_of
 from tests.unit.coordinators import tiny
 
 
@@ -76,7 +76,7 @@ def test_a_vector_of_another_length_does_not_split(size: int) -> None:
 
 
 def test_the_published_layout_is_that_of_qwen3() -> None:
-    full = svf.ModelShape(1024, 28, 16, 8, 128, 3072, 151936, 1e-6, 1e6, True)
+    full = ModelShape(1024, 28, 16, 8, 128, 3072, 151936, True)
     assert svf.ranks(full) == (1024,) * 9
     assert sum(svf.ranks(full)) + 10 * 1024 == 19456
 
@@ -86,15 +86,13 @@ def folder(tmp_path: Path) -> Path:
     return tiny.folder(tmp_path / "backbone")
 
 
-def decoder(folder: Path) -> Decoder:
-    return Decoder(shape_of(folder), weights_of(folder, torch.bfloat16))
+def decoder(folder: Path) -> PreTrainedModel:
+    return model_of(folder, torch.bfloat16)
 
 
-def hidden(made: Decoder) -> torch.Tensor:
-    cache = made.new_cache()
-    with torch.inference_mode():
-        made.extend(torch.arange(20), cache)
-    return cache.hidden[:20].float()
+def hidden(made: PreTrainedModel) -> torch.Tensor:
+    with torch.no_grad():
+        return made(input_ids=torch.arange(20)[None]).last_hidden_state[0].float()
 
 
 def blocks(folder: Path, **nonzero: int) -> tuple[np.ndarray, ...]:
@@ -108,7 +106,6 @@ def test_all_nine_zero_changes_nothing_at_all(folder: Path) -> None:
     before = hidden(made)
     svf.SvfAdapter(made).apply(blocks(folder))
     assert torch.equal(hidden(made), before)
-    assert made.embedding_map is None
 
 
 def test_offsets_are_put_on_the_original_and_come_off_again(folder: Path) -> None:
@@ -126,24 +123,26 @@ def test_offsets_are_put_on_the_original_and_come_off_again(folder: Path) -> Non
 
 def test_only_the_second_to_last_layer_is_touched(folder: Path) -> None:
     made = decoder(folder)
-    originals = list(made.layers)
+    originals = {name: weight.clone() for name, weight in made.state_dict().items()}
     svf.SvfAdapter(made).apply(blocks(folder, **dict.fromkeys(svf.LAYER_BLOCKS, 1)))
-    assert [made.layers[index] is originals[index] for index in range(4)] == [True, True, False, True]
-    changed = made.layers[2]
-    for name in svf.LAYER_BLOCKS:
-        original = getattr(originals[2], name).float()
+    changed = {name for name, weight in made.state_dict().items() if not torch.equal(weight, originals[name])}
+    parts = {name: "mlp" if name in ("gate", "up", "down") else "self_attn" for name in svf.LAYER_BLOCKS}
+    names = {name: f"layers.2.{part}.{name}_proj.weight" for name, part in parts.items()}
+    assert changed == set(names.values())
+    for name in names.values():
+        original = originals[name].float()
         expected = by_definition(original, draw(min(original.shape), 1)).float()
-        torch.testing.assert_close(getattr(changed, name).float(), expected, atol=0.02, rtol=0.02)
+        torch.testing.assert_close(made.state_dict()[name].float(), expected, atol=0.02, rtol=0.02)
 
 
 def test_looked_up_rows_are_those_of_the_changed_table(folder: Path) -> None:
     made = decoder(folder)
-    table = made.embedding.float()
+    table = made.embed_tokens.weight.detach().float().clone()
     offsets = blocks(folder, embedding=4)
     svf.SvfAdapter(made).apply(offsets)
-    rows = made.embed(torch.tensor([3, 77, 3])).float()
+    rows = made.embed_tokens(torch.tensor([3, 77, 3])).detach().float()
     torch.testing.assert_close(rows, by_definition(table, offsets[0])[[3, 77, 3]].float(), atol=0.02, rtol=0.02)
-    assert torch.equal(made.embedding.float(), table)
+    assert torch.equal(made.embed_tokens.weight.float(), table)
 
 
 def test_with_tied_embeddings_the_first_block_moves_the_input_and_for_the_authors_the_ninth(folder: Path) -> None:
@@ -197,7 +196,7 @@ def test_a_read_after_a_change_starts_anew(folder: Path) -> None:
     loaded = backbone.load_backbone(folder, device="cpu")
     tokens = loaded.tokens("user: a text that is long enough")
     before = loaded.read(tokens).hidden
-    svf.SvfAdapter(loaded.decoder).apply(blocks(folder, v=1, o=2))
+    svf.SvfAdapter(loaded.model).apply(blocks(folder, v=1, o=2))
     loaded.forget()
     assert not np.array_equal(loaded.read(tokens).hidden, before)
-    assert loaded.read(tokens).cached == len(tokens) - 1
+    assert loaded.read(tokens).cached == len(tokens) - 2

@@ -13,7 +13,6 @@ from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.backbone_files import shape_of
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, make
-from fugu_cli.coordinators.decoder import KeyValueCache
 
 WIDTH, INNER, LAYERS, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 32, 48, 4, 4, 2, 8, 300
 TEMPLATE = (
@@ -22,21 +21,14 @@ TEMPLATE = (
 )
 
 
-class Crowded(KeyValueCache):
-    """A cache on a machine without memory to let it grow."""
-
-    def reserve(self, length: int) -> None:
-        if self.length:
-            raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes")
-        super().reserve(length)
-
-
 def crowd(backbone: Backbone) -> None:
-    """Let `backbone`, which has read one token, find no memory for more."""
-    backbone.forget()
-    decoder = backbone.decoder
-    backbone._cache = Crowded(decoder.shape, decoder.dtype, decoder.device)
-    backbone.read(backbone.tokens("user: x")[:1])
+    """Let `backbone` find no memory for its next pass."""
+
+    def refuse(*_: object) -> None:
+        hook.remove()
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes")
+
+    hook = backbone.model.layers[1].register_forward_pre_hook(refuse)
 
 
 def config(kind: str = "qwen3", *, tied: bool = True) -> dict[str, object]:

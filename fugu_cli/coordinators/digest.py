@@ -1,0 +1,241 @@
+"""The digest that a learned coordinator reads instead of a whole transcript: the request cut short, who judges it, one
+line for each turn, and how things stand. At most `budget` tokens however long the session is. Pure; tokens are counted
+by the caller.
+
+A request's words say little about its difficulty, so few are kept and they stand first: a text always ends in the same
+word, and a "please" in front moves little. Numbers are rounded to one digit for the same reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from statistics import mean
+from typing import NamedTuple
+
+from fugu_cli.coordinators import action_space
+from fugu_cli.session import views
+from fugu_cli.session.events import Event, Finished, ToolRan
+
+CountTokens = Callable[[str], int]
+"""Number of tokens of a text."""
+LINES_AT_LEAST = 8
+"""A line takes at most this part of the budget, so that the request, how things stand and one turn always have room."""
+REPEATED = 3
+"""A call that failed so often in one turn is told of."""
+UNUSUAL = 1.5
+"""An agent's calls and tokens are told of from this multiple of its usual on."""
+LAST_LINE = "next:"
+
+
+def digest(events: Sequence[Event], labels: Mapping[str, str], budget: int, count: CountTokens) -> str:
+    """The digest of the newest request. `labels` names agents as the checkpoint was trained to read them. The oldest
+    turns are left out where there is no room."""
+    most = budget // LINES_AT_LEAST
+    head, turns, state = (
+        [_cut(line, most, count) for line in lines]
+        for lines in (_head(events, labels), _turn_lines(events, labels), _state(events))
+    )
+    for left_out in range(len(turns) + 1):
+        earlier = [f"{left_out} earlier turns"] if left_out else []
+        text = "\n".join([*head, *earlier, *turns[left_out:], *state, LAST_LINE])
+        if count(text) <= budget:
+            break
+    return text
+
+
+def _cut(line: str, most: int, count: CountTokens) -> str:
+    """The beginning of `line`, of at most so many tokens."""
+    line = line[: 32 * most]
+    while (size := count(line)) > most:
+        line = line[: min(len(line) * most // size, len(line) - 1)]
+    return line
+
+
+def _head(events: Sequence[Event], labels: Mapping[str, str]) -> list[str]:
+    """The request, what agents cost, who judges the work, how earlier requests of the session ended, and the tests
+    before the work."""
+    asked, checks = views.asked(events), views.checks(events)
+    request = f"request: {' '.join(asked.text.split()) if asked else ''}"
+    judge = "a Verifier"
+    if checks:
+        judge = "a check of the user" if any(check.by == "user" for check in checks) else "a check of an agent"
+    elif asked is not None and asked.test_command:
+        judge = "the tests and a Verifier"
+    before = _earlier_requests(events)
+    runs = [run for run in views.baseline(events) if run.permitted.call.tool == views.RUN_TESTS]
+    tests = [f"before: {_tests(None, _counts(runs[-1]))}"] if runs else []
+    earlier = f"; earlier work: {before}" if before else ""
+    return [request, *_prices(events, labels), f"judged by {judge}{earlier}", *tests]
+
+
+def _earlier_requests(events: Sequence[Event]) -> str:
+    """How far an acceptance can be trusted: earlier work of this session that was accepted, and how much of it the user
+    undid."""
+    standing = set(views.undo_history(events).requests)
+    accepted = [
+        number
+        for number, facts in enumerate(views.requests(events)[:-1])
+        if any(isinstance(fact, Finished) and fact.reason == "accepted" for fact in facts)
+        and any(isinstance(fact, ToolRan) and fact.changes for fact in facts)
+    ]
+    undone = sum(number not in standing for number in accepted)
+    return f"{len(accepted)} accepted, {undone} of them undone" if accepted else ""
+
+
+def _prices(events: Sequence[Event], labels: Mapping[str, str]) -> list[str]:
+    """What an agent costs beside the cheapest one: by slot, or by name where rows are agents."""
+    opened = views.opened(events)
+    costs: dict[str, float] = {}
+    for member in opened.pool if opened else ():
+        cost, label = action_space.blended_price(member.price), labels.get(member.name, member.name)
+        costs[label] = min(cost, costs.get(label, cost))
+    least = min((cost for cost in costs.values() if cost > 0), default=0.0)
+    if len(costs) < 2 or not least:
+        return []
+    by_cost = sorted(costs.items(), key=lambda one: one[1])
+    return ["prices: " + ", ".join(f"{label} {_rounded(cost / least)}" for label, cost in by_cost)]
+
+
+class _TestCounts(NamedTuple):
+    """A run of the tests. `failing`: their ids where all are known."""
+
+    ok: bool
+    passed: int | None
+    failed: int | None
+    failing: frozenset[str] | None
+
+
+def _counts(run: views.CallRecord) -> _TestCounts | None:
+    """None where the run did not end."""
+    result = run.result
+    if result is None:
+        return None
+    if (report := result.tests) is not None:
+        return _TestCounts(result.ok, report.passed, report.failed, frozenset(report.failing) if report.by_id else None)
+    return _TestCounts(result.ok, views.passed_count(result.output), views.failed_count(result.output), None)
+
+
+def _tests(before: _TestCounts | None, now: _TestCounts | None) -> str:
+    """`tests failed 2, passed 5, 1 fixed, 1 broken`: what changed is told where the run before is known."""
+    if now is None:
+        return "tests interrupted"
+    parts = [f"tests {'passed' if now.ok else 'failed'}"]
+    if not now.ok and now.failed:
+        parts[0] += f" {now.failed}"
+    if before is not None and not (before.ok and now.ok):
+        if before.failing is not None and now.failing is not None:
+            fixed, broken = len(before.failing - now.failing), len(now.failing - before.failing)
+        else:
+            change = (0 if now.ok else now.failed or 0) - (0 if before.ok else before.failed or 0)
+            fixed, broken = max(-change, 0), max(change, 0)
+        parts += [f"{number} {what}" for number, what in ((fixed, "fixed"), (broken, "broken")) if number]
+    return ", ".join(parts)
+
+
+def _turn_lines(events: Sequence[Event], labels: Mapping[str, str]) -> Sequence[str]:
+    """`Worker cheap openai: files 2, lines 30, tests failed 1, 2 fixed`, a line for each closed turn."""
+    pool, usual = views.pool(events), _usual(events)
+    before = next((_counts(run) for run in views.baseline(events) if run.permitted.call.tool == views.RUN_TESTS), None)
+    lines = []
+    for turn in views.turns(events):
+        member = pool.get(turn.assigned.agent)
+        label = labels.get(turn.assigned.agent, turn.assigned.agent)
+        name = f"{turn.assigned.role.capitalize()} {label} {member.vendor if member else ''}".rstrip()
+        runs = [run for run in turn.runs if run.evidence and run.permitted.call.tool == views.RUN_TESTS]
+        now = _counts(runs[-1]) if runs else None
+        parts = [*_ended(events, turn), *_work(turn), *_effort(turn, usual)]
+        if runs:
+            parts.append(_tests(before, now))
+            before = now or before
+        lines.append(f"{name}: {', '.join(parts) or 'words'}")
+    return lines
+
+
+def _ended(events: Sequence[Event], turn: views.Turn) -> list[str]:
+    """How it ended, where that was not with its last word; a verdict; what a Thinker asks for."""
+    if turn.failed is not None:
+        return [f"failed, {turn.failed.kind}"]
+    if turn.interrupted:
+        return ["interrupted"]
+    verdict = views.verdict(events, turn)
+    if verdict is not None:
+        return [verdict]
+    if (role := views.suggested_role(turn)) is not None:
+        return [f"asks for a {role}"]
+    if turn.concluded or not turn.replies:
+        return []
+    return [f"ended early, {turn.replies[-1].stop}"]
+
+
+def _work(turn: views.Turn) -> list[str]:
+    """What it changed, what was taken back, and what it tried again and again in vain."""
+    own = [run for run in turn.work if not run.evidence]
+    parts = []
+    if files := {change.path for change in turn.changes}:
+        lines = sum(_written_lines(run.permitted.call.arguments) for run in own if run.result and run.result.changes)
+        parts.append(f"files {_rounded(len(files))}" + (f", lines {_rounded(lines)}" if lines else ""))
+    elif own:
+        parts.append("nothing changed")
+    if turn.draws:
+        parts.append(f"{len(turn.draws)} tries rolled back")
+    in_vain = Counter(run.permitted.call.tool for run in own if run.result is None or not run.result.ok)
+    parts += [f"{tool} failed {_rounded(times)} times" for tool, times in in_vain.items() if times >= REPEATED]
+    return parts
+
+
+def _written_lines(arguments: str) -> int:
+    """Lines of the longest text that a call was given."""
+    try:
+        given = json.loads(arguments)
+    except ValueError:
+        return 0
+    texts = [value for value in given.values() if isinstance(value, str)] if isinstance(given, dict) else []
+    return max((text.count("\n") + 1 for text in texts), default=0)
+
+
+def _effort(turn: views.Turn, usual: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Calls and tokens where they are far from what this agent usually takes."""
+    if turn.assigned.agent not in usual:
+        return []
+    calls, tokens = usual[turn.assigned.agent]
+    found = []
+    for what, now, mostly in (("calls", _calls(turn), calls), ("tokens", _tokens(turn), tokens)):
+        if now and mostly and not 1 / UNUSUAL < now / mostly < UNUSUAL:
+            found.append(f"{_rounded(now / mostly)} times its usual {what}")
+    return found
+
+
+def _usual(events: Sequence[Event]) -> dict[str, tuple[float, float]]:
+    """Mean calls and tokens of a Worker's turn by agent, over the session's earlier requests."""
+    found: dict[str, list[tuple[int, int]]] = {}
+    for facts in views.requests(events)[:-1]:
+        for turn in views.turns(facts):
+            if turn.assigned.role == "worker" and turn.replies:
+                found.setdefault(turn.assigned.agent, []).append((_calls(turn), _tokens(turn)))
+    return {name: (mean(one[0] for one in each), mean(one[1] for one in each)) for name, each in found.items()}
+
+
+def _calls(turn: views.Turn) -> int:
+    return sum(not run.evidence for run in turn.runs)
+
+
+def _tokens(turn: views.Turn) -> int:
+    return sum(reply.usage.output for reply in turn.spent)
+
+
+def _state(events: Sequence[Event]) -> list[str]:
+    """What speaks against the work, what was spent on the request, and what a new agent would have to read."""
+    pool = views.pool(events)
+    spent, blocked = views.cost(views.request(events), pool), views.acceptance_blocker(events)
+    newest = next((turn.replies[-1] for turn in reversed(views.turns(events)) if turn.replies), None)
+    parts = [f"spent ${_rounded(spent)}"] if spent else []
+    if newest is not None and newest.usage.input >= 1000:
+        parts.append(f"another agent reads {_rounded(newest.usage.input / 1000)}k tokens")
+    return [*([f"against it: {blocked}"] if blocked else []), *([", ".join(parts)] if parts else [])]
+
+
+def _rounded(value: float) -> str:
+    """One digit that counts: 0.03, 4, 20."""
+    return f"{float(f'{value:.1g}'):g}"
