@@ -79,3 +79,26 @@ def test_an_accept_against_failing_tests_does_not_count(team: Place, server: Loo
     done = team.fugu("run", "--max-turns", "3", "--until-tests-pass", "mend calc.txt")
     assert done.code == 3, done.err
     assert "verified by" not in done.err
+
+
+REQUESTS = (
+    "mend calc.txt",
+    "Please make check.sh pass.",
+    "calc.txt is broken, can you look into it? Thanks!",
+    "Bitte repariere calc.txt.",
+    "修复 calc.txt",
+    "Add an OAuth2 server.",
+    "fix the typo",
+    "Refactor everything, then write down why.",
+)
+
+
+@pytest.mark.parametrize("asked", REQUESTS)
+def test_right_work_that_is_refused_once_is_accepted_whatever_was_asked(
+    team: Place, server: Loopback, asked: str
+) -> None:
+    """By whoever decides where nobody is named, in as few turns as that takes."""
+    server.play("judge", Says("REVISE: the file has to be fixed well."), READ, MORE, DONE)
+    done = team.fugu("run", asked)
+    assert (done.code, (team.repo / "calc.txt").read_text()) == (0, "fixed well\n"), done.err
+    assert [role for _, role in turns(team)] == ["worker", "verifier", "worker", "verifier"]
