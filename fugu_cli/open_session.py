@@ -311,5 +311,5 @@ class Session:
 
 
 def _source(log: Log) -> str:
-    """What hooks are told of a session's beginning."""
+    """How a session began, for hooks."""
     return "startup" if views.asked(log.events) is None else "resume"

@@ -104,8 +104,7 @@ def wanted_schema(events: Sequence[Event], turn: views.Turn) -> str:
 
 
 def correction(turn: views.Turn, schema: str) -> str:
-    """What the agent is told of the last word that it would have ended the turn with; "" where that follows the schema.
-    It is told so once a turn."""
+    """What an agent must correct in its final text; "" where that follows the schema. It is asked once a turn."""
     last = next((reply for reply in turn.replies if not reply.calls), None)
     fault = answer_fault(schema, last.text) if schema and last is not None else ""
     return CORRECTION.format(fault=fault) if fault else ""

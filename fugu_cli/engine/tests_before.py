@@ -272,7 +272,7 @@ def _built(output: str, left: Sequence[str]) -> str:
 
 
 SHOWN = 50
-"""Names of tests that are told of each kind."""
+"""Names of tests listed of each kind, at most."""
 
 
 class TestsBeforeArguments(Value):

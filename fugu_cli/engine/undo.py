@@ -89,7 +89,7 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
                 attributes=made.attributes,
             )
         )
-        made = NO_EFFECTS  # of calls that ran at the same time one is told of it all
+        made = NO_EFFECTS  # of calls that ran at the same time, one result names all changes
 
 
 def _was_killed(facts: Sequence[Event], place: int) -> bool:

@@ -273,7 +273,7 @@ class Redactor:
         return self._model(self._now(), fact)
 
     def live(self, live: Live) -> list[Live]:
-        """What can be told of it now, without secrets. The end of a piece that may be the beginning of a secret waits
+        """What can be shown now, without secrets. The end of a piece that may be the beginning of a secret waits
         for the next piece, or for `rest`. Files are not looked at: that is done for facts."""
         scanner = self._scanner if self._stamps is not None else self._now()
         if isinstance(live, Retried):

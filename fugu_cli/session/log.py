@@ -1,6 +1,6 @@
 """The session's log: an append-only JSONL file of events, one writer, any number of readers.
 
-Write, then tell. A line is on the disk before anybody hears of it. A torn last line (a crash in the middle of a
+Write, then tell. A line is on the disk before any reader gets it. A torn last line (a crash in the middle of a
 write) is cut when a writer opens the file; nothing else is ever repaired in storage: a damaged session is read up
 to its first fault (`examine`) and not written. Knows nothing of what the facts mean.
 """
@@ -43,7 +43,7 @@ class Redaction(Protocol):
         """The fact without secrets."""
 
     def live(self, live: Live, /) -> Sequence[Live]:
-        """What can be told of it now: the end of a piece may be half of a secret, and waits."""
+        """What can be shown now. The end of a piece may be half of a secret; it waits."""
 
     def rest(self, fact: Event, /) -> Sequence[Live]:
         """What waited, of the live texts that end with this fact."""

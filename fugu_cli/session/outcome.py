@@ -1,8 +1,7 @@
 """How the request stands: the tests now and before it, what was changed, what was answered.
 
 A test that passed before the request and fails after it is broken. How a failing test stood before is known from a run
-of the whole suite before the first change, or from a run of the failing tests on the files as they were
-(`TESTS_BEFORE`).
+of the whole suite before the first change. Else the failing tests run on the files as they were (`TESTS_BEFORE`).
 """
 
 from __future__ import annotations

@@ -176,9 +176,9 @@ _HASH = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
 def removed_tests(changes: Iterable[FileChange], read: ReadText) -> tuple[str, ...]:
     """FILE::NAME of each test that was there before `changes` and is nowhere after them, in the files' order.
 
-    For Python NAME is that of pytest's id, without parameters. A file is named alone where it is gone and is one of
-    tests in a language that is not known here, or its content is not there to be read. A test that now stands in
-    another changed file was moved, and counts as there.
+    For Python NAME is that of pytest's id, without parameters. A file of tests that
+    is gone is named alone where its language is not known here, or its content cannot be read. A test that now stands
+    in another changed file was moved, and counts as there.
     """
     gone: list[tuple[str, str]] = []
     added: set[str] = set()

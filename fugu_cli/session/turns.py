@@ -478,8 +478,8 @@ def answering_turn(events: Sequence[Event]) -> Turn | None:
 
 
 def user_facing_turn(events: Sequence[Event]) -> Turn | None:
-    """The turn whose words the user gets: the one that answers; where that only says yes to what it read, or is a bare
-    verdict, the one it is about, and of several that did the same job, the one whose work was chosen."""
+    """The turn whose words the user gets: the one that answers. Where that only agrees or is a bare verdict, the turn
+    it is about; of several that did the same job, the one whose work was chosen."""
     found = workflows(events)
     rounds = [flow for flow in found if flow.planned.within is None]
     said_so = (turn for flow in reversed(rounds) for turn in _outputs(found, flow.number))
@@ -571,7 +571,7 @@ def undo_history(events: Sequence[Event]) -> UndoHistory:
 
 
 def undo_notices(events: Sequence[Event]) -> tuple[str, ...]:
-    """What an agent is told of each undo and redo by the user among these facts, in their order."""
+    """A sentence for agents for each undo and redo by the user among these facts, in their order."""
     undone = (event for event in events if isinstance(event, Undone) and not event.turn)
     return tuple(REDO_NOTICE if event.kind == "redo" else UNDO_NOTICE for event in undone)
 

@@ -2,8 +2,8 @@
 
 `write_atomically` is for the user's files: under every tool that writes and under restoring. A crash or a full disk
 leaves the old file; mode, owner and extended attributes are kept. Hard links are not: written in place, a file
-would also change under its other names, which may lie outside the repository (pnpm's and uv's stores), where
-nobody was asked, and a crash could leave half of it.
+would also change under its other names. Those may lie outside the repository (pnpm's and uv's stores), where
+nobody was asked. A crash could leave half of the file.
 
 `replacement_file` is for what fugu keeps of its own: settings, caches, checkpoints.
 """

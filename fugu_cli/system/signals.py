@@ -60,8 +60,8 @@ def call_on_signals(loop: AbstractEventLoop, stop: Callable[[], None]) -> None:
 
 
 def exit_on_signals(loop: AbstractEventLoop, code: int) -> None:
-    """From now on each of them ends the process at once with `code`, also where the loop, as it closes, would no
-    longer hear them and the process would be ended by the signal."""
+    """From now on each of them ends the process at once with `code`. It holds as well while the loop closes and has no
+    handlers any more."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     hold_signals()  # a handler that is removed leaves the system's in its place, which ends the process
     for number in (signal.SIGINT, *_heard()):

@@ -12,7 +12,7 @@ from fugu_cli.safety.redaction import MARK, MARK_LENGTH
 from fugu_cli.session.events import TestReport
 
 HIDDEN_FROM_SMALL_MODELS: dict[str, JsonValue] = {"native": True}
-"""Marks an argument that small models are not told of (`json_schema_extra`)."""
+"""Marks an argument that small models do not see (`json_schema_extra`)."""
 
 
 Say = Callable[[str], None]

@@ -2,8 +2,8 @@
 
 Called once when a session opens; `--test-command` goes before it. It reads files and asks a Python whether it has
 pytest; it runs nothing of the repository. A build tool is not looked for: that it is missing the run says more
-clearly. Docstring examples count as tests only where there are no others, and only where every expression has its
-answer and every import is in the standard library or beside the file.
+clearly. Docstring examples count as tests only where there are no others. Every expression must have its answer
+then, and every import must be in the standard library or beside the file.
 """
 
 from __future__ import annotations

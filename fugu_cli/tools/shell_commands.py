@@ -351,8 +351,8 @@ class Jobs:
         self._told: Callable[[JobEnded], object] = _ignore_end
 
     def attach(self, events: Sequence[Event], told: Callable[[JobEnded], object]) -> None:
-        """Take a session up: names in `events` are not given again. `told` hears of every end; it may raise
-        StorageError."""
+        """Take a session up: names in `events` are not given again. `told` is called with every
+        end; it may raise StorageError."""
         self._gone = {job.name: job.end for job in views.jobs(events).values()}
         self._told = told
 

@@ -1,4 +1,4 @@
-"""The tools at hand by name: what an agent is told of them, and a call's text parsed into arguments.
+"""The tools at hand by name: their descriptions for agents, and a call's text parsed into arguments.
 
 Between the loop and the tools. A call that cannot be understood is answered with what is wrong and the form expected.
 """
@@ -78,11 +78,11 @@ class Toolbox:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All that agents may be told of."""
+        """All tools that agents may see."""
         return tuple(name for name in self._tools if name not in policy.HIDDEN_TOOLS)
 
     def specs(self, wanted: Callable[[AnyTool], bool], *, brief: bool = False) -> tuple[ToolSpec, ...]:
-        """What an agent is told of the tools it may use; `brief`: without what small models are not told of."""
+        """Descriptions of the tools an agent may use; `brief`: without the arguments that small models do not see."""
         return tuple(self._spec(tool, brief) for tool in self._tools.values() if wanted(tool))
 
     def _spec(self, tool: AnyTool, brief: bool) -> ToolSpec:
@@ -133,7 +133,7 @@ class Toolbox:
 
 
 def tool_spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSpec:
-    """A tool as an agent is told of it: no titles, nothing that is not needed."""
+    """A tool as an agent sees it: no titles, nothing that is not needed."""
     schema = tool.arguments.model_json_schema()
     fields = {
         name: field

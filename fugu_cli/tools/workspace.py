@@ -46,8 +46,8 @@ class RawArguments(Value):
 
 @dataclass(frozen=True)
 class ForeignSpec:
-    """What an agent is told of a tool that is not fugu's own (MCP). `schema`: of its arguments, as JSON text. Of a
-    `deferred` one it is told once find_tools has found it."""
+    """The description of a tool that is not fugu's own (MCP), for agents. `schema`: of its arguments, as JSON text.
+    Agents see a `deferred` one once find_tools has found it."""
 
     description: str
     schema: str
@@ -61,7 +61,7 @@ class Tool(Generic[Arguments]):
     `run` answers with a Result for every failure of the world (no such file, a command that fails); it may raise
     StorageError, and is cancelled when the user interrupts: then it ends what it started. `body` names the argument
     that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes Unread. Small
-    models are not told of a `native` tool, and a `worker`'s tool is told of to Workers alone, although it only reads.
+    models do not see a `native` tool. Only Workers see a `worker` tool, although it only reads.
     `paths`, `patch` and `command` name the arguments that policy judges (`ToolAccess`).
     What a tool says that `instructs` is the user's own word to the agents, and is not marked as data. `check` changes
     nothing: what the call would answer where it cannot succeed as things are, else None.

@@ -33,7 +33,7 @@ Verdict = Literal["allow", "ask", "deny"]
 INTERNAL_TOOLS = frozenset({"diff", "run_check", "tests_before"})
 """fugu's own: what the session itself did, and its runs of checks and tests."""
 HIDDEN_TOOLS = frozenset({"run_check", "tests_before"})
-"""Of them those that no agent is told of."""
+"""Of them those that no agent sees."""
 SESSION_TOOLS = frozenset({"todo", "job_output", "job_stop", "find_tools"}) | INTERNAL_TOOLS
 """Tools that keep to what the session itself began and did: its list, its background jobs, its changes, its tools."""
 REASONS = dict.fromkeys(SESSION_TOOLS, "it is about what this session began") | {

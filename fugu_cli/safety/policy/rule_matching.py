@@ -299,7 +299,7 @@ def _literal_host(argument: str) -> str:
 
 
 def any_names(rules: Iterable[str], tool: str) -> bool:
-    """Some rule names the tool itself: only then agents are told of one that leaves the machine."""
+    """Some rule names the tool itself. Agents see a tool that leaves the machine only then."""
     return any(split_pattern(rule)[0] == tool for rule in rules)
 
 

@@ -269,9 +269,9 @@ def test_an_agent_that_dies_ends_an_evolution_which_goes_on_as_if_nothing_had_be
     here: Path, server: Loopback, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = suite(here, task("a"), task("b"))
-    small = ("--population", "4", "--replications", "3", "--iterations", "2", "--rollouts", "1")
+    small = ("--population", "4", "--replications", "2", "--iterations", "1", "--rollouts", "1")
     assert fugu(capsys, "train", "evolve", file, *small, "--out", "whole")[0] == 0
-    living = iter(range(4))
+    living = iter(range(3))
     dead = Refuses(500, "down", "server_error", {"retry-after-ms": "1"})
     server.react("idler", lambda asked: dead if next(living, None) is None else idles(asked))
     code, _out, err = fugu(capsys, "train", "evolve", file, *small, "--out", "died")
