@@ -19,6 +19,7 @@ import fugu_cli
 from fugu_cli.config.kept_keys import KeptLogins, keys_file
 from fugu_cli.extensions.mcp_servers import check_servers
 from fugu_cli.extensions.mcp_settings import read_servers
+from tests.acceptance import forked
 from tests.unit.ui.tui.terminal import Terminal
 
 SERVER = Path(__file__).parent / "oauth_server.py"
@@ -50,15 +51,10 @@ def running(folder: Path, kind: str = "") -> Iterator[str]:
 def fugu(*words: str) -> tuple[int, str, str]:
     browser = Path.home() / "browser.py"
     browser.write_text(BROWSER)
-    more = {"BROWSER": f"{sys.executable} {browser} %s", "PYTHONPATH": str(Path(fugu_cli.__file__).parent.parent)}
-    done = subprocess.run(
-        [sys.executable, "-m", "fugu_cli", *words],
-        env={**os.environ, **more},
-        capture_output=True,
-        text=True,
-        timeout=90,
-    )
-    return done.returncode, done.stdout, done.stderr
+    more = {"PYTHONPATH": str(forked.ROOT), "PYTHONWARNINGS": "error"}
+    environ = {**os.environ, **more, "BROWSER": f"{sys.executable} {browser} %s"}
+    done = forked.run(words, Path.cwd(), environ, timeout=90)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
 def checked(logins: KeptLogins | None = None) -> tuple[bool, str]:
