@@ -24,9 +24,9 @@ from fugu_cli.engine import commit_blame
 from fugu_cli.engine.blame import NamedSession
 from fugu_cli.engine.commit_blame import CommitBlame
 from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.safety.paths import search_path_outside
 from fugu_cli.tools import commits
 from fugu_cli.tools.commits import BlobChange, UserGit
-from fugu_cli.tools.git_repositories import search_path_outside
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui.formatting import flatten, money, plural, sanitize
 

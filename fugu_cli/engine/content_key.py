@@ -19,7 +19,7 @@ from pathlib import Path
 from fugu_cli.messages import Call
 from fugu_cli.safety import paths, policy
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
-from fugu_cli.safety.policy.programs import names_of, program_name
+from fugu_cli.safety.policy.programs import command_arguments, names_of, program_name
 from fugu_cli.safety.policy.shell_parser import Command, Unreadable, parse_command_line
 from fugu_cli.tools import git_repositories, repository_files
 from fugu_cli.tools.git_repositories import split_names
@@ -58,7 +58,8 @@ def searches_recursively(line: str) -> bool:
     """Some command of the line goes down into every folder, or into any that a pattern matches, those that git ignores
     included."""
     return any(
-        any(word.globbed for word in command.words) or _searches_recursively(program_name(command), _arguments(command))
+        any(word.globbed for word in command.words)
+        or _searches_recursively(program_name(command), command_arguments(command))
         for command in _commands(line)
     )
 
@@ -70,12 +71,8 @@ def _commands(line: str) -> Sequence[Command]:
         return ()
 
 
-def _arguments(command: Command) -> list[str]:
-    return [word.text for word in command.words[1:]]
-
-
 def _reads_content_only(command: Command) -> bool:
-    name, arguments = program_name(command), _arguments(command)
+    name, arguments = program_name(command), command_arguments(command)
     if name not in CONTENT or command.assignments:
         return False
     options = [argument for argument in arguments if argument.startswith("-") and argument != "-"]

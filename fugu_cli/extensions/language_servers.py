@@ -25,10 +25,9 @@ from fugu_cli import __version__
 from fugu_cli.errors import installing
 from fugu_cli.extensions.mcp_stdio import server_environment
 from fugu_cli.safety import process_cleanup
-from fugu_cli.safety.paths import inside, real_path
+from fugu_cli.safety.paths import inside, real_path, search_path_outside
 from fugu_cli.safety.policy.call_arguments import patched_paths
 from fugu_cli.safety.process_cleanup import LaunchedProcess, StandardStreams, start_process
-from fugu_cli.tools.git_repositories import search_path_outside
 from fugu_cli.tools.result import Say, ToolResult, truncate_line
 
 if TYPE_CHECKING:

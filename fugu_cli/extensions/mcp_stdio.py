@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.extensions.mcp_settings import StdioServer
 from fugu_cli.safety import process_cleanup
-from fugu_cli.safety.paths import expand_home
+from fugu_cli.safety.paths import expand_home, search_path_outside
 from fugu_cli.safety.process_cleanup import LaunchedProcess, StandardStreams, start_process
 from fugu_cli.system.processes import wait_for_exit
-from fugu_cli.tools.git_repositories import search_path_outside
 from fugu_cli.tools.result import plain_text
 
 if TYPE_CHECKING:

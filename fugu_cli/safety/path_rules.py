@@ -134,7 +134,7 @@ class Denials:
         lines: set[str] = set()
         words: set[str] = set()
         left = COMMON_BYTES
-        kept = [path for path in self._all() if any(self._fits(glob, path) for glob in self._rules)]
+        kept = [path for path in self._all() if any(_fits(glob, path) for glob in self._rules)]
         same = {self._identity(path) for path in kept}
         for path in self._all():
             if self._identity(path) in same:  # also under another name: a link
@@ -148,12 +148,7 @@ class Denials:
         return ContentFingerprint(frozenset(lines), frozenset(words))
 
     def _matches(self, agent: str, path: str) -> bool:
-        return any(self._fits(glob, path) for glob in self.of(agent))
-
-    @staticmethod
-    def _fits(glob: str, path: str) -> bool:
-        bare = glob.removeprefix("./").rstrip("/")
-        return any(rule_matching.glob_regex(form).fullmatch(path) for form in (bare, f"{bare}/**"))
+        return any(_fits(glob, path) for glob in self.of(agent))
 
     def _identity(self, path: str) -> tuple[int, int] | None:
         try:
@@ -183,6 +178,11 @@ class Denials:
         both = now | known[2] if known is not None else now
         self._read[path] = (state.st_mtime_ns, state.st_size, both)
         return both
+
+
+def _fits(glob: str, path: str) -> bool:
+    bare = glob.removeprefix("./").rstrip("/")
+    return any(rule_matching.glob_regex(form).fullmatch(path) for form in (bare, f"{bare}/**"))
 
 
 def _relative(path: Path, top: Path) -> str | None:

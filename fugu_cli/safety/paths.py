@@ -107,6 +107,12 @@ def inside(path: Path, root: Path) -> bool:
     return path == root or root in path.parents
 
 
+def search_path_outside(root: Path) -> str:
+    """PATH without folders in `root` and relative ones: what fugu itself runs is nothing a repository brought."""
+    kept = (entry for entry in os.get_exec_path() if entry.startswith("/"))
+    return os.pathsep.join(entry for entry in kept if not inside(Path(os.path.realpath(entry)), root))
+
+
 def path_exists(path: Path) -> bool:
     """Something is at `path`, as far as one can tell: not where nobody may look, nor under a name too long for any."""
     return os.path.exists(path)  # noqa: PTH110 - pathlib's raises for both

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.safety.paths import search_path_outside
 from fugu_cli.system.atomic_files import storage_error, write_atomically
 from fugu_cli.system.processes import reap
 
@@ -54,16 +55,6 @@ GIT_LOCAL_VARIABLES = (
 MEMORY = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "134217728", "MALLOC_TOP_PAD_": "4194304"}
 """glibc keeps the memory that git frees. Else each object it compresses costs a mapping of new pages, ten times the
 time of the compression. Other C libraries ignore these variables."""
-
-
-def search_path_outside(root: Path) -> str:
-    """PATH without folders in `root` and relative ones: what fugu itself runs is nothing a repository brought."""
-    kept = (Path(entry) for entry in os.get_exec_path() if entry.startswith("/"))
-    return os.pathsep.join(str(entry) for entry in kept if not _within(entry.resolve(), root))
-
-
-def _within(path: Path, root: Path) -> bool:
-    return path == root or root in path.parents
 
 
 def git_program(root: Path) -> str | None:

@@ -9,6 +9,8 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from fugu_cli.safety.paths import search_path_outside
+
 PROGRAMS = (
     ("WAYLAND_DISPLAY", ("wl-paste", "--type", "image/png")),
     ("DISPLAY", ("xclip", "-selection", "clipboard", "-target", "image/png", "-out")),
@@ -37,8 +39,6 @@ def paste_picture(folder: Path, root: Path) -> Path | None:
 
 
 def _read(root: Path) -> bytes:
-    from fugu_cli.tools.git_repositories import search_path_outside  # brings the policy: not before the first paint
-
     for variable, (program, *arguments) in PROGRAMS:
         found = shutil.which(program, path=search_path_outside(root))
         if found is None or (variable and not os.environ.get(variable)):

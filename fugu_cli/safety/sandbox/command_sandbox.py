@@ -19,7 +19,7 @@ from threading import Lock, Thread
 from typing import Literal
 
 from fugu_cli.errors import UsageError
-from fugu_cli.safety.paths import path_exists
+from fugu_cli.safety.paths import path_exists, search_path_outside
 from fugu_cli.safety.redaction import has_secret
 from fugu_cli.safety.sandbox.access_rules import AccessOptions, FileAccess, file_access
 from fugu_cli.safety.sandbox.git_access import GitFolders, git_folder_written_by, nested_git_folders
@@ -238,15 +238,16 @@ class Sandbox:
 
     def try_out(self) -> None:
         """Begin to try the means out, in a thread: it takes a process, and nobody has to wait for that idly."""
-        Thread(target=self._try_out, daemon=True).start()
 
-    def _try_out(self) -> None:
-        with contextlib.suppress(OSError):  # the first command tries again and says it
-            self._mechanism()
+        def look() -> None:
+            with contextlib.suppress(OSError):  # the first command tries again and says it
+                self._mechanism()
+
+        Thread(target=look, daemon=True).start()
 
     def _mechanism(self) -> Mechanism:
         with TRYING_OUT:
-            return find_mechanism(self.rules.mode, self._outside())
+            return find_mechanism(self.rules.mode, search_path_outside(self.root))
 
     def notes(self) -> tuple[str, ...]:
         """What a user must know before commands run; tries the means out."""
@@ -292,17 +293,9 @@ class Sandbox:
         """Commands have no network."""
         return self.held.kind != "none" and not self.rules.network
 
-    def _outside(self) -> str:
-        """PATH without what lies in the repository."""
-        return os.pathsep.join(entry for entry in os.get_exec_path() if not self._in_here(entry))
-
-    def _in_here(self, entry: str) -> bool:
-        real = Path(os.path.realpath(entry))
-        return not entry.startswith("/") or real == self.root or self.root in real.parents
-
     def launch(self, command: str) -> Launch:
         """What holds for one command line, with the disk as it is now. Raises what `held` raises."""
-        held, outside = self.held, self._outside()
+        held, outside = self.held, search_path_outside(self.root)
         if held.kind == "none":
             return Launch(self.rules, held, None, "", CombinedGuard(()), outside)
         guard = GitGuard(self._folders, shutil.which("git", path=outside))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from fugu_cli.safety.paths import GIT_MARKS, expand_home, inside, is_folder, locate, path_exists
 from fugu_cli.safety.policy.classification import ClassifiedCommand, classify
+from fugu_cli.safety.policy.programs import program_name
 from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word, parse_command_line
 
 MOST = 50_000
@@ -206,7 +207,7 @@ def _sealed(folder: Path) -> Iterator[Path]:
     with contextlib.suppress(OSError):
         hooks.mkdir(exist_ok=True)
     yield from (hooks, config, folder / "config.worktree", folder / "commondir")
-    for tree in _folders(folder / "worktrees"):
+    for tree in _children(folder / "worktrees"):
         yield from _of_tree(tree)
     for module in _modules(folder / "modules"):
         yield from (module / name for name in ("hooks", "config", "config.worktree", "commondir"))
@@ -228,13 +229,6 @@ def _named(folder: Path, root: Path) -> Iterator[Path]:
         named = [root / expand_home(name) for name in _HOOKS_PATH.findall(text)]
         named += [config.parent / expand_home(name) for name in _INCLUDED.findall(text)]
         yield from (place for path in named if root in (place := Path(os.path.realpath(path))).parents)
-
-
-def _folders(folder: Path) -> list[Path]:
-    try:
-        return [path for path in folder.iterdir() if path.is_dir()]
-    except OSError:
-        return []
 
 
 def _modules(folder: Path) -> Iterator[Path]:
@@ -338,20 +332,17 @@ def git_folder_written_by(line: str, root: Path) -> Path | None:
     gits = [one for one in judged if _is_git(one.command) and one.command in commands]
     others = [one for one in judged if one not in gits]
     writers = [one for one in others if one.finding.level > READS]
-    if not gits or not all(_writes(one) for one in writers) or any(_name(one.command) == "git" for one in others):
+    beside = any(program_name(one.command) == "git" for one in others)
+    if not gits or beside or not all(_writes(one) for one in writers):
         return None
     if writers and not all(one.finding.level == READS or _is_still(one.command) for one in gits):
         return None
-    moves = [one.command for one in others if _name(one.command) == "cd"]
+    moves = [one.command for one in others if program_name(one.command) == "cd"]
     folder = root if not moves else _target(moves[0].words[1:], root) if len(moves) == 1 else None
     if folder is None:
         return None
     entries = {_entry(one, folder, root, moved=bool(moves)) for one in gits}
     return entries.pop() if len(entries) == 1 else None
-
-
-def _name(command: Command) -> str:
-    return command.words[0].text.rsplit("/", 1)[-1] if command.words else ""
 
 
 def _writes(one: ClassifiedCommand) -> bool:

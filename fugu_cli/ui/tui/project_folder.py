@@ -169,9 +169,7 @@ def list_files(root: Path) -> list[str]:
 
 
 def _ripgrep(root: Path) -> str | None:
-    from fugu_cli.tools.git_repositories import (
-        search_path_outside,  # brings the policy with it: not before the first paint
-    )
+    from fugu_cli.safety.paths import search_path_outside
 
     beside = Path(sysconfig.get_path("scripts")) / ("rg.exe" if sys.platform == "win32" else "rg")
     return str(beside) if beside.is_file() else shutil.which("rg", path=search_path_outside(root))
