@@ -26,7 +26,7 @@ from pathlib import Path
 PRELOADED = ("fugu_cli.cli.app", "fugu_cli.cli.run_session", "fugu_cli.extension_wiring", "fugu_cli.wiring")
 FOLDERS = ("engine", "providers", "tools")
 """Modules and folders of modules that nearly every command needs."""
-READ_AT_START = ("COLUMNS", "FORCE_COLOR", "GITHUB_", "LANG", "LC_", "NO_COLOR", "PYTHON", "SSL_", "TERM")
+READ_AT_START = ("COLUMNS", "FORCE_COLOR", "GITHUB_", "LANG", "LC_", "NO_COLOR", "PYTHON", "TERM")
 """Variables with these beginnings are read while Python or a library starts."""
 LARGEST = 100_000
 """Characters of a command line and its environment."""
