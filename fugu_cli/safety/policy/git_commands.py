@@ -62,6 +62,9 @@ OPTIONS = names_of(
     "word-diff word-diff-regex word-regexp ws-error-highlight z"
 )
 """Long options that only say what is read and how it is shown, in any of these commands."""
+RUNNING_LONG = names_of("--exec --extcmd --open-files-in-pager --upload-pack --receive-pack")
+RUNNING_SHORT = {"rebase": "-x", "difftool": "-x", "grep": "-O", "clone": "-u"}
+"""Options whose values are run, and their short forms."""
 RUNNING = names_of("ext-diff textconv filters open-files-in-pager exec upload-pack receive-pack")
 KNOWN = READING | names_of(
     "add am apply archive bisect branch bundle checkout cherry-pick clean clone commit config fetch filter-branch "

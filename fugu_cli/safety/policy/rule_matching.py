@@ -315,6 +315,10 @@ PLAINLY = "write simple commands, with their names and arguments in plain words,
 """How a line is written so that rules can be checked."""
 IN_PLACE = frozenset({"sed", "perl", "ruby"})
 """Programs that write the files they are given with `-i`."""
+COPIERS = frozenset({"cp", "mv", "ln", "install", "rsync", "scp"})
+"""Programs by which what a file holds is found elsewhere."""
+CHANGING = frozenset({"rm", "mv", "restore", "checkout", "apply", "clean"})
+"""Commands of git that change the files they name."""
 
 
 @dataclass(frozen=True)
@@ -504,17 +508,37 @@ def _files(commands: Sequence[Command], root: Path) -> Iterator[tuple[Path, bool
     """The files that the commands plainly name, and whether they write them."""
     folders = possible_folders(commands, root)
     for command in commands:
-        for word, written in _named(command):
+        for word, written in _named(command, root):
             if word.text and not word.dynamic and "://" not in word.text and not _of_somebody(word.text):
                 yield from ((path, written) for folder in folders for path in expand_word(word, folder, root))
 
 
-def _named(command: Command) -> Iterator[tuple[Word, bool]]:
-    in_place = program_name(command) in IN_PLACE and has_option(command_arguments(command), "i", "--in-place")
-    written = in_place or program_name(command) in WRITERS
+def _named(command: Command, root: Path) -> Iterator[tuple[Word, bool]]:
+    written, copies = _writes(command), program_name(command) in COPIERS
     for word in may_name_files(command):
-        yield from ((replace(word, text=text), written) for text in path_parts(word.text, program_name(command)))
-    yield from ((one.target, one.writes) for one in command.redirects if not one.op.startswith("<<"))
+        for text in path_parts(word.text, program_name(command)):
+            named = _below_root(replace(word, text=text), root)
+            yield named, written
+            if written and copies:
+                yield named, False
+    yield from ((_below_root(one.target, root), one.writes) for one in command.redirects if not one.op.startswith("<<"))
+
+
+def _writes(command: Command) -> bool:
+    """It writes, moves or removes the files that it names."""
+    name, words = program_name(command), command_arguments(command)
+    if name == "git":
+        return next(iter(after_options(words)), "") in CHANGING
+    in_place = name in IN_PLACE and has_option(words, "i", "--in-place")
+    return in_place or name in WRITERS or (name == "find" and "-delete" in words) or any(w[:3] == "of=" for w in words)
+
+
+def _below_root(word: Word, root: Path) -> Word:
+    """`$PWD/FILE` is a file that is plainly named, as long as no command changes the folder."""
+    for start in ("$PWD/", "${PWD}/", "~+/"):
+        if word.text.startswith(start) and "$" not in (rest := word.text[len(start) :]):
+            return replace(word, text=f"{root}/{rest}", dynamic=False)
+    return word
 
 
 def _of_somebody(text: str) -> bool:

@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,6 +60,8 @@ env c : i0v u=t : ignore-environment unset=t null debug
 """)
 """Commands that run another one, with the options of theirs that only say how."""
 _BASH_ONLY = re.compile(r"&>|\$'|\|&|<<<|\+=|\[\[|\btime\b")
+_LOADER = re.compile(r"ld\.so|ld-[\w.-]+\.so\.\d+")
+"""The dynamic loader, which runs the program it is given."""
 _SKIPPED = {"timeout": 1}
 """Words before the command."""
 
@@ -71,11 +73,11 @@ RUNNERS: dict[str, tuple[frozenset[str], int]] = {
     **dict.fromkeys(
         names_of(
             "npx bunx uvx watch parallel script strace ltrace unbuffer chronic xvfb-run caffeinate prlimit unshare "
-            "nsenter systemd-run su runuser"
+            "nsenter systemd-run fakeroot setarch linux32 linux64"
         ),
         (frozenset(), 0),
     ),
-    **dict.fromkeys(names_of("flock taskset chrt chroot"), (frozenset(), 1)),
+    **dict.fromkeys(names_of("flock taskset chrt chroot su runuser"), (frozenset(), 1)),
 }
 """Commands that run another one and are known by their own name still: the subcommands that do, none where all do, and
 words before the other command."""
@@ -120,6 +122,10 @@ def _inside(command: Command, name: str) -> tuple[list[Command], bool]:
             raise Unreadable(f"a `{name} -c` that is put together from what it is given")
         parts = [replace(part, piped=part.piped or command.piped) for part in _read_script(name, script.text)]
         return [*parts, replace(command, words=())], False
+    elif _LOADER.fullmatch(name) and rest:
+        if rest[0].text.startswith("-"):
+            raise Unreadable(f"the option `{rest[0].text}` of `{name}`")
+        inner = rest
     elif name.endswith(".exe"):
         inner = (Word(name.removesuffix(".exe")), *rest)
     elif name.startswith("git-"):
@@ -133,6 +139,8 @@ def _refuse(command: Command, name: str) -> None:
     if name in REDEFINES:
         hint = " (start a program by its path instead, as in .venv/bin/python)" if name in {"source", "."} else ""
         raise Unreadable(f"`{name}`, after which words may mean something else{hint}")
+    if name in {"mapfile", "readarray"} and any(re.match(r"-\w*C", one) for one in shapes):
+        raise Unreadable(f"`{command.text}`, which runs a command for each line")
     set_to = itertools.takewhile(lambda one: one != "--", shapes)
     if name == "set" and not all(
         re.fullmatch(r"[-+][euxovfC]+|pipefail|errexit|nounset|xtrace", one) for one in set_to
@@ -272,16 +280,14 @@ def _run_by(runner: Command) -> Iterator[Command]:
 
 
 def _run_by_git(runner: Command) -> Iterator[Command]:
-    """What `git bisect run`, `git submodule foreach` and `git rebase --exec` run."""
+    """What `git bisect run`, `git submodule foreach` and options such as `git rebase --exec` run."""
     words = list(runner.words[1:])
     rest = words[git_commands.subcommand_at([word.text for word in words]) :]
     match [word.text for word in rest[:2]]:
         case ["bisect", "run"] | ["submodule", "foreach"]:
             inner = list(itertools.dropwhile(lambda word: word.text.startswith("-"), rest[2:]))
-        case ["rebase", _]:
-            pairs = itertools.pairwise(rest)
-            inner = [b for a, b in pairs if a.text in {"-x", "--exec"}]
-            inner += [replace(w, text=w.text[7:]) for w in rest if w.text.startswith("--exec=")]
+        case [subcommand, _]:
+            inner = [*_values(rest, {git_commands.RUNNING_SHORT.get(subcommand, ""), *git_commands.RUNNING_LONG})]
         case _:
             return
     if inner:
@@ -290,6 +296,15 @@ def _run_by_git(runner: Command) -> Iterator[Command]:
             yield from unwrap(made)
         if len(inner) == 1 and not _whole_lines(inner[0]):
             yield from unwrap(plain)
+
+
+def _values(words: Sequence[Word], options: Set[str]) -> Iterator[Word]:
+    """The values of these options, in the next word or in their own."""
+    yield from (value for option, value in itertools.pairwise(words) if option.text in options)
+    for word, option in itertools.product(words, options - {""}):
+        start = f"{option}=" if option.startswith("--") else option
+        if word.text.startswith(start) and word.text != start:
+            yield replace(word, text=word.text[len(start) :], shape=word.shape[len(start) :])
 
 
 def _behind_runner(command: Command) -> list[Word]:

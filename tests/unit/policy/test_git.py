@@ -67,6 +67,8 @@ def bash(command: str, root: Path, mode: Mode = "yolo", **rules: tuple[str, ...]
         ),
         *("git rebase --exec 'git push' x", "uv run git up", "eval git push", ". ./x", "cat <(git push)", "sh < x"),
         *('cat <<"$(A)"\n$(A)\ngit push\n$(...)\n', "x=$(git push)", 'bash -c "$x"', "trap 'git push' EXIT", "git odd"),
+        *("setarch -R git push", "su root -c 'git push'", "/lib64/ld-linux-x86-64.so.2 /usr/bin/git push"),
+        *("mapfile -C 'git push #' -c 1 < x", "git grep -O'git push' x", "git difftool --extcmd='git push' x"),
         *('x=nice; "$x" git push', '"$x" 5 git -C . push', "n*e git push"),
         *("declare -n r=HOME; r=.; git p", "printf -v HOME .; git p", "rbash -c ls", "pwsh -c ls"),
         *(
