@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -72,7 +73,10 @@ def unquoted_path(text: str) -> str:
 
 
 def locate(text: str, root: Path, base: Path | None = None) -> Path | PathFault:
-    """Where `text` leads, all links followed; relative to `base` (default `root`), `~` being the user's home."""
+    """Where `text` leads, all links followed; relative to `base` (default `root`), `~` being the user's home.
+
+    A name that is there only in the other form of Unicode (`é` as one character or two) is that one.
+    """
     path = unquoted_path(text)
     if not path.strip():
         return PathFault(text="the path is empty")
@@ -81,7 +85,9 @@ def locate(text: str, root: Path, base: Path | None = None) -> Path | PathFault:
     if path == "~" or path.startswith("~/"):
         path = str(Path(path).expanduser())
     try:
-        return real_path((base or root) / path)
+        forms = (path, *(unicodedata.normalize(form, path) for form in ("NFC", "NFD") if not path.isascii()))
+        places = [(base or root) / form for form in forms]
+        return real_path(next(filter(path_exists, places), places[0]))
     except (ValueError, UnicodeEncodeError) as error:
         return PathFault(text=f"no file can have this name: {error}")
 

@@ -27,6 +27,13 @@ def test_a_file_is_shown_with_line_numbers(plain: Build) -> None:
     assert use(workspace, "read", path="a.py", offset=9) == ToolResult(text="a.py has only 3 lines.", ok=False)
 
 
+def test_a_name_that_unicode_writes_in_two_ways_is_one_file(plain: Build) -> None:
+    workspace = plain({"cafe\u0301/re\u0301sume\u0301.txt": "one\n"})
+    assert use(workspace, "read", path="caf\u00e9/r\u00e9sum\u00e9.txt") == ToolResult(text="1\tone")
+    assert use(workspace, "write", path="caf\u00e9/r\u00e9sum\u00e9.txt", content="two\n").ok
+    assert [path.read_text() for path in workspace.root.rglob("*.txt")] == ["two\n"]
+
+
 def test_a_long_file_is_shown_in_parts_that_fit_together(plain: Build) -> None:
     lines = [f"line {n} " + "x" * 50 for n in range(1, 1001)]
     workspace = plain({"a.txt": "\n".join(lines) + "\n"})
