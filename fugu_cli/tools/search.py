@@ -132,10 +132,12 @@ async def glob(given: GlobArguments, workspace: Workspace, say: Say) -> ToolResu
     if isinstance(done, ToolResult):
         return done
     out, aside = done
-    pattern = given.pattern.removeprefix("./")
-    form = rule_matching.glob_regex(pattern if "/" in pattern else f"**/{pattern}")
+    pattern = given.pattern.removeprefix(f"{folder}/").removeprefix("./")
+    pattern = pattern if "/" in pattern else f"**/{pattern}"
+    # brackets may be a set, or stand in a name, as in `app/[id]/page.tsx`
+    forms = [rule_matching.glob_regex(one) for one in (pattern, pattern.replace("[", "[[]"))]
     names = [os.fsdecode(name).removeprefix("./") for name in out.split(b"\0") if name]
-    found = [quoted_path(str(Path(given.path) / name)) for name in names if form.fullmatch(name)]
+    found = [quoted_path(str(Path(given.path) / name)) for name in names if any(form.fullmatch(name) for form in forms)]
     if not found:
         return ToolResult(text=f"No file matches {given.pattern} (files git ignores are not looked at).{aside}")
     more = f"\n({len(found) - MOST} more; use a narrower pattern)" if len(found) > MOST else ""
@@ -154,7 +156,7 @@ async def grep(given: GrepArguments, workspace: Workspace, say: Say) -> ToolResu
     options += [f"--context={given.context}"] if given.context else []
     options += [f"--max-columns={TAKEN}", "--max-columns-preview"]
     options += ["--ignore-case"] if given.ignore_case else []
-    options += [f"--glob={given.glob}"] if given.glob else []
+    options += [f"--glob={one}" for one in dict.fromkeys((given.glob, given.glob.replace("[", "[[]"))) if one]
     where = os.path.relpath(path, workspace.root) if path.is_relative_to(workspace.root) else str(path)
     done = await _ripgrep(options, workspace.root, workspace.root, "--regexp", given.pattern, "--", where)
     if isinstance(done, ToolResult):

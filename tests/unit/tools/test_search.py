@@ -53,6 +53,16 @@ def test_files_are_found_by_name_or_path_and_ignored_ones_are_not(tree: Workspac
     assert use(tree, "glob", pattern="*", path="nowhere").ok is False
 
 
+def test_brackets_of_a_name_and_the_folder_before_a_pattern_are_taken_as_they_are(repo: Build) -> None:
+    workspace = repo({"app/[id]/page.tsx": "x\n", "app/i/page.tsx": "x\n", "app/(x)/page.tsx": "x\n"})
+    both = "app/[id]/page.tsx\napp/i/page.tsx"
+    assert use(workspace, "glob", pattern="app/[id]/*.tsx").text == both
+    assert use(workspace, "glob", pattern=f"{workspace.root}/app/[id]/*.tsx").text == both
+    assert (
+        use(workspace, "grep", pattern="x", glob="app/[id]/*.tsx").text == "app/[id]/page.tsx:1:x\napp/i/page.tsx:1:x"
+    )
+
+
 def test_lines_are_found_with_path_and_number_secrets_ignored_and_binary_files_left_out(tree: Workspace) -> None:
     assert use(tree, "grep", pattern="main").text.split("\n") == [
         ".github/ci.yml:1:main: 1", "README.md:2:use main", "src/deep/util.ts:1:main()", "src/main.py:1:def main():",
