@@ -235,8 +235,8 @@ def _failing(events: Sequence[Event], run: TestRun) -> str:
 
 
 def _fail(count: int | None, still: str = "") -> str:
-    if count is None:
-        return f"tests {still}fail"
+    if not count:  # not known, or it is no test that fails: too little is covered
+        return f"{'the tests' if still else 'tests'} {still}fail"
     return f"{count} test {still}fails" if count == 1 else f"{count} tests {still}fail"
 
 
