@@ -118,8 +118,9 @@ def called(arguments: Sequence[str]) -> int:
 
 
 def _with_command(arguments: Sequence[str]) -> Sequence[str]:
-    """`fugu -p TEXT` is `fugu run -p TEXT`, whatever other flags of `run` stand before it; `--input-format` is
-    `fugu sdk`, which SDKs of Claude Code call without that name. `--worktree` alone has an empty name."""
+    """`fugu -p TEXT` is `fugu run -p TEXT`, whatever other flags of `run` stand before it; a `-p` or `--print` without a
+    text takes the argument or standard input. `--input-format` is `fugu sdk`, which SDKs of Claude Code call without
+    that name. `--worktree` alone has an empty name."""
     words = [word.partition("=")[0] for word in arguments]
     if not words or not (words[0].startswith("-") or words[0] == "run"):
         return arguments
@@ -127,10 +128,18 @@ def _with_command(arguments: Sequence[str]) -> Sequence[str]:
     arguments = ["--worktree=" if word == "--worktree" and i < end else word for i, word in enumerate(arguments)]
     if "--input-format" in words:
         return ["sdk", *arguments[words[0] == "run" :]]
-    asks = next((i for i, word in enumerate(words) if word in ("-p", "--prompt")), None)
-    if asks is None or "run" in words[:asks]:
+    asks = next((i for i, word in enumerate(words[:end]) if word in ("-p", "--prompt", "--print")), None)
+    if asks is None:
         return arguments
-    return ["run", *arguments]
+    said = arguments[asks + 1 :][:1]
+    if words[asks] == "--print" or (arguments[asks] == "-p" and not any(map(_is_text, said))):
+        arguments = [*arguments[:asks], *arguments[asks + 1 :]]
+    return arguments if "run" in words[:asks] else ["run", *arguments]
+
+
+def _is_text(word: str) -> bool:
+    """It is no flag."""
+    return word == "-" or " " in word or not word.startswith("-")
 
 
 def _command_line(arguments: Sequence[str]) -> typer.Typer:

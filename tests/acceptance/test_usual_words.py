@@ -1,5 +1,7 @@
 """The words that users of other agents type, by the real binary: `-p`, `--model`, `--append-system-prompt`."""
 
+import json
+
 import pytest
 
 from fugu_cli.session.events import Assigned
@@ -13,6 +15,8 @@ from tests.acceptance.loopback import Loopback, Says
         ("-p", "what is it?", "--model", "second"),
         ("--model", "second", "-p", "what is it?"),
         ("--model=second", "--prompt=what is it?"),
+        ("-p", "--model", "second", "what is it?"),
+        ("--print", "what is it?", "--model=second"),
         ("run", "--agent", "second", "what is it?"),
     ],
 )
@@ -26,6 +30,14 @@ def test_a_prompt_without_a_command_is_a_run_and_a_model_is_an_agent(
     assert [(event.agent, event.by) for event in place.events() if isinstance(event, Assigned)] == [
         ("second", "single")
     ]
+
+
+def test_a_flag_without_a_text_takes_standard_input(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    server.play("worker", Says("A file."))
+    done = place.fugu("-p", "--output-format", "json", stdin=b"what is it?")
+    assert (done.code, json.loads(done.out)["result"]) == (0, "A file."), done.err
+    assert "what is it?" in server.asked("worker")[0].text
 
 
 def test_what_is_appended_stands_behind_the_instructions_of_files(place: Place, server: Loopback) -> None:
