@@ -118,8 +118,8 @@ def called(arguments: Sequence[str]) -> int:
 
 
 def _with_command(arguments: Sequence[str]) -> Sequence[str]:
-    """`fugu -p TEXT` is `fugu run -p TEXT`, whatever other flags of `run` stand before it; a `-p` or `--print` without a
-    text takes the argument or standard input. `--input-format` is `fugu sdk`, which SDKs of Claude Code call without
+    """`fugu -p TEXT` is `fugu run -p TEXT`, whatever other flags of `run` stand before it; a `-p` or `--print` without
+    a text takes the argument or standard input. `--input-format` is `fugu sdk`, which SDKs of Claude Code call without
     that name. `--worktree` alone has an empty name."""
     words = [word.partition("=")[0] for word in arguments]
     if not words or not (words[0].startswith("-") or words[0] == "run"):
