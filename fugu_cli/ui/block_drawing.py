@@ -16,6 +16,19 @@ from rich.segment import Segment
 from fugu_cli.session import views
 from fugu_cli.session.events import Assigned
 from fugu_cli.ui import diff_drawing, diff_lines
+from fugu_cli.ui.blocks import (
+    Block,
+    DecisionBlock,
+    EndBlock,
+    Judged,
+    NoteBlock,
+    PlanBlock,
+    ReplyBlock,
+    RequestBlock,
+    ThinkingBlock,
+    ToolBlock,
+    WelcomeBlock,
+)
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import (
     BLANK,
@@ -42,19 +55,6 @@ from fugu_cli.ui.event_text import (
 from fugu_cli.ui.formatting import compact_number as tokens
 from fugu_cli.ui.formatting import escape_for_approval, flatten, plural, sanitize_for_screen, short_duration
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
-from fugu_cli.ui.transcript import (
-    Block,
-    DecisionBlock,
-    EndBlock,
-    Judged,
-    NoteBlock,
-    PlanBlock,
-    ReplyBlock,
-    RequestBlock,
-    ThinkingBlock,
-    ToolBlock,
-    WelcomeBlock,
-)
 from fugu_cli.ui.workflow_text import edge_columns, plan_title, step_agent
 
 if TYPE_CHECKING:

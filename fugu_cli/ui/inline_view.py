@@ -17,13 +17,14 @@ from fugu_cli.session.live_events import Live, Retried
 from fugu_cli.ui import block_drawing, diff_drawing, diff_lines, drawing, trace_drawing
 from fugu_cli.ui.approval_options import MOST_LISTED
 from fugu_cli.ui.block_drawing import GAP, block_fragments, has_gap_before, markdown_lines
+from fugu_cli.ui.blocks import Block, NoteBlock, ReplyBlock, ThinkingBlock, ToolBlock
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, plain_text, styled_line
 from fugu_cli.ui.formatting import flatten
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_drawing import Section, section_title
 from fugu_cli.ui.trace_rows import TraceRows
-from fugu_cli.ui.transcript import Block, NoteBlock, ReplyBlock, ThinkingBlock, ToolBlock, Transcript
+from fugu_cli.ui.transcript import Transcript
 from fugu_cli.ui.tui import themes
 from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview, StatusLine, UpdateNote
@@ -91,7 +92,7 @@ class Scrollback:
         self.rows.take(item)
         self.tally.take(item, time.time())
         if isinstance(item, Retried):
-            self._take_back(self.transcript.retries[item.turn])
+            self._take_back(self.transcript.placed.retries[item.turn])
         if isinstance(item, Recorded) and isinstance(item.event, ToolRan) and item.event.changes:
             self._unknown.append(item.event)
         self._print()
@@ -106,7 +107,7 @@ class Scrollback:
         def grow(grown: NoteBlock) -> None:
             if transcript is not self.transcript:
                 return
-            index = transcript.index(shown[0])
+            index = transcript.placed.index(shown[0])
             shown[0] = transcript.blocks[index] = grown
             if index < self._next:
                 self._note(index, grown)
@@ -176,14 +177,18 @@ class Scrollback:
     def _print(self) -> None:
         """Everything that has become final, in order."""
         every = self.transcript.blocks
-        while self._next < min(len(every), self.transcript.settled) and self._whole(every[self._next]):
+        while self._next < min(len(every), self.transcript.placed.settled) and self._whole(every[self._next]):
             self._next += 1
             self._chunks, self._chunker = 0, None
 
     def _whole(self, block: Block) -> bool:
         """Print what there is of a block; True when it is over. What tells of a call under way is counted."""
         empty = isinstance(block, ThinkingBlock) and not block.text
-        live = empty or (isinstance(block, ReplyBlock) and block.live) or self._next in self.transcript.retries.values()
+        live = (
+            empty
+            or (isinstance(block, ReplyBlock) and block.live)
+            or self._next in self.transcript.placed.retries.values()
+        )
         if live and self._taken is None:
             self._call, self._taken = self._next, 0
         taken, before = self._taken or 0, self._lines

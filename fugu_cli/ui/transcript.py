@@ -1,17 +1,14 @@
-"""The conversation as blocks: a fold of the log and of live output. Read this first. The full screen, the inline mode
-and the session previews draw these blocks. Knows no widths and no colours.
+"""The conversation: a fold of the log and of live output to blocks (blocks.py). Read this first. The full screen, the
+inline mode and the session previews draw these blocks. Knows no widths and no colours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import replace
 
-from fugu_cli.messages import Call
 from fugu_cli.session import views
 from fugu_cli.session.events import (
-    EVIDENCE,
     Asked,
     Assigned,
     Compacted,
@@ -30,134 +27,21 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, ThoughtStreamed, Waiting
-from fugu_cli.session.verdicts import EndLine
 from fugu_cli.ui import event_text, workflow_text
+from fugu_cli.ui.blocks import (
+    Block,
+    DecisionBlock,
+    EndBlock,
+    NoteBlock,
+    PlanBlock,
+    ReplyBlock,
+    RequestBlock,
+    ThinkingBlock,
+    ToolBlock,
+    WelcomeBlock,
+)
 from fugu_cli.ui.formatting import first_line
 from fugu_cli.ui.markdown_chunks import MarkdownChunker
-
-Judged = Literal["", "first", "later"]
-"""A piece of a reply in which no verdict is drawn; a Verifier's first piece, and its later ones."""
-Tone = Literal["plain", "dim", "good", "bad", "warn"]
-
-
-@dataclass(frozen=True)
-class RequestBlock:
-    """What the user asked."""
-
-    text: str
-    attachments: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class DecisionBlock:
-    """A decision: who acts now."""
-
-    assigned: Assigned
-
-
-@dataclass
-class ReplyBlock:
-    """What an agent says. Grows while it is said; `chunker` holds it cut into chunks."""
-
-    agent: str
-    said: list[str] = field(default_factory=list)
-    chunker: MarkdownChunker = field(default_factory=MarkdownChunker)
-    live: bool = True
-    verifies: bool = False
-    """By a Verifier: its verdict is drawn as a mark."""
-
-    def judged(self, chunk: int) -> Judged:
-        """How a verdict is looked for in a chunk of it."""
-        return "" if not self.verifies else "later" if chunk else "first"
-
-    def add(self, text: str) -> None:
-        """More of it."""
-        self.said.append(text)
-        self.chunker.feed(text)
-
-
-@dataclass(frozen=True)
-class ThinkingBlock:
-    """What an agent thought before it spoke; "" where it has not said. Stands before every Speech."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class ToolBlock:
-    """A call: judged, running, or done. `live` is the newest output of one that runs, `patch` what it changed, `inside`
-    what the subtask that it began has said and done."""
-
-    call: Call
-    permitted: Permitted
-    result: ToolRan | None = None
-    live: str = ""
-    cut: bool = False
-    patch: str = ""
-    inside: str = ""
-
-    @property
-    def evidence(self) -> bool:
-        """Made by fugu itself."""
-        return self.permitted.by == EVIDENCE
-
-
-@dataclass(frozen=True)
-class PlanBlock:
-    """A Conductor's workflow; `why` there is another one in this request."""
-
-    planned: Planned
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class NoteBlock:
-    """A line of fugu's own. `detail` is shown below it; while it grows it is `live`, and its first lines may go.
-
-    `dropped` is how many did. `folded` is the whole of what the line says in short, shown once it is unfolded.
-    """
-
-    text: str
-    tone: Tone = "dim"
-    detail: str = ""
-    live: bool = False
-    dropped: int = 0
-    folded: str = ""
-
-
-@dataclass(frozen=True)
-class EndBlock:
-    """A request's end, with what it took."""
-
-    finished: Finished
-    said: EndLine
-    turns: int
-    seconds: float
-    tokens: int
-    why: str = ""
-    """What stopped it; nothing that the lines above have said already."""
-
-
-@dataclass(frozen=True)
-class WelcomeBlock:
-    """A session's first line; with `tips` until something is asked."""
-
-    opened: Opened
-    tips: bool = False
-
-
-Block = (
-    RequestBlock
-    | DecisionBlock
-    | ReplyBlock
-    | ThinkingBlock
-    | ToolBlock
-    | PlanBlock
-    | NoteBlock
-    | EndBlock
-    | WelcomeBlock
-)
-
 
 LIVE_OUTPUT = 4000
 """Characters of a running tool's newest output that are kept for the screen."""
@@ -165,27 +49,143 @@ SUBTASK_OUTPUT = 20_000
 """Characters of what a subtask said and did that are kept for the screen, the newest."""
 
 
-class Transcript:
-    """The blocks so far. `take` grows them; `say` adds a line that is of the screen alone and in no log.
-
-    Steps of a workflow may work at the same time: what is said of each is put below its heading.
-    """
+class PlacedBlocks:
+    """The blocks in order. Steps of a workflow may work at the same time: what is said of each is put below its
+    heading, and the places that are remembered move along."""
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self.inserted: list[int] = []
         """Where the newest item put blocks between others."""
-        self._ends: dict[int, int] = {}
+        self.ends: dict[int, int] = {}
         """By the turn of a workflow's step that is under way where its blocks end."""
-        self._calls: dict[str, int] = {}
-        self._speeches: dict[int, ReplyBlock] = {}
+        self.calls: dict[str, int] = {}
         self.retries: dict[int, int] = {}
         """By turn the note that says its call is made again."""
-        self._turn = 0
-        self._agents: dict[int, str] = {}
-        self._verifying: set[int] = set()
-        self._inside: dict[int, int] = {}
+        self.inside: dict[int, int] = {}
         """By the turn of a subtask the block of the call that began it."""
+        self.turn = 0
+        """The newest turn that has a heading."""
+
+    @property
+    def settled(self) -> int:
+        """How many blocks there are before which none is put any more."""
+        return min(self.ends.values(), default=len(self.blocks))
+
+    def index(self, block: Block) -> int:
+        """Where a block stands; it is among the newest."""
+        return next(i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i] is block)
+
+    def put(self, turn: int, *blocks: Block) -> int:
+        """Blocks of a turn: below its heading, where it is a step under way, else at the end. Returns the first's
+        place."""
+        at = self.ends.get(turn, len(self.blocks))
+        if at < len(self.blocks):
+            self.inserted += range(at, at + len(blocks))
+            self.calls = {call: _moved(place, at, len(blocks)) for call, place in self.calls.items()}
+            for places in (self.retries, self.inside):
+                places.update({turn: _moved(place, at, len(blocks)) for turn, place in places.items()})
+        self.ends = {turn: _moved(place, at, len(blocks)) for turn, place in self.ends.items()}
+        self.blocks[at:at] = blocks
+        return at
+
+    def name_turn(self, turn: int, agent: str) -> None:
+        """Where a turn goes on that others have begun after, it says which."""
+        if turn in self.ends:
+            return
+        if turn and turn != self.turn:
+            self.blocks.append(NoteBlock(f"turn {turn}, {agent}:"))
+        self.turn = turn or self.turn
+
+
+class Replies:
+    """What agents say: it grows, is taken back where a call is made again, and comes to its end."""
+
+    def __init__(self, placed: PlacedBlocks) -> None:
+        self.verifying: set[int] = set()
+        """Turns of a Verifier."""
+        self._placed = placed
+        self._growing: dict[int, ReplyBlock] = {}
+
+    def grow(self, item: TextStreamed) -> int:
+        """More is said. Returns the first block that changed."""
+        first = len(self._placed.blocks)
+        reply = self._growing.get(item.turn)
+        if reply is None:
+            self._placed.name_turn(item.turn, item.agent)
+            reply = self._growing[item.turn] = ReplyBlock(item.agent, verifies=item.turn in self.verifying)
+            # what was thought is known at the end: its place is kept
+            self._placed.put(item.turn, ThinkingBlock(""), reply)
+        reply.add(item.text)
+        return min(first, self._placed.index(reply), *self._placed.inserted)
+
+    def retried(self, event: Retried) -> int:
+        """A call is made again: one line stands where its text was."""
+        before, said = self._placed.retries.get(event.turn), self._unsaid(event.turn)
+        if before is None and said is None:
+            self._placed.name_turn(event.turn, event.agent)
+            said = self._placed.put(event.turn, ThinkingBlock(""))
+        place = before if before is not None else said
+        assert place is not None
+        self._placed.retries[event.turn] = place
+        self._placed.blocks[place] = NoteBlock(event_text.retry_text(event), "warn")
+        return min(place, said if said is not None else place, *self._placed.inserted)
+
+    def _unsaid(self, turn: int) -> int | None:
+        """What the turn was saying is taken back. Returns its place; None where it said nothing."""
+        reply = self._growing.pop(turn, None)
+        if reply is None:
+            return None
+        place = self._placed.index(reply)
+        self._placed.blocks[place] = ThinkingBlock("")
+        return place
+
+    def settle(self, event: Event) -> int | None:
+        """A call came to its end: nothing says any more that it was made again. Returns the block that changed."""
+        note = self._placed.retries.pop(event.turn, None) if isinstance(event, Replied | Failed | Interrupted) else None
+        if note is not None:
+            self._placed.blocks[note] = ThinkingBlock("")
+        return note
+
+    def hush(self) -> None:
+        """Nobody goes on with what was being said."""
+        for reply in self._growing.values():
+            reply.live = False
+        self._growing.clear()
+
+    def end(self, event: Replied) -> int | None:
+        """The whole reply: where it is not what was said live (a schema), it takes its place."""
+        reply = self._growing.pop(event.turn, None)
+        changed = None
+        thought = "\n".join(part.text for part in event.thinking if part.text.strip())
+        if reply is not None:
+            changed = self._placed.index(reply)
+            if "".join(reply.said) != event.text:
+                reply.said, reply.chunker = [], MarkdownChunker()
+                reply.add(event.text)
+            reply.live = False
+            if thought:
+                changed -= 1
+                self._placed.blocks[changed] = ThinkingBlock(thought)
+            return changed
+        if thought or event.text.strip():
+            self._placed.name_turn(event.turn, event.agent)
+            self._placed.put(event.turn, ThinkingBlock(thought))
+        if event.text.strip():
+            reply = ReplyBlock(event.agent, live=False, verifies=event.turn in self.verifying)
+            reply.add(event.text)
+            self._placed.put(event.turn, reply)
+        return None
+
+
+class Transcript:
+    """The blocks so far. `take` grows them; `say` adds a line that is of the screen alone and in no log."""
+
+    def __init__(self) -> None:
+        self.placed = PlacedBlocks()
+        self.blocks = self.placed.blocks
+        self._replies = Replies(self.placed)
+        self._agents: dict[int, str] = {}
         self._opened: Opened | None = None
         self._asked_at = 0.0
         self._facts: list[Event] = []
@@ -195,23 +195,19 @@ class Transcript:
         self._kept = 0
         """The turn whose newest reply is a line as it stood: nothing is put back after it."""
 
-    @property
-    def settled(self) -> int:
-        """How many blocks there are before which none is put any more."""
-        return min(self._ends.values(), default=len(self.blocks))
-
     def take(self, item: Recorded | Live) -> int | None:
         """One item of the log. Returns the first block that changed, None when none did."""
         before = len(self.blocks)
-        self.inserted = []
+        self.placed.inserted.clear()
         if not isinstance(item, Recorded):
             return self._live(item)
         if isinstance(item.event, Asked):
             self._facts.clear()
         self._facts.append(item.event)
-        gone = self._settled(item.event)
+        gone = self._replies.settle(item.event)
         changed = self._fact(item.event, item.at)
-        grown = min(before, *self.inserted) if self.inserted else before if len(self.blocks) > before else None
+        inserted = self.placed.inserted
+        grown = min(before, *inserted) if inserted else before if len(self.blocks) > before else None
         return min((index for index in (gone, changed, grown) if index is not None), default=None)
 
     def patched(self, ran: ToolRan, patch: str) -> int | None:
@@ -228,42 +224,15 @@ class Transcript:
         self.blocks.append(note)
         return len(self.blocks) - 1
 
-    def index(self, block: Block) -> int:
-        """Where a block stands; it is among the newest."""
-        return next(i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i] is block)
-
-    def _put(self, turn: int, *blocks: Block) -> int:
-        """Blocks of a turn: below its heading, where it is a step under way, else at the end. Returns the first's
-        place."""
-        at = self._ends.get(turn, len(self.blocks))
-        if at < len(self.blocks):
-            self.inserted += range(at, at + len(blocks))
-            self._calls = {call: _moved(place, at, len(blocks)) for call, place in self._calls.items()}
-            for places in (self.retries, self._inside):
-                places.update({turn: _moved(place, at, len(blocks)) for turn, place in places.items()})
-        self._ends = {turn: _moved(place, at, len(blocks)) for turn, place in self._ends.items()}
-        self.blocks[at:at] = blocks
-        return at
-
     def _live(self, item: Live) -> int | None:
-        inside = getattr(item, "turn", 0) in self._inside and not isinstance(item, Retried)
+        inside = getattr(item, "turn", 0) in self.placed.inside and not isinstance(item, Retried)
         if inside or isinstance(item, ThoughtStreamed):
             return None  # shown when it is whole
         match item:
             case TextStreamed():
-                if not item.text:
-                    return None
-                first = len(self.blocks)
-                speech = self._speeches.get(item.turn)
-                if speech is None:
-                    self._speaks(item.turn, item.agent)
-                    speech = self._speeches[item.turn] = ReplyBlock(item.agent, verifies=item.turn in self._verifying)
-                    # what was thought is known at the end: its place is kept
-                    self._put(item.turn, ThinkingBlock(""), speech)
-                speech.add(item.text)
-                return min(first, self.index(speech), *self.inserted)
+                return self._replies.grow(item) if item.text else None
             case OutputStreamed():
-                index = self._calls.get(item.call)
+                index = self.placed.calls.get(item.call)
                 if index is None:
                     return None
                 use = self.blocks[index]
@@ -271,60 +240,18 @@ class Transcript:
                 self.blocks[index] = replace(use, live=(use.live + item.text)[-LIVE_OUTPUT:])
                 return index
             case Retried():
-                return self._retried(item)
+                return self._replies.retried(item)
             case Waiting():
                 if not item.notice:
                     return None
                 self.blocks.append(NoteBlock(item.why, "warn"))
                 return len(self.blocks) - 1
 
-    def _retried(self, event: Retried) -> int:
-        """A call is made again: one line stands where its text was."""
-        before, said = self.retries.get(event.turn), self._unsaid(event.turn)
-        if before is None and said is None:
-            self._speaks(event.turn, event.agent)
-            said = self._put(event.turn, ThinkingBlock(""))
-        place = before if before is not None else said
-        assert place is not None
-        self.retries[event.turn] = place
-        self.blocks[place] = NoteBlock(event_text.retry_text(event), "warn")
-        return min(place, said if said is not None else place, *self.inserted)
-
-    def _unsaid(self, turn: int) -> int | None:
-        """What the turn was saying is taken back. Returns its place; None where it said nothing."""
-        speech = self._speeches.pop(turn, None)
-        if speech is None:
-            return None
-        place = self.index(speech)
-        self.blocks[place] = ThinkingBlock("")
-        return place
-
-    def _settled(self, event: Event) -> int | None:
-        """A call came to its end: nothing says any more that it was made again. Returns the block that changed."""
-        note = self.retries.pop(event.turn, None) if isinstance(event, Replied | Failed | Interrupted) else None
-        if note is not None:
-            self.blocks[note] = ThinkingBlock("")
-        return note
-
-    def _hush(self) -> None:
-        """Nobody goes on with what was being said."""
-        for speech in self._speeches.values():
-            speech.live = False
-        self._speeches.clear()
-
-    def _speaks(self, turn: int, agent: str) -> None:
-        """Where a turn goes on that others have begun after, it says which."""
-        if turn in self._ends:
-            return
-        if turn and turn != self._turn:
-            self.blocks.append(NoteBlock(f"turn {turn}, {agent}:"))
-        self._turn = turn or self._turn
-
     def _grouped(self, event: Event) -> int | None:
         """A fact of a subtask goes into the block of the call that began it. Returns that; None for all others."""
-        if isinstance(event, Assigned) and event.subtask is not None and event.subtask.call in self._calls:
-            self._inside[event.turn] = self._calls[event.subtask.call]
-        index = self._inside.get(getattr(event, "turn", 0))
+        if isinstance(event, Assigned) and event.subtask is not None and event.subtask.call in self.placed.calls:
+            self.placed.inside[event.turn] = self.placed.calls[event.subtask.call]
+        index = self.placed.inside.get(getattr(event, "turn", 0))
         if index is None:
             return None
         if isinstance(event, Replied):
@@ -340,9 +267,9 @@ class Transcript:
             return index
         alone = isinstance(event, Asked | Finished) or (isinstance(event, Assigned) and not event.plan)
         if alone or isinstance(event, Failed | Interrupted):
-            self._hush()
+            self._replies.hush()
         if alone or isinstance(event, Planned | Merged):
-            self._ends.clear()
+            self.placed.ends.clear()
         match event:
             case Asked():
                 return self._begin(event, at)
@@ -351,8 +278,8 @@ class Transcript:
             case Replied():
                 return self._replied(event)
             case Permitted():
-                self._speaks(event.turn, self._agents.get(event.turn, ""))
-                self._calls[event.call.id] = self._put(event.turn, ToolBlock(event.call, event))
+                self.placed.name_turn(event.turn, self._agents.get(event.turn, ""))
+                self.placed.calls[event.call.id] = self.placed.put(event.turn, ToolBlock(event.call, event))
             case ToolRan():
                 return self._ran(event)
             case Finished():
@@ -368,25 +295,25 @@ class Transcript:
         return None
 
     def _assigned(self, event: Assigned) -> None:
-        self._turns, self._turn = self._turns + 1, event.turn
+        self._turns, self.placed.turn = self._turns + 1, event.turn
         self._agents[event.turn] = event.agent
         if event.role == "verifier":
-            self._verifying.add(event.turn)
+            self._replies.verifying.add(event.turn)
         self.blocks.append(DecisionBlock(event))
         if event.plan:
-            self._ends[event.turn] = len(self.blocks)
+            self.placed.ends[event.turn] = len(self.blocks)
 
     def _rest(self, event: Event) -> None:
         silent = isinstance(event, Undone) and 0 < event.turn == self._kept
         block = None if silent else _event_block(event, self._facts)
         if block is not None:
-            self._put(getattr(event, "turn", 0), block)
+            self.placed.put(getattr(event, "turn", 0), block)
         if isinstance(event, Failed):
-            self._ends.pop(event.turn, None)
+            self.placed.ends.pop(event.turn, None)
 
     def _begin(self, event: Asked, at: float) -> int | None:
-        self._calls, self._agents, self._inside = {}, {}, {}
-        self._verifying.clear()
+        self.placed.calls, self._agents, self.placed.inside = {}, {}, {}
+        self._replies.verifying.clear()
         self._asked_at, self._turns, self._tokens = at, 0, 0
         media = tuple(one.line for one in event.media)
         self.blocks.append(RequestBlock(event.said, (*event.attachments, *media)))
@@ -410,36 +337,13 @@ class Transcript:
         if self._kept:
             self.blocks.append(NoteBlock(event.text or f"{event.filled}: nothing", "dim"))
             return None
-        changed = self._spoke(event)
+        changed = self._replies.end(event)
         if not event.calls:
-            self._ends.pop(event.turn, None)
+            self.placed.ends.pop(event.turn, None)
         return changed
 
-    def _spoke(self, event: Replied) -> int | None:
-        speech = self._speeches.pop(event.turn, None)
-        changed = None
-        thought = "\n".join(part.text for part in event.thinking if part.text.strip())
-        if speech is not None:
-            changed = self.index(speech)
-            if "".join(speech.said) != event.text:
-                speech.said, speech.chunker = [], MarkdownChunker()
-                speech.add(event.text)
-            speech.live = False
-            if thought:
-                changed -= 1
-                self.blocks[changed] = ThinkingBlock(thought)
-            return changed
-        if thought or event.text.strip():
-            self._speaks(event.turn, event.agent)
-            self._put(event.turn, ThinkingBlock(thought))
-        if event.text.strip():
-            speech = ReplyBlock(event.agent, live=False, verifies=event.turn in self._verifying)
-            speech.add(event.text)
-            self._put(event.turn, speech)
-        return None
-
     def _ran(self, event: ToolRan) -> int | None:
-        index = self._calls.get(event.call.id)
+        index = self.placed.calls.get(event.call.id)
         if index is None:
             return None
         use = self.blocks[index]
@@ -449,7 +353,7 @@ class Transcript:
 
     def _interrupted(self, event: Interrupted) -> int | None:
         first = len(self.blocks)
-        for index in self._calls.values():
+        for index in self.placed.calls.values():
             use = self.blocks[index]
             if isinstance(use, ToolBlock) and use.result is None and use.permitted.allowed:
                 self.blocks[index] = replace(use, cut=True)

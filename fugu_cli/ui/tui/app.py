@@ -446,7 +446,7 @@ class MainScreen(MainHandlers):
 
     def action_request(self, by: int) -> None:
         """To the request before what is seen of the conversation, or after it."""
-        from fugu_cli.ui.transcript import RequestBlock
+        from fugu_cli.ui.blocks import RequestBlock
 
         pager = self.query_one(Conversation)
         if self.controller is None:

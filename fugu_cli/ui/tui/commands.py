@@ -15,10 +15,10 @@ from fugu_cli.extensions.skill_library import MCP_PROMPT, refuse_left_out
 from fugu_cli.session import views
 from fugu_cli.session.events import Replied, ToolRan
 from fugu_cli.ui.block_drawing import chunk_fragment
+from fugu_cli.ui.blocks import NoteBlock
 from fugu_cli.ui.event_text import call_target, describe_call
 from fugu_cli.ui.markdown_chunks import split_markdown
 from fugu_cli.ui.trace_drawing import Section
-from fugu_cli.ui.transcript import NoteBlock
 from fugu_cli.ui.tui import agent_commands, login_commands, session_commands, themes
 from fugu_cli.ui.tui.request_queue import MODE_HELP
 from fugu_cli.ui.tui.screen_protocol import Choice

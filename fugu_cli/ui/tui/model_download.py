@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fugu_cli.errors import FuguError
+from fugu_cli.ui.blocks import NoteBlock
 from fugu_cli.ui.formatting import flatten
-from fugu_cli.ui.transcript import NoteBlock
 
 if TYPE_CHECKING:
     from fugu_cli.models.sources import FetchProgress

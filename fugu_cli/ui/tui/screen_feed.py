@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 from fugu_cli.session.events import Finished, Recorded, ToolRan
 from fugu_cli.session.live_events import Live
 from fugu_cli.ui.block_drawing import GAP, ReplyFragments, block_fragments, foldable, has_gap_before
+from fugu_cli.ui.blocks import Block, NoteBlock, ReplyBlock
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.formatting import escape_for_approval, flatten
 from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_rows import TraceRows
-from fugu_cli.ui.transcript import Block, NoteBlock, ReplyBlock, Transcript
+from fugu_cli.ui.transcript import Transcript
 from fugu_cli.ui.tui.panels import Pager, Trace
 from fugu_cli.ui.tui.screen_protocol import UpdateNote
 
@@ -109,7 +110,7 @@ class ScreenFeed:
         """One more item of the log."""
         now = time.time()
         self._mark(self.transcript.take(item), self.rows.take(item))
-        for place in self.transcript.inserted:
+        for place in self.transcript.placed.inserted:
             self._shift(place)
         self.tally.take(item, now)
 
@@ -120,7 +121,7 @@ class ScreenFeed:
 
         def grow(grown: NoteBlock) -> None:
             if transcript is self.transcript:
-                index = transcript.index(shown[0])
+                index = transcript.placed.index(shown[0])
                 shown[0] = transcript.blocks[index] = grown
                 self._mark(index, None)
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from fugu_cli.session.events import Recorded, ToolRan
     from fugu_cli.session.live_events import Live
     from fugu_cli.ui.approval_options import Pending
+    from fugu_cli.ui.blocks import NoteBlock
     from fugu_cli.ui.column import Fragment
     from fugu_cli.ui.hyperlinks import FilePlace
     from fugu_cli.ui.session_totals import SessionTotals
     from fugu_cli.ui.trace_drawing import Section
     from fugu_cli.ui.trace_rows import TraceRows
-    from fugu_cli.ui.transcript import NoteBlock
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.preferences import PreferencesFile
 

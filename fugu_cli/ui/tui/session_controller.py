@@ -16,7 +16,7 @@ from fugu_cli.session.live_events import Live
 from fugu_cli.tools.recorded_diffs import unified_diff
 from fugu_cli.ui import diff_lines
 from fugu_cli.ui.approval_options import ALONE, ApprovalScope, Pending, approval_options
-from fugu_cli.ui.transcript import NoteBlock, Tone
+from fugu_cli.ui.blocks import NoteBlock, Tone
 from fugu_cli.ui.tui import project_folder, session_status
 from fugu_cli.ui.tui.model_download import ModelDownload
 from fugu_cli.ui.tui.preferences import InputHistory

@@ -22,6 +22,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.ui import block_drawing, diff_drawing, diff_lines, trace_drawing
 from fugu_cli.ui.block_drawing import markdown_lines, transcript_fragments
+from fugu_cli.ui.blocks import Block, EndBlock, NoteBlock, ReplyBlock, RequestBlock, ToolBlock
 from fugu_cli.ui.drawing import (
     DARK,
     PALETTES,
@@ -37,7 +38,7 @@ from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.session_totals import SessionTotals
 from fugu_cli.ui.trace_drawing import section_title, turn_sections
 from fugu_cli.ui.trace_rows import TraceRows, TurnRow, traced_requests
-from fugu_cli.ui.transcript import Block, EndBlock, NoteBlock, ReplyBlock, RequestBlock, ToolBlock, transcript_blocks
+from fugu_cli.ui.transcript import transcript_blocks
 from fugu_cli.ui.tui import themes
 
 

@@ -13,8 +13,8 @@ from textual.app import App
 
 from fugu_cli.session.events import Event, Replied
 from fugu_cli.session.live_events import TextStreamed
+from fugu_cli.ui.blocks import NoteBlock
 from fugu_cli.ui.drawing import plain_text
-from fugu_cli.ui.transcript import NoteBlock
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.panels import Conversation
 from tests.unit.ui.tui.test_workflows import interleaved, recorded

@@ -9,10 +9,10 @@ from fugu_cli.session.events import Asked, Assigned, Failed, FileChange, Finishe
 from fugu_cli.session.live_events import Retried, TextStreamed
 from fugu_cli.ui import drawing
 from fugu_cli.ui.approval_options import ALONE
+from fugu_cli.ui.blocks import NoteBlock
 from fugu_cli.ui.drawing import DARK, styled_line
 from fugu_cli.ui.inline import PromptTerminal
 from fugu_cli.ui.inline_view import InlineScreen, Scrollback, parse_choice
-from fugu_cli.ui.transcript import NoteBlock
 from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
 from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.screen_protocol import Choice

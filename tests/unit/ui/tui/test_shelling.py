@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.ui.blocks import NoteBlock
 from fugu_cli.ui.drawing import DARK
 from fugu_cli.ui.inline_view import Scrollback
-from fugu_cli.ui.transcript import NoteBlock
 from fugu_cli.ui.tui.user_programs import KEPT_CHARACTERS, ShellOutput, UserShell
 
 

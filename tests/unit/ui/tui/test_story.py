@@ -15,16 +15,8 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed
 from fugu_cli.session.log import Log
-from fugu_cli.ui.transcript import (
-    EndBlock,
-    NoteBlock,
-    ReplyBlock,
-    RequestBlock,
-    ThinkingBlock,
-    ToolBlock,
-    Transcript,
-    transcript_blocks,
-)
+from fugu_cli.ui.blocks import EndBlock, NoteBlock, ReplyBlock, RequestBlock, ThinkingBlock, ToolBlock
+from fugu_cli.ui.transcript import Transcript, transcript_blocks
 
 CALL = Call.make("t1-0-0", "bash", command="ls")
 ASKED = Asked(text="do it")

@@ -1,0 +1,134 @@
+"""The blocks of a conversation: values, made by transcript.py and drawn by block_drawing.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from fugu_cli.messages import Call
+from fugu_cli.session.events import EVIDENCE, Assigned, Finished, Opened, Permitted, Planned, ToolRan
+from fugu_cli.session.verdicts import EndLine
+from fugu_cli.ui.markdown_chunks import MarkdownChunker
+
+Judged = Literal["", "first", "later"]
+"""A piece of a reply in which no verdict is drawn; a Verifier's first piece, and its later ones."""
+Tone = Literal["plain", "dim", "good", "bad", "warn"]
+
+
+@dataclass(frozen=True)
+class RequestBlock:
+    """What the user asked."""
+
+    text: str
+    attachments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class DecisionBlock:
+    """A decision: who acts now."""
+
+    assigned: Assigned
+
+
+@dataclass
+class ReplyBlock:
+    """What an agent says. Grows while it is said; `chunker` holds it cut into chunks."""
+
+    agent: str
+    said: list[str] = field(default_factory=list)
+    chunker: MarkdownChunker = field(default_factory=MarkdownChunker)
+    live: bool = True
+    verifies: bool = False
+    """By a Verifier: its verdict is drawn as a mark."""
+
+    def judged(self, chunk: int) -> Judged:
+        """How a verdict is looked for in a chunk of it."""
+        return "" if not self.verifies else "later" if chunk else "first"
+
+    def add(self, text: str) -> None:
+        """More of it."""
+        self.said.append(text)
+        self.chunker.feed(text)
+
+
+@dataclass(frozen=True)
+class ThinkingBlock:
+    """What an agent thought before it spoke; "" where it has not said. Stands before every Speech."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class ToolBlock:
+    """A call: judged, running, or done. `live` is the newest output of one that runs, `patch` what it changed, `inside`
+    what the subtask that it began has said and done."""
+
+    call: Call
+    permitted: Permitted
+    result: ToolRan | None = None
+    live: str = ""
+    cut: bool = False
+    patch: str = ""
+    inside: str = ""
+
+    @property
+    def evidence(self) -> bool:
+        """Made by fugu itself."""
+        return self.permitted.by == EVIDENCE
+
+
+@dataclass(frozen=True)
+class PlanBlock:
+    """A Conductor's workflow; `why` there is another one in this request."""
+
+    planned: Planned
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class NoteBlock:
+    """A line of fugu's own. `detail` is shown below it; while it grows it is `live`, and its first lines may go.
+
+    `dropped` is how many did. `folded` is the whole of what the line says in short, shown once it is unfolded.
+    """
+
+    text: str
+    tone: Tone = "dim"
+    detail: str = ""
+    live: bool = False
+    dropped: int = 0
+    folded: str = ""
+
+
+@dataclass(frozen=True)
+class EndBlock:
+    """A request's end, with what it took."""
+
+    finished: Finished
+    said: EndLine
+    turns: int
+    seconds: float
+    tokens: int
+    why: str = ""
+    """What stopped it; nothing that the lines above have said already."""
+
+
+@dataclass(frozen=True)
+class WelcomeBlock:
+    """A session's first line; with `tips` until something is asked."""
+
+    opened: Opened
+    tips: bool = False
+
+
+Block = (
+    RequestBlock
+    | DecisionBlock
+    | ReplyBlock
+    | ThinkingBlock
+    | ToolBlock
+    | PlanBlock
+    | NoteBlock
+    | EndBlock
+    | WelcomeBlock
+)
