@@ -69,14 +69,14 @@ def build_hooks(
     """The user's hooks; None where there are none and nothing is wrong with any. `client` calls those inside of it."""
     if declared == DeclaredHooks():
         return None
-    from fugu_cli.extensions.hook_runner import Hooks
+    from fugu_cli.extensions.hook_runner import HookRunner, Hooks
 
     name = journal.path.stem if journal.path else "memory"
     common = {"session_id": name, "transcript_path": str(journal.path or "")}
     mute = bool(config.deny_agents)
-    hooks = Hooks(declared, common, lambda why: journal.tell(Waiting(why=why)), mute=mute, client=client)
-    hooks.mode = config.permission_mode
-    return hooks
+    runner = HookRunner(declared, common, lambda why: journal.tell(Waiting(why=why)), mute=mute, client=client)
+    runner.mode = config.permission_mode
+    return Hooks(runner)
 
 
 def build_language_servers(loaded: LoadedConfig) -> LanguageServers | str:

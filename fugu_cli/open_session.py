@@ -157,7 +157,7 @@ class Session:
         """Sentences about what is missing here."""
         said = [] if self.environment.workspace.box is None else list(self.environment.workspace.box.notes())
         said += self.servers.notes if self.servers is not None else ()
-        said += self.environment.hooks.notes if self.environment.hooks is not None else ()
+        said += self.environment.hooks.runner.notes if self.environment.hooks is not None else ()
         said += self.library.notes
         if self.library.agents:
             from fugu_cli.extensions.subagents import unknown_models
@@ -196,7 +196,7 @@ class Session:
     def set_mode(self, mode: Mode) -> None:
         """Another permission mode from the next call on."""
         if self.environment.hooks is not None:
-            self.environment.hooks.mode = mode
+            self.environment.hooks.runner.mode = mode
         self.environment = replace(self.environment, rules=self.environment.rules.model_copy(update={"mode": mode}))
 
     def pin(self, name: str | None) -> None:

@@ -371,7 +371,7 @@ class SdkConversation:
         session = self.stream.session
         if found := client_hooks(given):
             now = session.environment.hooks
-            of_files = now.declared if now is not None else DeclaredHooks()
+            of_files = now.runner.declared if now is not None else DeclaredHooks()
             both = DeclaredHooks((*of_files.hooks, *found), of_files.notes)
             hooks = build_hooks(both, session.config, session.log, self.questions.call_hook)
             session.environment = replace(session.environment, hooks=hooks)

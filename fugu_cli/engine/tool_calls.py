@@ -100,7 +100,7 @@ async def run_call(
     log.append(permit.model_copy(update={"turn": number, "snapshot": snapshot}))
     if permit.allowed:
         await _finish_tool(log, environment, made.call, _told(call, made.call, hooked.context))
-    if environment.hooks is not None and (stop := environment.hooks.stopped()) is not None:
+    if environment.hooks is not None and (stop := environment.hooks.runner.stopped()) is not None:
         log.append(Finished(reason="denied", message=f"a hook ended the work: {stop}"))
 
 
@@ -159,7 +159,7 @@ async def _hooked(environment: Environment, call: Call) -> HookVerdict:
     """What hooks decide about the call. None is asked about one that nothing will come of."""
     if environment.hooks is None or isinstance(environment.toolbox.parse(call)[1], ToolResult):
         return HookVerdict(call)
-    return await environment.hooks.before(call, environment.workspace)
+    return await environment.hooks.judge("PreToolUse", call, environment.workspace)
 
 
 async def _permission(
@@ -189,7 +189,7 @@ async def _permission(
     if judgement.target and not judgement.every_time and _granted(log, environment, call, judgement.target):
         return say(True, "session")
     if environment.hooks is not None:
-        answer = await environment.hooks.permitted(call, environment.workspace)
+        answer = await environment.hooks.judge("PermissionRequest", call, environment.workspace)
         if answer.decision == "deny":
             return say(False, HOOK, f"a hook forbids it: {answer.reason}")
         if answer.decision == "allow" and yielding and answer.call == call:

@@ -217,11 +217,12 @@ CallClient = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
 """Calls the client's function of that id with what the hook is told. Raises FuguError where it does not answer."""
 
 
-class Hooks:
-    """The hooks of a session. `tell` shows people what is waited for and what went wrong, at once.
+class HookRunner:
+    """The declared hooks: which of them are for an event, and what one of them says. `tell` shows people what is waited
+    for and what went wrong, at once.
 
     `common` is what every hook is told, and the permission `mode` that holds now. `mute`: files are kept from some
-    agents, so that what hooks write, which may quote any file, reaches none.
+    agents, so that what hooks write, which may quote any file, reaches none. `client` calls hooks inside of it.
     """
 
     def __init__(
@@ -235,15 +236,12 @@ class Hooks:
     ) -> None:
         self.declared = declared
         self.mode = "edit"
+        self.mute = mute
         self._common = common
         self._tell = tell
-        self._mute = mute
         self._client = client
         self._warnings: list[str] = []
-        self._begun = False
-        self._opening = ""
         self._stop: str | None = None
-        self._said: dict[str, str] = {}
         self._apart: set[asyncio.Task[None]] = set()
 
     @property
@@ -256,155 +254,29 @@ class Hooks:
         stop, self._stop = self._stop, None
         return stop
 
-    async def before(self, call: Call, workspace: Workspace) -> HookVerdict:
-        """PreToolUse: whether the call may run, as far as hooks go, and how."""
-        return await self._judged("PreToolUse", call, workspace)
-
-    async def permitted(self, call: Call, workspace: Workspace) -> HookVerdict:
-        """PermissionRequest, where the user is to be asked: whether a hook answers instead."""
-        return await self._judged("PermissionRequest", call, workspace)
-
-    async def _judged(self, moment: HookEvent, call: Call, workspace: Workspace) -> HookVerdict:
-        """The strictest answer of all: no, ask, yes. Each hook is told the call as those before it have changed it."""
-        verdict, parts = (
-            HookVerdict(call),
-            len(hook_settings.describe_call(call, workspace.root, workspace.test_command)),
-        )
-        for part in range(parts):
-            for hook in self._for(
-                moment, hook_settings.describe_call(verdict.call, workspace.root, workspace.test_command)[part].names
-            ):
-                now = hook_settings.describe_call(verdict.call, workspace.root, workspace.test_command)[part]
-                answer = await self._one(hook, workspace, _of_call(moment, now, verdict.call))
-                if answer.input is not None and answer.decision != "deny":
-                    answer = self._changing(answer, hook, alone=parts == 1)
-                if answer.stop is not None:
-                    answer = replace(answer, decision="deny", reason=answer.stop or "it ended the work")
-                verdict = _stricter(verdict, answer, now)
-                if verdict.decision == "deny":
-                    return verdict
-        return verdict
-
-    def _changing(self, answer: HookAnswer, hook: Hook, *, alone: bool) -> HookAnswer:
-        """The answer of a hook that changes the arguments: a no where nobody can do that."""
-        if self._mute:
-            return HookAnswer("deny", WITHHELD)
-        if not alone:
-            return HookAnswer(
-                "deny", f"the hook `{hook.said}` changes the arguments of one part of the call; make it alone"
-            )
-        return answer
-
-    def around(self, tool: Tool[Arguments], call: Call) -> Tool[Arguments]:
-        """The tool, its PostToolUse hooks after it: what they change is the call's, and `said` what they say of it. The
-        tool itself where no hook is for it."""
-        after: tuple[HookEvent, ...] = ("PostToolUse", "PostToolUseFailure")
-        names = frozenset().union(*(part.names for part in hook_settings.describe_call(call, Path())))
-        if not any(self._for(moment, names) for moment in after):
-            return tool
-
-        async def run(arguments: Arguments, workspace: Workspace, say: Say) -> ToolResult:
-            result = await tool.run(arguments, workspace, say)
-            moment: HookEvent = "PostToolUse" if result.ok else "PostToolUseFailure"
-            for part in hook_settings.describe_call(call, workspace.root, workspace.test_command):
-                for hook in self._for(moment, part.names):
-                    asked = _of_call(moment, part, call)
-                    more = {"tool_response": _response(part, result)} if result.ok else {"error": result.text}
-                    answer = await self._one(hook, workspace, replace(asked, told={**asked.told, **more}))
-                    self._said[call.id] = self._said.get(call.id, "") + _words(answer)
-                    result = result if answer.output is None else result.model_copy(update={"text": answer.output})
-            return result
-
-        return replace(tool, run=run, effect="runs" if tool.effect == "reads" else tool.effect)
-
-    def said(self, call: Call) -> str:
-        """What hooks said after the call, for its agent. Asked once: then it is forgotten."""
-        return self._said.pop(call.id, "")
-
-    async def prompted(self, text: str, workspace: Workspace) -> HookAnswer:
-        """UserPromptSubmit: "deny" where the request is refused, with words for the user; else context for agents, that
-        of the session's beginning first."""
-        said = [self._opening]
-        for hook in self._for("UserPromptSubmit"):
-            answer = await self._one(hook, workspace, _EventInput("UserPromptSubmit", {"prompt": text}))
-            stop = self.stopped()
-            if answer.decision == "deny" or stop is not None:
-                reason = stop or answer.reason or "it gave no reason"
-                return HookAnswer("deny", f"{reason} (`{hook.said}` in {hook.source})")
-            said.append(answer.context)
-        self._opening = ""
-        return HookAnswer(context="\n\n".join(filter(None, said)))
-
-    async def began(self, source: str, workspace: Workspace) -> None:
-        """SessionStart, once. `source`: startup or resume."""
-        if not self._begun:
-            self._begun = True
-            self._opening = await self._heard("SessionStart", {"source": source}, source, workspace)
-
-    async def closed(self, workspace: Workspace) -> None:
-        """SessionEnd, of one that began; and the end of hooks that nobody waits for."""
-        if self._begun:
-            await self._heard("SessionEnd", {"reason": "other"}, "other", workspace)
+    async def close(self) -> None:
+        """End hooks that nobody waits for."""
         for task in self._apart:
             task.cancel()
         await asyncio.gather(*self._apart, return_exceptions=True)
 
-    async def compacting(self, trigger: str, workspace: Workspace) -> str:
-        """PreCompact. Why there should be no summary, "" when there may be. `trigger`: manual or auto."""
-        asked = _EventInput("PreCompact", {"trigger": trigger, "custom_instructions": ""}, frozenset({trigger}))
-        answers = [await self._one(hook, workspace, asked) for hook in self._for("PreCompact", asked.names)]
-        self.stopped()
-        return "\n".join(one.reason for one in answers if one.decision == "deny")
-
-    def notify(self, call: Call, workspace: Workspace) -> None:
-        """Notification: the user is asked about a call. Nobody waits for these hooks."""
-        name = hook_settings.describe_call(call, workspace.root)[0].name
-        told: dict[str, JsonValue] = {"message": f"fugu needs your permission to use {name}", "title": "fugu"}
-        kind = "permission_prompt"
-        asked = _EventInput("Notification", {**told, "notification_type": kind}, frozenset({kind}))
-        for hook in self._for("Notification", asked.names):
-            self._begin(hook, workspace, asked)
-
-    async def ended(self, told: Mapping[str, JsonValue], workspace: Workspace, *, again: bool) -> str:
-        """Stop. What is still to be done, "" when the request may end. `again`: a hook has asked to go on already."""
-        asked = _EventInput("Stop", {"stop_hook_active": again, **told})
-        left: list[str] = []
-        for hook in self._for("Stop"):
-            answer = await self._one(hook, workspace, asked)
-            words = answer.reason if answer.decision == "deny" else answer.context
-            if words and self._mute:
-                self._warn(hook, f"cannot ask to go on; {WITHHELD}")
-            elif words:
-                left.append(words)
-        return "" if self.stopped() is not None else "\n".join(left)
-
-    async def step_ended(self, role: str, told: Mapping[str, JsonValue], workspace: Workspace) -> None:
-        """SubagentStop: a step of a workflow is over. It is not gone on with, whatever a hook says."""
-        names = frozenset({role})
-        asked = _EventInput("SubagentStop", {"stop_hook_active": False, "agent_type": role, **told}, names)
-        for hook in self._for("SubagentStop", names):
-            await self._one(hook, workspace, asked)
-
-    async def _heard(self, moment: HookEvent, told: Mapping[str, JsonValue], kind: str, workspace: Workspace) -> str:
-        """Run the hooks of an event that nothing depends on; what they say to agents."""
-        asked = _EventInput(moment, told, frozenset({kind}))
-        said = [(await self._one(hook, workspace, asked)).context for hook in self._for(moment, asked.names)]
-        self.stopped()
-        return "\n\n".join(filter(None, said))
-
-    def _for(self, moment: HookEvent, names: Iterable[str] = ()) -> list[Hook]:
+    def matching(self, moment: HookEvent, names: Iterable[str] = ()) -> list[Hook]:
         """The hooks for this, each command once."""
         names = frozenset(names)
         found = [hook for hook in self.declared.hooks if hook.moment == moment and (not names or hook.matches(names))]
         once = {(hook.command, hook.callback, hook.rule, hook.fault): hook for hook in reversed(found)}
         return list(once.values())[::-1]
 
-    async def _one(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> HookAnswer:
+    async def ask_all(self, workspace: Workspace, asked: _EventInput) -> list[HookAnswer]:
+        """What the hooks of an event say, one after the other."""
+        return [await self.ask(hook, workspace, asked) for hook in self.matching(asked.moment, asked.names)]
+
+    async def ask(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> HookAnswer:
         """What one hook says, made fit to be told: clipped, masked, withheld where it must be."""
         if hook.rule and asked.call is not None and not hook_settings.rule_fits(hook.rule, asked.call, workspace.root):
             return HookAnswer()
         if hook.apart:
-            self._begin(hook, workspace, asked)
+            self.begin(hook, workspace, asked)
             return HookAnswer()
         answer = await self._ran(hook, workspace, asked)
         mask = workspace.mask or (lambda text: text)
@@ -415,11 +287,11 @@ class Hooks:
             self._stop = truncate(mask(answer.stop), REASON_LIMIT) or f"the hook `{hook.said}` ended it"
         if answer.decision == "allow" and not self._may_allow(hook, workspace):
             answer = replace(answer, decision="")
-        if self._mute and hook.moment != "UserPromptSubmit" and (reason or context or answer.output is not None):
+        if self.mute and hook.moment != "UserPromptSubmit" and (reason or context or answer.output is not None):
             self._tell(f"the hook `{hook.said}` says: {reason or context}")
             return replace(answer, reason=WITHHELD if answer.decision else "", context="", output=None)
         shown = mask(answer.output) if answer.output is not None else None
-        return replace(answer, reason=reason, context="" if self._mute else context, output=shown)
+        return replace(answer, reason=reason, context="" if self.mute else context, output=shown)
 
     def _may_allow(self, hook: Hook, workspace: Workspace) -> bool:
         """A repository's hook says yes only as it was when the repository was trusted: an agent may change a script."""
@@ -439,10 +311,10 @@ class Hooks:
             return HookAnswer(
                 "deny", f"the guard `{hook.said}` in {hook.source} {truncate(answer.fault, WARNING_LIMIT)}"
             )
-        self._warn(hook, truncate(answer.fault, WARNING_LIMIT))
+        self.warn(hook, truncate(answer.fault, WARNING_LIMIT))
         return answer
 
-    def _begin(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> None:
+    def begin(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> None:
         """Run it beside everything else; what it says is not looked at."""
 
         async def run() -> None:
@@ -452,13 +324,143 @@ class Hooks:
         self._apart.add(task)
         task.add_done_callback(self._apart.discard)
 
-    def _warn(self, hook: Hook, what: str) -> None:
+    def warn(self, hook: Hook, what: str) -> None:
         self._note(f"the {hook.moment} hook `{hook.said}` in {hook.source} {what}; it was passed over")
 
     def _note(self, said: str) -> None:
         self._tell(said)
         if said not in self._warnings:
             self._warnings.append(said)
+
+
+class Hooks:
+    """The events of a session, and what its hooks decide at each."""
+
+    def __init__(self, runner: HookRunner) -> None:
+        self.runner = runner
+        self._begun = False
+        self._opening = ""
+        self._said: dict[str, str] = {}
+
+    async def judge(self, moment: HookEvent, call: Call, workspace: Workspace) -> HookVerdict:
+        """Whether the call may run, as far as hooks go, and how: PreToolUse; PermissionRequest, where the user is to be
+        asked: whether a hook answers instead. The strictest answer of all: no, ask, yes. Each hook is told the call as
+        those before it have changed it."""
+
+        def parts() -> tuple[hook_settings.HookCall, ...]:
+            return hook_settings.describe_call(verdict.call, workspace.root, workspace.test_command)
+
+        verdict = HookVerdict(call)
+        count = len(parts())
+        for part in range(count):
+            for hook in self.runner.matching(moment, parts()[part].names):
+                now = parts()[part]
+                answer = await self.runner.ask(hook, workspace, _of_call(moment, now, verdict.call))
+                if answer.input is not None and answer.decision != "deny" and self.runner.mute:
+                    answer = HookAnswer("deny", WITHHELD)
+                elif answer.input is not None and answer.decision != "deny" and count > 1:
+                    said = f"the hook `{hook.said}` changes the arguments of one part of the call; make it alone"
+                    answer = HookAnswer("deny", said)
+                if answer.stop is not None:
+                    answer = replace(answer, decision="deny", reason=answer.stop or "it ended the work")
+                verdict = _stricter(verdict, answer, now)
+                if verdict.decision == "deny":
+                    return verdict
+        return verdict
+
+    def around(self, tool: Tool[Arguments], call: Call) -> Tool[Arguments]:
+        """The tool, its PostToolUse hooks after it: what they change is the call's, and `said` what they say of it. The
+        tool itself where no hook is for it."""
+        after: tuple[HookEvent, ...] = ("PostToolUse", "PostToolUseFailure")
+        names = frozenset().union(*(part.names for part in hook_settings.describe_call(call, Path())))
+        if not any(self.runner.matching(moment, names) for moment in after):
+            return tool
+
+        async def run(arguments: Arguments, workspace: Workspace, say: Say) -> ToolResult:
+            result = await tool.run(arguments, workspace, say)
+            moment: HookEvent = "PostToolUse" if result.ok else "PostToolUseFailure"
+            for part in hook_settings.describe_call(call, workspace.root, workspace.test_command):
+                for hook in self.runner.matching(moment, part.names):
+                    asked = _of_call(moment, part, call)
+                    more = {"tool_response": _response(part, result)} if result.ok else {"error": result.text}
+                    answer = await self.runner.ask(hook, workspace, replace(asked, told={**asked.told, **more}))
+                    self._said[call.id] = self._said.get(call.id, "") + _words(answer)
+                    result = result if answer.output is None else result.model_copy(update={"text": answer.output})
+            return result
+
+        return replace(tool, run=run, effect="runs" if tool.effect == "reads" else tool.effect)
+
+    def said(self, call: Call) -> str:
+        """What hooks said after the call, for its agent. Asked once: then it is forgotten."""
+        return self._said.pop(call.id, "")
+
+    async def prompted(self, text: str, workspace: Workspace) -> HookAnswer:
+        """UserPromptSubmit: "deny" where the request is refused, with words for the user; else context for agents, that
+        of the session's beginning first."""
+        said = [self._opening]
+        for hook in self.runner.matching("UserPromptSubmit"):
+            answer = await self.runner.ask(hook, workspace, _EventInput("UserPromptSubmit", {"prompt": text}))
+            stop = self.runner.stopped()
+            if answer.decision == "deny" or stop is not None:
+                reason = stop or answer.reason or "it gave no reason"
+                return HookAnswer("deny", f"{reason} (`{hook.said}` in {hook.source})")
+            said.append(answer.context)
+        self._opening = ""
+        return HookAnswer(context="\n\n".join(filter(None, said)))
+
+    async def began(self, source: str, workspace: Workspace) -> None:
+        """SessionStart, once. `source`: startup or resume."""
+        if not self._begun:
+            self._begun = True
+            self._opening = await self._heard("SessionStart", {"source": source}, source, workspace)
+
+    async def closed(self, workspace: Workspace) -> None:
+        """SessionEnd, of one that began; and the end of hooks that nobody waits for."""
+        if self._begun:
+            await self._heard("SessionEnd", {"reason": "other"}, "other", workspace)
+        await self.runner.close()
+
+    async def compacting(self, trigger: str, workspace: Workspace) -> str:
+        """PreCompact. Why there should be no summary, "" when there may be. `trigger`: manual or auto."""
+        asked = _EventInput("PreCompact", {"trigger": trigger, "custom_instructions": ""}, frozenset({trigger}))
+        answers = await self.runner.ask_all(workspace, asked)
+        self.runner.stopped()
+        return "\n".join(one.reason for one in answers if one.decision == "deny")
+
+    def notify(self, call: Call, workspace: Workspace) -> None:
+        """Notification: the user is asked about a call. Nobody waits for these hooks."""
+        name = hook_settings.describe_call(call, workspace.root)[0].name
+        told: dict[str, JsonValue] = {"message": f"fugu needs your permission to use {name}", "title": "fugu"}
+        kind = "permission_prompt"
+        asked = _EventInput("Notification", {**told, "notification_type": kind}, frozenset({kind}))
+        for hook in self.runner.matching("Notification", asked.names):
+            self.runner.begin(hook, workspace, asked)
+
+    async def ended(self, told: Mapping[str, JsonValue], workspace: Workspace, *, again: bool) -> str:
+        """Stop. What is still to be done, "" when the request may end. `again`: a hook has asked to go on already."""
+        asked = _EventInput("Stop", {"stop_hook_active": again, **told})
+        left: list[str] = []
+        for hook in self.runner.matching("Stop"):
+            answer = await self.runner.ask(hook, workspace, asked)
+            words = answer.reason if answer.decision == "deny" else answer.context
+            if words and self.runner.mute:
+                self.runner.warn(hook, f"cannot ask to go on; {WITHHELD}")
+            elif words:
+                left.append(words)
+        return "" if self.runner.stopped() is not None else "\n".join(left)
+
+    async def step_ended(self, role: str, told: Mapping[str, JsonValue], workspace: Workspace) -> None:
+        """SubagentStop: a step of a workflow is over. It is not gone on with, whatever a hook says."""
+        names = frozenset({role})
+        asked = _EventInput("SubagentStop", {"stop_hook_active": False, "agent_type": role, **told}, names)
+        await self.runner.ask_all(workspace, asked)
+
+    async def _heard(self, moment: HookEvent, told: Mapping[str, JsonValue], kind: str, workspace: Workspace) -> str:
+        """Run the hooks of an event that nothing depends on; what they say to agents."""
+        asked = _EventInput(moment, told, frozenset({kind}))
+        answers = await self.runner.ask_all(workspace, asked)
+        self.runner.stopped()
+        return "\n\n".join(one.context for one in answers if one.context)
 
 
 async def _run(hook: Hook, told: Mapping[str, JsonValue], workspace: Workspace) -> HookAnswer:

@@ -394,7 +394,7 @@ class SessionController:
         if not self.work.running:
             self.branch = project_folder.git_branch(self.opener.root)
             hooks = self.work.session.environment.hooks if self.work.session is not None else None
-            self._warn(hooks.notes if hooks is not None else ())  # those that failed in the request
+            self._warn(hooks.runner.notes if hooks is not None else ())  # those that failed in the request
         self.show()
 
     def failed(self, error: FuguError) -> None:

@@ -13,7 +13,7 @@ from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.coordinators.rules import Single
 from fugu_cli.engine import orchestrator
 from fugu_cli.engine.environment import Environment
-from fugu_cli.extensions.hook_runner import WITHHELD, Hooks, HookVerdict
+from fugu_cli.extensions.hook_runner import WITHHELD, HookRunner, Hooks, HookVerdict
 from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook, HookEvent, read_hooks
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.safety.policy import Judgement
@@ -60,7 +60,8 @@ class Play:
     log: Log = field(default_factory=Log.memory)
 
     def made(self) -> Hooks:
-        return Hooks(DeclaredHooks(self.hooks), {"session_id": "session-1"}, self.told.append, mute=self.mute)
+        common = {"session_id": "session-1"}
+        return Hooks(HookRunner(DeclaredHooks(self.hooks), common, self.told.append, mute=self.mute))
 
     async def ask(self, call: Call, judgement: Judgement) -> str:
         self.questions.append(call)
@@ -153,11 +154,11 @@ def test_a_hook_that_fails_is_said_once_and_passed_over(tmp_path: Path) -> None:
 
     async def twice() -> list[HookVerdict]:
         workspace = stage.environment().workspace
-        return [await hooks.before(WRITE, workspace) for _ in range(2)]
+        return [await hooks.judge("PreToolUse", WRITE, workspace) for _ in range(2)]
 
     said = "the PreToolUse hook `echo broken >&2; exit 1` in FILE failed with exit code 1: broken; it was passed over"
     assert asyncio.run(twice()) == [HookVerdict(WRITE)] * 2
-    assert hooks.notes == (said,)
+    assert hooks.runner.notes == (said,)
     assert play.told == ["the hook `echo broken >&2; exit 1` runs", said] * 2
 
 
@@ -350,7 +351,7 @@ def test_a_hook_that_nobody_waits_for_decides_nothing_and_ends_with_the_session(
     hooks, workspace = play.made(), play.stage().environment().workspace
 
     async def session() -> HookVerdict:
-        verdict = await hooks.before(WRITE, workspace)
+        verdict = await hooks.judge("PreToolUse", WRITE, workspace)
         while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
             await asyncio.sleep(0.02)
         await hooks.closed(workspace)
@@ -484,7 +485,7 @@ def test_what_a_hook_writes_is_clipped_and_masked(tmp_path: Path) -> None:
     stage = play.stage()
     workspace = stage.environment().workspace
     workspace.mask = lambda text: text.replace("hunter2", "[secret]")
-    said = asyncio.run(play.made().before(WRITE, workspace))
+    said = asyncio.run(play.made().judge("PreToolUse", WRITE, workspace))
     assert len(said.reason) < 2200
     assert said.reason.endswith("word\n[secret]")
 
@@ -501,7 +502,8 @@ def test_where_files_are_kept_from_agents_no_word_of_a_hook_reaches_one(tmp_path
     play = Play(tmp_path / "c", (hook("Stop", says),), mute=True)
     hooks, workspace = play.made(), play.stage().environment().workspace
     assert asyncio.run(hooks.ended({"reason": "answered"}, workspace, again=False)) == ""
-    assert hooks.notes == (f"the Stop hook `{says}` in FILE cannot ask to go on; {WITHHELD}; it was passed over",)
+    said = f"the Stop hook `{says}` in FILE cannot ask to go on; {WITHHELD}; it was passed over"
+    assert hooks.runner.notes == (said,)
 
 
 def test_a_repositorys_hook_is_confined_like_its_tests_and_the_users_own_is_not(tmp_path: Path) -> None:
@@ -516,8 +518,8 @@ def test_a_repositorys_hook_is_confined_like_its_tests_and_the_users_own_is_not(
     found = {}
     for own in (False, True):
         one = hook("PreToolUse", command).model_copy(update={"own": own})
-        hooks = Hooks(DeclaredHooks((one,)), {}, play.told.append)
-        asyncio.run(hooks.before(WRITE, workspace))
+        hooks = Hooks(HookRunner(DeclaredHooks((one,)), {}, play.told.append))
+        asyncio.run(hooks.judge("PreToolUse", WRITE, workspace))
         found[own] = (tmp_path / "outside").exists()
     assert found == {False: False, True: True}
 

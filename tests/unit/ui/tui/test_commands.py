@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from textual import events
 
-from fugu_cli.extensions.hook_runner import Hooks
+from fugu_cli.extensions.hook_runner import HookRunner, Hooks
 from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook
 from fugu_cli.session.events import Asked, Undone
 from fugu_cli.tools.mentions import mentioned
@@ -358,9 +358,8 @@ def test_a_hook_that_failed_is_said_when_the_request_is_over(play: Callable[...,
         broken = Hook(moment="PreToolUse", command="exit 7", source="hooks.json", own=True)
         session = hand.controller.session
         assert isinstance(session, DemoSession)
-        session.environment = replace(
-            session.environment, hooks=Hooks(DeclaredHooks((broken,)), {"session_id": "s"}, lambda said: None)
-        )
+        hooks = Hooks(HookRunner(DeclaredHooks((broken,)), {"session_id": "s"}, lambda said: None))
+        session.environment = replace(session.environment, hooks=hooks)
         await hand.type("go")
         await hand.done(1)
         await hand.sees("the PreToolUse hook `exit 7` in hooks.json failed", "it was passed over")
