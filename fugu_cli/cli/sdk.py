@@ -11,10 +11,13 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from fugu_cli import __version__
 from fugu_cli.cli.current_folder import check_embedded, current_config, say
@@ -414,32 +417,40 @@ class SdkConversation:
             self._stop()
 
 
+class _HookGroup(BaseModel, extra="ignore"):
+    matcher: str | None = None
+    hookCallbackIds: list[str] = []
+    timeout: Annotated[float, Field(gt=0)] | None = None
+    onFailure: str | None = None
+
+
 def client_hooks(given: object) -> tuple[Hook, ...]:
     """The hooks that a client names when it greets fugu. Raises UsageError for an event that fugu has not, and for what
     cannot be read."""
-    found: list[Hook] = []
-    for event, groups in given.items() if isinstance(given, dict) else ():
-        moment = next((moment for moment in HOOK_EVENTS if moment == event), None)
-        if moment is None:
+    try:
+        groups = TypeAdapter(dict[str, list[_HookGroup]]).validate_python(given or {})
+        for group in itertools.chain(*groups.values()):
+            re.compile(group.matcher or "")
+    except (ValidationError, re.error) as error:
+        raise UsageError(f"the hooks of the SDK cannot be read: {str(error).splitlines()[0]}") from error
+    for event in groups:
+        if event not in HOOK_EVENTS:
             raise UsageError(f"fugu has no hooks for {event}", hint=f"there are {', '.join(HOOK_EVENTS)}")
-        for group in groups if isinstance(groups, list) else ():
-            if moment != GUARD_EVENT and group.get("onFailure", "continue") != "continue":
-                raise UsageError(f"of the hooks of an SDK those for {GUARD_EVENT} alone can block where they fail")
-            for id in group.get("hookCallbackIds") or ():
-                try:
-                    found.append(
-                        Hook(
-                            moment=moment,
-                            matcher=group.get("matcher") or "",
-                            callback=id,
-                            timeout=group.get("timeout") or DEFAULT_TIMEOUT,
-                            source="the SDK",
-                            own=True,
-                        )
-                    )
-                except ValueError as error:
-                    raise UsageError(f"a hook for {event} cannot be read: {error}") from error
-    return tuple(found)
+        if event != GUARD_EVENT and any(one.onFailure not in (None, "continue") for one in groups[event]):
+            raise UsageError(f"of the hooks of an SDK those for {GUARD_EVENT} alone can block where they fail")
+    return tuple(
+        Hook(
+            moment=moment,
+            matcher=group.matcher or "",
+            callback=id,
+            timeout=group.timeout or DEFAULT_TIMEOUT,
+            source="the SDK",
+            own=True,
+        )
+        for moment in HOOK_EVENTS
+        for group in groups.get(moment, ())
+        for id in group.hookCallbackIds
+    )
 
 
 def _exit_code(result: Object) -> int:

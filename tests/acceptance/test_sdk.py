@@ -193,13 +193,16 @@ def test_mode_and_agent_are_changed_and_what_is_not_known_is_refused(place: Plac
     client = Client(place)
     refused = [
         client.control(subtype="initialize", hooks={"TeammateIdle": [{"hookCallbackIds": ["h"]}]}),
+        client.control(subtype="initialize", hooks={"PreToolUse": ["Bash"]}),
+        client.control(subtype="initialize", hooks={"PreToolUse": [{"matcher": "(", "hookCallbackIds": ["h"]}]}),
         client.control(subtype="initialize", agents={"reviewer": {"description": "reviews", "prompt": "review"}}),
         client.control(subtype="set_model", model="gpt-9"),
         client.control(subtype="set_permission_mode", mode="reckless"),
         client.control(subtype="rewind_files", user_message_id="1"),
     ]
-    assert [one["subtype"] for one in refused] == ["error"] * 5
-    assert "hooks" in refused[0]["error"] and "the pool has: worker, other" in refused[2]["error"]
+    assert [one["subtype"] for one in refused] == ["error"] * 7
+    assert ["hooks" in one["error"] for one in refused[:3]] == [True] * 3
+    assert "the pool has: worker, other" in refused[4]["error"]
     assert client.control(subtype="set_model", model="other")["subtype"] == "success"
     assert client.control(subtype="set_permission_mode", mode="plan")["subtype"] == "success"
     client.say("who are you?")
