@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,6 +94,7 @@ def save_checkpoint(checkpoint: Checkpoint, path: Path) -> None:
 
 def train_sft(flags: SftFlags) -> int:
     """The warm start of sft.py, with the configured backbone."""
+    from fugu_cli.coordinators.digest import DIGEST_TOKENS
     from fugu_cli.training import pass_matrix
     from fugu_cli.training.fitting import DescentSettings
     from fugu_cli.training.pass_matrix import ValueSettings
@@ -107,6 +108,8 @@ def train_sft(flags: SftFlags) -> int:
     out = flags.out or config.data / "coordinators" / "warm-start.safetensors"
     descent = DescentSettings(seed=flags.seed) if flags.offsets else None
     recipe = WarmStartSettings(rows, ValueSettings(cost=flags.cost, tau=flags.tau), seed=flags.seed, descent=descent)
+    if flags.digest:
+        recipe = replace(recipe, format="digest", budget=DIGEST_TOKENS)
     with as_usage_errors(), locked_folder(out.parent, "training"):
         result = WarmStart(recipe, load_backbone(config), hidden_states_folder(config)).run(
             tasks, flags.matrix.name, say_progress

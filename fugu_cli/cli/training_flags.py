@@ -125,6 +125,7 @@ class SftFlags:
     matrix: Annotated[Path, typer.Argument(metavar="MATRIX", help="matrix.jsonl, as `fugu train matrix` leaves it")]
     rows: HeadRows = None
     offsets: OffsetsFlag = False
+    digest: Annotated[bool, option("--digest", help="reads a digest of what happened, not the transcript")] = False
     tau: Annotated[float, option("--tau", help="softness of the targets (0.1)", metavar="T", above=0)] = 0.1
     cost: Annotated[float, option("--cost", help="weight of a turn's cost (0.1)", metavar="W", least=0)] = 0.1
     seed: Annotated[int, SEED] = 0

@@ -20,6 +20,8 @@ from fugu_cli.session.events import Event, Finished, ToolRan
 
 CountTokens = Callable[[str], int]
 """Number of tokens of a text."""
+DIGEST_TOKENS = 256
+"""The usual budget."""
 LINES_AT_LEAST = 8
 """A line takes at most this part of the budget, so that the request, how things stand and one turn always have room."""
 REPEATED = 3

@@ -128,7 +128,8 @@ def milliseconds_since(started: float) -> float:
 
 
 class Fallback:
-    """Asks what `factory` makes; once that has failed, `rule`, with the reason in every Assigned."""
+    """Asks what `factory` makes. Once that has raised CoordinatorUnavailable, at first or later, it asks `rule`, with
+    the reason in every Assigned."""
 
     def __init__(self, factory: Callable[[], Coordinator], rule: Coordinator) -> None:
         self._factory = factory
@@ -163,11 +164,6 @@ class Fallback:
             return decision
         said = f"{why} ({why.hint})" if why.hint else str(why)
         return decision.model_copy(update={"reason": f"{decision.reason} [no learned coordinator: {said}]"})
-
-
-def with_fallback(factory: Callable[[], Coordinator], rule: Coordinator) -> Fallback:
-    """A coordinator that needs nothing: `factory` may raise CoordinatorUnavailable now or whenever it decides."""
-    return Fallback(factory, rule)
 
 
 if TYPE_CHECKING:
@@ -354,7 +350,7 @@ def build_trinity(
         stamp = path.stat().st_mtime_ns if path.is_file() else 0
         return Trinity(*_load_cached(path, stamp, backbone_folder(places), places.cache), members, settings)
 
-    made = with_fallback(factory, rule)
+    made = Fallback(factory, rule)
     return made, digest, made.warm
 
 

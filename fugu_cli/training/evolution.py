@@ -10,19 +10,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 from zipfile import BadZipFile
 
 import numpy as np
-from filelock import FileLock, Timeout
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
-from fugu_cli.errors import SessionBusy, StorageError, UsageError
+from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.evaluation.results_folder import Row, locked_folder, read_rows
 from fugu_cli.messages import Value
-from fugu_cli.system import atomic_files, processes
+from fugu_cli.system import atomic_files
 from fugu_cli.training.search import SIGMA, Candidates, Numbers, SepCMA, population_size
 
-Row = TypeVar("Row", bound=Value)
 LOG_FILE, STATE_FILE, ABOUT_FILE = "es_log.jsonl", "state.npz", "run.json"
 
 
@@ -50,21 +49,9 @@ class RunFolder:
     def held(self) -> Iterator[RunFolder]:
         """For the time of a run. Raises SessionBusy where another process trains or measures here, UsageError where the
         folder holds a run that was started with something else."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path / ".lock")
-            lock.acquire(timeout=processes.LOCK_SECONDS)
-        except Timeout as error:
-            raise SessionBusy(
-                f"another training is running in {self.path}", hint="wait for it, or give another folder with --out"
-            ) from error
-        except OSError as error:
-            raise _disk_error(self.path, error) from error
-        try:
+        with locked_folder(self.path, "training"):
             self.begin()
             yield self
-        finally:
-            lock.release()
 
     def begin(self) -> None:
         """Write down what the run is started with, or compare it with what it was. Raises UsageError. Whoever holds the
@@ -109,13 +96,9 @@ class RunFolder:
         _write_state(self.path / STATE_FILE, state)
 
     def history(self, kind: type[Row], count: int) -> list[Row]:
-        """The log's first `count` lines. Raises StorageError for one that is none, or is not there."""
+        """The log's first `count` lines. Raises ConfigError for one that is none, StorageError for fewer."""
         file = self.path / LOG_FILE
-        try:
-            lines = file.read_text(encoding="utf-8").splitlines() if count else []
-            found = [kind.model_validate_json(line) for line in lines[:count]]
-        except (OSError, ValidationError) as error:
-            raise StorageError(f"{file} is no log of a training: {error}") from error
+        found = read_rows(file, kind)[:count]
         if len(found) < count:
             raise StorageError(
                 f"{file} has {len(found)} lines, the training is at iteration {count}",

@@ -122,6 +122,15 @@ def score_head(head: Vector, examples: HeadExamples) -> HeadScore:
     return HeadScore(float((weights * kl).sum()), float((weights * picked).sum()), float((shares * right).sum()))
 
 
+def mean_score(scores: Sequence[tuple[HeadScore, int]]) -> HeadScore:
+    """Of several folds, each with so many examples."""
+    total = sum(count for _, count in scores)
+    return HeadScore(*(
+        sum(getattr(score, name) * count for score, count in scores) / total
+        for name in ("kl", "row_accuracy", "role_accuracy")
+    ))  # fmt: skip
+
+
 def group_folds(groups: Sequence[str], count: int, seed: int) -> list[NDArray[np.bool_]]:
     """`count` masks of held-out examples; every group is held out in exactly one."""
     names = sorted(set(groups))

@@ -4,7 +4,7 @@ in use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -18,6 +18,7 @@ from fugu_cli.errors import UsageError
 from fugu_cli.session import views
 from fugu_cli.session.events import ROLES, Asked, Assigned, Event, Finished, Role, Undone
 from fugu_cli.training import fitting
+from fugu_cli.training.search import Encode
 
 Label = Literal["accepted", "tests passed", "tests failed", "reverted"]
 
@@ -97,7 +98,6 @@ def _reverted(events: Sequence[Event]) -> set[int]:
 
 LEAST_REQUESTS = 8
 """Labelled requests without which nothing is learned: fewer say more about chance than about the agents."""
-See = Callable[[Sequence[str]], Vector]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def session_examples(
     decided: Sequence[LabelledDecision],
     checkpoint: Checkpoint,
     labels: Mapping[str, str],
-    reading: tuple[Backbone, See],
+    reading: tuple[Backbone, Encode],
 ) -> fitting.HeadExamples:
     """A target per decision: the row that was chosen where it turned out well, the others where it did not."""
     meta, (backbone, see) = checkpoint.meta, reading
@@ -159,7 +159,7 @@ def learn_from_sessions(found: fitting.HeadExamples, checkpoint: Checkpoint, see
         )
         for held in fitting.group_folds(found.groups, min(5, requests), seed)
     ]
-    before, after = (_mean([(score[side], int(score[2])) for score in scores]) for side in (0, 1))
+    before, after = (fitting.mean_score([(score[side], int(score[2])) for score in scores]) for side in (0, 1))
     new = _blended_head(found, head)
     training = TrainingOrigin(
         stage="own sessions",
@@ -200,11 +200,3 @@ def _anchored(found: fitting.HeadExamples, head: Vector) -> fitting.HeadExamples
 
 def _size(head: Vector) -> float:
     return float(np.linalg.norm(head))
-
-
-def _mean(scores: Sequence[tuple[fitting.HeadScore, int]]) -> fitting.HeadScore:
-    total = sum(count for _, count in scores)
-    return fitting.HeadScore(*(
-        sum(getattr(score, name) * count for score, count in scores) / total
-        for name in ("kl", "row_accuracy", "role_accuracy")
-    ))  # fmt: skip

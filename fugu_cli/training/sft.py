@@ -239,7 +239,7 @@ class WarmStart:
             scores.append((fitting.score_head(head, examples.take(held)), int(held.sum())))
         names = [seat.row for seat in recipe.seats]
         lines = policy_baselines(tasks, names, recipe.terms)
-        return [*lines, policy_summary("learned, held out", outcomes)], _pooled(scores)
+        return [*lines, policy_summary("learned, held out", outcomes)], fitting.mean_score(scores)
 
     def _no_offsets(self) -> tuple[Vector, ...]:
         return tuple(np.zeros(size, np.float32) for size in svf.ranks(self._backbone.shape))
@@ -263,14 +263,6 @@ class WarmStart:
             adapter.apply(self._no_offsets())
             self._backbone.forget()
         return offsets, fitting.fit_head(replace(examples, hidden=moved), len(ROLES), l2=recipe.l2)
-
-
-def _pooled(scores: Sequence[tuple[fitting.HeadScore, int]]) -> fitting.HeadScore:
-    total = sum(count for _, count in scores)
-    return fitting.HeadScore(*(
-        sum(getattr(scored, name) * count for scored, count in scores) / total
-        for name in ("kl", "row_accuracy", "role_accuracy")
-    ))  # fmt: skip
 
 
 def parse_head_rows(texts: Sequence[str]) -> tuple[HeadRow, ...]:

@@ -20,6 +20,7 @@ from fugu_cli.cli.current_folder import current_config
 from fugu_cli.cli.train import backbone_for_checkpoint, save_checkpoint, say_progress
 from fugu_cli.coordinators import checkpoint as checkpoints
 from fugu_cli.coordinators.checkpoint import TrainingOrigin
+from fugu_cli.coordinators.digest import DIGEST_TOKENS
 from fugu_cli.training.evolution import Evolution, EvolutionIteration, EvolutionSettings, FitnessWeights, RunFolder
 from fugu_cli.training.search import HeadLayout
 from tests.benchmarks.slots import lessons, recipe
@@ -55,7 +56,7 @@ def main() -> None:
     )
     course = lessons.HeadTrainingSettings(price=COST, settings=settings)
     like = start.meta if start else None
-    reading = TranscriptSettings("digest", budget=256) if asked.digest else TranscriptSettings()
+    reading = TranscriptSettings("digest", budget=DIGEST_TOKENS) if asked.digest else TranscriptSettings()
     if like:
         reading = TranscriptSettings(like.format, like.workers_only, like.budget)
     blend = recipe.MixtureConfig(course=course, reading=reading, shown=asked.replications, seed=asked.seed)

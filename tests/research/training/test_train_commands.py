@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -127,6 +128,17 @@ def test_a_warm_start_from_a_matrix(here: Path, capsys: pytest.CaptureFixture[st
     assert (warm.head.shape, warm.meta.training.data) == ((6, tiny.WIDTH), "matrix.jsonl")
     assert fugu(capsys, *warm_start, "again.safetensors")[0] == 0
     assert (here / "again.safetensors").read_bytes() == (here / "warm.safetensors").read_bytes()
+
+
+def test_a_head_that_was_trained_on_the_digest_decides_by_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = fugu(capsys, "train", "sft", "matrix.jsonl", *ROWS, "--digest", "--out", "made.safetensors")
+    assert code == 0, err
+    meta = checkpoint.load(here / "made.safetensors").meta
+    assert (meta.format, meta.budget) == ("digest", 256)
+    decide = ("route", "mend calc.txt", "--coordinator", "trinity", "--checkpoint", "made.safetensors", "--explain")
+    code, out, err = fugu(capsys, *decide)
+    assert code == 0, err
+    assert re.search(r"\nrequest: mend calc.txt\n(prices: .*\n)?judged by .*\nnext:\n", out), out
 
 
 def test_candidates_are_judged_by_real_sessions_and_a_killed_run_repeats_no_call(

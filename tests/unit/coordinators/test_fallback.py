@@ -8,7 +8,7 @@ import pytest
 
 from fugu_cli.coordinators import Coordinator, CoordinatorSettings, Decision
 from fugu_cli.coordinators.rules import Cascade, Single
-from fugu_cli.coordinators.trinity import with_fallback
+from fugu_cli.coordinators.trinity import Fallback
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.session.events import Assigned, Event
 from tests.facts import POOL
@@ -44,13 +44,13 @@ def decide(coordinator: Coordinator, events: list[Event]) -> Assigned:
 
 
 def test_the_learned_coordinator_decides_where_it_can() -> None:
-    found = decide(with_fallback(lambda: LEARNED, RULE), BROKEN)
+    found = decide(Fallback(lambda: LEARNED, RULE), BROKEN)
     assert (found.agent, found.reason) == ("strong", "pinned to strong")
 
 
 def test_where_it_cannot_be_made_the_rule_decides_and_says_why() -> None:
     error = CoordinatorUnavailable("torch is not installed", hint="`pip install torch`")
-    found = decide(with_fallback(raising(error), RULE), BROKEN)
+    found = decide(Fallback(raising(error), RULE), BROKEN)
     assert (found.agent, found.by) == ("small", "cascade")
     assert found.reason == "cheap first [no learned coordinator: torch is not installed (`pip install torch`)]"
 
@@ -58,28 +58,28 @@ def test_where_it_cannot_be_made_the_rule_decides_and_says_why() -> None:
 @pytest.mark.parametrize("error", [MemoryError("no room"), CoordinatorUnavailable("the coordinator ran out of memory")])
 def test_running_out_of_memory_is_no_end(error: Exception) -> None:
     for factory in (raising(error), lambda: Breaking(error)):
-        found = decide(with_fallback(factory, RULE), BROKEN)
+        found = decide(Fallback(factory, RULE), BROKEN)
         assert found.by == "cascade"
         assert "memory" in found.reason
 
 
 def test_a_coordinator_that_gave_up_once_is_not_asked_again() -> None:
     breaking = Breaking(CoordinatorUnavailable("no"))
-    coordinator = with_fallback(lambda: breaking, RULE)
+    coordinator = Fallback(lambda: breaking, RULE)
     decide(coordinator, BROKEN)
     decide(coordinator, [*BROKEN, *worked(1, ok=False)])
     assert breaking.asked == 1
 
 
 def test_the_end_of_a_request_is_passed_on_as_it_is() -> None:
-    coordinator = with_fallback(raising(CoordinatorUnavailable("no")), RULE)
+    coordinator = Fallback(raising(CoordinatorUnavailable("no")), RULE)
     events = [*BROKEN, *worked(1, ok=True), *verified(2, "ACCEPT")]
     assert asyncio.run(coordinator.decide(events)) == asyncio.run(RULE.decide(events))
 
 
 def test_our_own_bugs_are_not_caught() -> None:
     with pytest.raises(ZeroDivisionError):
-        decide(with_fallback(raising(ZeroDivisionError("bug")), RULE), BROKEN)
+        decide(Fallback(raising(ZeroDivisionError("bug")), RULE), BROKEN)
 
 
 def test_warming_returns_at_once_and_loads_once() -> None:
@@ -90,7 +90,7 @@ def test_warming_returns_at_once_and_loads_once() -> None:
         made.append(1)
         return LEARNED
 
-    coordinator = with_fallback(factory, RULE)
+    coordinator = Fallback(factory, RULE)
     coordinator.warm()
     coordinator.warm()
     assert made == []
@@ -107,7 +107,7 @@ def test_a_decision_that_is_cancelled_leaves_the_loading_alone() -> None:
         gate.wait(5)
         return LEARNED
 
-    coordinator = with_fallback(factory, RULE)
+    coordinator = Fallback(factory, RULE)
 
     async def story() -> Decision:
         with pytest.raises(TimeoutError):

@@ -11,7 +11,7 @@ from fugu_cli.coordinators import Coordinator, CoordinatorSettings, backbone, ch
 from fugu_cli.coordinators.checkpoint import Checkpoint
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.svf import split
-from fugu_cli.coordinators.trinity import Trinity, TrinityFiles, load_trinity, margin, with_fallback
+from fugu_cli.coordinators.trinity import Fallback, Trinity, TrinityFiles, load_trinity, margin
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.session.events import Assigned, DecisionTimings, Event, Failed, Finished, Member, Opened
 from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, checked, opened, replied
@@ -270,7 +270,7 @@ def test_roles_can_be_left_out_of_a_checkpoint_that_has_them(folder: Path) -> No
 def test_running_out_of_memory_while_reading_leaves_the_decision_to_the_cascade_and_says_so(folder: Path) -> None:
     coordinator = built(folder, tiny.checkpoint(tiny.meta(folder)))
     tiny.crowd(coordinator.backbone)
-    found = asyncio.run(with_fallback(lambda: coordinator, Cascade(POOL, CoordinatorSettings())).decide(BROKEN))
+    found = asyncio.run(Fallback(lambda: coordinator, Cascade(POOL, CoordinatorSettings())).decide(BROKEN))
     assert isinstance(found, Assigned)
     assert (found.by, found.agent) == ("cascade", "small")
     assert "the coordinator ran out of memory: no memory to read" in found.reason
