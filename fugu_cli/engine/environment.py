@@ -179,8 +179,6 @@ class RequestLimits:
     budget: Limit = None
     deadline: float | None = None
     replies: int = 30
-    brief_replies: int = 6
-    """Replies in one draw of a small model (`schema`, `text`): more lead nowhere."""
 
 
 @dataclass(frozen=True)

@@ -296,17 +296,12 @@ async def begin_steps(log: Log, environment: Environment, decision: ParallelTurn
     async def state(call: Call) -> str:
         return await content_key.content_key(workspace, call, whole)
 
-    pool = views.pool(log.events)
-    known: dict[tuple[int, bool], tuple[int, ...]] = {}
+    known: dict[tuple[int, str], tuple[int, ...]] = {}
     for decided in decision.turns:
-        kind = (decided.plan, pool[decided.agent].protocol != "native")
-        if kind not in known:
-            known[kind] = (
-                await step_context.valid_results(log.events, kind[0], state, brief=kind[1])
-                if environment.remembers
-                else ()
-            )
-        update = {"snapshot": tree, "remembers": known[kind], "worktree": _worktree(log, decided, tree)}
+        step = (decided.plan, decided.agent)
+        if environment.remembers and step not in known:
+            known[step] = await step_context.valid_results(log.events, *step, state)
+        update = {"snapshot": tree, "remembers": known.get(step, ()), "worktree": _worktree(log, decided, tree)}
         log.append(decided.model_copy(update=update))
 
 

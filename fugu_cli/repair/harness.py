@@ -48,6 +48,8 @@ def with_test_timeout(call: Call, events: Sequence[Event], turn: views.Turn) -> 
     return Call.make(call.id, call.tool, seconds=max(least, round(times * first.seconds, 1)))
 
 
+REPLIES = 6
+"""Replies in one attempt: more lead nowhere."""
 MOST_FILES = 4
 """Files in a prompt: the first ones are the likeliest, and each costs seconds to read."""
 
@@ -71,7 +73,7 @@ class Repair:
             return GatherEvidence(opening) if opening is not None else RequestReply()
         if calls := views.open_calls(turn):
             return RunCall(calls[0])
-        if not (_wrote(turn) or agent_is_done(turn, environment.limits.brief_replies)):
+        if not (_wrote(turn) or agent_is_done(turn, REPLIES)):
             return RequestReply()
         return _after(events, turn, environment)
 

@@ -99,5 +99,13 @@ def words_of_names(path: Path) -> set[str]:
     return {word for name in used for word in name.split("_")}
 
 
+def test_the_glossary_has_few_words_and_none_that_was_retired() -> None:
+    text = (PACKAGE / "README.md").read_text(encoding="utf-8")
+    glossary = text.partition("## Glossary")[2].partition("\n## ")[0]
+    words = re.findall(r"\*\*([^*]+)\*\*", glossary)
+    assert 30 < len(words) <= 40
+    assert {word.lower() for word in words} & RETIRED == set()
+
+
 def test_no_module_of_the_package_is_taken_for_a_test() -> None:
     assert [name for name, path in NAMED.items() if path.name.startswith("test_")] == []

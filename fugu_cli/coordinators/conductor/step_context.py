@@ -64,7 +64,7 @@ def visible_facts(events: Sequence[Event]) -> Sequence[Event]:
     now = turns[-1].assigned
     member = views.pool(events).get(now.agent)
     room = HISTORY_SHARE * views.BYTES * member.context if member is not None else 0.0
-    brief = member is not None and member.protocol != "native"
+    brief = _is_brief(events, now.agent)
     *earlier, newest = views.requests(events)
     kept = _visible_of_request(events, newest, _own_turns(events, now), None)
     end = len(events) - len(newest)
@@ -123,8 +123,7 @@ def _own_turns(events: Sequence[Event], now: Assigned) -> set[int]:
 
 def step_instruction(events: Sequence[Event], now: Assigned) -> str:
     """What a step is told: the memory, the outputs its access list opens, the changes it chooses among, its part."""
-    member = views.pool(events).get(now.agent)
-    brief = member is not None and member.protocol != "native"
+    brief = _is_brief(events, now.agent)
     found = {turn.number: turn for turn in views.turns(events)}
     outputs = [
         f'<output step="{place}">\n{as_data(views.final_text(found[number]), brief=brief)}\n</output>'
@@ -137,6 +136,12 @@ def step_instruction(events: Sequence[Event], now: Assigned) -> str:
         outputs=shown + _candidates(events, now),
         subtask=now.instruction,
     )
+
+
+def _is_brief(events: Sequence[Event], agent: str) -> bool:
+    """The agent is a small model, whose prompts are short."""
+    member = views.pool(events).get(agent)
+    return member is not None and member.protocol != "native"
 
 
 def as_data(text: str, *, brief: bool = False) -> str:
@@ -270,11 +275,10 @@ def _bound(events: Sequence[Event], plan: int) -> int:
     return own[plan - 1]
 
 
-async def valid_results(
-    events: Sequence[Event], plan: int, state: ContentState, *, brief: bool = False
-) -> tuple[int, ...]:
-    """The entries that still hold: what they depended on is as it was. In the order they were made. `brief`: for a
-    small model."""
+async def valid_results(events: Sequence[Event], plan: int, agent: str, state: ContentState) -> tuple[int, ...]:
+    """The entries that still hold: what they depended on is as it was. In the order they were made. A small model gets
+    none that fugu made."""
+    brief = _is_brief(events, agent)
     chosen: list[int] = []
     room = MEMORY_LIMIT
     states: dict[tuple[str, str], str] = {}
