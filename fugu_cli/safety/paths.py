@@ -29,6 +29,8 @@ GIT_FILES = frozenset({
 """What git keeps and obeys in one, in small letters."""
 OWN_RIGHTS = frozenset({".fugurc", "agents.md", "claude.md", "gemini.md", ".cursorrules", ".mcp.json"})
 OWN_FOLDERS = frozenset({".agents", ".claude"})
+MAY_HOLD_SECRETS = "it may hold secrets"
+SAYS_RIGHTS = "it says what fugu may do"
 """Files and folders that tell fugu what it may do, or agents what to do: a repository must not widen its own rights."""
 
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
@@ -142,9 +144,9 @@ def protected_reason(path: Path, root: Path, *, writes: bool) -> str:
     if ".git" in parts or _in_git_folder(path, root):
         return "it belongs to git itself"
     if is_secret(path.name) or SECRET_FOLDERS & set(parts):
-        return "it may hold secrets"
+        return MAY_HOLD_SECRETS
     if writes and parts and (parts[-1] in OWN_RIGHTS or OWN_FOLDERS & set(parts)):
-        return "it says what fugu may do"
+        return SAYS_RIGHTS
     return ""
 
 

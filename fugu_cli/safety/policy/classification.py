@@ -246,7 +246,7 @@ def _by_path(command: Command, word: Word, line: LineContext) -> Iterator[Comman
         return
     line = replace(line, added=()) if deletes(command) else line
     for reason in _reasons(word, line, program_name(command) in WRITERS, kept=program_name(command) == "git"):
-        lost = deletes(command) and not reason.startswith(("it may hold", "it says"))
+        lost = deletes(command) and reason not in (paths.MAY_HOLD_SECRETS, paths.SAYS_RIGHTS)
         yield CommandRisk(
             RiskLevel.DESTROYS if lost else RiskLevel.EVERY,
             f"`{text}`: {f'{reason}; {DESTROYS_REASON}' if lost else reason}",
@@ -285,7 +285,7 @@ def _reasons(word: Word, line: LineContext, writes: bool, *, kept: bool = False)
         for path in expand_word(word, folder, line.root):
             base = next((added for added in line.added if paths.inside(path, added)), line.root)
             reason = paths.protected_reason(path, base, writes=writes)
-            if reason.startswith("it may hold") and not (writes or kept or paths.path_exists(path)):
+            if reason == paths.MAY_HOLD_SECRETS and not (writes or kept or paths.path_exists(path)):
                 continue  # a word that only sounds like a file of secrets
             if reason:
                 yield reason
