@@ -25,7 +25,8 @@ from fugu_cli.session.events import (
     Role,
     ToolRan,
 )
-from fugu_cli.session.turns import effective, requests, undo_history
+from fugu_cli.session.open_work import undo_history
+from fugu_cli.session.turns import effective, requests
 from fugu_cli.tools import recorded_diffs
 from fugu_cli.tools.git_repositories import blob_id
 from fugu_cli.tools.workspace import Workspace

@@ -28,7 +28,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.log import HEARTBEAT_SECONDS, Log
-from fugu_cli.session.turns import undo_history
+from fugu_cli.session.open_work import undo_history
 from fugu_cli.tools.snapshots import RestorePlan
 from fugu_cli.tools.workspace import Workspace
 

@@ -1,4 +1,5 @@
-"""What is still open: the todo list, background jobs, found tools, and what a compaction leaves in prompts."""
+"""What still stands: the todo list, background jobs, found tools, requests that are not undone, and what a compaction
+leaves in prompts."""
 
 from __future__ import annotations
 
@@ -15,11 +16,14 @@ from fugu_cli.session.events import (
     Compacted,
     Event,
     Failed,
+    Finished,
     Interrupted,
     JobEnded,
+    Merged,
     Permitted,
     Replied,
     ToolRan,
+    Undone,
 )
 from fugu_cli.session.turns import finished, request
 
@@ -206,3 +210,60 @@ def _going_on(before: Sequence[Event], after: Sequence[Event]) -> list[Event]:
         return []
     begun = [event for event in facts if isinstance(event, Assigned) and event.turn in open_turns]
     return [facts[0], *begun]
+
+
+UNDO_NOTICE = "Then the user undid the newest request that stood: its changes to files are gone."
+REDO_NOTICE = "Then the user brought back what was undone last: its changes to files are there again."
+
+
+@dataclass(frozen=True)
+class UndoHistory:
+    """Requests that stand, by their place in the session from 0; undos that can be redone. The next one last."""
+
+    requests: tuple[int, ...]
+    undone: tuple[Undone, ...]
+
+
+def undo_history(events: Sequence[Event]) -> UndoHistory:
+    """What stands at the end of these facts."""
+    done: list[int] = []
+    taken: list[int] = []
+    undone: list[Undone] = []
+    number = -1
+    idle, left_out = True, False
+    for event in events:
+        if isinstance(event, Asked):
+            number += 1
+            done.append(number)
+            taken, undone, idle, left_out = [], [], True, False
+        elif _may_have_changed(event):
+            if left_out:  # a limit had stopped it, and it went on
+                done.append(number)
+            elif number in taken:  # undone, and it went on
+                done.append(number)
+                taken, undone = [], []
+            idle, left_out = False, False
+        elif isinstance(event, Finished) and idle and done and done[-1] == number:
+            left_out = True
+            done.pop()
+        elif isinstance(event, Undone) and event.turn == 0:
+            if event.kind == "redo" and taken:
+                done.append(taken.pop())
+                undone.pop()
+            elif done:
+                taken.append(done.pop())
+                undone.append(event)
+    return UndoHistory(tuple(done), tuple(event for event in undone if any(event.made) or event.tree))
+
+
+def undo_notices(events: Sequence[Event]) -> tuple[str, ...]:
+    """A sentence for agents for each undo and redo by the user among these facts, in their order."""
+    undone = (event for event in events if isinstance(event, Undone) and not event.turn)
+    return tuple(REDO_NOTICE if event.kind == "redo" else UNDO_NOTICE for event in undone)
+
+
+def _may_have_changed(event: Event) -> bool:
+    """It changed files, or may have: what was cut off and what goes on in the background says nothing of that."""
+    if isinstance(event, ToolRan):
+        return bool(any(event.made) or event.job or event.extras)
+    return isinstance(event, Interrupted) or (isinstance(event, Merged) and bool(event.changes))

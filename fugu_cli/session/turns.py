@@ -1,4 +1,4 @@
-"""The shape of a session: its requests, which of them are undone, their turns, and the steps of workflows."""
+"""The shape of a session: its requests, their turns, and the steps of workflows."""
 
 from __future__ import annotations
 
@@ -524,60 +524,3 @@ def verdict_of(text: str) -> Verdict:
         return lead.verdict
     words = {word.lower() for word in re.findall(r"\b(accept|revise|reject)\b", text, re.IGNORECASE)}
     return "ACCEPT" if words == {"accept"} else "REVISE"
-
-
-UNDO_NOTICE = "Then the user undid the newest request that stood: its changes to files are gone."
-REDO_NOTICE = "Then the user brought back what was undone last: its changes to files are there again."
-
-
-@dataclass(frozen=True)
-class UndoHistory:
-    """Requests that stand, by their place in the session from 0; undos that can be redone. The next one last."""
-
-    requests: tuple[int, ...]
-    undone: tuple[Undone, ...]
-
-
-def undo_history(events: Sequence[Event]) -> UndoHistory:
-    """What stands at the end of these facts."""
-    done: list[int] = []
-    taken: list[int] = []
-    undone: list[Undone] = []
-    number = -1
-    idle, left_out = True, False
-    for event in events:
-        if isinstance(event, Asked):
-            number += 1
-            done.append(number)
-            taken, undone, idle, left_out = [], [], True, False
-        elif _may_have_changed(event):
-            if left_out:  # a limit had stopped it, and it went on
-                done.append(number)
-            elif number in taken:  # undone, and it went on
-                done.append(number)
-                taken, undone = [], []
-            idle, left_out = False, False
-        elif isinstance(event, Finished) and idle and done and done[-1] == number:
-            left_out = True
-            done.pop()
-        elif isinstance(event, Undone) and event.turn == 0:
-            if event.kind == "redo" and taken:
-                done.append(taken.pop())
-                undone.pop()
-            elif done:
-                taken.append(done.pop())
-                undone.append(event)
-    return UndoHistory(tuple(done), tuple(event for event in undone if any(event.made) or event.tree))
-
-
-def undo_notices(events: Sequence[Event]) -> tuple[str, ...]:
-    """A sentence for agents for each undo and redo by the user among these facts, in their order."""
-    undone = (event for event in events if isinstance(event, Undone) and not event.turn)
-    return tuple(REDO_NOTICE if event.kind == "redo" else UNDO_NOTICE for event in undone)
-
-
-def _may_have_changed(event: Event) -> bool:
-    """It changed files, or may have: what was cut off and what goes on in the background says nothing of that."""
-    if isinstance(event, ToolRan):
-        return bool(any(event.made) or event.job or event.extras)
-    return isinstance(event, Interrupted) or (isinstance(event, Merged) and bool(event.changes))

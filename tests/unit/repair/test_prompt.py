@@ -5,7 +5,7 @@ import pytest
 from fugu_cli import prompts
 from fugu_cli.messages import Call, FromUser
 from fugu_cli.repair import intent
-from fugu_cli.session import turns
+from fugu_cli.session import open_work
 from fugu_cli.session.events import Asked, Event, Finished, Undone
 from tests.facts import (
     CODER,
@@ -110,8 +110,8 @@ def test_what_the_user_took_back_since_is_told_behind_the_answer() -> None:
     redone = Undone(snapshot="abc", kind="redo")
     events = [*conversation(("add it", "It is added.")), undone]
     asks = "(Before, the user asked: add it\nand got: It is added.\n{said})\n\nfix it"
-    assert asks.format(said=turns.UNDO_NOTICE) in brief_of(events, asked("fix it"))
-    both = f"{turns.UNDO_NOTICE}\n{turns.REDO_NOTICE}"
+    assert asks.format(said=open_work.UNDO_NOTICE) in brief_of(events, asked("fix it"))
+    both = f"{open_work.UNDO_NOTICE}\n{open_work.REDO_NOTICE}"
     assert asks.format(said=both) in brief_of([*events, redone], asked("fix it"))
 
 
