@@ -1,7 +1,8 @@
 """A connected client of one MCP server: the SDK, which is imported when a server is started.
 
 Below mcp_servers.py, above the two ways to a server (mcp_stdio.py, mcp_http.py). What the SDK logs goes nowhere. Lists
-of tools are looked at before the SDK reads them: it refuses a whole list for one tool that is not as it should be.
+of tools and results are looked at before the SDK reads them: it refuses a whole one for a part that is not as it should
+be.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from fugu_cli import __version__
-from fugu_cli.extensions.mcp_content import usable_tools
+from fugu_cli.extensions.mcp_content import readable_blocks, usable_tools
 from fugu_cli.extensions.mcp_http import HttpTransport
 from fugu_cli.extensions.mcp_settings import ClientServer, McpServer, RemoteServer, StdioServer
 from fugu_cli.extensions.mcp_stdio import StdioTransport
@@ -226,6 +227,8 @@ class _CheckedStream:
         if isinstance(result, dict) and isinstance(listed := result.get("tools"), list):
             result["tools"], faults = usable_tools(listed)
             self._left_out.update(faults)
+        if isinstance(result, dict) and ("content" in result or "structuredContent" in result):
+            result["content"] = readable_blocks(result.get("content"))
         return message
 
     async def aclose(self) -> None:

@@ -53,6 +53,24 @@ def usable_tools(listed: Sequence[object]) -> tuple[list[object], dict[str, str]
     return found, faults
 
 
+def readable_blocks(content: object) -> object:
+    """The content of a result; a block that cannot be read, of a later kind perhaps, is named."""
+    from mcp_types import ContentBlock
+    from pydantic import TypeAdapter
+
+    if not isinstance(content, list):
+        return content or []
+    found, kinds = list[object](), TypeAdapter[ContentBlock](ContentBlock)
+    for block in content:
+        try:
+            kinds.validate_python(block)
+        except ValueError:
+            kind = block.get("type") if isinstance(block, dict) else None
+            block = {"type": "text", "text": f"[{plain_text(str(kind or 'something'))[:40]}: not shown]"}
+        found.append(block)
+    return found
+
+
 def _read_keys(tool: Mapping[str, object]) -> dict[str, object]:
     """What is read of a tool, so that nothing else can be a fault of it."""
     given, result, said = tool["inputSchema"], tool.get("outputSchema"), tool.get("description")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import uuid
@@ -144,8 +145,11 @@ class StdioTransport:
         if not line.strip():
             return
         try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
+            try:
+                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            except ValueError:  # half of a character, as a text has that was cut in the middle of an emoji
+                message = jsonrpc_message_adapter.validate_json(_with_whole_characters(line), by_name=False)
+        except (ValueError, RecursionError):
             self._noise = plain_text(line[:KEPT].decode("utf-8", "replace")).strip()[:200]
             return
         self._noise = ""
@@ -165,6 +169,12 @@ class StdioTransport:
         assert self._running is not None and self._running.process.stderr is not None
         while chunk := await self._running.process.stderr.read(1 << 16):
             self._errors = (self._errors + chunk)[-KEPT:]
+
+
+def _with_whole_characters(line: bytes) -> str:
+    """JSON with a replacement character for each half of one. Raises ValueError for what is no JSON."""
+    text = json.dumps(json.loads(line), ensure_ascii=False)
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def server_environment(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:

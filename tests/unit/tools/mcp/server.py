@@ -78,6 +78,7 @@ TOOLS: dict[str, Callable[[str], Object]] = {
             {"type": "image", "data": PIXEL, "mimeType": "image/png"},
         ]
     },
+    "odd": lambda words: {"content": [{"type": "hologram", "size": 3}, {"type": "text", "text": "half \ud83d"}]},
     "variables": lambda words: text("\n".join(sorted(os.environ))),
 }
 

@@ -72,6 +72,7 @@ def test_tools_are_offered_as_they_are_and_called(tmp_path: Path) -> None:
             "echo": ToolResult(text="you said grüße"),
             "refuse": ToolResult(text="there is no such row", ok=False),
             "noise": ToolResult(text="said after noise"),
+            "odd": ToolResult(text="[hologram: not shown]\nhalf \ufffd"),
         }
         assert {name: await opener.call(f"mcp__my_db__{name}", text="grüße") for name in told} == told
         shown = await opener.call("mcp__my_db__picture", text="")
@@ -298,7 +299,7 @@ def test_a_step_in_its_own_copy_does_not_reach_a_server(tmp_path: Path) -> None:
 
 def test_the_report_names_each_server_with_its_tools(tmp_path: Path) -> None:
     found = check_servers(DeclaredServers((server("db"), server("bad", "leaves"))), tmp_path)
-    tools = "echo, write, secret, speak, refuse, die, hang, noise, huge, endless, picture, variables"
+    tools = "echo, write, secret, speak, refuse, die, hang, noise, huge, endless, picture, odd, variables"
     run = f"{sys.executable} {SMALL}"
     assert list(found) == [
         ("db", True, f"tools: {tools} ({run}, from here)"),
