@@ -94,7 +94,10 @@ def standing_instructions(root: Path | None, below: Sequence[Path], vouched: Vou
     said = [_whole(path, base, vouched if path in below else _all) for _, path, base in found]
     parts, notes = [], []
     for (place, path, _), text, room in zip(found, said, _rooms([len(text) for text in said]), strict=True):
-        parts.append(f"\nThe user's standing instructions ({place}):\n{text[:room]}")
+        if text:
+            parts.append(f"\nThe user's standing instructions ({place}):\n{text[:room]}")
+        elif path.stat().st_size:
+            notes.append(f"{path}: it is not text, so agents are not shown it")
         if len(text) > room:
             notes.append(f"{path}: agents are shown its first {room:,} of {len(text):,} characters")
     return StandingInstructions("\n".join(parts), tuple(notes))
@@ -161,10 +164,12 @@ def _whole(file: Path, base: Path, vouched: Vouched) -> str:
 
 def _read(file: Path, base: Path, vouched: Vouched, found: dict[Path, str], deep: int = 1) -> None:
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        data = file.read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}", hint="make it readable, or remove it") from error
-    found[real_path(file)] = text
+    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # UTF-16, as some editors on Windows write it
+    text = data.decode("utf-16" if wide else "utf-8-sig", "replace")
+    found[real_path(file)] = text = "" if "\0" in text else text
     for named in _IMPORT.finditer(_CODE.sub("", text)):
         path, around = real_path(file.parent / expand_home(named["path"].rstrip(".,;:!?)"))), real_path(base)
         if deep == DEEPEST or path in found or not inside(path, around) or is_secret(path.name):

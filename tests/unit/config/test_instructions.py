@@ -37,6 +37,14 @@ def test_the_users_own_count_in_every_repository_before_its_own(tmp_path: Path, 
     assert shown(tmp_path) == f"{own}\n\nThe user's standing instructions (CLAUDE.md):\nUse tabs."
 
 
+def test_a_file_in_utf16_is_read_and_one_that_is_no_text_is_said(tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_bytes("Use tabs.\r\n".encode("utf-16"))
+    assert shown(tmp_path) == "\nThe user's standing instructions (AGENTS.md):\nUse tabs.\r\n"
+    (tmp_path / "AGENTS.md").write_bytes(b"\x7fELF\0\1")
+    found = standing_instructions(tmp_path, (), lambda _: True)
+    assert (found.text, found.notes) == ("", (f"{tmp_path}/AGENTS.md: it is not text, so agents are not shown it",))
+
+
 def test_imports_stand_below_and_lead_nowhere_else(tmp_path: Path) -> None:
     root = tmp_path / "repo"
     said = "See @docs/style.md, and `@docs/no.md`.\n```\n@docs/no.md\n```\n@../out.md @.env @types/node me@docs/no.md"
