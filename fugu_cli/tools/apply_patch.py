@@ -1,8 +1,5 @@
 """apply_patch: several changes in several files, all of them or none.
 
-Every file is worked out first; only when all hunks fit is anything written. What was written is restored if the disk
-refuses the rest.
-
 Every file is worked out first; only when all hunks fit is anything written, and what was written is taken back if the
 disk refuses the rest.
 """
@@ -162,9 +159,14 @@ def apply_hunks(text: str, patch: FilePatch) -> str:
         lines.pop()
     moved, after = 0, 0
     for number, hunk in enumerate(patch.hunks, start=1):
-        place = _place(lines, hunk, moved, after)
-        if place is None:
+        places = _places(lines, hunk, moved, after)
+        if not places:
             raise _Misfit(_missed(lines, hunk, number, patch.path))
+        if len(places) > sum(other.old == hunk.old for other in patch.hunks[number - 1 :]):
+            where = ", ".join(str(place.start + 1) for place in places[:9])
+            told = f"Hunk {number} of {patch.path} fits in {len(places)} places (lines {where})."
+            raise _Misfit(f"{told} Give more lines around it, or a heading after @@.")
+        place = places[0]
         lines[place.start : place.end] = place.lines
         moved += len(place.lines) - (place.end - place.start)
         after = place.start + len(place.lines)
@@ -180,21 +182,20 @@ def _ends(hunk: Hunk, ended: bool) -> bool:
     return ended or hunk.old[-1:] != hunk.new[-1:]
 
 
-def _place(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> text_edits.TextMatch | None:
-    """Where a hunk belongs: nearest to the line it names, else first after the hunk before it (and its anchor)."""
+def _places(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> list[text_edits.TextMatch]:
+    """Where a hunk may belong: nearest to its line, else first after its anchor, else anywhere after the hunk before."""
     if not any(line.strip() for line in hunk.old):
-        return _insertion(lines, hunk, moved, after)
+        place = _insertion(lines, hunk, moved, after)
+        return [place] if place else []
     found = [text_edits.TextMatch(at, at + len(hunk.old), hunk.new) for at in _exact(lines, hunk.old)]
     found = found or text_edits.find_matches(lines, hunk.old, hunk.new)
     found = [place for place in found if place.start >= after] or found
     if hunk.anchor and (start := _anchor(lines, hunk.anchor, after)) is not None:
         found = [place for place in found if place.start >= start] or found
-    if not found:
-        return None
     if hunk.line is not None:
         wanted = hunk.line - 1 + moved
-        return min(found, key=lambda place: abs(place.start - wanted))
-    return found[0]
+        found.sort(key=lambda place: abs(place.start - wanted))
+    return found[:1] if hunk.line is not None or hunk.anchor else found
 
 
 def _insertion(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> text_edits.TextMatch | None:

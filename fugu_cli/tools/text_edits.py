@@ -225,6 +225,8 @@ def parse_patch(text: str) -> list[FilePatch]:
     lines = _Lines(text.split("\n"))
     if lines.lines and not lines.lines[-1]:
         lines.lines.pop()
+    begin = next((at for at, line in enumerate(lines.lines) if line.startswith("*** Begin Patch")), 0)
+    del lines.lines[:begin]  # words before it, or `apply_patch <<'EOF'` as a shell would be told
     marked = any(line.startswith("*** ") and line[4:].startswith(_MARKS) for line in lines.lines)
     files = _begin_patch(lines) if marked else _unified(lines)
     if not files:

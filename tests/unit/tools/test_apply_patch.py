@@ -288,6 +288,19 @@ def test_what_a_link_leads_to_is_not_deleted_by_the_links_name(tree: Workspace) 
     assert (tree.root / "a.txt").read_text() == A
 
 
+def test_a_hunk_that_fits_in_several_places_is_refused_unless_as_many_hunks_are_alike(plain: Build) -> None:
+    workspace = plain({"a.txt": "x\none\nx\ntwo\n"})
+    read_all(workspace)
+    hunk = "@@\n-x\n+y\n"
+    told = use(workspace, "apply_patch", patch=f"*** Begin Patch\n*** Update File: a.txt\n{hunk}*** End Patch")
+    assert told.text.startswith(
+        "Hunk 1 of a.txt fits in 2 places (lines 1, 3). Give more lines around it, or a heading"
+    )
+    both = f"*** Begin Patch\n*** Update File: a.txt\n{hunk * 2}*** End Patch"
+    assert use(workspace, "apply_patch", patch=f"apply_patch <<'EOF'\n{both}\nEOF").ok
+    assert (workspace.root / "a.txt").read_text() == "y\none\ny\ntwo\n"
+
+
 def test_a_hunk_under_two_headings_belongs_to_the_inner_one(plain: Build) -> None:
     workspace = plain({"a.py": "class A:\n    def f(self):\n        x\n\nclass B:\n    def f(self):\n        x\n"})
     read_all(workspace)
