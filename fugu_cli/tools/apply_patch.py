@@ -183,7 +183,7 @@ def _ends(hunk: Hunk, ended: bool) -> bool:
 
 
 def _places(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> list[text_edits.TextMatch]:
-    """Where a hunk may belong: nearest to its line, else first after its anchor, else anywhere after the hunk before."""
+    """Where a hunk may belong: nearest to its line, else first after its anchor, else after the hunk before it."""
     if not any(line.strip() for line in hunk.old):
         place = _insertion(lines, hunk, moved, after)
         return [place] if place else []
