@@ -406,7 +406,7 @@ def test_bench_measures_every_kind_of_decision(file: Path, capsys: pytest.Captur
     found = json.loads(out)
     kinds = [(line["tokens"], line["kind"]) for line in found["lines"]]
     assert code == 0
-    assert kinds == [(n, kind) for n in (80, 120) for kind in ("cold", "warm +64", "warm +1", "known")]
+    assert kinds == [(n, kind) for n in (80, 120) for kind in ("cold", "warm +64", "warm +1")]
     assert found["device"] == "cpu"
     assert "times cheaper than cold" in fugu(*words, capture=capsys)[1]
 
