@@ -1,4 +1,6 @@
-"""Commands about who works and what runs: agents, skills, background jobs, cost, context."""
+"""Commands about who works and what runs: agents, keys and downloads that let them work, skills, background jobs, cost,
+context.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fugu_cli.errors import UsageError
+from fugu_cli.errors import FuguError, ModelFileError, UsageError
 from fugu_cli.messages import EFFORTS, Effort
 from fugu_cli.session import views
 from fugu_cli.ui.formatting import (
@@ -268,3 +270,58 @@ def _job_lines(job: BackgroundJob) -> list[str]:
 
 def _running_jobs(controller: SessionController) -> Sequence[BackgroundJob]:
     return controller.session.environment.workspace.jobs.running if controller.work.session is not None else ()
+
+
+DOWNLOAD = "download"
+
+
+async def log_in(controller: SessionController, argument: str) -> None:
+    """Keep a provider's key, or download the small models: `/login [PROVIDER]`."""
+    offer = controller.opener.setup_offer()
+    names = [name for name, _ in offer.providers]
+    if argument and argument not in (*names, DOWNLOAD):
+        raise UsageError(f"there is no provider {argument!r}", hint=f"there are {', '.join(names)}")
+    if not argument:
+        choices = [Choice(name, f"key of {name}", variable) for name, variable in offer.providers]
+        if offer.download:
+            choices.append(Choice(DOWNLOAD, "download small models", offer.download))
+        picked = await controller.view.dialogs.pick("Which models are to work?", choices)
+        argument = picked[1] if picked is not None else ""
+    if argument == DOWNLOAD:
+        controller.download.begin(controller.failed)
+        controller.show()
+    elif argument:
+        await _keep_key(controller, argument)
+
+
+async def _keep_key(controller: SessionController, provider: str) -> None:
+    """Ask for the key; a session in which nothing was asked begins again, with the agents that the key brings."""
+    key = (await controller.view.dialogs.enter_text(f"API key of {provider} (it is not shown)", secret=True)).strip()
+    if not key:
+        return
+    where = await asyncio.to_thread(controller.opener.keep_key, provider, key)
+    session = controller.work.session
+    if session is None or (views.asked(session.log.events) is None and not controller.work.running):
+        await controller.open(controller.opener.begin)
+        controller.say(f"the key of {provider} is kept in {where}", "good")
+    else:
+        controller.say(f"the key of {provider} is kept in {where}; /new begins a session with its models", "good")
+
+
+async def send_request(controller: SessionController, text: str) -> None:
+    """Send it; where nobody can work on it, offer what helps and put it back into the prompt."""
+    try:
+        await controller.send(text)
+    except ModelFileError as error:
+        controller.say(f"No model can work yet: {error}", "warn")
+        try:
+            if not controller.download.running:
+                await log_in(controller, "")
+        except FuguError as other:
+            controller.failed(other)
+        controller.view.type(text)
+
+
+def provider_names(controller: SessionController) -> list[str]:
+    """What completes the argument."""
+    return [name for name, _ in controller.opener.setup_offer().providers]

@@ -1,14 +1,18 @@
-"""Questions of a session that wait for its user, oldest first, and answers given before their question."""
+"""Questions of a session that wait for its user, oldest first; answers given before their question; and the one that is
+shown, with the change it is about.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.session.events import Replied
+from fugu_cli.ui import diff_lines
 from fugu_cli.ui.approval_options import ALONE, Pending, PendingCall
 
 if TYPE_CHECKING:
@@ -117,3 +121,68 @@ def _same_reply(session: SessionProtocol, call: Call, asked: Sequence[Call]) -> 
     before = sum(one in asked for one in reply.calls[:at])
     judged = [(one, asks_about(session.log, session.environment, reply.turn, one)) for one in reply.calls[at + 1 :]]
     return before, tuple(PendingCall(one, found) for one, found in judged if found)
+
+
+ShowQuestion = Callable[[ApprovalQuestion | None, Pending, str], None]
+"""Shows a question with what waits beside it and the change it is about; None: nothing is asked."""
+
+
+class ApprovalQueue:
+    """`question` is the one that people see and that waits for an answer; None while there is none."""
+
+    def __init__(self, root: Path, show: ShowQuestion, enter_text: Callable[[str], Awaitable[str]]) -> None:
+        self._shown: ApprovalQuestion | None = None
+        self._show, self._enter_text = show, enter_text
+        self._root = root
+        self._questions: Sequence[ApprovalQuestion] = ()
+        self._pending = ALONE
+        self._patch = ""
+        self._looking: asyncio.Task[None] | None = None
+        self._typing: asyncio.Task[None] | None = None
+
+    @property
+    def question(self) -> ApprovalQuestion | None:
+        """The question an answer is for."""
+        return self._shown if self._questions and self._questions[0] is self._shown else None
+
+    @property
+    def pending(self) -> Pending:
+        """What waits beside it."""
+        return self._pending
+
+    def ask(self, questions: Sequence[ApprovalQuestion], pending: Pending = ALONE) -> None:
+        """These wait for an answer now, the oldest first."""
+        self._questions, self._pending = tuple(questions), pending
+        if not self._questions:
+            self.close()
+            self._shown = None
+            self._show(None, ALONE, "")
+        elif self._questions[0] is self._shown:
+            self._show(self._shown, self._pending, self._patch)
+        elif self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        """What the oldest one would change; another one may be the oldest then."""
+        question = self._questions[0]
+        self._patch = await asyncio.to_thread(diff_lines.approval_patch, question.call, self._root)
+        self._shown, self._looking = question, None
+        self.ask(self._questions, self._pending)
+
+    def deny_with_feedback(self, question: ApprovalQuestion) -> None:
+        """No, and what the agent is told: the user types it. With nothing typed the question stands."""
+        self._typing = asyncio.get_running_loop().create_task(self._take_feedback(question))
+
+    async def _take_feedback(self, question: ApprovalQuestion) -> None:
+        from fugu_cli.engine.environment import Refusal
+
+        text = (await self._enter_text("No. Tell it what to do instead")).strip()
+        if text and not question.answer.done():
+            question.answer.set_result(Refusal(feedback=text))
+        self.ask(self._questions, self._pending)
+
+    def close(self) -> None:
+        """Nothing is asked any more."""
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None

@@ -19,7 +19,7 @@ from fugu_cli.ui.blocks import NoteBlock
 from fugu_cli.ui.event_text import call_target, describe_call
 from fugu_cli.ui.markdown_chunks import split_markdown
 from fugu_cli.ui.trace_drawing import Section
-from fugu_cli.ui.tui import agent_commands, login_commands, session_commands, themes
+from fugu_cli.ui.tui import agent_commands, session_commands, themes
 from fugu_cli.ui.tui.request_queue import MODE_HELP
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import diff_of_request
@@ -402,9 +402,9 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand(
         "login",
         "enter a provider's key, or download small models",
-        login_commands.log_in,
+        agent_commands.log_in,
         "[PROVIDER]",
-        login_commands.provider_names,
+        agent_commands.provider_names,
     ),
     SlashCommand("doctor", "what is there and what is missing", run_doctor),
     SlashCommand("quit", "leave", session_commands.leave_fugu, also=("exit", "q")),
@@ -429,7 +429,7 @@ def all_commands(controller: SessionController) -> Sequence[SlashCommand]:
 
 def _request_command(name: str, about: str, hint: str) -> SlashCommand:
     async def run(controller: SessionController, argument: str) -> None:
-        await login_commands.send_request(controller, f"/{name} {argument}".rstrip())
+        await agent_commands.send_request(controller, f"/{name} {argument}".rstrip())
 
     return SlashCommand(name, about, run, hint, custom=True)
 
@@ -447,7 +447,7 @@ async def run_input(controller: SessionController, text: str) -> None:
         elif _is_command(text):
             await _run_command(controller, text)
         else:
-            await login_commands.send_request(controller, text)
+            await agent_commands.send_request(controller, text)
     except FuguError as error:
         controller.failed(error)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
@@ -15,9 +14,10 @@ from fugu_cli.session.events import FileChange, Finished, Recorded, Replied, Too
 from fugu_cli.session.live_events import Live
 from fugu_cli.tools.recorded_diffs import unified_diff
 from fugu_cli.ui import diff_lines
-from fugu_cli.ui.approval_options import ALONE, ApprovalScope, Pending, approval_options
+from fugu_cli.ui.approval_options import ApprovalScope, approval_options
 from fugu_cli.ui.blocks import NoteBlock, Tone
 from fugu_cli.ui.tui import project_folder, session_status
+from fugu_cli.ui.tui.approval_questions import ApprovalQueue
 from fugu_cli.ui.tui.model_download import ModelDownload
 from fugu_cli.ui.tui.preferences import InputHistory
 from fugu_cli.ui.tui.request_queue import MODE_HELP, QueuedRequest, RequestQueue, is_unfinished
@@ -28,70 +28,8 @@ if TYPE_CHECKING:
     from fugu_cli.messages import Effort
     from fugu_cli.safety.policy import Mode
     from fugu_cli.ui.session_totals import SessionTotals
-    from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.screen_protocol import FeedProtocol, ScreenProtocol
     from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener, SessionProtocol
-
-
-class ApprovalQueue:
-    """`question` is the one that people see and that waits for an answer; None while there is none."""
-
-    def __init__(self, view: ScreenProtocol, root: Path) -> None:
-        self._shown: ApprovalQuestion | None = None
-        self._view = view
-        self._root = root
-        self._questions: Sequence[ApprovalQuestion] = ()
-        self._pending = ALONE
-        self._patch = ""
-        self._looking: asyncio.Task[None] | None = None
-        self._typing: asyncio.Task[None] | None = None
-
-    @property
-    def question(self) -> ApprovalQuestion | None:
-        """The question an answer is for."""
-        return self._shown if self._questions and self._questions[0] is self._shown else None
-
-    @property
-    def pending(self) -> Pending:
-        """What waits beside it."""
-        return self._pending
-
-    def ask(self, questions: Sequence[ApprovalQuestion], pending: Pending = ALONE) -> None:
-        """These wait for an answer now, the oldest first."""
-        self._questions, self._pending = tuple(questions), pending
-        if not self._questions:
-            self.close()
-            self._shown = None
-            self._view.question(None, ALONE, "")
-        elif self._questions[0] is self._shown:
-            self._view.question(self._shown, self._pending, self._patch)
-        elif self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
-
-    async def _look(self) -> None:
-        """What the oldest one would change; another one may be the oldest then."""
-        question = self._questions[0]
-        self._patch = await asyncio.to_thread(diff_lines.approval_patch, question.call, self._root)
-        self._shown, self._looking = question, None
-        self.ask(self._questions, self._pending)
-
-    def deny_with_feedback(self, question: ApprovalQuestion) -> None:
-        """No, and what the agent is told: the user types it. With nothing typed the question stands."""
-        self._typing = asyncio.get_running_loop().create_task(self._take_feedback(question))
-
-    async def _take_feedback(self, question: ApprovalQuestion) -> None:
-        from fugu_cli.engine.environment import Refusal
-
-        text = (await self._view.dialogs.enter_text("No. Tell it what to do instead")).strip()
-        if text and not question.answer.done():
-            question.answer.set_result(Refusal(feedback=text))
-        self.ask(self._questions, self._pending)
-
-    def close(self) -> None:
-        """Nothing is asked any more."""
-        if self._looking is not None:
-            self._looking.cancel()
-            self._looking = None
 
 
 FetchBlob = Callable[[str], Awaitable[bytes]]
@@ -228,7 +166,7 @@ class SessionController:
         )
         self.vi_mode = "INSERT" if options.vi else ""
         self.patches = CallPatches()
-        self.asking = ApprovalQueue(view, opener.root)
+        self.asking = ApprovalQueue(opener.root, view.question, view.dialogs.enter_text)
         self.branch = project_folder.git_branch(opener.root)
         self._door = asyncio.Lock()
         self._left = False

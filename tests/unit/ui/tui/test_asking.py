@@ -9,8 +9,7 @@ from pathlib import Path
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.ui.approval_options import Pending, PendingCall
-from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
-from fugu_cli.ui.tui.session_controller import ApprovalQueue
+from fugu_cli.ui.tui.approval_questions import ApprovalQuestion, ApprovalQueue
 
 Asked = tuple[str, int, str]
 
@@ -24,6 +23,9 @@ class Told:
     def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
         self.asked.append((question.call.id, pending.total, patch) if question is not None else None)
 
+    async def enter_text(self, heading: str) -> str:
+        raise AssertionError("nobody said no")
+
 
 def question(call: Call) -> ApprovalQuestion:
     return ApprovalQuestion(
@@ -34,7 +36,7 @@ def question(call: Call) -> ApprovalQuestion:
 def asking(root: Path, what: Callable[[ApprovalQueue], Awaitable[None]]) -> list[Asked | None]:
     async def whole() -> list[Asked | None]:
         told = Told()
-        await what(ApprovalQueue(told, root))  # type: ignore[arg-type]
+        await what(ApprovalQueue(root, told.question, told.enter_text))
         return told.asked
 
     return asyncio.run(whole())
