@@ -116,12 +116,12 @@ def test_vi_edits_the_prompt_and_its_mode_is_shown(
     terminal.keys("\x1b")
     terminal.sees("NORMAL ·")
     terminal.keys("$xx")
-    terminal.until(lambda screen: "tell yes n" in screen and "tell yes no" not in screen)
+    terminal.until(lambda screen: "tell yes no" in screen and "tell yes now" not in screen)
     terminal.keys("u0i")
-    terminal.sees("tell yes no", "INSERT ·")
+    terminal.sees("tell yes now", "INSERT ·")
     terminal.keys("\r")
     terminal.sees("Yes.")
-    assert "tell yes no" in server.asked("m")[0].text
+    assert "tell yes now" in server.asked("m")[0].text
 
 
 STATUS = """
