@@ -9,6 +9,7 @@ import contextlib
 import hmac
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -35,27 +36,20 @@ PAUSE = 20.0
 """Seconds between two portions of it."""
 
 
-class WireEndpoint:
-    """`POST` on one wire."""
+async def answer_request(service: EndpointService, wire: Wire, scope: Scope, receive: Receive, send: Send) -> None:
+    """One exchange on a wire. Raises Refused for a request that is not begun."""
+    body = await read_body(service, receive)
+    asking = await asyncio.to_thread(wire.parse, body, Http(scope).headers)  # it may hold pictures
+    answering = AnswerSender(service, wire, asking, service.head(asking))
+    work = asyncio.ensure_future(answering.stream(send) if asking.stream else answering.whole(send))
+    service.working.add(work)
+    work.add_done_callback(service.working.discard)
+    await _while_connected(work, receive)
 
-    def __init__(self, service: EndpointService, wire: Wire) -> None:
-        self._service = service
-        self._wire = wire
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI application of one path."""
-        try:
-            body = await read_body(self._service, receive)
-            asking = await asyncio.to_thread(self._wire.parse, body, Http(scope).headers)  # it may hold pictures
-            head = self._service.head(asking)
-        except RequestRefused as refused:
-            await send_refusal(self._wire, refused, send)
-            return
-        answering = AnswerSender(self._service, self._wire, asking, head)
-        work = asyncio.ensure_future(answering.stream(send) if asking.stream else answering.whole(send))
-        self._service.working.add(work)
-        work.add_done_callback(self._service.working.discard)
-        await _while_connected(work, receive)
+async def count_tokens(service: EndpointService, scope: Scope, receive: Receive, send: Send) -> None:
+    """`POST /v1/messages/count_tokens`: an estimate, before anything is chosen. Raises Refused."""
+    await send_json(200, {"input_tokens": estimated_tokens(await read_body(service, receive))}, send)
 
 
 async def _while_connected(work: asyncio.Future[None], receive: Receive) -> None:
@@ -347,11 +341,14 @@ def _host(url: str) -> str:
 def build_app(service: EndpointService, token: str | None) -> ASGIApp:
     """The application. With `token` every path but `/health` wants it."""
     places = _InfoEndpoints(service)
+    wires = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
+    counting = Post(MESSAGES, partial(count_tokens, service))
     routes = [
-        Route("/v1/chat/completions", Post(WireEndpoint(service, CHAT), CHAT), methods=["POST"]),
-        Route("/v1/responses", Post(WireEndpoint(service, RESPONSES), RESPONSES), methods=["POST"]),
-        Route("/v1/messages", Post(WireEndpoint(service, MESSAGES), MESSAGES), methods=["POST"]),
-        Route("/v1/messages/count_tokens", Post(CountTokensEndpoint(service), MESSAGES), methods=["POST"]),
+        *(
+            Route(path, Post(wire, partial(answer_request, service, wire)), methods=["POST"])
+            for path, wire in wires.items()
+        ),
+        Route("/v1/messages/count_tokens", counting, methods=["POST"]),
         Route("/v1/models", places.models, methods=["GET"]),
         Route("/v1/models/{name:path}", places.model, methods=["GET"]),
         Route("/v1/traces/{id}", places.trace, methods=["GET"]),
@@ -362,15 +359,16 @@ def build_app(service: EndpointService, token: str | None) -> ASGIApp:
 
 
 class Post:
-    """An ASGI application as a route's endpoint: a class instance with a method, which Starlette calls as it is.
+    """An ASGI application as a route's endpoint: a class instance with a method, which Starlette calls as it is. It
+    says on its wire that a request is refused.
 
-    Cut because the endpoint stops, it says so on its wire where nothing was said yet. It is not told on: uvicorn, which
-    alone is above it, would print it and answer in plain text.
+    Cut because the endpoint stops, it says so where nothing was said yet. It is not told on: uvicorn, which alone is
+    above it, would print it and answer in plain text.
     """
 
-    def __init__(self, app: ASGIApp, wire: Wire) -> None:
-        self._app = app
+    def __init__(self, wire: Wire, app: ASGIApp) -> None:
         self._wire = wire
+        self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = False
@@ -382,24 +380,11 @@ class Post:
 
         try:
             await self._app(scope, receive, told)
+        except RequestRefused as refused:
+            await send_refusal(self._wire, refused, send)
         except asyncio.CancelledError:
             if not begun:
                 await send_refusal(self._wire, stop_refusal(), send)
-
-
-class CountTokensEndpoint:
-    """`POST /v1/messages/count_tokens`: an estimate, before anything is chosen."""
-
-    def __init__(self, service: EndpointService) -> None:
-        self._service = service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            counted = estimated_tokens(await read_body(self._service, receive))
-        except RequestRefused as refused:
-            await send_refusal(MESSAGES, refused, send)
-            return
-        await send_json(200, {"input_tokens": counted}, send)
 
 
 class _InfoEndpoints:

@@ -25,12 +25,11 @@ from fugu_cli.server.client_requests import (
     function_tool,
     join_text,
     no_role,
+    openai_usage,
     parse_body,
     reply_schema,
     sse_event,
-    token_details,
     token_limit,
-    total_tokens,
 )
 from fugu_cli.server.messages_api import NOT_SHOWN
 
@@ -284,7 +283,7 @@ def whole(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json
     return {
         **_head(head, "chat.completion"),
         "choices": [choice],
-        "usage": _usage(answer),
+        "usage": openai_usage(answer, "prompt", "completion"),
         "fugu": answer_details(head, answer, asking),
     }
 
@@ -319,7 +318,7 @@ class ChatStream:
         last += self._chunk({}, STOPS[answer.stop])
         if self._asking.counted:
             details = answer_details(self._head, answer, self._asking)
-            counted: Json = {"choices": [], "usage": _usage(answer), "fugu": details}
+            counted: Json = {"choices": [], "usage": openai_usage(answer, "prompt", "completion"), "fugu": details}
             last += sse_event({**_head(self._head, "chat.completion.chunk"), **counted})
         return last + sse_event("[DONE]")
 
@@ -347,17 +346,6 @@ def _head(head: AnswerHead, kind: str) -> Json:
 
 def _call(call: Call) -> dict[str, JsonValue]:
     return {"id": call.id, "type": "function", "function": {"name": call.tool, "arguments": call.arguments}}
-
-
-def _usage(answer: ServedAnswer) -> Json:
-    both = token_details(answer)
-    return {
-        "prompt_tokens": answer.usage.input,
-        "completion_tokens": answer.usage.output,
-        "total_tokens": total_tokens(answer.usage),
-        "prompt_tokens_details": both.input,
-        "completion_tokens_details": both.output,
-    }
 
 
 CHAT = Wire(parse, whole, ChatStream, openai_error)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from fugu_cli.messages import Call, Effort, Media, Message, ToolSpec, Usage
 from fugu_cli.tools import media
@@ -228,6 +228,13 @@ class LenientModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
+class ReplyForm(LenientModel):
+    """The form that a reply should have (Responses, Messages)."""
+
+    type: str = "text"
+    schema_: JsonValue = Field(default=None, alias="schema")
+
+
 class Stream(Protocol):
     """One answer on its way, as server-sent events. Each method returns the bytes to send."""
 
@@ -320,28 +327,24 @@ def sse_event(data: Mapping[str, JsonValue] | str, name: str = "") -> bytes:
     return f"{head}data: {text}\n\n".encode("utf-8", "replace")
 
 
-@dataclass(frozen=True)
-class TokenDetails:
-    """The token details of a usage, for the input and the output side."""
-
-    input: Json
-    output: Json
-
-
-def token_details(answer: ServedAnswer) -> TokenDetails:
-    """Cached, reasoning and orchestration tokens, named as `fugu help serve` names them."""
-    orchestration = answer.orchestration
-    return TokenDetails(
-        input={
-            "cached_tokens": answer.usage.cached,
+def openai_usage(answer: ServedAnswer, input: str, output: str) -> Json:
+    """The usage as OpenAI's wires have it, under their names for the input and the output side. What the orchestration
+    took stands as `fugu help serve` names it."""
+    usage, orchestration = answer.usage, answer.orchestration
+    return {
+        f"{input}_tokens": usage.input,
+        f"{output}_tokens": usage.output,
+        "total_tokens": usage.input + usage.output,
+        f"{input}_tokens_details": {
+            "cached_tokens": usage.cached,
             "orchestration_input_tokens": orchestration.input,
             "orchestration_input_cached_tokens": orchestration.cached,
         },
-        output={
-            "reasoning_tokens": answer.usage.reasoning,
+        f"{output}_tokens_details": {
+            "reasoning_tokens": usage.reasoning,
             "orchestration_output_tokens": orchestration.output,
         },
-    )
+    }
 
 
 def answer_details(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
@@ -384,8 +387,3 @@ class ClientMedia:
 def join_text(parts: Sequence[str]) -> str:
     """Text parts of one message as one text."""
     return "\n\n".join(part for part in parts if part.strip())
-
-
-def total_tokens(usage: Usage) -> int:
-    """Tokens in and out."""
-    return usage.input + usage.output

@@ -19,6 +19,7 @@ from fugu_cli.server.client_requests import (
     ClientRequest,
     Json,
     LenientModel,
+    ReplyForm,
     RequestRefused,
     RequestSampling,
     ServedAnswer,
@@ -73,13 +74,8 @@ class _Choice(LenientModel):
     disable_parallel_tool_use: bool | None = None
 
 
-class _Format(LenientModel):
-    type: str = ""
-    schema_: JsonValue = Field(default=None, alias="schema")
-
-
 class _Output(LenientModel):
-    format: _Format | None = None
+    format: ReplyForm | None = None
     effort: Effort | None = None
 
 

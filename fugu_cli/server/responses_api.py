@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 from fugu_cli.messages import Call, Effort, FromAgent, FromTool, FromUser, Message, ToolSpec
 from fugu_cli.providers.history import arguments_object
@@ -22,6 +22,7 @@ from fugu_cli.server.client_requests import (
     ClientRequest,
     Json,
     LenientModel,
+    ReplyForm,
     RequestRefused,
     RequestSampling,
     ServedAnswer,
@@ -30,12 +31,11 @@ from fugu_cli.server.client_requests import (
     function_tool,
     join_text,
     no_role,
+    openai_usage,
     parse_body,
     reply_schema,
     sse_event,
-    token_details,
     token_limit,
-    total_tokens,
 )
 from fugu_cli.server.messages_api import NOT_SHOWN
 
@@ -93,13 +93,8 @@ class _Reasoning(LenientModel):
     effort: Effort | None = None
 
 
-class _Format(LenientModel):
-    type: str = "text"
-    schema_: JsonValue = Field(default=None, alias="schema")
-
-
 class _Text(LenientModel):
-    format: _Format | None = None
+    format: ReplyForm | None = None
 
 
 class _Body(LenientModel):
@@ -133,7 +128,7 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     if not messages:
         raise RequestRefused(400, "input: at least one message is needed", code="invalid_body")
     offered = list(_offered(sent.tools or []))
-    form = (sent.text and sent.text.format) or _Format()
+    form = (sent.text and sent.text.format) or ReplyForm()
     return ClientRequest(
         model=sent.model,
         system=join_text([sent.instructions or "", *system]),
@@ -365,7 +360,7 @@ class ResponsesStream:
     def _start(self, kind: Literal["message", "reasoning"]) -> bytes:
         closed, self._open = self._close(), kind
         self._begun.add(kind)
-        item, part = self._item("in_progress")
+        item, part = _item(self._place(), "", "in_progress")
         item["content" if kind == "message" else "summary"] = []
         name = "content_part" if kind == "message" else f"{SUMMARY}_part"
         added = self._event("response.output_item.added", {"output_index": len(self._items), "item": item})
@@ -375,7 +370,7 @@ class ResponsesStream:
         if not self._open:
             return b""
         place, text = self._place(), "".join(self._text)
-        item, part = self._item("completed")
+        item, part = _item(place, text, "completed")
         names = ("output_text", "content_part") if self._open == "message" else (f"{SUMMARY}_text", f"{SUMMARY}_part")
         more: Json = {"logprobs": []} if self._open == "message" else {}
         self._items.append(item)
@@ -385,13 +380,6 @@ class ResponsesStream:
             + self._event(f"response.{names[1]}.done", {**place, "part": part})
             + self._event("response.output_item.done", {"output_index": place["output_index"], "item": item})
         )
-
-    def _item(self, status: str) -> tuple[Json, JsonValue]:
-        """The open item as far as it is said, and its one part."""
-        id, text = str(self._place()["item_id"]), "".join(self._text)
-        if self._open == "message":
-            return _message(id, text, status), _part(text)
-        return _thought(id, text), _summary(text)
 
     def _place(self) -> Json:
         part = "content_index" if self._open == "message" else "summary_index"
@@ -418,6 +406,14 @@ class ResponsesStream:
         return sse_event({"type": name, "sequence_number": self._number - 1, **fields}, name)
 
 
+def _item(place: Json, text: str, status: str) -> tuple[Json, JsonValue]:
+    """An item as far as it is said, and its one part."""
+    id = str(place["item_id"])
+    if "content_index" in place:
+        return _message(id, text, status), _part(text)
+    return _thought(id, text), _summary(text)
+
+
 def _response(head: AnswerHead, asking: ClientRequest, answer: ServedAnswer | None, items: list[JsonValue]) -> Json:
     cut = answer is not None and answer.stop in ("length", "refusal")
     why = None if answer is None or not cut else "max_output_tokens" if answer.stop == "length" else "content_filter"
@@ -435,7 +431,7 @@ def _response(head: AnswerHead, asking: ClientRequest, answer: ServedAnswer | No
     }
     if answer is None:
         return done
-    return {**done, "usage": _usage(answer), "fugu": answer_details(head, answer, asking)}
+    return {**done, "usage": openai_usage(answer, "input", "output"), "fugu": answer_details(head, answer, asking)}
 
 
 def _message(id: str, text: str, status: str) -> Json:
@@ -467,17 +463,6 @@ def _call_item(head: AnswerHead, number: int, call: Call, asking: ClientRequest)
     if call.tool in asking.freeform:
         return {**item, "type": "custom_tool_call", "input": freeform_text(call)}
     return {**item, "type": "function_call", "arguments": call.arguments}
-
-
-def _usage(answer: ServedAnswer) -> Json:
-    both = token_details(answer)
-    return {
-        "input_tokens": answer.usage.input,
-        "input_tokens_details": both.input,
-        "output_tokens": answer.usage.output,
-        "output_tokens_details": both.output,
-        "total_tokens": total_tokens(answer.usage),
-    }
 
 
 RESPONSES = Wire(parse, whole, ResponsesStream, openai_error)
