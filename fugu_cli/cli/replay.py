@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from fugu_cli.cli.command_flags import WITH_RUN, ReplayFlags
 from fugu_cli.cli.coordinator import as_usage_errors, coordinator_of
 from fugu_cli.cli.current_folder import check_embedded, current_config, read_records
 from fugu_cli.cli.flags import check_empty, settings_of
-from fugu_cli.cli.output import print_lines
+from fugu_cli.cli.output import print_lines, session_name
 from fugu_cli.cli.training_flags import RouteFlags
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import usable_pool
@@ -41,7 +41,6 @@ from fugu_cli.tools.recorded_diffs import change_diffs, request_patch
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import headless, run_artifacts
 from fugu_cli.ui import replay as shown
-from fugu_cli.ui import replay as ui_replay
 from fugu_cli.ui.json_output import RunEnding, exit_code, result_object, run_ending
 from fugu_cli.ui.replay import RerunPair
 from fugu_cli.ui.terminal_output import TerminalOutput
@@ -170,7 +169,7 @@ class Rerun:
         workspace = wiring.build_workspace(self._loaded.config, self._loaded.root, logs=(self._recording.path,))
         asked = self._chosen()
         for number, request in asked:
-            await self._there(workspace, number, request)
+            await _check_tree(self._events, workspace, number, request)
         for note in check_embedded(self._loaded.config, self._environ):
             self._screen.show(f"fugu: {note}")
         _prepare_folder(self._loaded.config.data / "replays")
@@ -181,9 +180,9 @@ class Rerun:
             if (pair := await self._request(workspace, (number, request), folder)) is not None:
                 pairs.append(pair)
         if self._flags.as_json:
-            print(json.dumps(ui_replay.rerun_object(self._recording.name, pairs), indent=2))
+            print(json.dumps(shown.rerun_object(self._recording.name, pairs), indent=2))
         else:
-            print_lines(ui_replay.rerun_lines(pairs))
+            print_lines(shown.rerun_lines(pairs))
         codes = [exit_code(pair.again.reason or "interrupted") for pair in pairs]
         return ABORTED if self._cut else max(codes, key=(0, 3, 2, 4).index, default=ABORTED)
 
@@ -208,33 +207,11 @@ class Rerun:
         asked = [event for event in self._events if isinstance(event, Asked)]
         return [pair for pair in enumerate(asked, start=1) if self._flags.request in (None, pair[0])]
 
-    async def _there(self, workspace: Workspace, number: int, asked: Asked) -> None:
-        """Raises UsageError where the request's working tree cannot be had any more."""
-        if asked.snapshot is None or workspace.snapshots is None:
-            raise UsageError(
-                f"request {number} has no snapshot of its working tree: it was made outside git",
-                hint="without --run the decisions are compared",
-            )
-        tree = await self._tree(workspace, number)
-        async with workspace.snapshots.held():
-            found = await workspace.snapshots.git.try_run("cat-file", "-e", f"{tree}^{{tree}}")
-        if found.code:
-            raise UsageError(
-                f"the snapshot {tree[:12]} of request {number} is not in the store any more",
-                hint="choose another one with --request, or compare the decisions alone, without --run",
-            )
-
-    async def _tree(self, workspace: Workspace, number: int) -> str:
-        """The working tree before a request. Before one that only read it is as the next one found it, or as it is."""
-        later = views.requests(self._events)[number - 1 :]
-        known = next((tree for facts in later if (tree := views.start_snapshot(facts))), "")
-        return known or await workspace.snapshot() or ""
-
     async def _request(self, workspace: Workspace, given: tuple[int, Asked], folder: Path | None) -> RerunPair | None:
         """Carry one request out in its copy. None where the user ended it before it was asked."""
         number, asked = given
         place = self._loaded.config.data / "replays" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-        await worktrees.make_worktree(workspace, await self._tree(workspace, number), place)
+        await worktrees.make_worktree(workspace, await _tree(self._events, workspace, number), place)
         place = place.resolve()
         session = await self._opened(workspace, asked, place / "tree")
         try:
@@ -245,10 +222,10 @@ class Rerun:
         finally:
             await session.close()
         saved = self._save(session, end, patch, folder / f"request-{number}" if folder else place)
-        own = session.log.path.stem if session.log.path else "memory"
+        own = session_name(session.log)
         made = await _request_changes(workspace, self._recording.records, number)
-        recorded = ui_replay.rerun_side(self._recording.name, self._recording.records, number, made)
-        again = ui_replay.rerun_side(own, session.log.records, number, patch.decode("utf-8", "replace"))
+        recorded = shown.rerun_side(self._recording.name, self._recording.records, number, made)
+        again = shown.rerun_side(own, session.log.records, number, patch.decode("utf-8", "replace"))
         return RerunPair(number, asked.text, recorded, replace(again, reason=end.reason, message=end.message), saved)
 
     async def _opened(self, workspace: Workspace, asked: Asked, tree: Path) -> Session:
@@ -279,12 +256,9 @@ class Rerun:
             update["max_budget_usd"] = Money(**{**money.model_dump(), "project": left or 1e-9})
         return config.model_copy(update=update)
 
-    def _at(self, asked: Asked) -> int:
-        return next(i for i, event in enumerate(self._events) if event is asked)
-
     def _before(self, config: Config, asked: Asked, tree: Path) -> Path | None:
         """A new session's file with what the recorded one said before the request; None before its first."""
-        records = self._recording.records[: self._at(asked)]
+        records = self._recording.records[: next(i for i, event in enumerate(self._events) if event is asked)]
         if not any(isinstance(record.event, Asked) for record in records):
             return None
         path = store.new_path(config.data, tree)
@@ -298,7 +272,11 @@ class Rerun:
 
     async def _worked(self, session: Session, asked: Asked) -> RunEnding:
         """Ask, follow and run. What is left unsaid by the log was cut."""
-        follow = headless.follow_quietly(session.log) if self._flags.as_json else self._told(session)
+        if self._flags.as_json:
+            follow = headless.follow_quietly(session.log)
+        else:
+            self._screen.show(f"session {session_name(session.log)} in {session.root}")
+            follow = headless.follow_text(session.log, self._screen, len(session.log.records))
         reader = asyncio.create_task(follow)
         work = self._working = asyncio.create_task(_work(session, asked))
         if self._cut:
@@ -314,13 +292,9 @@ class Rerun:
             await reader
         return run_ending(session.log.events, RunEnding("interrupted", "the request was cut"))
 
-    def _told(self, session: Session) -> Coroutine[Any, Any, None]:
-        self._screen.show(f"session {session.log.path.stem if session.log.path else 'memory'} in {session.root}")
-        return headless.follow_text(session.log, self._screen, len(session.log.records))
-
     def _save(self, session: Session, end: RunEnding, patch: bytes, folder: Path) -> str:
         """The diff's path; with --output-dir what `fugu run` leaves there, for each request."""
-        name = session.log.path.stem if session.log.path else "memory"
+        name = session_name(session.log)
         if self._flags.output_dir is None:
             (folder / run_artifacts.PATCH).write_bytes(patch)
             return str(folder / run_artifacts.PATCH)
@@ -330,6 +304,30 @@ class Rerun:
         for said in (*faults, *run_artifacts.write_media(folder, session.log.path)):
             self._screen.show(f"fugu: {said}")
         return str(folder / run_artifacts.PATCH)
+
+
+async def _check_tree(events: Sequence[Event], workspace: Workspace, number: int, asked: Asked) -> None:
+    """Raises UsageError where the request's working tree cannot be had any more."""
+    if asked.snapshot is None or workspace.snapshots is None:
+        raise UsageError(
+            f"request {number} has no snapshot of its working tree: it was made outside git",
+            hint="without --run the decisions are compared",
+        )
+    tree = await _tree(events, workspace, number)
+    async with workspace.snapshots.held():
+        found = await workspace.snapshots.git.try_run("cat-file", "-e", f"{tree}^{{tree}}")
+    if found.code:
+        raise UsageError(
+            f"the snapshot {tree[:12]} of request {number} is not in the store any more",
+            hint="choose another one with --request, or compare the decisions alone, without --run",
+        )
+
+
+async def _tree(events: Sequence[Event], workspace: Workspace, number: int) -> str:
+    """The working tree before a request. Before one that only read it is as the next one found it, or as it is."""
+    later = views.requests(events)[number - 1 :]
+    known = next((tree for facts in later if (tree := views.start_snapshot(facts))), "")
+    return known or await workspace.snapshot() or ""
 
 
 async def _work(session: Session, asked: Asked) -> None:

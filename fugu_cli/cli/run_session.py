@@ -110,7 +110,7 @@ class RequestRun:
         noted = session.notes()
         try:
             end = await self._worked(session)
-            patch = await self._patch(session) if self._heard(session) else b""
+            patch = await _patch(session, self._screen) if self._heard(session) else b""
         except FuguError as error:
             end = RunEnding("failed", str(error))
             raise
@@ -158,9 +158,11 @@ class RequestRun:
         before = self._resumed(loaded)
         if before is not None and self._text is None and self._flags.tier is None:
             loaded = _with_request_tier(loaded, before)
-        session = await wiring.open_session(loaded, self._environ, self._ask(loaded.root), before)
+        typed = headless.read_typed_line
+        asks = headless.ask_on_terminal(self._screen, typed, loaded.root) if self._watched else headless.deny_headless
+        session = await wiring.open_session(loaded, self._environ, asks, before)
         if self._watched and session.servers is not None:
-            session.servers.ask_line = headless.ask_line_on_terminal(self._screen, headless.read_typed_line)
+            session.servers.ask_line = headless.ask_line_on_terminal(self._screen, typed)
         if self._text is None:
             session.go_on()
         for note in session.notes():
@@ -173,34 +175,16 @@ class RequestRun:
             return None
         data = loaded.config.data
         found = store.find_session(data, loaded.root, self._flags.resume or "latest")
-        self._check_resumed(found, loaded.root)
+        moved = _check_resumed(found, loaded.root, new=self._text is not None)
+        if moved:
+            self._screen.show(f"fugu: {moved}")
         return store.fork_session(data, loaded.root, found) if self._flags.fork_session else found
-
-    def _check_resumed(self, path: Path, root: Path) -> None:
-        """A session of another folder goes on here with something new; what it began there is finished there."""
-        events = [record.event for record in log.read(path)]
-        if self._text is None and not store.unfinished(events):
-            raise UsageError("the session has no unfinished request", hint="give a prompt to ask for something new")
-        opened = views.opened(events)
-        if opened is None or opened.repo == store.recorded_root(root):
-            return
-        if self._text is None:
-            raise UsageError(
-                f"the session {path.stem} worked in {opened.repo}, not in {root}",
-                hint="finish its request in that folder, or give a prompt to ask for something new here",
-            )
-        self._screen.show(f"fugu: the session {path.stem} worked in {opened.repo}; it goes on in {root}")
 
     @property
     def _watched(self) -> bool:
         """Somebody reads along, and can type."""
         watched = self._flags.output_format == OutputFormat.text and self._screen.err.terminal
         return watched and sys.stdin is not None and sys.stdin.isatty()
-
-    def _ask(self, root: Path) -> headless.AskApproval:
-        if self._watched:
-            return headless.ask_on_terminal(self._screen, headless.read_typed_line, root)
-        return headless.deny_headless
 
     async def _worked(self, session: Session) -> RunEnding | None:
         """Ask, follow and run. None: the log says how it ended."""
@@ -248,14 +232,32 @@ class RequestRun:
                 self._leaving.write(self._told(self._session, INTERRUPTED))
             os._exit(ABORTED)
 
-    async def _patch(self, session: Session) -> bytes:
-        from fugu_cli.tools.recorded_diffs import request_patch
 
-        try:
-            return await request_patch(session.environment.workspace, session.log.events)
-        except StorageError as error:
-            self._screen.show(f"fugu: the diff cannot be made: {error}")
-            return b""
+def _check_resumed(path: Path, root: Path, *, new: bool) -> str:
+    """A session of another folder goes on here with something `new`, and a sentence says so; what it began there is
+    finished there. Raises UsageError."""
+    events = [record.event for record in log.read(path)]
+    if not new and not store.unfinished(events):
+        raise UsageError("the session has no unfinished request", hint="give a prompt to ask for something new")
+    opened = views.opened(events)
+    if opened is None or opened.repo == store.recorded_root(root):
+        return ""
+    if not new:
+        raise UsageError(
+            f"the session {path.stem} worked in {opened.repo}, not in {root}",
+            hint="finish its request in that folder, or give a prompt to ask for something new here",
+        )
+    return f"the session {path.stem} worked in {opened.repo}; it goes on in {root}"
+
+
+async def _patch(session: Session, screen: TerminalOutput) -> bytes:
+    from fugu_cli.tools.recorded_diffs import request_patch
+
+    try:
+        return await request_patch(session.environment.workspace, session.log.events)
+    except StorageError as error:
+        screen.show(f"fugu: the diff cannot be made: {error}")
+        return b""
 
 
 def _with_request_tier(loaded: LoadedConfig, path: Path) -> LoadedConfig:

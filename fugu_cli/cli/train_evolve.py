@@ -209,7 +209,9 @@ class RolloutFitness:
         }
         jobs = {job.key: job for job in wanted}
         pace = ProgressEstimate(len(jobs.keys() - known.keys()))
-        gate = asyncio.Semaphore(runner.rollouts_at_once(self._at_once(), flags.cores, flags.memory))
+        local = any(entry.provider == "local" for entry in usable_pool(self._config, dict(self._environ)))
+        wanted_at_once = flags.rollouts or (1 if local else None)
+        gate = asyncio.Semaphore(runner.rollouts_at_once(wanted_at_once, flags.cores, flags.memory))
 
         async def one(job: CandidateRollout) -> RolloutOutcome | None:
             async with gate:
@@ -235,10 +237,6 @@ class RolloutFitness:
         checked = self._checks.get(wanted.problem.id)
         expected = checked.expected if checked else ExpectedTests()
         return RolloutJob(arm=wanted.arm, problem=wanted.problem, seed=wanted.seed, expected=expected)
-
-    def _at_once(self) -> int | None:
-        local = any(entry.provider == "local" for entry in usable_pool(self._config, dict(self._environ)))
-        return self._flags.rollouts or (1 if local else None)
 
     def _played(self, found: Sequence[RolloutOutcome | None], size: int) -> TrialResult:
         rowed = self._base.meta.rows

@@ -69,11 +69,6 @@ def changed_files(data: Path, folder: Path) -> tuple[str, ...]:
     return _differing(known[here], _hashes(here)) if here in known else ()
 
 
-def trusted_folders(data: Path) -> tuple[Path, ...]:
-    """Every folder that was ever trusted and not taken back, sorted."""
-    return tuple(sorted(_read(data)))
-
-
 def trust(data: Path, folder: Path) -> bool:
     """Trust `folder` as it is now; False when it was trusted so already."""
     here = folder.resolve()

@@ -60,3 +60,17 @@ class Agent(Protocol):
 
     async def close(self) -> None:
         """Give back connections and leases. May be called twice."""
+
+
+class AgentWrapper:
+    """What all wrappers around an agent share: they are called as it is, and close it."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    @property
+    def name(self) -> str:
+        return self._agent.name
+
+    async def close(self) -> None:
+        await self._agent.close()

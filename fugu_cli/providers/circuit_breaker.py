@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply
-from fugu_cli.providers import Agent, Say, Wait
+from fugu_cli.providers import Agent, AgentWrapper, Say, Wait
 from fugu_cli.session.events import Exclusion
 
 COOLDOWN = {
@@ -49,14 +49,46 @@ class Trip:
     woken: bool = False
 
 
+class RateLimits:
+    """Until when accounts asked to be left alone. `accounts`: those of agents, by name; one that is missing has its
+    own."""
+
+    def __init__(self, accounts: Mapping[str, str], now: Callable[[], float]) -> None:
+        self._accounts = dict(accounts)
+        self._now = now
+        self._until: dict[str, float] = {}
+
+    def sharing(self, name: str) -> set[str]:
+        """The agents that share the account of `name`, itself too."""
+        return {name, *(one for one in self._accounts if self._account(one) == self._account(name))}
+
+    def hold(self, name: str, seconds: float) -> None:
+        """The account of `name` asked to be left alone for so long."""
+        account = self._account(name)
+        self._until[account] = max(self._until.get(account, 0.0), self._now() + seconds)
+
+    def seconds(self, name: str) -> float:
+        """Seconds until the account of `name` may be asked again."""
+        return max(self._until.get(self._account(name), 0.0) - self._now(), 0.0)
+
+    def lift(self, name: str | None) -> None:
+        """Let the account of `name` (None: every one) be asked at once."""
+        if name is None:
+            self._until.clear()
+        else:
+            self._until.pop(self._account(name), None)
+
+    def _account(self, name: str) -> str:
+        return self._accounts.get(name, name)
+
+
 class CircuitBreaker:
-    """Agents by name. `accounts`: what their rate limits are shared by, by agent; one that is missing has its own."""
+    """Agents by name, and the rate `limits` of their `accounts`."""
 
     def __init__(self, accounts: Mapping[str, str] | None = None, now: Callable[[], float] = time.monotonic) -> None:
-        self._accounts = dict(accounts or {})
+        self.limits = RateLimits(accounts or {}, now)
         self._now = now
         self._trips: dict[str, Trip] = {}
-        self._limits: dict[str, float] = {}
 
     def failed(self, name: str, kind: str, after: float | None = None) -> None:
         """`name` failed after its retries. `after`: the server's own wish in seconds; one that is longer than a
@@ -68,8 +100,7 @@ class CircuitBreaker:
         if first is None:
             return
         asked = after is not None and after > SHORT_WAIT
-        same = [one for one in self._accounts if self._account(one) == self._account(name)]
-        for one in {name, *same} if asked and kind == "limited" else {name}:
+        for one in self.limits.sharing(name) if asked and kind == "limited" else {name}:
             self._trip(one, kind, first, after if asked else None)
 
     def _trip(self, name: str, kind: str, first: float, asked: float | None) -> None:
@@ -112,10 +143,7 @@ class CircuitBreaker:
         for one, trip in self._trips.items():
             if name in (None, one):
                 self._trips[one] = replace(trip, until=min(trip.until, now), woken=True)
-        if name is None:
-            self._limits.clear()
-        else:
-            self._limits.pop(self._account(name), None)
+        self.limits.lift(name)
 
     def soonest(self, names: Collection[str], *, asked: bool = False) -> tuple[str, float] | None:
         """Of `names`, the unavailable one that may be tried first, and the seconds until then; None where there is
@@ -123,29 +151,13 @@ class CircuitBreaker:
         found = [(left, name) for name, trip, left in self._open() if name in names and (trip.asked or not asked)]
         return (min(found)[1], min(found)[0]) if found else None
 
-    def limit(self, name: str, seconds: float) -> None:
-        """The account of `name` asked to be left alone for so long."""
-        account = self._account(name)
-        self._limits[account] = max(self._limits.get(account, 0.0), self._now() + seconds)
 
-    def pause(self, name: str) -> float:
-        """Seconds until the account of `name` may be asked again."""
-        return max(self._limits.get(self._account(name), 0.0) - self._now(), 0.0)
-
-    def _account(self, name: str) -> str:
-        return self._accounts.get(name, name)
-
-
-class BreakerAgent:
+class BreakerAgent(AgentWrapper):
     """`agent`, every call of which is told to `breaker`. The outermost wrapper: what it sees failed for good."""
 
     def __init__(self, agent: Agent, breaker: CircuitBreaker) -> None:
-        self._agent = agent
+        super().__init__(agent)
         self._breaker = breaker
-
-    @property
-    def name(self) -> str:
-        return self._agent.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         try:
@@ -155,9 +167,6 @@ class BreakerAgent:
             raise
         self._breaker.succeeded(self.name)
         return reply
-
-    async def close(self) -> None:
-        await self._agent.close()
 
 
 if TYPE_CHECKING:

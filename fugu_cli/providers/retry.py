@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply, Usage
-from fugu_cli.providers import Agent, Pause, Say, Wait
+from fugu_cli.providers import Agent, AgentWrapper, Pause, Say, Wait
 from fugu_cli.providers.circuit_breaker import CircuitBreaker
 
 
@@ -45,7 +45,7 @@ class RetryClock:
     chance: Callable[[], float] = random.random
 
 
-class Retrying:
+class Retrying(AgentWrapper):
     """`agent`, tried again after failures that may pass. `breaker` knows the rate limits that other calls met."""
 
     def __init__(
@@ -55,14 +55,10 @@ class Retrying:
         time: RetryClock | None = None,
         breaker: CircuitBreaker | None = None,
     ) -> None:
-        self._agent = agent
+        super().__init__(agent)
         self._backoff = backoff or Backoff()
         self._time = time or RetryClock()
         self._breaker = breaker
-
-    @property
-    def name(self) -> str:
-        return self._agent.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         """The first reply that comes whole. What a broken one had said is dropped: the next starts again. What it had
@@ -78,7 +74,7 @@ class Retrying:
                 error.usage = used = used + (error.usage or Usage())
                 seconds = self._pause(error, attempt)
                 if self._breaker is not None and error.kind == "limited" and (error.after or seconds):
-                    self._breaker.limit(self.name, error.after or seconds or 0.0)
+                    self._breaker.limits.hold(self.name, error.after or seconds or 0.0)
                 gone = self._time.now() - began
                 attempts = min(self._backoff.attempts, error.tries or self._backoff.attempts)
                 if seconds is None or attempt >= attempts or gone + seconds > self._backoff.total:
@@ -87,12 +83,9 @@ class Retrying:
                 await self._time.sleep(seconds)
                 attempt += 1
 
-    async def close(self) -> None:
-        await self._agent.close()
-
     async def _keep_to_limits(self, wait: Wait) -> None:
         """Another call was told to leave the account alone: so does this one. Raises AgentError for too long a wait."""
-        seconds = self._breaker.pause(self.name) if self._breaker else 0.0
+        seconds = self._breaker.limits.seconds(self.name) if self._breaker else 0.0
         if seconds <= 0:
             return
         said = f"{self.name}: its server limits how often it is asked, for {seconds:.0f} s more"
@@ -120,15 +113,8 @@ def _tell(wait: Wait, pause: Pause) -> None:
         raise
 
 
-class Speaking:
+class Speaking(AgentWrapper):
     """`agent`, for whom a reply with neither a word nor a call is a failure. It is tried once more."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    @property
-    def name(self) -> str:
-        return self._agent.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         reply = await self._agent.reply(prompt, say, wait)
@@ -137,9 +123,6 @@ class Speaking:
         error = AgentError(f"{self.name}: the reply is empty: no text and no tool call", kind="protocol", retry=True)
         error.tries, error.usage = 2, reply.usage
         raise error
-
-    async def close(self) -> None:
-        await self._agent.close()
 
 
 if TYPE_CHECKING:

@@ -15,36 +15,23 @@ from pydantic import JsonValue, ValidationError
 
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Reply
-from fugu_cli.providers import Agent, Say, Wait
+from fugu_cli.providers import Agent, AgentWrapper, Say, Wait
 from fugu_cli.system import atomic_files
 
 
-class Sampling:
+class Sampling(AgentWrapper):
     """`agent`; None leaves the prompt's value, and so the server's own where that is open too."""
 
     def __init__(self, agent: Agent, temperature: float | None = None, max_tokens: int | None = None) -> None:
-        self._agent = agent
+        super().__init__(agent)
         self._temperature = temperature
         self._max_tokens = max_tokens
-
-    @property
-    def name(self) -> str:
-        return self._agent.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         temperature = self._temperature if prompt.temperature is None else prompt.temperature
         tokens = prompt.longest(self._max_tokens)
         asked = prompt.model_copy(update={"temperature": temperature, "max_tokens": tokens})
         return await self._agent.reply(asked, say, wait)
-
-    async def close(self) -> None:
-        await self._agent.close()
-
-
-if TYPE_CHECKING:
-
-    def _fits(agent: Sampling) -> Agent:
-        return agent
 
 
 WITHHELD_LINE = "[a line was withheld: deny_agents]"
@@ -53,22 +40,15 @@ IsHidden = Callable[[str], bool]
 """Whether a line must not reach the agent."""
 
 
-class PathFiltered:
+class PathFiltered(AgentWrapper):
     """`agent`. `hidden` is asked again for each prompt: files change."""
 
     def __init__(self, agent: Agent, hidden: Callable[[], IsHidden]) -> None:
-        self._agent = agent
+        super().__init__(agent)
         self._hidden = hidden
-
-    @property
-    def name(self) -> str:
-        return self._agent.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         return await self._agent.reply(filtered_prompt(prompt, self._hidden()), say, wait)
-
-    async def close(self) -> None:
-        await self._agent.close()
 
 
 def filtered_prompt(prompt: Prompt, hidden: IsHidden) -> Prompt:
@@ -121,12 +101,6 @@ def _clean(text: str, hidden: IsHidden) -> str:
     return "\n".join(WITHHELD_LINE if hidden(line) else line for line in text.splitlines())
 
 
-if TYPE_CHECKING:
-
-    def _guarded_fits(agent: PathFiltered) -> Agent:
-        return agent
-
-
 NormalizePrompt = Callable[[Prompt], Prompt]
 
 
@@ -141,21 +115,17 @@ def reply_key(settings: Mapping[str, JsonValue], prompt: Prompt) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-class CachedAgent:
+class CachedAgent(AgentWrapper):
     """`agent`, asked only for what `folder` does not hold. Failures are not kept. Raises StorageError."""
 
     def __init__(
         self, agent: Agent, folder: Path, settings: Mapping[str, JsonValue], same: NormalizePrompt | None = None
     ) -> None:
         """`same` turns prompts that mean the same into equal ones; the agent gets the prompt as it was."""
-        self._agent = agent
+        super().__init__(agent)
         self._folder = folder
         self._settings = settings
         self._same = same or _itself
-
-    @property
-    def name(self) -> str:
-        return self._agent.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         """The kept reply, its text said at once, or a new one, kept before it is returned."""
@@ -169,9 +139,6 @@ class CachedAgent:
         reply = await self._agent.reply(prompt, say, wait)
         _write(path, reply)
         return reply
-
-    async def close(self) -> None:
-        await self._agent.close()
 
 
 def _read(path: Path) -> Reply | None:
@@ -196,5 +163,5 @@ def _write(path: Path, reply: Reply) -> None:
 
 if TYPE_CHECKING:
 
-    def _cache_fits(agent: CachedAgent) -> Agent:
-        return agent
+    def _fits(sampling: Sampling, filtered: PathFiltered, cached: CachedAgent) -> tuple[Agent, ...]:
+        return sampling, filtered, cached

@@ -96,12 +96,20 @@ def new_path(data: Path, root: Path) -> Path:
 def session_paths(data: Path, root: Path | None = None) -> list[Path]:
     """Session files, the newest first: of one repository, or of all. Raises StorageError."""
     try:
-        places = [session_folder(data, root)] if root is not None else sorted((data / "sessions").glob("*"))
-        files = [path for place in places for path in place.glob(f"*{SUFFIX}")]
+        places = [session_folder(data, root)] if root is not None else sorted(_entries(data / "sessions"))
+        files = [path for place in places for path in _entries(place) if path.name.endswith(SUFFIX)]
     except OSError as error:
         raise StorageError(f"cannot look for sessions in {data}: {error.strerror}", hint=_RIGHTS) from error
     found = [(at, path) for path in files if (at := _written(path)) is not None]
     return [path for _, path in sorted(found, key=lambda one: (one[0], one[1].name), reverse=True)]
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Nothing where it is no folder. Raises OSError, which `Path.glob` hides from Python 3.13 on."""
+    try:
+        return list(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _written(path: Path) -> int | None:

@@ -125,13 +125,13 @@ def test_who_is_woken_is_asked_at_once_its_account_too() -> None:
     clock = Clock()
     breaker = CircuitBreaker({"a": "key", "b": "key"}, clock.read)
     breaker.failed("a", "limited", after=30.0)
-    breaker.limit("a", 30.0)
+    breaker.limits.hold("a", 30.0)
     breaker.wake("b")
     assert (breaker.unavailable(), breaker.woken("b")) == (
         {"a": Exclusion(kind="limited", message="retrying in 30 s")},
         True,
     )
-    assert (breaker.pause("a"), breaker.pause("b")) == (0.0, 0.0)
+    assert (breaker.limits.seconds("a"), breaker.limits.seconds("b")) == (0.0, 0.0)
 
 
 def test_a_request_that_one_server_will_not_take_says_nothing_of_the_next() -> None:
@@ -178,7 +178,7 @@ def test_turns_of_one_account_wait_together() -> None:
 def test_a_limit_that_is_too_long_to_wait_for_fails_at_once() -> None:
     clock = Clock()
     breaker = CircuitBreaker(now=clock.read)
-    breaker.limit("a", 600.0)
+    breaker.limits.hold("a", 600.0)
     agent = Listed("a", Reply(text="x"))
     retrying = Retrying(agent, Backoff(), RetryClock(clock.sleep, clock.read), breaker)
     with pytest.raises(AgentError, match="for 600 s more") as refused:
