@@ -117,23 +117,29 @@ def shape_of(folder: Path) -> ModelShape:
 
 
 def model_of(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The model in `folder` without its LM head, which a router never reads."""
-    from safetensors import SafetensorError
-    from transformers import AutoModel
-    from transformers.utils import logging
+    """The model in `folder` without its LM head, which a router never reads. transformers' own loading would set torch's
+    default type for all threads while it loads."""
+    import torch
+    from safetensors import SafetensorError, safe_open
+    from transformers import MODEL_MAPPING, AutoConfig
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    weights: dict[str, Tensor] = {}
     try:
-        model, found = AutoModel.from_pretrained(
-            folder, dtype=dtype, local_files_only=True, use_safetensors=True, output_loading_info=True
-        )
+        for file in sorted(folder.glob("*.safetensors")):
+            with safe_open(file, framework="pt", device="cpu") as opened:
+                names = [name for name in opened.keys() if not name.startswith("lm_head.")]  # noqa: SIM118 - no dict
+                weights |= {name.removeprefix("model."): opened.get_tensor(name).to(dtype) for name in names}
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        with torch.device("meta"):
+            model: PreTrainedModel = MODEL_MAPPING[type(config)](config)
+        missing = model.load_state_dict(weights, strict=False, assign=True).missing_keys
+        model.rotary_emb = type(model.rotary_emb)(config=config)
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
         why = " ".join(str(error).split())
         raise CoordinatorUnavailable(f"the model in {folder} cannot be read: {why[:300]}", hint=REPLACE_HINT) from error
-    if missing := sorted(found["missing_keys"]):
+    if missing:
         raise CoordinatorUnavailable(f"the weights in {folder} lack {missing[0]}", hint=REPLACE_HINT)
-    return model.eval()
+    return model.requires_grad_(False).eval()
 
 
 class _Unreadable:
