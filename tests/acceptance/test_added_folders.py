@@ -102,5 +102,8 @@ def test_bare_leaves_out_all_that_files_add_and_keeps_what_flags_say(place: Plac
         assert done.code == 0, done.err
         body = json.dumps(server.asked("m")[-1].body)
         assert [mark in body for mark in marks] == expected, flags
-        assert ("Be brief." in body, "nosuchprogram" in done.err) == (bool(flags), not flags)
+        lost = (
+            "nosuchprogram" in done.err or "the MCP servers lost" in done.err
+        )  # on a busy machine it is not known yet
+        assert ("Be brief." in body, lost) == (bool(flags), not flags), done.err
     assert [event for event in place.events() if isinstance(event, ToolRan)] == []

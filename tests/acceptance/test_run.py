@@ -56,7 +56,7 @@ def test_failing_tests_are_fixed_verified_and_reported(place: Place, server: Loo
     assert views.cost(events) == pytest.approx(0.0006)
     trace = place.fugu("trace", "latest")
     assert trace.code == 0
-    for part in ("worker", "judge", "verifier", "ACCEPT"):
+    for part in ("worker", "judge", "verifier", "✓ accepted"):
         assert part in trace.out
     shown = server.asked("judge")[0].text
     assert "-    return sum(numbers) + 1" in shown, "the Verifier is shown the diff"
