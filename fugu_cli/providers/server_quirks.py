@@ -379,7 +379,7 @@ def with_calls_repaired(reply: Reply, tools: frozenset[str]) -> Reply:
 
 
 def _repaired(call: Call, tools: frozenset[str]) -> Call:
-    name = call.tool if call.tool in tools else _AROUND_NAME.sub("", call.tool)
+    name = call.tool if call.tool in tools else _AROUND_NAME.sub("", call.tool).lower()
     given = call.arguments
     try:
         json.loads(given or "{}")

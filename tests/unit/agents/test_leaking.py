@@ -81,6 +81,7 @@ def test_where_no_tools_were_offered_every_text_is_an_answer() -> None:
 MENDED = {
     " read\n": '{"path": "a.py"}',
     "functions.read:0": '{"path": "a.py"}',
+    "Read": '{"path": "a.py"}',
     "default_api:read": '{"path": "a.py"}',
     "read<|channel|>commentary": '```json\n{"path": "a.py"}\n```',
 }
