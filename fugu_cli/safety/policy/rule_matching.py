@@ -506,22 +506,32 @@ def _redirected(command: Command, root: Path) -> Iterator[Path]:
 
 def _files(commands: Sequence[Command], root: Path) -> Iterator[tuple[Path, bool]]:
     """The files that the commands plainly name, and whether they write them."""
-    folders = possible_folders(commands, root)
+    folders, given = possible_folders(commands, root), [command for command in commands if command.given_more]
     for command in commands:
-        for word, written in _named(command, root):
+        for word, written in _named(command, root, given):
             if word.text and not word.dynamic and "://" not in word.text and not _of_somebody(word.text):
                 yield from ((path, written) for folder in folders for path in expand_word(word, folder, root))
 
 
-def _named(command: Command, root: Path) -> Iterator[tuple[Word, bool]]:
-    written, copies = _writes(command), program_name(command) in COPIERS
-    for word in may_name_files(command):
-        for text in path_parts(word.text, program_name(command)):
+def _named(command: Command, root: Path, given: Sequence[Command]) -> Iterator[tuple[Word, bool]]:
+    """`given`: commands of the line that take names from elsewhere, of those that are printed too."""
+    name, written = program_name(command), _writes(command)
+    printed = bool(given) and name in {"echo", "printf"}
+    for word in command.words[1:] if printed else may_name_files(command):
+        for text in path_parts(word.text, name):
             named = _below_root(replace(word, text=text), root)
-            yield named, written
-            if written and copies:
+            yield named, written or (printed and any(map(_writes, given)))
+            if printed or _copies(command):
                 yield named, False
-    yield from ((_below_root(one.target, root), one.writes) for one in command.redirects if not one.op.startswith("<<"))
+    for one in command.redirects:
+        if given or not one.op.startswith("<<"):
+            yield _below_root(one.target, root), one.writes
+
+
+def _copies(command: Command) -> bool:
+    """What its files hold is found elsewhere behind it."""
+    name = program_name(command)
+    return name in COPIERS or (name == "git" and after_options(command_arguments(command))[:1] == ["mv"])
 
 
 def _writes(command: Command) -> bool:
