@@ -117,8 +117,8 @@ def shape_of(folder: Path) -> ModelShape:
 
 
 def model_of(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The model in `folder` without its LM head, which a router never reads. transformers' own loading would set torch's
-    default type for all threads while it loads."""
+    """The model in `folder` without its LM head, which a router never reads. transformers' own loading would set
+    torch's default type for all threads while it loads."""
     import torch
     from safetensors import SafetensorError, safe_open
     from transformers import MODEL_MAPPING, AutoConfig
