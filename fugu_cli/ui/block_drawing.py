@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned
+from fugu_cli.session.events import Assigned, Permitted
 from fugu_cli.ui import diff_drawing, diff_lines
 from fugu_cli.ui.blocks import (
     Block,
@@ -226,7 +226,7 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
             )
         ]
     if not block.permitted.allowed:
-        left.append((f"  not allowed: {flatten(escape_for_approval(block.permitted.reason), 200)}", palette.warn))
+        left.append((f"  {_denial(block.permitted)}", palette.warn))
     added, removed = diff_lines.patch_size(_patch(block))
     right: list[StyledPart] = []
     if added or removed:
@@ -236,6 +236,18 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
     if block.result is not None and block.result.seconds >= 1:
         right.append((short_duration(block.result.seconds), palette.dim))
     return left, right
+
+
+def _denial(permitted: Permitted) -> str:
+    """Who or what said no; why policy had asked is no reason of the user's."""
+    reason = flatten(escape_for_approval(permitted.reason), 200)
+    if permitted.by != "user":
+        return f"not allowed: {reason}"
+    return f"denied by you{reason.removeprefix(SAID_NO)}" if reason.startswith(SAID_NO) else "denied by you"
+
+
+SAID_NO = "the user said no"
+"""What a denial with a word begins with (engine/tool_calls.py)."""
 
 
 def _patch(block: ToolBlock) -> str:

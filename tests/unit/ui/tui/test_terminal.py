@@ -433,7 +433,7 @@ def test_in_the_inline_mode_a_no_may_say_what_to_do_instead(
     terminal.keys("t")
     terminal.sees("No. Tell it what to do instead (esc goes back)")
     terminal.keys("write it with write\r")
-    terminal.sees("the user said no: write it with write", "Not made.")
+    terminal.sees("denied by you: write it with write", "Not made.")
     assert not (place.repo / "made.txt").exists()
     terminal.keys("\x04")
     assert terminal.ended() == 0
