@@ -2,12 +2,14 @@
 
 python tests/benchmarks/startup.py [--rounds 11] [--checkout NAME=FOLDER ...]
 Peers that are on PATH (codex, claude, opencode, aider) are started at the same server. Beside it: the size of the first
-request, and what a program ends with where the server refuses every key (401), within a minute.
+request, and what a program ends with where the server refuses every key (401), within a minute. `acp` is `fugu acp`
+with an editor that opens a session and prompts at once.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -23,6 +25,7 @@ from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 FUGURC = """\
 [[agents]]
@@ -54,6 +57,8 @@ PEERS: dict[str, tuple[Sequence[str], dict[str, str]]] = {
     "aider": (("aider", "--model", "openai/one", "--message", "hi", "--yes"), {"OPENAI_API_BASE": "{url}"}),
 }
 TIMEOUT = 60.0
+PROMPT = 2
+"""The number of the first prompt, whose answer is not waited for."""
 
 
 @dataclass(frozen=True)
@@ -84,11 +89,13 @@ def start(words: Sequence[str], environment: dict[str, str], repo: Path, listene
     """Starts a program, waits for the first byte of the first request that has a body, and ends it."""
     with tempfile.TemporaryFile() as errors:
         begun = time.perf_counter()
+        streams = subprocess.PIPE if words[-1] == "acp" else subprocess.DEVNULL
         process = subprocess.Popen(
-            words, cwd=repo, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
-            start_new_session=True,
-        )  # fmt: skip
+            words, cwd=repo, env=environment, stdin=streams, stdout=streams, stderr=errors, start_new_session=True
+        )
         try:
+            if words[-1] == "acp":
+                prompt_editor(process, repo)
             while True:
                 connection, _ = listener.accept()
                 connection.settimeout(TIMEOUT)
@@ -104,9 +111,32 @@ def start(words: Sequence[str], environment: dict[str, str], repo: Path, listene
         finally:
             os.killpg(process.pid, signal.SIGKILL)  # codex and opencode are programs that a script starts
             process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
             drop_waiting(listener)
         errors.seek(0)
         return Start(took, cpu, errors.read().count(b"import time:"), size)
+
+
+def prompt_editor(process: subprocess.Popen[bytes], repo: Path) -> None:
+    """As an editor does: a session, and its first prompt."""
+    assert process.stdin is not None and process.stdout is not None
+
+    def ask(number: int, method: str, **given: object) -> dict[str, Any]:
+        assert process.stdin is not None
+        frame = {"jsonrpc": "2.0", "id": number, "method": method, "params": given}
+        process.stdin.write(json.dumps(frame).encode() + b"\n")
+        process.stdin.flush()
+        while number < PROMPT and process.stdout is not None:
+            answer = json.loads(process.stdout.readline())
+            if answer.get("id") == number:
+                return dict(answer["result"])
+        return {}
+
+    ask(0, "initialize", protocolVersion=1)
+    session = ask(1, "session/new", cwd=str(repo), mcpServers=[])["sessionId"]
+    ask(PROMPT, "session/prompt", sessionId=session, prompt=[{"type": "text", "text": "hi"}])
 
 
 def drop_waiting(listener: socket.socket) -> None:
@@ -189,6 +219,7 @@ def prepared(named: dict[str, Path], port: int) -> Iterator[tuple[Path, dict[str
         for name, checkout in named.items():
             words = [sys.executable, "-c", code, "run", "--agent", "one", "hi"]
             commands[name] = words, {**base, "PYTHONPATH": str(checkout)}
+            commands[f"{name} acp"] = [*words[:3], "acp"], commands[name][1]
         for name, (given, more) in PEERS.items():
             if shutil.which(name):
                 words = [word.format(**places) for word in given]
@@ -218,7 +249,7 @@ def endings(named: dict[str, Path]) -> dict[str, str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         with prepared(named, server.server_port) as (repo, commands):
-            ended = {name: refused(command, repo) for name, command in commands.items()}
+            ended = {name: "" if name.endswith(" acp") else refused(one, repo) for name, one in commands.items()}
         server.shutdown()
     return ended
 
