@@ -165,12 +165,12 @@ def test_the_evaluation_page_lists_every_arm_and_what_a_task_may_say() -> None:
 def test_the_coordinators_page_tells_what_was_measured() -> None:
     page, results = " ".join(help_topics()["coordinator"].split()), ROOT / "tests" / "benchmarks" / "results"
     measured = (results / "coordinator.md").read_text()
-    found = re.findall(r"^\| (\d+) \| (.+?) \| [\d.]+ \| ([\d.]+) \|", measured, re.MULTILINE)
-    cpu = {(int(tokens), way): float(s) for tokens, way, s in found}
+    found = re.findall(r"^\| (\d+) \| (.+?) \| ([\d.]+) \|", measured, re.MULTILINE)
+    wall = {(int(tokens), way): float(s) for tokens, way, s in found}
     for tokens, said in ((256, "256 tokens read cold"), (2048, "2,048 tokens")):
-        cold, warm = cpu[tokens, "cold"], cpu[tokens, "warm +64"]
+        cold, warm = wall[tokens, "cold"], wall[tokens, "warm +64"]
         assert f"{cold:.2f} s for {said}, {warm:.2f} s with 64 new ones" in page
-    library, ready = re.findall(r"\(([\d.]+) CPU\)", measured)[:2]
+    library, ready = re.findall(r": ([\d.]+) s \([\d.]+ CPU\)", measured)[:2]
     assert f"torch is imported ({library} s)" in page and f"the model is loaded ({ready} s)" in page
     begun = (results / "coordinator-agreement.jsonl").read_text().splitlines()[0]
     digest = json.loads(begun)["checkpoint"][:12]
