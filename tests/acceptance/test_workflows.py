@@ -62,9 +62,10 @@ def test_a_workflow_goes_on_as_one_unless_another_tier_is_named(place: Place, se
     assert "router: ultra (then cascade) · models: a (cheap), b (middle), c (strong)" in ended(process).err
     assert "decided by ultra (then cascade)" in place.fugu("trace", "latest").out
     may.set()
+    (interrupted,) = place.sessions()
     again = place.fugu("run", "--continue", "--fork-session", "--tier", "fugu", "--yolo", "--max-turns", "1")
     assert "cascade" in again.err and "by cascade" in place.fugu("trace", "latest").out
-    done = place.fugu("run", "--resume", place.sessions()[0].stem, "--yolo")
+    done = place.fugu("run", "--resume", interrupted.stem, "--yolo")
     assert "the work of turn 1 is taken over" in done.err, done.err
 
 
