@@ -124,12 +124,12 @@ def read_answer(written: HookOutput, moment: str) -> HookAnswer:
 
 def _read_stdout(written: HookOutput, moment: str) -> HookAnswer:
     """What stands on standard output: a JSON object, after lines of text perhaps; or text alone."""
+    if not written.whole:  # the answer may stand in what was dropped
+        return HookAnswer(fault="printed more than can be read", unsure=True)
     text = written.output.strip()
     start = _OBJECT.search(text)
     if start is None:
         return HookAnswer(context=text if moment in PLAIN_TEXT_EVENTS else "")
-    if not written.whole:
-        return HookAnswer(fault="printed more than can be read", unsure=True)
     try:
         found = _Object.model_validate(json.loads(text[start.start() :]))
     except (ValueError, RecursionError) as error:

@@ -173,6 +173,7 @@ def test_a_hook_that_fails_is_said_once_and_passed_over(tmp_path: Path) -> None:
         ('echo \'{"decision": "perhaps"}\'', "printed what cannot be read: decision: "),
         (decided("Stop", permissionDecision="allow"), "printed what cannot be read: it answers Stop"),
         ("echo '{'; yes '\"x\": 1,' | head -c 10000000", "printed more than can be read"),
+        ("yes 'all is well' | head -c 10000000", "printed more than can be read"),
     ],
 )
 def test_a_guard_that_nobody_can_tell_from_says_no(tmp_path: Path, command: str, said: str) -> None:
@@ -191,8 +192,8 @@ def test_what_goes_wrong_after_a_call_is_passed_over(tmp_path: Path) -> None:
     assert [ran.output for ran in play.ran()] == ["Created made.txt (1 line)."]
 
 
-def test_text_of_ten_megabytes_is_no_decision(tmp_path: Path) -> None:
-    play = Play(tmp_path, (hook("PreToolUse", "yes | head -c 10000000; yes | head -c 10000000 >&2"),))
+def test_errors_of_ten_megabytes_are_no_decision(tmp_path: Path) -> None:
+    play = Play(tmp_path, (hook("PreToolUse", "echo fine; yes | head -c 10000000 >&2"),))
     play.run()
     assert play.permitted()[0][:2] == (True, "policy")
 
