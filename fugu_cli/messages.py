@@ -180,7 +180,7 @@ Message = Annotated[FromUser | FromAgent | FromTool, Field(discriminator="type")
 
 
 class ToolSpec(Value):
-    """A tool as an agent is told of it. `parameters` is the JSON schema of its arguments, as JSON text."""
+    """A tool as an agent sees it. `parameters` is the JSON schema of its arguments, as JSON text."""
 
     name: str
     description: str

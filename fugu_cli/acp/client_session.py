@@ -137,7 +137,7 @@ class ClientSession:
         return lambda: self.work.submit(replace(wanted, piped=beside, media=media))
 
     async def _carry_out(self, command: str) -> None:
-        """One of the commands that editors are told of."""
+        """One of the commands in the list that editors get."""
         if command == "compact":
             await self.session.compact()
         elif command == "continue":

@@ -180,7 +180,7 @@ class LogUpdates:
     """The updates of one session's log. Items must come in the log's order."""
 
     def __init__(self, session: SessionProtocol, facts: Sequence[Event] = ()) -> None:
-        """`facts` are known already: nothing is told of them."""
+        """`facts` are known already: they send nothing."""
         self.calls = ShownCalls(session.environment.workspace.root)
         self._workspace = session.environment.workspace
         self._facts = list(facts)

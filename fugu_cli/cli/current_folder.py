@@ -143,8 +143,6 @@ def say(text: str) -> None:
 
 def print_clean(text: str) -> None:
     """One line of a command's output, made safe to print."""
-    from fugu_cli.ui.formatting import sanitize
-
     print(sanitize(text))
 
 

@@ -25,9 +25,9 @@ DIGEST_TOKENS = 256
 LINES_AT_LEAST = 8
 """A line takes at most this part of the budget, so that the request, how things stand and one turn always have room."""
 REPEATED = 3
-"""A call that failed so often in one turn is told of."""
+"""Failures of one call in a turn from which on the digest names it."""
 UNUSUAL = 1.5
-"""An agent's calls and tokens are told of from this multiple of its usual on."""
+"""Multiple of an agent's usual calls and tokens from which on the digest gives them."""
 LAST_LINE = "next:"
 
 

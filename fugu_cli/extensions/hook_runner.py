@@ -190,7 +190,7 @@ WARNING_LIMIT = 300
 """Characters of a warning."""
 WITHHELD = "its words are withheld: some agents must not see every file (deny_agents)"
 MODES = {"plan": "plan", "ask": "default", "edit": "acceptEdits", "auto": "auto", "yolo": "bypassPermissions"}
-"""What hooks are told of the permission mode."""
+"""The permission modes by the names that hooks know."""
 
 
 @dataclass(frozen=True)

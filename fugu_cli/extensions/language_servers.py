@@ -188,7 +188,7 @@ def _text(path: Path) -> str | None:
 
 @dataclass
 class _Document:
-    """A file as the server was told of it last. `known`: its errors that are no news."""
+    """A file as the server knows it. `known`: its errors that are no news."""
 
     text: str
     version: int = 1

@@ -1,7 +1,7 @@
 """skill: the text of a skill, when an agent asks for it by name.
 
 Made by wiring for the skills that count in a session; where there are none there is no such tool. Their descriptions
-are a part of what agents are told of it.
+are a part of its description.
 """
 
 from __future__ import annotations

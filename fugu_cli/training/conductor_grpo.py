@@ -55,7 +55,7 @@ Execute = Callable[[str, tuple[WorkflowStep, ...]], WorkflowResult]
 Workflow = tuple[str, tuple[WorkflowStep, ...]]
 """A problem's id, and what is to be done."""
 Prefetch = Callable[[Sequence[Workflow]], None]
-"""Is told of all workflows that will be asked for, each once, so that they can be carried out at the same time."""
+"""Gets all workflows that are needed, each once, so that they can run at the same time."""
 
 
 @dataclass
@@ -174,7 +174,7 @@ class GrpoStep(Value):
 
 @dataclass(frozen=True)
 class GrpoRun:
-    """Where a training is kept, who is told of each step, and what beside the settings must stay as it was for it to go
+    """Where a training is kept, who gets each step, and what beside the settings must stay as it was for it to go
     on. A `model` in `about` is compared in place of the one that is trained: what was warmed up is known by its folder
     only."""
 

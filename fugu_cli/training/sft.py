@@ -133,7 +133,7 @@ class WarmStartResult:
 
 
 class WarmStart:
-    """One run: the tasks, the stories told of them, and how transcripts are seen."""
+    """One run: the tasks, their stories, and how transcripts are seen."""
 
     def __init__(self, recipe: WarmStartSettings, backbone: Backbone, store: Path) -> None:
         self._recipe = recipe
