@@ -9,7 +9,6 @@ TORCH="2.13.0"
 USER_VENV="${XDG_DATA_HOME:-$HOME/.local/share}/fugu/venv"
 REPO_VENV="$ROOT/.venv"
 BIN="$HOME/.local/bin"
-BACKBONE="qwen2.5-coder-0.5b"
 MODELS="qwen2.5-coder-0.5b qwen2.5-coder-1.5b"
 PYTHON_ASKED="${PYTHON:-}"
 VENV=""
@@ -18,7 +17,7 @@ SCRATCH=""
 usage() {
     cat <<'TEXT'
 usage: ./install.sh          install the command fugu for you, in ~/.local/bin
-       ./install.sh demo     set everything up here and let fugu repair a small repository (needs about 4 GB)
+       ./install.sh demo     set everything up here and let fugu repair a small repository (needs about 3 GB)
        ./install.sh test     set up what the tests need and run every check; further words go to pytest
        ./install.sh test --fast   only what takes about a minute: ruff, and the tests that run no other program for long
        ./install.sh --help   this text
@@ -196,43 +195,20 @@ install_for_user() {
     say "kept by fugu login it is ready; without one, fugu models pull fetches small models that run here (1.6 GB)."
 }
 
-fetch_models() {
-    # shellcheck disable=SC2086  # the names are separate words
-    "$VENV/bin/fugu" models pull $MODELS >/dev/null
-    "$VENV/bin/python" - "$BACKBONE" <<'CODE'
-import sys
-from fugu_cli.coordinators.backbone_files import backbone_folder
-from fugu_cli.errors import FuguError
-from fugu_cli.models.store import Store, default_cache
-
-said = set()
-
-def tell(done: float, what: str) -> None:
-    if what not in said:
-        said.add(what)
-        print(f"preparing the coordinator, once (about a minute): {what}", flush=True)
-
-try:
-    store = Store(default_cache())
-    backbone_folder(store.resolve(sys.argv[1]), store.cache, tell)
-except FuguError as error:
-    sys.exit(f"install.sh: {error}\n            {error.hint}")
-CODE
-}
-
 demonstrate() {
     local work code=0 began=$SECONDS
     VENV="$REPO_VENV"
     if ! is_ready demo; then
         announce "The demo downloads, once: fugu and its libraries (about 0.4 GB) into $VENV," \
-            "and two small models (1.6 GB) into your cache folder; FUGU_CACHE_DIR moves them. On disk that is about 4 GB."
+            "and two small models (1.6 GB) into your cache folder; FUGU_CACHE_DIR moves them. On disk that is about 3 GB."
         need_space_first 1700 "fugu and its libraries"
         make_venv demo
     fi
-    if ! "$VENV/bin/fugu" models path "$BACKBONE" >/dev/null 2>&1; then
-        need_space "${FUGU_CACHE_DIR:-$HOME}" 2900 "the models"
+    if ! "$VENV/bin/fugu" models path "${MODELS##* }" >/dev/null 2>&1; then
+        need_space "${FUGU_CACHE_DIR:-$HOME}" 1900 "the models"
     fi
-    fetch_models
+    # shellcheck disable=SC2086  # the names are separate words
+    "$VENV/bin/fugu" models pull $MODELS >/dev/null
     work="$(mktemp -d "${TMPDIR:-/tmp}/fugu-demo.XXXXXX")/invoices"
     cp -R "$ROOT/tests/demo/invoices" "$work"
     cd "$work"
