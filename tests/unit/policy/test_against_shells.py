@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from fugu_cli.safety.policy.classification import classify
 from fugu_cli.safety.policy.shell_parser import MANY, ONE, Unreadable, parse_command_line
 
-SCRIPTS = int(os.environ.get("FUGU_SCRIPTS", "500"))
+SCRIPTS = int(os.environ.get("FUGU_SCRIPTS", "200"))
 CORPUS = [json.loads(line) for line in (Path(__file__).parent / "scripts.jsonl").read_text("utf-8").splitlines()]
 RECORDED = ("a", "b", "git", "r", "push")
 REAL = ("sh", "bash", "env", "xargs", "nice")
