@@ -2,7 +2,7 @@
 
 Every program is replaced by a recorder in an empty folder; a shell then says which programs a script runs, with which
 words. Policy must have seen each of them, or have said that it cannot read the script. `FUGU_SCRIPTS=20000` in the
-environment runs so many scripts for each shell instead of 500. A script that fails is added to scripts.jsonl.
+environment runs so many scripts for each shell instead of 200. A script that fails is added to scripts.jsonl.
 """
 
 from __future__ import annotations
