@@ -37,7 +37,7 @@ def test_a_process_that_has_ended_keeps_its_code() -> None:
 
 def test_its_pipe_is_closed_although_a_child_that_left_its_group_holds_it() -> None:
     async def go() -> None:
-        script = "setsid sh -c 'while :; do echo y; done' & echo $!; exec sleep 600"
+        script = "setsid sh -c 'echo $$; while :; do echo y; done' & exec sleep 600"
         process = await asyncio.create_subprocess_shell(script, stdout=asyncio.subprocess.PIPE)
         assert process.stdout is not None
         child = int(await process.stdout.readline())
