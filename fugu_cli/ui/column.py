@@ -61,175 +61,166 @@ MOST_PAINTED = 1500
 """Pieces whose lines are kept."""
 
 
-class Column:
-    """Blocks of pieces, one below the other. Lines and blocks count from 0."""
+class FragmentStack:
+    """Pieces, one below the other, of one width and palette: where each begins, and their lines, painted when asked
+    for. Of those that were not seen for long the lines are dropped, not the height."""
 
-    def __init__(self, width: int = 80, palette: Palette = DARK) -> None:
+    def __init__(self, width: int, palette: Palette) -> None:
         self.width = width
         self.palette = palette
-        self._pieces: list[Fragment] = []
-        self._owners: list[int] = []
-        self._starts: list[int] = []
+        self.pieces: list[Fragment] = []
         self._tops: list[int] = [0]
         self._changed = 0
         self._seen: OrderedDict[int, Fragment] = OrderedDict()
 
-    def __len__(self) -> int:
-        return len(self._starts)
-
     @property
     def total(self) -> int:
         """All lines; partly guessed."""
-        self._add_up()
-        return self._tops[-1]
+        return self.top(len(self.pieces))
 
-    def put(self, block: int, pieces: Sequence[Fragment]) -> None:
-        """Replace a block's pieces, or add the next block. Pieces that stay at its beginning keep their lines."""
-        if block == len(self._starts):
-            self._starts.append(len(self._pieces))
-            self._stale(len(self._pieces))
-            self._pieces += pieces
-            self._owners += [block] * len(pieces)
-            return
-        start = self._starts[block]
-        last = block + 1 >= len(self._starts)
-        end = len(self._pieces) if last else self._starts[block + 1]
-        same = 0
-        while same < len(pieces) and start + same < end and self._pieces[start + same] is pieces[same]:
-            same += 1
-        self._drop(start + same, end)
-        self._pieces[start + same : end] = pieces[same:]
-        self._owners[start + same : end] = [block] * (len(pieces) - same)
-        moved = len(pieces) - (end - start)
-        if not last and moved:
-            for later in range(block + 1, len(self._starts)):
-                self._starts[later] += moved
-        self._stale(start + same)
-
-    def cut(self, block: int) -> None:
-        """Drop this block and all after it."""
-        if block < len(self._starts):
-            start = self._starts[block]
-            self._drop(start, len(self._pieces))
-            del self._pieces[start:], self._owners[start:], self._starts[block:]
-            self._stale(start)
+    def splice(self, start: int, end: int, pieces: Sequence[Fragment]) -> None:
+        """Put other pieces in the place of some."""
+        self.pieces[start:end] = pieces
+        self._stale(start)
 
     def fit(self, width: int, palette: Palette, y: int = 0) -> int:
         """Another width or palette: everything is painted again when it is seen. Returns where line `y` is now."""
         if (width, palette) == (self.width, self.palette):
             return y
-        index, within = self.place(y) if self._pieces else (0, 0)
-        before = self._pieces[index].height(self.width) if self._pieces else 0
+        index, within = self.place(y) if self.pieces else (0, 0)
+        before = self.pieces[index].height(self.width) if self.pieces else 0
         self.width, self.palette = width, palette
-        self._drop(0, len(self._pieces))
+        for piece in self._seen.values():
+            piece.forget()
+        self._seen.clear()
         self._stale(0)
-        if not self._pieces:
-            return 0
-        now = len(self._paint(index))
-        self._add_up()
-        return self._tops[index] + within * now // max(before, 1)
+        return self.top(index) + within * len(self.paint(index)) // max(before, 1) if self.pieces else 0
 
     def place(self, y: int) -> tuple[int, int]:
-        """The piece at line `y` and the line in it. The column must not be empty."""
+        """The piece at line `y` and the line in it. There must be one."""
         self._add_up()
-        index = min(bisect_right(self._tops, max(y, 0)) - 1, len(self._pieces) - 1)
+        index = min(bisect_right(self._tops, max(y, 0)) - 1, len(self.pieces) - 1)
         while index > 0 and self._tops[index + 1] == self._tops[index]:
             index -= 1
         return index, y - self._tops[index]
 
-    def block_at(self, y: int) -> int | None:
-        """The block at line `y`."""
-        if not self._pieces or not 0 <= y < self.total:
-            return None
-        return self._owners[self.place(y)[0]]
-
-    def top_of(self, block: int) -> int:
-        """The first line of a block."""
+    def top(self, index: int) -> int:
+        """The first line of a piece."""
         self._add_up()
-        return self._tops[self._starts[block]]
+        return self._tops[index]
 
-    def look(self, y: int, height: int) -> int:
-        """Paint what a window of `height` lines at `y` shows. Returns where the line that was at `y` is now."""
-        if not self._pieces:
-            return 0
-        anchor, within = self.place(y)
-        index, shown = anchor, -within
-        while index < len(self._pieces) and shown < height:
-            shown += len(self._paint(index))
-            index += 1
-        self._add_up()
-        return self._tops[anchor] + min(within, max(self._pieces[anchor].height(self.width) - 1, 0))
-
-    def move(self, y: int, by: int) -> int:
-        """`y` moved by some lines, upwards over what was painted first: the text moves by just as many."""
-        if not self._pieces or by >= 0:
-            return y + by
-        anchor, within = self.place(y)
-        index, above = anchor, within
-        while index > 0 and above < -by:
-            index -= 1
-            above += len(self._paint(index))
-        self._add_up()
-        return max(self._tops[anchor] + within + by, 0)
-
-    def look_at_end(self, height: int) -> int:
-        """Paint the last `height` lines. Returns the window's top, 0 where all fits."""
-        index, shown = len(self._pieces), 0
-        while index > 0 and shown < height:
-            index -= 1
-            shown += len(self._paint(index))
-        return max(self.total - height, 0)
-
-    def line(self, y: int) -> StyledLine | None:
-        """Line `y`, None beyond the end. Paints its piece where that was not done."""
-        if not self._pieces or not 0 <= y < self.total:
-            return None
-        index, within = self.place(y)
-        lines = self._pieces[index].lines
-        if lines is None or within >= len(lines):
-            lines = self._paint(index)
-        return lines[within] if within < len(lines) else []
-
-    def _paint(self, index: int) -> list[StyledLine]:
-        piece = self._pieces[index]
+    def paint(self, index: int) -> list[StyledLine]:
+        """The lines of a piece."""
+        piece = self.pieces[index]
         guessed = piece.height(self.width)
         lines = piece.painted(self.width, self.palette)
-        if len(lines) != guessed or self._tops_known() <= index:
+        if len(lines) != guessed or len(self._tops) - 1 <= index:
             self._stale(index)
         self._seen[id(piece)] = piece
         self._seen.move_to_end(id(piece))
         if len(self._seen) > MOST_PAINTED:
-            self._forget()
+            self._seen.popitem(last=False)[1].forget()
         return lines
 
-    def _forget(self) -> None:
-        """Drop the lines of what was not seen for long, but not the height they showed it to have."""
-        for _ in range(MOST_PAINTED // 3):
-            _, piece = self._seen.popitem(last=False)
-            piece.forget()
-
-    def _drop(self, start: int, end: int) -> None:
-        for piece in self._pieces[start:end]:
-            if self._seen.pop(id(piece), None) is not None:
-                piece.forget()
-
-    def _tops_known(self) -> int:
-        return len(self._tops) - 1
+    def take_changed(self) -> int:
+        """The first line that is not what it was when this was asked last."""
+        changed, self._changed = self._changed, len(self.pieces)
+        return self.top(min(changed, len(self.pieces)))
 
     def _stale(self, index: int) -> None:
         del self._tops[index + 1 :]
         self._changed = min(self._changed, index)
 
-    def take_changed(self) -> int:
-        """The first line that is not what it was when this was asked last."""
-        self._add_up()
-        changed, self._changed = self._changed, len(self._pieces)
-        return self._tops[min(changed, len(self._pieces))]
-
     def _add_up(self) -> None:
         """Tops of the pieces after the last one that is known."""
-        width, tops = self.width, self._tops
-        y = tops[-1]
-        for piece in self._pieces[len(tops) - 1 :]:
-            y += piece.height(width)
-            tops.append(y)
+        y = self._tops[-1]
+        for piece in self.pieces[len(self._tops) - 1 :]:
+            y += piece.height(self.width)
+            self._tops.append(y)
+
+
+class Column:
+    """Blocks of pieces, and the windows through which they are seen. Lines and blocks count from 0."""
+
+    def __init__(self, width: int = 80, palette: Palette = DARK) -> None:
+        self.stack = FragmentStack(width, palette)
+        self._owners: list[int] = []
+        self._starts: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def put(self, block: int, pieces: Sequence[Fragment]) -> None:
+        """Replace a block's pieces, or add the next block. Pieces that stay at its beginning keep their lines."""
+        known = self.stack.pieces
+        if block == len(self._starts):
+            self._starts.append(len(known))
+        start = self._starts[block]
+        end = self._starts[block + 1] if block + 1 < len(self._starts) else len(known)
+        same = 0
+        while same < len(pieces) and start + same < end and known[start + same] is pieces[same]:
+            same += 1
+        self.stack.splice(start + same, end, pieces[same:])
+        self._owners[start + same : end] = [block] * (len(pieces) - same)
+        moved = len(pieces) - (end - start)
+        for later in range(block + 1, len(self._starts) if moved else 0):
+            self._starts[later] += moved
+
+    def cut(self, block: int) -> None:
+        """Drop this block and all after it."""
+        if block < len(self._starts):
+            start = self._starts[block]
+            self.stack.splice(start, len(self._owners), ())
+            del self._owners[start:], self._starts[block:]
+
+    def block_at(self, y: int) -> int | None:
+        """The block at line `y`."""
+        return self._owners[self.stack.place(y)[0]] if self._owners and 0 <= y < self.stack.total else None
+
+    def top_of(self, block: int) -> int:
+        """The first line of a block."""
+        return self.stack.top(self._starts[block])
+
+    def look(self, y: int, height: int) -> int:
+        """Paint what a window of `height` lines at `y` shows. Returns where the line that was at `y` is now."""
+        if not self._owners:
+            return 0
+        anchor, within = self.stack.place(y)
+        index, shown = anchor, -within
+        while index < len(self._owners) and shown < height:
+            shown += len(self.stack.paint(index))
+            index += 1
+        return self.stack.top(anchor) + min(within, max(len(self.stack.paint(anchor)) - 1, 0))
+
+    def move(self, y: int, by: int) -> int:
+        """`y` moved by some lines, upwards over what was painted first: the text moves by just as many."""
+        if not self._owners or by >= 0:
+            return y + by
+        anchor, within = self.stack.place(y)
+        index, above = anchor, within
+        while index > 0 and above < -by:
+            index -= 1
+            above += len(self.stack.paint(index))
+        return max(self.stack.top(anchor) + within + by, 0)
+
+    def look_at_end(self, height: int) -> int:
+        """Paint the last `height` lines. Returns the window's top, 0 where all fits."""
+        index, shown = len(self._owners), 0
+        while index > 0 and shown < height:
+            index -= 1
+            shown += len(self.stack.paint(index))
+        return self.last_top(height)
+
+    def last_top(self, height: int) -> int:
+        """The greatest top of a window of this height."""
+        return max(self.stack.total - height, 0)
+
+    def line(self, y: int) -> StyledLine | None:
+        """Line `y`, None beyond the end. Paints its piece where that was not done."""
+        if not self._owners or not 0 <= y < self.stack.total:
+            return None
+        index, within = self.stack.place(y)
+        lines = self.stack.pieces[index].lines
+        if lines is None or within >= len(lines):
+            lines = self.stack.paint(index)
+        return lines[within] if within < len(lines) else []

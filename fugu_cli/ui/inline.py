@@ -32,16 +32,13 @@ from fugu_cli.ui.approval_options import ApprovalScope, approval_options
 from fugu_cli.ui.diff_lines import option_lines
 from fugu_cli.ui.drawing import styled_line
 from fugu_cli.ui.hyperlinks import LinkFinder
-from fugu_cli.ui.inline_view import InlineScreen, Scrollback
-from fugu_cli.ui.trace_drawing import TurnSources, turn_sections
-from fugu_cli.ui.trace_rows import TurnRow
+from fugu_cli.ui.inline_view import InlineScreen, LinePrinter, Scrollback
 from fugu_cli.ui.tui import project_folder, session_status, themes
 from fugu_cli.ui.tui.commands import all_commands, command_choices, is_request, run_input
 from fugu_cli.ui.tui.preferences import InputHistory, PreferencesFile
 from fugu_cli.ui.tui.project_folder import FolderFiles, mention
-from fugu_cli.ui.tui.prompt import CommandChoices
-from fugu_cli.ui.tui.request_queue import next_mode
-from fugu_cli.ui.tui.session_controller import SessionController
+from fugu_cli.ui.tui.prompt import CommandChoices, SecondPress
+from fugu_cli.ui.tui.session_controller import SessionController, choose_mode, steer
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener
 from fugu_cli.ui.tui.status_line import draw_status
 from fugu_cli.ui.tui.user_programs import start_program
@@ -325,7 +322,6 @@ def _bind_answer_key(keys: KeyBindings, asked: Condition, key: str, act: Callabl
 
 TAIL_LINES = 4
 """Lines of what is under way that are shown above the prompt."""
-SECOND_PRESS_SECONDS = 2.0
 UNREAD_SECONDS = 0.4
 """Seconds a question stands there before a key answers it."""
 ANSWER_HINT = "ctrl+c, then y or n"
@@ -340,7 +336,7 @@ class PromptLines:
 
     def above(self) -> str:
         """The lines of what is under way, then the mark; while something is asked, its answers."""
-        system, palette = drawing.terminal_colours(), self._view.feed.palette
+        system, palette = drawing.terminal_colours(), self._view.printer.palette
         lines = [
             styled_line([(f"  {text}", palette.dim)], self._terminal.width())
             for text in self._view.feed.tail(TAIL_LINES)
@@ -362,7 +358,7 @@ class PromptLines:
             normal = self._terminal.session.app.vi_state.input_mode == InputMode.NAVIGATION
             self._controller.vi_mode = "NORMAL" if normal else "INSERT"
             standing = replace(standing, vi=self._controller.vi_mode)
-        made = draw_status(standing, time.time(), self._terminal.width(), self._view.feed.palette)
+        made = draw_status(standing, time.time(), self._terminal.width(), self._view.printer.palette)
         return "\n".join([drawing.ansi_text([made], drawing.terminal_colours()).rstrip("\n"), *standing.own])
 
     def asked(self) -> bool:
@@ -382,10 +378,9 @@ class InlineApp:
         history.load()
         terminal = self._terminal = PromptTerminal()
         palette = chosen or themes.guess_palette()
-        self.feed = Scrollback(terminal.print, terminal.width, palette, terminal.redraw)
-        self.feed.links = LinkFinder(opener.root)
-        self.view = InlineScreen(self.feed, terminal, preferences, auto=chosen is None)
-        self.view.open_turn = self._open_turn
+        printer = LinePrinter(terminal.print, terminal.width, palette, terminal.redraw)
+        printer.links = LinkFinder(opener.root)
+        self.view = InlineScreen(Scrollback(printer), terminal, preferences, auto=chosen is None)
         self.controller = SessionController(self.view, opener, options, history)
         lines = PromptLines(self.view, terminal, self.controller)
         acts = KeyActions(
@@ -412,7 +407,7 @@ class InlineApp:
         self._tasks: set[asyncio.Task[None]] = set()
         self._early: list[str] = []
         self.parting = ""
-        self._pressed = 0.0
+        self._leaving = SecondPress()
 
     async def run(self) -> None:
         """Until the user leaves."""
@@ -464,15 +459,6 @@ class InlineApp:
             if self.view.standing.doing:
                 self._terminal.redraw()
 
-    def _open_turn(self, turn: str) -> None:
-        rows = [row for row in self.feed.rows.rows if isinstance(row, TurnRow) and str(row.assigned.turn) == turn]
-        if not rows:
-            self.controller.say(f"there is no turn {turn}", "warn")
-            return
-        session = self.controller.session
-        sources = TurnSources(session.prompt, self.controller.patches.of)
-        self.view.dialogs.read(f"turn {turn}", turn_sections(session.log.records, rows[-1], sources))
-
     def _stop(self) -> None:
         if self._terminal.waits:
             self._terminal.give("")
@@ -481,15 +467,13 @@ class InlineApp:
 
     def _mode(self) -> None:
         """The next permission mode, and what it means."""
-        if said := self.controller.set_mode(next_mode(self.controller.work.mode)):
+        if said := choose_mode(self.controller):
             self.view.standing = replace(self.view.standing, remark=said)
             self._terminal.redraw()
 
     def _twice(self) -> bool:
         """Ctrl-C on an empty prompt: stop what runs; pressed twice, leave."""
-        now, before = time.monotonic(), self._pressed
-        self._pressed = now
-        if now - before < SECOND_PRESS_SECONDS:
+        if self._leaving.again():
             return True
         self.controller.interrupt()
         return False
@@ -499,7 +483,7 @@ class InlineApp:
         if self._terminal.waits:
             self.enter(text)
         elif self.controller.work.running and (not text or is_request(self.controller, text)):
-            self.controller.steer(text)
+            steer(self.controller, text)
         elif text:
             self.enter(text)
         else:

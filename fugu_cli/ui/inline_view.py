@@ -1,5 +1,5 @@
 """What the inline mode prints: the log, each block once it is final, and everything that the full screen would lay
-over itself. The counterpart of tui/screen_feed.py and tui/main_layout.py.
+over itself. The counterpart of tui/screen_feed.py and tui/overlays.py.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from fugu_cli.session.events import Finished, Recorded, ToolRan
 from fugu_cli.session.live_events import Live, Retried
 from fugu_cli.ui import block_drawing, diff_drawing, diff_lines, drawing, trace_drawing
 from fugu_cli.ui.approval_options import MOST_LISTED
-from fugu_cli.ui.block_drawing import GAP, block_fragments, has_gap_before, markdown_lines
+from fugu_cli.ui.block_drawing import GAP, block_fragments, chunk_fragment, has_gap_before
 from fugu_cli.ui.blocks import Block, NoteBlock, ReplyBlock, ThinkingBlock, ToolBlock
+from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, plain_text, styled_line
 from fugu_cli.ui.formatting import flatten
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
-from fugu_cli.ui.session_totals import SessionTotals
-from fugu_cli.ui.trace_drawing import Section, section_title
-from fugu_cli.ui.trace_rows import TraceRows
-from fugu_cli.ui.transcript import Transcript
+from fugu_cli.ui.session_totals import FoldedSession
+from fugu_cli.ui.trace_drawing import PageAt, Section, section_title
 from fugu_cli.ui.tui import themes
 from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview, StatusLine, UpdateNote
@@ -45,18 +44,46 @@ Width = Callable[[], int]
 Write = Callable[[str], object]
 
 
-class Scrollback:
-    """Prints a session to `write`. `changed` is called when something that is not printed is not what it was."""
+class LinePrinter:
+    """Prints lines to `write`. `changed` is called when something that is not printed is not what it was."""
 
-    def __init__(self, write: Write, width: Width, palette: Palette, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, write: Write, width: Width, palette: Palette, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        self.width = width
         self.palette = palette
-        self.transcript, self.rows, self.tally = Transcript(), TraceRows(), SessionTotals()
-        self._write = write
-        self._width = width
-        self._changed = changed
+        self.changed = changed
         self.links: LinkFinder | None = None
         """What makes links of addresses and files; None where there are none."""
+        self.printed = 0
+        """Lines so far."""
+        self._write = write
         self._system = drawing.terminal_colours()
+
+    def print(self, lines: Sequence[StyledLine]) -> None:
+        """Lines, now."""
+        self.printed += len(lines)
+        width = self.width()
+        linked = [self.links.linked(line, width) for line in lines] if self.links else lines
+        self._write(drawing.ansi_text(linked, self._system))
+
+    def pieces(self, pieces: Sequence[Fragment]) -> None:
+        """The lines of these."""
+        self.print([line for piece in pieces for line in piece.painted(self.width(), self.palette)])
+
+    def take_back(self, lines: int) -> None:
+        """The newest lines go, as far as they are still seen."""
+        rows = min(lines, max(shutil.get_terminal_size().lines - PROMPT_LINES, 0))
+        self._write(f"\x1b[{rows}A\x1b[J" if rows else "")
+
+
+class Scrollback:
+    """Prints a session: each block once it is final."""
+
+    def __init__(self, printer: LinePrinter) -> None:
+        self.folded = FoldedSession()
+        self.printer = printer
+        self._blocks = self.folded.transcript.blocks
         self._next = 0
         self._chunks = 0
         self._chunker: object = None
@@ -64,48 +91,43 @@ class Scrollback:
         """The first of the newest blocks that tell of a call under way: what it says, and that it is made again."""
         self._taken: int | None = 0
         """Lines printed for them; None where others were printed since: nothing can be taken back then."""
-        self._lines = 0
+        self._counted = 0
+        """Lines printed when they were counted last."""
         self._told: dict[int, int] = {}
         self._thought: int | None = None
         self._unknown: list[ToolRan] = []
 
     def replay(self, records: Sequence[Recorded]) -> None:
         """An earlier session: its end is printed."""
-        self.transcript, self.rows, self.tally = Transcript(), TraceRows(), SessionTotals()
-        for record in records:
-            self.transcript.take(record)
-            self.rows.take(record)
-            self.tally.take(record, record.at)
-        self.tally.doing = ""
+        self.folded = FoldedSession(records)
+        self._blocks = self.folded.transcript.blocks
         self._told.clear()
         self._thought = None
         self._unknown.clear()
-        self._next, self._chunks = max(len(self.transcript.blocks) - RESUMED_BLOCKS, 0), 0
+        self._next, self._chunks = max(len(self._blocks) - RESUMED_BLOCKS, 0), 0
         self._call, self._taken = self._next, None
         if self._next:
-            self.print([*GAP.painted(self._width(), self.palette)])
+            self.printer.pieces([GAP])
         self._print()
 
     def take(self, item: Recorded | Live) -> None:
         """One more item of the log."""
-        self.transcript.take(item)
-        self.rows.take(item)
-        self.tally.take(item, time.time())
+        self.folded.take(item, time.time())
         if isinstance(item, Retried):
-            self._take_back(self.transcript.placed.retries[item.turn])
+            self._take_back(self.folded.transcript.placed.retries[item.turn])
         if isinstance(item, Recorded) and isinstance(item.event, ToolRan) and item.event.changes:
             self._unknown.append(item.event)
         self._print()
-        self._changed()
+        self.printer.changed()
 
     def say(self, note: NoteBlock) -> UpdateNote:
         """A note that is in no log. As it grows, what was added is printed; before its turn nothing is."""
-        transcript, shown = self.transcript, [note]
+        transcript, shown = self.folded.transcript, [note]
         transcript.say(note)
         self._print()
 
         def grow(grown: NoteBlock) -> None:
-            if transcript is not self.transcript:
+            if transcript is not self.folded.transcript:
                 return
             index = transcript.placed.index(shown[0])
             shown[0] = transcript.blocks[index] = grown
@@ -121,91 +143,80 @@ class Scrollback:
         whole = lines[:-1] if note.live else lines
         rest = "\n".join(whole[max(self._told.get(index, 0) - note.dropped, 0) :])
         self._told[index] = max(note.dropped + len(whole), self._told.get(index, 0))
-        made = block_drawing.note_lines(
-            NoteBlock("" if begun else note.text, note.tone, rest), self._width(), self.palette
-        )
+        said = NoteBlock("" if begun else note.text, note.tone, rest)
+        made = block_drawing.note_lines(said, self.printer.width(), self.printer.palette)
         made = made[1:] if begun else made
-        self.print(made[:-1] if note.live else made)
+        self.printer.print(made[:-1] if note.live else made)
 
     def totals_changed(self) -> None:
         """Totals are printed only when they are asked for."""
 
     def patched(self, ran: ToolRan, patch: str) -> None:
         """The diff of what a call changed. Of an earlier session it comes too late: what is printed is printed."""
-        if self.transcript.patched(ran, patch) is not None and ran in self._unknown:
+        if self.folded.transcript.patched(ran, patch) is not None and ran in self._unknown:
             self._unknown.remove(ran)
             self._print()
-            self._changed()
-
-    def print(self, lines: Sequence[StyledLine]) -> None:
-        """Lines, now."""
-        self._taken, self._lines = None, self._lines + len(lines)
-        width = self._width()
-        linked = [self.links.linked(line, width) for line in lines] if self.links else lines
-        self._write(drawing.ansi_text(linked, self._system))
+            self.printer.changed()
 
     def _take_back(self, note: int) -> None:
         """A call is made again: what it printed goes, as far as it still stands right above the prompt; the block
         `note` says so."""
         self._chunks = 0
         self._chunker = None
-        if self._taken is not None:
+        if self._taken is not None and self._counted == self.printer.printed:
             self._next = self._call
             self._told = {index: lines for index, lines in self._told.items() if index < self._call}
-            rows = min(self._taken, max(shutil.get_terminal_size().lines - PROMPT_LINES, 0))
-            self._write(f"\x1b[{rows}A\x1b[J" if rows else "")
+            self.printer.take_back(self._taken)
             self._taken = None
         elif note < self._next:
-            self._pieces(self.transcript.blocks[note])
+            self.printer.pieces(block_fragments(self._blocks[note], unfolded=False))
 
     def tail(self, height: int) -> list[str]:
         """The last lines of what is under way, as plain text."""
-        lines: list[str] = []
-        for block in self.transcript.blocks[self._next :]:
+        pieces: list[Fragment] = []
+        for place, block in enumerate(self._blocks[self._next :]):
             if isinstance(block, ReplyBlock):
-                rest = block.chunker.chunks()[self._chunks if block is self.transcript.blocks[self._next] else 0 :]
-                lines += [
-                    plain_text(line) for chunk in rest for line in markdown_lines(chunk, self._width(), self.palette)
-                ]
+                chunks = block.chunker.chunks()[0 if place else self._chunks :]
+                pieces += [chunk_fragment(chunk) for chunk in chunks]
             else:
-                pieces = block_fragments(block, unfolded=False)
-                lines += [plain_text(line) for piece in pieces for line in piece.painted(self._width(), self.palette)]
+                pieces += block_fragments(block, unfolded=False)
+        width, palette = self.printer.width(), self.printer.palette
+        lines = [plain_text(line) for piece in pieces for line in piece.painted(width, palette)]
         while lines and not lines[-1]:
             lines.pop()
         return lines[-height:]
 
     def _print(self) -> None:
-        """Everything that has become final, in order."""
-        every = self.transcript.blocks
-        while self._next < min(len(every), self.transcript.placed.settled) and self._whole(every[self._next]):
+        """Everything that has become final, in order. What tells of a call under way is counted."""
+        placed = self.folded.transcript.placed
+        while self._next < min(len(self._blocks), placed.settled):
+            block = self._blocks[self._next]
+            live = _tells_of_call(block) or self._next in placed.retries.values()
+            if live and (self._taken is None or self._counted != self.printer.printed):
+                self._call, self._taken = self._next, 0
+            taken, before = self._taken or 0, self.printer.printed
+            over = self._speech(block) if isinstance(block, ReplyBlock) else self._block(block)
+            self._taken = taken + self.printer.printed - before if live else None
+            self._counted = self.printer.printed
+            if not over:
+                break
             self._next += 1
             self._chunks, self._chunker = 0, None
 
-    def _whole(self, block: Block) -> bool:
-        """Print what there is of a block; True when it is over. What tells of a call under way is counted."""
-        empty = isinstance(block, ThinkingBlock) and not block.text
-        live = (
-            empty
-            or (isinstance(block, ReplyBlock) and block.live)
-            or self._next in self.transcript.placed.retries.values()
-        )
-        if live and self._taken is None:
-            self._call, self._taken = self._next, 0
-        taken, before = self._taken or 0, self._lines
-        over = self._speech(block) if isinstance(block, ReplyBlock) else self._final(block)
-        if over and not isinstance(block, ReplyBlock):
-            self._gap()
-            self._block(block)
-        self._taken = taken + self._lines - before if live else None
-        return over
-
-    def _block(self, block: Block) -> None:
+    def _block(self, block: Block) -> bool:
+        """Print a block; False where it is not final."""
+        waits = isinstance(block, ToolBlock) and block.permitted.allowed and not block.cut
+        if waits and isinstance(block, ToolBlock) and (block.result is None or block.result in self._unknown):
+            return False
+        if has_gap_before(self._blocks, self._next):
+            self.printer.pieces([GAP])
         if isinstance(block, NoteBlock):
             self._note(self._next, block)
         elif isinstance(block, ThinkingBlock) and not block.text:
             self._thought = self._next
         else:
-            self._pieces(block)
+            self.printer.pieces(block_fragments(block, unfolded=False))
+        return True
 
     def _speech(self, speech: ReplyBlock) -> bool:
         """What is new of a message; True when it is over. One that is whole and reads otherwise is printed again."""
@@ -213,29 +224,21 @@ class Scrollback:
             again, self._chunker = self._chunker is not None, speech.chunker
             if again:
                 self._chunks = 0
-                self._pieces(NoteBlock("(the reply started again)"))
+                self.printer.pieces(block_fragments(NoteBlock("(the reply started again)"), unfolded=False))
         chunks: list[MarkdownChunk] = speech.chunker.done if speech.live else speech.chunker.chunks()
-        if chunks and not self._chunks:
-            self._gap()
-        for at, chunk in enumerate(chunks[self._chunks :], self._chunks):
-            self.print(block_drawing.reply_lines(chunk, self._width(), self.palette, speech.judged(at)))
+        if chunks and not self._chunks and has_gap_before(self._blocks, self._next):
+            self.printer.pieces([GAP])
+        new = enumerate(chunks[self._chunks :], self._chunks)
+        self.printer.pieces([chunk_fragment(chunk, speech.judged(at)) for at, chunk in new])
         self._chunks = max(self._chunks, len(chunks))
         if not speech.live and self._thought == self._next - 1:  # what was thought was not known when it had its turn
-            self._pieces(self.transcript.blocks[self._thought])
+            self.printer.pieces(block_fragments(self._blocks[self._thought], unfolded=False))
         return not speech.live
 
-    def _gap(self) -> None:
-        if has_gap_before(self.transcript.blocks, self._next):
-            self.print(GAP.painted(self._width(), self.palette))
 
-    def _pieces(self, block: Block) -> None:
-        pieces = block_fragments(block, unfolded=False)
-        self.print([line for piece in pieces for line in piece.painted(self._width(), self.palette)])
-
-    def _final(self, block: Block) -> bool:
-        if not isinstance(block, ToolBlock) or block.cut or not block.permitted.allowed:
-            return True
-        return block.result is not None and block.result not in self._unknown
+def _tells_of_call(block: Block) -> bool:
+    """It tells of a call under way: what was printed of it may have to be taken back."""
+    return block.live if isinstance(block, ReplyBlock) else isinstance(block, ThinkingBlock) and not block.text
 
 
 PATCH_LINES = 60
@@ -272,29 +275,34 @@ class InlineTerminal(Protocol):
 class InlineDialogs:
     """Printed, and answered with a typed line."""
 
-    def __init__(self, feed: Scrollback, terminal: InlineTerminal) -> None:
-        self._feed, self._terminal = feed, terminal
+    def __init__(self, printer: LinePrinter, terminal: InlineTerminal) -> None:
+        self._printer, self._terminal = printer, terminal
 
     def read(self, text: str, sections: Sequence[Section]) -> None:
         """Print it whole."""
-        width, palette = self._terminal.width(), self._feed.palette
+        width, palette = self._terminal.width(), self._printer.palette
         lines: list[StyledLine] = [styled_line([(text, f"bold {palette.text}")], width)]
         for section in sections:
             lines += section_title(section.title).painted(width, palette) if section.title else []
             lines += [made for piece in section.pieces for made in piece.painted(width, palette)]
-        self._feed.print(lines)
+        self._printer.print(lines)
+
+    def turn_pages(self, page: PageAt) -> None:
+        """Print the first."""
+        if (found := page(0)) is not None:
+            self.read(*found)
 
     async def confirm(self, question: str, patch: str) -> bool:
         """Print the patch, then wait for a line that begins with y."""
-        width, palette = self._terminal.width(), self._feed.palette
-        self._feed.print(diff_drawing.patch_lines(patch, width, palette, PATCH_LINES))
-        self._feed.print([styled_line([(f"{question} y or n", f"bold {palette.warn}")], width)])
+        width, palette = self._terminal.width(), self._printer.palette
+        self._printer.print(diff_drawing.patch_lines(patch, width, palette, PATCH_LINES))
+        self._printer.print([styled_line([(f"{question} y or n", f"bold {palette.warn}")], width)])
         return (await self._terminal.typed(False)).lower().startswith("y")
 
     async def enter_text(self, heading: str, *, secret: bool = False) -> str:
         """Say what is wanted, then wait for a line."""
-        palette = self._feed.palette
-        self._feed.print(
+        palette = self._printer.palette
+        self._printer.print(
             [styled_line([(f"{heading} (esc goes back)", f"bold {palette.warn}")], self._terminal.width())]
         )
         return await self._terminal.typed(secret)
@@ -308,7 +316,7 @@ class InlineDialogs:
     ) -> PickedChoice | None:
         """Print the choices with numbers, then wait for one."""
         del preview
-        width, palette = self._terminal.width(), self._feed.palette
+        width, palette = self._terminal.width(), self._printer.palette
         more = "".join(f" · {key[-1]} 1 {words}" for key, words in (keys or {}).items())
         lines = [
             styled_line([(heading, f"bold {palette.text}")], width),
@@ -321,7 +329,7 @@ class InlineDialogs:
                 ("  ", ""),
             ]
             lines.append(styled_line([*head, (choice.about, palette.dim)], width))
-        self._feed.print(lines)
+        self._printer.print(lines)
         return parse_choice(await self._terminal.typed(False), choices, keys or {})
 
     async def edit_file(self, place: FilePlace) -> None:
@@ -336,12 +344,11 @@ class InlineScreen:
         """`auto`: the colours follow the terminal's background."""
         self.feed = feed
         self._auto = auto
-        self.dialogs = InlineDialogs(feed, terminal)
+        self.printer = feed.printer
+        self.dialogs = InlineDialogs(feed.printer, terminal)
         self.preferences = preferences
         self.standing = StatusLine()
         self._terminal = terminal
-        self.open_turn: Callable[[str], None] = lambda turn: None
-        """Shows a turn of the newest request by its number."""
         self.asked_at = 0.0
         self._question: ApprovalQuestion | None = None
 
@@ -356,13 +363,13 @@ class InlineScreen:
         asked, self._question = self._question, question
         if question is not None and question is not asked:
             self.asked_at = time.monotonic()
-            width, palette = self._terminal.width(), self.feed.palette
+            width, palette = self._terminal.width(), self.printer.palette
             target = diff_lines.approval_target_lines(*question.asked, width, palette)
             place = f"  {pending.number} of {pending.total}" if pending.total > 1 else ""
             lines = diff_lines.approval_lines(question.asked, target, width, palette, place)
             lines += diff_lines.pending_lines(pending, width, palette, MOST_LISTED)
             lines += diff_drawing.patch_lines(patch, width, palette) if patch else []
-            self.feed.print(lines)
+            self.printer.print(lines)
         self._terminal.redraw()
 
     def show_queue(self, texts: Sequence[str]) -> None:
@@ -374,7 +381,7 @@ class InlineScreen:
         if (
             self.preferences.left.notify
             and ended is not None
-            and ended - self.feed.tally.asked_at >= LONG_REQUEST_SECONDS
+            and ended - self.feed.folded.totals.asked_at >= LONG_REQUEST_SECONDS
         ):
             self._terminal.send("\a")
 
@@ -386,7 +393,7 @@ class InlineScreen:
         """Other colours from here on."""
         found = themes.find_palette(theme)
         self._auto = found is None
-        self.feed.palette = found or themes.guess_palette()
+        self.printer.palette = found or themes.guess_palette()
         self.ask_background()
         self.preferences.keep(theme=theme)
 
@@ -397,20 +404,16 @@ class InlineScreen:
 
     def follow_background(self, dark: bool) -> None:
         """The terminal said that its background is dark, or light."""
-        if self._auto and dark != self.feed.palette.dark:
-            self.feed.palette = themes.palette_of_ground(dark=dark)
+        if self._auto and dark != self.printer.palette.dark:
+            self.printer.palette = themes.palette_of_ground(dark=dark)
             self._terminal.redraw()
 
-    def show_trace(self, turn: str) -> None:
-        """Print the rows, or one turn in full."""
-        if turn:
-            self.open_turn(turn)
-            return
-        width, palette = self._terminal.width(), self.feed.palette
-        lines = [made for row in self.feed.rows.rows for made in trace_drawing.trace_row_lines(row, width, palette)]
-        self.feed.print(
-            [*lines, *trace_drawing.totals_lines(self.feed.tally.by_agent, self.feed.tally.unpriced, width, palette)]
-        )
+    def show_trace(self) -> None:
+        """Print the rows."""
+        width, palette, folded = self._terminal.width(), self.printer.palette, self.feed.folded
+        lines = [made for row in folded.rows.rows for made in trace_drawing.trace_row_lines(row, width, palette)]
+        totals = trace_drawing.totals_lines(folded.totals.by_agent, folded.totals.unpriced, width, palette)
+        self.printer.print([*lines, *totals])
 
     def copy(self, text: str) -> None:
         """OSC 52: the terminal's own clipboard, over ssh too."""

@@ -78,13 +78,10 @@ class MarkdownChunker:
         found = _FENCE.match(line)
         if found and found.group(2).startswith(self._fence) and not found.group(3).strip():
             self._fence = ""
-            if self._top_fence():
+            if self._lines[0] == self._opener:
                 self._close()
         elif len(self._lines) >= FENCE_LINES or self._size > CHUNK_CHARACTERS:
             self._close(joined=True)
-
-    def _top_fence(self) -> bool:
-        return bool(self._lines) and self._lines[0] == self._opener
 
     def _outside(self, line: str) -> None:
         blank = not line.strip()

@@ -1,10 +1,10 @@
-"""What a session took and what stands: tokens and money by agent, what is under way, the todo list, background jobs,
-changed files. A fold of the log and of live output; no text layout.
+"""What interfaces keep with a session's log: what is under way, what it took (tokens and money by agent) and what
+stands (todo list, background jobs, changed files), and all folds of a log together. No text layout.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from fugu_cli.messages import Usage
 from fugu_cli.session import views
@@ -35,61 +35,31 @@ from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStre
 from fugu_cli.session.open_work import TodoItem
 from fugu_cli.ui.event_text import IN_BACKGROUND, call_target, describe_call
 from fugu_cli.ui.formatting import flatten, sanitize
+from fugu_cli.ui.trace_rows import TraceRows
+from fugu_cli.ui.transcript import Transcript
 
 
-class SessionTotals:
-    """Totals of the session so far. `doing` is "" when nothing is under way; `since` is when that began (epoch).
-
-    `until` is when it is tried again (epoch); 0 where nobody knows.
-    """
+class Activity:
+    """What is under way: `doing` is "" when nothing is, `since` is when it began (epoch), `until` when it is tried
+    again; 0 where nobody knows."""
 
     def __init__(self) -> None:
-        self.members: dict[str, Member] = {}
-        self.by_agent: dict[str, tuple[Usage, float]] = {}
-        self.cost = 0.0
-        self.context: float | None = None
         self.doing = ""
         self.since = 0.0
         self.until = 0.0
-        self.asked_at = 0.0
         self._test_command = ""
         self._turn = ""
         self._first = ""
         """Who took the first turn of the newest request."""
         self._coordinator = ""
-        self.todo: tuple[TodoItem, ...] = ()
-        self.jobs: dict[str, str] = {}
-        """Commands of the background jobs, by name."""
-        self.changed: dict[str, FileChange] = {}
-        """By path what became of it in this session."""
-        self.sizes: dict[FileChange, tuple[int, int]] = {}
-        """Lines added and removed, as far as they are known."""
-        self.context_parts: dict[str, int] = {}
-        """What fills the next prompt of the agent that worked last: tokens by source."""
-        self.written = 0
-        """Tokens that agents wrote for the newest request, those of a reply under way guessed."""
-        self._said: dict[int, int] = {}
-        self._inside: set[int] = set()
-        """Subtasks of the newest turn, which waits for them; their contexts are others."""
-
-    @property
-    def tokens(self) -> Usage:
-        """All tokens of the session."""
-        return sum((usage for usage, _ in self.by_agent.values()), Usage())
-
-    @property
-    def unpriced(self) -> list[str]:
-        """Agents that were called and whose price nobody knows."""
-        return [name for name in self.by_agent if name in self.members and self.members[name].price is None]
+        self._cheap: dict[str, None] = {}
 
     def take(self, item: Recorded | Live, now: float) -> None:
         """One item of the log; `now` is the time a live one was heard."""
-        if isinstance(item, Recorded):
-            self._fact(item)
-            return
         match item:
+            case Recorded():
+                self._fact(item.event, item.at)
             case TextStreamed():
-                self._said[item.turn] = self._said.get(item.turn, 0) + len(item.text)
                 self._now(f"{sanitize(item.agent)} is writing", now)
             case ThoughtStreamed():
                 self._now(f"{sanitize(item.agent)} is thinking", now)
@@ -108,68 +78,116 @@ class SessionTotals:
             return ""
         if self._first in able or len(able) == 1:
             return self._first if self._first in able else next(iter(able))
-        cheap = [name for name, member in self.members.items() if member.slot == "cheap" and name in able]
+        cheap = [name for name in self._cheap if name in able]
         return cheap[0] if cheap and self._coordinator == "cascade" else ""
-
-    @property
-    def writing(self) -> int:
-        """Tokens written for the newest request so far."""
-        return self.written + round(sum(self._said.values()) / views.BYTES)
 
     def _now(self, doing: str, at: float, seconds: float = 0.0) -> None:
         if doing != self.doing:
             self.doing, self.since = doing, at
         self.until = at + seconds if seconds else 0.0
 
-    def _fact(self, record: Recorded) -> None:
-        event, at = record.event, record.at
-        self._stands(event)
+    def _fact(self, event: Event, at: float) -> None:
         match event:
             case Opened():
-                self.members |= {member.name: member for member in event.pool}
                 self._coordinator = event.coordinator
+                self._cheap |= {member.name: None for member in event.pool if member.slot == "cheap"}
             case Asked():
-                self.asked_at, self.written = at, 0
                 self._test_command = event.test_command or ""
                 self._now("deciding", at)
             case Assigned():
-                self._assigned(event)
+                if event.subtask is None:
+                    self._first = self._first if self._turn else event.agent
+                    self._turn = sanitize(event.agent)
                 self._now(f"waiting for {sanitize(event.agent)}", at)
-            case Replied():
-                self._replied(event)
-                self._now("deciding", at)
-            case Planned() | Compacted():
-                self._paid(event)
-                self.context = None
+            case Replied() | Planned() | Compacted() | Failed():
                 self._now("deciding", at)
             case Permitted():
                 self._now(self._running(event) if event.allowed else f"waiting for {self._turn}", at)
-            case ToolRan() | Failed():
-                self._paid(event)
-                goes_on = isinstance(event, ToolRan) and self._turn
-                self._now(f"waiting for {self._turn}" if goes_on else "deciding", at)
+            case ToolRan():
+                self._now(f"waiting for {self._turn}" if self._turn else "deciding", at)
             case Finished() | Interrupted():
                 self.doing, self._turn, self.until = "", "", 0.0
             case _:
                 return
 
-    def _stands(self, event: Event) -> None:
-        """What the event did to files, jobs and the todo list."""
+    def _running(self, event: Permitted) -> str:
+        """What runs; of fugu's own test run the command, and the key that ends it."""
+        if event.by == EVIDENCE and event.call.tool == views.RUN_TESTS:
+            return f"running the tests: {flatten(self._test_command, 60)} (F2 skips)"
+        return f"running {flatten(describe_call(event.call), 60)}"
+
+
+class SessionTotals:
+    """Totals of the session so far."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.by_agent: dict[str, tuple[Usage, float]] = {}
+        self.cost = 0.0
+        self.context: float | None = None
+        self.asked_at = 0.0
+        self.todo: tuple[TodoItem, ...] = ()
+        self.jobs: dict[str, str] = {}
+        """Commands of the background jobs, by name."""
+        self.changed: dict[str, FileChange] = {}
+        """By path what became of it in this session."""
+        self.sizes: dict[FileChange, tuple[int, int]] = {}
+        """Lines added and removed, as far as they are known."""
+        self.context_parts: dict[str, int] = {}
+        """What fills the next prompt of the agent that worked last: tokens by source."""
+        self._written = 0
+        self._said: dict[int, int] = {}
+        self._inside: set[int] = set()
+        """Subtasks of the newest turn, which waits for them; their contexts are others."""
+
+    @property
+    def tokens(self) -> Usage:
+        """All tokens of the session."""
+        return sum((usage for usage, _ in self.by_agent.values()), Usage())
+
+    @property
+    def unpriced(self) -> list[str]:
+        """Agents that were called and whose price nobody knows."""
+        return [name for name in self.by_agent if name in self.members and self.members[name].price is None]
+
+    @property
+    def writing(self) -> int:
+        """Tokens that agents wrote for the newest request, those of a reply under way guessed."""
+        return self._written + round(sum(self._said.values()) / views.BYTES)
+
+    def take(self, item: Recorded | Live) -> None:
+        """One item of the log."""
+        if isinstance(item, TextStreamed):
+            self._said[item.turn] = self._said.get(item.turn, 0) + len(item.text)
+        elif isinstance(item, Recorded):
+            self._fact(item.event, item.at)
+
+    def _fact(self, event: Event, at: float) -> None:
+        if isinstance(event, PaidEvent) and event.agent:
+            self._paid(event)
+        if isinstance(event, ToolRan | Merged | Undone):
+            self._changed(event.changes)
+        if isinstance(event, Replied | Failed | Interrupted):
+            self._said.pop(event.turn, None)
         match event:
+            case Opened():
+                self.members |= {member.name: member for member in event.pool}
+                self.jobs.clear()
+            case Asked():
+                self.asked_at, self._written = at, 0
+            case Assigned():
+                self._inside = {*self._inside, event.turn} if event.subtask is not None else set()
+            case Replied():
+                self._replied(event)
+            case Planned() | Compacted():
+                self.context = None
             case ToolRan():
-                self._changed(event.changes)
                 if event.job:
                     self.jobs[event.job] = call_target(event.call).removesuffix(IN_BACKGROUND)
                 if event.call.tool == views.TODO and event.ok:
                     self.todo = views.items_of(event.call)
-            case Merged() | Undone():
-                self._changed(event.changes)
             case JobEnded():
                 self.jobs.pop(event.job, None)
-            case Opened():
-                self.jobs.clear()
-            case Replied() | Failed() | Interrupted():
-                self._said.pop(event.turn, None)
             case Finished():
                 self._said.clear()
             case _:
@@ -180,31 +198,31 @@ class SessionTotals:
             before = self.changed.pop(change.path, None)
             self.changed |= net_changes((before, change) if before is not None else (change,))
 
-    def _assigned(self, event: Assigned) -> None:
-        if event.subtask is not None:
-            self._inside.add(event.turn)
-            return
-        self._inside.clear()
-        self._first = self._first if self._turn else event.agent
-        self._turn = sanitize(event.agent)
-
-    def _running(self, event: Permitted) -> str:
-        """What runs; of fugu's own test run the command, and the key that ends it."""
-        if event.by == EVIDENCE and event.call.tool == views.RUN_TESTS:
-            return f"running the tests: {flatten(self._test_command, 60)} (F2 skips)"
-        return f"running {flatten(describe_call(event.call), 60)}"
-
     def _replied(self, event: Replied) -> None:
-        self._paid(event)
-        self.written += event.usage.output
+        self._written += event.usage.output
         member = self.members.get(event.agent)
         if member is not None and member.context and event.turn not in self._inside:
             self.context = (event.usage.input + event.usage.output) / member.context
 
     def _paid(self, event: PaidEvent) -> None:
-        if not event.agent:
-            return
         cost = views.price(event, self.members.get(event.agent))
         usage, before = self.by_agent.get(event.agent, (Usage(), 0.0))
         self.by_agent[event.agent] = (usage + event.usage, before + cost)
         self.cost += cost
+
+
+class FoldedSession:
+    """A session as an interface shows it: the conversation, the trace, the totals, and what is under way."""
+
+    def __init__(self, records: Sequence[Recorded] = ()) -> None:
+        self.transcript, self.rows = Transcript(), TraceRows()
+        self.totals, self.activity = SessionTotals(), Activity()
+        for record in records:
+            self.take(record, record.at)
+        self.activity.doing = ""  # what was under way when the session was left is not under way now
+
+    def take(self, item: Recorded | Live, now: float) -> tuple[int | None, int | None]:
+        """One item of the log, heard `now`. Returns the first block and the first row that changed."""
+        self.totals.take(item)
+        self.activity.take(item, now)
+        return self.transcript.take(item), self.rows.take(item)

@@ -346,6 +346,30 @@ def turn_sections(records: Sequence[Recorded], row: TurnRow, sources: TurnSource
     return [*made, Section("Raw scores", _text(raw))] if raw else made
 
 
+PageAt = Callable[[int], tuple[str, Sequence[Section]] | None]
+"""The page some steps away from the one that is shown, with its title; None where there is none."""
+
+
+def turn_pages(
+    rows: Sequence[TraceRow], row: TurnRow, records: Sequence[Recorded], sources: TurnSources = DEFAULT_SOURCES
+) -> PageAt:
+    """Beginning with `row`. A turn that still runs is shown as far as it has come when its page is turned to."""
+    every = [known for known in rows if isinstance(known, TurnRow)]
+    at = next((index for index, known in enumerate(every) if known is row), len(every) - 1)
+
+    def page(by: int) -> tuple[str, Sequence[Section]] | None:
+        nonlocal at
+        if not 0 <= at + by < len(every):
+            return None
+        at += by
+        shown = every[at]
+        title = f"request {shown.request.number}, turn {shown.assigned.turn}"
+        title += f": {shown.assigned.agent} as {shown.assigned.role}"
+        return title, turn_sections(records, shown, sources)
+
+    return page
+
+
 def section_title(text: str) -> Fragment:
     """A section's heading."""
 

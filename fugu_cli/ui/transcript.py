@@ -89,6 +89,15 @@ class PlacedBlocks:
         self.blocks[at:at] = blocks
         return at
 
+    def change_call(self, call: str, **changes: object) -> int | None:
+        """Another state of a call. Returns its block; None where there is none."""
+        index = self.calls.get(call)
+        if index is not None:
+            block = self.blocks[index]
+            assert isinstance(block, ToolBlock)
+            self.blocks[index] = replace(block, **changes)  # type: ignore[arg-type]
+        return index
+
     def name_turn(self, turn: int, agent: str) -> None:
         """Where a turn goes on that others have begun after, it says which."""
         if turn in self.ends:
@@ -190,8 +199,6 @@ class Transcript:
         self._asked_at = 0.0
         self._facts: list[Event] = []
         """Of the newest request."""
-        self._turns = 0
-        self._tokens = 0
         self._kept = 0
         """The turn whose newest reply is a line as it stood: nothing is put back after it."""
 
@@ -232,13 +239,9 @@ class Transcript:
             case TextStreamed():
                 return self._replies.grow(item) if item.text else None
             case OutputStreamed():
-                index = self.placed.calls.get(item.call)
-                if index is None:
-                    return None
-                use = self.blocks[index]
-                assert isinstance(use, ToolBlock)
-                self.blocks[index] = replace(use, live=(use.live + item.text)[-LIVE_OUTPUT:])
-                return index
+                use = self.blocks[self.placed.calls[item.call]] if item.call in self.placed.calls else None
+                live = use.live if isinstance(use, ToolBlock) else ""
+                return self.placed.change_call(item.call, live=(live + item.text)[-LIVE_OUTPUT:])
             case Retried():
                 return self._replies.retried(item)
             case Waiting():
@@ -254,8 +257,6 @@ class Transcript:
         index = self.placed.inside.get(getattr(event, "turn", 0))
         if index is None:
             return None
-        if isinstance(event, Replied):
-            self._tokens += event.usage.input + event.usage.output
         block = self.blocks[index]
         assert isinstance(block, ToolBlock)
         said = "\n".join(part for part in (block.inside, event_text.subtask_line(event)) if part)
@@ -281,9 +282,9 @@ class Transcript:
                 self.placed.name_turn(event.turn, self._agents.get(event.turn, ""))
                 self.placed.calls[event.call.id] = self.placed.put(event.turn, ToolBlock(event.call, event))
             case ToolRan():
-                return self._ran(event)
+                return self.placed.change_call(event.call.id, result=event, live="")
             case Finished():
-                self._end(event, at)
+                self.blocks.append(_end_block(event, self._facts, at - self._asked_at))
             case Interrupted():
                 return self._interrupted(event)
             case Opened():
@@ -295,7 +296,7 @@ class Transcript:
         return None
 
     def _assigned(self, event: Assigned) -> None:
-        self._turns, self.placed.turn = self._turns + 1, event.turn
+        self.placed.turn = event.turn
         self._agents[event.turn] = event.agent
         if event.role == "verifier":
             self._replies.verifying.add(event.turn)
@@ -314,7 +315,7 @@ class Transcript:
     def _begin(self, event: Asked, at: float) -> int | None:
         self.placed.calls, self._agents, self.placed.inside = {}, {}, {}
         self._replies.verifying.clear()
-        self._asked_at, self._turns, self._tokens = at, 0, 0
+        self._asked_at = at
         media = tuple(one.line for one in event.media)
         self.blocks.append(RequestBlock(event.said, (*event.attachments, *media)))
         first = self.blocks[0]
@@ -323,16 +324,8 @@ class Transcript:
         self.blocks[0] = replace(first, tips=False)
         return 0
 
-    def _end(self, event: Finished, at: float) -> None:
-        waited = sum(fact.waited for fact in self._facts if isinstance(fact, Permitted))
-        spent = max(at - self._asked_at - waited, 0.0)
-        told = event.reason == "failed" and any(isinstance(fact, Failed) for fact in self._facts)
-        why = "/pool shows who is unavailable, and until when" if told else event.message
-        self.blocks.append(EndBlock(event, views.end_line(self._facts), self._turns, spent, self._tokens, why))
-
     def _replied(self, event: Replied) -> int | None:
         """The whole reply: where it is not what was said live (a schema), it takes its place."""
-        self._tokens += event.usage.input + event.usage.output
         self._kept = event.turn if event_text.changed_nothing(event) else 0
         if self._kept:
             self.blocks.append(NoteBlock(event.text or f"{event.filled}: nothing", "dim"))
@@ -341,15 +334,6 @@ class Transcript:
         if not event.calls:
             self.placed.ends.pop(event.turn, None)
         return changed
-
-    def _ran(self, event: ToolRan) -> int | None:
-        index = self.placed.calls.get(event.call.id)
-        if index is None:
-            return None
-        use = self.blocks[index]
-        assert isinstance(use, ToolBlock)
-        self.blocks[index] = replace(use, result=event, live="")
-        return index
 
     def _interrupted(self, event: Interrupted) -> int | None:
         first = len(self.blocks)
@@ -365,6 +349,16 @@ class Transcript:
             self.blocks.append(speech)
         self.blocks.append(NoteBlock("interrupted; /continue goes on, or ask something else", "warn"))
         return first
+
+
+def _end_block(event: Finished, facts: Sequence[Event], seconds: float) -> EndBlock:
+    """`facts`: of its request, up to it. `seconds`: what it took, those in which the user was waited for included."""
+    turns = sum(isinstance(fact, Assigned) and fact.subtask is None for fact in facts)
+    tokens = sum(fact.usage.input + fact.usage.output for fact in facts if isinstance(fact, Replied))
+    waited = sum(fact.waited for fact in facts if isinstance(fact, Permitted))
+    told = event.reason == "failed" and any(isinstance(fact, Failed) for fact in facts)
+    why = "/pool shows who is unavailable, and until when" if told else event.message
+    return EndBlock(event, views.end_line(facts), turns, max(seconds - waited, 0.0), tokens, why)
 
 
 def _event_block(event: Event, facts: Sequence[Event]) -> Block | None:

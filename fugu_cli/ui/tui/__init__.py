@@ -1,7 +1,7 @@
 """The interactive interface. `run_app(opener, options)` opens it, `run_trace(...)` shows a finished log.
 
 It draws the log and holds nothing that the log does not; a `SessionOpener` gives it sessions, which wiring builds. Read
-session_controller.py, request_queue.py and app.py, in this order. Importing this module imports no screen library.
+session_controller.py, request_queue.py, main_screen.py and app.py, in this order. Importing this module imports no screen library.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["InterfaceOptions", "SessionOpener", "SessionProtocol", "run_app", "r
 def run_app(opener: SessionOpener, options: InterfaceOptions) -> int:
     """Open the interface in this terminal. Returns the exit code once the user has left.
 
-    The first frame is painted before `desk.prepare()` (in a thread) and `opener.begin` or `resume` are called.
+    The first frame is painted before `opener.prepare()` (in a thread) and `opener.begin` or `resume` are called.
     """
     from fugu_cli.ui.tui.app import FuguApp
 

@@ -54,7 +54,7 @@ async def show_pool(controller: SessionController, argument: str) -> None:
         price = f"{money(member.price.input)}/{money(member.price.output)}" if member.price else "price unknown"
         marks = [member.slot, member.model, price]
         marks += ["pinned"] if controller.work.pinned == name else []
-        marks += ["excluded"] if name in controller.work.excluded else []
+        marks += ["excluded"] if name in controller.session.excluded else []
         marks += [f"unavailable, {out[name].message}"] if name in out else []
         choices.append(Choice(name, name, " · ".join(marks)))
     picked = await controller.view.dialogs.pick(
@@ -80,10 +80,11 @@ async def pin_agent(controller: SessionController, argument: str) -> None:
 async def exclude_agent(controller: SessionController, argument: str) -> None:
     """Leave an agent out, or let it in again."""
     _require_agent(controller, argument)
-    out = controller.work.excluded ^ {argument}
+    out = controller.session.excluded ^ {argument}
     if not set(controller.session.team.members) - out:
         raise UsageError("this would leave nobody to work", hint="let another agent in first")
-    controller.work.exclude(out)
+    controller.session.exclude(out)
+    controller.changed()
     controller.say(f"{argument} is {'left out until /exclude ' + argument if argument in out else 'in again'}")
 
 
@@ -152,7 +153,7 @@ async def change_effort(controller: SessionController, argument: str) -> None:
 async def show_cost(controller: SessionController, argument: str) -> None:
     """Tokens and money, by model."""
     del argument
-    tally = controller.feed.tally
+    tally = controller.feed.folded.totals
     lines, unpriced = [], tally.unpriced
     for name, (usage, dollars) in sorted(tally.by_agent.items(), key=lambda item: -item[1][1]):
         cached = f", {compact_number(usage.cached)} of them cached" if usage.cached else ""

@@ -23,6 +23,7 @@ from fugu_cli.ui.tui import agent_commands, session_commands, themes
 from fugu_cli.ui.tui.request_queue import MODE_HELP
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import diff_of_request
+from fugu_cli.ui.tui.session_controller import choose_mode
 from fugu_cli.ui.tui.terminal_app import KEYS
 
 if TYPE_CHECKING:
@@ -163,13 +164,13 @@ async def change_theme(controller: SessionController, argument: str) -> None:
 async def change_mode(controller: SessionController, argument: str) -> None:
     """Another permission mode."""
     if not argument:
-        controller.say(f"the mode is {controller.work.mode}: {MODE_HELP.get(controller.work.mode, '')}")
+        mode = controller.session.environment.rules.mode
+        controller.say(f"the mode is {mode}: {MODE_HELP[mode]}")
         return
     chosen: Mode | None = next((known for known in all_modes() if known == argument), None)
     if chosen is None:
         raise UsageError(f"there is no mode {argument!r}", hint="there are " + ", ".join(MODE_HELP))
-    controller.set_mode(chosen)
-    controller.say(f"{argument}: {MODE_HELP[argument]}")
+    controller.say(choose_mode(controller, chosen))
 
 
 def all_modes() -> tuple[Mode, ...]:
@@ -257,11 +258,6 @@ def _texts(event: Event) -> tuple[str, ...]:
             return (event.output, call_target(event.call))
         case _:
             return ()
-
-
-async def show_trace(controller: SessionController, argument: str) -> None:
-    """Show or hide the trace; with a number, open that turn of the newest request."""
-    controller.view.show_trace(argument)
 
 
 async def set_notifications(controller: SessionController, argument: str) -> None:
@@ -374,7 +370,9 @@ COMMANDS: tuple[SlashCommand, ...] = (
         agent_commands.agent_names,
     ),
     SlashCommand("cost", "tokens and money by model", agent_commands.show_cost),
-    SlashCommand("trace", "show or hide the trace; with a number, that turn in full", show_trace, "[TURN]"),
+    SlashCommand(
+        "trace", "show or hide the trace; with a number, that turn in full", session_commands.show_trace, "[TURN]"
+    ),
     SlashCommand("mode", "how much needs a yes", change_mode, "[MODE]", mode_names),
     SlashCommand("permissions", "the rules in force and what was granted", show_permissions),
     SlashCommand(
@@ -440,7 +438,8 @@ async def run_input(controller: SessionController, text: str) -> None:
     if not text:
         return
     controller.history.add(text)
-    await controller.settled()
+    async with controller.door:  # what is typed while another session is being opened is for that one
+        pass
     try:
         if text.startswith("!"):
             await _run_shell(controller, text)

@@ -14,7 +14,7 @@ from fugu_cli.ui.formatting import flatten
 if TYPE_CHECKING:
     from fugu_cli.models.sources import FetchProgress
     from fugu_cli.ui.tui.screen_protocol import FeedProtocol
-    from fugu_cli.ui.tui.session_protocol import SessionOpener
+    from fugu_cli.ui.tui.session_protocol import ModelSetup
 
 BAR_CELLS = 24
 
@@ -22,8 +22,8 @@ BAR_CELLS = 24
 class ModelDownload:
     """Downloads the models that are missing, one download at a time. `doing` says how far it is, "" while none runs."""
 
-    def __init__(self, opener: SessionOpener, feed: FeedProtocol, changed: Callable[[], None]) -> None:
-        self._opener = opener
+    def __init__(self, setup: ModelSetup, feed: FeedProtocol, changed: Callable[[], None]) -> None:
+        self._setup = setup
         self._feed = feed
         self._changed = changed
         self._task: asyncio.Task[None] | None = None
@@ -60,7 +60,7 @@ class ModelDownload:
 
         end = NoteBlock("the models are here: enter sends the request", "good")
         try:
-            await self._opener.download(report)
+            await self._setup.download(report)
         except FuguError as error:
             failed(error)
             end = NoteBlock("the models were not downloaded; /login tries again", "warn")

@@ -1,18 +1,20 @@
 """Screens that are laid over the main one: a long text or a turn in full, a list to choose from, a yes or no; and the
-application of `fugu trace`, which is the trace with the same pages. Imported when the first is opened.
+application of `fugu trace`, which is the trace with the same pages. Imported behind the first paint.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from textual import events
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
+from textual.message import Message
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Input, Static
 
@@ -20,15 +22,20 @@ from fugu_cli.session.events import Recorded
 from fugu_cli.ui import diff_drawing
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, justified_line, styled_line
-from fugu_cli.ui.session_totals import SessionTotals
-from fugu_cli.ui.trace_drawing import DEFAULT_SOURCES, Section, TurnSources, section_title, turn_sections
-from fugu_cli.ui.trace_rows import TraceRows, TurnRow
-from fugu_cli.ui.tui.panels import Pager, Trace
+from fugu_cli.ui.hyperlinks import FilePlace
+from fugu_cli.ui.session_totals import FoldedSession
+from fugu_cli.ui.trace_drawing import DEFAULT_SOURCES, PageAt, Section, TurnSources, section_title, turn_pages
+from fugu_cli.ui.tui.pager import Pager
+from fugu_cli.ui.tui.panels import NARROW_COLUMNS, Trace
 from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.prompt import SearchInput
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
-from fugu_cli.ui.tui.terminal_app import NARROW_COLUMNS, SHORT_LINES, TerminalApp
+from fugu_cli.ui.tui.terminal_app import SHORT_LINES, TerminalApp
+from fugu_cli.ui.tui.user_programs import place_command, run_editor
+
+MOVES = {"up": -1, "ctrl+p": -1, "down": 1, "ctrl+n": 1, "pageup": -10, "pagedown": 10}
+"""Keys that mark another choice, and how many rows away."""
 
 
 class Confirm(ModalScreen[bool]):
@@ -55,7 +62,7 @@ class Confirm(ModalScreen[bool]):
 
     def on_mount(self) -> None:
         """Fill in the patch."""
-        self.set_class(self.app.size.width < NARROW_COLUMNS, "-narrow")
+        _lay_out(self, self.app.size)
         pager = self.query_one(Pager)
         patch = self._patch or "(no file would change)"
         pager.column.put(0, [Fragment(lambda width, palette: diff_drawing.patch_lines(patch, width, palette), patch)])
@@ -63,8 +70,8 @@ class Confirm(ModalScreen[bool]):
         pager.focus()
 
     def on_resize(self, event: events.Resize) -> None:
-        """Where it is narrow, there is no room for anything beside it."""
-        self.set_class(event.size.width < NARROW_COLUMNS, "-narrow")
+        """Another size."""
+        _lay_out(self, event.size)
 
     def action_answer(self, yes: bool) -> None:
         """The answer."""
@@ -103,19 +110,65 @@ class TextEntry(ModalScreen[str]):
         self.dismiss("")
 
 
+class ChoicePager(Pager):
+    """A list to choose from. `chosen` is the marked row."""
+
+    @dataclass
+    class Marked(Message):
+        """Another one is marked, or none."""
+
+        value: str | None
+
+    @dataclass
+    class Taken(Message):
+        """The marked one was clicked."""
+
+    def __init__(self, palette: Palette, id: str) -> None:
+        super().__init__(palette, id=id)
+        self._shown: Sequence[Choice] = ()
+
+    @property
+    def value(self) -> str | None:
+        """What the marked row stands for."""
+        return self._shown[self.chosen].value if self.chosen is not None else None
+
+    def offer(self, choices: Sequence[Choice]) -> None:
+        """Show these, the first one marked."""
+        self._shown = choices
+        self.column.cut(0)
+        for index, choice in enumerate(choices):
+            self.column.put(index, [_choice_fragment(choice)])
+        self.action_go(0)
+        self.grew()
+        self._mark(0 if choices else None)
+
+    def move(self, by: int) -> None:
+        """Mark another one."""
+        if self.chosen is not None:
+            self._mark(min(max(self.chosen + by, 0), len(self._shown) - 1))
+            self.show_block(self.chosen)
+
+    def _mark(self, place: int | None) -> None:
+        self.chosen = place
+        self.refresh()
+        self.post_message(self.Marked(self.value))
+
+    def on_pager_clicked(self, event: Pager.Clicked) -> None:
+        """Mark what was clicked; a second click chooses it."""
+        event.stop()
+        if self.chosen == event.block:
+            self.post_message(self.Taken())
+        else:
+            self._mark(event.block)
+
+
 class Picker(ModalScreen[PickedChoice | None]):
     """`keys` are further ways to choose, with a word about each: {"ctrl+f": "fork"}."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("escape", "leave", show=False),
-        Binding("enter", "typed('choose', 'enter')", show=False, priority=True),
-        Binding("up,ctrl+p", "typed('mark', -1)", show=False, priority=True),
-        Binding("down,ctrl+n", "typed('mark', 1)", show=False, priority=True),
-        Binding("pageup", "typed('mark', -10)", show=False, priority=True),
-        Binding("pagedown", "typed('mark', 10)", show=False, priority=True),
-        Binding("ctrl+f", "typed('choose', 'ctrl+f')", show=False, priority=True),
-        Binding("ctrl+e", "typed('choose', 'ctrl+e')", show=False, priority=True),
+        *(Binding(key, f"typed('{key}')", show=False, priority=True) for key in ("enter", "ctrl+f", "ctrl+e", *MOVES)),
     ]
 
     def __init__(
@@ -130,7 +183,6 @@ class Picker(ModalScreen[PickedChoice | None]):
         self.palette = palette
         self._heading = heading
         self._every = tuple(choices)
-        self._shown: list[Choice] = list(choices)
         self._preview = preview
         self._looked_at: str | None = None
         self._keys = keys or {}
@@ -142,7 +194,7 @@ class Picker(ModalScreen[PickedChoice | None]):
             yield Static(self._heading, id="picker-heading", markup=False)
             yield SearchInput(placeholder="type to search", id="picker-search", compact=True)
             with Horizontal(id="picker-body"):
-                yield Pager(self.palette, id="picker-list")
+                yield ChoicePager(self.palette, id="picker-list")
                 if self._preview is not None:
                     yield Pager(self.palette, lead="│ ", id="picker-preview")
             more = "".join(f" · {key} {words}" for key, words in self._keys.items())
@@ -150,96 +202,63 @@ class Picker(ModalScreen[PickedChoice | None]):
 
     def on_mount(self) -> None:
         """Everything, the first one marked."""
-        self._lay_out(self.app.size)
-        self._fill()
+        _lay_out(self, self.app.size)
+        self.query_one(ChoicePager).offer(self._every)
         self.query_one(SearchInput).focus()
 
     def on_resize(self, event: events.Resize) -> None:
         """Another size."""
-        self._lay_out(event.size)
+        _lay_out(self, event.size)
 
-    def _lay_out(self, size: Size) -> None:
-        """Where it is narrow, the preview stands below the list; where it is short as well, nowhere."""
-        self.set_class(size.width < NARROW_COLUMNS, "-narrow")
-        self.set_class(size.height < SHORT_LINES, "-short")
-
-    def on_input_changed(self, event: Input.Changed) -> None:
+    def on_input_changed(self) -> None:
         """Fewer, or more."""
-        self._narrow()
-
-    def _narrow(self) -> None:
         typed = self.query_one(SearchInput).value
         if typed != self._typed:
             self._typed = typed
-            self._shown = [choice for choice in self._every if _matches(choice, typed.lower().split())]
-            self._fill()
+            found = [choice for choice in self._every if _matches(choice, typed.lower().split())]
+            self.query_one(ChoicePager).offer(found)
 
     def action_leave(self) -> None:
         """Nothing was chosen."""
         self.dismiss(None)
 
-    def action_typed(self, action: str, argument: str | int) -> None:
+    def action_typed(self, key: str) -> None:
         """What depends on what is shown, once all that was typed before has narrowed it."""
-        self.query_one(SearchInput).call_later(self._typed_before, getattr(self, f"_{action}"), argument)
+        self.query_one(SearchInput).call_later(self._do, key)
 
-    def _typed_before(self, act: Callable[[str | int], None], argument: str | int) -> None:
-        self._narrow()
-        act(argument)
+    def _do(self, key: str) -> None:
+        self.on_input_changed()
+        pager = self.query_one(ChoicePager)
+        if key in MOVES:
+            pager.move(MOVES[key])
+        elif key == "enter" or key in self._keys:
+            self.dismiss((key, pager.value) if pager.value is not None else None)
 
-    def _choose(self, key: str) -> None:
-        """The marked one, in this way."""
-        at = self.query_one("#picker-list", Pager).chosen
-        if key != "enter" and key not in self._keys:
-            return
-        self.dismiss((key, self._shown[at].value) if at is not None and at < len(self._shown) else None)
+    def on_choice_pager_taken(self) -> None:
+        """As with Enter."""
+        self._do("enter")
 
-    def _mark(self, by: int) -> None:
-        """Mark another one."""
-        pager = self.query_one("#picker-list", Pager)
-        if self._shown:
-            pager.chosen = min(max((pager.chosen or 0) + by, 0), len(self._shown) - 1)
-            pager.show_block(pager.chosen)
-            pager.refresh()
-            self._look()
+    def on_choice_pager_marked(self, event: ChoicePager.Marked) -> None:
+        """Look at it, where there is a preview."""
+        if self._preview is not None and event.value != self._looked_at:
+            self._looked_at = event.value
+            self.run_worker(self._look(self._preview, event.value), exclusive=True)
 
-    def on_pager_clicked(self, event: Pager.Clicked) -> None:
-        """Mark what was clicked; a second click chooses it."""
-        if event.pager.id != "picker-list":
-            return
-        if event.pager.chosen == event.block:
-            self._choose("enter")
-            return
-        event.pager.chosen = event.block
-        event.pager.refresh()
-        self._look()
-
-    def _fill(self) -> None:
-        pager = self.query_one("#picker-list", Pager)
-        pager.column.cut(0)
-        for index, choice in enumerate(self._shown):
-            pager.column.put(index, [_choice_fragment(choice)])
-        pager.chosen = 0 if self._shown else None
-        pager.action_top()
-        pager.grew()
-        self._look()
-
-    def _look(self) -> None:
-        if self._preview is None:
-            return
-        at = self.query_one("#picker-list", Pager).chosen
-        value = self._shown[at].value if at is not None else None
-        if value != self._looked_at:
-            self._looked_at = value
-            self.run_worker(self._previewed(self._preview, value), exclusive=True)
-
-    async def _previewed(self, preview: Preview, value: str | None) -> None:
+    async def _look(self, preview: Preview, value: str | None) -> None:
         """In a thread: it may read a long file. A newer mark makes an older preview stop."""
         pieces = list(await asyncio.to_thread(preview, value)) if value is not None else []
         pager = self.query_one("#picker-preview", Pager)
         pager.column.cut(0)
         pager.column.put(0, pieces)
-        pager.action_top()
+        pager.action_go(0)
         pager.grew()
+
+
+def _lay_out(screen: Screen[Any], size: Size) -> None:
+    """Where it is narrow, nothing stands beside a dialog, and a preview below its list; where it is short as well,
+    nowhere."""
+    screen.set_class(size.width < NARROW_COLUMNS, "-narrow")
+    screen.set_class(size.height < SHORT_LINES, "-short")
 
 
 def _matches(choice: Choice, words: Sequence[str]) -> bool:
@@ -255,10 +274,6 @@ def _choice_fragment(choice: Choice) -> Fragment:
         return [justified_line([(choice.shown, palette.text)], about, width)]
 
     return Fragment(paint, exact=1)
-
-
-PageAt = Callable[[int], tuple[str, Sequence[Section]] | None]
-"""The page some steps away from the one that is shown, with its title; None where there is none."""
 
 
 class Reader(Screen[None]):
@@ -311,44 +326,54 @@ class Reader(Screen[None]):
         keys = f"esc closes · 1-{min(len(sections), 9)} sections" if len(sections) > 1 else "esc closes"
         beside = " · ← → other turns" if self._page(0) is not None and len(sections) > 1 else ""
         self.query_one("#reader-keys", Static).update(f"{keys}{beside} · ↑ ↓ page up/down")
-        pager.action_top()
+        pager.action_go(0)
         pager.grew()
 
     def action_section(self, number: int) -> None:
         """To a section."""
         if number <= len(self._starts):
             pager = self.query_one(Pager)
-            pager.go_to(self._starts[number - 1])
+            pager.action_go(pager.column.top_of(self._starts[number - 1]))
 
 
-def single_page(text: str, sections: Sequence[Section]) -> PageAt:
-    """A reader's only page."""
-    return lambda by: (text, sections) if by == 0 else None
+class Dialogs:
+    """What is laid over the main screen."""
 
+    def __init__(self, app: App[Any]) -> None:
+        assert isinstance(app, TerminalApp)
+        self._app = app
 
-def turn_pages(
-    rows: TraceRows,
-    row: TurnRow,
-    records: Sequence[Recorded],
-    sources: TurnSources = DEFAULT_SOURCES,
-) -> PageAt:
-    """Beginning with `row`. A turn that still runs is shown as far as it has come when its page is turned to."""
-    every = [known for known in rows.rows if isinstance(known, TurnRow)]
-    at = next((index for index, known in enumerate(every) if known is row), len(every) - 1)
+    def read(self, text: str, sections: Sequence[Section]) -> None:
+        """A text over the whole screen."""
+        self.turn_pages(lambda by: (text, sections) if by == 0 else None)
 
-    def page(by: int) -> tuple[str, Sequence[Section]] | None:
-        nonlocal at
-        if not 0 <= at + by < len(every):
-            return None
-        at += by
-        shown = every[at]
-        return _turn_title(shown), turn_sections(records, shown, sources)
+    def turn_pages(self, page: PageAt) -> None:
+        """Pages over the whole screen."""
+        self._app.push_screen(Reader(self._app.palette, page))
 
-    return page
+    async def confirm(self, question: str, patch: str) -> bool:
+        """A yes or a no, with the patch it is about. Only in a worker."""
+        return await self._app.push_screen_wait(Confirm(self._app.palette, question, patch))
 
+    async def enter_text(self, heading: str, *, secret: bool = False) -> str:
+        """A line that the user types."""
+        typed: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._app.push_screen(TextEntry(heading, secret=secret), typed.set_result)
+        return await typed or ""
 
-def _turn_title(row: TurnRow) -> str:
-    return f"request {row.request.number}, turn {row.assigned.turn}: {row.assigned.agent} as {row.assigned.role}"
+    async def pick(
+        self,
+        heading: str,
+        choices: Sequence[Choice],
+        preview: Preview | None = None,
+        keys: dict[str, str] | None = None,
+    ) -> PickedChoice | None:
+        """One of many. Only in a worker."""
+        return await self._app.push_screen_wait(Picker(self._app.palette, heading, choices, preview, keys))
+
+    async def edit_file(self, place: FilePlace) -> None:
+        """A file in the user's editor."""
+        await run_editor(self._app, place_command(place))
 
 
 TRACE_KEYS = "↑ ↓ mark a turn · enter opens it · q leaves"
@@ -368,7 +393,7 @@ class TraceScreen(Screen[None]):
         self._records = records
         self._title = title
         self.palette = palette
-        self._rows = TraceRows()
+        self._folded = FoldedSession(records)
 
     def compose(self) -> ComposeResult:
         """A title, the rows, what the keys do."""
@@ -377,20 +402,16 @@ class TraceScreen(Screen[None]):
         yield Static(TRACE_KEYS, id="reader-keys", markup=False)
 
     def on_mount(self) -> None:
-        """Fold the log."""
-        tally = SessionTotals()
-        for record in self._records:
-            self._rows.take(record)
-            tally.take(record, record.at)
+        """Show the log."""
         trace = self.query_one(Trace)
-        trace.show(self._rows, tally)
+        trace.show(self._folded.rows, self._folded.totals)
         trace.focus()
 
     def on_trace_wished(self, event: Trace.Wished) -> None:
         """Open a turn; nothing else can be done with a finished one."""
-
         if event.wish == "open":
-            self.app.push_screen(Reader(self.palette, turn_pages(self._rows, event.row, self._records, self._sources)))
+            pages = turn_pages(self._folded.rows.rows, event.row, self._records, self._sources)
+            self.app.push_screen(Reader(self.palette, pages))
 
 
 class TraceApp(TerminalApp):

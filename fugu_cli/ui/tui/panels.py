@@ -1,287 +1,35 @@
-"""Everything that scrolls: a view of a column, the pager on it, and the two pagers of the main screen, conversation
-and trace.
+"""The body of the main screen: the conversation, which draws blocks of the log, the trace, which draws its rows, and
+the edge between them. It is there before the first paint: what draws is imported with the first block or row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region
+from textual.containers import Horizontal
 from textual.message import Message
-from textual.selection import Selection
-from textual.strip import Strip
-from textual.widget import Widget
 
-from fugu_cli.ui.column import Column, Fragment
-from fugu_cli.ui.drawing import Palette, StyledLine, parse_style, plain_text
+from fugu_cli.ui.column import Fragment
+from fugu_cli.ui.drawing import Palette, StyledLine, parse_style
+from fugu_cli.ui.tui.pager import Pager
+from fugu_cli.ui.tui.preferences import PreferencesFile
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.hyperlinks import LinkFinder
+    from fugu_cli.ui.block_drawing import ReplyFragments
+    from fugu_cli.ui.blocks import Block
+    from fugu_cli.ui.markdown_chunks import MarkdownChunker
     from fugu_cli.ui.session_totals import SessionTotals
     from fugu_cli.ui.trace_rows import TraceRow, TraceRows, TurnRow
-
-KEPT_STRIPS = 800
-"""Lines of the screen that are kept ready."""
-
-
-class ColumnView(Widget, can_focus=True):
-    """Draws `column` from line `top` on. `lead`: what every line begins with; `chosen`: the marked block.
-
-    A click leaves the keys where they are: what is typed after it (to bring the window to the front, to copy) is meant
-    for the prompt, and some letters would act on the marked turn.
-    """
-
-    FOCUS_ON_CLICK: ClassVar[bool] = False
-
-    def __init__(self, palette: Palette, lead: str, id: str | None) -> None:
-        super().__init__(id=id)
-        self.column = Column(palette=palette)
-        self.chosen: int | None = None
-        self.links: LinkFinder | None = None
-        """What makes links of addresses and files; None where there are none."""
-        self._lead = lead
-        self._top = 0
-        self._ground: Style | None = None
-        self._strips: dict[tuple[int, int, bool, bool], tuple[StyledLine, Strip]] = {}
-
-    @property
-    def top(self) -> int:
-        """The first line that is seen."""
-        return self._top
-
-    def render_lines(self, crop: Region) -> list[Strip]:
-        """What the compositor asks for. Goes around the widget's own cache of styles, which costs more than a line."""
-        background = self.background_colors[1]
-        filters = self.get_line_filters()
-        size = self.size
-        bar = self._bar(size.height)
-        strips = []
-        for y in crop.line_range:
-            strip = self._strip(y, size.width, y in bar)
-            for line_filter in filters:
-                strip = strip.apply_filter(line_filter, background)
-            strips.append(strip)
-        if crop.column_span == (0, size.width):
-            return strips
-        return [strip.crop(*crop.column_span) for strip in strips]
-
-    def render_line(self, y: int) -> Strip:
-        """One line; asked for to find out what is under the mouse."""
-        size = self.size
-        return self._strip(y, size.width, y in self._bar(size.height))
-
-    def _base_style(self) -> Style:
-        if self._ground is None:
-            self._ground = self.rich_style
-        return self._ground
-
-    def notify_style_update(self) -> None:
-        """Colours, focus or visibility changed."""
-        super().notify_style_update()
-        self._forget()
-
-    def _forget(self) -> None:
-        self._ground = None
-        self._strips.clear()
-
-    def _strip(self, y: int, width: int, bar: bool) -> Strip:
-        """A line of the screen: the lead, the text, the scroll bar. Made once for a line at its place."""
-        at = self._top + y
-        line = self.column.line(at)
-        chosen = self.chosen is not None and self.column.block_at(at) == self.chosen
-        selection = self.text_selection
-        key = (id(line), at, chosen, bar)
-        if selection is None and line is not None and (kept := self._strips.get(key)) is not None:
-            return kept[1]
-        room = max(width - len(self._lead) - 1, 0)
-        strip = Strip(self.links.linked(line, room) if line and self.links else line or ()).adjust_cell_length(room)
-        if chosen:
-            strip = strip.apply_style(parse_style(self.column.palette.cursor))
-        if selection is not None and (span := selection.get_span(at)) is not None:
-            strip = self._selected(strip, span)
-        strip = strip.apply_offsets(0, at)
-        ends = parse_style(self.column.palette.dim)
-        lead, tail = Segment(self._lead, self._lead_style()), Segment("▐" if bar else " ", ends)
-        strip = Strip.join([Strip([lead], len(self._lead)), strip, Strip([tail], 1)])
-        strip = strip.apply_style(self._base_style())
-        if selection is None and line is not None:
-            if len(self._strips) > KEPT_STRIPS:
-                self._strips.clear()
-            self._strips[key] = (line, strip)  # the line is kept too: its identity is the key
-        return strip
-
-    def _lead_style(self) -> Style:
-        return parse_style(self.column.palette.dim)
-
-    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The selected lines as text."""
-        first = selection.start.y if selection.start else self._top
-        last = selection.end.y if selection.end else self._top + self._height - 1
-        lines = [plain_text(self.column.line(y) or []) for y in range(first, last + 1)]
-        if lines and selection.end:
-            lines[-1] = lines[-1][: selection.end.x]
-        if lines and selection.start:
-            lines[0] = lines[0][selection.start.x :]
-        return "\n".join(lines), "\n"
-
-    def selection_updated(self, selection: Selection | None) -> None:
-        """Show it."""
-        self.refresh()
-
-    @property
-    def _room(self) -> int:
-        """Columns of the text."""
-        return max(self.size.width - len(self._lead) - 1, 1)
-
-    @property
-    def _height(self) -> int:
-        return max(self.size.height, 1)
-
-    def _bar(self, height: int) -> range:
-        """The rows of the scroll bar's handle."""
-        total = self.column.total
-        if total <= height:
-            return range(0)
-        size = max(height * height // total, 1)
-        start = round(self._top / (total - height) * (height - size))
-        return range(start, start + size)
-
-    def _selected(self, strip: Strip, span: tuple[int, int]) -> Strip:
-        start, end = span[0], strip.cell_length if span[1] == -1 else span[1]
-        words = self.screen.get_component_rich_style("screen--selection")
-        inside = strip.crop(start, end).apply_style(words)
-        return Strip.join([strip.crop(0, start), inside, strip.crop(end, strip.cell_length)])
-
-
-WHEEL_LINES = 3
-
-
-class Pager(ColumnView):
-    """Shows `column`. `following`: the end stays in sight while the text grows. `lead`: what every line begins with."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up", "scroll(-1)", show=False),
-        Binding("down", "scroll(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown,space", "page(1)", show=False),
-        Binding("home", "top", show=False),
-        Binding("end", "end", show=False),
-    ]
-
-    @dataclass
-    class Clicked(Message):
-        """A line was clicked; `block` is the one it belongs to."""
-
-        pager: Pager
-        block: int
-
-    def __init__(self, palette: Palette, *, following: bool = False, lead: str = " ", id: str | None = None) -> None:
-        super().__init__(palette, lead, id)
-        self.following = self._follows = following
-        self._total = 0
-
-    def grew(self) -> None:
-        """The column is not what it was: look again, and draw what changed."""
-        before, total = self._top, self._total
-        if self.following:
-            self._top = self.column.look_at_end(self._height)
-        else:
-            self._top = self.column.look(min(self._top, self._last_top()), self._height)
-        self._total = self.column.total
-        changed = self.column.take_changed() - self._top
-        if self._top != before or changed <= 0 or (self._total != total and self._total > self._height):
-            self.refresh()
-        elif changed < self._height:
-            self.refresh(Region(0, changed, self.size.width, self._height - changed))
-
-    @contextmanager
-    def steady(self) -> Iterator[None]:
-        """Blocks are exchanged meanwhile; what stands at the top stays there."""
-        block = None if self.following else self.column.block_at(self._top)
-        within = 0 if block is None else self._top - self.column.top_of(block)
-        yield
-        if block is not None:
-            self._top = self.column.top_of(block) + within
-        self.grew()
-
-    def repaint(self, palette: Palette) -> None:
-        """Another palette."""
-        self._forget()
-        self._top = self.column.fit(self._room, palette, self._top)
-        self.grew()
-
-    def show_block(self, block: int) -> None:
-        """Bring a block into sight."""
-        top = self.column.top_of(block)
-        if not self._top <= top < self._top + self._height:
-            self._go(max(top - self._height // 3, 0))
-
-    def go_to(self, block: int) -> None:
-        """A block at the top of what is seen."""
-        self._go(self.column.top_of(block))
-
-    def action_scroll(self, by: int) -> None:
-        """Move by some lines."""
-        self._go(self.column.move(self._top, by))
-
-    def action_page(self, pages: int) -> None:
-        """Move by pages, one line less than is seen."""
-        self.action_scroll(pages * max(self._height - 1, 1))
-
-    def action_top(self) -> None:
-        """To the beginning."""
-        self._go(0)
-
-    def action_end(self) -> None:
-        """To the end, and stay there."""
-        self._top = self.column.look_at_end(self._height)
-        self.following = self._follows
-        self.refresh()
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Fold the text again; what was at the top stays there."""
-        self._forget()
-        self._top = self.column.fit(self._room, self.column.palette, self._top)
-        self.grew()
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """The wheel."""
-        event.stop()
-        self.action_scroll(-WHEEL_LINES)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """The wheel."""
-        event.stop()
-        self.action_scroll(WHEEL_LINES)
-
-    def on_click(self, event: events.Click) -> None:
-        """A click on the scroll bar goes there, one on the text tells which block it was."""
-        if self.text_selection is not None:  # something was selected, nothing clicked
-            return
-        if event.x >= self.size.width - 1:
-            self._go(event.y * self.column.total // max(self._height, 1))
-        elif (block := self.column.block_at(self._top + event.y)) is not None:
-            self.post_message(self.Clicked(self, block))
-
-    def _last_top(self) -> int:
-        return max(self.column.total - self._height, 0)
-
-    def _go(self, top: int) -> None:
-        top = min(max(top, 0), self._last_top())
-        self._top = self.column.look(top, self._height)
-        self.following = self._follows and self._top >= self._last_top()
-        self.refresh()
+    from fugu_cli.ui.transcript import Transcript
 
 
 class Conversation(Pager):
-    """`chosen` is the marked block."""
+    """Blocks of a session. `chosen` is the marked block."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "mark(-1)", show=False),
@@ -295,14 +43,72 @@ class Conversation(Pager):
 
         link: str
 
-    @dataclass
-    class Marking(Message):
-        """The next (or previous) block that can be unfolded is to be marked."""
-
-        by: int
-
     def __init__(self, palette: Palette, id: str = "conversation") -> None:
         super().__init__(palette, following=True, id=id)
+        self._transcript: Transcript | None = None
+        self._unfolded = False
+        self._turned: set[int] = set()
+        """Blocks that are folded where others are not, or the other way round."""
+        self._growing: dict[MarkdownChunker, ReplyFragments] = {}
+
+    def show(self, transcript: Transcript) -> None:
+        """Another session."""
+        self._transcript, self.chosen = transcript, None
+        self._growing.clear()
+        self._turned.clear()
+        self.column.cut(0)
+        self.changed(0)
+        self.action_end()
+
+    def changed(self, first: int) -> None:
+        """Blocks from this one on are not what they were."""
+        for index in range(first, len(self._transcript.blocks) if self._transcript is not None else 0):
+            self.column.put(index, self._pieces(index))
+        self.grew()
+
+    def inserted(self, place: int) -> None:
+        """A block was put before others: what is remembered by place moves with them."""
+        self._turned = {index + (index >= place) for index in self._turned}
+        if self.chosen is not None and self.chosen >= place:
+            self.chosen += 1
+
+    def _pieces(self, index: int) -> list[Fragment]:
+        from fugu_cli.ui.block_drawing import GAP, ReplyFragments, block_fragments, has_gap_before
+        from fugu_cli.ui.blocks import ReplyBlock
+
+        assert self._transcript is not None
+        blocks = self._transcript.blocks
+        block = blocks[index]
+        gap = [GAP] if has_gap_before(blocks, index) else []
+        if not isinstance(block, ReplyBlock):
+            unfolded = self._unfolded != (index in self._turned)
+            return [*gap, *block_fragments(block, unfolded=unfolded, terminal=lambda: self.app.size.width)]
+        if block.chunker not in self._growing:
+            self._growing[block.chunker] = ReplyFragments(block)
+        return [*gap, *self._growing[block.chunker].pieces()]
+
+    def fold(self, block: int | None = None) -> None:
+        """Unfold a block, or fold it again; without one, all of them."""
+        from fugu_cli.ui.block_drawing import foldable
+
+        blocks = self._transcript.blocks if self._transcript is not None else []
+        places = [index for index, one in enumerate(blocks) if block in (None, index) and foldable(one)]
+        if block is None:
+            self._unfolded = not self._unfolded
+            self._turned.clear()
+        else:
+            self._turned ^= set(places)
+        with self.steady():
+            for index in places:
+                self.column.put(index, self._pieces(index))
+
+    def next_block(self, at: int | None, by: int, wanted: Callable[[Block], bool]) -> int | None:
+        """The next block of this kind (or the one before, with -1) from a block on; None stands for the end."""
+        blocks = self._transcript.blocks if self._transcript is not None else []
+        at = (len(blocks) if at is None else at) + by
+        while 0 <= at < len(blocks) and not wanted(blocks[at]):
+            at += by
+        return at if 0 <= at < len(blocks) else None
 
     def on_click(self, event: events.Click) -> None:
         """With Ctrl a link is opened."""
@@ -310,17 +116,16 @@ class Conversation(Pager):
             event.prevent_default()
             self.post_message(self.Followed(event.style.link))
 
+    def on_pager_clicked(self, event: Pager.Clicked) -> None:
+        """A click on a tool call unfolds it."""
+        event.stop()
+        self.fold(event.block)
+
     def action_mark(self, by: int) -> None:
-        """Mark another one."""
-        self.post_message(self.Marking(by))
+        """Mark the next (or previous) block that can be unfolded and bring it into sight; with none to mark, scroll."""
+        from fugu_cli.ui.block_drawing import foldable
 
-    def action_turn(self) -> None:
-        """Unfold the marked one, or fold it again."""
-        if self.chosen is not None:
-            self.post_message(self.Clicked(self, self.chosen))
-
-    def mark(self, block: int | None, by: int) -> None:
-        """Mark this block and bring it into sight; with none to mark, scroll."""
+        block = self.next_block(self.chosen, by, foldable)
         if block is None:
             self.chosen = None if by > 0 else self.chosen
             self.action_scroll(by)
@@ -328,6 +133,11 @@ class Conversation(Pager):
         self.chosen = block
         self.show_block(block)
         self.refresh()
+
+    def action_turn(self) -> None:
+        """Unfold the marked one, or fold it again."""
+        if self.chosen is not None:
+            self.fold(self.chosen)
 
     def on_blur(self) -> None:
         """Without the keys there is nothing to mark."""
@@ -404,7 +214,7 @@ class Trace(Pager):
         self.changed(len(self._rows.rows) if self._rows is not None else 0)
 
     def _lead_style(self) -> Style:
-        palette = self.column.palette
+        palette = self.column.stack.palette
         return parse_style(palette.accent if self.has_focus else palette.dim)
 
     @property
@@ -456,3 +266,56 @@ def _row_fragment(row: TraceRow, room: int) -> Fragment:
 
     guessed = 1 if room >= trace_drawing.ONE_LINE else 2
     return Fragment(lambda width, palette: trace_drawing.trace_row_lines(row, width, palette), exact=guessed)
+
+
+NARROW_COLUMNS = 90
+"""Columns below which parts stand one below the other, or are left out."""
+PANEL_WIDTHS = (28, 100)
+"""The panel's least and greatest width."""
+
+
+class Body(Horizontal):
+    """Conversation and trace, and the edge between them."""
+
+    def __init__(self, palette: Palette, preferences: PreferencesFile) -> None:
+        super().__init__(Conversation(palette), Trace(palette), id="body")
+        self._preferences = preferences
+        self._narrow_panel = False
+        """The trace is shown where there is room for one of the two. Not remembered: the conversation comes first."""
+
+    def lay_out(self, columns: int) -> None:
+        """Show what has room in a terminal of so many columns."""
+        narrow, left = columns < NARROW_COLUMNS, self._preferences.left
+        self.screen.set_class(narrow, "-narrow")
+        wide = left.panel if left.panel is not None else columns >= 110
+        self.screen.set_class(self._narrow_panel if narrow else wide, "-panel")
+        self.widen(0)
+
+    def toggle_trace(self) -> None:
+        """Show or hide the trace: beside the conversation, where that is remembered, or in its place."""
+        shown, narrow = not self.screen.has_class("-panel"), self.screen.has_class("-narrow")
+        self.screen.set_class(shown, "-panel")
+        if narrow:
+            self._narrow_panel = shown
+        else:
+            self._preferences.keep(panel=shown)
+        trace = self.query_one(Trace)
+        if shown and narrow:
+            trace.focus()
+        elif not shown and trace.has_focus:
+            self.screen.query_one("#prompt").focus()
+
+    def on_trace_resized(self, event: Trace.Resized) -> None:
+        """The panel's edge."""
+        self.widen(event.by)
+
+    def widen(self, by: int) -> None:
+        """Move the edge between conversation and trace, and remember it."""
+        least, greatest = PANEL_WIDTHS
+        columns = self.screen.size.width
+        width = self._preferences.left.panel_width or max(min(columns * 2 // 5, 56), least)
+        width = min(max(width + by, least), min(greatest, max(columns - 30, least)))
+        if not self.screen.has_class("-narrow"):
+            self.query_one(Trace).styles.width = width
+        if by:
+            self._preferences.keep(panel_width=width)

@@ -16,7 +16,8 @@ from textual.binding import BindingType
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
-from textual.widgets import Input, TextArea
+from textual.widgets import Input, Static, TextArea
+from textual.widgets.text_area import EditResult, Location
 
 from fugu_cli.ui.drawing import Palette, StyledPart, parse_style, styled_line
 from fugu_cli.ui.tui.project_folder import FolderFiles, mention
@@ -77,10 +78,6 @@ class PromptInput(TextArea):
 
         text: str
 
-    @dataclass
-    class ModeChanged(Message):
-        """A key was vi's: its mode may be another one."""
-
     def __init__(self, id: str = "prompt") -> None:
         """`picture` gives the mention of the clipboard's picture, in a thread; `paths` those of pasted paths."""
         super().__init__(id=id, compact=True, show_line_numbers=False, soft_wrap=True, highlight_cursor_line=False)
@@ -91,6 +88,8 @@ class PromptInput(TextArea):
         self.picture: Callable[[], str] = lambda: ""
         self.paths: Callable[[str], str] = lambda text: ""
         self.vi: ViKeys | None = None
+        self.vi_key: Callable[[], None] = lambda: None
+        """A key was vi's: its mode may be another one."""
         self.typed_at = 0.0
         self._pastes: dict[int, str] = {}
 
@@ -133,7 +132,7 @@ class PromptInput(TextArea):
             self.post_message(self.Submitted(self.take()))
             if self.vi is not None:
                 self.vi.insert()
-                self.post_message(self.ModeChanged())
+                self.vi_key()
 
     async def action_paste_picture(self) -> None:
         """The clipboard's picture as a mention; where it holds none, what was cut here last."""
@@ -147,35 +146,13 @@ class PromptInput(TextArea):
         """A new line at the cursor."""
         self.insert("\n")
 
-    def action_delete_left(self) -> None:
-        """The letter before the cursor; a folded paste goes whole, for half of its word stands for nothing."""
-        if not self._unpasted(before=True):
-            super().action_delete_left()
-
-    def action_delete_word_left(self) -> None:
-        """The word before the cursor, or the folded paste."""
-        if not self._unpasted(before=True):
-            super().action_delete_word_left()
-
-    def action_delete_right(self) -> None:
-        """The letter behind the cursor, or the folded paste."""
-        if not self._unpasted(before=False):
-            super().action_delete_right()
-
-    def action_delete_word_right(self) -> None:
-        """The word behind the cursor, or the folded paste."""
-        if not self._unpasted(before=False):
-            super().action_delete_word_right()
-
-    def _unpasted(self, *, before: bool) -> bool:
-        """Take the folded paste out that stands right before the cursor, or behind it. False where there is none."""
-        row, column = self.cursor_location
-        for found in _FOLDED.finditer(self.document.get_line(row)):
-            touched = (found.end() if before else found.start()) == column
-            if touched and self.selection.is_empty and int(found.group(1)) in self._pastes:
-                self.delete((row, found.start()), (row, found.end()))
-                return True
-        return False
+    def _delete_via_keyboard(self, start: Location, end: Location) -> EditResult | None:
+        """A folded paste goes whole, for half of its word stands for nothing."""
+        start, end = sorted((start, end))
+        for found in _FOLDED.finditer(self.document.get_line(start[0])) if start[0] == end[0] else ():
+            if found.start() < end[1] and start[1] < found.end() and int(found.group(1)) in self._pastes:
+                start, end = min(start, (start[0], found.start())), max(end, (end[0], found.end()))
+        return super()._delete_via_keyboard(start, end)
 
     async def _on_key(self, event: events.Key) -> None:
         self.typed_at = 0.0 if event.key == "enter" else time.monotonic()
@@ -194,7 +171,7 @@ class PromptInput(TextArea):
         if self.vi is not None and self.vi.key(event):
             event.stop()
             event.prevent_default()
-            self.post_message(self.ModeChanged())
+            self.vi_key()
             return
         if await run_bound_key(self, event.key):
             event.stop()
@@ -217,6 +194,36 @@ class PromptInput(TextArea):
         self._pastes[number] = text
         size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} characters"
         self.insert(f"[Pasted #{number}: {size}]")
+
+
+class QueuedTexts(Static):
+    """What waits to be sent. Hidden while nothing does."""
+
+    def __init__(self) -> None:
+        super().__init__("", id="queue", markup=False)
+
+    def show(self, texts: Sequence[str]) -> None:
+        """Show the first of these."""
+        lines = [f"queued: {' '.join(text.split())[:200]}" for text in texts[:3]]
+        more = [f"… and {len(texts) - 3} more"] if len(texts) > 3 else []
+        self.display = bool(texts)
+        self.update("\n".join([*lines, *more]))
+
+
+SECOND_PRESS_SECONDS = 2.0
+
+
+class SecondPress:
+    """A key that does something else when it is pressed twice within a moment."""
+
+    def __init__(self) -> None:
+        self._at = -SECOND_PRESS_SECONDS
+
+    def again(self) -> bool:
+        """It is pressed now: whether for the second time."""
+        now, before = time.monotonic(), self._at
+        self._at = now
+        return now - before < SECOND_PRESS_SECONDS
 
 
 SHOWN_CHOICES = 8

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fugu_cli.messages import Call, Effort, Media
     from fugu_cli.safety import policy
     from fugu_cli.session.log import Log
-    from fugu_cli.ui.tui.session_protocol import SessionProtocol
+    from fugu_cli.ui.tui.session_protocol import DrivenSession, SessionProtocol
 
 
 @contextmanager
@@ -47,12 +47,6 @@ MODE_HELP: dict[str, str] = {
     "yolo": "never asks",
 }
 """What each mode does, in a line."""
-
-
-def next_mode(mode: str) -> policy.Mode:
-    """The mode after this one on the ring."""
-    at = next((index for index, known in enumerate(MODE_CYCLE) if known == mode), -1)
-    return MODE_CYCLE[(at + 1) % len(MODE_CYCLE)]
 
 
 class QueueListener(Protocol):
@@ -88,12 +82,12 @@ class QueuedRequest:
     media: tuple[Media, ...] = ()
 
 
-def is_unfinished(session: SessionProtocol) -> bool:
+def is_unfinished(session: DrivenSession) -> bool:
     """The newest request has no end."""
     return bool(views.request(session.log.events)) and views.finished(session.log.events) is None
 
 
-async def _record(session: SessionProtocol, typed: QueuedRequest, text: str) -> None:
+async def _record(session: DrivenSession, typed: QueuedRequest, text: str) -> None:
     """Record the request. An effort of its own is recorded with it, and is the session's no longer than that."""
     effort = session.effort
     if typed.effort is not None:
@@ -103,6 +97,27 @@ async def _record(session: SessionProtocol, typed: QueuedRequest, text: str) -> 
     finally:
         if typed.effort is not None:
             session.effort = effort
+
+
+async def _run_request(
+    session: DrivenSession, typed: QueuedRequest | None, told: Callable[[str], str], pinned: Callable[[], str | None]
+) -> None:
+    """One request with the tier and the agent that are its own, to its end; then the one that is `pinned` is again."""
+    tier, cut = session.tier, views.asked(session.log.events)
+    wanted = typed.tier if typed is not None else cut.tier if cut is not None else ""
+    if wanted and wanted != tier:
+        session.set_tier(wanted)  # first: one that cannot be had refuses the request
+    try:
+        if typed is not None:
+            await _record(session, typed, told(typed.text))
+            if typed.pin is not None:
+                session.pin(typed.pin)
+        await session.run()
+    finally:
+        if typed is not None and typed.pin is not None:
+            session.pin(pinned())
+        if session.tier != tier:
+            session.set_tier(tier)
 
 
 class LogFollower:
@@ -165,7 +180,6 @@ class RequestQueue:
         self.queue: list[QueuedRequest] = []
         self.approvals = ApprovalQuestions(listener.changed)
         self.pinned: str | None = None
-        self.excluded: frozenset[str] = frozenset()
         self._listener = listener
         self.following = LogFollower(listener)
         self._told = told
@@ -183,11 +197,6 @@ class RequestQueue:
         """What runs was cut, and ends what it started."""
         return self.running and self._cut
 
-    @property
-    def mode(self) -> str:
-        """The permission mode, "" before there is a session."""
-        return self.session.environment.rules.mode if self.session else ""
-
     async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
         """Leave the session there is and show another. False when it could not be opened: the old one stays."""
         with garbage_collection_paused():
@@ -198,7 +207,7 @@ class RequestQueue:
                 return False
             await self.close()
             self.session = session
-            self.pinned, self.excluded = None, frozenset()
+            self.pinned = None
             self.following.open(session.log)
         self._listener.changed()
         return True
@@ -230,7 +239,7 @@ class RequestQueue:
         while True:
             self._cut = False
             self.approvals.clear()
-            run = self._run = asyncio.create_task(self._run_request(session, typed))
+            run = self._run = asyncio.create_task(_run_request(session, typed, self._told, lambda: self.pinned))
             self._listener.changed()
             try:
                 await self.following.wait_for(run)
@@ -250,24 +259,6 @@ class RequestQueue:
             typed = self.queue.pop(0)
         self._listener.changed()
 
-    async def _run_request(self, session: SessionProtocol, typed: QueuedRequest | None) -> None:
-        """One request with the tier and the agent that are its own, to its end."""
-        tier, cut = session.tier, views.asked(session.log.events)
-        wanted = typed.tier if typed is not None else cut.tier if cut is not None else ""
-        if wanted and wanted != tier:
-            session.set_tier(wanted)  # first: one that cannot be had refuses the request
-        try:
-            if typed is not None:
-                await _record(session, typed, self._told(typed.text))
-                if typed.pin is not None:
-                    session.pin(typed.pin)
-            await session.run()
-        finally:
-            if typed is not None and typed.pin is not None:
-                session.pin(self.pinned)
-            if session.tier != tier:
-                session.set_tier(tier)
-
     def pin(self, name: str | None) -> None:
         """Let one agent take every turn from now on; None gives the decision back."""
         if self.session is not None:
@@ -275,29 +266,15 @@ class RequestQueue:
             self.pinned = name
             self._listener.changed()
 
-    def exclude(self, names: frozenset[str]) -> None:
-        """Never choose these from now on."""
-        if self.session is not None:
-            self.session.exclude(names)
-            self.excluded = names
-            self._listener.changed()
-
-    def interrupt(self) -> bool:
-        """Cut what is running. False when nothing is."""
-        if self._run is None:
+    def interrupt(self, *, steering: bool = False) -> bool:
+        """Cut what is running; `steering`: to go on with the queue at once. False when nothing runs, or is queued."""
+        if self._run is None or (steering and not self.queue):
             return False
-        self._cut = True
+        self._cut, self._steer = True, self._steer or steering
         self.approvals.withdraw()
         self._run.cancel()
         self._listener.changed()
         return True
-
-    def steer(self) -> bool:
-        """Cut what is running and go on with the queue at once. False when nothing runs or waits."""
-        if not self.running or not self.queue:
-            return False
-        self._steer = True
-        return self.interrupt()
 
     async def ask(self, call: Call, judgement: policy.Judgement) -> Permission:
         """Wait for the user's answer; questions queue."""

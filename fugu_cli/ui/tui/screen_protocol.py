@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from fugu_cli.ui.blocks import NoteBlock
     from fugu_cli.ui.column import Fragment
     from fugu_cli.ui.hyperlinks import FilePlace
-    from fugu_cli.ui.session_totals import SessionTotals
-    from fugu_cli.ui.trace_drawing import Section
-    from fugu_cli.ui.trace_rows import TraceRows
+    from fugu_cli.ui.session_totals import FoldedSession
+    from fugu_cli.ui.trace_drawing import PageAt, Section
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.preferences import PreferencesFile
 
@@ -81,12 +80,8 @@ class FeedProtocol(Protocol):
     """Where the log is shown, kept with it item by item."""
 
     @property
-    def tally(self) -> SessionTotals:
-        """What the session took so far."""
-
-    @property
-    def rows(self) -> TraceRows:
-        """The trace."""
+    def folded(self) -> FoldedSession:
+        """What is known of the session."""
 
     def replay(self, records: Sequence[Recorded]) -> None:
         """A session from its beginning."""
@@ -109,6 +104,9 @@ class DialogsProtocol(Protocol):
 
     def read(self, text: str, sections: Sequence[Section]) -> None:
         """A long text with its title."""
+
+    def turn_pages(self, page: PageAt) -> None:
+        """Pages of a text, beginning with the one that is 0 steps away."""
 
     async def confirm(self, question: str, patch: str) -> bool:
         """A yes or a no, with the patch it is about."""
@@ -161,8 +159,8 @@ class ScreenProtocol(Protocol):
     def wear(self, theme: str) -> None:
         """Other colours, by the theme's name."""
 
-    def show_trace(self, turn: str) -> None:
-        """The trace, or one turn of the newest request by its number."""
+    def show_trace(self) -> None:
+        """Show or hide the trace, or print it."""
 
     def copy(self, text: str) -> None:
         """Into the clipboard."""

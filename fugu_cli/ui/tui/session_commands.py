@@ -28,7 +28,8 @@ from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import render_rich
 from fugu_cli.ui.formatting import flatten, plural
 from fugu_cli.ui.session_export import FORMATS, export_format, write_new_file
-from fugu_cli.ui.trace_drawing import Section
+from fugu_cli.ui.trace_drawing import Section, TurnSources, turn_pages
+from fugu_cli.ui.trace_rows import TurnRow
 from fugu_cli.ui.transcript import transcript_blocks
 from fugu_cli.ui.tui import project_folder
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice
@@ -132,6 +133,26 @@ async def diff_of_request(controller: SessionController, *, all: bool = False) -
     beside = tuple(change for facts in shown for change in views.unsnapshotted_changes(facts).values())
     more = workspace.standing(FileEffects(beside)).made.changes
     return patch + "".join((await change_diffs(workspace, more)).values())
+
+
+async def show_trace(controller: SessionController, argument: str) -> None:
+    """Show or hide the trace; with a number, open that turn of the newest request."""
+    if not argument:
+        controller.view.show_trace()
+        return
+    rows = [row for row in controller.feed.folded.rows.rows if isinstance(row, TurnRow)]
+    found = [row for row in rows if str(row.assigned.turn) == argument]
+    if found:
+        open_turn(controller, found[-1])
+    else:
+        controller.say(f"there is no turn {argument}", "warn")
+
+
+def open_turn(controller: SessionController, row: TurnRow) -> None:
+    """A turn in full; left and right go to the ones beside it."""
+    sources = TurnSources(controller.session.prompt, controller.patches.of)
+    rows, records = controller.feed.folded.rows.rows, controller.session.log.records
+    controller.view.dialogs.turn_pages(turn_pages(rows, row, records, sources))
 
 
 def patch_summary(patch: str) -> str:

@@ -20,14 +20,14 @@ from fugu_cli.ui.tui import project_folder, session_status
 from fugu_cli.ui.tui.approval_questions import ApprovalQueue
 from fugu_cli.ui.tui.model_download import ModelDownload
 from fugu_cli.ui.tui.preferences import InputHistory
-from fugu_cli.ui.tui.request_queue import MODE_HELP, QueuedRequest, RequestQueue, is_unfinished
+from fugu_cli.ui.tui.request_queue import MODE_CYCLE, MODE_HELP, QueuedRequest, RequestQueue, is_unfinished
 from fugu_cli.ui.tui.user_programs import StatusCommand, UserShell
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission
     from fugu_cli.messages import Effort
     from fugu_cli.safety.policy import Mode
-    from fugu_cli.ui.session_totals import SessionTotals
+    from fugu_cli.ui.session_totals import FoldedSession
     from fugu_cli.ui.tui.screen_protocol import FeedProtocol, ScreenProtocol
     from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener, SessionProtocol
 
@@ -77,7 +77,7 @@ class CallPatches:
             for event in ran:
                 if await self.fetch(event.changes, session.environment.workspace.blob) or live:
                     feed.patched(event, self.of(event))
-            await measure_totals(feed.tally, session, self)
+            await measure_totals(feed.folded, session, self)
             feed.totals_changed()
 
         task = asyncio.get_running_loop().create_task(fetch())
@@ -108,8 +108,9 @@ MOST_FACTS = 1500
 """Events of a session whose next prompt is measured after each request; `/context` measures any."""
 
 
-async def measure_totals(tally: SessionTotals, session: SessionProtocol, patches: CallPatches) -> None:
+async def measure_totals(folded: FoldedSession, session: SessionProtocol, patches: CallPatches) -> None:
     """Find out what the log does not say: sizes of changes and, between requests, what fills the context."""
+    tally = folded.totals
     blob = session.environment.workspace.blob
     for change in [one for one in tally.changed.values() if one not in tally.sizes][-MOST_MEASURED:]:
         await patches.fetch([change], blob)
@@ -117,7 +118,7 @@ async def measure_totals(tally: SessionTotals, session: SessionProtocol, patches
             tally.sizes[change] = size
     facts = session.log.events
     newest = next((event for event in reversed(facts) if isinstance(event, Replied)), None)
-    if newest is not None and not tally.doing and len(facts) < MOST_FACTS:
+    if newest is not None and not folded.activity.doing and len(facts) < MOST_FACTS:
         from fugu_cli.engine.context_use import context_use
 
         used = await asyncio.to_thread(context_use, facts, session.team, session.environment, newest.agent)
@@ -142,6 +143,40 @@ def request_from_text(session: SessionProtocol, text: str, pin: str | None = Non
     )
 
 
+class SessionNotes:
+    """What is said in the conversation and stands in no log. What fails before there is a session is held back until
+    one is shown."""
+
+    def __init__(self, feed: FeedProtocol) -> None:
+        self._feed = feed
+        self._held: list[FuguError] | None = []
+        self._warned: set[str] = set()
+
+    def say(self, text: str, tone: Tone = "dim", detail: str = "") -> None:
+        """A line."""
+        self._feed.say(NoteBlock(text, tone, detail))
+
+    def warn(self, notes: Sequence[str]) -> None:
+        """Say each of them once."""
+        for note in notes:
+            if note not in self._warned:
+                self._warned.add(note)
+                self.say(note, "warn")
+
+    def failed(self, error: FuguError) -> None:
+        """Something outside failed."""
+        if self._held is not None:
+            self._held.append(error)
+        else:
+            self.say(str(error), "bad", error.hint)
+
+    def release(self) -> None:
+        """Say what was held back: it explains why it is this session, or none."""
+        held, self._held = self._held or [], None
+        for error in held:
+            self.failed(error)
+
+
 FETCHED_ON_RESUME = 40
 """Changes of a resumed session whose contents are fetched at once."""
 
@@ -153,11 +188,16 @@ class SessionController:
         self, view: ScreenProtocol, opener: SessionOpener, options: InterfaceOptions, history: InputHistory
     ) -> None:
         self.view = view
+        self.feed = view.feed
+        self.notes = SessionNotes(view.feed)
+        self.say, self.failed = self.notes.say, self.notes.failed
         self.opener = opener
         self.options = options
         self.history = history
         self.tier = options.tier
         self.started = False
+        self.door = asyncio.Lock()
+        """Held while another session is being opened, and while a request is made ready."""
         self.shell = UserShell(opener.root, view.feed)
         self.download = ModelDownload(opener, view.feed, self.show)
         self.work = RequestQueue(self, self.shell.told)
@@ -168,15 +208,7 @@ class SessionController:
         self.patches = CallPatches()
         self.asking = ApprovalQueue(opener.root, view.question, view.dialogs.enter_text)
         self.branch = project_folder.git_branch(opener.root)
-        self._door = asyncio.Lock()
         self._left = False
-        self._early: list[FuguError] = []
-        self._noted: set[str] = set()
-
-    @property
-    def feed(self) -> FeedProtocol:
-        """The conversation as it is shown."""
-        return self.view.feed
 
     @property
     def session(self) -> SessionProtocol:
@@ -197,30 +229,25 @@ class SessionController:
         if not opened and id is not None:
             await self.open(self.opener.begin)
         self.started = True
-        self._say_early()
+        self.notes.release()
         if self.work.session is not None:
             try:
-                self._warn(await asyncio.to_thread(self.opener.lacking))
+                self.notes.warn(await asyncio.to_thread(self.opener.lacking))
             except FuguError as error:
                 self.say(f"No model can work yet: {error}", "warn", "/login downloads them, or takes a provider's key")
 
     async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
         """Show another session; its coordinator and models begin to load."""
-        async with self._door:
+        async with self.door:
             if not await self.work.open(opening):
                 return False
         if self.session.servers is not None:
             self.session.servers.ask_line = self.view.dialogs.enter_text
         self.session.warm()
-        self._warn(self.session.library.notes)
+        self.notes.warn(self.session.library.notes)
         if is_unfinished(self.session):
             self.say("this request was not finished: /continue goes on", "warn")
         return True
-
-    async def settled(self) -> None:
-        """Wait while another session is being opened: what is typed meanwhile is for that one."""
-        async with self._door:
-            return
 
     async def send(self, text: str, pin: str | None = None, effort: Effort | None = None) -> None:
         """A request: at once, or when what is running is done. `effort`: of this one alone. Raises ModelFileError where
@@ -230,7 +257,7 @@ class SessionController:
             return
         # in threads: it looks at the disk and tries what the sandbox can do. In the order of typing
         try:
-            async with self._door:
+            async with self.door:
                 lacking = await asyncio.to_thread(self.opener.lacking)
                 wanted = await asyncio.to_thread(request_from_text, self.session, text, pin)
                 notes = await asyncio.to_thread(self.session.notes)
@@ -239,43 +266,12 @@ class SessionController:
         except FuguError as error:
             self.failed(error)
             return
-        self._warn((*lacking, *notes))
+        self.notes.warn((*lacking, *notes))
         await self.work.submit(replace(wanted, effort=effort))
-
-    def _warn(self, notes: Sequence[str]) -> None:
-        """Say each of them once."""
-        for note in notes:
-            if note not in self._noted:
-                self._noted.add(note)
-                self.say(note, "warn")
-
-    def steer(self, text: str) -> None:
-        """Cut what runs; go on with `text`, then with what waits."""
-        if text:
-            self.history.add(text)
-            try:
-                wanted = request_from_text(self.session, text)
-            except FuguError as error:
-                self.failed(error)
-                return
-            self.work.queue.insert(0, wanted)
-        self.work.steer()
-
-    def say(self, text: str, tone: Tone = "dim", detail: str = "") -> None:
-        """A line in the conversation that is in no log."""
-        self.feed.say(NoteBlock(text, tone, detail))
 
     def interrupt(self) -> bool:
         """Stop what is under way. False when nothing is."""
         return self.shell.stop() or self.download.stop() or self.work.interrupt()
-
-    def set_mode(self, mode: Mode) -> str:
-        """Another permission mode from the next call on. Returns what it means, "" without a session."""
-        if self.work.session is None:
-            return ""
-        self.session.set_mode(mode)
-        self.show()
-        return f"{mode}: {MODE_HELP[mode]}"
 
     def answer(self, scope: ApprovalScope) -> None:
         """The user's answer to the question that is shown."""
@@ -307,7 +303,7 @@ class SessionController:
         ran = [record.event for record in records if isinstance(record.event, ToolRan)]
         changing = [event for event in ran if event.changes]
         self.patches.show(self.session, self.feed, changing[-FETCHED_ON_RESUME:])
-        self._say_early()
+        self.notes.release()
 
     def heard(self, item: Recorded | Live) -> None:
         """One more item of the log."""
@@ -332,25 +328,13 @@ class SessionController:
         if not self.work.running:
             self.branch = project_folder.git_branch(self.opener.root)
             hooks = self.work.session.environment.hooks if self.work.session is not None else None
-            self._warn(hooks.runner.notes if hooks is not None else ())  # those that failed in the request
+            self.notes.warn(hooks.runner.notes if hooks is not None else ())  # those that failed in the request
         self.show()
-
-    def failed(self, error: FuguError) -> None:
-        """Something outside failed."""
-        if self.work.session is None and not self.started:
-            self._early.append(error)
-        else:
-            self.say(str(error), "bad", error.hint)
-
-    def _say_early(self) -> None:
-        early, self._early = self._early, []
-        for error in early:
-            self.say(str(error), "bad", error.hint)
 
     def show(self) -> None:
         """The status line as things stand."""
         self.status.refresh()
-        self._warn((self.status.fault,) if self.status.fault else ())
+        self.notes.warn([self.status.fault] if self.status.fault else [])
         self.view.stand(session_status.status_line(self))
 
     async def close(self) -> None:
@@ -362,3 +346,29 @@ class SessionController:
         self.download.stop()
         await self.status.close()
         await self.work.close()
+
+
+def steer(controller: SessionController, text: str) -> None:
+    """Cut what runs; go on with `text`, then with what waits."""
+    if text:
+        controller.history.add(text)
+        try:
+            wanted = request_from_text(controller.session, text)
+        except FuguError as error:
+            controller.failed(error)
+            return
+        controller.work.queue.insert(0, wanted)
+    controller.work.interrupt(steering=True)
+
+
+def choose_mode(controller: SessionController, mode: Mode | None = None) -> str:
+    """Another permission mode from the next call on, by default the next one. Returns what it means, "" without a
+    session."""
+    if controller.work.session is None:
+        return ""
+    now = session_status.permission_mode(controller.work)
+    at = next((place for place, known in enumerate(MODE_CYCLE) if known == now), -1)
+    chosen = mode or MODE_CYCLE[(at + 1) % len(MODE_CYCLE)]
+    controller.session.set_mode(chosen)
+    controller.show()
+    return f"{chosen}: {MODE_HELP[chosen]}"

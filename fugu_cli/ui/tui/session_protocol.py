@@ -1,5 +1,4 @@
-"""What the interface needs of a session and of whoever opens sessions. Protocols only; wiring fulfils them, tests
-with a log in memory and scripted agents.
+"""What the interface needs of a session and of whoever opens sessions, each part as protocols of what it needs.
 
 Between the interface and wiring, which fulfils them. Tests fulfil them with a log in memory and scripted agents.
 """
@@ -23,31 +22,15 @@ if TYPE_CHECKING:
     from fugu_cli.session.store import SessionSummary
 
 
-class SessionProtocol(Protocol):
-    """An open session. `team` and `environment` may be exchanged between turns; the log is what is drawn."""
+class DrivenSession(Protocol):
+    """What is needed to run requests in a session, one after the other. The log is what is drawn."""
 
     effort: Effort
     """How much agents may reason from the next request on; "" leaves it to each entry."""
-    environment: Environment
-    """Where, under which rules."""
-    servers: McpServers | None
-    """The MCP servers; None where there are none."""
 
     @property
     def log(self) -> Log:
         """The facts."""
-
-    @property
-    def team(self) -> Team:
-        """Who works."""
-
-    @property
-    def warm(self) -> Callable[[], None]:
-        """Starts loading what the first decision needs, in the background; returns at once."""
-
-    @property
-    def library(self) -> SkillLibrary:
-        """The skills, custom commands and subagents that count."""
 
     @property
     def tier(self) -> str:
@@ -59,35 +42,24 @@ class SessionProtocol(Protocol):
         """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that differs;
         `skill`: what a skill says that they named; `piped` and `media`: what comes beside the request."""
 
-    def notes(self) -> tuple[str, ...]:
-        """Sentences about what is missing here."""
-
-    def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
-        """The next call's prompt of an agent, of the facts up to it."""
-
     def go_on(self) -> bool:
         """Whether there is a request to finish; one that a limit stopped is opened again for that."""
 
     async def run(self) -> Finished:
         """Drive the newest request to its end. Cancelling it interrupts."""
 
-    def set_mode(self, mode: policy.Mode) -> None:
-        """Another permission mode from the next call on."""
-
-    def wake(self, name: str | None = None) -> None:
-        """Let whoever is unavailable after a failure be tried at once; only `name` where one is given."""
-
     def pin(self, name: str | None) -> None:
         """Let one agent take every turn from now on; None gives the decision back to the coordinator."""
-
-    def exclude(self, names: frozenset[str]) -> None:
-        """Never choose these agents from now on; replaces the set given before."""
 
     def set_tier(self, tier: str) -> None:
         """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be had."""
 
-    def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
-        """Remember a yes for this project. Returns the rule and the file it stands in, for people."""
+    async def close(self) -> None:
+        """Give back connections, leases and the log's lock."""
+
+
+class UndoableSession(Protocol):
+    """What is needed to take the work of a session back."""
 
     async def undo_preview(self) -> str:
         """What `undo` would take back, as a unified diff. Raises UsageError where there is nothing to undo."""
@@ -101,14 +73,52 @@ class SessionProtocol(Protocol):
     async def redo(self) -> Undone:
         """Take the newest undo back. Raises UsageError when edits would be lost."""
 
+
+class SessionProtocol(DrivenSession, UndoableSession, Protocol):
+    """An open session. `team` and `environment` may be exchanged between turns."""
+
+    environment: Environment
+    """Where, under which rules."""
+    servers: McpServers | None
+    """The MCP servers; None where there are none."""
+    excluded: frozenset[str]
+    """Agents that are never chosen: `exclude` replaces them."""
+
+    @property
+    def team(self) -> Team:
+        """Who works."""
+
+    @property
+    def warm(self) -> Callable[[], None]:
+        """Starts loading what the first decision needs, in the background; returns at once."""
+
+    @property
+    def library(self) -> SkillLibrary:
+        """The skills, custom commands and subagents that count."""
+
+    def notes(self) -> tuple[str, ...]:
+        """Sentences about what is missing here."""
+
+    def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
+        """The next call's prompt of an agent, of the facts up to it."""
+
+    def set_mode(self, mode: policy.Mode) -> None:
+        """Another permission mode from the next call on."""
+
+    def wake(self, name: str | None = None) -> None:
+        """Let whoever is unavailable after a failure be tried at once; only `name` where one is given."""
+
+    def exclude(self, names: frozenset[str]) -> None:
+        """Never choose these agents from now on; replaces the set given before."""
+
+    def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
+        """Remember a yes for this project. Returns the rule and the file it stands in, for people."""
+
     def permissions_file(self) -> str:
         """Where the rules stand that `allow_always` writes."""
 
     async def compact(self) -> None:
         """Shorten what agents read of earlier requests. Raises UsageError where there is nothing to shorten."""
-
-    async def close(self) -> None:
-        """Give back connections, leases and the log's lock."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +130,27 @@ class SetupOffer:
     download: str = ""
 
 
-class SessionOpener(Protocol):
+class ModelSetup(Protocol):
+    """What lets models work, and what is missing for it."""
+
+    def doctor(self) -> str:
+        """What is there and what is missing, as text. Called in a thread."""
+
+    def setup_offer(self) -> SetupOffer:
+        """What lets models work where none can."""
+
+    def keep_key(self, provider: str, key: str) -> str:
+        """Keep a provider's key; sessions opened from now on have its agents. Returns where it is kept. Raises
+        FuguError. Called in a thread."""
+
+    async def download(self, report: ReportProgress) -> None:
+        """Download the models that the pool needs and that are missing. Raises FuguError."""
+
+    def lacking(self) -> tuple[str, ...]:
+        """Sentences on agents of the pool that cannot work yet. Raises FuguError where none can. Called in a thread."""
+
+
+class SessionOpener(ModelSetup, Protocol):
     """Where sessions of one folder are begun, found and kept."""
 
     @property
@@ -151,22 +181,6 @@ class SessionOpener(Protocol):
     def remember(self, text: str, path: Path) -> tuple[str, bool]:
         """Add a line to one of them. Returns it as it was written, and whether agents are shown that file. Raises
         FuguError. Called in a thread."""
-
-    def doctor(self) -> str:
-        """What is there and what is missing, as text. Called in a thread."""
-
-    def setup_offer(self) -> SetupOffer:
-        """What lets models work where none can."""
-
-    def keep_key(self, provider: str, key: str) -> str:
-        """Keep a provider's key; sessions opened from now on have its agents. Returns where it is kept. Raises
-        FuguError. Called in a thread."""
-
-    async def download(self, report: ReportProgress) -> None:
-        """Download the models that the pool needs and that are missing. Raises FuguError."""
-
-    def lacking(self) -> tuple[str, ...]:
-        """Sentences on agents of the pool that cannot work yet. Raises FuguError where none can. Called in a thread."""
 
 
 @dataclass(frozen=True)

@@ -37,28 +37,27 @@ class StatusSources(Protocol):
     branch: str
     tier: str
     vi_mode: str
-
-    @property
-    def feed(self) -> FeedProtocol:
-        """The conversation."""
+    feed: FeedProtocol
 
 
 def status_line(controller: StatusSources) -> StatusLine:
     """The status line as things stand."""
-    tally, work, root = controller.feed.tally, controller.work, controller.opener.root
+    tally, work, root = controller.feed.folded.totals, controller.work, controller.opener.root
+    activity = controller.feed.folded.activity
     aside = controller.shell if controller.shell.running else controller.download
     running = work.running or aside.running
-    at_work = "stopping" if work.stopping else tally.doing or "starting"
-    if not work.stopping and not aside.doing and (likely := tally.first_agent(_able(work))):
+    at_work = "stopping" if work.stopping else activity.doing or "starting"
+    likely = activity.first_agent(_able(work))
+    if likely and not work.stopping and not aside.doing:
         at_work = f"{at_work}, then probably {flatten(likely, 40)}"
     doing = "needs approval" if work.approvals.questions else aside.doing or at_work
-    begun = aside.began if aside.running else tally.since if tally.doing else 0.0
+    begun = aside.began if aside.running else activity.since if activity.doing else 0.0
     spent = tally.tokens
     return StatusLine(
         place=project_folder.short_path(root),
         branch=controller.branch,
         tier=controller.tier,
-        mode=work.mode,
+        mode=permission_mode(work),
         pinned=work.pinned or "",
         context=tally.context,
         tokens=spent.input + spent.output,
@@ -66,7 +65,7 @@ def status_line(controller: StatusSources) -> StatusLine:
         unpriced=bool(tally.unpriced),
         doing=doing if running else "",
         since=(begun or time.time()) if running else 0.0,
-        until=tally.until if tally.doing and doing == tally.doing else 0.0,
+        until=activity.until if activity.doing and doing == activity.doing else 0.0,
         written=tally.writing if work.running else 0,
         unavailable=_unavailable(work),
         queued=len(work.queue),
@@ -76,12 +75,18 @@ def status_line(controller: StatusSources) -> StatusLine:
     )
 
 
+def permission_mode(work: RequestQueue) -> str:
+    """The permission mode, "" before there is a session."""
+    return work.session.environment.rules.mode if work.session is not None else ""
+
+
 def _able(work: RequestQueue) -> Sequence[str]:
     """Who may take a turn now."""
-    team = work.session.team if work.session is not None else None
-    if team is None or work.pinned:
+    session = work.session
+    if session is None or work.pinned:
         return (work.pinned,) if work.pinned else ()
-    out = {*work.excluded, *(team.breaker.unavailable() if team.breaker is not None else ())}
+    team = session.team
+    out = {*session.excluded, *(team.breaker.unavailable() if team.breaker is not None else ())}
     return [name for name in team.members if name not in out]
 
 
@@ -105,7 +110,7 @@ def parting_words(controller: StatusSources) -> str:
 
 def status_input(controller: StatusSources) -> dict[str, object]:
     """What the command is told: fields of Claude Code's status line as far as fugu knows them, without the time."""
-    session, tally, root = controller.work.session, controller.feed.tally, str(controller.opener.root)
+    session, tally, root = controller.work.session, controller.feed.folded.totals, str(controller.opener.root)
     log = session.log if session is not None else None
     events = log.events if log is not None else ()
     replies = [event for event in events if isinstance(event, Replied)]
@@ -127,7 +132,7 @@ def status_input(controller: StatusSources) -> dict[str, object]:
         "workspace": {"current_dir": root, "project_dir": root, "added_dirs": added},
         "version": __version__,
         "output_style": {"name": "default"},
-        "permission_mode": controller.work.mode,
+        "permission_mode": permission_mode(controller.work),
         "cost": {
             "total_cost_usd": tally.cost,
             "total_api_duration_ms": round(sum(reply.seconds for reply in replies) * 1000),

@@ -107,31 +107,66 @@ def _cells(parts: Sequence[StyledPart]) -> int:
     return sum(cell_len(text) for text, _ in parts)
 
 
-class StatusBar(Widget):
-    """The line, and below it those of the user's own command."""
+HINTS = {
+    "prompt": "/help · ctrl+t trace · shift+tab mode",
+    "trace": "enter opens · p pins · x excludes · r retries · [ ] resize",
+    "conversation": "↑ ↓ mark · enter unfolds · esc back",
+}
+"""What the status line says while nothing is under way, by who has the keys."""
 
-    def __init__(self, palette: Palette, id: str = "status") -> None:
-        super().__init__(id=id)
+
+class StatusBar(Widget):
+    """The line, and below it those of the user's own command. What is under way has a line of its own, where there is
+    room for it."""
+
+    def __init__(self, palette: Palette, standing: StatusLine) -> None:
+        super().__init__(id="status")
         self.palette = palette
-        self.standing = StatusLine()
+        self.standing = standing
+        """What the line says."""
+        self._given = standing
+        self._remark = ""
         self._clock: Timer | None = None
 
-    def tell(self, standing: StatusLine) -> None:
-        """Say this from now on."""
-        if standing == self.standing:
-            return
-        self.standing = standing
-        self.styles.height = 1 + len(standing.own)
-        if self._clock is None and self._moves():
-            self._clock = self.set_interval(1.0, self._tick)
+    def on_mount(self) -> None:
+        """What the keys do depends on who has them."""
+        self.watch(self.screen, "focused", self.draw_again, init=False)
         self._tick()
 
-    def _moves(self) -> bool:
-        now = time.time()
-        return bool(self.standing.doing) or any(until > now for _, until in self.standing.unavailable)
+    def stand(self, standing: StatusLine) -> None:
+        """Say this from now on."""
+        self._given = standing
+        self.draw_again()
+
+    def remark(self, text: str, seconds: float) -> None:
+        """Say something else for a while."""
+        self._remark = text
+        self.draw_again()
+        if text:
+            self.set_timer(seconds, lambda: self.remark("", 0.0))
+
+    def draw_again(self) -> None:
+        """The keys, or the room that there is, are not what they were."""
+        focused = self.screen.focused.id or "" if self.screen.focused is not None else ""
+        hint = HINTS.get(focused, "")
+        asked = any(approval.display for approval in self.screen.query("#approval"))
+        key = self._given.key and _key_about_work(focused, hint, asked)
+        now = replace(self._given, hint=hint, key=key, remark=self._remark)
+        own_line = bool(key) and not self.screen.has_class("-short")
+        for activity in self.screen.query(ActivityLine):
+            activity.tell(now if own_line else StatusLine())
+        now = replace(now, doing="", since=0.0, until=0.0, written=0) if own_line else now
+        if now != self.standing:
+            self.standing = now
+            self.styles.height = 1 + len(now.own)
+            self._tick()
 
     def _tick(self) -> None:
-        if self._clock is not None and not self._moves():
+        now = time.time()
+        moves = bool(self.standing.doing) or any(until > now for _, until in self.standing.unavailable)
+        if moves and self._clock is None:
+            self._clock = self.set_interval(1.0, self._tick)
+        elif not moves and self._clock is not None:
             self._clock.stop()
             self._clock = None
         self.refresh()
@@ -144,6 +179,13 @@ class StatusBar(Widget):
             return Strip(text.render(self.app.console)).adjust_cell_length(width).apply_style(self.rich_style)
         made = draw_status(self.standing, time.time(), width, self.palette)
         return Strip(made).adjust_cell_length(width).apply_style(self.rich_style)
+
+
+def _key_about_work(focused: str, hint: str, asked: bool) -> str:
+    """What a key does about what is under way."""
+    if asked:
+        return "esc denies" if focused == "approval" else "f6 answers · esc stops"
+    return hint.replace("esc back", "esc stops") if focused in ("trace", "conversation") else "esc stops"
 
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

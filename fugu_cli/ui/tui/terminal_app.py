@@ -16,7 +16,7 @@ from textual.keys import Keys, key_to_character
 
 from fugu_cli.errors import ConfigError
 from fugu_cli.ui.drawing import Palette
-from fugu_cli.ui.tui.panels import Pager
+from fugu_cli.ui.tui.pager import Pager
 from fugu_cli.ui.tui.themes import (
     ASK_BACKGROUND,
     BackgroundTold,
@@ -26,8 +26,8 @@ from fugu_cli.ui.tui.themes import (
     textual_theme,
 )
 
-NARROW_COLUMNS, SHORT_LINES = 90, 20
-"""Columns and lines below which parts stand one below the other, or are left out."""
+SHORT_LINES = 20
+"""Lines below which parts are left out."""
 
 
 KEYS: dict[str, tuple[str, str]] = {

@@ -33,7 +33,7 @@ blocks = st.lists(st.text(alphabet="ab \n", max_size=120), min_size=1, max_size=
 def test_painted_from_the_top_it_is_all_lines_in_order(texts: list[str]) -> None:
     made = column(texts)
     y, lines = 0, []
-    while y < made.total:
+    while y < made.stack.total:
         made.look(y, 1)
         lines.append(plain_text(made.line(y) or []))
         y += 1
@@ -72,7 +72,7 @@ def test_a_block_that_changes_changes_only_itself(texts: list[str], data: st.Dat
     made.put(index, [piece(text), piece("and more")])
     expected = [*texts[:index], text, "and more", *texts[index + 1 :]]
     made.look_at_end(10_000)
-    assert shown(made, 0, made.total) == whole(expected)
+    assert shown(made, 0, made.stack.total) == whole(expected)
     assert made.block_at(made.top_of(index)) == index
 
 
@@ -80,11 +80,11 @@ def test_cut_drops_the_block_and_all_after_it() -> None:
     made = column(["a", "b", "c"])
     made.look_at_end(10)
     made.cut(1)
-    assert (len(made), shown(made, 0, made.total)) == (1, ["a"])
+    assert (len(made), shown(made, 0, made.stack.total)) == (1, ["a"])
     assert made.line(1) is None
     made.put(1, [piece("d")])
     made.look_at_end(10)
-    assert shown(made, 0, made.total) == ["a", "d"]
+    assert shown(made, 0, made.stack.total) == ["a", "d"]
 
 
 def test_another_width_or_palette_paints_anew() -> None:
@@ -98,9 +98,9 @@ def test_another_width_or_palette_paints_anew() -> None:
     made.put(0, [Fragment(paint)])  # type: ignore[arg-type]
     for _ in range(3):
         made.look_at_end(5)
-    made.fit(30, DARK)
+    made.stack.fit(30, DARK)
     made.look_at_end(5)
-    made.fit(30, LIGHT)
+    made.stack.fit(30, LIGHT)
     made.look_at_end(5)
     assert painted == [(20, "dark"), (30, "dark"), (30, "light")]
 
@@ -111,9 +111,9 @@ def test_another_width_leaves_what_is_read_in_its_place() -> None:
     made.look_at_end(10_000)
     y = made.top_of(1) + 60
     seen = plain_text(made.line(y) or []).split()[0]
-    y = made.fit(WIDTH * 2, DARK, y)
+    y = made.stack.fit(WIDTH * 2, DARK, y)
     assert seen in " ".join(shown(made, y - 1, 3)).split()
-    assert (made.fit(WIDTH * 2, LIGHT, y), Column(WIDTH).fit(WIDTH * 2, DARK, 7)) == (y, 0)
+    assert (made.stack.fit(WIDTH * 2, LIGHT, y), Column(WIDTH).stack.fit(WIDTH * 2, DARK, 7)) == (y, 0)
 
 
 def test_only_what_is_seen_is_painted() -> None:
@@ -130,7 +130,7 @@ def test_only_what_is_seen_is_painted() -> None:
     for index in range(1000):
         made.put(index, [numbered(index)])
     top = made.look_at_end(10)
-    assert (made.total, top, sorted(painted)) == (2000, 1990, [995, 996, 997, 998, 999])
+    assert (made.stack.total, top, sorted(painted)) == (2000, 1990, [995, 996, 997, 998, 999])
 
 
 def test_pieces_that_stay_keep_their_lines() -> None:

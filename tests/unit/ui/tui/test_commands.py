@@ -92,7 +92,7 @@ def test_keys_that_are_faster_than_the_list_are_not_taken_for_what_it_shows(play
         await hand.sees("› /help")
         prompt.insert("mode plan")  # the list has not heard of it yet
         await prompt._on_key(events.Key("enter", None))
-        await hand.until(lambda: hand.controller.work.mode == "plan")
+        await hand.until(lambda: hand.controller.session.environment.rules.mode == "plan")
 
     play(what)
 
@@ -181,7 +181,7 @@ def test_tab_waits_for_the_files_that_fit_and_never_leaves_the_prompt(play: Call
     files = SlowFiles(project)
 
     async def what(hand: Hand) -> None:
-        prompt, completing = hand.app.main.query_one(PromptInput), hand.app.main._completing
+        prompt, completing = hand.app.main.query_one(PromptInput), hand.app.main.completing
         assert completing is not None
         completing._files = files
         await hand.pilot.press(*"see @kep", "tab")
@@ -377,7 +377,7 @@ def test_cost_mode_permissions_tier_and_doctor_say_how_things_stand(play: Callab
         await hand.sees("there is no mode 'nonsense'")
         await hand.type("/mode yolo")
         await hand.sees("yolo: never asks")
-        assert hand.controller.work.mode == "yolo"
+        assert hand.controller.session.environment.rules.mode == "yolo"
         await hand.type("/permissions")
         await hand.sees("mode yolo: never asks", "stored in memory")
         await hand.type("/tier")

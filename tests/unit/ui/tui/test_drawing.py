@@ -35,7 +35,7 @@ from fugu_cli.ui.drawing import (
 )
 from fugu_cli.ui.hyperlinks import LinkFinder
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
-from fugu_cli.ui.session_totals import SessionTotals
+from fugu_cli.ui.session_totals import FoldedSession, SessionTotals
 from fugu_cli.ui.trace_drawing import section_title, turn_sections
 from fugu_cli.ui.trace_rows import TraceRows, TurnRow, traced_requests
 from fugu_cli.ui.transcript import transcript_blocks
@@ -208,7 +208,7 @@ def test_what_nobody_knows_the_price_of_is_not_free(sample: list[Recorded]) -> N
     sample[0] = sample[0].model_copy(update={"event": opened.model_copy(update={"pool": members})})
     tally = SessionTotals()
     for record in sample:
-        tally.take(record, record.at)
+        tally.take(record)
     assert text(trace_drawing.totals_lines(tally.by_agent, tally.unpriced, 60, DARK)) == [
         "",
         "usage by model",
@@ -277,13 +277,13 @@ def test_rows_are_the_same_at_every_width_but_for_what_is_left_out(sample: list[
 def test_the_tally_adds_up_by_agent(sample: list[Recorded]) -> None:
     tally = SessionTotals()
     for record in sample:
-        tally.take(record, record.at)
+        tally.take(record)
     assert {name: (usage.input, usage.output) for name, (usage, _) in tally.by_agent.items()} == {
         "small": (3420, 112),
         "coder": (4800, 130),
     }
     assert round(tally.cost, 6) == round(tally.by_agent["coder"][1], 6) == 0.00266
-    assert tally.doing == ""
+    assert FoldedSession(sample).activity.doing == ""
 
 
 def test_the_detail_of_a_turn_has_its_sections(sample: list[Recorded]) -> None:
@@ -459,7 +459,7 @@ def test_below_the_trace_stand_the_todo_list_changed_files_jobs_and_the_context(
     )
     tally = SessionTotals()
     for fact in ran:
-        tally.take(Recorded(seq=0, at=0.0, event=fact), 0.0)
+        tally.take(Recorded(seq=0, at=0.0, event=fact))
     tally.sizes[change], tally.context_parts = (3, 1), {"tools": 1200, "files read": 40_000}
     shown = text(trace_drawing.panel_lines(tally, 30, DARK, 40))
     assert shown == [
@@ -469,9 +469,9 @@ def test_below_the_trace_stand_the_todo_list_changed_files_jobs_and_the_context(
         "", "context", f"  files read{'~40k':>18}", f"  tools{'~1.2k':>23}",
     ]  # fmt: skip
     assert text(trace_drawing.panel_lines(tally, 30, DARK, 8)) == shown[:7]
-    tally.take(Recorded(seq=1, at=1.0, event=JobEnded(job="job1", command="npm run")), 1.0)
+    tally.take(Recorded(seq=1, at=1.0, event=JobEnded(job="job1", command="npm run")))
     undone = Undone(snapshot=None, changes=(FileChange(path="a.py", before="2" * 40, after="1" * 40),))
-    tally.take(Recorded(seq=2, at=2.0, event=undone), 2.0)
+    tally.take(Recorded(seq=2, at=2.0, event=undone))
     assert (tally.jobs, tally.changed) == ({}, {})
 
 

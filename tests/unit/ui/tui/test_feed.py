@@ -63,7 +63,7 @@ def test_steps_that_are_watched_look_as_they_do_when_the_log_is_opened(opened: C
         async with app.run_test(size=(100, 30)) as pilot:
             while app.main.controller is None or app.main.controller.work.session is None:
                 await pilot.pause(0.01)
-            feed, column = app.main.feed, app.main.query_one(Conversation).column
+            feed, column = app.main.controller.feed, app.main.query_one(Conversation).column
             records = recorded(interleaved())
             feed.replay(records[:2])
             for record in records[2:]:
@@ -72,9 +72,9 @@ def test_steps_that_are_watched_look_as_they_do_when_the_log_is_opened(opened: C
                     feed.flush()
                 feed.take(record)
                 feed.flush()
-            watched = [plain_text(column.line(y) or []) for y in range(column.total)]
+            watched = [plain_text(column.line(y) or []) for y in range(column.stack.total)]
             feed.replay(records)
-            assert [plain_text(column.line(y) or []) for y in range(column.total)] == watched
+            assert [plain_text(column.line(y) or []) for y in range(column.stack.total)] == watched
 
     asyncio.run(whole())
 

@@ -12,7 +12,7 @@ from fugu_cli.ui.approval_options import ALONE
 from fugu_cli.ui.blocks import NoteBlock
 from fugu_cli.ui.drawing import DARK, styled_line
 from fugu_cli.ui.inline import PromptTerminal
-from fugu_cli.ui.inline_view import InlineScreen, Scrollback, parse_choice
+from fugu_cli.ui.inline_view import InlineScreen, LinePrinter, Scrollback, parse_choice
 from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
 from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.screen_protocol import Choice
@@ -25,7 +25,7 @@ class Paper:
 
     def __init__(self) -> None:
         self.text = ""
-        self.back = Scrollback(self.write, lambda: 60, DARK, lambda: None)
+        self.back = Scrollback(LinePrinter(self.write, lambda: 60, DARK))
 
     def write(self, text: str) -> None:
         self.text += text
@@ -80,9 +80,9 @@ def test_what_a_call_had_printed_goes_when_it_is_made_again() -> None:
 def test_what_stands_above_other_lines_is_not_taken_back() -> None:
     paper = Paper()
     paper.take(ASKED, ASSIGNED, said("Old.\n\nmore\n\n"))
-    paper.back.print([styled_line([("a question", "")], 60)])
+    paper.back.printer.print([styled_line([("a question", "")], 60)])
     assert paper.take(RETRIED) == [AGAIN.format(1), ""]
-    paper.back.print([styled_line([("another", "")], 60)])
+    paper.back.printer.print([styled_line([("another", "")], 60)])
     assert paper.take(RETRIED.model_copy(update={"retry": 2})) == [AGAIN.format(2), ""]
 
 

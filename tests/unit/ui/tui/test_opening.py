@@ -26,7 +26,7 @@ from fugu_cli.models.sources import FetchProgress, ReportProgress
 from fugu_cli.safety import policy
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Permitted, Recorded
 from fugu_cli.session.log import Log
-from fugu_cli.ui.session_totals import SessionTotals
+from fugu_cli.ui.session_totals import Activity
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.prompt import PromptInput
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionProtocol, SetupOffer
@@ -244,8 +244,8 @@ def test_who_is_next_is_guessed_from_the_last_request_and_the_rule() -> None:
     )
     tests = Call(id="e", tool="run_tests")
 
-    def tally(*facts: Event, by: str = "cascade") -> SessionTotals:
-        made = SessionTotals()
+    def tally(*facts: Event, by: str = "cascade") -> Activity:
+        made = Activity()
         for seq, event in enumerate([Opened(version="1", repo="/", pool=pool, coordinator=by), *facts]):
             made.take(Recorded(seq=seq, at=0.0, event=event), 0.0)
         return made

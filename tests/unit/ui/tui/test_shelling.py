@@ -10,12 +10,12 @@ import pytest
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.ui.blocks import NoteBlock
 from fugu_cli.ui.drawing import DARK
-from fugu_cli.ui.inline_view import Scrollback
+from fugu_cli.ui.inline_view import LinePrinter, Scrollback
 from fugu_cli.ui.tui.user_programs import KEPT_CHARACTERS, ShellOutput, UserShell
 
 
 def shell(root: Path) -> UserShell:
-    return UserShell(root, Scrollback(lambda text: None, lambda: 80, DARK, lambda: None))
+    return UserShell(root, Scrollback(LinePrinter(lambda text: None, lambda: 80, DARK)))
 
 
 def test_a_letter_that_comes_in_two_pieces_is_one() -> None:

@@ -113,7 +113,7 @@ def test_a_question_looks_as_it_did(
 ) -> None:
     async def look() -> str:
         app = opened()
-        app.main._opener.scripts = {"small": QUESTION}  # type: ignore[attr-defined]
+        app.main.opener.scripts = {"small": QUESTION}  # type: ignore[attr-defined]
         async with app.run_test(size=size) as pilot:
             await settled(app, shown)
             await pilot.press(*"go", "enter")

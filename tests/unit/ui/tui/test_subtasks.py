@@ -19,7 +19,7 @@ from fugu_cli.session.live_events import TextStreamed
 from fugu_cli.ui import trace
 from fugu_cli.ui.block_drawing import transcript_fragments
 from fugu_cli.ui.drawing import DARK, plain_text
-from fugu_cli.ui.session_totals import SessionTotals
+from fugu_cli.ui.session_totals import FoldedSession
 from fugu_cli.ui.trace_drawing import trace_row_lines
 from fugu_cli.ui.trace_rows import TraceRows
 from fugu_cli.ui.transcript import transcript_blocks
@@ -139,12 +139,12 @@ def test_rows_of_subtasks_stand_below_their_turn() -> None:
 
 
 def test_the_status_line_waits_for_the_turn_again_when_its_subtasks_are_done() -> None:
-    totals = SessionTotals()
+    folded = FoldedSession()
     for record in records(RUNNING):
-        totals.take(record, 0.0)
-    totals.take(TextStreamed(turn=2, agent="small", text="A"), 0.0)
-    assert totals.doing == "small is writing"
-    before = totals.context
+        folded.take(record, 0.0)
+    folded.take(TextStreamed(turn=2, agent="small", text="A"), 0.0)
+    assert folded.activity.doing == "small is writing"
+    before = folded.totals.context
     for record in records(DONE)[len(RUNNING) : -2]:
-        totals.take(record, 0.0)
-    assert (totals.doing, totals.context) == ("waiting for big", before)
+        folded.take(record, 0.0)
+    assert (folded.activity.doing, folded.totals.context) == ("waiting for big", before)

@@ -24,7 +24,7 @@ from fugu_cli.ui import trace_drawing
 from fugu_cli.ui.block_drawing import plan_lines
 from fugu_cli.ui.blocks import Block, DecisionBlock, PlanBlock, ReplyBlock
 from fugu_cli.ui.drawing import DARK, plain_text
-from fugu_cli.ui.inline_view import Scrollback
+from fugu_cli.ui.inline_view import LinePrinter, Scrollback
 from fugu_cli.ui.trace_drawing import turn_sections
 from fugu_cli.ui.trace_rows import PlanRow, TraceRows, TurnRow
 from fugu_cli.ui.transcript import Transcript, transcript_blocks
@@ -190,7 +190,7 @@ def test_a_second_round_says_why() -> None:
 
 def test_in_the_scrollback_a_step_is_printed_below_its_own_heading() -> None:
     printed: list[str] = []
-    feed = Scrollback(printed.append, lambda: 60, DARK, lambda: None)
+    feed = Scrollback(LinePrinter(printed.append, lambda: 60, DARK))
     for record in recorded(interleaved()):
         feed.take(record)
     text = "".join(printed).partition("say what was done")[2]

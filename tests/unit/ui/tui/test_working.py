@@ -105,9 +105,9 @@ def test_steering_cuts_what_runs_and_sends_what_waits(opener: DemoSessionOpener)
     async def play(work: RequestQueue, heard: Heard) -> None:
         running = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: "assigned" in kinds(heard))
-        assert not work.steer()
+        assert not work.interrupt(steering=True)
         await work.submit(QueuedRequest("two"))
-        assert work.steer()
+        assert work.interrupt(steering=True)
         await running
         await until(lambda: kinds(heard)[-1] == "finished")
 

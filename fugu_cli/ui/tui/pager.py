@@ -1,0 +1,253 @@
+"""What scrolls: a view of a column, and the pager on it. The conversation and the trace are two (panels.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events, on
+from textual.binding import Binding, BindingType
+from textual.geometry import Region
+from textual.message import Message
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widget import Widget
+
+from fugu_cli.ui.column import Column
+from fugu_cli.ui.drawing import Palette, StyledLine, parse_style, plain_text
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.hyperlinks import LinkFinder
+
+KEPT_STRIPS = 800
+"""Lines of the screen that are kept ready."""
+
+
+class ColumnView(Widget, can_focus=True):
+    """Draws `column` from line `top` on. `lead`: what every line begins with; `chosen`: the marked block.
+
+    A click leaves the keys where they are: what is typed after it (to bring the window to the front, to copy) is meant
+    for the prompt, and some letters would act on the marked turn.
+    """
+
+    FOCUS_ON_CLICK: ClassVar[bool] = False
+
+    def __init__(self, palette: Palette, lead: str, id: str | None) -> None:
+        super().__init__(id=id)
+        self.column = Column(palette=palette)
+        self.chosen: int | None = None
+        self.links: LinkFinder | None = None
+        """What makes links of addresses and files; None where there are none."""
+        self.top = 0
+        """The first line that is seen."""
+        self._lead = lead
+        self._ground: Style | None = None
+        self._strips: dict[tuple[int, int, bool, bool], tuple[StyledLine, Strip]] = {}
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """What the compositor asks for. Goes around the widget's own cache of styles, which costs more than a line."""
+        background = self.background_colors[1]
+        filters = self.get_line_filters()
+        size = self.size
+        bar = _bar_rows(self.column.stack.total, self.top, size.height)
+        strips = []
+        for y in crop.line_range:
+            strip = self._strip(y, size.width, y in bar)
+            for line_filter in filters:
+                strip = strip.apply_filter(line_filter, background)
+            strips.append(strip)
+        if crop.column_span == (0, size.width):
+            return strips
+        return [strip.crop(*crop.column_span) for strip in strips]
+
+    def render_line(self, y: int) -> Strip:
+        """One line; asked for to find out what is under the mouse."""
+        size = self.size
+        return self._strip(y, size.width, y in _bar_rows(self.column.stack.total, self.top, size.height))
+
+    def notify_style_update(self) -> None:
+        """Colours, focus or visibility changed."""
+        super().notify_style_update()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._ground = None
+        self._strips.clear()
+
+    def _strip(self, y: int, width: int, bar: bool) -> Strip:
+        """A line of the screen: the lead, the text, the scroll bar. Made once for a line at its place."""
+        at = self.top + y
+        line = self.column.line(at)
+        chosen = self.chosen is not None and self.column.block_at(at) == self.chosen
+        selection = self.text_selection
+        key = (id(line), at, chosen, bar)
+        if selection is None and line is not None and (kept := self._strips.get(key)) is not None:
+            return kept[1]
+        room = max(width - len(self._lead) - 1, 0)
+        strip = Strip(self.links.linked(line, room) if line and self.links else line or ()).adjust_cell_length(room)
+        if chosen:
+            strip = strip.apply_style(parse_style(self.column.stack.palette.cursor))
+        if selection is not None and (span := selection.get_span(at)) is not None:
+            strip = _selected(strip, span, self.screen.get_component_rich_style("screen--selection"))
+        strip = strip.apply_offsets(0, at)
+        ends = parse_style(self.column.stack.palette.dim)
+        lead, tail = Segment(self._lead, self._lead_style()), Segment("▐" if bar else " ", ends)
+        strip = Strip.join([Strip([lead], len(self._lead)), strip, Strip([tail], 1)])
+        self._ground = self._ground or self.rich_style
+        strip = strip.apply_style(self._ground)
+        if selection is None and line is not None:
+            if len(self._strips) > KEPT_STRIPS:
+                self._strips.clear()
+            self._strips[key] = (line, strip)  # the line is kept too: its identity is the key
+        return strip
+
+    def _lead_style(self) -> Style:
+        return parse_style(self.column.stack.palette.dim)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The selected lines as text."""
+        first = selection.start.y if selection.start else self.top
+        last = selection.end.y if selection.end else self.top + self._height - 1
+        lines = [plain_text(self.column.line(y) or []) for y in range(first, last + 1)]
+        if lines and selection.end:
+            lines[-1] = lines[-1][: selection.end.x]
+        if lines and selection.start:
+            lines[0] = lines[0][selection.start.x :]
+        return "\n".join(lines), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Show it."""
+        self.refresh()
+
+    @property
+    def _room(self) -> int:
+        """Columns of the text."""
+        return max(self.size.width - len(self._lead) - 1, 1)
+
+    @property
+    def _height(self) -> int:
+        return max(self.size.height, 1)
+
+
+def _bar_rows(total: int, top: int, height: int) -> range:
+    """The rows of the scroll bar's handle, of a window on `total` lines."""
+    if total <= height:
+        return range(0)
+    size = max(height * height // total, 1)
+    start = round(top / (total - height) * (height - size))
+    return range(start, start + size)
+
+
+def _selected(strip: Strip, span: tuple[int, int], words: Style) -> Strip:
+    start, end = span[0], strip.cell_length if span[1] == -1 else span[1]
+    inside = strip.crop(start, end).apply_style(words)
+    return Strip.join([strip.crop(0, start), inside, strip.crop(end, strip.cell_length)])
+
+
+WHEEL_LINES = 3
+
+
+class Pager(ColumnView):
+    """Shows `column`. `following`: the end stays in sight while the text grows. `lead`: what every line begins with."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up", "scroll(-1)", show=False),
+        Binding("down", "scroll(1)", show=False),
+        Binding("pageup", "page(-1)", show=False),
+        Binding("pagedown,space", "page(1)", show=False),
+        Binding("home", "go(0)", show=False),
+        Binding("end", "end", show=False),
+    ]
+
+    @dataclass
+    class Clicked(Message):
+        """A line was clicked; `block` is the one it belongs to."""
+
+        pager: Pager
+        block: int
+
+    def __init__(self, palette: Palette, *, following: bool = False, lead: str = " ", id: str | None = None) -> None:
+        super().__init__(palette, lead, id)
+        self.following = self._follows = following
+        self._total = 0
+
+    def grew(self) -> None:
+        """The column is not what it was: look again, and draw what changed."""
+        before, total = self.top, self._total
+        if self.following:
+            self.top = self.column.look_at_end(self._height)
+        else:
+            self.top = self.column.look(min(self.top, self.column.last_top(self._height)), self._height)
+        self._total = self.column.stack.total
+        changed = self.column.stack.take_changed() - self.top
+        if self.top != before or changed <= 0 or (self._total != total and self._total > self._height):
+            self.refresh()
+        elif changed < self._height:
+            self.refresh(Region(0, changed, self.size.width, self._height - changed))
+
+    @contextmanager
+    def steady(self) -> Iterator[None]:
+        """Blocks are exchanged meanwhile; what stands at the top stays there."""
+        block = None if self.following else self.column.block_at(self.top)
+        within = 0 if block is None else self.top - self.column.top_of(block)
+        yield
+        if block is not None:
+            self.top = self.column.top_of(block) + within
+        self.grew()
+
+    def repaint(self, palette: Palette) -> None:
+        """Another palette."""
+        self._forget()
+        self.top = self.column.stack.fit(self._room, palette, self.top)
+        self.grew()
+
+    def show_block(self, block: int) -> None:
+        """Bring a block into sight."""
+        top = self.column.top_of(block)
+        if not self.top <= top < self.top + self._height:
+            self.action_go(max(top - self._height // 3, 0))
+
+    def action_scroll(self, by: int) -> None:
+        """Move by some lines."""
+        self.action_go(self.column.move(self.top, by))
+
+    def action_page(self, pages: int) -> None:
+        """Move by pages, one line less than is seen."""
+        self.action_scroll(pages * max(self._height - 1, 1))
+
+    def action_go(self, top: int) -> None:
+        """Another line at the top of what is seen."""
+        last = self.column.last_top(self._height)
+        self.top = self.column.look(min(max(top, 0), last), self._height)
+        self.following = self._follows and self.top >= self.column.last_top(self._height)
+        self.refresh()
+
+    def action_end(self) -> None:
+        """To the end, and stay there."""
+        self.top = self.column.look_at_end(self._height)
+        self.following = self._follows
+        self.refresh()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Fold the text again; what was at the top stays there."""
+        self.repaint(self.column.stack.palette)
+
+    @on(events.MouseScrollUp)
+    @on(events.MouseScrollDown)
+    def turn_wheel(self, event: events.MouseEvent) -> None:
+        """The wheel."""
+        event.stop()
+        self.action_scroll(-WHEEL_LINES if isinstance(event, events.MouseScrollUp) else WHEEL_LINES)
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on the scroll bar goes there, one on the text tells which block it was."""
+        if self.text_selection is not None:  # something was selected, nothing clicked
+            return
+        if event.x >= self.size.width - 1:
+            self.action_go(event.y * self.column.stack.total // max(self._height, 1))
+        elif (block := self.column.block_at(self.top + event.y)) is not None:
+            self.post_message(self.Clicked(self, block))
