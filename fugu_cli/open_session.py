@@ -307,7 +307,9 @@ class Session:
             await self.extras.collector.finish()
         await asyncio.to_thread(parallel_turns.remove_unused_worktrees, self.config.data)
         with contextlib.suppress(StorageError):
-            await snapshots.collect_garbage(self.config.data, self.environment.workspace.snapshots, self.log.path)
+            await snapshots.collect_garbage(
+                self.config.data, self.environment.workspace.history.snapshots, self.log.path
+            )
 
 
 def _source(log: Log) -> str:

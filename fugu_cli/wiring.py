@@ -242,7 +242,7 @@ def build_session(
             {member.name: build_harness(member) for member in members},
         ),
         environment=_with_extensions(replace(environment, denials=denials), loaded, (servers, extras), journal),
-        warm=warm if servers is None else servers.behind(warm),
+        warm=warm if servers is None else _both(warm, servers.start),
         decide=lambda changed: build_coordinator(changed, members)[0],
         servers=servers,
         library=loaded.library,
@@ -250,6 +250,14 @@ def build_session(
         answer_schema=loaded.answer_schema,
         extras=extras,
     )
+
+
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        first()
+        second()
+
+    return run
 
 
 def _instructions(loaded: LoadedConfig) -> str:

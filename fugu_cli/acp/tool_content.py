@@ -105,7 +105,7 @@ async def changes_made(ran: ToolRan, workspace: Workspace) -> list[Content]:
 
 
 async def _blob(workspace: Workspace, name: str | None) -> bytes | None:
-    return None if name is None else await workspace.blob(name)
+    return None if name is None else await workspace.history.blob(name)
 
 
 def _recorded_diff(path: Path, before: bytes | None, after: bytes | None) -> Content:

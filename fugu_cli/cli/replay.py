@@ -308,14 +308,14 @@ class Rerun:
 
 async def _check_tree(events: Sequence[Event], workspace: Workspace, number: int, asked: Asked) -> None:
     """Raises UsageError where the request's working tree cannot be had any more."""
-    if asked.snapshot is None or workspace.snapshots is None:
+    if asked.snapshot is None or workspace.history.snapshots is None:
         raise UsageError(
             f"request {number} has no snapshot of its working tree: it was made outside git",
             hint="without --run the decisions are compared",
         )
     tree = await _tree(events, workspace, number)
-    async with workspace.snapshots.held():
-        found = await workspace.snapshots.git.try_run("cat-file", "-e", f"{tree}^{{tree}}")
+    async with workspace.history.snapshots.held():
+        found = await workspace.history.snapshots.git.try_run("cat-file", "-e", f"{tree}^{{tree}}")
     if found.code:
         raise UsageError(
             f"the snapshot {tree[:12]} of request {number} is not in the store any more",
@@ -327,7 +327,7 @@ async def _tree(events: Sequence[Event], workspace: Workspace, number: int) -> s
     """The working tree before a request. Before one that only read it is as the next one found it, or as it is."""
     later = views.requests(events)[number - 1 :]
     known = next((tree for facts in later if (tree := views.start_snapshot(facts))), "")
-    return known or await workspace.snapshot() or ""
+    return known or await workspace.history.snapshot() or ""
 
 
 async def _work(session: Session, asked: Asked) -> None:

@@ -366,7 +366,7 @@ async def blame_content(
     workspace: Workspace, path: str, data: bytes, made: Sequence[AttributedEdit]
 ) -> tuple[AttributedLines, bool]:
     """A content of the file at `path` by lines, with their writers; whether contents of some edit are gone."""
-    blob = blob_id(data, workspace.hash_name)
+    blob = blob_id(data, workspace.history.hash_name)
     source = await _source(workspace, path, made, data)
     found = related_edits(made, source)
     known = BlameTracker({**await recorded_diffs.read_contents(workspace, _blobs(found)), blob: data})
@@ -389,7 +389,7 @@ async def blame_session(workspace: Workspace, session: NamedSession) -> SessionB
     found = attributed_edits(*session)
     changed = dict.fromkeys(change.path for edit in found for change in edit.changes)
     there = {path: data for path in changed if (data := _read(workspace, path)) is not None}
-    now = {blob_id(data, workspace.hash_name): data for data in there.values()}
+    now = {blob_id(data, workspace.history.hash_name): data for data in there.values()}
     known = BlameTracker({**await recorded_diffs.read_contents(workspace, _blobs(found)), **now})
     for edit in found:
         known.follow(edit)
@@ -398,7 +398,7 @@ async def blame_session(workspace: Workspace, session: NamedSession) -> SessionB
     for path, state in known.states.items():
         if path in moved and state.blob is None:
             continue
-        left = blob_id(there[path], workspace.hash_name) if path in there else None
+        left = blob_id(there[path], workspace.history.hash_name) if path in there else None
         if made := _file(path, state, (path in known.lost, left != state.blob)):
             files.append(made)
     files.sort(key=lambda file: file.path)

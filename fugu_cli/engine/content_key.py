@@ -23,7 +23,7 @@ from fugu_cli.safety.policy.programs import command_arguments, names_of, program
 from fugu_cli.safety.policy.shell_parser import Command, Unreadable, parse_command_line
 from fugu_cli.tools import git_repositories, repository_files
 from fugu_cli.tools.git_repositories import split_names
-from fugu_cli.tools.snapshot_contents import NESTED
+from fugu_cli.tools.snapshot_index import NESTED
 from fugu_cli.tools.snapshots import Snapshots
 from fugu_cli.tools.workspace import Workspace
 
@@ -188,10 +188,10 @@ class TreeContent:
 
 async def tree_content(workspace: Workspace) -> TreeContent:
     """The tree with what git ignores, but for caches, dependencies and environments. Raises StorageError."""
-    tree = await workspace.snapshot()
-    if tree is None or workspace.snapshots is None:
+    tree = await workspace.history.snapshot()
+    if tree is None or workspace.history.snapshots is None:
         return TreeContent()
-    found = await ignored_content(workspace.snapshots)
+    found = await ignored_content(workspace.history.snapshots)
     if found is None:
         return TreeContent()
     return TreeContent(f"{tree}+{found.name}" if found.name else tree, found.unread)

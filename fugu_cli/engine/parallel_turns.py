@@ -290,7 +290,7 @@ class _SilentPlanner:
 async def begin_steps(log: Log, environment: Environment, decision: ParallelTurns) -> None:
     """Record the steps that begin now, each with the tree it starts from and what the memory still knows."""
     workspace = environment.workspace
-    tree = await workspace.snapshot()
+    tree = await workspace.history.snapshot()
     whole = await content_key.tree_content(workspace) if environment.remembers else content_key.TreeContent()
 
     async def state(call: Call) -> str:
@@ -325,7 +325,7 @@ async def merge_worktrees(log: Log, environment: Environment, decision: MergeTur
     for one, worktree in zip(group, await ensure_worktrees(log, environment.workspace, group), strict=True):
         start = one.assigned.snapshot
         assert start is not None
-        await environment.workspace.jobs.stop_in(worktree.root, "session")
+        await environment.workspace.jobs.close(worktree.root)
         diffs.append((one.number, await worktrees.worktree_diff(worktree, start)))
         changes = await worktrees.worktree_changes(worktree, environment.workspace, start)
         if one.number == decision.chosen and not decision.open:

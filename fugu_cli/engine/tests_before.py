@@ -122,9 +122,9 @@ def _place(workspace: Workspace) -> Iterator[Path]:
 
 async def _bring_along(workspace: Workspace, copy: Workspace) -> _Brought:
     """Link or copy what git ignores."""
-    assert workspace.snapshots is not None
+    assert workspace.history.snapshots is not None
     listing = ("ls-files", "-z", "-o", "-i", "--directory", "--exclude-standard", "--", ".")
-    ignored = [name.rstrip("/") for name in split_names(await workspace.snapshots.git.run(*listing))]
+    ignored = [name.rstrip("/") for name in split_names(await workspace.history.snapshots.git.run(*listing))]
     found = [*ignored, *(name for name in worktrees.ENVIRONMENTS if (workspace.root / name).is_dir())]
     return await asyncio.to_thread(_laid, workspace.root, copy.root, list(dict.fromkeys(found)))
 
@@ -305,7 +305,7 @@ async def tests_before(given: TestsBeforeArguments, workspace: Workspace, say: S
 async def _removed(edited: Sequence[FileChange], workspace: Workspace) -> tuple[str, ...]:
     """Names of the tests that the changes took away."""
     names = {name for change in edited for name in (change.before, change.after) if name is not None}
-    texts = {name: (await workspace.blob(name)).decode("utf-8", "replace") for name in names}
+    texts = {name: (await workspace.history.blob(name)).decode("utf-8", "replace") for name in names}
     return removed_tests(edited, texts.get)
 
 

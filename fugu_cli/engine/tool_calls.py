@@ -21,7 +21,7 @@ from fugu_cli.safety.prompt_injection import mark_injection
 from fugu_cli.session import views
 from fugu_cli.session.events import EVIDENCE, HOOK, ROLE, Event, Finished, Permitted, Recorded, Replied, ToolRan, Undone
 from fugu_cli.session.live_events import OutputStreamed
-from fugu_cli.session.log import Log
+from fugu_cli.session.log import Log, heartbeat
 from fugu_cli.system import temp_dirs
 from fugu_cli.tools import worktrees
 from fugu_cli.tools.acceptance_check import AcceptanceCheckArguments
@@ -283,7 +283,7 @@ async def _before(environment: Environment, call: Call, *, by_fugu: bool = False
         or _with_hooks(environment, tool, call, by_fugu=by_fugu).effect == "reads"
     ):
         return None
-    return await environment.workspace.snapshot()
+    return await environment.workspace.history.snapshot()
 
 
 async def _finish_tool(log: Log, environment: Environment, call: Call, told: str) -> None:
@@ -302,7 +302,7 @@ async def _finish_tool(log: Log, environment: Environment, call: Call, told: str
     ran = _with_hooks(environment, tool, call, by_fugu=by_fugu)
     ran = environment.skip.around(ran) if by_fugu and call.tool in SKIPPABLE else ran
     state = await content_key.content_key(environment.workspace, call) if environment.remembers and ran is tool else ""
-    async with log.alive():
+    async with heartbeat(log):
         result, made = await environment.workspace.observe(
             ran,
             arguments,

@@ -29,7 +29,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.log import HEARTBEAT_SECONDS, Log
 from fugu_cli.session.open_work import undo_history
-from fugu_cli.tools.snapshots import RestorePlan
+from fugu_cli.tools.file_history import RestorePlan
 from fugu_cli.tools.workspace import Workspace
 
 
@@ -41,14 +41,14 @@ async def roll_back_turn(workspace: Workspace, tree: str, turn: views.Turn) -> t
     """
     made = _made(turn)
     if views.interrupted_calls(turn) or any(run.result is not None and run.result.job for run in turn.work):
-        all_of_it = await workspace.since(tree)
+        all_of_it = await workspace.history.since(tree)
         made = FileEffects(
             (*all_of_it.changes, *(change for change in turn.changes if change.beside)), all_of_it.attributes
         )
     restored = await workspace.take_back(made)
-    now = await workspace.snapshot()
-    others = await workspace.diff(tree, now) if now is not None else ()
-    return restored.paths, frozenset((*(change.path for change in others), *restored.left))
+    now = await workspace.history.snapshot()
+    others = await workspace.history.made(tree, now) if now is not None else NO_EFFECTS
+    return restored.paths, frozenset((*(change.path for change in others.changes), *restored.left))
 
 
 def _made(turn: views.Turn) -> FileEffects:
@@ -75,7 +75,7 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
         return
     first = len(log.events) - len(facts) + killed[0]
     before = _tree_before(log.events[: first + 1])
-    made = _until(await workspace.since(before) if before else NO_EFFECTS, _end(log, first), workspace.root)
+    made = _until(await workspace.history.since(before) if before else NO_EFFECTS, _end(log, first), workspace.root)
     for place in killed:
         fact = facts[place]
         assert isinstance(fact, Permitted)
@@ -256,7 +256,7 @@ async def rewind_files(log: Log, workspace: Workspace, point: RewindPoint) -> li
     if await workspace.jobs.stop(views.jobs(log.events[point.line :]), "undo"):
         _rewindable(log, workspace, point)  # they may have written something meanwhile
     steps = reversed(_made_since(log.events, point))
-    return [await _take_back(log, workspace, workspace.standing(made), "undo") for made in steps]
+    return [await _take_back(log, workspace, workspace.history.standing(made), "undo") for made in steps]
 
 
 def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePlan:
@@ -264,7 +264,7 @@ def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePl
     _refuse_elsewhere(log.events, point.asked, workspace)
     steps = _made_since(log.events, point)
     changes = tuple(one for made in steps for one in made.changes)
-    found = workspace.standing(FileEffects(changes, tuple(one for made in steps for one in made.attributes)))
+    found = workspace.history.standing(FileEffects(changes, tuple(one for made in steps for one in made.attributes)))
     _refuse(found.conflicts, "rewind", workspace.root)
     if between := _edited_between(steps):
         said = f"rewind would lose edits made between two requests: {_named(between)}"
@@ -304,14 +304,18 @@ async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
     step = done[-1]
     _refuse_elsewhere(log.events, step.asked, workspace)
     made = step.made
-    if step.extras and step.asked.snapshot and (now := await workspace.snapshot()):
-        made = FileEffects(made.changes, (await workspace.made(step.asked.snapshot, now)).attributes)
-    found = workspace.standing(made)
+    if step.extras and step.asked.snapshot and (now := await workspace.history.snapshot()):
+        made = FileEffects(made.changes, (await workspace.history.made(step.asked.snapshot, now)).attributes)
+    found = workspace.history.standing(made)
     if not any(made):
         raise NothingToUndo("there is nothing to undo", hint="the newest request changed no file")
     if not any(found.made) and found.unkept:
         said = _named(found.unkept)
         raise NothingToUndo(f"there is nothing that could be undone: no copy was kept of {said}", hint=_WHY_UNKEPT)
+    if not any(found.made) and found.nested:
+        said = f"there is nothing that could be undone: {_named(found.nested)} is a repository of its own"
+        look = f"git -C {shlex.quote(paths.unquoted_path(found.nested[0]))} status"
+        raise NothingToUndo(said, hint=f"`{look}` shows what a command left there")
     if not (any(found.made) or found.conflicts or found.beside):
         raise NothingToUndo("there is nothing to undo", hint="the files are as they were before the request")
     _refuse(found.conflicts, "undo", workspace.root)
@@ -331,9 +335,9 @@ async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
     _refuse_elsewhere(log.events, undone, workspace)
     made = undone.made
     if undone.snapshot and undone.tree:  # an older version's
-        told = await workspace.made(undone.tree, undone.snapshot)
+        told = await workspace.history.made(undone.tree, undone.snapshot)
         made = FileEffects((*told.changes, *made.changes), told.attributes)
-    found = workspace.standing(made)
+    found = workspace.history.standing(made)
     _refuse(found.conflicts, "redo", workspace.root)
     return found
 
@@ -391,6 +395,7 @@ async def _take_back(log: Log, workspace: Workspace, found: RestorePlan, kind: L
         attributes=back.attributes,
         left=tuple(found.beside),
         unkept=tuple(found.unkept),
+        nested=tuple(found.nested),
     )
     log.append(undone)
     return undone

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 NOBODY_ASKED = "No redirect handler"
 """What the SDK says where a login is wanted and nobody is to be asked for one."""
+BARE = {"_meta", "isError"}
+"""Keys of the result of a call that returned nothing."""
 PAGES = 20
 """Pages of a server's list of tools that are read."""
 
@@ -227,7 +229,8 @@ class _CheckedStream:
         if isinstance(result, dict) and isinstance(listed := result.get("tools"), list):
             result["tools"], faults = usable_tools(listed)
             self._left_out.update(faults)
-        if isinstance(result, dict) and ("content" in result or "structuredContent" in result):
+        # servers leave the content out where they have none, and TypeScript's SDK takes that for an empty one
+        if isinstance(result, dict) and ({"content", "structuredContent"} & result.keys() or result.keys() <= BARE):
             result["content"] = readable_blocks(result.get("content"))
         return message
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -67,6 +68,36 @@ class ConnectionParts:
     relay: mcp_client.Relay | None = None
 
 
+class CallClock:
+    """Limits calls to so many `seconds`; it is stopped while the user is asked something."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._limits: set[asyncio.Timeout] = set()
+
+    async def within_limit(self, call: Awaitable[Given]) -> Given:
+        """The server's answer. Raises TimeoutError."""
+        async with asyncio.timeout(self._seconds) as limit:
+            self._limits.add(limit)
+            try:
+                return await call
+            finally:
+                self._limits.discard(limit)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Every call has all its time again afterwards."""
+        for limit in self._limits:
+            limit.reschedule(None)
+        try:
+            yield
+        finally:
+            again = asyncio.get_running_loop().time() + self._seconds
+            for limit in self._limits:
+                if not limit.expired():
+                    limit.reschedule(again)
+
+
 class McpConnection:
     """A server of a session. `tools` stay while it is started again, and go when that is given up."""
 
@@ -85,7 +116,7 @@ class McpConnection:
         self._logins = parts.logins
         self._relay = parts.relay
         self._told: set[str] = set()
-        self._limits: set[asyncio.Timeout] = set()
+        self._clock = CallClock(server.timeout)
         self._link: mcp_client.McpLink | None = None
         self._news = asyncio.Event()
         self._task = asyncio.create_task(self._live(loaded))
@@ -183,19 +214,15 @@ class McpConnection:
         listed = await mcp_client.list_more(link)
         self.prompts = tuple(PromptUsage.of(prompt) for prompt in listed.prompts)
         self.resources = tuple(one.uri for one in listed.resources)
-        if (self.resources or listed.templates) and all(tool.name != self._reader().name for tool in self.tools):
-            self.tools = (*self.tools, self._reader())
-
-    def _reader(self) -> Tool[RawArguments]:
-        """The tool that reads a resource."""
-        said = f"Read a resource of the MCP server {self.server.name} by its uri."
-        return Tool(
+        reader = Tool(
             name=resource_tool(self.server.name),
             effect="runs",
             arguments=RawArguments,
             run=self._read,
-            foreign=ForeignSpec(description=said, schema=READ_SCHEMA),
+            foreign=ForeignSpec(f"Read a resource of the MCP server {self.server.name} by its uri.", READ_SCHEMA),
         )
+        if (self.resources or listed.templates) and all(tool.name != reader.name for tool in self.tools):
+            self.tools = (*self.tools, reader)
 
     async def _run(self, tool: str, arguments: RawArguments, workspace: Workspace, say: Say) -> ToolResult:
         """Call a tool. Whatever goes wrong is the result."""
@@ -231,7 +258,7 @@ class McpConnection:
             again = "It is being started again." if self.state != "failed" else "It is not started again."
             return ToolResult(text=f"The MCP server `{name}` is not running: {self.why}. {again}", ok=False)
         try:
-            return await asyncio.to_thread(told, await self._within_limit(call(link.client)))
+            return await asyncio.to_thread(told, await self._clock.within_limit(call(link.client)))
         except mcp_client.sdk_errors() as error:
             if mcp_client.is_refusal(error):
                 return ToolResult(text=truncate(f"The MCP server `{name}` refused the call: {error}"), ok=False)
@@ -240,27 +267,11 @@ class McpConnection:
             why = await mcp_client.describe_error(error, self.server.timeout, link)
             return ToolResult(text=truncate(f"The call of the MCP server `{name}` failed: {why}. {UNKNOWN}"), ok=False)
 
-    async def _within_limit(self, call: Awaitable[Given]) -> Given:
-        """The server's answer within its time. The time stands still while the user is asked something."""
-        async with asyncio.timeout(self.server.timeout) as limit:
-            self._limits.add(limit)
-            try:
-                return await call
-            finally:
-                self._limits.discard(limit)
-
     async def _ask(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         """The server asks the user something."""
         del context
-        for limit in self._limits:
-            limit.reschedule(None)
-        try:
+        with self._clock.stopped():
             return await self._elicit(self.server.name, params)
-        finally:
-            again = asyncio.get_running_loop().time() + self.server.timeout
-            for limit in self._limits:
-                if not limit.expired():
-                    limit.reschedule(again)
 
     async def prompt(self, name: str, arguments: Mapping[str, str]) -> FilledPrompt:
         """A prompt filled in by the server. Raises UsageError."""
@@ -268,7 +279,7 @@ class McpConnection:
         if link is None or link.ended.is_set():
             raise UsageError(f"the MCP server {self.server.name} is not running: {self.why}", hint="ask without it")
         try:
-            return prompt_text(await self._within_limit(link.client.get_prompt(name, dict(arguments))))
+            return prompt_text(await self._clock.within_limit(link.client.get_prompt(name, dict(arguments))))
         except mcp_client.sdk_errors() as error:
             refused = mcp_client.is_refusal(error)
             why = f"{error}" if refused else await mcp_client.describe_error(error, self.server.timeout, link)

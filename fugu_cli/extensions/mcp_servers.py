@@ -62,15 +62,6 @@ class McpServers:
         """The servers that are started."""
         return tuple(server.name for server in self.declared)
 
-    def behind(self, warm: Callable[[], None]) -> Callable[[], None]:
-        """What loads in the background, and these with it."""
-
-        def both() -> None:
-            warm()
-            self.start()
-
-        return both
-
     def start(self) -> None:
         """Start them in the background; returns at once. May be called twice. Needs a running event loop."""
         if self._running or not self.declared:
@@ -124,7 +115,7 @@ class McpServers:
         """The prompt that a line `/mcp:SERVER:PROMPT ARGUMENTS` stands for. Raises UsageError."""
         word, _, rest = line.removeprefix(MCP_PROMPT).partition(" ")
         server, _, name = word.partition(":")
-        connection = await self._settled(server)
+        connection = await self.connected(server)
         usage = next((one for one in connection.prompts if one.name == name), None)
         if usage is None and connection.prompts:
             known = ", ".join(one.name for one in connection.prompts)
@@ -143,14 +134,14 @@ class McpServers:
             if (call := reading_call(self._parts.root, named, "")).tool not in tools.values():
                 continue
             server = next(name for name, tool in tools.items() if tool == call.tool)
-            connection = await self._settled(server)
+            connection = await self.connected(server)
             if connection.state == "failed":
                 raise UsageError(f"the MCP server {server} does not work: {connection.why}", hint="ask without it")
             if call.tool not in {tool.name for tool in connection.tools}:
                 raise UsageError(f"the MCP server {server} has no resources", hint=f"ask without @{named}")
 
-    async def _settled(self, name: str) -> McpConnection:
-        """The server, once it is known whether it works. Raises UsageError where there is none."""
+    async def connected(self, name: str) -> McpConnection:
+        """The server, started, once it is known whether it works. Raises UsageError where there is none."""
         self.start()
         connection = next((one for one in self._running if one.server.name == name), None)
         if connection is None:
@@ -169,12 +160,6 @@ class McpServers:
             if self.ask_line is nobody:
                 self._tell(f"the MCP server {server} asks something, and nobody can answer here: {params.message}")
             return await answer_of_user(server, params, self.ask_line)
-
-    async def tried(self) -> tuple[McpConnection, ...]:
-        """Each of them once its state is known. For `fugu doctor`: it starts them."""
-        self.start()
-        await asyncio.gather(*(one.settled.wait() for one in self._running))
-        return self._running
 
     async def close(self) -> None:
         """End them, with all they have started."""
@@ -201,11 +186,12 @@ def check_servers(declared: DeclaredServers, root: Path, logins: LoginStore | No
 async def _check_servers(servers: McpServers) -> Sequence[ServerCheck]:
     try:
         found: list[ServerCheck] = []
-        for one in await servers.tried():
+        for name in servers.names:
+            one = await servers.connected(name)
             file = f" ({one.server.said}, from {one.server.source})"
             works = one.state == "ready"
             names = ", ".join(tool.name.rpartition("__")[2] for tool in one.tools) or "none"
-            found.append((one.server.name, works, (f"tools: {names}" if works else one.why) + file))
+            found.append((name, works, (f"tools: {names}" if works else one.why) + file))
         return found
     finally:
         await servers.close()

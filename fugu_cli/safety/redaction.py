@@ -270,7 +270,7 @@ class Redactor:
 
     def fact(self, fact: Fact) -> Fact:
         """The fact without secrets; itself where it holds none."""
-        return self._model(self._now(), fact)
+        return self._without(self._now(), fact)
 
     def live(self, live: Live) -> list[Live]:
         """What can be shown now, without secrets. The end of a piece that may be the beginning of a secret waits
@@ -280,7 +280,7 @@ class Redactor:
             for said in ("said", "thought"):
                 self._streams.pop((live.turn, said), None)
         if not isinstance(live, TextStreamed | ThoughtStreamed | OutputStreamed):
-            return [self._model(scanner, live)]
+            return [self._without(scanner, live)]
         key = (live.turn, live.call if isinstance(live, OutputStreamed) else live.type)
         _, stream = self._streams.get(key) or (live, _Stream())
         self._streams[key] = (live, stream)
@@ -320,20 +320,8 @@ class Redactor:
         masked so far and those of `.env` files. A mark that stands in one of the texts stands for itself."""
         found = {mark} if any(mark in text for text in near) else set()
         for text in near:
-            found |= self._secrets_of(text).get(mark, set())
+            found |= _secrets_by_mark(text, self._now()).get(mark, set())
         return found | self._told.get(mark, set()) | self._in_files.get(mark, set()) if others else found
-
-    def _secrets_of(self, text: str) -> Mapping[str, set[str]]:
-        found: dict[str, set[str]] = defaultdict(set)
-
-        def note(value: str) -> str:
-            found[mark_for(value)].add(value)
-            return mark_for(value)
-
-        self._now().masked(text, note)
-        for _, value in assigned(text):
-            note(value)
-        return found
 
     def _mark(self, value: str) -> str:
         made = mark_for(value)
@@ -352,66 +340,69 @@ class Redactor:
             self._stamps = stamps
         return self._scanner
 
-    def _model(self, scanner: SecretScanner, value: Fact) -> Fact:
-        changed = {}
-        for name in type(value).model_fields:
-            if name in UNREDACTED_FIELDS:
-                continue
-            old = getattr(value, name)
-            if name == "arguments" and isinstance(value, Call):
-                new: object = self._arguments(scanner, value)
-            else:
-                new = self._value(scanner, old)
-            if new is not old:
-                changed[name] = new
-        return value.model_copy(update=changed) if changed else value
+    def _without(self, scanner: SecretScanner, value: Fact) -> Fact:
+        def arguments(call: Call) -> str:
+            masked = _masked_arguments(call.arguments, lambda text: scanner.masked(text, self._mark, forms=False))
+            if masked != call.arguments:
+                self._made[call.id, masked] = self._made["", masked] = call.arguments
+            return masked
 
-    def _value(self, scanner: SecretScanner, value: object) -> object:
-        if isinstance(value, str):
-            new = scanner.masked(value, self._mark)
-            return value if new == value else new
-        if isinstance(value, BaseModel):
-            return self._model(scanner, value)
-        if isinstance(value, tuple):
-            items = tuple(self._value(scanner, item) for item in value)
-            return value if all(a is b for a, b in zip(items, value, strict=True)) else items
-        return value
-
-    def _arguments(self, scanner: SecretScanner, call: Call) -> str:
-        """A call's arguments without known values. A key that an agent made up for a test is left alone."""
-
-        def part(found: re.Match[str]) -> str:
-            written = found.group()
-            try:
-                said = str(json.loads(written, strict=False))
-            except ValueError:
-                return written
-            new = scanner.masked(said, self._mark, forms=False)
-            return written if new == said else json.dumps(new, ensure_ascii=False)
-
-        masked = _WRITTEN.sub(part, call.arguments)
-        if not _is_json(masked):
-            masked = scanner.masked(masked, self._mark, forms=False)
-        if masked == call.arguments:
-            return call.arguments
-        self._made[call.id, masked] = self._made["", masked] = call.arguments
-        return masked
+        return _masked_model(value, lambda text: scanner.masked(text, self._mark), arguments)
 
 
-def restore_marks(arguments: str, value: Callable[[str], str]) -> str:
-    """A call's arguments with `value(mark)` for every mark in their texts."""
+def _masked_model(value: Fact, masked: Callable[[str], str], arguments: Callable[[Call], str]) -> Fact:
+    """The same with `masked` texts and `arguments` of calls; itself where nothing changes."""
+    changed = {}
+    for name in type(value).model_fields:
+        if name in UNREDACTED_FIELDS:
+            continue
+        old = getattr(value, name)
+        if name == "arguments" and isinstance(value, Call):
+            new: object = arguments(value)
+        else:
+            new = _masked_value(old, masked, arguments)
+        if new is not old:
+            changed[name] = new
+    return value.model_copy(update=changed) if changed else value
+
+
+def _masked_value(value: object, masked: Callable[[str], str], arguments: Callable[[Call], str]) -> object:
+    if isinstance(value, str):
+        new = masked(value)
+        return value if new == value else new
+    if isinstance(value, BaseModel):
+        return _masked_model(value, masked, arguments)
+    if isinstance(value, tuple):
+        items = tuple(_masked_value(item, masked, arguments) for item in value)
+        return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+    return value
+
+
+def _masked_arguments(arguments: str, masked: Callable[[str], str]) -> str:
+    """A call's arguments without known values. A key that an agent made up for a test is left alone."""
+    found = _in_strings(arguments, masked)
+    found = found if _is_json(found) else masked(found)
+    return arguments if found == arguments else found
+
+
+def _in_strings(arguments: str, changed: Callable[[str], str]) -> str:
+    """A call's arguments, each text in them `changed`."""
 
     def part(found: re.Match[str]) -> str:
         written = found.group()
-        if MARK.search(written) is None:
-            return written
         try:
             said = str(json.loads(written, strict=False))
         except ValueError:
             return written
-        return json.dumps(MARK.sub(lambda one: value(one.group()), said), ensure_ascii=False)
+        new = changed(said)
+        return written if new == said else json.dumps(new, ensure_ascii=False)
 
     return _WRITTEN.sub(part, arguments)
+
+
+def restore_marks(arguments: str, value: Callable[[str], str]) -> str:
+    """A call's arguments with `value(mark)` for every mark in their texts."""
+    return _in_strings(arguments, lambda text: MARK.sub(lambda one: value(one.group()), text))
 
 
 def _is_json(text: str) -> bool:
@@ -426,6 +417,19 @@ _RUN = re.compile(rf"\S{{{SHORTEST},}}")
 _EDGE = re.compile(r"[\"'`=:,;()<>{}\[\]@/&?|\\]|^[+-]")
 MAX_EDGES, MAX_RUN_EDGES = 24, 200
 """Edges that a secret may hold; none, where a run has so many that looking would take seconds."""
+
+
+def _secrets_by_mark(text: str, scanner: SecretScanner) -> Mapping[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+
+    def note(value: str) -> str:
+        found[mark_for(value)].add(value)
+        return mark_for(value)
+
+    scanner.masked(text, note)
+    for _, value in assigned(text):
+        note(value)
+    return found
 
 
 class LogRedactor:

@@ -171,6 +171,8 @@ class Undone(Value):
     """Files of the request that were left alone: changed since."""
     unkept: tuple[str, ...] = ()
     """Files of the request that were left alone: too large to have been copied."""
+    nested: tuple[str, ...] = ()
+    """Nested repositories that commands of the request changed: no copy is kept of them."""
     tree: str = ""
     """In older logs: the snapshot of the files as they were before they were put back."""
 
@@ -206,11 +208,12 @@ class Undone(Value):
 
     @property
     def left_words(self) -> str:
-        """Which files were left alone, and why; "" where none was."""
+        """What was left alone, and why; "" where nothing was."""
         since = f"left alone, because they were changed since: {', '.join(self.left)}" if self.left else ""
         unkept = ", ".join(self.unkept)
         large = f"left alone, because files so large are not copied before a command: {unkept}" if unkept else ""
-        return "; ".join(part for part in (since, large) if part)
+        nested = f"left alone, because it is a repository of its own: {', '.join(self.nested)}" if self.nested else ""
+        return "; ".join(part for part in (since, large, nested) if part)
 
 
 _OLD_UNKEPT = "; left alone, because files so large are not copied before a command: "

@@ -35,7 +35,8 @@ class FileChange(Value):
 
 class FileAttribute(Value):
     """What a git tree cannot hold of a path, before and after: permission bits, an empty folder, a named pipe, a file
-    too large to keep (`large BYTES TIME`). "" for a file with the usual bits, and for nothing."""
+    too large to keep (`large BYTES TIME`), a nested repository (`repository STATE`). "" for a file with the usual bits,
+    and for nothing."""
 
     path: str
     before: str
@@ -50,6 +51,11 @@ class FileAttribute(Value):
     def large(self) -> bool:
         """It tells of a file of which no copy was kept."""
         return self.before.startswith("large ") or self.after.startswith("large ")
+
+    @property
+    def nested(self) -> bool:
+        """It tells of a nested repository, a submodule perhaps, of which no copy was kept."""
+        return self.before.startswith("repository ") or self.after.startswith("repository ")
 
 
 class FileEffects(NamedTuple):

@@ -190,24 +190,6 @@ class Log:
             self._tell(item)
         return record
 
-    @asynccontextmanager
-    async def alive(self) -> AsyncIterator[None]:
-        """Touch the file every `HEARTBEAT_SECONDS` until the block is left: whoever finds the session of a killed
-        process knows from its time until when that worked."""
-
-        async def touch(path: Path) -> None:
-            while True:
-                with suppress(OSError):
-                    os.utime(path)
-                await asyncio.sleep(HEARTBEAT_SECONDS)
-
-        task = asyncio.create_task(touch(self.path)) if self.path is not None else None
-        try:
-            yield
-        finally:
-            if task is not None:
-                task.cancel()
-
     def tell(self, live: Live) -> None:
         """Tell every reader something that is not a fact and is written nowhere."""
         for item in [live] if self.mask is None else self.mask.live(live):
@@ -243,6 +225,25 @@ class Log:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+@asynccontextmanager
+async def heartbeat(log: Log) -> AsyncIterator[None]:
+    """Touch the log's file every `HEARTBEAT_SECONDS` until the block is left: whoever finds the session of a killed
+    process knows from its time until when that worked."""
+
+    async def touch(path: Path) -> None:
+        while True:
+            with suppress(OSError):
+                os.utime(path)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+    task = asyncio.create_task(touch(log.path)) if log.path is not None else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
 
 
 def _without_media(event: Event, folder: Path) -> Event:

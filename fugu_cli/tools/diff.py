@@ -23,7 +23,7 @@ class DiffArguments(ToolArguments):
 
 async def diff(given: DiffArguments, workspace: Workspace, say: Say) -> ToolResult:
     """A unified diff from the snapshot to now."""
-    now = await workspace.snapshot()
+    now = await workspace.history.snapshot()
     if now is None:
         return ToolResult(text="There are no snapshots outside a git repository.", ok=False)
     try:
@@ -31,7 +31,7 @@ async def diff(given: DiffArguments, workspace: Workspace, say: Say) -> ToolResu
     except StorageError:
         return ToolResult(text=GONE, ok=False)
     for path, *sides in given.beside:
-        before, after = [None if name is None else await workspace.blob(name) for name in sides]
+        before, after = [None if name is None else await workspace.history.blob(name) for name in sides]
         patch += workspace.shown(unified_diff(path, before, after).encode("utf-8", "surrogateescape"))
     return ToolResult(text=truncate(patch.decode("utf-8", "replace"), LIMIT) if patch else "(nothing was changed)")
 

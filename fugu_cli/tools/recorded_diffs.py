@@ -55,13 +55,13 @@ def _still(workspace: Workspace, path: str, name: str) -> bytes | None:
     """What the file holds, where that is the content meant."""
     file = workspace.root / path
     data = file.read_bytes() if file.is_file() else b""
-    return data if git_repositories.blob_id(data, workspace.hash_name) == name else None
+    return data if git_repositories.blob_id(data, workspace.history.hash_name) == name else None
 
 
 async def request_patch(workspace: Workspace, events: Sequence[Event]) -> bytes:
     """What the newest request changed, as a diff: of snapshots, and of the files fugu wrote that they do not hold."""
     began = views.start_snapshot(events)
-    now = await workspace.snapshot() if began else None
+    now = await workspace.history.snapshot() if began else None
     patch = await workspace.patch(began, now, whole=True) if began and now else b""
     inside = [change for path, change in views.unsnapshotted_changes(events).items() if not path.startswith("/")]
     return patch + "".join((await change_diffs(workspace, inside)).values()).encode("utf-8", "surrogateescape")
@@ -70,7 +70,7 @@ async def request_patch(workspace: Workspace, events: Sequence[Event]) -> bytes:
 async def read_contents(workspace: Workspace, names: Iterable[str]) -> dict[str, bytes]:
     """Many contents by their ids, without those that are gone."""
     found: dict[str, bytes] = {}
-    async with workspace.contents() as source:
+    async with workspace.history.contents() as source:
         for name in dict.fromkeys(names):
             with contextlib.suppress(StorageError):
                 found[name] = await source.read(name)

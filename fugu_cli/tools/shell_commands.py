@@ -281,7 +281,7 @@ class _Pipe:
 
 def _environment(mark: str, folder: Path, around: CommandContext, launch: Launch | None) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
-    boxed = around.box.variables(launch) if around.box is not None and launch is not None else {}
+    boxed = launch.variables() if launch is not None else {}
     found = {
         **kept,
         **QUIET,
@@ -334,6 +334,13 @@ class BackgroundJob:
         """More of its output."""
         self.output.take(data)
         self.tail = (self.tail + data.decode("utf-8", "replace"))[-TAIL:]
+
+    def ended(self, now: RunningCommand) -> JobEnded:
+        """Its command is over."""
+        self.output.over(self.command, now)
+        code = now.process.returncode if self.by == "itself" else None
+        self.end = JobEnded(job=self.name, command=self.command, by=self.by, code=code, seconds=self.seconds)
+        return self.end
 
     @property
     def seconds(self) -> float:
@@ -422,16 +429,9 @@ class Jobs:
             job.take(f"\n[{error}]".encode())
         finally:
             if now is not None:
-                self._over(job, now)
-
-    def _over(self, job: BackgroundJob, now: RunningCommand) -> None:
-        job.output.over(job.command, now)
-        code = now.process.returncode if job.by == "itself" else None
-        job.end = JobEnded(job=job.name, command=job.command, by=job.by, code=code, seconds=job.seconds)
-        try:
-            self._told(job.end)
-        except StorageError:
-            return  # the disk is full: whoever writes next says so
+                end = job.ended(now)
+                with contextlib.suppress(StorageError):  # the disk is full: whoever writes next says so
+                    self._told(end)
 
     async def wait(self, job: BackgroundJob, seconds: float) -> None:
         """Until it has ended, at most so long; what has been printed by now is read in any case."""
@@ -449,13 +449,10 @@ class Jobs:
             await asyncio.wait([self._tasks[job.name] for job in found])
         return tuple(job.name for job in found)
 
-    async def stop_in(self, folder: Path, by: JobEnder) -> None:
-        """End those that run below `folder`: it goes."""
-        await self.stop([job.name for job in self.running if job.folder.is_relative_to(folder)], by)
-
-    async def close(self) -> None:
-        """End all of them: the session is over."""
-        await self.stop([job.name for job in self.running], "session")
+    async def close(self, below: Path | None = None) -> None:
+        """End all of them, or those that run `below` a folder: the session is over, or the folder goes."""
+        going = (job.name for job in self.running if below is None or job.folder.is_relative_to(below))
+        await self.stop(tuple(going), "session")
 
 
 def _ignore_output(text: str) -> None:

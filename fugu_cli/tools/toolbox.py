@@ -79,7 +79,7 @@ class Toolbox:
     @property
     def names(self) -> tuple[str, ...]:
         """All tools that agents may see."""
-        return tuple(name for name in self._tools if name not in policy.HIDDEN_TOOLS)
+        return _shown_names(self._tools)
 
     def specs(self, wanted: Callable[[AnyTool], bool], *, brief: bool = False) -> tuple[ToolSpec, ...]:
         """Descriptions of the tools an agent may use; `brief`: without the arguments that small models do not see."""
@@ -97,7 +97,7 @@ class Toolbox:
         """The tool and its arguments, or a Result that names the fault and the expected form."""
         tool = self._tools.get(call.tool)
         if tool is None:
-            return None, ToolResult(text=self._unknown(call.tool), ok=False)
+            return None, ToolResult(text=_unknown_tool(call.tool, self._tools), ok=False)
         given = arguments_of(call)
         if isinstance(given, MalformedArguments):
             return tool, _refused(tool, given.text)
@@ -126,10 +126,15 @@ class Toolbox:
         result = await tool.run(arguments, workspace, say)
         return result.model_copy(update={"text": result.text + self.note(call)})
 
-    def _unknown(self, name: str) -> str:
-        near = difflib.get_close_matches(name, self._tools, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        return f"There is no tool `{name}`.{hint} The tools are: {', '.join(self.names)}."
+
+def _shown_names(tools: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in tools if name not in policy.HIDDEN_TOOLS)
+
+
+def _unknown_tool(name: str, tools: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, tools, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return f"There is no tool `{name}`.{hint} The tools are: {', '.join(_shown_names(tools))}."
 
 
 def tool_spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSpec:

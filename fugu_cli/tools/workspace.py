@@ -10,16 +10,13 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-import subprocess
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
-from fugu_cli.errors import StorageError
 from fugu_cli.messages import Value
 from fugu_cli.safety import paths
 from fugu_cli.safety.paths import path_exists
@@ -28,12 +25,10 @@ from fugu_cli.safety.policy.tool_access import Effect, ToolAccess
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
 from fugu_cli.session.events import NO_EFFECTS, FileChange, FileEffects, Recorded, ToolRan, Undone, net_changes
 from fugu_cli.system.atomic_files import write_atomically
-from fugu_cli.tools import git_repositories, snapshots
 from fugu_cli.tools import result as tools_result
-from fugu_cli.tools.git_repositories import GIT_OPTIONS, BlobReader, Git, Repository, find_repository, git_program
+from fugu_cli.tools.file_history import FileHistory, Restored
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.shell_commands import Jobs
-from fugu_cli.tools.snapshots import Snapshots, as_changes
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
 
@@ -146,16 +141,6 @@ def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
-@dataclass(frozen=True)
-class Restored:
-    """Files put back, files left alone because somebody changed them since or no copy was kept, and what was taken
-    back."""
-
-    paths: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
-    made: FileEffects = NO_EFFECTS
-
-
 class ObservedResult(NamedTuple):
     """A tool's result with what it did to files."""
 
@@ -184,9 +169,7 @@ class Workspace:
         self.test_timeout = test_timeout
         self.box = box
         self.seen = ReadTracker()
-        repository = _usable(self.root)
-        self.snapshots = Snapshots(self.root, store, repository) if repository else None
-        self._hash_name = repository.hash_name if repository else "sha1"
+        self.history = FileHistory(self.root, store)
         self._written: list[FileChange] = []
         self.jobs = Jobs()
         self.mask: Callable[[str], str] | None = None
@@ -202,62 +185,14 @@ class Workspace:
         return other
 
     @property
-    def hash_name(self) -> str:
-        """The hash that names contents: sha1, or the repository's own."""
-        return self._hash_name
-
-    @property
     def in_git(self) -> bool:
         """Snapshots can be taken."""
-        return self.snapshots is not None
-
-    async def snapshot(self) -> str | None:
-        """The tree id of the working tree as it is, None outside git. Raises StorageError."""
-        return await self.snapshots.take() if self.snapshots else None
-
-    async def restore(self, tree: str) -> tuple[str, ...]:
-        """Put exactly that tree back; returns the paths that changed. Raises StorageError."""
-        if self.snapshots is None:
-            raise StorageError("there are no snapshots outside a git repository", hint="run `git init` first")
-        return (await self.take_back(await self.since(tree))).paths
-
-    async def since(self, tree: str) -> FileEffects:
-        """What was done to files since a snapshot. Raises StorageError."""
-        now = await self.snapshot()
-        found = await self.made(tree, now) if now else NO_EFFECTS
-        changes = (self._still_there(change) if change.after is None else change for change in found.changes)
-        return FileEffects(tuple(change for change in changes if change is not None), found.attributes)
-
-    def _still_there(self, change: FileChange) -> FileChange | None:
-        """A file that is in no snapshot any more was removed, or is ignored now: then what it holds is kept. None where
-        that is what it held before."""
-        path = self.root / paths.unquoted_path(change.path)
-        if snapshots.through_link(self.root, path) or not os.path.lexists(path):
-            return change
-        if path.lstat().st_size > git_repositories.LARGEST_BLOB:
-            return None
-        name, mode = git_repositories.file_state(path, self._hash_name)
-        if name is None or (name, mode) == (change.before, change.mode):
-            return change if name is None else None
-        data = os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes()
-        git_repositories.store_blob(self.store / "objects", data, self._hash_name)
-        return change.model_copy(
-            update={"after": name, "mode": mode, "mode_before": change.mode if mode != change.mode else ""}
-        )
-
-    async def made(self, a: str, b: str) -> FileEffects:
-        """What was done to files from tree `a` to tree `b`."""
-        return await self.snapshots.made(a, b) if self.snapshots else NO_EFFECTS
-
-    async def diff(self, a: str, b: str) -> tuple[FileChange, ...]:
-        """The changes alone."""
-        return as_changes(await self.snapshots.differences(a, b)) if self.snapshots and a != b else ()
+        return self.history.snapshots is not None
 
     async def patch(self, a: str, b: str, *, whole: bool = False) -> bytes:
-        """The same as a unified diff without secrets, to be read; `whole`: byte for byte as `git apply` takes it."""
-        if self.snapshots is None or a == b:
-            return b""
-        return self.shown(await self.snapshots.patch(a, b, whole=whole))
+        """What differs from snapshot `a` to `b` as a unified diff without secrets, to be read; `whole`: byte for byte
+        as `git apply` takes it."""
+        return self.shown(await self.history.patch(a, b, whole=whole))
 
     def shown(self, diff: bytes) -> bytes:
         """A diff without secrets."""
@@ -270,22 +205,6 @@ class Workspace:
         recognised in what is left of it. Use clip for the cut: it tears no mark."""
         return text if self.mask is None or len(text) <= limit else self.mask(text)
 
-    async def blob(self, name: str) -> bytes:
-        """The content a Change names. Raises StorageError when it is not there any more."""
-        async with self.contents() as found:
-            return await found.read(name)
-
-    def contents(self) -> AbstractAsyncContextManager[BlobReader]:
-        """Many of them, read one after the other."""
-        return git_repositories.open_blobs(self.store / "objects", self._git)
-
-    @property
-    def _git(self) -> Git | None:
-        """git on the store, also where the repository is gone; None where no snapshot was ever taken."""
-        if not (self.store / "HEAD").is_file():
-            return None
-        return self.snapshots.git if self.snapshots else Git(self.store, self.root, self.store / "index", self.root)
-
     async def observe(
         self, tool: Tool[Arguments], arguments: Arguments, say: Say, before: str | None = None
     ) -> ObservedResult:
@@ -296,47 +215,39 @@ class Workspace:
         if tool.effect == "reads":
             return ObservedResult(await tool.run(arguments, self, say))
         self._written.clear()
-        before = before or await self.snapshot()
+        before = before or await self.history.snapshot()
         result = await tool.run(arguments, self, say)
-        found = await self.since(before) if before else NO_EFFECTS
+        found = await self.history.since(before) if before else NO_EFFECTS
         known = {change.path for change in found.changes}
         more = [
             c.model_copy(update={"beside": True}) for c in net_changes(self._written).values() if c.path not in known
         ]
         kept = {change.path for change in more}
-        attributes = tuple(one for one in found.attributes if not (one.large and one.path in kept))
+        attributes = tuple(
+            one
+            for one in found.attributes
+            if not (one.large and one.path in kept) and not (one.nested and tool.effect != "runs")
+        )
         return ObservedResult(result, FileEffects((*found.changes, *more), attributes))
 
     async def take_back(self, made: FileEffects) -> Restored:
-        """Undo what was done (in the order it was done), of each file where it still is as it was left.
-
-        What is back already is left alone. Raises StorageError for what could not be put back, once all else is; doing
-        it again is safe.
-        """
-        found = self.standing(made)
-        async with self.contents() as contents:
-            changed = await snapshots.restore_files(self.root, found.made, contents, self._git)
-        for path in changed:
+        """`FileHistory.take_back`; files that were known stay known."""
+        restored = await self.history.take_back(made)
+        for path in restored.paths:
             self.seen.refresh(Path(os.path.realpath(self.root / paths.unquoted_path(path))))
-        return Restored(changed, (*found.conflicts, *found.beside, *found.unkept), found.made)
-
-    def standing(self, made: FileEffects) -> snapshots.RestorePlan:
-        """What of it still stands. Raises StorageError for a file that may not be read."""
-        return snapshots.plan_restore(self.root, made, self._hash_name)
+        return restored
 
     def write(self, path: Path, data: bytes, mode: int | None = None) -> None:
         """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in `write_atomically`. Raises
         StorageError, OSError."""
-        old = path.read_bytes() if path.is_file() else None
-        before = git_repositories.store_blob(self.store / "objects", old, self._hash_name) if old is not None else None
+        before = self.history.keep(path.read_bytes()) if path.is_file() else None
         write_atomically(path, data, mode)
         self.seen.note(path, data)
-        after = git_repositories.store_blob(self.store / "objects", data, self._hash_name)
-        self._written.append(FileChange(path=_named(path, self.root), before=before, after=after))
+        self._written.append(FileChange(path=_named(path, self.root), before=before, after=self.history.keep(data)))
 
     def remove(self, path: Path) -> None:
         """Delete a file, kept in the store. `path` is resolved. Raises StorageError, OSError."""
-        before = git_repositories.store_blob(self.store / "objects", path.read_bytes(), self._hash_name)
+        before = self.history.keep(path.read_bytes())
         bits = path.stat().st_mode & 0o7777
         path.unlink()
         self._written.append(FileChange(path=_named(path, self.root), before=before, after=None, permissions=bits))
@@ -387,15 +298,3 @@ def _touched(event: ToolRan) -> list[str]:
 
 def _named(path: Path, root: Path) -> str:
     return paths.quoted_path(path.relative_to(root).as_posix() if paths.inside(path, root) else str(path))
-
-
-def _usable(root: Path) -> Repository | None:
-    """The repository of `root`, unless git is missing or ignores `root` (a project inside a home kept in git)."""
-    git = git_program(root)
-    found = find_repository(root) if git else None
-    if found is None or found.top == root:
-        return found
-    where = (f"--git-dir={found.folder}", f"--work-tree={found.top}")
-    command = [git or "git", *GIT_OPTIONS, *where, "check-ignore", "-q", str(root)]
-    ignored = subprocess.run(command, cwd=root, capture_output=True, check=False).returncode == 0
-    return None if ignored else found

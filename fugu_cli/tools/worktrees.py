@@ -24,7 +24,7 @@ from fugu_cli.system.atomic_files import link_atomically, write_atomically
 from fugu_cli.tools import git_repositories
 from fugu_cli.tools.git_repositories import GIT_OPTIONS, Repository, communicate, git_environment, git_program
 from fugu_cli.tools.result import cut_between_marks
-from fugu_cli.tools.snapshot_contents import NESTED
+from fugu_cli.tools.snapshot_index import NESTED
 from fugu_cli.tools.workspace import Workspace
 
 ENVIRONMENTS = (".venv", "venv", "env", "node_modules")
@@ -59,12 +59,12 @@ def worktree_exists(folder: Path) -> bool:
 
 
 async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
-    assert workspace.snapshots is not None
-    hashed = [f"--object-format={workspace.hash_name}"] if workspace.hash_name != "sha1" else []
+    assert workspace.history.snapshots is not None
+    hashed = [f"--object-format={workspace.history.hash_name}"] if workspace.history.hash_name != "sha1" else []
     await _git(root, "init", "-q", "--template=", *hashed)
     git = root / ".git"
     (git / "info").mkdir(exist_ok=True)
-    objects = [workspace.store / "objects", workspace.snapshots.repository.objects]
+    objects = [workspace.store / "objects", workspace.history.snapshots.repository.objects]
     (git / "objects" / "info").mkdir(parents=True, exist_ok=True)
     (git / "objects" / "info" / "alternates").write_text("".join(f"{path}\n" for path in objects), *TEXT)
     (git / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n", *TEXT)
@@ -72,7 +72,7 @@ async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
     await _git(root, "checkout-index", "-a", "-q")
     nested = await _nested(root)
     lacking = [*nested, *(name for name in ENVIRONMENTS if not (root / name).exists())]
-    outer = _rules(workspace.root, workspace.snapshots.repository)
+    outer = _rules(workspace.root, workspace.history.snapshots.repository)
     rules = [*outer, *("/" + re.sub(r"([\\*?\[\s])", r"\\\1", name) for name in lacking)]
     (git / "info" / "exclude").write_text("".join(f"{rule}\n" for rule in rules), *TEXT)
     author = ("-c", "user.name=fugu", "-c", "user.email=fugu@localhost")
@@ -140,7 +140,7 @@ async def _git(root: Path, *arguments: str) -> str:
 
 async def worktree_diff(worktree: Workspace, tree: str) -> str:
     """What was done in a worktree since `tree`, as a unified diff, clipped."""
-    now = await worktree.snapshot()
+    now = await worktree.history.snapshot()
     text = (await worktree.patch(tree, now)).decode("utf-8", "replace") if now else ""
     at = cut_between_marks(text, DIFF) if len(text) > DIFF else len(text)
     return text if at == len(text) else f"{text[:at]}\n[... {len(text) - at} characters left out ...]\n"
@@ -148,13 +148,11 @@ async def worktree_diff(worktree: Workspace, tree: str) -> str:
 
 async def worktree_changes(worktree: Workspace, workspace: Workspace, tree: str) -> tuple[FileChange, ...]:
     """What was done in a worktree since `tree`; the contents are kept in the repository's own store."""
-    now = await worktree.snapshot()
-    changes = await worktree.diff(tree, now) if now else ()
+    now = await worktree.history.snapshot()
+    changes = (await worktree.history.made(tree, now)).changes if now else ()
     for change in changes:
         if change.after is not None:
-            git_repositories.store_blob(
-                workspace.store / "objects", await worktree.blob(change.after), workspace.hash_name
-            )
+            workspace.history.keep(await worktree.history.blob(change.after))
     return changes
 
 
@@ -170,7 +168,7 @@ async def apply_changes(
     left: list[str] = []
     for change in sorted(changes, key=lambda change: change.after is not None):
         path = workspace.root / paths.unquoted_path(change.path)
-        now = git_repositories.file_state(path, workspace.hash_name)
+        now = git_repositories.file_state(path, workspace.history.hash_name)
         if now != _wanted(change) and now[0] != change.before:
             left.append(change.path)
         elif now == _wanted(change) or await _put(workspace, path, change):
@@ -196,7 +194,7 @@ async def _put(workspace: Workspace, path: Path, change: FileChange) -> bool:
         _empty(path, workspace.root)
         if path.is_dir():
             return False
-    data = await workspace.blob(change.after)
+    data = await workspace.history.blob(change.after)
     if change.mode == "120000":
         link_atomically(path, os.fsdecode(data))
         return True

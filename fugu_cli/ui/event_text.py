@@ -356,6 +356,9 @@ def tool_result_text(event: ToolRan, *, by_fugu: bool = False) -> Text:
     if unkept := [sanitize(one.path) for one in event.attributes if one.large]:
         said = f"undo cannot bring back {shorten(', '.join(unkept), 120)}: too large to be copied before a command"
         text.append(f"\n{INDENT}{INDENT}{said}", "yellow")
+    if nested := [sanitize(one.path) for one in event.attributes if one.nested]:
+        said = f"undo cannot bring back {shorten(', '.join(nested), 120)}: a repository of its own"
+        text.append(f"\n{INDENT}{INDENT}{said}", "yellow")
     if event.call.tool == views.TODO and event.ok:
         text.append(
             "".join(

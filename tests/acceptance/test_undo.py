@@ -86,6 +86,33 @@ def test_a_large_file_that_a_command_changed_is_named_at_once_and_by_undo(place:
     assert "data.bin" in undone.out + undone.err and (place.repo / "data.bin").stat().st_size == 5
 
 
+def test_what_a_command_did_in_a_submodule_is_named_at_once_and_by_undo(place: Place, tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    subprocess.run(["git", "init", "-q", library], check=True)
+    (library / "lib.py").write_text("x = 1\n")
+    for words in (("add", "-A"), ("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "start")):
+        subprocess.run(["git", *words], cwd=library, check=True)
+    added = ("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "vendor/lib")
+    subprocess.run(["git", *added], cwd=place.repo, check=True)
+    place.commit()
+    within = step(("edit", {"path": "vendor/lib/lib.py", "old": "x = 1", "new": "x = 2"}))
+    edited = place.fugu("run", *script(place, step(("read", {"path": "vendor/lib/lib.py"})), within, *DONE), "edit it")
+    assert edited.code in {0, 3} and "repository of its own" not in edited.err, edited.err
+    undone = place.fugu("undo", "--yes")
+    assert (undone.code, (place.repo / "vendor/lib/lib.py").read_text()) == (0, "x = 1\n"), undone.err
+    done = place.fugu("run", *script(place, bash("echo 2 >> vendor/lib/lib.py; echo fixed > calc.txt"), *DONE), "go")
+    assert done.code in {0, 3} and "undo cannot bring back vendor/lib: a repository of its own" in done.err
+    undone = place.fugu("undo", "--yes")
+    assert (undone.code, (place.repo / "calc.txt").read_text()) == (3, "broken\n")
+    assert "left alone, because it is a repository of its own: vendor/lib\n" in undone.out
+    done = place.fugu("run", *script(place, bash("echo 3 >> vendor/lib/lib.py"), *DONE), "again")
+    undone = place.fugu("undo", "--yes")
+    assert undone.out == (
+        "there is nothing that could be undone: vendor/lib is a repository of its own: "
+        "`git -C vendor/lib status` shows what a command left there\n"
+    )
+
+
 def test_a_time_limit_ends_a_snapshot_as_well(place: Place) -> None:
     with (place.repo / "data.bin").open("wb") as file:
         file.truncate(300 << 30)

@@ -32,8 +32,9 @@ from fugu_cli.engine.environment import Environment
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.providers import Agent, Say, Wait
 from fugu_cli.session import views
-from fugu_cli.session.events import Event, FileChange, Finished, Member
+from fugu_cli.session.events import Event, FileEffects, Finished, Member
 from fugu_cli.session.log import Log
+from fugu_cli.tools.file_history import FileHistory
 from fugu_cli.tools.result import Say as ToolSay
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import AnyTool, Toolbox
@@ -102,8 +103,8 @@ def timed(tool: AnyTool, spent: Spent) -> AnyTool:
     return replace(tool, run=run)
 
 
-class Photographed(Workspace):
-    """A workspace whose snapshots are counted."""
+class Photographed(FileHistory):
+    """A history whose snapshots are counted."""
 
     spent = Spent()
 
@@ -111,9 +112,9 @@ class Photographed(Workspace):
         with self.spent.on("git"):
             return await super().snapshot()
 
-    async def diff(self, a: str, b: str) -> tuple[FileChange, ...]:
+    async def made(self, a: str, b: str) -> FileEffects:
         with self.spent.on("git"):
-            return await super().diff(a, b)
+            return await super().made(a, b)
 
 
 def works(prompt: Prompt) -> Reply:
@@ -149,8 +150,9 @@ async def measure(folder: Path, events: list[Event]) -> dict[str, float]:
     for event in events:
         log.append(event)
     spent = Spent()
-    workspace = Photographed(root, folder / "store", test_command=stage.test_command)
-    workspace.spent = spent
+    workspace = Workspace(root, folder / "store", test_command=stage.test_command)
+    workspace.history = Photographed(workspace.root, workspace.store)
+    workspace.history.spent = spent
     await stage.begin(log)
     agents = {member.name: Timed(Reacting(member.name, works), spent) for member in stage.members}
     box = build_toolbox()
@@ -160,7 +162,7 @@ async def measure(folder: Path, events: list[Event]) -> dict[str, float]:
         headless.follow_text(log, TerminalOutput(io.StringIO(), io.StringIO()), len(log.records))
     )
     await asyncio.sleep(0)
-    await workspace.snapshot()
+    await workspace.history.snapshot()
     toolbox.specs(lambda tool: True)
     spent.clock.clear()
     spent.cpu.clear()

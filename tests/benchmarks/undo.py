@@ -19,9 +19,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from fugu_cli.tools.file_history import FileHistory
 from fugu_cli.tools.workspace import Workspace
 
 ROUNDS = 5
+
+
+async def restore(history: FileHistory, tree: str) -> None:
+    await history.take_back(await history.since(tree))
 
 
 def lay(root: Path, files: int) -> None:
@@ -57,20 +62,20 @@ def measure(files: int) -> list[tuple[str, float]]:
         git(root, "repack", "-adq")  # as in a clone, and no collection in the background
         git(root, "status")
         workspace = Workspace(root, Path(folder) / "store")
-        rows = [("the first snapshot of a repository", timed(lambda: asyncio.run(workspace.snapshot()), 1))]
-        before = asyncio.run(workspace.snapshot())
-        rows.append(("a snapshot, nothing changed", timed(lambda: asyncio.run(workspace.snapshot()))))
+        rows = [("the first snapshot of a repository", timed(lambda: asyncio.run(workspace.history.snapshot()), 1))]
+        before = asyncio.run(workspace.history.snapshot())
+        rows.append(("a snapshot, nothing changed", timed(lambda: asyncio.run(workspace.history.snapshot()))))
         count = iter(range(1000))
 
         def changed() -> None:
             (root / "000" / "00" / "0.py").write_text(f"changed {next(count)}\n")
-            asyncio.run(workspace.snapshot())
+            asyncio.run(workspace.history.snapshot())
 
         rows.append(("a snapshot, one file changed", timed(changed)))
 
         def undone() -> None:
             (root / "000" / "00" / "1.py").write_text(f"changed {next(count)}\n")
-            asyncio.run(workspace.restore(before or ""))
+            asyncio.run(restore(workspace.history, before or ""))
 
         rows.append(("undo of one changed file", timed(undone)))
         rows.append(("git status", timed(lambda: git(root, "status", "--porcelain"))))

@@ -28,6 +28,7 @@ from fugu_cli.tools.git_repositories import blob_id
 from fugu_cli.tools.read_write import WRITE
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import run_artifacts
+from tests.unit.tools.conftest import restore
 
 
 @pytest.fixture
@@ -43,9 +44,9 @@ def project(tmp_path: Path) -> Path:
 async def request(log: Log, workspace: Workspace, change: Callable[[Path], None]) -> None:
     """A request in which fugu makes this change."""
     log.append(Asked(text="change it", snapshot=""))
-    before = await workspace.snapshot()
+    before = await workspace.history.snapshot()
     change(workspace.root)
-    made = await workspace.since(before) if before else FileEffects()
+    made = await workspace.history.since(before) if before else FileEffects()
     call = Call.make(f"t1-0-{len(log.events)}", "bash", command="change")
     log.append(Assigned(turn=1, agent="small", role="worker", by="cascade"))
     log.append(Replied(turn=1, agent="small", calls=(call,)))
@@ -193,7 +194,7 @@ def test_what_a_command_had_done_when_it_was_cut_off_is_undone_and_later_edits_a
         call = Call.make("t1-0-0", "bash", command="make")
         log.append(Assigned(turn=1, agent="small", role="worker", by="cascade"))
         log.append(Replied(turn=1, agent="small", calls=(call,)))
-        tree = await workspace.snapshot()
+        tree = await workspace.history.snapshot()
         log.append(Permitted(turn=1, call=call, allowed=True, by="policy", snapshot=tree))
         (project / "made.txt").write_text("half\n")
         (project / "kept.txt").unlink()
@@ -264,11 +265,11 @@ def test_a_session_of_an_older_version_is_undone_and_redone(project: Path) -> No
     before = state(project)
 
     async def what(log: Log, workspace: Workspace) -> None:
-        tree = await workspace.snapshot()
+        tree = await workspace.history.snapshot()
         await request(log, workspace, lambda root: (root / "kept.txt").write_text("fugu\n") and None)
-        log.append(Undone(snapshot=tree, reason=f"undone by the user, from tree {await workspace.snapshot()}"))
+        log.append(Undone(snapshot=tree, reason=f"undone by the user, from tree {await workspace.history.snapshot()}"))
         assert tree is not None
-        await workspace.restore(tree)
+        await restore(workspace, tree)
         await undo.redo_request(log, workspace)
         assert state(project) == before | {"kept.txt": ("fugu\n", False)}
         await undo.undo_request(log, workspace)
@@ -309,12 +310,12 @@ def test_a_request_that_a_limit_stopped_and_that_went_on_is_undone(project: Path
     before = state(project)
 
     async def what(log: Log, workspace: Workspace) -> None:
-        snapshot = await workspace.snapshot()
+        snapshot = await workspace.history.snapshot()
         log.append(Asked(text="change it", snapshot=snapshot))
         log.append(Finished(reason="turn_limit"))
         everything(workspace.root)
-        now = await workspace.snapshot()
-        changes = await workspace.diff(snapshot, now) if snapshot and now else ()
+        now = await workspace.history.snapshot()
+        changes = (await workspace.history.made(snapshot, now)).changes if snapshot and now else ()
         log.append(ToolRan(turn=1, call=Call.make("t1-0-0", "bash"), output="", ok=True, changes=changes))
         log.append(Finished(reason="accepted"))
         await undo.undo_request(log, workspace)

@@ -64,9 +64,11 @@ def play(project: Path, what: Work) -> Log:
 
 async def asks(log: Log, environment: Environment) -> None:
     log.append(opened().model_copy(update={"repo": str(environment.workspace.root)}))
-    log.append(Asked(text="change it", snapshot=await environment.workspace.snapshot()))
+    log.append(Asked(text="change it", snapshot=await environment.workspace.history.snapshot()))
     log.append(
-        Assigned(turn=1, agent="strong", role="worker", by="single", snapshot=await environment.workspace.snapshot())
+        Assigned(
+            turn=1, agent="strong", role="worker", by="single", snapshot=await environment.workspace.history.snapshot()
+        )
     )
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from threading import Lock, Thread
@@ -200,6 +200,7 @@ class Launch:
     private: str
     guard: CombinedGuard
     outside: str
+    cache: Path
     git: bool = False
 
     def wrapped(self, command: Sequence[str], folder: Path, control: int) -> list[str]:
@@ -218,6 +219,24 @@ class Launch:
         for name, paths in (lists | {"cover": found.covered}).items():
             options += [word for path in paths for word in (f"--{name}", path)]
         return [*before, *options, "--", *command]
+
+    def variables(self) -> dict[str, str | None]:
+        """What the command's environment has more (None: less): no keys, its own folders, no network to try."""
+        told = self.rules.environment
+        gone = [n for n, value in os.environ.items() if n not in told and (NAMES.search(n) or has_secret(value))]
+        if self.held.kind == "none":
+            return dict.fromkeys(gone)
+        found: dict[str, str | None] = dict.fromkeys((*gone, *OUTSIDE_VARIABLES))
+        found |= dict.fromkeys(("TMPDIR", "TMP", "TEMP"), "/tmp" if self.held.apart else self.private)
+        folders = {"GOCACHE": "go", "UV_CACHE_DIR": "uv", "npm_config_cache": "npm", "PIP_CACHE_DIR": "pip"}
+        found |= {name: str(self.cache / folder) for name, folder in folders.items()}
+        found["npm_config_update_notifier"] = "false"
+        if self.git:
+            found["PATH"] = self.outside
+        if not self.rules.network:
+            found |= {"CARGO_NET_OFFLINE": "true", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
+            found["MAVEN_ARGS"] = f"{os.environ.get('MAVEN_ARGS', '')} -o".strip()
+        return found
 
     @property
     def git_sealed(self) -> bool:
@@ -297,7 +316,7 @@ class Sandbox:
         """What holds for one command line, with the disk as it is now. Raises what `held` raises."""
         held, outside = self.held, search_path_outside(self.root)
         if held.kind == "none":
-            return Launch(self.rules, held, None, "", CombinedGuard(()), outside)
+            return Launch(self.rules, held, None, "", CombinedGuard(()), outside, self.cache)
         guard = GitGuard(self._folders, shutil.which("git", path=outside))
         git = git_folder_written_by(command, self.root)
         if not held.apart or self._opened:
@@ -305,50 +324,22 @@ class Sandbox:
         nested = (
             [] if not held.apart else nested_git_folders(self._folders, self.root, shutil.which("git", path=outside))
         )
-        wishes = replace(self._wishes(), git=git, kept=tuple(entry for entry in nested if entry != git))
-        found = file_access(self.root, wishes, os.environ)
-        named = FileGuard((*(() if held.apart else found.sealed), *found.loose))
-        return Launch(
-            self.rules, held, found, str(self._temporary()), CombinedGuard((named, guard)), outside, git is not None
-        )
-
-    def variables(self, launch: Launch) -> dict[str, str | None]:
-        """What a command's environment has more (None: less): no keys, its own folders, no network to try."""
-        told = self.rules.environment
-        gone = [n for n, value in os.environ.items() if n not in told and (NAMES.search(n) or has_secret(value))]
-        found: dict[str, str | None] = dict.fromkeys(
-            [*gone, *(OUTSIDE_VARIABLES if launch.held.kind != "none" else ())]
-        )
-        if launch.held.kind == "none":
-            return found
-        temporary = "/tmp" if launch.held.apart else launch.private
-        found |= dict.fromkeys(("TMPDIR", "TMP", "TEMP"), temporary)
-        cache = self.cache
-        found |= {
-            "GOCACHE": str(cache / "go"),
-            "UV_CACHE_DIR": str(cache / "uv"),
-            "npm_config_cache": str(cache / "npm"),
-        }
-        found |= {"PIP_CACHE_DIR": str(cache / "pip"), "npm_config_update_notifier": "false"}
-        if launch.git:
-            found["PATH"] = launch.outside
-        if self.offline:
-            found |= {"CARGO_NET_OFFLINE": "true", "GOPROXY": "off", "GOTOOLCHAIN": "local"}
-            found["MAVEN_ARGS"] = f"{os.environ.get('MAVEN_ARGS', '')} -o".strip()
-        return found
-
-    def _wishes(self) -> AccessOptions:
-        """The build caches are made here: a place that is to be written must be there."""
         caches = (self.cache, self._store / "cargo-target")
         for folder in caches:
-            folder.mkdir(parents=True, exist_ok=True)
-        return AccessOptions(
+            folder.mkdir(parents=True, exist_ok=True)  # a place that is to be written must be there
+        wishes = AccessOptions(
             writable=tuple(path for path in self.rules.writable if path_exists(path)),
             readable=(*self.rules.readable, self._store / "objects"),
             own=self._own,
             cache=caches,
             network=self.rules.network,
+            git=git,
+            kept=tuple(entry for entry in nested if entry != git),
         )
+        found = file_access(self.root, wishes, os.environ)
+        named = FileGuard((*(() if held.apart else found.sealed), *found.loose))
+        guards, private = CombinedGuard((named, guard)), str(self._temporary())
+        return Launch(self.rules, held, found, private, guards, outside, self.cache, git is not None)
 
     def _temporary(self) -> Path:
         """A folder for this process, removed when it ends."""

@@ -128,10 +128,10 @@ async def diff_of_request(controller: SessionController, *, all: bool = False) -
     workspace, requests = controller.session.environment.workspace, views.requests(controller.session.log.events)
     shown = requests if all else requests[-1:]
     began = next((tree for facts in shown if (tree := views.start_snapshot(facts))), "")
-    now = await workspace.snapshot() if began else None
+    now = await workspace.history.snapshot() if began else None
     patch = (await workspace.patch(began, now)).decode("utf-8", "replace") if now else ""
     beside = tuple(change for facts in shown for change in views.unsnapshotted_changes(facts).values())
-    more = workspace.standing(FileEffects(beside)).made.changes
+    more = workspace.history.standing(FileEffects(beside)).made.changes
     return patch + "".join((await change_diffs(workspace, more)).values())
 
 

@@ -75,7 +75,7 @@ class CallPatches:
 
         async def fetch() -> None:
             for event in ran:
-                if await self.fetch(event.changes, session.environment.workspace.blob) or live:
+                if await self.fetch(event.changes, session.environment.workspace.history.blob) or live:
                     feed.patched(event, self.of(event))
             await measure_totals(feed.folded, session, self)
             feed.totals_changed()
@@ -111,7 +111,7 @@ MOST_FACTS = 1500
 async def measure_totals(folded: FoldedSession, session: SessionProtocol, patches: CallPatches) -> None:
     """Find out what the log does not say: sizes of changes and, between requests, what fills the context."""
     tally = folded.totals
-    blob = session.environment.workspace.blob
+    blob = session.environment.workspace.history.blob
     for change in [one for one in tally.changed.values() if one not in tally.sizes][-MOST_MEASURED:]:
         await patches.fetch([change], blob)
         if (size := patches.size(change)) is not None:

@@ -124,7 +124,7 @@ def taken_over(tmp_path: Path, made: Made, meanwhile: Made = lambda root: None) 
 
     async def whole() -> tuple[str, ...]:
         workspace = Workspace(root, tmp_path / "data" / "store")
-        tree = await workspace.snapshot()
+        tree = await workspace.history.snapshot()
         assert tree is not None
         worktree = await worktrees.make_worktree(workspace, tree, tmp_path / "w")
         made(worktree.root)
@@ -156,7 +156,7 @@ def test_a_worktree_is_made_whatever_the_users_hooks_and_the_repositorys_hashes_
 
     async def taken() -> bool:
         workspace = Workspace(root, tmp_path / "store")
-        tree = str(await workspace.snapshot())
+        tree = str(await workspace.history.snapshot())
         made = await worktrees.make_worktree(workspace, tree, tmp_path / "copy")
         (made.root / "a.txt").write_text("b\n")
         changes = await worktrees.worktree_changes(made, workspace, tree)
@@ -194,7 +194,7 @@ def test_what_the_repository_ignores_is_not_taken_over(tmp_path: Path, below: st
 
     async def taken() -> list[str]:
         workspace = Workspace(root, tmp_path / "store")
-        tree = str(await workspace.snapshot())
+        tree = str(await workspace.history.snapshot())
         made = await worktrees.make_worktree(workspace, tree, tmp_path / "copy")
         for name in names:
             (made.root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -212,7 +212,7 @@ def test_the_tests_of_a_worktree_find_the_submodules_and_their_files_are_left_al
 
     async def taken() -> tuple[str, str, list[str]]:
         workspace = Workspace(root, tmp_path / "store")
-        tree = str(await workspace.snapshot())
+        tree = str(await workspace.history.snapshot())
         made = await worktrees.make_worktree(workspace, tree, tmp_path / "copy")
         (made.root / "a.txt").write_text("b\n")
         state = subprocess.run(["git", "status", "--short"], cwd=made.root, check=True, capture_output=True, text=True)

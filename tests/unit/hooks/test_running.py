@@ -416,7 +416,7 @@ def test_a_hook_after_a_call_speaks_to_the_agent_and_what_it_changes_is_the_call
     assert (tmp_path / "repo/made.txt").read_text() == "BY THE AGENT\n"
     assert (ran.ok, ran.output.splitlines()[0]) == (True, "[A hook objects: shouted]")
     (change,) = ran.changes
-    blob = asyncio.run(Workspace(tmp_path / "repo", tmp_path / "store").blob(str(change.after)))
+    blob = asyncio.run(Workspace(tmp_path / "repo", tmp_path / "store").history.blob(str(change.after)))
     assert (change.path, change.before, blob) == ("made.txt", None, b"BY THE AGENT\n")
     assert views.answer(play.log.events).startswith("[A hook objects: shouted]\n")
 

@@ -36,6 +36,11 @@ def lay(folder: Path, files: dict[str, str | bytes]) -> None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
+async def restore(workspace: Workspace, tree: str) -> tuple[str, ...]:
+    """Put a snapshot back; returns the paths that changed."""
+    return (await workspace.take_back(await workspace.history.since(tree))).paths
+
+
 @pytest.fixture
 def plain(tmp_path: Path) -> Build:
     """Makes a workspace that is no repository."""

@@ -205,7 +205,7 @@ def test_jobs_of_a_folder_that_goes_are_ended(plain: Build) -> None:
     async def story() -> None:
         await using(other)("bash", command="sleep 600", background=True)
         await using(workspace)("bash", command="sleep 600", background=True)
-        await workspace.jobs.stop_in(workspace.root / "tree", "session")
+        await workspace.jobs.close(workspace.root / "tree")
         assert [job.name for job in workspace.jobs.running] == ["job2"]
 
     asyncio.run(story())

@@ -21,11 +21,13 @@ FORM = "sk-abcdefghijklmnopqrstuvwx"
 def test_diffs_for_people_and_files_hold_no_secret(repo: Build) -> None:
     workspace = repo({"settings.ini": f"KEY={FORM}\n"})
     workspace.mask = Redactor({}).text
-    before = asyncio.run(workspace.snapshot()) or ""
+    before = asyncio.run(workspace.history.snapshot()) or ""
     (workspace.root / "settings.ini").write_text(f"KEY={FORM}\nOTHER=1\n")
-    after = asyncio.run(workspace.snapshot()) or ""
+    after = asyncio.run(workspace.history.snapshot()) or ""
     patch = asyncio.run(workspace.patch(before, after)).decode()
-    made = "".join(asyncio.run(change_diffs(workspace, asyncio.run(workspace.diff(before, after)))).values())
+    made = "".join(
+        asyncio.run(change_diffs(workspace, asyncio.run(workspace.history.made(before, after)).changes)).values()
+    )
     for text in (patch, made):
         assert FORM not in text and "+OTHER=1" in text and "[secret " in text
 

@@ -13,7 +13,7 @@ from fugu_cli.errors import StorageError
 from fugu_cli.tools import snapshots
 from fugu_cli.tools.snapshots import PRUNED
 from fugu_cli.tools.workspace import Workspace
-from tests.unit.tools.conftest import Build, lay
+from tests.unit.tools.conftest import Build, lay, restore
 
 
 def test_what_a_session_names_stays_and_the_rest_goes(repo: Build, tmp_path: Path) -> None:
@@ -22,29 +22,29 @@ def test_what_a_session_names_stays_and_the_rest_goes(repo: Build, tmp_path: Pat
     for number in range(4):
         lay(workspace.root, {"a.txt": f"{number} changed\n", f"new{number}.txt": f"{number}\n"})
         (workspace.root / f"empty{number}").mkdir()
-        taken.append(asyncio.run(workspace.snapshot()) or "")
+        taken.append(asyncio.run(workspace.history.snapshot()) or "")
     session = tmp_path / "s.jsonl"
     session.write_text(f'{{"snapshot": "{taken[1]}", "before": "{"0" * 40}"}}\n')
-    assert workspace.snapshots is not None
+    assert workspace.history.snapshots is not None
     assert snapshots.gc_is_due(workspace.store)
-    assert asyncio.run(snapshots.prune_snapshots(workspace.snapshots, [session])) == 0, (
+    assert asyncio.run(snapshots.prune_snapshots(workspace.history.snapshots, [session])) == 0, (
         "what is younger than a day stays"
     )
-    assert asyncio.run(snapshots.prune_snapshots(workspace.snapshots, [session], "now")) > 3
+    assert asyncio.run(snapshots.prune_snapshots(workspace.history.snapshots, [session], "now")) > 3
     assert not snapshots.gc_is_due(workspace.store)
-    asyncio.run(workspace.restore(taken[1]))
+    asyncio.run(restore(workspace, taken[1]))
     assert (workspace.root / "a.txt").read_text() == "1 changed\n"
     assert (workspace.root / "empty1").is_dir() and not (workspace.root / "new2.txt").exists()
     with pytest.raises(StorageError):
-        asyncio.run(Workspace(workspace.root, workspace.store).restore(taken[2]))
-    assert asyncio.run(workspace.snapshot()) == taken[1]
+        asyncio.run(restore(Workspace(workspace.root, workspace.store), taken[2]))
+    assert asyncio.run(workspace.history.snapshot()) == taken[1]
 
 
 def test_a_session_that_cannot_be_read_keeps_everything(repo: Build, tmp_path: Path) -> None:
     workspace = repo({"a.txt": "1\n"})
-    assert workspace.snapshots is not None
+    assert workspace.history.snapshots is not None
     with pytest.raises(StorageError, match="cannot read"):
-        asyncio.run(snapshots.prune_snapshots(workspace.snapshots, [tmp_path / "gone.jsonl"], "now"))
+        asyncio.run(snapshots.prune_snapshots(workspace.history.snapshots, [tmp_path / "gone.jsonl"], "now"))
 
 
 def test_a_store_without_sessions_goes_after_a_day(tmp_path: Path) -> None:

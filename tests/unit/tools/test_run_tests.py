@@ -30,9 +30,9 @@ SUITE: dict[str, str | bytes] = {
 def test_passing_tests_are_told_in_a_line_and_leave_nothing_behind(repo: Build) -> None:
     workspace = repo({"test_a.py": "def test_a():\n    assert True\n"})
     workspace.test_command = PYTEST
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     assert use(workspace, "run_tests") == ToolResult(text="1 passed", tests=TestReport(passed=1, by_id=True))
-    assert asyncio.run(workspace.snapshot()) == before
+    assert asyncio.run(workspace.history.snapshot()) == before
     assert sorted(path.name for path in workspace.root.iterdir()) == [".git", "test_a.py"]
 
 

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 
 from fugu_cli.errors import StorageError
 from fugu_cli.session.events import FileChange, FileEffects
+from fugu_cli.tools.file_history import Restored
 from fugu_cli.tools.git_repositories import blob_id
-from fugu_cli.tools.workspace import Restored, Workspace
-from tests.unit.tools.conftest import Build, git, lay
+from fugu_cli.tools.workspace import Workspace
+from tests.unit.tools.conftest import Build, git, lay, restore
 
 Tree = dict[str, tuple[str, bytes]]
 
@@ -106,13 +108,13 @@ def test_any_tree_is_put_back_exactly_and_the_users_git_is_untouched(
         make(root, before)
         mine = users(root)
         workspace = Workspace(root, Path(folder) / "store")
-        trees_taken = [asyncio.run(workspace.snapshot())]
+        trees_taken = [asyncio.run(workspace.history.snapshot())]
         make(root, after)
-        trees_taken.append(asyncio.run(workspace.snapshot()))
+        trees_taken.append(asyncio.run(workspace.history.snapshot()))
         for tree, expected in ((0, before), (1, after), (0, before)):
-            asyncio.run(workspace.restore(trees_taken[tree] or ""))
+            asyncio.run(restore(workspace, trees_taken[tree] or ""))
             assert contents(root) == expected
-            assert asyncio.run(workspace.snapshot()) == trees_taken[tree]
+            assert asyncio.run(workspace.history.snapshot()) == trees_taken[tree]
         assert users(root) == mine
 
 
@@ -155,14 +157,15 @@ def test_any_tree_is_put_back_and_ignored_files_nested_repositories_and_submodul
             lay(root, {"a.log": str(len(state[0]))})
 
         become(before)
-        snapshot = asyncio.run(workspace.snapshot()) or ""
+        snapshot = asyncio.run(workspace.history.snapshot()) or ""
         become(after)
         left = {name: contents(root / name) for name in ALONE}
-        asyncio.run(workspace.restore(snapshot))
+        asyncio.run(restore(workspace, snapshot))
         assert contents(root / "ours") == before[0]
         assert {name: contents(root / name) for name in ALONE} == left
         assert (root / "a.log").read_text() == str(len(after[0]))
-        assert asyncio.run(workspace.snapshot()) == snapshot
+        made = asyncio.run(workspace.history.since(snapshot))
+        assert made.changes == () and all(one.nested for one in made.attributes)
 
 
 def test_an_empty_folder_in_the_place_of_a_file_and_the_other_way_round(repo: Build) -> None:
@@ -172,19 +175,19 @@ def test_an_empty_folder_in_the_place_of_a_file_and_the_other_way_round(repo: Bu
     taken = []
     for state in states:
         make(workspace.root / "ours", state)
-        taken.append(asyncio.run(workspace.snapshot()) or "")
+        taken.append(asyncio.run(workspace.history.snapshot()) or "")
     for number in (0, 1, 0):
-        asyncio.run(workspace.restore(taken[number]))
+        asyncio.run(restore(workspace, taken[number]))
         assert contents(workspace.root / "ours") == states[number]
-        assert asyncio.run(workspace.snapshot()) == taken[number]
+        assert asyncio.run(workspace.history.snapshot()) == taken[number]
 
 
 def test_ignored_files_are_neither_taken_nor_touched(repo: Build) -> None:
     workspace = repo({"a.py": "1\n", ".gitignore": "*.log\nbuild/\n"})
     lay(workspace.root, {"x.log": "mine", "build/out.bin": "mine"})
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     lay(workspace.root, {"x.log": "changed", "build/new.bin": "new", "a.py": "2\n", "b.py": "new\n"})
-    assert set(asyncio.run(workspace.restore(before or ""))) == {"a.py", "b.py"}
+    assert set(asyncio.run(restore(workspace, before or ""))) == {"a.py", "b.py"}
     assert contents(workspace.root) == {
         "a.py": ("-", b"1\n"), ".gitignore": ("-", b"*.log\nbuild/\n"), "x.log": ("-", b"changed"),
         "build/out.bin": ("-", b"mine"), "build/new.bin": ("-", b"new"),
@@ -196,11 +199,11 @@ def test_a_file_that_was_ignored_at_the_snapshot_survives_although_the_ignore_ru
 ) -> None:
     workspace = repo({"a.py": "1\n", ".gitignore": "*.log\n"})
     lay(workspace.root, {"x.log": "precious"})
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     (workspace.root / ".gitignore").unlink()
     lay(workspace.root, {"new.txt": "new"})
-    asyncio.run(workspace.snapshot())
-    assert set(asyncio.run(workspace.restore(before or ""))) == {".gitignore", "new.txt"}
+    asyncio.run(workspace.history.snapshot())
+    assert set(asyncio.run(restore(workspace, before or ""))) == {".gitignore", "new.txt"}
     assert contents(workspace.root) == {
         "a.py": ("-", b"1\n"), ".gitignore": ("-", b"*.log\n"), "x.log": ("-", b"precious"),
     }  # fmt: skip
@@ -209,12 +212,12 @@ def test_a_file_that_was_ignored_at_the_snapshot_survives_although_the_ignore_ru
 def test_a_file_that_became_ignored_is_put_back_to_how_it_was(repo: Build) -> None:
     workspace = repo({"a.py": "1\n"})
     lay(workspace.root, {"notes.txt": "before"})
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     lay(workspace.root, {".gitignore": "notes.txt\n", "notes.txt": "after"})
-    after = asyncio.run(workspace.snapshot())
+    after = asyncio.run(workspace.history.snapshot())
     lay(workspace.root, {"notes.txt": "later"})
-    assert asyncio.run(workspace.snapshot()) == after
-    asyncio.run(workspace.restore(before or ""))
+    assert asyncio.run(workspace.history.snapshot()) == after
+    asyncio.run(restore(workspace, before or ""))
     assert contents(workspace.root) == {"a.py": ("-", b"1\n"), "notes.txt": ("-", b"before")}
 
 
@@ -222,9 +225,9 @@ def test_a_tracked_file_that_is_ignored_belongs_to_the_snapshot(repo: Build) -> 
     workspace = repo({"a.py": "1\n"})
     lay(workspace.root, {".gitignore": "*.lock\n", "my.lock": "1", "other.lock": "1"})
     git(workspace.root, "add", "-f", "my.lock", ".gitignore")
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     lay(workspace.root, {"my.lock": "2", "other.lock": "2"})
-    assert asyncio.run(workspace.restore(before or "")) == ("my.lock",)
+    assert asyncio.run(restore(workspace, before or "")) == ("my.lock",)
     assert (workspace.root / "other.lock").read_text() == "2"
 
 
@@ -235,9 +238,9 @@ def test_the_users_own_ignore_files_count(repo: Build, tmp_path: Path, monkeypat
     config = tmp_path / "gitconfig"
     config.write_text(f"[core]\n\texcludesFile = {tmp_path}/ignore\n")
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(config))
-    first = asyncio.run(workspace.snapshot())
+    first = asyncio.run(workspace.history.snapshot())
     lay(workspace.root, {"a.swp": "x", "private/key": "x"})
-    assert asyncio.run(workspace.snapshot()) == first
+    assert asyncio.run(workspace.history.snapshot()) == first
 
 
 def test_nested_repositories_are_left_alone(repo: Build) -> None:
@@ -247,29 +250,29 @@ def test_nested_repositories_are_left_alone(repo: Build) -> None:
         git(workspace.root / name, "init", "-q")
     git(workspace.root / "full", "add", "-A")
     git(workspace.root / "full", "commit", "-q", "-m", "x")
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     lay(workspace.root, {"a.py": "2\n", "full/x": "2", "empty/y": "2"})
-    assert asyncio.run(workspace.restore(before or "")) == ("a.py",)
+    assert asyncio.run(restore(workspace, before or "")) == ("a.py",)
     assert ((workspace.root / "full/x").read_text(), (workspace.root / "empty/y").read_text()) == ("2", "2")
 
 
 def test_a_file_can_take_a_folders_place_and_back(repo: Build) -> None:
     workspace = repo({"thing": "file\n", "other/deep/x": "1\n"})
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     (workspace.root / "thing").unlink()
     shutil.rmtree(workspace.root / "other")
     lay(workspace.root, {"thing/inner": "2\n", "other": "now a file\n"})
-    asyncio.run(workspace.restore(before or ""))
+    asyncio.run(restore(workspace, before or ""))
     assert contents(workspace.root) == {"thing": ("-", b"file\n"), "other/deep/x": ("-", b"1\n")}
 
 
 def test_what_an_ignored_file_blocks_is_said_and_the_rest_is_put_back(repo: Build) -> None:
     workspace = repo({"thing": "file\n", "a.py": "1\n", ".gitignore": "*.log\n"})
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     (workspace.root / "thing").unlink()
     lay(workspace.root, {"thing/x.log": "ignored", "a.py": "2\n"})
     with pytest.raises(StorageError, match="1 of 2 files could not be put back: thing"):
-        asyncio.run(workspace.restore(before or ""))
+        asyncio.run(restore(workspace, before or ""))
     assert (workspace.root / "a.py").read_text() == "1\n"
 
 
@@ -277,50 +280,50 @@ def test_a_link_to_where_nobody_may_look_is_taken_and_put_back(repo: Build) -> N
     workspace = repo({"a": "a\n"})
     link = workspace.root / "link"
     link.symlink_to("x" * 300)  # following it fails, as into a folder that may not be entered
-    before = asyncio.run(workspace.snapshot()) or ""
+    before = asyncio.run(workspace.history.snapshot()) or ""
     link.unlink()
     link.symlink_to("a")
-    assert asyncio.run(workspace.restore(before)) == ("link",)
+    assert asyncio.run(restore(workspace, before)) == ("link",)
     assert str(link.readlink()) == "x" * 300
 
 
 def test_restoring_never_writes_through_a_link_that_leads_out(repo: Build, tmp_path: Path) -> None:
     workspace = repo({"src/a.py": "1\n"})
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     lay(tmp_path / "elsewhere", {"a.py": "not ours"})
     shutil.rmtree(workspace.root / "src")
     (workspace.root / "src").symlink_to(tmp_path / "elsewhere")
-    asyncio.run(workspace.restore(before or ""))
+    asyncio.run(restore(workspace, before or ""))
     assert contents(workspace.root) == {"src/a.py": ("-", b"1\n")}
     assert (tmp_path / "elsewhere" / "a.py").read_text() == "not ours"
 
 
 def test_a_diff_names_each_change_with_its_blobs(repo: Build) -> None:
     workspace = repo({"a.py": "1\n", "b.py": "1\n", "run.sh": "x\n"})
-    before = asyncio.run(workspace.snapshot()) or ""
+    before = asyncio.run(workspace.history.snapshot()) or ""
     lay(workspace.root, {"a.py": "2\n", "c.py": "3\n"})
     (workspace.root / "b.py").unlink()
     (workspace.root / "run.sh").chmod(0o755)
-    after = asyncio.run(workspace.snapshot()) or ""
+    after = asyncio.run(workspace.history.snapshot()) or ""
     one, two, three, x = (blob_id(data) for data in (b"1\n", b"2\n", b"3\n", b"x\n"))
-    assert asyncio.run(workspace.diff(before, after)) == (
+    assert asyncio.run(workspace.history.made(before, after)).changes == (
         FileChange(path="a.py", before=one, after=two),
         FileChange(path="b.py", before=one, after=None),
         FileChange(path="c.py", before=None, after=three),
         FileChange(path="run.sh", before=x, after=x, mode="100755", mode_before="100644"),
     )
-    assert asyncio.run(workspace.blob(two)) == b"2\n"
-    assert asyncio.run(workspace.blob(one)) == b"1\n"
+    assert asyncio.run(workspace.history.blob(two)) == b"2\n"
+    assert asyncio.run(workspace.history.blob(one)) == b"1\n"
 
 
 def test_a_patch_applies_with_git_byte_for_byte(repo: Build, tmp_path: Path) -> None:
     workspace = repo({"a.txt": b"caf\xe9\r\nline\n", "pic": bytes(range(256))})
-    before = asyncio.run(workspace.snapshot()) or ""
+    before = asyncio.run(workspace.history.snapshot()) or ""
     lay(workspace.root, {"a.txt": b"caf\xe9\r\nother\n", "pic": bytes(reversed(range(256))), "new": "x"})
-    after = asyncio.run(workspace.snapshot()) or ""
+    after = asyncio.run(workspace.history.snapshot()) or ""
     (tmp_path / "patch").write_bytes(asyncio.run(workspace.patch(before, after, whole=True)))
     expected = contents(workspace.root)
-    asyncio.run(workspace.restore(before))
+    asyncio.run(restore(workspace, before))
     git(workspace.root, "apply", str(tmp_path / "patch"))
     assert contents(workspace.root) == expected
 
@@ -328,11 +331,11 @@ def test_a_patch_applies_with_git_byte_for_byte(repo: Build, tmp_path: Path) -> 
 def test_a_folder_inside_a_repository_is_snapshotted_alone(repo: Build, tmp_path: Path) -> None:
     top = repo({"sub/a.py": "1\n", "other.py": "1\n", ".gitignore": "*.log\n"}).root
     workspace = Workspace(top / "sub", tmp_path / "store2")
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     lay(top, {"sub/a.py": "2\n", "other.py": "2\n", "sub/x.log": "ignored", "sub/b.py": "new\n"})
     sparse(top / "sub" / "large.bin", 1 << 30)
-    assert [one.path for one in asyncio.run(workspace.since(before or "")).attributes] == ["large.bin"]
-    assert set(asyncio.run(workspace.restore(before or ""))) == {"a.py", "b.py"}
+    assert [one.path for one in asyncio.run(workspace.history.since(before or "")).attributes] == ["large.bin"]
+    assert set(asyncio.run(restore(workspace, before or ""))) == {"a.py", "b.py"}
     assert (top / "other.py").read_text() == "2\n"
     assert (top / "sub" / "x.log").read_text() == "ignored"
 
@@ -354,13 +357,13 @@ def test_looking_for_a_folders_repository_runs_nothing_that_its_configuration_na
 
 def test_an_empty_repository_and_a_worktree_can_be_snapshotted(repo: Build, tmp_path: Path) -> None:
     workspace = repo({})
-    assert asyncio.run(workspace.snapshot()) == "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+    assert asyncio.run(workspace.history.snapshot()) == "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
     git(workspace.root, "worktree", "add", "-q", str(tmp_path / "tree"), "-b", "other")
     other = Workspace(tmp_path / "tree", tmp_path / "store2")
     lay(other.root, {"a": "1"})
-    before = asyncio.run(other.snapshot())
+    before = asyncio.run(other.history.snapshot())
     lay(other.root, {"a": "2"})
-    assert asyncio.run(other.restore(before or "")) == ("a",)
+    assert asyncio.run(restore(other, before or "")) == ("a",)
 
 
 def test_snapshots_are_taken_one_at_a_time_and_a_lock_left_behind_is_no_obstacle(repo: Build) -> None:
@@ -368,9 +371,9 @@ def test_snapshots_are_taken_one_at_a_time_and_a_lock_left_behind_is_no_obstacle
     other = Workspace(workspace.root, workspace.store)
 
     async def many() -> set[str | None]:
-        return set(await asyncio.gather(*(w.snapshot() for w in (workspace, other) * 4)))
+        return set(await asyncio.gather(*(w.history.snapshot() for w in (workspace, other) * 4)))
 
-    first = asyncio.run(workspace.snapshot())
+    first = asyncio.run(workspace.history.snapshot())
     (workspace.store / "index.lock").touch()
     lay(workspace.root, {"a.py": "2\n"})
     (second,) = asyncio.run(many())
@@ -379,30 +382,30 @@ def test_snapshots_are_taken_one_at_a_time_and_a_lock_left_behind_is_no_obstacle
 
 def test_another_process_that_took_a_snapshot_in_between_is_noticed(repo: Build) -> None:
     workspace = repo({"a.py": "1\n"})
-    asyncio.run(workspace.snapshot())
+    asyncio.run(workspace.history.snapshot())
     lay(workspace.root, {"a.py": "2\n"})
-    theirs = asyncio.run(Workspace(workspace.root, workspace.store).snapshot())
-    assert asyncio.run(workspace.snapshot()) == theirs
+    theirs = asyncio.run(Workspace(workspace.root, workspace.store).history.snapshot())
+    assert asyncio.run(workspace.history.snapshot()) == theirs
 
 
 def test_a_broken_index_is_made_anew(repo: Build) -> None:
     workspace = repo({"a.py": "1\n"})
-    first = asyncio.run(workspace.snapshot())
+    first = asyncio.run(workspace.history.snapshot())
     (workspace.store / "index").write_bytes(b"nonsense")
-    assert asyncio.run(workspace.snapshot()) == first
+    assert asyncio.run(workspace.history.snapshot()) == first
 
 
 def test_a_store_that_cannot_be_written_is_said(repo: Build, tmp_path: Path) -> None:
     root = repo({"a.py": "1\n"}).root
     (tmp_path / "blocked").write_text("a file, not a folder")
     with pytest.raises(StorageError, match="cannot be kept in"):
-        asyncio.run(Workspace(root, tmp_path / "blocked" / "store").snapshot())
+        asyncio.run(Workspace(root, tmp_path / "blocked" / "store").history.snapshot())
 
 
 def test_outside_git_the_files_fugu_changed_can_be_put_back(plain: Build) -> None:
     workspace = plain({"a.txt": "1\n", "b.txt": "1\n"})
     root = workspace.root
-    assert (workspace.in_git, asyncio.run(workspace.snapshot())) == (False, None)
+    assert (workspace.in_git, asyncio.run(workspace.history.snapshot())) == (False, None)
     changes = (
         FileChange(path="a.txt", before=blob_id(b"1\n"), after=blob_id(b"2\n")),
         FileChange(path="b.txt", before=blob_id(b"1\n"), after=blob_id(b"2\n")),
@@ -427,12 +430,78 @@ def test_a_submodule_is_left_alone_whatever_happens_in_and_around_it(repo: Build
     git(tmp_path / "library", "commit", "-q", "-m", "start")
     git(root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(tmp_path / "library"), "vendor/library")
     git(root, "commit", "-q", "-m", "a submodule")
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     lay(root, {"vendor/library/lib.py": "x = 2\n", "vendor/library/new.py": "", "vendor/own.py": "", "a.txt": "2\n"})
-    assert set(asyncio.run(workspace.restore(before or ""))) == {"vendor/own.py", "a.txt"}
+    assert set(asyncio.run(restore(workspace, before or ""))) == {"vendor/own.py", "a.txt"}
     assert (root / "vendor" / "library" / "lib.py").read_text() == "x = 2\n"
     assert (root / "vendor" / "library" / "new.py").exists()
     assert git(root, "submodule", "status").startswith(b" ")
+
+
+def library_in(workspace: Workspace, folder: Path) -> Path:
+    """A submodule of the workspace, made by git."""
+    git(folder, "init", "-q", "-b", "main", "library")
+    lay(folder / "library", {"lib.py": "x = 1\n", ".gitignore": "*.o\n"})
+    git(folder / "library", "add", "-A")
+    git(folder / "library", "commit", "-q", "-m", "start")
+    added = ("submodule", "add", "-q", str(folder / "library"), "vendor/library")
+    git(workspace.root, "-c", "protocol.file.allow=always", *added)
+    git(workspace.root, "commit", "-q", "-m", "a submodule")
+    return workspace.root / "vendor" / "library"
+
+
+def nested_after(workspace: Workspace, act: Callable[[], object]) -> tuple[str, ...]:
+    """The nested repositories that undo would leave alone after this."""
+    before = asyncio.run(workspace.history.snapshot()) or ""
+    act()
+    return workspace.history.standing(asyncio.run(workspace.history.since(before))).nested
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda library: lay(library, {"lib.py": "x = 2\n"}),
+        lambda library: lay(library, {"new.py": ""}),
+        lambda library: (library / "lib.py").unlink(),
+        lambda library: git(library, "commit", "-q", "--allow-empty", "-m", "more"),
+        lambda library: git(library, "checkout", "-q", "--detach"),
+        lambda library: (lay(library, {"lib.py": "x = 2\n"}), git(library, "add", "lib.py")),
+        lambda library: shutil.rmtree(library),
+    ],
+    ids=["edit", "new", "removal", "commit", "checkout", "staged", "gone"],
+)
+def test_a_change_inside_of_a_submodule_is_named(repo: Build, tmp_path: Path, act: Callable[[Path], object]) -> None:
+    workspace = repo({"a.txt": "1\n"})
+    library = library_in(workspace, tmp_path)
+    assert nested_after(workspace, lambda: act(library)) == ("vendor/library",)
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda library: os.utime(library / "lib.py", (1, 1)),
+        lambda library: lay(library, {"lib.o": "compiled"}),
+        lambda library: git(library, "status"),
+        lambda library: (lay(library, {"lib.py": "x = 2\n"}), git(library, "checkout", "-q", "lib.py")),
+        lambda library: (git(library, "checkout", "-q", "--detach"), git(library, "checkout", "-q", "main")),
+    ],
+    ids=["touched", "ignored", "looked at", "there and back", "head there and back"],
+)
+def test_a_submodule_that_is_as_it_was_is_not_named(repo: Build, tmp_path: Path, act: Callable[[Path], object]) -> None:
+    workspace = repo({"a.txt": "1\n"})
+    library = library_in(workspace, tmp_path)
+    assert nested_after(workspace, lambda: act(library)) == ()
+
+
+def test_a_repository_that_a_command_clones_is_named_and_its_filters_never_run(repo: Build, tmp_path: Path) -> None:
+    workspace = repo({"a.txt": "1\n"})
+    library = library_in(workspace, tmp_path)
+    clone = ("clone", "-q", str(tmp_path / "library"), "third/party")
+    assert nested_after(workspace, lambda: git(workspace.root, *clone)) == ("third/party",)
+    git(library, "config", "filter.odd.clean", f"touch {tmp_path / 'ran'}; cat")
+    lay(library, {".gitattributes": "*.py filter=odd\n", "lib.py": "x = 3\n"})
+    assert nested_after(workspace, lambda: lay(library, {"lib.py": "x = 4\n"})) == ("vendor/library",)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_file_comes_back_with_its_own_permissions_and_an_empty_folder_with_none(repo: Build) -> None:
@@ -441,30 +510,30 @@ def test_a_file_comes_back_with_its_own_permissions_and_an_empty_folder_with_non
     (root / "key").chmod(0o600)
     (root / "run.sh").chmod(0o750)
     (root / "kept" / "deep").mkdir(parents=True)
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     (root / "key").unlink()
     lay(root, {"key": "other\n", "kept/deep/file": ""})
     (root / "run.sh").chmod(0o644)
     (root / "made").mkdir()
-    asyncio.run(workspace.restore(before or ""))
+    asyncio.run(restore(workspace, before or ""))
     assert contents(root) == {
         "key": ("600", b"secret\n"), "run.sh": ("750", b"#!/bin/sh\n"), "kept/deep": ("empty", b""),
     }  # fmt: skip
-    assert asyncio.run(workspace.snapshot()) == before
+    assert asyncio.run(workspace.history.snapshot()) == before
 
 
 def test_contents_that_were_taken_out_of_the_store_are_copied_again(repo: Build) -> None:
     workspace = repo({"a.py": "1\n"})
     lay(workspace.root, {"new.py": "2\n"})
-    first = asyncio.run(workspace.snapshot()) or ""
+    first = asyncio.run(workspace.history.snapshot()) or ""
     shutil.rmtree(workspace.store / "objects")
     shutil.rmtree(workspace.root / ".git")
     git(workspace.root, "init", "-q")
     again = Workspace(workspace.root, workspace.store)
-    assert asyncio.run(again.snapshot()) == first
+    assert asyncio.run(again.history.snapshot()) == first
     (workspace.root / "a.py").unlink()
     (workspace.root / "new.py").unlink()
-    assert set(asyncio.run(again.restore(first))) == {"a.py", "new.py"}
+    assert set(asyncio.run(restore(again, first))) == {"a.py", "new.py"}
 
 
 def size(folder: Path) -> int:
@@ -484,14 +553,14 @@ def test_large_files_that_git_does_not_track_are_not_copied_and_their_change_is_
     for name in ("data/one.bin", "data/two.bin", "data/three.bin"):
         sparse(root / name, 30 << 30)
     lay(root, {"data/notes.txt": "small\n"})
-    before = asyncio.run(workspace.snapshot()) or ""
-    assert asyncio.run(workspace.snapshot()) == before
-    assert asyncio.run(Workspace(root, workspace.store).snapshot()) == before, "another process sees the same"
+    before = asyncio.run(workspace.history.snapshot()) or ""
+    assert asyncio.run(workspace.history.snapshot()) == before
+    assert asyncio.run(Workspace(root, workspace.store).history.snapshot()) == before, "another process sees the same"
     (root / "data/one.bin").unlink()
     sparse(root / "data/two.bin", 1 << 30)
     lay(root, {"a.py": "2\n", "data/notes.txt": "other\n"})
     sparse(root / "made.bin", 1 << 30)
-    made = asyncio.run(workspace.since(before))
+    made = asyncio.run(workspace.history.since(before))
     assert [change.path for change in made.changes] == ["a.py", "data/notes.txt"]
     assert [one.path for one in made.attributes if one.large] == ["data/one.bin", "data/two.bin", "made.bin"]
     done = asyncio.run(workspace.take_back(made))
@@ -509,14 +578,14 @@ def test_a_large_file_that_becomes_small_or_tracked_is_never_taken_for_a_new_one
     root = workspace.root
     (root / "one.bin").write_bytes(os.urandom(7 << 20))
     sparse(root / "two.bin", 7 << 20)
-    before = asyncio.run(workspace.snapshot()) or ""
+    before = asyncio.run(workspace.history.snapshot()) or ""
     lay(root, {"one.bin": "small\n"})
     git(root, "add", "two.bin")
-    after = asyncio.run(workspace.snapshot()) or ""
-    assert asyncio.run(workspace.diff(before, after)) == ()
-    assert asyncio.run(workspace.restore(before)) == ()
+    after = asyncio.run(workspace.history.snapshot()) or ""
+    assert asyncio.run(workspace.history.made(before, after)).changes == ()
+    assert asyncio.run(restore(workspace, before)) == ()
     lay(root, {"one.bin": "other\n", "two.bin": "small\n"})
-    assert set(asyncio.run(workspace.restore(after))) == {"one.bin", "two.bin"}
+    assert set(asyncio.run(restore(workspace, after))) == {"one.bin", "two.bin"}
     assert ((root / "one.bin").read_text(), (root / "two.bin").stat().st_size) == ("small\n", 7 << 20)
 
 
@@ -525,9 +594,9 @@ def test_the_smallest_new_files_are_copied_first(repo: Build) -> None:
     for number in range(9):
         (workspace.root / f"{number}.bin").write_bytes(os.urandom(1 << 20))
     (workspace.root / "notes.ipynb").write_bytes(os.urandom(64 << 10))
-    before = asyncio.run(workspace.snapshot()) or ""
+    before = asyncio.run(workspace.history.snapshot()) or ""
     lay(workspace.root, {f"{number}.bin": "" for number in range(9)} | {"notes.ipynb": ""})
-    made = asyncio.run(workspace.since(before))
+    made = asyncio.run(workspace.history.since(before))
     assert [change.path for change in made.changes if change.before] == [
         *(f"{number}.bin" for number in range(5)), "notes.ipynb",
     ]  # fmt: skip
@@ -537,10 +606,10 @@ def test_the_smallest_new_files_are_copied_first(repo: Build) -> None:
 def test_many_new_files_are_one_pack(repo: Build) -> None:
     workspace = repo({})
     lay(workspace.root, {f"d{number // 50}/{number}.txt": f"{number}\n" for number in range(1000)})
-    before = asyncio.run(workspace.snapshot()) or ""
+    before = asyncio.run(workspace.history.snapshot()) or ""
     assert size(workspace.store) < 1 << 20
     shutil.rmtree(workspace.root / "d3")
-    asyncio.run(workspace.restore(before))
+    asyncio.run(restore(workspace, before))
     assert (workspace.root / "d3" / "151.txt").read_text() == "151\n"
 
 
@@ -552,12 +621,12 @@ def test_many_tracked_files_whose_bytes_git_has_otherwise_are_one_pack_that_outl
     wanted = {f"{number}.txt": f"{number}\r\n" for number in range(1000)}
     lay(workspace.root, wanted)
     git(workspace.root, "add", "-A")
-    before = asyncio.run(workspace.snapshot()) or ""
+    before = asyncio.run(workspace.history.snapshot()) or ""
     assert size(workspace.store) < 1 << 20
     shutil.rmtree(workspace.root / ".git" / "objects")
     for name in wanted:
         (workspace.root / name).unlink()
-    asyncio.run(workspace.restore(before))
+    asyncio.run(restore(workspace, before))
     assert contents(workspace.root) == {name: ("-", text.encode()) for name, text in wanted.items()}
 
 
@@ -568,23 +637,23 @@ def test_named_pipes_come_back_and_go(repo: Build) -> None:
     (root / "src" / "kept").chmod(0o620)
     (root / "alone").mkdir()
     os.mkfifo(root / "alone" / "other")
-    before = asyncio.run(workspace.snapshot()) or ""
+    before = asyncio.run(workspace.history.snapshot()) or ""
     (root / "src" / "kept").unlink()
     shutil.rmtree(root / "alone")
     os.mkfifo(root / "made")
-    assert set(asyncio.run(workspace.restore(before))) == {"src/kept", "alone/other", "made"}
+    assert set(asyncio.run(restore(workspace, before))) == {"src/kept", "alone/other", "made"}
     assert (root / "src" / "kept").is_fifo() and (root / "alone" / "other").is_fifo()
     assert stat.S_IMODE((root / "src" / "kept").stat().st_mode) == 0o620
     assert not (root / "made").exists()
-    assert asyncio.run(workspace.snapshot()) == before
+    assert asyncio.run(workspace.history.snapshot()) == before
 
 
 def test_a_file_the_command_made_executable_and_private_goes_back_to_both(repo: Build) -> None:
     workspace = repo({"run.sh": "x\n"})
-    before = asyncio.run(workspace.snapshot()) or ""
+    before = asyncio.run(workspace.history.snapshot()) or ""
     (workspace.root / "run.sh").chmod(0o700)
-    after = asyncio.run(workspace.snapshot()) or ""
-    asyncio.run(workspace.restore(before))
+    after = asyncio.run(workspace.history.snapshot()) or ""
+    asyncio.run(restore(workspace, before))
     assert contents(workspace.root) == {"run.sh": ("-", b"x\n")}
-    asyncio.run(workspace.restore(after))
+    asyncio.run(restore(workspace, after))
     assert contents(workspace.root) == {"run.sh": ("700", b"x\n")}

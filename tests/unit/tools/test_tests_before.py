@@ -30,14 +30,14 @@ def stood(
 ) -> tuple[TestReport | None, EarlierResults]:
     """What a run says after the files are changed, and how what fails stood before. Nothing else is changed."""
     workspace.test_command = command
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     lay(workspace.root, after)
     if gone:
         (workspace.root / gone).unlink()
     report = use(workspace, "run_tests").tests
-    now = asyncio.run(workspace.snapshot())
+    now = asyncio.run(workspace.history.snapshot())
     found = asyncio.run(failing_before(workspace, before, report, lambda said: None))
-    assert asyncio.run(workspace.snapshot()) == now
+    assert asyncio.run(workspace.history.snapshot()) == now
     return report, found
 
 
@@ -170,7 +170,7 @@ def test_what_cannot_be_found_out_is_said(repo: Build, plain: Build) -> None:
     found = asyncio.run(failing_before(outside, None, report, lambda said: None))
     assert found == EarlierResults(unknown="outside a git repository the files as they were cannot be laid out")
     workspace = repo({})
-    snapshot = asyncio.run(workspace.snapshot())
+    snapshot = asyncio.run(workspace.history.snapshot())
     none = asyncio.run(failing_before(workspace, snapshot, report, lambda said: None))
     assert none == EarlierResults(unknown="there is no test command")
     workspace.test_command = PYTEST

@@ -10,7 +10,7 @@ from fugu_cli.session.events import FileChange, FileEffects, Recorded, ToolRan
 from fugu_cli.tools.git_repositories import blob_id
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.workspace import ObservedResult, Workspace, recall_reads
-from tests.unit.tools.conftest import TOOLS, Build, lay, use
+from tests.unit.tools.conftest import TOOLS, Build, lay, restore, use
 
 ONE, TWO = blob_id(b"1\n"), blob_id(b"2\n")
 
@@ -68,9 +68,9 @@ def test_outside_git_what_fugus_tools_wrote_is_observed(plain: Build) -> None:
 def test_a_draw_that_was_rolled_back_can_be_written_again_without_reading(repo: Build) -> None:
     workspace = repo({"a.py": "1\n"})
     use(workspace, "read", path="a.py")
-    before = asyncio.run(workspace.snapshot()) or ""
+    before = asyncio.run(workspace.history.snapshot()) or ""
     assert use(workspace, "write", path="a.py", content="2\n").ok
-    assert asyncio.run(workspace.restore(before)) == ("a.py",)
+    assert asyncio.run(restore(workspace, before)) == ("a.py",)
     assert use(workspace, "write", path="a.py", content="3\n").ok
 
 
@@ -93,7 +93,7 @@ def test_a_session_taken_up_again_knows_what_it_read_unless_it_changed_since(rep
 
 def test_a_diff_to_be_read_says_of_binary_files_that_they_differ(repo: Build) -> None:
     workspace = repo({"data.bin": b"\0one"})
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     lay(workspace.root, {"data.bin": b"\0two"})
     shown = use(workspace, "diff", since=before).text
     assert shown.endswith("Binary files a/data.bin and b/data.bin differ\n") and "GIT binary patch" not in shown
@@ -101,7 +101,7 @@ def test_a_diff_to_be_read_says_of_binary_files_that_they_differ(repo: Build) ->
 
 def test_the_diff_since_a_snapshot_is_shown(repo: Build) -> None:
     workspace = repo({"a.py": "1\n"})
-    before = asyncio.run(workspace.snapshot())
+    before = asyncio.run(workspace.history.snapshot())
     assert use(workspace, "diff", since=before) == ToolResult(text="(nothing was changed)")
     lay(workspace.root, {"a.py": "2\n"})
     assert use(workspace, "diff", since=before).text.endswith("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n")

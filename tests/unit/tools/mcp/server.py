@@ -79,6 +79,8 @@ TOOLS: dict[str, Callable[[str], Object]] = {
         ]
     },
     "odd": lambda words: {"content": [{"type": "hologram", "size": 3}, {"type": "text", "text": "half \ud83d"}]},
+    "nothing": lambda words: {},
+    "failure": lambda words: {"isError": True},
     "variables": lambda words: text("\n".join(sorted(os.environ))),
 }
 

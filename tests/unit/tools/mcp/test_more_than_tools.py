@@ -24,7 +24,7 @@ def with_server(tmp_path: Path, act: Callable[[Desk], Awaitable[Given]], timeout
     async def go() -> Given:
         way = StdioServer(command=sys.executable, args=(str(SDK),), env={MARK: f"{os.getpid()}"})
         desk = Desk(tmp_path, McpServer(name="sdk", source="here", way=way, timeout=timeout))
-        await desk.servers.tried()
+        await desk.tried()
         try:
             return await act(desk)
         finally:

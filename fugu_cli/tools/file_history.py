@@ -1,0 +1,417 @@
+"""What was done to the files of a folder: snapshots compared, contents kept, changes taken back.
+
+Below the workspace, above the snapshots. Outside git there are no snapshots: what fugu's own tools changed is known all
+the same. Restoring works from a list of changes, so it needs no repository. Each file is replaced whole, and only where
+it is still as it was left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fugu_cli.errors import StorageError
+from fugu_cli.safety import paths
+from fugu_cli.safety.paths import quoted_path
+from fugu_cli.session.events import NO_EFFECTS, FileAttribute, FileChange, FileEffects
+from fugu_cli.system.atomic_files import link_atomically, write_atomically
+from fugu_cli.tools.git_repositories import (
+    GIT_OPTIONS,
+    LARGEST_BLOB,
+    BlobReader,
+    Git,
+    Repository,
+    file_state,
+    find_repository,
+    git_program,
+    open_blobs,
+    split_names,
+    store_blob,
+)
+from fugu_cli.tools.snapshot_index import NESTED
+from fugu_cli.tools.snapshots import Snapshots
+from fugu_cli.tools.tree_extras import (
+    EMPTY_FOLDER,
+    EXECUTABLE_BITS,
+    LARGE_FILE,
+    PLAIN_BITS,
+    TreeExtras,
+    apply_attribute,
+    current_attribute,
+    parse_extras,
+    remove_folder_or_pipe,
+    repository_state,
+)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """Files put back, files left alone because somebody changed them since or no copy was kept, and what was taken
+    back."""
+
+    paths: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    made: FileEffects = NO_EFFECTS
+
+
+class FileHistory:
+    """The files of `root`, as they are and as they were. `store` keeps contents; `hash_name` is the hash that names
+    them: sha1, or the repository's own."""
+
+    def __init__(self, root: Path, store: Path) -> None:
+        self.root = root
+        self.store = store
+        repository = _usable(root)
+        self.snapshots = Snapshots(root, store, repository) if repository else None
+        self.hash_name = repository.hash_name if repository else "sha1"
+
+    @property
+    def _git(self) -> Git | None:
+        """git on the store, also where the repository is gone; None where no snapshot was ever taken."""
+        if not (self.store / "HEAD").is_file():
+            return None
+        return self.snapshots.git if self.snapshots else Git(self.store, self.root, self.store / "index", self.root)
+
+    async def snapshot(self) -> str | None:
+        """The tree id of the working tree as it is, None outside git. Raises StorageError."""
+        return await self.snapshots.take() if self.snapshots else None
+
+    async def since(self, tree: str) -> FileEffects:
+        """What was done to files since a snapshot. Raises StorageError."""
+        now = await self.snapshot()
+        found = await self.made(tree, now) if now else NO_EFFECTS
+        changes = (self._still_there(change) if change.after is None else change for change in found.changes)
+        return FileEffects(tuple(change for change in changes if change is not None), found.attributes)
+
+    def _still_there(self, change: FileChange) -> FileChange | None:
+        """A file that is in no snapshot any more was removed, or is ignored now: then what it holds is kept. None where
+        that is what it held before."""
+        path = self.root / paths.unquoted_path(change.path)
+        if through_link(self.root, path) or not os.path.lexists(path):
+            return change
+        if path.lstat().st_size > LARGEST_BLOB:
+            return None
+        name, mode = file_state(path, self.hash_name)
+        if name is None or (name, mode) == (change.before, change.mode):
+            return change if name is None else None
+        self.keep(os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes())
+        return change.model_copy(
+            update={"after": name, "mode": mode, "mode_before": change.mode if mode != change.mode else ""}
+        )
+
+    async def made(self, a: str, b: str) -> FileEffects:
+        """What was done to files from tree `a` to tree `b`."""
+        return await _effects(self.snapshots.git, a, b) if self.snapshots and a != b else NO_EFFECTS
+
+    async def patch(self, a: str, b: str, *, whole: bool) -> bytes:
+        """A unified diff from `a` to `b`. `whole`: `git apply` takes it, contents of binary files included, which may
+        take half a minute for a large one; without them it says that they differ."""
+        if self.snapshots is None or a == b:
+            return b""
+        return await self.snapshots.git.run(
+            "diff-tree", "-p", "-r", "--no-renames", *(["--binary"] if whole else []), "--no-color", "--no-ext-diff",
+            "--no-textconv", "--ignore-submodules=all", a, b,
+        )  # fmt: skip
+
+    def keep(self, data: bytes) -> str:
+        """Store a content; returns its name. Raises StorageError."""
+        return store_blob(self.store / "objects", data, self.hash_name)
+
+    async def blob(self, name: str) -> bytes:
+        """The content a change names. Raises StorageError when it is not there any more."""
+        async with self.contents() as found:
+            return await found.read(name)
+
+    def contents(self) -> AbstractAsyncContextManager[BlobReader]:
+        """Many of them, read one after the other."""
+        return open_blobs(self.store / "objects", self._git)
+
+    def standing(self, made: FileEffects) -> RestorePlan:
+        """What of it still stands. Raises StorageError for a file that may not be read."""
+        nested = {
+            one.path: repository_state(self.store, _inside(self.root, one.path))
+            for one in made.net.attributes
+            if one.nested
+        }
+        return plan_restore(self.root, made, self.hash_name, nested)
+
+    async def take_back(self, made: FileEffects) -> Restored:
+        """Undo what was done (in the order it was done), of each file where it still is as it was left.
+
+        What is back already is left alone. Raises StorageError for what could not be put back, once all else is; doing
+        it again is safe.
+        """
+        found = self.standing(made)
+        async with self.contents() as contents:
+            changed = await restore_files(self.root, found.made, contents, self._git)
+        return Restored(changed, (*found.conflicts, *found.beside, *found.unkept, *found.nested), found.made)
+
+
+def _usable(root: Path) -> Repository | None:
+    """The repository of `root`, unless git is missing or ignores `root` (a project inside a home kept in git)."""
+    git = git_program(root)
+    found = find_repository(root) if git else None
+    if found is None or found.top == root:
+        return found
+    where = (f"--git-dir={found.folder}", f"--work-tree={found.top}")
+    command = [git or "git", *GIT_OPTIONS, *where, "check-ignore", "-q", str(root)]
+    ignored = subprocess.run(command, cwd=root, capture_output=True, check=False).returncode == 0
+    return None if ignored else found
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One path that differs between two trees; mode and blob are "" where it does not exist. `path` as os gives it."""
+
+    path: str
+    old_mode: str
+    mode: str
+    old_blob: str
+    blob: str
+
+
+async def _extras(git: Git, snapshot: str) -> TreeExtras:
+    """What the snapshot holds beside its tree."""
+    done = await git.try_run("cat-file", "commit", snapshot)
+    return parse_extras(done.out.partition(b"\n\n")[2]) if done.code == 0 else TreeExtras()
+
+
+async def _differences(git: Git, a: str, b: str) -> list[Difference]:
+    """What differs from tree `a` to tree `b`, without what either of them only names."""
+    out = await git.run("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", a, b)
+    fields = out.split(b"\0")
+    found = []
+    for head, path in zip(fields[0::2], fields[1::2], strict=False):
+        old_mode, mode, old_blob, blob, _ = head.decode().lstrip(":").split(" ")
+        if NESTED in {old_mode, mode}:
+            continue
+        old = ("", "") if old_mode == "000000" else (old_mode, old_blob)
+        new = ("", "") if mode == "000000" else (mode, blob)
+        found.append(Difference(os.fsdecode(path), old[0], new[0], old[1], new[1]))
+    return found
+
+
+async def _effects(git: Git, a: str, b: str) -> FileEffects:
+    found = await _differences(git, a, b)
+    one, two = await _extras(git, a), await _extras(git, b)
+    modes = {d.path: (d.old_mode, d.mode) for d in found}
+    if one != two:
+        kept = await _modes(git, b)
+        usual = (one.plain, one.executable) == (two.plain, two.executable)
+        others = one.odd() | two.odd() | (set() if usual else kept.keys())
+        modes |= {path: (kept.get(path, ""), kept.get(path, "")) for path in others - modes.keys()}
+    both = ((path, one.at(path, old), two.at(path, new)) for path, (old, new) in sorted(modes.items()))
+    attributes = tuple(FileAttribute(path=quoted_path(path), before=x, after=y) for path, x, y in both if x != y)
+    return FileEffects(_as_changes(found), attributes)
+
+
+async def _modes(git: Git, tree: str) -> dict[str, str]:
+    """The mode of each file of a tree."""
+    out = await git.run("ls-tree", "-r", "-z", "--full-tree", tree)
+    lines = (line.partition(b"\t") for line in out.split(b"\0") if line)
+    return {os.fsdecode(path): mode for head, _, path in lines if (mode := head[:6].decode()) != NESTED}
+
+
+def _as_changes(found: Sequence[Difference]) -> tuple[FileChange, ...]:
+    """As they are recorded."""
+    return tuple(
+        FileChange(
+            path=quoted_path(d.path),
+            before=d.old_blob or None,
+            after=d.blob or None,
+            mode=d.mode or d.old_mode,
+            mode_before=d.old_mode if d.mode and d.mode != d.old_mode else "",
+        )
+        for d in found
+    )
+
+
+LINK_MODE, EXECUTABLE_MODE = "120000", "100755"
+RETRY_HINT = "clear what is in the way, then undo again"
+
+
+@dataclass(frozen=True)
+class RestorePlan:
+    """What of a list of changes still stands.
+
+    `made` is as it was left and can be taken back. `conflicts` are paths that were changed since; `beside` those of
+    them that no snapshot holds. Of `unkept`, large files, and of `nested` repositories there is no copy.
+    """
+
+    made: FileEffects = NO_EFFECTS
+    conflicts: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    unkept: tuple[str, ...] = ()
+    nested: tuple[str, ...] = ()
+
+
+def plan_restore(root: Path, made: FileEffects, hash_name: str, nested: Mapping[str, str]) -> RestorePlan:
+    """Compare the files with what was done to them. `nested` are the attributes that nested repositories have now.
+    Raises StorageError for a file that may not be read."""
+    changes: list[FileChange] = []
+    attributes: list[FileAttribute] = []
+    conflicts: list[str] = []
+    beside: list[str] = []
+    for change in made.net.changes:
+        now = _state(root, change.path, hash_name)
+        if _is_as_left(now, change.back):
+            continue
+        if _is_as_left(now, change):
+            changes.append(change)
+        else:
+            (beside if change.beside else conflicts).append(change.path)
+    for one in made.net.attributes:
+        if one.nested:
+            continue
+        path = _inside(root, one.path)
+        now_is = current_attribute(path, one.after)
+        if one.large or now_is == one.before:
+            continue
+        if now_is == one.after:
+            attributes.append(one)
+        elif path.is_file() and one.path not in conflicts:
+            conflicts.append(one.path)
+    unkept = tuple(one.path for one in made.net.attributes if one.large and not _as_before(root, one))
+    others = tuple(one.path for one in made.net.attributes if one.nested and nested[one.path] != one.before)
+    return RestorePlan(FileEffects(tuple(changes), tuple(attributes)), tuple(conflicts), tuple(beside), unkept, others)
+
+
+def _state(root: Path, name: str, hash_name: str) -> tuple[str | None, str]:
+    path = _inside(root, name)
+    if through_link(root, path):
+        return None, ""  # what is behind the link is not ours
+    try:
+        return file_state(path, hash_name)
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be read: {error.strerror}", hint="make it readable, then do this again"
+        ) from error
+
+
+def _is_as_left(now: tuple[str | None, str], change: FileChange) -> bool:
+    """The file is as the change left it. The mode of one that no snapshot holds is not known."""
+    return now[0] == change.after and (change.after is None or change.beside or now[1] == change.mode)
+
+
+def _as_before(root: Path, one: FileAttribute) -> bool:
+    return current_attribute(_inside(root, one.path), LARGE_FILE) == one.before
+
+
+async def restore_files(root: Path, made: FileEffects, contents: BlobReader, git: Git | None) -> tuple[str, ...]:
+    """Undo what still stands; returns the paths that changed, as the os module gives them.
+
+    `git` tells which files are ignored; None outside a repository. Raises StorageError when something could not be put
+    back, after doing all that could be done; running it again is safe. Ignore rules are put back first: a file that was
+    ignored then is not deleted now.
+    """
+    cleared = [
+        one.path for one in made.attributes if _is_removed(one) and remove_folder_or_pipe(_inside(root, one.path), root)
+    ]
+    rules = [change for change in made.changes if _inside(root, change.path).name == ".gitignore"]
+    others = [change for change in made.changes if change not in rules]
+    failed = await _apply(root, rules, contents)
+    kept = await _ignored(git, [c for c in others if c.before is None and not c.beside])
+    done = [change for change in others if change.path not in kept]
+    failed += await _apply(root, done, contents)
+    more, broken = _set(root, [one for one in made.attributes if one.path not in kept])
+    failed += broken
+    count = len(rules) + len(done) + len(made.attributes)
+    if failed:
+        raise StorageError(
+            f"{len(failed)} of {count} files could not be put back: {'; '.join(failed[:3])}", hint=RETRY_HINT
+        )
+    return tuple(dict.fromkeys([*(change.path for change in rules + done), *cleared, *more]))
+
+
+def _is_removed(one: FileAttribute) -> bool:
+    """A folder or a pipe that was made."""
+    return one.after == EMPTY_FOLDER or one.after.startswith("pipe")
+
+
+def _set(root: Path, attributes: Sequence[FileAttribute]) -> tuple[list[str], list[str]]:
+    """Modes, empty folders and pipes as they were, once the files are there: those that changed, and what failed."""
+    done, failed = [], []
+    for one in attributes:
+        try:
+            if apply_attribute(_inside(root, one.path), one.before):
+                done.append(one.path)
+        except OSError as error:
+            failed.append(f"{one.path} ({error.strerror})")
+    return done, failed
+
+
+async def _ignored(git: Git | None, made: Sequence[FileChange]) -> Collection[str]:
+    """Those of the files that the rules now on the disk ignore."""
+    if not made or git is None:
+        return frozenset()
+    given = b"".join(
+        b"./" + os.fsencode(paths.unquoted_path(one.path)) + b"\0" for one in made
+    )  # ./: no name is a pathspec
+    done = await git.try_run("check-ignore", "--no-index", "-z", "--stdin", given=given)
+    if done.code > 1:
+        raise StorageError(f"git could not tell which files are ignored: {done.err}", hint="nothing was deleted")
+    return frozenset(paths.quoted_path(name.removeprefix("./")) for name in split_names(done.out))
+
+
+async def _apply(root: Path, made: Sequence[FileChange], contents: BlobReader) -> list[str]:
+    """Deletions first, so that a folder can take a file's place and the other way round. Returns what failed."""
+    failed = []
+    for change in sorted(made, key=lambda change: change.before is not None):
+        path = _inside(root, change.path)
+        try:
+            if change.before is None:
+                _delete(root, path, folders=not change.beside)
+            else:
+                await _put(root, path, change, await contents.read(change.before))
+        except (OSError, StorageError) as error:
+            failed.append(f"{change.path} ({getattr(error, 'strerror', None) or error})")
+    return failed
+
+
+def _delete(root: Path, path: Path, *, folders: bool) -> None:
+    """`folders`: those that are empty then go as well."""
+    if through_link(root, path):
+        return  # its folder is a link now: what is behind it is not ours
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink()
+    for folder in path.parents if folders else ():
+        if folder == root:
+            return
+        try:
+            folder.rmdir()
+        except OSError:
+            return
+
+
+def _inside(root: Path, name: str) -> Path:
+    """Where the file of a change is. `name` is as it is recorded."""
+    return root / paths.unquoted_path(name)
+
+
+def through_link(root: Path, path: Path) -> bool:
+    """A folder on the way from the root to the path is a link now."""
+    return any(folder.is_symlink() for folder in path.parents if root in folder.parents)
+
+
+async def _put(root: Path, path: Path, change: FileChange, data: bytes) -> None:
+    if through_link(root, path):
+        raise OSError(0, "its folder is a link")
+    mode = change.mode_before or change.mode
+    if mode == LINK_MODE:
+        link_atomically(path, os.fsdecode(data))
+        return
+    is_new = not path.is_file() or path.is_symlink()
+    if is_new or change.before != change.after:
+        write_atomically(path, data, change.permissions or None if is_new else None)
+    bits = path.stat().st_mode & 0o7777
+    if change.beside:
+        return
+    if is_new:
+        path.chmod(EXECUTABLE_BITS if mode == EXECUTABLE_MODE else PLAIN_BITS)
+    elif (mode == EXECUTABLE_MODE) != bool(bits & 0o100):
+        path.chmod(bits | (bits & 0o444) >> 2 if mode == EXECUTABLE_MODE else bits & ~0o111)

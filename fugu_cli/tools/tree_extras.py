@@ -1,0 +1,291 @@
+"""What a git tree cannot hold of a snapshot: permission bits, empty folders, named pipes, files too large to keep, and
+how nested repositories are.
+
+Below snapshots.py, which keeps it as the message of a commit object that nothing refers to. An attribute is one of
+these for one path, as a word: `mode 600`, `folder`, `pipe 644`, `large 30000000 1700000000` (bytes and time of writing,
+in nanoseconds), `repository 4f1e...` (its state); "" for a file with the usual bits, and for nothing. Paths are as the
+os module gives them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fugu_cli.tools.git_repositories import GIT_OPTIONS, Git, Repository, find_repository, git_program
+
+PLAIN_BITS, EXECUTABLE_BITS = 0o644, 0o755
+EMPTY_FOLDER, LARGE_FILE, REPOSITORY = "folder", "large ", "repository "
+WHOLE, MOST_WHOLE = 1 << 20, 1000
+"""Bytes of a changed file in a nested repository whose content counts, and how many of them are read."""
+
+
+@dataclass(frozen=True)
+class TreeExtras:
+    """`plain` and `executable` are the usual bits of files, `modes` those of files that differ; `empty` are folders,
+    `pipes` have their bits, `large` files their size and time, and `nested` repositories their attribute."""
+
+    plain: int = PLAIN_BITS
+    executable: int = EXECUTABLE_BITS
+    modes: Mapping[str, int] = field(default_factory=dict)
+    empty: tuple[str, ...] = ()
+    pipes: Mapping[str, int] = field(default_factory=dict)
+    large: Mapping[str, str] = field(default_factory=dict)
+    nested: Mapping[str, str] = field(default_factory=dict)
+
+    def at(self, path: str, git_mode: str) -> str:
+        """The attribute of a path. `git_mode` is that of its file in the tree, "" where the tree has none."""
+        if path in self.large:
+            return LARGE_FILE + self.large[path]
+        if path in self.nested:
+            return self.nested[path]
+        if path in self.pipes:
+            return f"pipe {self.pipes[path]:o}"
+        if not git_mode.startswith("100"):
+            return EMPTY_FOLDER if path in self.empty else ""
+        runs = git_mode == "100755"
+        return attribute_of_bits(self.modes.get(path, self.executable if runs else self.plain))
+
+    def odd(self) -> set[str]:
+        """Paths that have an attribute of their own."""
+        return {*self.modes, *self.empty, *self.pipes, *self.large, *self.nested}
+
+    def written(self) -> bytes:
+        """As it is kept; nothing when there is nothing to keep. The same for the same extras."""
+        if self == TreeExtras():
+            return b""
+        kept: dict[str, object] = {
+            "plain": self.plain, "executable": self.executable, "modes": dict(self.modes), "empty": self.empty,
+        }  # fmt: skip
+        rare = {"pipes": self.pipes, "large": self.large, "nested": self.nested}
+        kept |= {name: dict(found) for name, found in rare.items() if found}
+        return json.dumps(kept, sort_keys=True).encode()
+
+
+def parse_extras(text: bytes) -> TreeExtras:
+    """What `written` gave."""
+    found = json.loads(text) if text.strip() else {}
+    found["empty"] = tuple(found.get("empty", ()))
+    return TreeExtras(**found)
+
+
+def attribute_of_bits(bits: int) -> str:
+    """The attribute of a file with these permission bits."""
+    return "" if bits == usual_bits(bits) else f"mode {bits:o}"
+
+
+def usual_bits(bits: int) -> int:
+    """The bits that go without saying, for a file that can be executed as these say or not."""
+    return EXECUTABLE_BITS if bits & 0o100 else PLAIN_BITS
+
+
+def collect_extras(
+    root: Path, modes: Mapping[str, int], folders: Iterable[str], large: Mapping[str, str], nested: Mapping[str, str]
+) -> TreeExtras:
+    """The extras of files with these `modes`, of `folders`, git's untracked ones, of what is too `large`, and of
+    `nested` repositories."""
+    common = Counter(modes.values()).most_common()
+    plain = next((mode for mode, _ in common if not mode & 0o100), PLAIN_BITS)
+    executable = next((mode for mode, _ in common if mode & 0o100), EXECUTABLE_BITS)
+    odd = {path: mode for path, mode in modes.items() if mode not in {plain, executable}}
+    walked = [place for folder in folders for place in _below(root / folder)]
+    empty = sorted(os.path.relpath(place, root) for place, names in walked if not names)
+    pipes = dict(_pipes(root, {*_around(modes), *(os.path.relpath(place, root) for place, _ in walked)}))
+    return TreeExtras(
+        plain, executable, dict(sorted(odd.items())), tuple(empty), pipes, dict(sorted(large.items())), nested
+    )
+
+
+def nested_below(root: Path, folder: str) -> Iterator[str]:
+    """The repositories at and below a folder that git does not track."""
+    for place, folders, files in os.walk(root / folder):
+        if ".git" in folders or ".git" in files:
+            folders.clear()
+            yield os.path.relpath(place, root)
+
+
+def repository_states(store: Path, root: Path, nested: Iterable[str]) -> dict[str, str]:
+    """The attribute of each nested repository that is there."""
+    found = {name: repository_state(store, root / name) for name in sorted(nested)}
+    return {name: state for name, state in found.items() if state}
+
+
+def repository_state(store: Path, top: Path) -> str:
+    """The attribute of the repository at `top`, "" where none is: another word where HEAD, the index or a file that is
+    not ignored is another.
+
+    Git works with the configuration of `store`, so that no filter of the repository's own is run.
+    """
+    repository = find_repository(top) if os.path.lexists(top / ".git") else None
+    program = git_program(top)
+    if repository is None or repository.top != top or program is None:
+        return ""
+    listing = [program, *GIT_OPTIONS, "ls-files", "-z", "-t", "-s", "-m", "-o", "--exclude-standard"]
+    git = Git(store, top, repository.index, top)
+    done = subprocess.run(
+        listing, cwd=top, env=git.environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    held = hashlib.sha256(_head(repository) + done.stdout)
+    entries = done.stdout.split(b"\0")
+    for number, entry in enumerate(one for one in entries if one[:1] in {b"C", b"?"} or one[2:8] == b"160000"):
+        path = top / os.fsdecode(entry[2:] if entry[:1] == b"?" else entry.partition(b"\t")[2])
+        held.update(_content(path, whole=number < MOST_WHOLE) or repository_state(store, path).encode())
+    return REPOSITORY + held.hexdigest()[:16]
+
+
+def _head(repository: Repository) -> bytes:
+    """HEAD, and the commit of the branch it names."""
+    head = _bytes(repository.folder / "HEAD")
+    branch = os.fsdecode(head.removeprefix(b"ref:").strip())
+    places = (repository.common / branch, repository.common / "reftable" / "tables.list")
+    return b"\0".join([head, *map(_bytes, places)])
+
+
+def _content(path: Path, *, whole: bool) -> bytes:
+    """What a file or link holds, or for a large one its size and time; nothing for a folder and where nothing is."""
+    if path.is_symlink():
+        return os.fsencode(path.readlink())
+    known = size_stamp(path)
+    return _bytes(path) if known and whole and int(known.partition(" ")[0]) <= WHOLE else known.encode()
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def permission_bits(root: Path, files: Iterable[str]) -> dict[str, int]:
+    """The permission bits of those of `files` that are files and no links. Written for a hundred thousand of them."""
+    found, top, look_at = {}, f"{root}/", os.lstat
+    for name in files:
+        try:
+            mode = look_at(top + name).st_mode
+        except OSError:
+            continue
+        if mode & 0o170000 == stat.S_IFREG:
+            found[name] = mode & 0o7777
+    return found
+
+
+def _below(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Folders at and below `folder` with the names in them; nested repositories are left alone."""
+    for place, folders, files in os.walk(folder):
+        if ".git" in folders or ".git" in files:
+            folders.clear()
+        else:
+            yield place, [*folders, *files]
+
+
+def _around(files: Iterable[str]) -> set[str]:
+    """The folders that hold these files, and those that hold these; "" for the outermost."""
+    found = {""}
+    for folder in {name.rpartition("/")[0] for name in files}:
+        while folder not in found:
+            found.add(folder)
+            folder = folder.rpartition("/")[0]
+    return found
+
+
+def _pipes(root: Path, folders: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Named pipes in these folders, with their bits. What else is there costs no look of its own."""
+    for folder in sorted(folders):
+        try:
+            with os.scandir(root / folder) as entries:
+                for entry in entries:
+                    known = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
+                    if known or entry.is_symlink():
+                        continue
+                    mode = entry.stat(follow_symlinks=False).st_mode
+                    if stat.S_ISFIFO(mode):
+                        yield os.path.relpath(entry.path, root), stat.S_IMODE(mode)
+        except OSError:
+            continue  # gone meanwhile, or nobody may look
+
+
+def holds_files(root: Path, folder: str) -> bool:
+    """There is a file or a link below `folder`, nested repositories left out."""
+    return any(_is_held(Path(place) / name) for place, names in _below(root / folder) for name in names)
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISLNK(mode)
+
+
+def size_stamp(path: Path | str) -> str:
+    """How a large file is known: its bytes and when it was written. "" where no file is."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return ""
+    return f"{found.st_size} {found.st_mtime_ns}" if stat.S_ISREG(found.st_mode) else ""
+
+
+def current_attribute(path: Path, expected: str) -> str:
+    """The attribute of what is at `path`, which is no nested repository; known as a large file where that is
+    `expected`."""
+    try:
+        mode = path.lstat().st_mode
+        if stat.S_ISFIFO(mode):
+            return f"pipe {stat.S_IMODE(mode):o}"
+        if stat.S_ISDIR(mode):
+            return EMPTY_FOLDER if not any(path.iterdir()) else ""
+    except OSError:
+        return ""
+    if not stat.S_ISREG(mode):
+        return ""
+    return LARGE_FILE + size_stamp(path) if expected.startswith(LARGE_FILE) else attribute_of_bits(stat.S_IMODE(mode))
+
+
+def remove_folder_or_pipe(path: Path, root: Path) -> bool:
+    """Take away an empty folder, with those above it that are empty then, or a pipe. False where it is neither."""
+    try:
+        if stat.S_ISFIFO(path.lstat().st_mode):
+            path.unlink()
+            return True
+        path.rmdir()
+    except OSError:
+        return False
+    for folder in path.parents:
+        if folder == root:
+            break
+        try:
+            folder.rmdir()
+        except OSError:
+            break
+    return True
+
+
+def apply_attribute(path: Path, word: str) -> bool:
+    """Make the attribute of `path` this one; False where it is already, or something is in the way. Raises OSError."""
+    kind, _, bits_ = word.partition(" ")
+    if kind in {EMPTY_FOLDER, "pipe"}:
+        if os.path.lexists(path):
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if kind == EMPTY_FOLDER:
+            path.mkdir()
+        else:
+            os.mkfifo(path)
+            path.chmod(int(bits_, 8))
+        return True
+    if path.is_symlink() or not path.is_file():
+        return False
+    mode = stat.S_IMODE(path.stat().st_mode)
+    wanted = int(bits_, 8) if kind == "mode" else usual_bits(mode)
+    if mode == wanted:
+        return False
+    path.chmod(wanted)
+    return True
