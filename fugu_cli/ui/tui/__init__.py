@@ -1,7 +1,8 @@
 """The interactive interface. `run_app(opener, options)` opens it, `run_trace(...)` shows a finished log.
 
 It draws the log and holds nothing that the log does not; a `SessionOpener` gives it sessions, which wiring builds. Read
-session_controller.py, request_queue.py, main_screen.py and app.py, in this order. Importing this module imports no screen library.
+session_controller.py, request_queue.py, main_screen.py and app.py, in this order. Importing this module imports no
+screen library.
 """
 
 from __future__ import annotations
