@@ -1,4 +1,4 @@
-"""An open session as the interfaces use it: ask, run, interrupt, undo, and the user's switches.
+"""An open session as the interfaces use it: ask, run, interrupt, and the user's switches.
 
 Built by wiring, which names the parts; everything it does ends in a fact of the log or in a `run` of the orchestrator.
 """
@@ -8,22 +8,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
-from fugu_cli.engine import availability, compaction, harness, orchestrator, parallel_turns, undo
+from fugu_cli.engine import availability, compaction, orchestrator, parallel_turns
 from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.undo import record_killed_calls
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.extensions.skill_library import MCP_PROMPT, SkillLibrary
-from fugu_cli.messages import Call, Effort, Media, Prompt
+from fugu_cli.messages import Call, Effort, Media
 from fugu_cli.safety import policy, saved_permissions
 from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Event, Finished, Member, Replied, Undone
+from fugu_cli.session.events import Asked, Finished, Replied
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.tools import mentions, snapshots
@@ -67,6 +67,8 @@ class Session:
     """Starts loading what the first decision needs, in the background; returns at once. May be called twice."""
     decide: Callable[[Config], Coordinator]
     """The coordinator of a configuration: for pins and exclusions."""
+    permissions_file: str
+    """Where the rules stand that `allow_always` writes."""
     pinned: str | None = None
     excluded: frozenset[str] = frozenset()
     servers: McpServers | None = None
@@ -79,11 +81,8 @@ class Session:
     """The JSON schema, as text, that answers must follow; "" where there is none."""
     extras: SessionExtras = SessionExtras()
     """What looks along: a collector, language servers, a search engine."""
-
-    @property
-    def tier(self) -> str:
-        """`fugu` or `ultra`."""
-        return self.config.tier
+    tier: str = "fugu"
+    """`fugu` or `ultra`, from the next request on."""
 
     async def ask(
         self, text: str, typed: str = "", skill: str = "", piped: str = "", media: tuple[Media, ...] = ()
@@ -109,47 +108,13 @@ class Session:
                 hint = "nothing was recorded and nothing was run"
                 raise UsageError(f"a hook refused the request: {answer.reason}", hint=hint)
             asked = asked.model_copy(update={"hooks": answer.context})
-        await self._record(asked)
-
-    async def _record(self, asked: Asked) -> None:
-        if availability.all_unavailable(self.team):
-            self.wake()  # the user asks again: an agent is called at once, and may be back
-        command = self._test_command()
-        wanted = self.config.tests
-        if wanted.until_pass and command is None:
-            raise UsageError(
-                "the tests are to pass, and no test command can be run here",
-                hint="name one with --test-command, or allow run_tests",
-            )
-        suite = (command,) if wanted.until_pass and command is not None else ()
-        await record_killed_calls(self.log, self.environment.workspace)
-        known = {
-            "snapshot": "" if self.environment.workspace.in_git else None,
-            "test_command": command,
-            "until": tuple(dict.fromkeys((*suite, *wanted.until))),
-            "tier": self.config.tier,
-            "effort": self.effort,
-            "answer_schema": self.answer_schema,
-        }
-        self.log.append(asked.model_copy(update=known))
-
-    def _test_command(self) -> str | None:
-        """None as well where fugu must not run it: in plan mode, where a rule forbids it, where it is never to run."""
-        if self.config.tests.when == "never" and not self.config.tests.until_pass:
-            return None
-        call = Call(id="", tool=views.RUN_TESTS)
-        forbidden = policy.judge(call, self.environment.rules, self.environment.workspace.root).verdict == "deny"
-        return None if forbidden else self.environment.workspace.test_command
-
-    def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
-        """The next call's prompt of an agent, of the facts up to it; without its tools."""
-        return harness.chosen(self.team, member.name).prompt(events, member, (), self.environment.instructions)
+        await _record(self, asked)
 
     def go_on(self) -> bool:
         """Whether there is a request to finish. One that a limit or a failure stopped is opened again for that."""
         end, opened = views.finished(self.log.events), views.opened(self.log.events)
         if end is not None and end.reason in views.STOPPED and opened is not None:
-            self.wake()
+            availability.wake(self.team)
             self.log.append(opened)
         return views.asked(self.log.events) is not None and views.finished(self.log.events) is None
 
@@ -179,19 +144,10 @@ class Session:
             await self.environment.hooks.began(_source(self.log), self.environment.workspace)
         for tried in range(GOING_ON + 1):
             end = await orchestrator.run(self.log, self.team, replace(self.environment, limits=limits))
-            if not (left := await self._left(end, tried)):
+            if not (left := await _left_to_do(self, end, tried)):
                 break
-            await self._record(Asked(text=left))
+            await _record(self, Asked(text=left))
         return end
-
-    async def _left(self, end: Finished, tried: int) -> str:
-        """What a Stop hook asks for before the work may rest: the next request. "" when nothing, or too often."""
-        if self.environment.hooks is None:
-            return ""
-        said = {"reason": end.reason, "message": end.message, "last_assistant_message": views.answer(self.log.events)}
-        left = await self.environment.hooks.ended(said, self.environment.workspace, again=tried > 0)
-        done = end.reason in {"accepted", "answered"} and tried < GOING_ON
-        return f"A Stop hook asks to go on: {left}" if left and done else ""
 
     def set_mode(self, mode: Mode) -> None:
         """Another permission mode from the next call on."""
@@ -204,32 +160,21 @@ class Session:
         coordinator."""
         self.pinned = name
         if name is not None:
-            self.wake(name)
-        self._choose()
-
-    def wake(self, name: str | None = None) -> None:
-        """Let an agent, or all of them, be tried at once that are unavailable after a failure: the user has said so."""
-        if self.team.breaker is not None:
-            self.team.breaker.wake(name)
+            availability.wake(self.team, name)
+        self.team = _chosen_team(self)
 
     def exclude(self, names: frozenset[str]) -> None:
         """Never choose these agents from now on; replaces the set given before."""
         self.excluded = names
-        self._choose()
-
-    def _choose(self) -> None:
-        coordinator = self.config.coordinator if self.pinned is None else f"single:{self.pinned}"
-        out = (*self.config.opt_out, *sorted(self.excluded))
-        config = self.config.model_copy(update={"coordinator": coordinator, "opt_out": out})
-        self.team = replace(self.team, coordinator=self.decide(config), never=config.never(self.team.members))
+        self.team = _chosen_team(self)
 
     def set_tier(self, tier: str) -> None:
         """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be had."""
         if tier not in ("fugu", "ultra"):
             raise UsageError(f"there is no tier {tier!r}", hint="/tier fugu or /tier ultra")
-        self.config = self.config.model_copy(update={"tier": tier})
+        self.tier = tier
         self.environment = replace(self.environment, remembers=tier == "ultra")
-        self._choose()
+        self.team = _chosen_team(self)
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
         """Remember a yes for this project. Returns the rule and the file it stands in, for people.
@@ -243,31 +188,11 @@ class Session:
         if now.verdict != "allow":
             raise UsageError(
                 f"no rule can allow exactly this for good ({now.reason}); it is allowed in this session",
-                hint=f"write a wider rule into {self.permissions_file()}",
+                hint=f"write a wider rule into {self.permissions_file}",
             )
         saved_permissions.add_rule(self.config.data, self.root, rule)
         self.environment = replace(self.environment, rules=rules)
-        return f"{rule} in {self.permissions_file()}"
-
-    def permissions_file(self) -> str:
-        """Where the rules stand that `allow_always` writes."""
-        return str(saved_permissions.permissions_file(self.config.data, self.root))
-
-    async def undo_preview(self) -> str:
-        """What `undo` would take back, as a unified diff. Raises UsageError where there is nothing to undo."""
-        return await undo.undo_preview(self.log, self.environment.workspace)
-
-    async def undo(self) -> Undone:
-        """Put the working tree back to before the newest request. Raises UsageError when edits would be lost."""
-        return await undo.undo_request(self.log, self.environment.workspace)
-
-    async def redo_preview(self) -> str:
-        """What `redo` would bring back, as a unified diff. Raises UsageError where there is nothing to redo."""
-        return await undo.redo_preview(self.log, self.environment.workspace)
-
-    async def redo(self) -> Undone:
-        """Take the newest undo back. Raises UsageError when edits would be lost."""
-        return await undo.redo_request(self.log, self.environment.workspace)
+        return f"{rule} in {self.permissions_file}"
 
     async def compact(self) -> None:
         """Sum up what was said so far, for the agents. Raises UsageError where there is nothing to sum up.
@@ -287,15 +212,11 @@ class Session:
         scribes = [compaction.Summarizer(self.team.members[name], self.team.agents[name]) for name in chosen if name]
         await compaction.compact(self.log, scribes[:2], len(events) - 1)
 
-    async def end_jobs(self) -> None:
-        """End every background job, with all it has started."""
-        await self.environment.workspace.jobs.close()
-
     async def close(self) -> None:
         """Give back connections, leases and the log's lock; end background jobs and MCP servers."""
         if self.environment.hooks is not None:
             await self.environment.hooks.closed(self.environment.workspace)
-        await self.end_jobs()
+        await self.environment.workspace.jobs.close()
         if self.servers is not None:
             await self.servers.close()
         if self.extras.checkers is not None:
@@ -310,6 +231,61 @@ class Session:
             await snapshots.collect_garbage(
                 self.config.data, self.environment.workspace.history.snapshots, self.log.path
             )
+
+
+async def _record(session: Session, asked: Asked) -> None:
+    """Write a request down, with what the configuration says of it."""
+    workspace, wanted = session.environment.workspace, session.config.tests
+    if availability.all_unavailable(session.team):
+        availability.wake(session.team)  # the user asks again: an agent is called at once, and may be back
+    command = _test_command(session)
+    if wanted.until_pass and command is None:
+        raise UsageError(
+            "the tests are to pass, and no test command can be run here",
+            hint="name one with --test-command, or allow run_tests",
+        )
+    suite = (command,) if wanted.until_pass and command is not None else ()
+    await record_killed_calls(session.log, workspace)
+    known = {
+        "snapshot": "" if workspace.in_git else None,
+        "test_command": command,
+        "until": tuple(dict.fromkeys((*suite, *wanted.until))),
+        "tier": session.tier,
+        "effort": session.effort,
+        "answer_schema": session.answer_schema,
+    }
+    session.log.append(asked.model_copy(update=known))
+
+
+def _test_command(session: Session) -> str | None:
+    """None as well where fugu must not run it: in plan mode, where a rule forbids it, where it is never to run."""
+    if session.config.tests.when == "never" and not session.config.tests.until_pass:
+        return None
+    workspace, call = session.environment.workspace, Call(id="", tool=views.RUN_TESTS)
+    forbidden = policy.judge(call, session.environment.rules, workspace.root).verdict == "deny"
+    return None if forbidden else workspace.test_command
+
+
+async def _left_to_do(session: Session, end: Finished, tried: int) -> str:
+    """What a Stop hook asks for before the work may rest: the next request. "" when nothing, or too often."""
+    if session.environment.hooks is None:
+        return ""
+    said = {"reason": end.reason, "message": end.message, "last_assistant_message": views.answer(session.log.events)}
+    left = await session.environment.hooks.ended(said, session.environment.workspace, again=tried > 0)
+    done = end.reason in {"accepted", "answered"} and tried < GOING_ON
+    return f"A Stop hook asks to go on: {left}" if left and done else ""
+
+
+def _chosen_team(session: Session) -> Team:
+    """The team under the user's pin, exclusions and tier."""
+    coordinator = session.config.coordinator if session.pinned is None else f"single:{session.pinned}"
+    said = {
+        "coordinator": coordinator,
+        "opt_out": (*session.config.opt_out, *sorted(session.excluded)),
+        "tier": session.tier,
+    }
+    config = session.config.model_copy(update=said)
+    return replace(session.team, coordinator=session.decide(config), never=config.never(session.team.members))
 
 
 def _source(log: Log) -> str:

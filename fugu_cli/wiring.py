@@ -244,9 +244,11 @@ def build_session(
         environment=_with_extensions(replace(environment, denials=denials), loaded, (servers, extras), journal),
         warm=warm if servers is None else _both(warm, servers.start),
         decide=lambda changed: build_coordinator(changed, members)[0],
+        permissions_file=str(saved_permissions.permissions_file(config.data, loaded.root)),
         servers=servers,
         library=loaded.library,
         effort=config.effort or "",
+        tier=config.tier,
         answer_schema=loaded.answer_schema,
         extras=extras,
     )

@@ -28,6 +28,7 @@ from fugu_cli.acp import session_settings
 from fugu_cli.acp.permissions import EditorForm, answer_of_editor, elicited_by_editor
 from fugu_cli.acp.prompts import PromptBlock, read_prompt
 from fugu_cli.acp.updates import LogUpdates, Update, merged, message, meta, thought
+from fugu_cli.engine import undo
 from fugu_cli.errors import FuguError, InfrastructureError, UsageError
 from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.session import views
@@ -127,7 +128,7 @@ class ClientSession:
     async def _work(self, blocks: Sequence[PromptBlock]) -> Callable[[], Awaitable[None]]:
         """What a prompt asks for. Raises FuguError. In threads: it looks at the disk."""
         session, root = self.session, self.session.environment.workspace.root
-        lacking = await asyncio.to_thread(self._opener.lacking)
+        lacking = await asyncio.to_thread(self._opener.setup.lacking)
         said, beside, media = await asyncio.to_thread(read_prompt, blocks, root)
         if (command := said.strip().removeprefix("/")) in session_settings.COMMANDS and said.strip() != command:
             return partial(self._carry_out, command)
@@ -144,7 +145,8 @@ class ClientSession:
             if not await self.work.go_on():
                 raise UsageError("the session has no unfinished request", hint="ask something new")
         else:
-            undone = await (self.session.undo() if command == "undo" else self.session.redo())
+            change = undo.undo_request if command == "undo" else undo.redo_request
+            undone = await change(self.session.log, self.session.environment.workspace)
             await self._tell(message(event_text.undo_text(undone).plain))
 
     def _answered(self, since: int) -> PromptResponse:

@@ -45,6 +45,7 @@ def work_for_editor(flags: AcpFlags) -> int:
 async def _answer(flags: AcpFlags, source: int, sink: int) -> int:
     from fugu_cli.acp.agent import answer_editor
     from fugu_cli.acp.frames import StdioFrames
+    from fugu_cli.cli.session_opening import import_wiring
     from fugu_cli.system import signals
 
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -56,18 +57,11 @@ async def _answer(flags: AcpFlags, source: int, sink: int) -> int:
         stopped.set()
 
     signals.call_on_signals(loop, stop)
-    preparing = asyncio.create_task(asyncio.to_thread(_prepare))
+    preparing = asyncio.create_task(asyncio.to_thread(import_wiring))  # while the editor is being greeted
     await answer_editor(StdioFrames(source, sink), _Folders(flags), stopped)
     await preparing
     signals.exit_on_signals(loop, 0)
     return 0
-
-
-def _prepare() -> None:
-    """Import what the first session needs, while the editor is being greeted."""
-    from fugu_cli import wiring
-
-    assert wiring.__name__
 
 
 @dataclass(frozen=True)

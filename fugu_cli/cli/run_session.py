@@ -198,7 +198,7 @@ class RequestRun:
             return INTERRUPTED
         finally:
             try:
-                await session.end_jobs()
+                await session.environment.workspace.jobs.close()
             finally:
                 session.log.close()
                 await reader

@@ -1,8 +1,7 @@
-"""Opens, resumes, forks and lists the sessions of one folder for the interfaces. Light: `prepare` imports the rest in
-a thread while the first frame is on the screen.
+"""Opens, resumes, forks and lists the sessions of one folder for the interfaces, and gets its models what they need.
 
-Fulfils ui/tui/session_protocol.SessionOpener with the real parts. Opening costs imports and a look at the repository,
-so `prepare` does them in a thread while the first frame is already on the screen.
+Fulfils ui/tui/session_protocol.SessionOpener and ModelSetup with the real parts. Light: opening costs imports and a
+look at the repository, so `prepare` does them in a thread while the first frame is already on the screen.
 """
 
 from __future__ import annotations
@@ -17,11 +16,19 @@ from fugu_cli.extensions import instruction_files
 from fugu_cli.session import store
 
 if TYPE_CHECKING:
+    from fugu_cli.config import Config
     from fugu_cli.config.loader import LoadedConfig
     from fugu_cli.engine.environment import AskPermission
     from fugu_cli.models.sources import ReportProgress
     from fugu_cli.open_session import Session
     from fugu_cli.ui.tui.session_protocol import SetupOffer
+
+
+def import_wiring() -> None:
+    """Import what opening a session needs."""
+    from fugu_cli import wiring
+
+    assert wiring.__name__
 
 
 @dataclass(frozen=True)
@@ -35,11 +42,12 @@ class FolderSessions:
     def root(self) -> Path:
         return self.loaded.root
 
-    def prepare(self) -> None:
-        """Import what opening a session needs."""
-        from fugu_cli import wiring
+    @property
+    def setup(self) -> UserSetup:
+        return UserSetup(self.loaded.config, self.environ)
 
-        assert wiring.__name__
+    def prepare(self) -> None:
+        import_wiring()
 
     async def begin(self, ask: AskPermission) -> Session:
         return await self._opened(ask, lambda: None)
@@ -48,18 +56,17 @@ class FolderSessions:
         return await self._opened(ask, lambda: self._find(id))
 
     async def fork(self, id: str, ask: AskPermission, before: int | None = None) -> Session:
-        return await self._opened(ask, lambda: store.fork_session(self._data, self.root, self._find(id), before))
+        return await self._opened(
+            ask, lambda: store.fork_session(self.loaded.config.data, self.root, self._find(id), before)
+        )
 
     def listed(self) -> Sequence[store.SessionSummary]:
         """This folder's sessions, the newest first, under the titles the user gave them."""
-        return store.session_summaries(store.session_paths(self._data, self.root))
+        return store.session_summaries(store.session_paths(self.loaded.config.data, self.root))
 
     def rename(self, id: str, title: str) -> None:
         """Another title for the lists. Raises StorageError."""
         store.rename_session(self._find(id), title)
-
-    def memory_files(self) -> tuple[Path, Path]:
-        return instruction_files.memory_file(self.root), instruction_files.memory_file(None)
 
     def remember(self, text: str, path: Path) -> tuple[str, bool]:
         """Trust in the folder is renewed where only this line is new: the user wrote it."""
@@ -72,20 +79,52 @@ class FolderSessions:
             trust.trust(data, self.root)
         return item, own or self.loaded.trusted
 
+    def _find(self, id: str) -> Path:
+        return store.find_session(self.loaded.config.data, self.root, id)
+
+    async def _opened(self, ask: AskPermission, path: Callable[[], Path | None]) -> Session:
+        """In a thread: it takes as long as the disk and git do, and no frame waits for them."""
+        from fugu_cli import wiring
+
+        opening = asyncio.ensure_future(
+            asyncio.to_thread(lambda: wiring.build_session(self.loaded, self.environ, ask, path()))
+        )
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:  # the user left before it was there: its lock is given back
+            for made in await asyncio.gather(opening, return_exceptions=True):
+                if not isinstance(made, BaseException):
+                    await made.close()
+            raise
+
+
+@dataclass(frozen=True)
+class UserSetup:
+    """What the models of a configuration need: keys, which are put into `environ`, and files."""
+
+    config: Config
+    environ: MutableMapping[str, str]
+
     def doctor(self) -> str:
         """What `fugu doctor` prints."""
         from fugu_cli.cli import doctor
 
         return doctor.report()
 
-    def setup_offer(self) -> SetupOffer:
+    def lacking(self) -> tuple[str, ...]:
+        """A sentence when embedded models are not fetched. Raises ModelFileError when nobody could work without."""
+        from fugu_cli.cli.current_folder import check_embedded
+
+        return check_embedded(self.config, self.environ)
+
+    def offer(self) -> SetupOffer:
         """The known providers, and the embedded models that are missing."""
         from fugu_cli.cli.current_folder import missing_models
         from fugu_cli.config.agent_pool import SERVICES
         from fugu_cli.models.server_lease import missing_package
         from fugu_cli.ui.tui.session_protocol import SetupOffer
 
-        missing, gigabytes = missing_models(self.loaded.config, self.environ)
+        missing, gigabytes = missing_models(self.config, self.environ)
         missing = () if missing_package() else missing
         return SetupOffer(
             tuple((service.name, service.variable) for service in SERVICES),
@@ -106,44 +145,16 @@ class FolderSessions:
         from fugu_cli.models.sources import FetchProgress
         from fugu_cli.models.store import Store
 
-        store = Store(self.loaded.config.cache)
-        names, _ = missing_models(self.loaded.config, self.environ)
-        whole, before = sum(store.model(name).size for name in names), 0
+        models = Store(self.config.cache)
+        names, _ = missing_models(self.config, self.environ)
+        whole, before = sum(models.model(name).size for name in names), 0
 
         def report_part(now: FetchProgress) -> None:
             report(FetchProgress(before + now.done, whole, now.what))
 
         for name in names:
-            await store.pull(name, report_part)
-            before += store.model(name).size
-
-    def lacking(self) -> tuple[str, ...]:
-        """A sentence when embedded models are not fetched. Raises ModelFileError when nobody could work without."""
-        from fugu_cli.cli.current_folder import check_embedded
-
-        return check_embedded(self.loaded.config, self.environ)
-
-    @property
-    def _data(self) -> Path:
-        return self.loaded.config.data
-
-    def _find(self, id: str) -> Path:
-        return store.find_session(self._data, self.root, id)
-
-    async def _opened(self, ask: AskPermission, path: Callable[[], Path | None]) -> Session:
-        """In a thread: it takes as long as the disk and git do, and no frame waits for them."""
-        from fugu_cli import wiring
-
-        opening = asyncio.ensure_future(
-            asyncio.to_thread(lambda: wiring.build_session(self.loaded, self.environ, ask, path()))
-        )
-        try:
-            return await asyncio.shield(opening)
-        except asyncio.CancelledError:  # the user left before it was there: its lock is given back
-            for made in await asyncio.gather(opening, return_exceptions=True):
-                if not isinstance(made, BaseException):
-                    await made.close()
-            raise
+            await models.pull(name, report_part)
+            before += models.model(name).size
 
 
 if TYPE_CHECKING:

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
     from fugu_cli.engine.environment import Team
 
 
+def wake(team: Team, name: str | None = None) -> None:
+    """Let an agent, or all of them, be tried at once that are unavailable after a failure: the user has said so."""
+    if team.breaker is not None:
+        team.breaker.wake(name)
+
+
 def _as_they_are(events: Sequence[Event]) -> Sequence[Event]:
     return events
 

@@ -233,6 +233,11 @@ def _told(events: Sequence[Event], turn: views.Turn) -> str:
 TOOL_CALLING = ToolCalling()
 
 
+def prompt_of(team: Team, environment: Environment, events: Sequence[Event], member: Member) -> Prompt:
+    """The next call's prompt of an agent, of the facts up to it; without its tools."""
+    return chosen(team, member.name).prompt(events, member, (), environment.instructions)
+
+
 def chosen(team: Team, name: str) -> Harness:
     """How the agent takes a turn. An agent without a harness of its own calls tools."""
     return team.harnesses.get(name, TOOL_CALLING)

@@ -14,7 +14,7 @@ from fugu_cli.config import kept_keys
 from fugu_cli.config import trust as config_trust
 from fugu_cli.config.loader import LoadedConfig, Setting, load_config
 from fugu_cli.coordinators import rules
-from fugu_cli.engine import orchestrator
+from fugu_cli.engine import availability, orchestrator, undo
 from fugu_cli.errors import ConfigError, SessionBusy, UsageError
 from fugu_cli.providers.circuit_breaker import CircuitBreaker
 from fugu_cli.session.events import Asked, Assigned, Event, Failed, Finished, Opened, ToolRan
@@ -259,12 +259,12 @@ def test_a_request_is_undone_exactly_and_that_is_recorded(root: Path) -> None:
         session = await wiring.open_session(loaded, {}, never)
         try:
             with pytest.raises(UsageError):
-                await session.undo()
+                await undo.undo_request(session.log, session.environment.workspace)
             await session.ask("fix the tests")
             await session.run()
             (root / "mine.txt").write_text("my own edit\n")
-            preview = await session.undo_preview()
-            await session.undo()
+            preview = await undo.undo_preview(session.log, session.environment.workspace)
+            await undo.undo_request(session.log, session.environment.workspace)
             return preview, session.log.events[-1]
         finally:
             await session.close()
@@ -284,7 +284,7 @@ def test_a_data_folder_inside_the_repository_is_no_part_of_it(root: Path) -> Non
         try:
             await session.ask("fix the tests")
             await session.run()
-            await session.undo()
+            await undo.undo_request(session.log, session.environment.workspace)
             runs = [event for event in session.log.events if isinstance(event, ToolRan)]
             changed = {change.path for run in runs for change in run.changes}
             assert session.log.path is not None
@@ -323,7 +323,7 @@ def test_who_is_unavailable_is_tried_at_once_where_the_user_says_so(root: Path) 
         for name in SCRIPTS:
             breaker.failed(name, "refused")
         found = [sorted(breaker.unavailable())]
-        for step in (lambda: session.pin(None), lambda: session.pin("strong"), lambda: session.wake()):
+        for step in (lambda: session.pin(None), lambda: session.pin("strong"), lambda: availability.wake(session.team)):
             step()
             found.append(sorted(breaker.unavailable()))
         await session.close()

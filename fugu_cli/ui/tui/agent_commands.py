@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from fugu_cli.engine import availability, undo
 from fugu_cli.errors import FuguError, ModelFileError, UsageError
 from fugu_cli.messages import EFFORTS, Effort
 from fugu_cli.session import views
@@ -98,12 +99,13 @@ async def retry_request(controller: SessionController, argument: str) -> None:
     if argument:
         _require_agent(controller, argument)
     if views.changes(controller.session.log.events):
-        patch = await controller.session.undo_preview()
+        undoing = controller.session.log, controller.session.environment.workspace
+        patch = await undo.undo_preview(*undoing)
         question = f"Take back what was done, and ask again? {patch_summary(patch)}"
         if not await controller.view.dialogs.confirm(question, patch):
             return
-        await controller.session.undo()
-    controller.session.wake(argument or None)
+        await undo.undo_request(*undoing)
+    availability.wake(controller.session.team, argument or None)
     await controller.send(asked.said, argument or None)
 
 
@@ -278,7 +280,7 @@ DOWNLOAD = "download"
 
 async def log_in(controller: SessionController, argument: str) -> None:
     """Keep a provider's key, or download the small models: `/login [PROVIDER]`."""
-    offer = controller.opener.setup_offer()
+    offer = controller.opener.setup.offer()
     names = [name for name, _ in offer.providers]
     if argument and argument not in (*names, DOWNLOAD):
         raise UsageError(f"there is no provider {argument!r}", hint=f"there are {', '.join(names)}")
@@ -300,7 +302,7 @@ async def _keep_key(controller: SessionController, provider: str) -> None:
     key = (await controller.view.dialogs.enter_text(f"API key of {provider} (it is not shown)", secret=True)).strip()
     if not key:
         return
-    where = await asyncio.to_thread(controller.opener.keep_key, provider, key)
+    where = await asyncio.to_thread(controller.opener.setup.keep_key, provider, key)
     session = controller.work.session
     if session is None or (views.asked(session.log.events) is None and not controller.work.running):
         await controller.open(controller.opener.begin)
@@ -325,4 +327,4 @@ async def send_request(controller: SessionController, text: str) -> None:
 
 def provider_names(controller: SessionController) -> list[str]:
     """What completes the argument."""
-    return [name for name, _ in controller.opener.setup_offer().providers]
+    return [name for name, _ in controller.opener.setup.offer().providers]

@@ -193,7 +193,7 @@ async def show_permissions(controller: SessionController, argument: str) -> None
         if run.permitted.by == "session"
     ]
     lines += [f"this session: {describe_call(call)}" for call in granted]
-    place = controller.session.permissions_file()
+    place = controller.session.permissions_file
     lines.append(f"Always-allowed rules are stored in {place}; remove a line there to revoke one.")
     controller.say("permissions", "plain", "\n".join(lines))
 
@@ -207,7 +207,7 @@ async def run_doctor(controller: SessionController, argument: str) -> None:
     """What is there and what is missing."""
     del argument
     grow = controller.feed.say(NoteBlock("doctor", "plain", live=True))
-    grow(NoteBlock("doctor", "plain", await asyncio.to_thread(controller.opener.doctor)))
+    grow(NoteBlock("doctor", "plain", await asyncio.to_thread(controller.opener.setup.doctor)))
 
 
 async def copy_answer(controller: SessionController, argument: str) -> None:

@@ -9,13 +9,16 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from fugu_cli.engine import blame, undo
+from fugu_cli.engine.harness import prompt_of
 from fugu_cli.errors import FuguError, StorageError, UsageError
+from fugu_cli.extensions.instruction_files import memory_file
 from fugu_cli.safety.redaction import LogRedactor
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import FileEffects
@@ -45,18 +48,20 @@ async def undo_request(controller: SessionController, argument: str) -> None:
     """Put the working tree back to before the newest request, after showing what would change."""
     del argument
     _require_idle(controller)
-    patch = await controller.session.undo_preview()
+    undoing = controller.session.log, controller.session.environment.workspace
+    patch = await undo.undo_preview(*undoing)
     if await controller.view.dialogs.confirm(f"Undo the newest request? {patch_summary(patch)}", patch):
-        await controller.session.undo()
+        await undo.undo_request(*undoing)
 
 
 async def redo_undo(controller: SessionController, argument: str) -> None:
     """Take the newest undo back, after showing what would change."""
     del argument
     _require_idle(controller)
-    patch = await controller.session.redo_preview()
+    undoing = controller.session.log, controller.session.environment.workspace
+    patch = await undo.redo_preview(*undoing)
     if await controller.view.dialogs.confirm(f"Redo what was undone? {patch_summary(patch)}", patch):
-        await controller.session.redo()
+        await undo.redo_request(*undoing)
 
 
 async def rewind_session(controller: SessionController, argument: str) -> None:
@@ -150,9 +155,9 @@ async def show_trace(controller: SessionController, argument: str) -> None:
 
 def open_turn(controller: SessionController, row: TurnRow) -> None:
     """A turn in full; left and right go to the ones beside it."""
-    sources = TurnSources(controller.session.prompt, controller.patches.of)
-    rows, records = controller.feed.folded.rows.rows, controller.session.log.records
-    controller.view.dialogs.turn_pages(turn_pages(rows, row, records, sources))
+    session, rows = controller.session, controller.feed.folded.rows.rows
+    sources = TurnSources(partial(prompt_of, session.team, session.environment), controller.patches.of)
+    controller.view.dialogs.turn_pages(turn_pages(rows, row, session.log.records, sources))
 
 
 def patch_summary(patch: str) -> str:
@@ -362,7 +367,7 @@ async def compact_session(controller: SessionController, argument: str) -> None:
 
 async def remember(controller: SessionController, argument: str) -> None:
     """Add a line to the user's or the project's standing instructions."""
-    project, own = await asyncio.to_thread(controller.opener.memory_files)
+    project, own = memory_file(controller.opener.root), memory_file(None)
     choices = [
         Choice("project", os.path.relpath(project, controller.opener.root), "for work in this repository"),
         Choice("user", project_folder.short_path(own), "for every repository"),

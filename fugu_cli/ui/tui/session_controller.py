@@ -199,7 +199,7 @@ class SessionController:
         self.door = asyncio.Lock()
         """Held while another session is being opened, and while a request is made ready."""
         self.shell = UserShell(opener.root, view.feed)
-        self.download = ModelDownload(opener, view.feed, self.show)
+        self.download = ModelDownload(opener.setup, view.feed, self.show)
         self.work = RequestQueue(self, self.shell.told)
         self.status = StatusCommand(
             options.status_command, opener.root, lambda: session_status.status_input(self), self.show
@@ -232,7 +232,7 @@ class SessionController:
         self.notes.release()
         if self.work.session is not None:
             try:
-                self.notes.warn(await asyncio.to_thread(self.opener.lacking))
+                self.notes.warn(await asyncio.to_thread(self.opener.setup.lacking))
             except FuguError as error:
                 self.say(f"No model can work yet: {error}", "warn", "/login downloads them, or takes a provider's key")
 
@@ -258,7 +258,7 @@ class SessionController:
         # in threads: it looks at the disk and tries what the sandbox can do. In the order of typing
         try:
             async with self.door:
-                lacking = await asyncio.to_thread(self.opener.lacking)
+                lacking = await asyncio.to_thread(self.opener.setup.lacking)
                 wanted = await asyncio.to_thread(request_from_text, self.session, text, pin)
                 notes = await asyncio.to_thread(self.session.notes)
         except ModelFileError:

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission, Environment, Team
     from fugu_cli.extensions.mcp_servers import McpServers
     from fugu_cli.extensions.skill_library import SkillLibrary
-    from fugu_cli.messages import Call, Effort, Media, Prompt
+    from fugu_cli.messages import Call, Effort, Media
     from fugu_cli.models.sources import ReportProgress
     from fugu_cli.safety import policy
-    from fugu_cli.session.events import Event, Finished, Member, Undone
+    from fugu_cli.session.events import Finished
     from fugu_cli.session.log import Log
     from fugu_cli.session.store import SessionSummary
 
@@ -27,14 +27,10 @@ class DrivenSession(Protocol):
 
     effort: Effort
     """How much agents may reason from the next request on; "" leaves it to each entry."""
-
-    @property
-    def log(self) -> Log:
-        """The facts."""
-
-    @property
-    def tier(self) -> str:
-        """`fugu` or `ultra`."""
+    log: Log
+    """The facts."""
+    tier: str
+    """`fugu` or `ultra`."""
 
     async def ask(
         self, text: str, typed: str = "", skill: str = "", piped: str = "", media: tuple[Media, ...] = ()
@@ -58,23 +54,7 @@ class DrivenSession(Protocol):
         """Give back connections, leases and the log's lock."""
 
 
-class UndoableSession(Protocol):
-    """What is needed to take the work of a session back."""
-
-    async def undo_preview(self) -> str:
-        """What `undo` would take back, as a unified diff. Raises UsageError where there is nothing to undo."""
-
-    async def undo(self) -> Undone:
-        """Put the working tree back to before the newest request. Raises UsageError when edits would be lost."""
-
-    async def redo_preview(self) -> str:
-        """What `redo` would bring back, as a unified diff. Raises UsageError where there is nothing to redo."""
-
-    async def redo(self) -> Undone:
-        """Take the newest undo back. Raises UsageError when edits would be lost."""
-
-
-class SessionProtocol(DrivenSession, UndoableSession, Protocol):
+class SessionProtocol(DrivenSession, Protocol):
     """An open session. `team` and `environment` may be exchanged between turns."""
 
     environment: Environment
@@ -83,39 +63,28 @@ class SessionProtocol(DrivenSession, UndoableSession, Protocol):
     """The MCP servers; None where there are none."""
     excluded: frozenset[str]
     """Agents that are never chosen: `exclude` replaces them."""
-
-    @property
-    def team(self) -> Team:
-        """Who works."""
+    team: Team
+    """Who works."""
+    library: SkillLibrary
+    """The skills, custom commands and subagents that count."""
+    permissions_file: str
+    """Where the rules stand that `allow_always` writes."""
 
     @property
     def warm(self) -> Callable[[], None]:
         """Starts loading what the first decision needs, in the background; returns at once."""
 
-    @property
-    def library(self) -> SkillLibrary:
-        """The skills, custom commands and subagents that count."""
-
     def notes(self) -> tuple[str, ...]:
         """Sentences about what is missing here."""
 
-    def prompt(self, events: Sequence[Event], member: Member) -> Prompt:
-        """The next call's prompt of an agent, of the facts up to it."""
-
     def set_mode(self, mode: policy.Mode) -> None:
         """Another permission mode from the next call on."""
-
-    def wake(self, name: str | None = None) -> None:
-        """Let whoever is unavailable after a failure be tried at once; only `name` where one is given."""
 
     def exclude(self, names: frozenset[str]) -> None:
         """Never choose these agents from now on; replaces the set given before."""
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
         """Remember a yes for this project. Returns the rule and the file it stands in, for people."""
-
-    def permissions_file(self) -> str:
-        """Where the rules stand that `allow_always` writes."""
 
     async def compact(self) -> None:
         """Shorten what agents read of earlier requests. Raises UsageError where there is nothing to shorten."""
@@ -131,12 +100,15 @@ class SetupOffer:
 
 
 class ModelSetup(Protocol):
-    """What lets models work, and what is missing for it."""
+    """What there is of what models need, and how the rest is got."""
 
     def doctor(self) -> str:
         """What is there and what is missing, as text. Called in a thread."""
 
-    def setup_offer(self) -> SetupOffer:
+    def lacking(self) -> tuple[str, ...]:
+        """Sentences on agents of the pool that cannot work yet. Raises FuguError where none can. Called in a thread."""
+
+    def offer(self) -> SetupOffer:
         """What lets models work where none can."""
 
     def keep_key(self, provider: str, key: str) -> str:
@@ -146,16 +118,17 @@ class ModelSetup(Protocol):
     async def download(self, report: ReportProgress) -> None:
         """Download the models that the pool needs and that are missing. Raises FuguError."""
 
-    def lacking(self) -> tuple[str, ...]:
-        """Sentences on agents of the pool that cannot work yet. Raises FuguError where none can. Called in a thread."""
 
-
-class SessionOpener(ModelSetup, Protocol):
+class SessionOpener(Protocol):
     """Where sessions of one folder are begun, found and kept."""
 
     @property
     def root(self) -> Path:
         """The folder the sessions work in."""
+
+    @property
+    def setup(self) -> ModelSetup:
+        """What lets this folder's models work."""
 
     def prepare(self) -> None:
         """Import what opening a session needs. Called in a thread, before the first session is opened."""
@@ -175,12 +148,9 @@ class SessionOpener(ModelSetup, Protocol):
     def rename(self, id: str, title: str) -> None:
         """Another title for the lists."""
 
-    def memory_files(self) -> tuple[Path, Path]:
-        """The files of standing instructions that are added to: the repository's, and the user's own."""
-
     def remember(self, text: str, path: Path) -> tuple[str, bool]:
-        """Add a line to one of them. Returns it as it was written, and whether agents are shown that file. Raises
-        FuguError. Called in a thread."""
+        """Add a line to a file of standing instructions. Returns it as it was written, and whether agents are shown
+        that file. Raises FuguError. Called in a thread."""
 
 
 @dataclass(frozen=True)

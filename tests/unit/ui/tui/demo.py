@@ -17,7 +17,7 @@ from fugu_cli.config import Config
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine.environment import AskPermission, Environment, Team
 from fugu_cli.errors import UsageError
-from fugu_cli.extensions.instruction_files import add_to_memory, memory_file
+from fugu_cli.extensions.instruction_files import add_to_memory
 from fugu_cli.extensions.skill_library import SkillLibrary
 from fugu_cli.open_session import Session
 from fugu_cli.providers.scripted import Script, Scripted
@@ -84,13 +84,28 @@ class DemoSession(Session):
     def notes(self) -> tuple[str, ...]:
         return ()
 
-    def permissions_file(self) -> str:
-        """The same on every machine: it is in snapshots."""
-        return "memory"
-
     def set_tier(self, tier: str) -> None:
         if tier != "fugu":
             raise UsageError(f"the tier {tier!r} is not there", hint="scripted agents only have /tier fugu")
+
+
+class DemoSetup:
+    """Nothing is missing."""
+
+    def doctor(self) -> str:
+        return f"python {sys.version.split()[0]}\ngit: {shutil.which('git') or 'missing'}"
+
+    def lacking(self) -> tuple[str, ...]:
+        return ()
+
+    def offer(self) -> SetupOffer:
+        return SetupOffer()
+
+    def keep_key(self, provider: str, key: str) -> str:
+        raise UsageError("scripted agents have no keys")
+
+    async def download(self, report: ReportProgress) -> None:
+        """There is nothing to download."""
 
 
 @dataclass
@@ -102,6 +117,7 @@ class DemoSessionOpener:
     scripts: dict[str, str] = field(default_factory=lambda: {"small": SCRIPT, "large": VERDICT})
     mode: policy.Mode = "ask"
     library: SkillLibrary = field(default_factory=SkillLibrary)
+    setup: DemoSetup = field(default_factory=DemoSetup)
 
     def prepare(self) -> None:
         """Everything is imported already."""
@@ -122,26 +138,8 @@ class DemoSessionOpener:
     def rename(self, id: str, title: str) -> None:
         store.rename_session(store.find_session(self.data, self.root, id), title)
 
-    def memory_files(self) -> tuple[Path, Path]:
-        return memory_file(self.root), memory_file(None)
-
     def remember(self, text: str, path: Path) -> tuple[str, bool]:
         return add_to_memory(path, text), True
-
-    def lacking(self) -> tuple[str, ...]:
-        return ()
-
-    def setup_offer(self) -> SetupOffer:
-        return SetupOffer()
-
-    def keep_key(self, provider: str, key: str) -> str:
-        raise UsageError("scripted agents have no keys")
-
-    async def download(self, report: ReportProgress) -> None:
-        """Nothing is missing."""
-
-    def doctor(self) -> str:
-        return f"python {sys.version.split()[0]}\ngit: {shutil.which('git') or 'missing'}"
 
     def _session(self, path: Path, ask: AskPermission) -> Session:
         members = tuple(self._members())
@@ -164,6 +162,7 @@ class DemoSessionOpener:
             environment=Environment(Toolbox(TOOLS), workspace, policy.Rules(mode=self.mode), ask),
             warm=lambda: None,
             decide=decide,
+            permissions_file="memory",  # the same on every machine: it is in snapshots
             library=self.library,
         )
 

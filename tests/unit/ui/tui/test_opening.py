@@ -30,7 +30,7 @@ from fugu_cli.ui.session_totals import Activity
 from fugu_cli.ui.tui.app import FuguApp
 from fugu_cli.ui.tui.prompt import PromptInput
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionProtocol, SetupOffer
-from tests.unit.ui.tui.demo import DemoSessionOpener
+from tests.unit.ui.tui.demo import DemoSessionOpener, DemoSetup
 
 ANSWER = '[[step]]\ntext = "Done."\n'
 
@@ -261,11 +261,10 @@ def test_who_is_next_is_guessed_from_the_last_request_and_the_rule() -> None:
     assert tally(*before).first_agent(["a"]) == "a"
 
 
-@dataclass
-class Downloading(DemoSessionOpener):
+class Downloading(DemoSetup):
     """Nobody can work before something is downloaded, which goes on when it is told to."""
 
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         self.here, self.may = False, asyncio.Event()
 
     def lacking(self) -> tuple[str, ...]:
@@ -273,7 +272,7 @@ class Downloading(DemoSessionOpener):
             raise ModelFileError("tiny is not on this machine yet (2.0 GB)")
         return ()
 
-    def setup_offer(self) -> SetupOffer:
+    def offer(self) -> SetupOffer:
         return SetupOffer((("acme", "ACME_KEY"),), "tiny: 2.0 GB")
 
     async def download(self, report: ReportProgress) -> None:
@@ -286,8 +285,9 @@ def test_small_models_are_downloaded_with_a_bar_and_can_be_stopped(
     opener: DemoSessionOpener, shown: Callable[[App[int]], str]
 ) -> None:
     async def whole() -> list[str]:
-        downloading = Downloading(opener.root, opener.data, {"small": ANSWER})
-        app = FuguApp(downloading, InterfaceOptions(state=Path.home() / "state", prompt="hello"))
+        downloading = Downloading()
+        waiting = DemoSessionOpener(opener.root, opener.data, {"small": ANSWER}, setup=downloading)
+        app = FuguApp(waiting, InterfaceOptions(state=Path.home() / "state", prompt="hello"))
         async with app.run_test(size=(120, 30)) as pilot:
             await until(lambda: "download small models" in shown(app))
             await pilot.press("down", "enter")
