@@ -1,4 +1,4 @@
-"""The agent's side of the protocol: an editor's requests, each a method. Holds the open sessions, nothing else.
+"""The agent's side of the protocol: an editor's requests, each a method, and the sessions it has open.
 
 Called by the SDK's connection, which reads the parameters. A failure of the world is the error of that one request.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,8 +18,11 @@ from acp.exceptions import RequestError
 from acp.meta import PROTOCOL_VERSION
 from acp.schema import (
     AgentCapabilities,
+    AvailableCommandsUpdate,
     ClientCapabilities,
     CloseSessionResponse,
+    ConfigOptionUpdate,
+    CurrentModeUpdate,
     Implementation,
     InitializeResponse,
     ListSessionsResponse,
@@ -31,6 +34,7 @@ from acp.schema import (
     ResumeSessionResponse,
     SessionCapabilities,
     SessionCloseCapabilities,
+    SessionConfigOptionSelect,
     SessionInfo,
     SessionListCapabilities,
     SessionResumeCapabilities,
@@ -40,7 +44,7 @@ from acp.schema import (
 
 from fugu_cli import __version__
 from fugu_cli.acp import session_settings
-from fugu_cli.acp.client_session import ClientSession
+from fugu_cli.acp.client_session import ClientSession, replay
 from fugu_cli.acp.prompts import PromptBlock
 from fugu_cli.acp.session_settings import GivenServer
 from fugu_cli.errors import FuguError, UsageError
@@ -81,26 +85,78 @@ def _answering_errors() -> Iterator[None]:
         raise RequestError(code, words, {"hint": error.hint} if error.hint else None) from error
 
 
-class EditorAgent:
-    """One editor's connection. The names of methods and parameters are the SDK's."""
+class OpenSessions:
+    """The sessions that one editor has open."""
 
     def __init__(self, folders: SessionFolders) -> None:
-        self._folders = folders
-        self._sessions: dict[str, ClientSession] = {}
-        self._client: Client | None = None
-        self._can = ClientCapabilities()
+        self.client: Client | None = None
+        """The editor's side, once it is connected."""
+        self.folders = folders
+        self.can = ClientCapabilities()
+        """What the editor says that it can do."""
+        self._open: dict[str, ClientSession] = {}
         self._greeting: set[asyncio.Task[None]] = set()
 
-    def on_connect(self, conn: Client) -> None:
-        """The editor's side."""
-        self._client = conn
+    def find(self, id: str) -> ClientSession:
+        """The open session with this id. Raises UsageError."""
+        if id not in self._open:
+            raise UsageError(f"there is no open session {id!r}", hint="open one with session/new or session/load")
+        return self._open[id]
+
+    async def open(
+        self, cwd: str, servers: list[GivenServer] | None, more: dict[str, Any], id: str | None = None
+    ) -> ClientSession:
+        """A new session, or the one with this id. What an editor shows of it follows the answer. Raises FuguError."""
+        if more.get("additional_directories"):
+            raise UsageError("a session works in one repository", hint="leave additionalDirectories out")
+        folder = _existing_folder(cwd)
+        given = session_settings.given_servers(servers or ())
+        opener, notes = await asyncio.to_thread(self.folders.folder, folder, given)
+        if id in self._open:
+            if self._open[id].busy:
+                raise UsageError(f"the session {id} is answering a prompt", hint="wait for its end, or cancel it")
+            await self.close(id)
+        assert self.client is not None
+        session = ClientSession(self.client, opener, self.can.elicitation)
+        try:
+            await session.open(opener.begin if id is None else lambda ask: opener.resume(id, ask))
+            if id is not None and session.id != id:  # the beginning of an id, or a path
+                raise UsageError(f"there is no session {id!r}", hint="session/list names them")
+        except BaseException:
+            await session.close()
+            raise
+        self._open[session.id] = session
+        greeting = asyncio.create_task(_greet(session, notes))
+        self._greeting.add(greeting)
+        greeting.add_done_callback(self._greeting.discard)
+        return session
+
+    async def close(self, id: str) -> None:
+        """End what runs in a session, and close it. Raises UsageError."""
+        session = self.find(id)
+        del self._open[id]
+        await session.close()
+
+    async def close_all(self) -> None:
+        """The editor is gone: end everything."""
+        sessions, self._open = list(self._open.values()), {}
+        for task in self._greeting:
+            task.cancel()
+        await asyncio.gather(*(session.close() for session in sessions))
+
+
+class EditorAgent:
+    """What an editor may ask. The names of methods and parameters are the SDK's."""
+
+    def __init__(self, sessions: OpenSessions) -> None:
+        self._sessions = sessions
 
     async def initialize(
         self, protocol_version: int, client_capabilities: ClientCapabilities | None = None, **_: Any
     ) -> InitializeResponse:
         """What this agent can do. The editor's files and terminals are not used: see `fugu help acp`."""
         del protocol_version  # there is one version, and an editor that has another one leaves
-        self._can = client_capabilities or self._can
+        self._sessions.can = client_capabilities or self._sessions.can
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
             agent_info=Implementation(name="fugu", title="fugu", version=__version__),
@@ -122,25 +178,25 @@ class EditorAgent:
     ) -> NewSessionResponse:
         """A new session in the repository that holds `cwd`."""
         with _answering_errors():
-            session = await self._opened(cwd, mcp_servers, more, None)
-            return NewSessionResponse(session_id=session.id, **self._settings(session))
+            session = await self._sessions.open(cwd, mcp_servers, more)
+            return NewSessionResponse(session_id=session.id, **_settings(session))
 
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: list[GivenServer] | None = None, **more: Any
     ) -> LoadSessionResponse:
         """Go on with a session; the conversation so far is sent first."""
         with _answering_errors():
-            session = await self._opened(cwd, mcp_servers, more, session_id)
-            await session.replay()
-            return LoadSessionResponse(**self._settings(session))
+            session = await self._sessions.open(cwd, mcp_servers, more, session_id)
+            await replay(session)
+            return LoadSessionResponse(**_settings(session))
 
     async def resume_session(
         self, cwd: str, session_id: str, mcp_servers: list[GivenServer] | None = None, **more: Any
     ) -> ResumeSessionResponse:
         """Go on with a session that the editor shows already."""
         with _answering_errors():
-            session = await self._opened(cwd, mcp_servers, more, session_id)
-            return ResumeSessionResponse(**self._settings(session))
+            session = await self._sessions.open(cwd, mcp_servers, more, session_id)
+            return ResumeSessionResponse(**_settings(session))
 
     async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> ListSessionsResponse:
         """The sessions of a folder, or of all, the newest first."""
@@ -149,7 +205,7 @@ class EditorAgent:
                 raise UsageError("the cursor is none of this agent's", hint="leave it out")
             first = int(cursor or 0)
             folder = None if cwd is None else _existing_folder(cwd)
-            found = await asyncio.to_thread(self._folders.listed, folder, first, PAGE + 1)
+            found = await asyncio.to_thread(self._sessions.folders.listed, folder, first, PAGE + 1)
         return ListSessionsResponse(
             sessions=[_info(one) for one in found[:PAGE]],
             next_cursor=str(first + PAGE) if len(found) > PAGE else None,
@@ -158,17 +214,13 @@ class EditorAgent:
     async def close_session(self, session_id: str, **_: Any) -> CloseSessionResponse:
         """End what runs in a session, and close it; its log stays."""
         with _answering_errors():
-            session = self._session(session_id)
-            del self._sessions[session_id]
-            await session.close()
+            await self._sessions.close(session_id)
             return CloseSessionResponse()
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> SetSessionModeResponse:
         """Another permission mode."""
         with _answering_errors():
-            session = self._session(session_id)
-            session.set_option("mode", mode_id)
-            await session.tell_settings()
+            await _set_option(self._sessions.find(session_id), "mode", mode_id)
             return SetSessionModeResponse()
 
     async def set_config_option(
@@ -176,71 +228,44 @@ class EditorAgent:
     ) -> SetSessionConfigOptionResponse:
         """Another mode, agent, tier or effort."""
         with _answering_errors():
-            session = self._session(session_id)
-            session.set_option(config_id, str(value))
-            await session.tell_settings()
-            options = session_settings.config_options(session.session, session.work.pinned)
+            options = await _set_option(self._sessions.find(session_id), config_id, str(value))
             return SetSessionConfigOptionResponse(config_options=list(options))
 
     async def prompt(self, session_id: str, prompt: list[PromptBlock], **_: Any) -> PromptResponse:
         """A request, to its end."""
         with _answering_errors():
-            return await self._session(session_id).prompt(prompt)
+            return await self._sessions.find(session_id).prompt(prompt)
 
     async def cancel(self, session_id: str, **_: Any) -> None:
         """Cut what a session is doing, with all it has started."""
-        if session_id in self._sessions:
-            self._sessions[session_id].cancel()
-
-    async def close(self) -> None:
-        """The editor is gone: end everything."""
-        sessions, self._sessions = list(self._sessions.values()), {}
-        for task in self._greeting:
-            task.cancel()
-        await asyncio.gather(*(session.close() for session in sessions))
-
-    def _session(self, id: str) -> ClientSession:
-        if id not in self._sessions:
-            raise UsageError(f"there is no open session {id!r}", hint="open one with session/new or session/load")
-        return self._sessions[id]
-
-    async def _opened(
-        self, cwd: str, servers: list[GivenServer] | None, more: dict[str, Any], id: str | None
-    ) -> ClientSession:
-        """A new session, or the one with this id. What an editor shows of it follows the answer."""
-        if more.get("additional_directories"):
-            raise UsageError("a session works in one repository", hint="leave additionalDirectories out")
-        folder = _existing_folder(cwd)
-        given = session_settings.given_servers(servers or ())
-        opener, notes = await asyncio.to_thread(self._folders.folder, folder, given)
-        if id in self._sessions:
-            if self._sessions[id].busy:
-                raise UsageError(f"the session {id} is answering a prompt", hint="wait for its end, or cancel it")
-            await self._sessions.pop(id).close()
-        assert self._client is not None
-        session = ClientSession(self._client, opener, self._can.elicitation)
-        try:
-            await session.open(opener.begin if id is None else lambda ask: opener.resume(id, ask))
-            if id is not None and session.id != id:  # the beginning of an id, or a path
-                raise UsageError(f"there is no session {id!r}", hint="session/list names them")
-        except BaseException:
-            await session.close()
-            raise
-        self._sessions[session.id] = session
-        greeting = asyncio.create_task(_greet(session, notes))
-        self._greeting.add(greeting)
-        greeting.add_done_callback(self._greeting.discard)
-        return session
-
-    @staticmethod
-    def _settings(session: ClientSession) -> dict[str, Any]:
-        options = session_settings.config_options(session.session, session.work.pinned)
-        return {"modes": session_settings.mode_state(session.session), "config_options": options}
+        with suppress(UsageError):
+            self._sessions.find(session_id).cancel()
 
 
-async def _greet(session: ClientSession, notes: Sequence[str]) -> None:
-    await session.greet()
-    await session.note(notes)
+def _settings(session: ClientSession) -> dict[str, Any]:
+    options = session_settings.config_options(session.session, session.work.pinned)
+    return {"modes": session_settings.mode_state(session.session), "config_options": options}
+
+
+async def _set_option(client: ClientSession, name: str, value: str) -> list[SessionConfigOptionSelect]:
+    """Another value of an option; the editor is told the mode and the options as they are then. Raises UsageError."""
+    if name == "tier" and client.busy:
+        raise UsageError("the tier is changed between requests", hint="wait for this one's end, or cancel it")
+    session_settings.set_option(client.work, name, value)
+    mode = client.session.environment.rules.mode
+    options = session_settings.config_options(client.session, client.work.pinned)
+    await client.outbox.tell(CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode))
+    await client.outbox.tell(ConfigOptionUpdate(session_update="config_option_update", config_options=list(options)))
+    return options
+
+
+async def _greet(client: ClientSession, notes: Sequence[str]) -> None:
+    """What an editor shows of a session before anything is asked."""
+    commands = session_settings.available_commands(client.session.library)
+    await client.outbox.tell(
+        AvailableCommandsUpdate(session_update="available_commands_update", available_commands=commands)
+    )
+    await client.outbox.note(notes)
 
 
 def _existing_folder(cwd: str) -> Path:
@@ -257,21 +282,22 @@ def _info(one: SessionSummary) -> SessionInfo:
 
 async def answer_editor(frames: StdioFrames, folders: SessionFolders, stopped: asyncio.Event) -> None:
     """Answer until the editor is gone, or until somebody stops it. Nothing that was started outlives it."""
-    agent = EditorAgent(folders)
+    sessions = OpenSessions(folders)
     connection = AgentSideConnection(
-        agent,  # type: ignore[arg-type]
+        EditorAgent(sessions),  # type: ignore[arg-type]
         frames,
         listening=False,
         use_unstable_protocol=True,
     )
+    sessions.client = connection
     listening = asyncio.create_task(connection.listen())
     stopping = asyncio.create_task(stopped.wait())
     try:
         await asyncio.wait({listening, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await agent.close()
+        await sessions.close_all()
         for task in (listening, stopping):
             task.cancel()
         await connection.close()
-        await agent.close()  # what was being opened meanwhile
+        await sessions.close_all()  # what was being opened meanwhile
         await asyncio.gather(listening, stopping, return_exceptions=True)

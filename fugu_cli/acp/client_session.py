@@ -14,14 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from acp.schema import (
-    AvailableCommandsUpdate,
-    ConfigOptionUpdate,
-    CurrentModeUpdate,
-    PromptResponse,
-    StopReason,
-    Usage,
-)
+from acp.schema import PromptResponse, StopReason, Usage
 
 from fugu_cli import messages
 from fugu_cli.acp import session_settings
@@ -48,23 +41,84 @@ if TYPE_CHECKING:
     from fugu_cli.ui.tui.session_protocol import SessionOpener, SessionProtocol
 
 
+class EditorOutbox:
+    """Sends an editor what a session's log says, in its order, and what else it is told of the session."""
+
+    def __init__(self, client: Client, caught_up: Callable[[], Awaitable[None]]) -> None:
+        """`caught_up` waits until everything in the log was put."""
+        self._client = client
+        self._caught_up = caught_up
+        self._id = ""
+        self._items: asyncio.Queue[Recorded | Live] = asyncio.Queue()
+        self._sending: asyncio.Task[None] | None = None
+        self._noted: set[str] = set()
+
+    def begin(self, id: str, updates: LogUpdates) -> None:
+        """Send what is put from now on, to the session that the editor knows by `id`."""
+        self._id = id
+        self._sending = asyncio.create_task(self._send(updates))
+
+    def put(self, item: Recorded | Live) -> None:
+        """One more item of the log."""
+        self._items.put_nowait(item)
+
+    async def _send(self, updates: LogUpdates) -> None:
+        while True:
+            items = [await self._items.get()]
+            while not self._items.empty():
+                items.append(self._items.get_nowait())
+            for item in merged(items):
+                for update in await updates.of(item):
+                    await self.tell(update)
+            for _ in items:
+                self._items.task_done()
+
+    async def tell(self, update: Update) -> None:
+        """Send this at once."""
+        with suppress(ConnectionError):  # the editor is gone: the session is about to be closed
+            await self._client.session_update(session_id=self._id, update=update)
+
+    async def note(self, notes: Sequence[str]) -> None:
+        """Say each of these sentences once."""
+        for note in notes:
+            if note not in self._noted:
+                self._noted.add(note)
+                await self.tell(thought(note))
+
+    async def flush(self) -> None:
+        """Wait until everything in the log was sent. What broke the sending is raised here."""
+        assert self._sending is not None
+        await self._caught_up()
+        empty = asyncio.create_task(self._items.join())
+        await asyncio.wait({empty, self._sending}, return_when=asyncio.FIRST_COMPLETED)
+        if self._sending.done():
+            empty.cancel()
+            self._sending.result()
+
+    async def close(self) -> None:
+        """Send no more."""
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.gather(self._sending, return_exceptions=True)
+
+
 class ClientSession:
     """An open session, and its editor. `shows`: which questions of MCP servers the editor can ask."""
 
     def __init__(self, client: Client, opener: SessionOpener, shows: ElicitationCapabilities | None = None) -> None:
         self.busy = False
         """A prompt is being answered."""
+        self.id = ""
+        """The session's id, once it is open: its log's name."""
         self.work = RequestQueue(self)
+        self.outbox = EditorOutbox(client, self.work.following.caught_up)
         self._client = client
         self._opener = opener
         self._shows = shows
         self._cancelled = False
         self._failure: FuguError | None = None
         self._updates: LogUpdates | None = None
-        self._outbox: asyncio.Queue[Recorded | Live] = asyncio.Queue()
-        self._sending: asyncio.Task[None] | None = None
         self._asking: list[tuple[ApprovalQuestion, asyncio.Task[None]]] = []
-        self._noted: set[str] = set()
 
     @property
     def session(self) -> SessionProtocol:
@@ -72,39 +126,19 @@ class ClientSession:
         assert self.work.session is not None
         return self.work.session
 
-    @property
-    def id(self) -> str:
-        """The session's id: its log's name."""
-        assert self.session.log.path is not None
-        return self.session.log.path.stem
-
     async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> None:
         """Open it; its models and MCP servers begin to load. Raises FuguError."""
         if not await self.work.open(opening):
             assert self._failure is not None
             raise self._failure
+        assert self.session.log.path is not None
+        self.id = self.session.log.path.stem
         self._updates = LogUpdates(self.session, self.session.log.events)
-        self._sending = asyncio.create_task(self._send())
+        self.outbox.begin(self.id, self._updates)
         if self.session.servers is not None:
-            form = EditorForm(self._client, self.id, self._shows, self.flush)
+            form = EditorForm(self._client, self.id, self._shows, self.outbox.flush)
             self.session.servers.answer = partial(elicited_by_editor, form)
         self.session.warm()
-
-    async def replay(self) -> None:
-        """Send the whole conversation so far."""
-        updates = LogUpdates(self.session)
-        for record in tuple(self.session.log.records):
-            for update in await updates.of(record, replayed=True):
-                await self._tell(update)
-
-    async def greet(self) -> None:
-        """What an editor shows of a session before anything is asked."""
-        commands = session_settings.available_commands(self.session.library)
-        await self._tell(
-            AvailableCommandsUpdate(session_update="available_commands_update", available_commands=commands)
-        )
-
-    # A prompt.
 
     async def prompt(self, blocks: Sequence[PromptBlock]) -> PromptResponse:
         """Carry a request out, or a command of fugu's own. Raises FuguError for one that cannot be, or that failed."""
@@ -116,14 +150,14 @@ class ClientSession:
             work = await self._work(blocks)
             if not self._cancelled:
                 await work()
-            await self.flush()
+            await self.outbox.flush()
         finally:
             self.busy = False
         if self._cancelled:
             return PromptResponse(stop_reason="cancelled")
         if self._failure is not None:
             raise self._failure
-        return self._answered(since)
+        return _response(self, since)
 
     async def _work(self, blocks: Sequence[PromptBlock]) -> Callable[[], Awaitable[None]]:
         """What a prompt asks for. Raises FuguError. In threads: it looks at the disk."""
@@ -131,70 +165,25 @@ class ClientSession:
         lacking = await asyncio.to_thread(self._opener.setup.lacking)
         said, beside, media = await asyncio.to_thread(read_prompt, blocks, root)
         if (command := said.strip().removeprefix("/")) in session_settings.COMMANDS and said.strip() != command:
-            return partial(self._carry_out, command)
+            return partial(_carry_out, self, command)
         await asyncio.to_thread(parse_headless_request, said, session.library)
         wanted = await asyncio.to_thread(request_from_text, session, said)
-        await self.note((*lacking, *await asyncio.to_thread(session.notes)))
+        await self.outbox.note((*lacking, *await asyncio.to_thread(session.notes)))
         return lambda: self.work.submit(replace(wanted, piped=beside, media=media))
-
-    async def _carry_out(self, command: str) -> None:
-        """One of the commands in the list that editors get."""
-        if command == "compact":
-            await self.session.compact()
-        elif command == "continue":
-            if not await self.work.go_on():
-                raise UsageError("the session has no unfinished request", hint="ask something new")
-        else:
-            change = undo.undo_request if command == "undo" else undo.redo_request
-            undone = await change(self.session.log, self.session.environment.workspace)
-            await self._tell(message(event_text.undo_text(undone).plain))
-
-    def _answered(self, since: int) -> PromptResponse:
-        """How the request ended, and what it took. Raises InfrastructureError where it failed."""
-        records = self.session.log.records
-        events = [record.event for record in records]
-        end = run_ending(events)
-        if end.reason == "failed":
-            raise InfrastructureError(f"the request failed: {end.message}")
-        used = sum(views.usage(events[since:]).values(), messages.Usage())
-        usage = Usage(
-            total_tokens=used.input + used.output,
-            input_tokens=used.input,
-            output_tokens=used.output,
-            cached_read_tokens=used.cached,
-            cached_write_tokens=used.written,
-        )
-        result = result_object(records, self.id, end, since=since)
-        limited = end.reason in ("turn_limit", "budget", "time_limit")
-        reason: StopReason = "max_turn_requests" if limited else "end_turn"
-        return PromptResponse(stop_reason=reason, usage=usage, field_meta=meta(result))
 
     def cancel(self) -> None:
         """Cut what is under way, with all it has started."""
         self._cancelled = self.busy
         self.work.interrupt()
 
-    # Settings.
-
-    def set_option(self, name: str, value: str) -> None:
-        """Another value of an option (session_settings.config_options). Raises UsageError."""
-        if name == "tier" and self.busy:
-            raise UsageError("the tier is changed between requests", hint="wait for this one's end, or cancel it")
-        session_settings.set_option(self.work, name, value)
-
-    async def tell_settings(self) -> None:
-        """The mode and the options as they are now."""
-        mode = self.session.environment.rules.mode
-        options = session_settings.config_options(self.session, self.work.pinned)
-        await self._tell(CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode))
-        await self._tell(ConfigOptionUpdate(session_update="config_option_update", config_options=list(options)))
-
-    async def note(self, notes: Sequence[str]) -> None:
-        """Say each of these sentences once."""
-        for note in notes:
-            if note not in self._noted:
-                self._noted.add(note)
-                await self._tell(thought(note))
+    async def close(self) -> None:
+        """End what runs, and close the session."""
+        self._cancelled = self.busy
+        await self.work.close()
+        for _, task in self._asking:
+            task.cancel()
+        await asyncio.gather(*(task for _, task in self._asking), return_exceptions=True)
+        await self.outbox.close()
 
     # What the session at work tells (request_queue.QueueListener).
 
@@ -203,7 +192,7 @@ class ClientSession:
 
     def heard(self, item: Recorded | Live) -> None:
         """One more item of the log."""
-        self._outbox.put_nowait(item)
+        self.outbox.put(item)
 
     def failed(self, error: FuguError) -> None:
         """What the prompt is answered with."""
@@ -220,53 +209,65 @@ class ClientSession:
         self._asking = [(question, task) for question, task in self._asking if not task.done()]
 
     async def _ask(self, question: ApprovalQuestion) -> None:
-        await self.flush()
+        await self.outbox.flush()
         assert self._updates is not None
         call, judgement = question.asked
         scope = await answer_of_editor(self._client, self.session, self._updates.calls.asked_about(call).id, question)
         if scope == "always":
             try:
                 rule = self.session.allow_always(call, judgement)
-                await self._tell(thought(f"from now on allowed in this project: {rule}"))
+                await self.outbox.tell(thought(f"from now on allowed in this project: {rule}"))
             except FuguError as error:
-                await self._tell(thought(f"{error}; {error.hint}"))
+                await self.outbox.tell(thought(f"{error}; {error.hint}"))
         if not question.answer.done():
             question.answer.set_result("session" if scope == "always" else scope or "headless")
 
-    # Sending.
 
-    async def _send(self) -> None:
-        """Send what is heard, in its order."""
-        assert self._updates is not None
-        while True:
-            items = [await self._outbox.get()]
-            while not self._outbox.empty():
-                items.append(self._outbox.get_nowait())
-            for item in merged(items):
-                for update in await self._updates.of(item):
-                    await self._tell(update)
-            for _ in items:
-                self._outbox.task_done()
+async def replay(client: ClientSession) -> None:
+    """Send the editor the whole conversation so far."""
+    updates = LogUpdates(client.session)
+    for record in tuple(client.session.log.records):
+        for update in await updates.of(record, replayed=True):
+            await client.outbox.tell(update)
 
-    async def _tell(self, update: Update) -> None:
-        with suppress(ConnectionError):  # the editor is gone: the session is about to be closed
-            await self._client.session_update(session_id=self.id, update=update)
 
-    async def flush(self) -> None:
-        """Wait until everything in the log was sent. What broke the sending is raised here."""
-        assert self._sending is not None
-        await self.work.following.caught_up()
-        empty = asyncio.create_task(self._outbox.join())
-        await asyncio.wait({empty, self._sending}, return_when=asyncio.FIRST_COMPLETED)
-        if self._sending.done():
-            empty.cancel()
-            self._sending.result()
+async def _carry_out(client: ClientSession, command: str) -> None:
+    """One of the commands in the list that editors get."""
+    session = client.session
+    if command == "compact":
+        await session.compact()
+    elif command == "continue":
+        if not await client.work.go_on():
+            raise UsageError("the session has no unfinished request", hint="ask something new")
+    else:
+        change = undo.undo_request if command == "undo" else undo.redo_request
+        undone = await change(session.log, session.environment.workspace)
+        await client.outbox.tell(message(event_text.undo_text(undone).plain))
 
-    async def close(self) -> None:
-        """End what runs, and close the session."""
-        self._cancelled = self.busy
-        await self.work.close()
-        tasks = [task for _, task in self._asking] + ([self._sending] if self._sending is not None else [])
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+def _response(client: ClientSession, since: int) -> PromptResponse:
+    """How the request ended, and what it took. Raises InfrastructureError where it failed."""
+    records = client.session.log.records
+    events = [record.event for record in records]
+    end = run_ending(events)
+    if end.reason == "failed":
+        raise InfrastructureError(f"the request failed: {end.message}")
+    used = sum(views.usage(events[since:]).values(), messages.Usage())
+    usage = Usage(
+        total_tokens=used.input + used.output,
+        input_tokens=used.input,
+        output_tokens=used.output,
+        cached_read_tokens=used.cached,
+        cached_write_tokens=used.written,
+    )
+    result = result_object(records, client.id, end, since=since)
+    limited = end.reason in ("turn_limit", "budget", "time_limit")
+    reason: StopReason = "max_turn_requests" if limited else "end_turn"
+    return PromptResponse(stop_reason=reason, usage=usage, field_meta=meta(result))
+
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.tui.request_queue import QueueListener
+
+    def _fits(session: ClientSession) -> QueueListener:
+        return session

@@ -69,7 +69,7 @@ class ClientConnection(H11Protocol):
         super().connection_made(transport)
         self.since = self.loop.time()
         self._within(HEADERS)
-        self._make_room()
+        _make_room(self)
 
     def data_received(self, data: bytes) -> None:
         """Headers have their time from their first byte on; what trickles in does not prolong it."""
@@ -115,19 +115,6 @@ class ClientConnection(H11Protocol):
         self._timer = None
         self.leave(LATE if self.cycle is None else b"")
 
-    def _make_room(self) -> None:
-        """As few are accepted in one go, the requests of those before are read before it is their turn to leave."""
-        there = [
-            one for one in self.connections if isinstance(one, ClientConnection) and not one.transport.is_closing()
-        ]
-        waiting = [one for one in there if one.waits and one is not self]
-        if len(there) <= most_connections():
-            return
-        if waiting:
-            min(waiting, key=lambda one: one.since).leave(b"")
-        else:
-            self.leave(FULL)
-
     def leave(self, status: bytes) -> None:
         """End the connection at once, with a status where nothing else was said on it."""
         if status and not self.transport.is_closing():
@@ -136,6 +123,18 @@ class ClientConnection(H11Protocol):
                 self.transport.close()
                 return
         self.transport.abort()
+
+
+def _make_room(new: ClientConnection) -> None:
+    """As few are accepted in one go, the requests of those before are read before it is their turn to leave."""
+    there = [one for one in new.connections if isinstance(one, ClientConnection) and not one.transport.is_closing()]
+    if len(there) <= most_connections():
+        return
+    waiting = [one for one in there if one.waits and one is not new]
+    if waiting:
+        min(waiting, key=lambda one: one.since).leave(b"")
+    else:
+        new.leave(FULL)
 
 
 BACKLOG = 256
