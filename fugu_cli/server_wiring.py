@@ -47,16 +47,16 @@ async def run_server(
     from fugu_cli.server.traces import Traces
 
     with temp_dir("serve") as scratch:
-        house = build_server(loaded, os.environ, scratch)
+        settings = build_server(loaded, os.environ, scratch)
         collector = build_collector(os.environ, said)
         if isinstance(collector, str):
             said(collector)
         elif collector is not None:
-            house = replace(house, watch=partial(watch_request, collector))
+            settings = replace(settings, watch=partial(watch_request, collector))
         secrets = named_secrets(os.environ, loaded.config.agents)
         # One mask for each request: it holds back the ends of live texts, which are no other client's.
-        service = EndpointService(house, Traces(loaded.config.data, lambda: Redactor(secrets)), bounds)
-        said(f"models: fugu, fugu-ultra, {', '.join(house.offered)}; decided by {house.opened.coordinator}")
+        service = EndpointService(settings, Traces(loaded.config.data, lambda: Redactor(secrets)), bounds)
+        said(f"models: fugu, fugu-ultra, {', '.join(settings.offered)}; decided by {settings.opened.coordinator}")
         code = await http_server.serve(service, place, said)
         if collector is not None and not isinstance(collector, str):
             await collector.finish()
@@ -70,7 +70,7 @@ def watch_request(collector: CollectorLink, log: Log, id: str, above: str) -> No
 
 
 def build_server(loaded: LoadedConfig, environ: Mapping[str, str], scratch: Path) -> EndpointSettings:
-    """The house of a configuration. `scratch` is an empty folder. Raises ConfigError for a pool that cannot be used."""
+    """What a configuration serves. `scratch` is an empty folder. Raises ConfigError for a pool that cannot be used."""
     # An answer of the loop is always judged: the client asked for the pool's answer, not for the first one.
     config = loaded.config.model_copy(update={"verify_answers": True, "tier": "fugu"})
     entries = usable_pool(config, environ)

@@ -29,6 +29,7 @@ from fugu_cli.cli.flags import (
     SessionArgument,
     SessionFlag,
     TurnFlag,
+    YesFlag,
     flags_as_parameters,
     option,
 )
@@ -234,9 +235,6 @@ def sessions(flags: SessionsFlags) -> int:
     from fugu_cli.cli import sessions as command
 
     return command.list_or_change_sessions(flags)
-
-
-YesFlag = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
 
 
 @app.command()

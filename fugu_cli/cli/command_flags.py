@@ -16,9 +16,11 @@ from fugu_cli.cli.flags import (
     AppendFlag,
     BackboneFlag,
     BareFlag,
+    BaseFlag,
     CheckpointFlag,
     CoordinatorFlag,
     DenyFlag,
+    DryRunFlag,
     EffortFlag,
     JsonFlag,
     MaxBudgetFlag,
@@ -36,6 +38,7 @@ from fugu_cli.cli.flags import (
     TimeLimitFlag,
     TrustFlag,
     VerifyFlag,
+    YesFlag,
     YoloFlag,
     option,
 )
@@ -52,8 +55,8 @@ class CommitFlags:
     message: Annotated[
         list[str] | None, option("-m", "--message", help="the message; repeatable, for paragraphs", metavar="TEXT")
     ] = None
-    yes: Annotated[bool, option("-y", "--yes", help="commit with the message as an agent wrote it")] = False
-    dry_run: Annotated[bool, option("--dry-run", help="print a message and commit nothing")] = False
+    yes: YesFlag = False
+    dry_run: DryRunFlag = False
     no_blame: Annotated[bool, option("--no-blame", help="no trailers and no note of who wrote what")] = False
     agent: AgentFlag = None
 
@@ -62,14 +65,12 @@ class CommitFlags:
 class PullRequestFlags:
     """`fugu pr`, as the user wrote it."""
 
-    base: Annotated[
-        str | None, option("--base", help="the branch to merge into; the remote's own by default", metavar="BRANCH")
-    ] = None
+    base: BaseFlag = None
     title: Annotated[str | None, option("--title", help="your own title", metavar="TEXT")] = None
     push: Annotated[bool, option("--push", help="push the branch first, with the notes of who wrote what")] = False
     draft: Annotated[bool, option("--draft", help="as a draft")] = False
-    yes: Annotated[bool, option("-y", "--yes", help="do not ask")] = False
-    dry_run: Annotated[bool, option("--dry-run", help="print title and description, and make nothing")] = False
+    yes: YesFlag = False
+    dry_run: DryRunFlag = False
     agent: AgentFlag = None
 
 
@@ -77,13 +78,9 @@ class PullRequestFlags:
 class ReviewFlags:
     """`fugu review`, as the user wrote it."""
 
-    base: Annotated[
-        str | None, option("--base", help="review what was done since this branch or commit", metavar="REF")
-    ] = None
+    base: BaseFlag = None
     format: Annotated[Literal["text", "json", "sarif"], option("--format", help="text, json or sarif")] = "text"
-    agent: Annotated[
-        str | None, option("--agent", "--model", help="this agent looks; another one judges", metavar="NAME")
-    ] = None
+    agent: AgentFlag = None
     opt_out: OptOutFlag = None
     effort: EffortFlag = None
     max_budget_usd: MaxBudgetFlag = None
@@ -109,7 +106,7 @@ class SessionsFlags:
     restore: Annotated[str | None, option("--restore", help="have an archived one in them again", metavar="ID")] = None
     archived: Annotated[bool, option("--archived", help="list those that are archived")] = False
     delete: Annotated[str | None, option("--delete", help="remove a session for good", metavar="ID")] = None
-    yes: Annotated[bool, option("--yes", "-y", help="delete without a question")] = False
+    yes: YesFlag = False
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ AddDirFlag = Annotated[
     list[str] | None,
     option("--add-dir", help="a folder beside the repository to read and edit, too; repeatable", metavar="DIR"),
 ]
-AgentFlag = Annotated[str | None, option("--agent", "--model", help="let one agent take every turn", metavar="NAME")]
+AgentFlag = Annotated[str | None, option("--agent", "--model", help="let one agent do the work", metavar="NAME")]
 AllowFlag = Annotated[
     list[str] | None, option("--allow", help="allow calls, as in 'bash(make *)'; repeatable", metavar="RULE")
 ]
@@ -79,9 +79,11 @@ BackboneFlag = Annotated[
 ]
 CheckpointFlag = Annotated[Path | None, option("--checkpoint", help="decide with this checkpoint", metavar="FILE")]
 ContinueFlag = Annotated[bool, option("-c", "--continue", help="go on with this folder's newest session")]
+BaseFlag = Annotated[str | None, option("--base", help="compare with this branch or commit", metavar="REF")]
 CoordinatorFlag = Annotated[
     str | None, option("--coordinator", help="trinity, cascade, random or single:NAME", metavar="RULE")
 ]
+DryRunFlag = Annotated[bool, option("--dry-run", help="print it, and make nothing")]
 DenyFlag = Annotated[list[str] | None, option("--deny", help="forbid calls; repeatable", metavar="RULE")]
 ForkFlag = Annotated[bool, option("--fork-session", help="go on in a copy of the session")]
 EffortFlag = Annotated[
@@ -97,7 +99,7 @@ JsonSchemaFlag = Annotated[
     str | None,
     option("--json-schema", help="the answer must follow this JSON schema: a file, or the schema", metavar="FILE"),
 ]
-MaxBudgetFlag = Annotated[float | None, option("--max-budget-usd", help="money at most", metavar="USD")]
+MaxBudgetFlag = Annotated[float | None, option("--max-budget-usd", help="money at most", metavar="USD", least=0)]
 MaxTurnsFlag = Annotated[int | None, option("--max-turns", help="turns at most", metavar="N")]
 McpConfigFlag = Annotated[
     str | None, option("--mcp-config", help="more MCP servers, for this run: a file, or its JSON", metavar="FILE")
@@ -113,6 +115,7 @@ PermissionModeFlag = Annotated[
     Literal["plan", "ask", "edit", "auto", "yolo"] | None,
     option("--permission-mode", help="plan, ask, edit, auto or yolo", metavar="MODE"),
 ]
+PromptFlag = Annotated[str | None, option("-p", "--prompt", help="what to do, as an option", metavar="TEXT")]
 RequestFlag = Annotated[int | None, option("--request", help="of this request, not the newest", metavar="N")]
 ResumeFlag = Annotated[str | None, option("-r", "--resume", help="go on with a session", metavar="ID")]
 SampleFlag = Annotated[bool, option("--sample", help="draw by probability instead of taking the likeliest")]
@@ -136,6 +139,7 @@ WorktreeFlag = Annotated[
     str | None,
     option("--worktree", help="work in a git worktree; --worktree=NAME in that one", metavar="[=NAME]"),
 ]
+YesFlag = Annotated[bool, option("-y", "--yes", help="do not ask")]
 YoloFlag = Annotated[bool, option("--yolo", help="the same as --permission-mode yolo: everything is allowed")]
 
 CONFIG_KEYS = (
@@ -178,7 +182,7 @@ class RunFlags:
     text: Annotated[str | None, typer.Argument(metavar="PROMPT", help="what to do; - reads it from standard input")] = (
         None
     )
-    prompt: Annotated[str | None, option("-p", "--prompt", help="the same as an option", metavar="TEXT")] = None
+    prompt: PromptFlag = None
     prompt_file: Annotated[Path | None, option("--prompt-file", help="read it from a file", metavar="FILE")] = None
     output_format: Annotated[OutputFormat, option("--output-format", help="text, json or stream-json")] = (
         OutputFormat.text
@@ -233,9 +237,7 @@ class InterfaceFlags:
 
     context: typer.Context = None  # type: ignore[assignment]  # typer fills it in
     version: Annotated[bool, option("--version", help="print the version and exit")] = False
-    prompt: Annotated[
-        str | None, option("-p", "--prompt", help="no interface: carry this out, as `fugu run` does", metavar="TEXT")
-    ] = None
+    prompt: PromptFlag = None
     """For help and completion: such a line is read as one of `fugu run`, with all of its flags (`__main__.py`)."""
     input_format: Annotated[
         Literal["stream-json"] | None, option("--input-format", help="answer an SDK, as `fugu sdk` does")

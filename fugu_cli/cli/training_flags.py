@@ -17,6 +17,7 @@ from fugu_cli.cli.flags import (
     CoordinatorFlag,
     FormatFlag,
     JsonFlag,
+    MaxBudgetFlag,
     MaxTurnsFlag,
     OptOutFlag,
     RequestFlag,
@@ -65,9 +66,7 @@ class RolloutFlags:
     test_command: Annotated[
         str | None, option("--test-command", help="for repositories that bring none", metavar="COMMAND")
     ] = None
-    max_budget_usd: Annotated[
-        float | None, option("--max-budget-usd", help="money of all rollouts together", metavar="USD", least=0)
-    ] = None
+    max_budget_usd: MaxBudgetFlag = None
     max_requests: Annotated[
         int | None, option("--max-requests", help="model calls of all rollouts together", metavar="N", least=0)
     ] = None
@@ -216,7 +215,7 @@ class ImportFlags:
     ] = None
     budget: Annotated[int | None, option("--budget", help="tokens of its transcript", metavar="N", least=64)] = None
     backbone: BackboneFlag = None
-    out: Annotated[Path | None, option("--out", help="where to write it", metavar="FILE")] = None
+    out: CheckpointOut = None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from fugu_cli.engine.environment import ClientChannel, RequestLimits
 from fugu_cli.messages import FromUser, Message, Prompt
 from fugu_cli.server import single_agent, traces
 from fugu_cli.server.client_requests import RequestRefused, ServedAnswer
-from fugu_cli.server.single_agent import ActiveRequest, EndpointSettings, failure_refusal
+from fugu_cli.server.single_agent import ActiveRequest, failure_refusal
 from fugu_cli.server.traces import conversation_events, follow_up_request, with_authors
 from fugu_cli.session import views
 from fugu_cli.session.events import ROLES, Assigned, Event, Failed, Finished, Recorded, Replied, WorkflowStep
@@ -27,7 +27,7 @@ from fugu_cli.session.turns import user_facing_turn
 
 
 async def answer_with_full_loop(
-    house: EndpointSettings, request: ActiveRequest, coordinator: Coordinator, *, planned: bool = False
+    request: ActiveRequest, coordinator: Coordinator, *, planned: bool = False
 ) -> ServedAnswer:
     """The newest Worker's answer once the loop has ended, a workflow's where it is `planned`. Raises Refused where
     there is none."""
@@ -35,23 +35,23 @@ async def answer_with_full_loop(
     for fact in conversation_events(with_authors(asking.messages, request.recall), whole=True):
         log.append(fact)
     brought = views.turns(log.events)
-    left = house.offered.keys() - asking.options.opt_out
+    left = request.settings.offered.keys() - asking.options.opt_out
     if brought and (planned or brought[-1].assigned.agent not in left):  # nobody is there to go on with it
         for fact in follow_up_request(asking.messages):
             log.append(fact)
-    single_agent.excluded_agents(house, request)
-    house.watch(log, request.id, asking.options.traceparent)
+    single_agent.excluded_agents(request)
+    request.settings.watch(log, request.id, asking.options.traceparent)
     began = len(log.events)
     request.save()
     verified = planned or asking.options.verify is not False
     voice = ClientVoice(request, live=not planned and not asking.options.verify and not asking.sampling.reply_schema)
     team = replace(
-        house.team,
-        agents=single_agent.answering_agents(house, request),
+        request.settings.team,
+        agents=single_agent.answering_agents(request),
         coordinator=ClientCoordinator(coordinator, voice, verified=verified),
     )
     environment = replace(
-        house.environment, limits=RequestLimits(budget=single_agent.request_budgets(house, request)), voice=voice
+        request.settings.environment, limits=RequestLimits(budget=single_agent.request_budgets(request)), voice=voice
     )
     end = await orchestrator.run(log, team, environment)
     reply = None if voice.broke(log.events) else _answer(log.events, began)

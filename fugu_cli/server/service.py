@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from pydantic import JsonValue
 
@@ -34,10 +35,10 @@ LEFT, STOPPED = "the client went away", "the endpoint was stopped"
 class EndpointService:
     """One endpoint. Closed once; then every trace is on the disk."""
 
-    def __init__(self, house: EndpointSettings, traces: Traces, bounds: EndpointLimits | None = None) -> None:
+    def __init__(self, settings: EndpointSettings, traces: Traces, bounds: EndpointLimits | None = None) -> None:
         self.bounds = bounds or EndpointLimits()
         self.traces = traces
-        self._house = house
+        self._settings = settings
         self._busy = 0
         self._reading: dict[asyncio.Timeout, float] = {}
         """When the newest portion of each request on its way in arrived, the oldest one first."""
@@ -52,7 +53,7 @@ class EndpointService:
 
     def head(self, asking: ClientRequest) -> AnswerHead:
         """A new answer's id and label. Raises Refused for a model that is not there, or one too many at once."""
-        known = {FUGU, ULTRA, *self._house.offered}
+        known = {FUGU, ULTRA, *self._settings.offered}
         if asking.model not in known:
             raise RequestRefused(
                 404,
@@ -99,14 +100,13 @@ class EndpointService:
     ) -> ServedAnswer:
         """The answer; `say` gets its text as far as it can be told early, `chosen` who writes it. Raises Refused."""
         log = self.traces.open(head.id)
-        log.append(self._house.opened)
+        log.append(self._settings.opened)
         if not asking.tools and (mask := log.mask) is not None:
             system = mask.fact(FromUser(text=asking.system)).text
             asking = replace(asking, system=system, messages=tuple(map(mask.fact, asking.messages)))
-        tab = self._house.tab(log, self.traces.path(head.id)) if self._house.tab else None
-        request = ActiveRequest(
-            head.id, asking, log, self.traces.author, say, chosen, lambda: self.traces.save(head.id), tab
-        )
+        tab = self._settings.tab(log, self.traces.path(head.id)) if self._settings.tab else None
+        save = partial(self.traces.save, head.id)
+        request = ActiveRequest(self._settings, head.id, asking, log, self.traces.author, say, chosen, save, tab)
         self._busy += 1
         try:
             async with asyncio.timeout(self.bounds.seconds):
@@ -131,31 +131,31 @@ class EndpointService:
 
     async def _answered(self, request: ActiveRequest) -> ServedAnswer:
         asking = request.asking
-        if asking.model in self._house.members:
-            return await single_agent.answer_with_one_agent(self._house, request, asking.model)
+        if asking.model in self._settings.members:
+            return await single_agent.answer_with_one_agent(request, asking.model)
         ultra = self._ultra(asking)
-        if asking.tools or (self._house.single is not None and ultra is None):
-            return await single_agent.answer_with_one_agent(self._house, request, self._house.single)
-        coordinator = ultra or self._house.team.coordinator
-        return await full_loop.answer_with_full_loop(self._house, request, coordinator, planned=ultra is not None)
+        if asking.tools or (self._settings.single is not None and ultra is None):
+            return await single_agent.answer_with_one_agent(request, self._settings.single)
+        coordinator = ultra or self._settings.team.coordinator
+        return await full_loop.answer_with_full_loop(request, coordinator, planned=ultra is not None)
 
     def _ultra(self, asking: ClientRequest) -> Coordinator | None:
         """The Conductor, where the request asks for it. Raises Refused where there is none."""
         if asking.options.tier != "ultra" and (asking.model != ULTRA or asking.options.tier == "fugu"):
             return None
-        if self._house.ultra is None:
+        if self._settings.ultra is None:
             raise RequestRefused(
                 404, "the tier ultra is not available here; use the model fugu", code="model_not_found"
             )
-        return self._house.ultra()
+        return self._settings.ultra()
 
     def models(self) -> list[JsonValue]:
         """What `GET /v1/models` lists: the pool as a whole in its two tiers, then its members."""
-        names = [FUGU, ULTRA, *self._house.offered]
+        names = [FUGU, ULTRA, *self._settings.offered]
         return [_model(name, "fugu" if name in (FUGU, ULTRA) else self._provider(name), self._began) for name in names]
 
     def _provider(self, name: str) -> str:
-        return self._house.members[name].provider
+        return self._settings.members[name].provider
 
     def trace(self, id: str) -> JsonValue | None:
         """A trace as `fugu trace ID --json` shows it, None where there is none. Raises StorageError."""
@@ -168,7 +168,7 @@ class EndpointService:
             work.cancel(STOPPED)
         if self.working:
             await asyncio.wait(self.working)
-        for agent in self._house.team.agents.values():
+        for agent in self._settings.team.agents.values():
             await agent.close()
         self.traces.close()
 

@@ -153,6 +153,7 @@ SAME_CALL = 3
 class ActiveRequest:
     """One request on its way: `id` is its trace's, `chosen` is told who answers, as soon as that is known."""
 
+    settings: EndpointSettings
     id: str
     asking: ClientRequest
     log: Log
@@ -171,7 +172,7 @@ class ActiveRequest:
             self.say.think(item.text)
 
 
-async def answer_with_one_agent(house: EndpointSettings, request: ActiveRequest, pinned: str | None) -> ServedAnswer:
+async def answer_with_one_agent(request: ActiveRequest, pinned: str | None) -> ServedAnswer:
     """The answer of one agent. Raises Refused; cancelled, it records what was cut off."""
     log, asking = request.log, request.asking
     if not asking.tools:
@@ -179,15 +180,15 @@ async def answer_with_one_agent(house: EndpointSettings, request: ActiveRequest,
     messages = with_authors(asking.messages, request.recall)
     for fact in conversation_events(messages):
         log.append(fact)
-    excluded_agents(house, request, messages, pinned)
-    house.watch(log, request.id, asking.options.traceparent)
+    excluded_agents(request, messages, pinned)
+    request.settings.watch(log, request.id, asking.options.traceparent)
     began = len(log.events)
-    keep_or_switch(house, request, messages, pinned)
+    keep_or_switch(request, messages, pinned)
     while True:
-        assigned = await _assigned(house, request, messages, pinned, began)
+        assigned = await _assigned(request, messages, pinned, began)
         log.append(assigned)
         request.chosen(assigned.agent)
-        reply = await _reply(house, request, messages, assigned, pinned=pinned is not None)
+        reply = await _reply(request, messages, assigned, pinned=pinned is not None)
         if reply is not None:
             log.append(Finished(reason="answered"))
             return traces.answer_with_usage(log.events, began, reply, views.turns(log.events)[-1].replies[-1])
@@ -195,23 +196,24 @@ async def answer_with_one_agent(house: EndpointSettings, request: ActiveRequest,
             raise _last_failure(log)
 
 
-def excluded_agents(
-    house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...] = (), pinned: str | None = None
-) -> None:
+def excluded_agents(request: ActiveRequest, messages: tuple[Message, ...] = (), pinned: str | None = None) -> None:
     """Who is out for this request: opted out by the client, unavailable, or, where one agent is to answer `messages`,
     not able to. Raises Refused for a wrong name, and where nobody is left."""
-    unknown = sorted(request.asking.options.opt_out - house.members.keys())
+    unknown = sorted(request.asking.options.opt_out - request.settings.members.keys())
     if unknown:
-        there = ", ".join(house.members)
+        there = ", ".join(request.settings.members)
         raise RequestRefused(400, f"opt_out names {unknown[0]!r}; the pool has: {there}", code="unknown_agent")
     out = dict.fromkeys(sorted(request.asking.options.opt_out), Exclusion(message="opted out of this request"))
-    if out.keys() >= house.offered.keys():
+    if out.keys() >= request.settings.offered.keys():
         raise RequestRefused(400, "every agent of the pool is opted out of this request", code="no_agent_left")
     if messages:
-        out = {**_unable(house, request, messages, (pinned,) if pinned else house.offered.keys() - out.keys()), **out}
+        out = {
+            **_unable(request, messages, (pinned,) if pinned else request.settings.offered.keys() - out.keys()),
+            **out,
+        }
     if out:
         request.log.append(Masked(agents=tuple(out.items())))
-    availability.record_exclusions(request.log, house.team.breaker, {})
+    availability.record_exclusions(request.log, request.settings.team.breaker, {})
 
 
 NO_TOOLS = "it calls no tools, and the request has some"
@@ -219,17 +221,15 @@ ESTIMATE = 1.2
 """An estimate may be so much too high: what is no more than that too long is left to the server."""
 
 
-def _unable(
-    house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], names: Iterable[str]
-) -> dict[str, Exclusion]:
+def _unable(request: ActiveRequest, messages: tuple[Message, ...], names: Iterable[str]) -> dict[str, Exclusion]:
     """Those of `names` that can call none of the client's tools, or read less than this. Raises Refused where they all
     are."""
-    asked = {name: house.members[name] for name in names}
+    asked = {name: request.settings.members[name] for name in names}
     out = {name: NO_TOOLS for name, one in asked.items() if one.protocol == "text" and request.asking.tools}
     if len(out) == len(asked):
         said = f"tools: {', '.join(out)} can call none; choose an agent that does, or leave the tools out"
         raise RequestRefused(400, said, code="unsupported_tool")
-    sizes = {name: _size(house, request, messages, one) for name, one in asked.items() if name not in out}
+    sizes = {name: _size(request, messages, one) for name, one in asked.items() if name not in out}
     short = {name: size for name, size in sizes.items() if size > ESTIMATE * asked[name].context}
     if len(short) == len(sizes):
         name = max(short, key=lambda one: asked[one].context)
@@ -239,35 +239,33 @@ def _unable(
     return {name: Exclusion(message=why) for name, why in out.items()}
 
 
-def _size(house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], member: Member) -> int:
+def _size(request: ActiveRequest, messages: tuple[Message, ...], member: Member) -> int:
     """Tokens of the request as this agent would read it, estimated."""
-    return compaction.prompt_tokens(_prompt(house, request.asking, messages, member))
+    return compaction.prompt_tokens(_prompt(request, messages, member))
 
 
-def keep_or_switch(
-    house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None
-) -> None:
+def keep_or_switch(request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None) -> None:
     """In a tool loop: its agent goes on, or is masked with the reason why it does not."""
     if not request.asking.in_tool_loop or pinned is not None:
         return
     author = _caller(messages, request.recall)
-    if author is None or author.agent not in house.offered:
+    if author is None or author.agent not in request.settings.offered:
         return
-    why = _why_not(house, request, messages, author)
+    why = _why_not(request, messages, author)
     if why:
         turn = _turn(request.log) - 1
         request.log.append(Failed(turn=turn, what=author.agent, kind="switched", message=why))
 
 
-def _why_not(house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], author: CallAuthor) -> str:
+def _why_not(request: ActiveRequest, messages: tuple[Message, ...], author: CallAuthor) -> str:
     """The reason to take the turn from the agent whose calls the client ran; "" where there is none."""
     out = views.failed_agents(request.log.events)
-    member = house.members[author.agent]
+    member = request.settings.members[author.agent]
     if author.agent in out:
         return str(out[author.agent])
-    if not member.vision and views.has_picture(request.log.events) and _who_sees(house, request):
+    if not member.vision and views.has_picture(request.log.events) and _who_sees(request):
         return action_space.NO_VISION
-    if short := _over_budget(house, request, messages, member):
+    if short := _over_budget(request, messages, member):
         return short
     replies = [message for message in messages[_loop(messages) :] if isinstance(message, FromAgent)]
     calls = Counter((call.tool, call.arguments) for reply in replies for call in reply.calls)
@@ -277,10 +275,10 @@ def _why_not(house: EndpointSettings, request: ActiveRequest, messages: tuple[Me
     return ""
 
 
-def _who_sees(house: EndpointSettings, request: ActiveRequest) -> list[str]:
+def _who_sees(request: ActiveRequest) -> list[str]:
     """The agents that see pictures and may answer this request."""
     out = {*views.failed_agents(request.log.events), *request.asking.options.opt_out}
-    return [name for name, member in house.offered.items() if member.vision and name not in out]
+    return [name for name, member in request.settings.offered.items() if member.vision and name not in out]
 
 
 def _loop(messages: tuple[Message, ...]) -> int:
@@ -289,9 +287,7 @@ def _loop(messages: tuple[Message, ...]) -> int:
     return ends[-1] + 1 if ends else 0
 
 
-async def _assigned(
-    house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None, began: int
-) -> Assigned:
+async def _assigned(request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None, began: int) -> Assigned:
     """Who answers: the pinned agent, the one whose loop it is, or whom the coordinator chooses. Raises Refused."""
     events, out = request.log.events, views.failed_agents(request.log.events)
     turn = _turn(request.log)
@@ -299,27 +295,29 @@ async def _assigned(
         if pinned in request.asking.options.opt_out:
             raise RequestRefused(400, f"{pinned} is both asked for and opted out", code="unknown_agent")
         return Assigned(turn=turn, agent=pinned, role="worker", by="single", reason="the client named it")
-    sticky = _keeper(house, request, out) if len(events) == began else None
+    sticky = _keeper(request, out) if len(events) == began else None
     if sticky is not None:
         why = f"its calls brought results, and its prompt cache is warm (trace {sticky.trace})"
         return Assigned(turn=turn, agent=sticky.agent, role="worker", by="sticky", reason=why)
     dear = {
-        name: why for name, member in house.members.items() if (why := _over_budget(house, request, messages, member))
+        name: why
+        for name, member in request.settings.members.items()
+        if (why := _over_budget(request, messages, member))
     }
-    decision = await availability.decide(request.log, house.team, dear)
+    decision = await availability.decide(request.log, request.settings.team, dear)
     if isinstance(decision, Assigned):
         return _as_worker(decision)
     if isinstance(decision, Finished):
         request.log.append(decision)
-        raise _nobody(house, request.log, decision)
+        raise _nobody(request, decision)
     raise failure_refusal("protocol", "the coordinator planned a workflow, which a client's tools cannot be part of")
 
 
-def _keeper(house: EndpointSettings, request: ActiveRequest, out: dict[str, Exclusion]) -> CallAuthor | None:
+def _keeper(request: ActiveRequest, out: dict[str, Exclusion]) -> CallAuthor | None:
     if not request.asking.in_tool_loop:
         return None
     author = _caller(request.asking.messages, request.recall)
-    return author if author and author.agent in house.offered and author.agent not in out else None
+    return author if author and author.agent in request.settings.offered and author.agent not in out else None
 
 
 def _caller(messages: tuple[Message, ...], recall: Recall) -> CallAuthor | None:
@@ -337,30 +335,28 @@ def _as_worker(decision: Assigned) -> Assigned:
 
 
 async def _reply(
-    house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], assigned: Assigned, *, pinned: bool
+    request: ActiveRequest, messages: tuple[Message, ...], assigned: Assigned, *, pinned: bool
 ) -> Replied | None:
     """The agent's reply, recorded; None where it failed and another one may try. Raises Refused where none may."""
-    log, member = request.log, house.members[assigned.agent]
-    if short := _over_budget(house, request, messages, member):  # a named agent's, or that of a loop's own
+    log, member = request.log, request.settings.members[assigned.agent]
+    if short := _over_budget(request, messages, member):  # a named agent's, or that of a loop's own
         log.append(Failed(turn=assigned.turn, what=member.name, kind=views.BUDGET, message=short))
         return None
-    prompt = _with_room(_prompt(house, request.asking, messages, member), member)
+    prompt = _with_room(_prompt(request, messages, member), member)
     request.save()
     started, speech = time.monotonic(), _Speech(request, assigned)
     said = speech.said
-    pauses = availability.CallPauses(house.team, member.name, "none" if pinned else "soon")
+    pauses = availability.CallPauses(request.settings.team, member.name, "none" if pinned else "soon")
 
     def wait(pause: Pause) -> None:
         if said and request.asking.stream:
             raise broken_stream_reason(member.name)
         pauses.check(pause, log.events)
         said.clear()
-        availability.check_budget(
-            log.events, member, prompt, request_budgets(house, request), usd(pause.used, member.price)
-        )
+        availability.check_budget(log.events, member, prompt, request_budgets(request), usd(pause.used, member.price))
 
     try:
-        reply = await answering_agents(house, request)[member.name].reply(prompt, speech, wait)
+        reply = await answering_agents(request)[member.name].reply(prompt, speech, wait)
     except asyncio.CancelledError:
         log.append(Interrupted(turn=assigned.turn, partial="".join(said)))
         raise
@@ -418,15 +414,15 @@ def _recorded(request: ActiveRequest, assigned: Assigned, reply: Reply, seconds:
     return fact if request.asking.tools or not isinstance(recorded, Replied) else recorded
 
 
-def _prompt(house: EndpointSettings, asking: ClientRequest, messages: tuple[Message, ...], member: Member) -> Prompt:
+def _prompt(request: ActiveRequest, messages: tuple[Message, ...], member: Member) -> Prompt:
     """The client's own words, tools and limits; the entry's limits where they are lower."""
-    sampling = asking.sampling
+    asking, sampling = request.asking, request.asking.sampling
     not_shown = shown_media.why_not(vision=member.vision, documents=member.documents, refused=())
     return Prompt(
         system=asking.system,
         messages=shown_media.as_shown(messages, not_shown),
         tools=asking.tools,
-        max_tokens=min(sampling.max_tokens, house.longest.get(member.name, sampling.max_tokens)),
+        max_tokens=min(sampling.max_tokens, request.settings.longest.get(member.name, sampling.max_tokens)),
         temperature=sampling.temperature,
         seed=sampling.seed,
         effort=effort_of(member, sampling),
@@ -455,25 +451,25 @@ def _with_room(prompt: Prompt, member: Member) -> Prompt:
     return prompt.model_copy(update={"max_tokens": min(prompt.max_tokens, room)})
 
 
-def _over_budget(house: EndpointSettings, request: ActiveRequest, messages: tuple[Message, ...], member: Member) -> str:
+def _over_budget(request: ActiveRequest, messages: tuple[Message, ...], member: Member) -> str:
     """Why no budget carries this agent's answer; "" where it may be asked."""
-    prompt = _prompt(house, request.asking, messages, member)
-    return spending.over_budget(request.log.events, member, prompt, request_budgets(house, request))
+    prompt = _prompt(request, messages, member)
+    return spending.over_budget(request.log.events, member, prompt, request_budgets(request))
 
 
-def request_budgets(house: EndpointSettings, request: ActiveRequest) -> spending.Budgets:
+def request_budgets(request: ActiveRequest) -> spending.Budgets:
     """The endpoint's budgets, the request's own where that is lower. A session is a request here."""
-    given = [money for money in (house.budgets.request, request.asking.options.budget) if money is not None]
-    elsewhere = request.tab or house.budgets.elsewhere
-    return replace(house.budgets, request=min(given, default=None), session=None, elsewhere=elsewhere)
+    given = [money for money in (request.settings.budgets.request, request.asking.options.budget) if money is not None]
+    elsewhere = request.tab or request.settings.budgets.elsewhere
+    return replace(request.settings.budgets, request=min(given, default=None), session=None, elsewhere=elsewhere)
 
 
-def answering_agents(house: EndpointSettings, request: ActiveRequest) -> dict[str, Agent]:
+def answering_agents(request: ActiveRequest) -> dict[str, Agent]:
     """Who answers, each call of theirs counted while it is under way."""
-    tab = request.tab
+    tab, team = request.tab, request.settings.team
     if tab is None:
-        return dict(house.team.agents)
-    return {name: BudgetHold(agent, house.members[name], tab) for name, agent in house.team.agents.items()}
+        return dict(team.agents)
+    return {name: BudgetHold(agent, team.members[name], tab) for name, agent in team.agents.items()}
 
 
 def _turn(log: Log) -> int:
@@ -488,16 +484,17 @@ def _last_failure(log: Log) -> RequestRefused:
     return failure_refusal(error.kind, said)
 
 
-def _nobody(house: EndpointSettings, log: Log, end: Finished) -> RequestRefused:
+def _nobody(request: ActiveRequest, end: Finished) -> RequestRefused:
     """Why nobody is left: what the last one failed with, or that all are unavailable."""
+    log, offered = request.log, request.settings.offered
     made = [event for event in log.events if isinstance(event, Failed) and event.kind != "switched"]
-    breaker = house.team.breaker
-    soonest = breaker.soonest(house.offered) if breaker is not None else None
+    breaker = request.settings.team.breaker
+    soonest = breaker.soonest(offered) if breaker is not None else None
     after = soonest[1] if soonest else None
     if end.reason == "budget":
         return failure_refusal("budget", end.message)
     out = views.failed_agents(log.events)
-    lasting = {out[name].kind for name in house.offered if name in out}
+    lasting = {out[name].kind for name in offered if name in out}
     if not made and len(lasting) == 1 and lasting <= LASTING:
         return failure_refusal(lasting.pop(), end.message)
     if made:

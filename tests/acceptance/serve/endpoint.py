@@ -150,7 +150,7 @@ class Endpoint:
     clients: list[Closing] = field(default_factory=list)
     """Closed with the endpoint."""
 
-    def house(self) -> EndpointSettings:
+    def settings(self) -> EndpointSettings:
         settings = CoordinatorSettings(verify_answers=True, opt_out=self.opted_out)
         watched: dict[str, Agent] = {
             name: BreakerAgent(Retrying(agent, time=RetryClock(sleep=_at_once, chance=lambda: 1.0)), self.breaker)
@@ -179,7 +179,7 @@ class Endpoint:
     @contextmanager
     def serving(self) -> Iterator[Endpoint]:
         """Answers on a free port until the block ends; then every trace is on the disk."""
-        service = EndpointService(self.house(), Traces(self.data), self.bounds)
+        service = EndpointService(self.settings(), Traces(self.data), self.bounds)
         opened = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{opened.getsockname()[1]}"
         server = uvicorn.Server(uvicorn_config(build_app(service, self.token), grace=30.0))

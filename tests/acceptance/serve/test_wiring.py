@@ -16,5 +16,5 @@ def test_an_agent_takes_its_turns_by_its_own_protocol(tmp_path: Path, protocol: 
     entry = {"name": "one", "provider": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1", "slot": "cheap"}
     values = {"agents": [{**entry, "protocol": protocol}], "coordinator": "cascade", "data_dir": tmp_path / "data"}
     loaded = LoadedConfig(Config.model_validate(values), files=(), notes=(), root=tmp_path, trusted=False)
-    house = server_wiring.build_server(loaded, {"OPENAI_API_KEY": "k"}, tmp_path)
-    assert isinstance(house.team.harnesses["one"], harness)
+    settings = server_wiring.build_server(loaded, {"OPENAI_API_KEY": "k"}, tmp_path)
+    assert isinstance(settings.team.harnesses["one"], harness)
