@@ -89,7 +89,7 @@ class TuiEntry(ConfigTable):
     vi: bool = False
     """the prompt takes vi's keys"""
     status_line: str = ""
-    """a command: the first lines that it prints stand below the prompt (`fugu help tui`)"""
+    """a command: the first lines that it prints stand below the prompt (`fugu help themes`)"""
 
 
 class Config(ConfigTable):
@@ -142,19 +142,19 @@ class Config(ConfigTable):
     tests: TestsEntry = TestsEntry()
     """when tests run and what must pass: when, patience, until, until_pass (`fugu help tests`)"""
     search: Text = "auto"
-    """what web_search asks: auto, an agent, the address of a SearXNG, brave or tavily (`fugu help tools`)"""
+    """what web_search asks: auto, an agent, the address of a SearXNG, brave or tavily (`fugu help web`)"""
     diagnostics: bool | None = None
     """language servers tell the new errors of edited files: true, false; in trusted folders when left out"""
     verify_answers: bool = False
     """let a Verifier look at answers that changed nothing, too"""
     sandbox: SandboxEntry = SandboxEntry()
-    """how commands are confined: auto, bubblewrap, landlock or off (`fugu help safety`)"""
+    """how commands are confined: auto, bubblewrap, landlock or off (`fugu help sandbox`)"""
     opt_out: Names = ()
     """agents of the pool that are never chosen"""
     deny_agents: dict[Text, Names] = Field(default={})
     """files whose content never reaches an agent, as in { "secrets/**" = ["strong"] }"""
     tui: TuiEntry = TuiEntry()
-    """the interface: vi keys, the command that prints a status line (`fugu help tui`)"""
+    """the interface: vi keys, the command that prints a status line (`fugu help themes`)"""
     keys: dict[Text, Text] = Field(default={})
     """keys of the interface by action, as in { trace = "f3" }: F1 lists the actions"""
     local_idle: float = Field(default=120.0, ge=0)

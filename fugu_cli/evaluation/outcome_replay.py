@@ -82,7 +82,7 @@ def read_outcomes(path: Path, models: Sequence[str]) -> list[OutcomeTask]:
         lines = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode().splitlines()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or str(error)
-        hint = "`fugu help evaluation` says what such a file holds"
+        hint = "`fugu help outcomes` says what such a file holds"
         raise ConfigError(f"{path}: the outcomes cannot be read: {why}", hint=hint) from error
     tasks, known = [], set()
     for number, line in enumerate(lines, start=1):

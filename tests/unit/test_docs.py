@@ -105,7 +105,7 @@ def test_every_flag_that_is_mentioned_exists(page: str) -> None:
 
 TOLD_IN = {
     "fugu": "tui",
-    "fugu run": "run permissions",
+    "fugu run": "run output permissions",
     "fugu trace": "trace",
     "fugu sessions": "sessions",
     "fugu export": "sessions",
@@ -124,7 +124,7 @@ TOLD_IN = {
     "fugu serve": "serve",
     "fugu acp": "acp",
     "fugu sdk": "sdk",
-    "fugu eval": "evaluation",
+    "fugu eval": "evaluation outcomes",
     "fugu route": "coordinator",
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu coordinator")], "coordinator"),
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu train")], "training"),
@@ -162,8 +162,8 @@ def test_the_evaluation_page_lists_every_arm_and_what_a_task_may_say() -> None:
     assert "`prompt.md`" in page and "grade_command = " in page
 
 
-def test_the_coordinators_page_tells_what_was_measured() -> None:
-    page, results = " ".join(help_topics()["coordinator"].split()), ROOT / "tests" / "benchmarks" / "results"
+def test_the_page_on_decisions_tells_what_was_measured() -> None:
+    page, results = " ".join(help_topics()["decisions"].split()), ROOT / "tests" / "benchmarks" / "results"
     measured = (results / "coordinator.md").read_text()
     found = re.findall(r"^\| (\d+) \| (.+?) \| ([\d.]+) \|", measured, re.MULTILINE)
     wall = {(int(tokens), way): float(s) for tokens, way, s in found}
@@ -178,7 +178,7 @@ def test_the_coordinators_page_tells_what_was_measured() -> None:
 
 
 def test_the_interfaces_page_lists_every_command_and_its_other_names() -> None:
-    words = set(re.findall(r"(?<![\w.`])/([a-z]+|\?)", help_topics()["tui"]))
+    words = set(re.findall(r"(?<![\w.`])/([a-z]+|\?)", help_topics()["slash"]))
     assert {name for command in COMMANDS_TYPED for name in (command.name, *command.also)} - words == set()
 
 
@@ -211,6 +211,7 @@ def test_every_page_begins_with_its_name_and_what_it_is_about() -> None:
     for name, text in help_topics().items():
         assert re.match(rf"# {name}: \S", text), name
         assert max(len(line) for line in text.splitlines()) <= 125, name
+        assert len(text.splitlines()) <= 100, f"{name}: a screen has 50 lines, and a page two screens"
 
 
 def test_every_folder_of_the_data_is_named_on_the_storage_page() -> None:
@@ -266,7 +267,7 @@ def test_every_line_of_the_stream_is_documented_with_its_fields() -> None:
         )
     ]
     common = {"type", "subtype", "session_id", "uuid", "timestamp"}
-    told = help_topics()["run"].replace(", |\n| | | ", ", ")  # a row that goes on in the next line
+    told = help_topics()["output"].replace(", |\n| | | ", ", ")  # a row that goes on in the next line
     documented = {
         subtype: set(fields.split(", "))
         for subtype, fields in re.findall(r"^\| `(\w+)` \| [^|]+ \| (.+) \|$", told, re.MULTILINE)
@@ -275,4 +276,4 @@ def test_every_line_of_the_stream_is_documented_with_its_fields() -> None:
 
 
 def test_every_subtype_of_the_result_is_documented() -> None:
-    assert [name for name in set(SUBTYPES.values()) if name not in help_topics()["run"]] == []
+    assert [name for name in set(SUBTYPES.values()) if name not in help_topics()["output"]] == []

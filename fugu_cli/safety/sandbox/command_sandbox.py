@@ -170,7 +170,7 @@ OUTSIDE_VARIABLES = (
 
 EXPOSED = "Landlock has no namespaces here, so that what may write the repository may write `.git`"
 """Why the git folder is not kept from being written where it is not."""
-ASKED = "auto mode asks about commands that do more than read (`fugu help safety`)"
+ASKED = "auto mode asks about commands that do more than read (`fugu help sandbox`)"
 """What follows from it."""
 
 
