@@ -113,7 +113,7 @@ def _written_message(loaded: LoadedConfig, pending: _Pending, agent: str | None)
     text = sanitize(answer.value.message).strip()
     if not text:
         raise UsageError(f"{answer.agent} wrote an empty message", hint='give one: fugu commit -m "..."')
-    return pending.workspace.mask(text) if pending.workspace.mask is not None else text
+    return pending.workspace.mask(text)
 
 
 def hidden_paths(loaded: LoadedConfig, changed: Sequence[BlobChange]) -> list[str]:
@@ -271,7 +271,7 @@ def _written_request(loaded: LoadedConfig, git: UserGit, branch: _Branch, agent:
     say("an agent writes the description")
     asked = AgentQuestion(prompts.load("git/pr"), f"Commits:\n{messages}\n\nDiff:\n{diff}", _Text, agent)
     value = asyncio.run(agent_answer(loaded, asked)).value
-    mask = wiring.build_workspace(loaded.config, loaded.root).mask or str
+    mask = wiring.build_workspace(loaded.config, loaded.root).mask
     return flatten(mask(value.title)) or branch.name, sanitize(mask(value.description)).strip()
 
 

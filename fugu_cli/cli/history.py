@@ -26,7 +26,7 @@ from fugu_cli.safety.paths import is_folder
 from fugu_cli.session import store, views
 from fugu_cli.session.events import Event, FileChange, Member, Recorded, ToolRan, Undone
 from fugu_cli.session.log import Log
-from fugu_cli.tools.recorded_diffs import change_diffs
+from fugu_cli.tools.diff import change_diffs
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import blame_text as shown
 from fugu_cli.ui import trace as plain
@@ -126,7 +126,7 @@ def blame(path: Path | None, session: str | None, shape: str) -> int:
     loaded = current_config()
     logs = store.session_paths(loaded.config.data, loaded.root)
     workspace = wiring.build_workspace(loaded.config, loaded.root, logs=logs)
-    mask = workspace.mask or str
+    mask = workspace.mask
     if path is None:
         made = asyncio.run(blames.blame_session(workspace, _one_session(loaded, session or "latest")))
         if shape == "json":

@@ -37,7 +37,7 @@ from fugu_cli.session.events import RECORDED, Asked, Event, Member, Opened, Reco
 from fugu_cli.session.spending import Ledger
 from fugu_cli.system import signals
 from fugu_cli.tools import worktrees
-from fugu_cli.tools.recorded_diffs import change_diffs, request_patch
+from fugu_cli.tools.diff import change_diffs, request_patch
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import headless, run_artifacts
 from fugu_cli.ui import replay as shown

@@ -131,7 +131,7 @@ def review(flags: ReviewFlags) -> int:
         raise UsageError(
             f"there is no agent {flags.agent!r} that may review", hint=f"there are {', '.join(m.name for m in members)}"
         )
-    mask = wiring.build_workspace(loaded.config, loaded.root).mask or str
+    mask = wiring.build_workspace(loaded.config, loaded.root).mask
     made = _reviewed(pool, change, mask)
     _print(made, flags.format)
     return UNFINISHED if made.findings or made.unfinished else 0

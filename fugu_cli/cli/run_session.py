@@ -251,7 +251,7 @@ def _check_resumed(path: Path, root: Path, *, new: bool) -> str:
 
 
 async def _patch(session: Session, screen: TerminalOutput) -> bytes:
-    from fugu_cli.tools.recorded_diffs import request_patch
+    from fugu_cli.tools.diff import request_patch
 
     try:
         return await request_patch(session.environment.workspace, session.log.events)

@@ -27,17 +27,8 @@ from fugu_cli.cli.run import read_schema
 from fugu_cli.cli.session_stream import SessionStream
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.extensions.hook_settings import (
-    DEFAULT_TIMEOUT,
-    GUARD_EVENT,
-    HOOK_EVENTS,
-    UNSUPPORTED_TOOLS,
-    DeclaredHooks,
-    Hook,
-    describe_call,
-    fugu_rule,
-    fugu_tools,
-)
+from fugu_cli.extensions.hook_protocol import UNSUPPORTED_TOOLS, describe_call, fugu_rule, fugu_tools
+from fugu_cli.extensions.hook_settings import DEFAULT_TIMEOUT, GUARD_EVENT, HOOK_EVENTS, DeclaredHooks, Hook
 from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.system import signals

@@ -28,15 +28,11 @@ def wake(team: Team, name: str | None = None) -> None:
         team.breaker.wake(name)
 
 
-def _as_they_are(events: Sequence[Event]) -> Sequence[Event]:
-    return events
-
-
 async def decide(
     log: Log,
     team: Team,
     dear: Mapping[str, str],
-    read: Callable[[Sequence[Event]], Sequence[Event]] = _as_they_are,
+    read: Callable[[Sequence[Event]], Sequence[Event]] = lambda events: events,
 ) -> Decision:
     """The coordinator's decision, with everybody masked who is unavailable, nobody who is available again, and the
     agents whose next call no budget carries: `dear` says why. `read`: what it reads of the facts."""

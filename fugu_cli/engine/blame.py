@@ -27,7 +27,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.open_work import undo_history
 from fugu_cli.session.turns import effective, requests
-from fugu_cli.tools import recorded_diffs
+from fugu_cli.tools import diff
 from fugu_cli.tools.git_repositories import blob_id
 from fugu_cli.tools.workspace import Workspace
 
@@ -369,7 +369,7 @@ async def blame_content(
     blob = blob_id(data, workspace.history.hash_name)
     source = await _source(workspace, path, made, data)
     found = related_edits(made, source)
-    known = BlameTracker({**await recorded_diffs.read_contents(workspace, _blobs(found)), blob: data})
+    known = BlameTracker({**await diff.read_contents(workspace, _blobs(found)), blob: data})
     for edit in found:
         known.follow(edit)
     return known.now(source, blob, data), bool(known.lost)
@@ -381,7 +381,7 @@ async def _source(workspace: Workspace, path: str, made: Sequence[AttributedEdit
     if path in last:
         return path
     gone = [blob for name, blob in last.items() if blob and not (workspace.root / paths.unquoted_path(name)).exists()]
-    return moved_from(made, data, await recorded_diffs.read_contents(workspace, gone)) or path
+    return moved_from(made, data, await diff.read_contents(workspace, gone)) or path
 
 
 async def blame_session(workspace: Workspace, session: NamedSession) -> SessionBlame:
@@ -390,7 +390,7 @@ async def blame_session(workspace: Workspace, session: NamedSession) -> SessionB
     changed = dict.fromkeys(change.path for edit in found for change in edit.changes)
     there = {path: data for path in changed if (data := _read(workspace, path)) is not None}
     now = {blob_id(data, workspace.history.hash_name): data for data in there.values()}
-    known = BlameTracker({**await recorded_diffs.read_contents(workspace, _blobs(found)), **now})
+    known = BlameTracker({**await diff.read_contents(workspace, _blobs(found)), **now})
     for edit in found:
         known.follow(edit)
     moved = {state.was for path, state in known.states.items() if state.was != path}

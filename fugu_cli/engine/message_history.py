@@ -113,7 +113,10 @@ def _opening(facts: Sequence[Event], turn: views.Turn) -> str:
     role = "" if turn.assigned.plan else prompts.load("subtask" if turn.assigned.subtask else turn.assigned.role)
     opening = opening_ids(turn)
     shown = [_evidence_text(run) for run in turn.runs if run.evidence and run.permitted.call.id in opening]
-    failed = [_draw_text(index, draw) for index, draw in enumerate(turn.draws, start=1)]
+    failed = [
+        f"[Attempt {index} of this turn was rolled back: {getattr(draw[-1], 'reason', '')}]"
+        for index, draw in enumerate(turn.draws, start=1)
+    ]
     return "\n\n".join(part for part in (*shown, turn.assigned.instruction, *failed, role) if part)
 
 
@@ -169,7 +172,3 @@ def _evidence_text(run: views.CallRecord) -> str:
     long = call.tool == "read" and run.permitted.by == EVIDENCE and len(text) > MAX_EVIDENCE
     shown = f"({len(text):,} characters)" if long else text
     return f"[{call.tool} {path_argument(run) or ''}]\n{shown}"
-
-
-def _draw_text(index: int, draw: tuple[Event, ...]) -> str:
-    return f"[Attempt {index} of this turn was rolled back: {getattr(draw[-1], 'reason', '')}]"

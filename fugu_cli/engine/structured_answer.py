@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from fugu_cli.providers.history import refuse_constant
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Finished
 
@@ -64,11 +65,7 @@ def _lost_reference(held: Resource[Any], known: Resolver[Any]) -> str:
 def answer_value(text: str) -> Any:
     """The JSON that a text is, alone or in one fence. Raises ValueError."""
     fenced = FENCE.fullmatch(text.strip())
-    return json.loads(fenced[1] if fenced else text, parse_constant=_no_json)
-
-
-def _no_json(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    return json.loads(fenced[1] if fenced else text, parse_constant=refuse_constant)
 
 
 @lru_cache(maxsize=64)

@@ -2,14 +2,14 @@
 
 Between parallel_turns.py, which drives turns, and tool_calls.py, which judges and records the call. A subtask is a turn
 in the same log that names the call that began it (`Assigned.subtask`); its last words are the call's result. What it
-reads is the view's matter (session/subtasks.py), which tools it has the harness's.
+reads is the view's matter (session/turns.py), which tools it has the harness's.
 """
 
 from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import dropwhile, takewhile
@@ -23,7 +23,7 @@ from fugu_cli.extensions.subagents import BUILT_IN_AGENTS, INHERIT, SLOT_WISHES,
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Event, Exclusion, Finished, Replied, Subtask
-from fugu_cli.session.subtasks import TASK
+from fugu_cli.session.turns import TASK
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.workspace import Tool, Workspace
@@ -207,14 +207,10 @@ class _SubtaskGroup:
 def _spent(facts: Sequence[Event], events: Sequence[Event]) -> str:
     """`[2 replies, 1,234 tokens in, 56 out, $0.0012]`; "" where nobody was asked."""
     replies = sum(isinstance(fact, Replied) for fact in facts)
-    used = _total(views.usage(facts).values())
+    used = sum(views.usage(facts).values(), Usage())
     if not replies and used == Usage():
         return ""
     members = views.pool(events)
     cost = "cost unknown" if views.unpriced(facts, members) else f"${views.cost(facts, members):.4f}"
     plural = "reply" if replies == 1 else "replies"
     return f"[{replies} {plural}, {used.input:,} tokens in, {used.output:,} out, {cost}]"
-
-
-def _total(used: Iterable[Usage]) -> Usage:
-    return sum(used, Usage())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from fugu_cli.engine import content_key, secret_restoration, undo
 from fugu_cli.engine.environment import Environment, Refusal
 from fugu_cli.engine.message_history import path_argument
 from fugu_cli.engine.secret_restoration import RestoredCall
-from fugu_cli.extensions import hook_settings
+from fugu_cli.extensions import hook_protocol
 from fugu_cli.extensions.hook_runner import HookVerdict
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
@@ -61,13 +61,8 @@ MOVED = "it leads to another place now than when it was asked about"
 NOTHING_TO_ASK = "it cannot be carried out as things are, so nobody was asked"
 
 
-def _free(call: Call) -> str:
-    """Nothing but policy speaks against the call."""
-    return ""
-
-
 async def run_call(
-    log: Log, environment: Environment, number: int, recorded: Call, barred: Callable[[Call], str] = _free
+    log: Log, environment: Environment, number: int, recorded: Call, barred: Callable[[Call], str] = lambda _: ""
 ) -> None:
     """The agent's recorded call, as it made it: judged, perhaps asked about, permitted in the log, then run. `barred`:
     why its turn must not make it."""
@@ -181,7 +176,7 @@ async def _permission(
         judgement = judgement.model_copy(update={"verdict": "ask", "reason": reason, "every_time": True})
     if judgement.verdict == "allow":
         return say(True, "policy")
-    yielding = not judgement.every_time and not hook_settings.matches_any_rule(
+    yielding = not judgement.every_time and not hook_protocol.matches_any_rule(
         call, environment.rules.ask, environment.workspace.root
     )
     if hooked.decision == "allow" and yielding:
@@ -343,9 +338,10 @@ def _cut(events: Sequence[Event], call: Call) -> bool:
 def _instructions(events: Sequence[Event], environment: Environment, number: int, call: Call) -> str:
     """Standing instructions for where the call works, as far as its agent has not been shown them."""
     root = environment.workspace.root
-    named = [part.input.get("file_path") or part.input.get("path") for part in hook_settings.describe_call(call, root)]
+    named = [part.input.get("file_path") or part.input.get("path") for part in hook_protocol.describe_call(call, root)]
     paths = [Path(name) for name in named if isinstance(name, str) and Path(name).is_relative_to(root)]
-    found = {head: said for path in paths for head, said in _nearer(environment, path.relative_to(root)).items()}
+    nearer = environment.nearer or (lambda _: {})
+    found = {head: said for path in paths for head, said in nearer(path.relative_to(root)).items()}
     if not found:
         return ""
     now = views.turn_of(events, number)
@@ -353,10 +349,6 @@ def _instructions(events: Sequence[Event], environment: Environment, number: int
     seen = now.facts if now is not None and apart else views.after_compaction(events)[1]
     shown = [event.output for event in seen if isinstance(event, ToolRan)]
     return "".join(f"{head}\n{said}\n\n" for head, said in found.items() if not any(head in one for one in shown))
-
-
-def _nearer(environment: Environment, path: Path) -> Mapping[str, str]:
-    return environment.nearer(path) if environment.nearer is not None else {}
 
 
 async def roll_back_attempt(environment: Environment, turn: views.Turn, reason: str) -> Undone:

@@ -373,7 +373,7 @@ def _named(found: Sequence[str]) -> str:
 
 async def _patch(workspace: Workspace, made: FileEffects) -> str:
     """What taking this back would change: contents as diffs, the rest as a line each."""
-    from fugu_cli.tools.recorded_diffs import change_diffs
+    from fugu_cli.tools.diff import change_diffs
 
     found = await change_diffs(workspace, made.back.changes)
     modes = [f"mode of {one.path}: {one.mode_before} -> {one.mode}\n" for one in made.back.changes if one.mode_before]

@@ -2,24 +2,23 @@
 
 Below the engine, which makes a refusal an event, and the session. A repository's hooks run in the sandbox like its
 tests: an agent may change the scripts that they name. The user's own run with the user's rights. Each has a time
-limit, and ends with everything it started, also when the turn is cut. Exit code, standard output and standard
-error are read as one answer; the JSON is that of Claude Code (code.claude.com/docs/en/hooks). Knows no log.
+limit, and ends with everything it started, also when the turn is cut. Knows no log.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue
 
 from fugu_cli.errors import FuguError
-from fugu_cli.extensions import hook_settings
+from fugu_cli.extensions import hook_protocol
+from fugu_cli.extensions.hook_protocol import HookAnswer, HookDecision, HookOutput, answer_of_client, read_answer
 from fugu_cli.extensions.hook_settings import (
     GUARD_EVENT,
     ROOT_VARIABLE,
@@ -32,153 +31,6 @@ from fugu_cli.messages import Call
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.shell_commands import CommandContext, CommandOutput, run_command
 from fugu_cli.tools.workspace import Tool, Workspace
-
-HookDecision = Literal["", "allow", "ask", "deny"]
-BLOCKING_EXIT_CODE = 2
-"""The exit code that says no."""
-FIRST_NOT_RUN_EXIT_CODE = 126
-"""Exit codes of a shell from here on: the command was not found, could not be run, or was ended by a signal."""
-PLAIN_TEXT_EVENTS = frozenset({"UserPromptSubmit", "SessionStart"})
-"""Events whose hooks may speak to agents in plain text."""
-_OBJECT = re.compile(r"^\s*\{", re.MULTILINE)
-
-
-@dataclass(frozen=True)
-class HookOutput:
-    """What a hook's process left. `code` is None when its time was up; `whole`: nothing of its output was dropped."""
-
-    output: str
-    errors: str
-    code: int | None
-    whole: bool = True
-
-
-@dataclass(frozen=True)
-class HookAnswer:
-    """What a hook decided, "" when nothing; and what it wants said or changed.
-
-    `input` replaces the arguments of the call, `output` its result. `stop` is why all work is to end, None when it is
-    not. `fault` says what went wrong with the hook; `unsure`: so nobody knows what it would have decided.
-    """
-
-    decision: HookDecision = ""
-    reason: str = ""
-    input: dict[str, JsonValue] | None = None
-    output: str | None = None
-    context: str = ""
-    message: str = ""
-    stop: str | None = None
-    fault: str = ""
-    unsure: bool = False
-
-
-class _Lenient(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
-
-
-class _Behaviour(_Lenient):
-    """The decision of a PermissionRequest hook."""
-
-    behavior: Literal["allow", "deny"]
-    message: str | None = None
-    updatedInput: dict[str, JsonValue] | None = None
-    interrupt: bool = False
-
-
-class _Specific(_Lenient):
-    hookEventName: str | None = None
-    permissionDecision: Literal["allow", "deny", "ask", "defer"] | None = None
-    permissionDecisionReason: str | None = None
-    updatedInput: dict[str, JsonValue] | None = None
-    additionalContext: str | None = None
-    updatedToolOutput: JsonValue = None
-    updatedMCPToolOutput: JsonValue = None
-    decision: _Behaviour | None = None
-
-
-class _Object(_Lenient):
-    goes_on: Annotated[bool | None, Field(alias="continue")] = None
-    stopReason: str | None = None
-    systemMessage: str | None = None
-    decision: Literal["approve", "allow", "block", "deny", "ask"] | None = None
-    reason: str | None = None
-    hookSpecificOutput: _Specific | None = None
-
-
-def read_answer(written: HookOutput, moment: str) -> HookAnswer:
-    """The answer of a hook for the event `moment`."""
-    errors = written.errors.strip()
-    if written.code is None:
-        return HookAnswer(fault="did not end in time and was ended", unsure=True)
-    if written.code == BLOCKING_EXIT_CODE:
-        return HookAnswer("deny", errors or "it gave no reason")
-    said = _read_stdout(written, moment)
-    if written.code == 0 or said.fault:
-        return said
-    if said.decision == "deny" or said.stop is not None:
-        return said
-    how = f"was ended by signal {-written.code}" if written.code < 0 else f"failed with exit code {written.code}"
-    unsure = not 0 <= written.code < FIRST_NOT_RUN_EXIT_CODE
-    return HookAnswer(message=said.message, fault=how + (f": {errors}" if errors else ""), unsure=unsure)
-
-
-def _read_stdout(written: HookOutput, moment: str) -> HookAnswer:
-    """What stands on standard output: a JSON object, after lines of text perhaps; or text alone."""
-    if not written.whole:  # the answer may stand in what was dropped
-        return HookAnswer(fault="printed more than can be read", unsure=True)
-    text = written.output.strip()
-    start = _OBJECT.search(text)
-    if start is None:
-        return HookAnswer(context=text if moment in PLAIN_TEXT_EVENTS else "")
-    try:
-        found = _Object.model_validate(json.loads(text[start.start() :]))
-    except (ValueError, RecursionError) as error:
-        if start.start() and not isinstance(error, ValidationError):
-            return HookAnswer(context=text if moment in PLAIN_TEXT_EVENTS else "")
-        return HookAnswer(fault=f"printed what cannot be read: {_why(error)}", unsure=True)
-    return _answer(found, moment)
-
-
-def answer_of_client(said: Mapping[str, object], moment: str) -> HookAnswer:
-    """The answer of a hook inside of the client: the same object."""
-    try:
-        return _answer(_Object.model_validate(said), moment)
-    except ValidationError as error:
-        return HookAnswer(fault=f"answers what cannot be read: {_why(error)}", unsure=True)
-
-
-def _why(error: ValueError | RecursionError) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'][:1].lower()}{first['msg'][1:]}"
-    return f"not valid JSON: {error}"
-
-
-def _answer(found: _Object, moment: str) -> HookAnswer:
-    more = found.hookSpecificOutput or _Specific()
-    if more.hookEventName not in (None, moment):
-        return HookAnswer(fault=f"printed what cannot be read: it answers {more.hookEventName}", unsure=True)
-    asked = more.decision
-    decision = more.permissionDecision or (asked.behavior if asked is not None else None) or found.decision
-    reason = more.permissionDecisionReason or (asked.message if asked is not None else None) or found.reason
-    output = more.updatedToolOutput if more.updatedToolOutput is not None else more.updatedMCPToolOutput
-    interrupts = asked is not None and asked.interrupt and asked.behavior == "deny"
-    stops = found.goes_on is False or interrupts
-    return HookAnswer(
-        decision=_DECISIONS[decision or ""],
-        reason=reason or ("it gave no reason" if decision in {"deny", "block"} else ""),
-        input=more.updatedInput or (asked.updatedInput if asked is not None else None),
-        output=output if isinstance(output, str | None) else json.dumps(output, ensure_ascii=False),
-        context=more.additionalContext or "",
-        message=found.systemMessage or "",
-        stop=(found.stopReason or reason or "") if stops else None,
-    )
-
-
-_DECISIONS: dict[str, HookDecision] = {
-    "": "", "allow": "allow", "approve": "allow", "ask": "ask", "defer": "ask", "deny": "deny", "block": "deny",
-}  # fmt: skip
-
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
 
@@ -273,29 +125,26 @@ class HookRunner:
 
     async def ask(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> HookAnswer:
         """What one hook says, made fit to be told: clipped, masked, withheld where it must be."""
-        if hook.rule and asked.call is not None and not hook_settings.rule_fits(hook.rule, asked.call, workspace.root):
+        if hook.rule and asked.call is not None and not hook_protocol.rule_fits(hook.rule, asked.call, workspace.root):
             return HookAnswer()
         if hook.apart:
             self.begin(hook, workspace, asked)
             return HookAnswer()
         answer = await self._ran(hook, workspace, asked)
-        mask = workspace.mask or (lambda text: text)
+        mask = workspace.mask
         reason, context = truncate(mask(answer.reason), REASON_LIMIT), truncate(mask(answer.context), CONTEXT_LIMIT)
         if answer.message:
             self._note(f"the hook `{hook.said}` says: {truncate(mask(answer.message), REASON_LIMIT)}")
         if answer.stop is not None:
             self._stop = truncate(mask(answer.stop), REASON_LIMIT) or f"the hook `{hook.said}` ended it"
-        if answer.decision == "allow" and not self._may_allow(hook, workspace):
+        now = "" if hook.own else hash_of_named_files(hook.command, workspace.root)
+        if answer.decision == "allow" and hook.content != now:  # an agent may have changed a repository's script
             answer = replace(answer, decision="")
         if self.mute and hook.moment != "UserPromptSubmit" and (reason or context or answer.output is not None):
             self._tell(f"the hook `{hook.said}` says: {reason or context}")
             return replace(answer, reason=WITHHELD if answer.decision else "", context="", output=None)
         shown = mask(answer.output) if answer.output is not None else None
         return replace(answer, reason=reason, context="" if self.mute else context, output=shown)
-
-    def _may_allow(self, hook: Hook, workspace: Workspace) -> bool:
-        """A repository's hook says yes only as it was when the repository was trusted: an agent may change a script."""
-        return hook.own or hook.content == hash_of_named_files(hook.command, workspace.root)
 
     async def _ran(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> HookAnswer:
         """Run it and read what it said. A guard that nobody can tell from says no."""
@@ -347,8 +196,8 @@ class Hooks:
         asked: whether a hook answers instead. The strictest answer of all: no, ask, yes. Each hook is told the call as
         those before it have changed it."""
 
-        def parts() -> tuple[hook_settings.HookCall, ...]:
-            return hook_settings.describe_call(verdict.call, workspace.root, workspace.test_command)
+        def parts() -> tuple[hook_protocol.HookCall, ...]:
+            return hook_protocol.describe_call(verdict.call, workspace.root, workspace.test_command)
 
         verdict = HookVerdict(call)
         count = len(parts())
@@ -372,14 +221,14 @@ class Hooks:
         """The tool, its PostToolUse hooks after it: what they change is the call's, and `said` what they say of it. The
         tool itself where no hook is for it."""
         after: tuple[HookEvent, ...] = ("PostToolUse", "PostToolUseFailure")
-        names = frozenset().union(*(part.names for part in hook_settings.describe_call(call, Path())))
+        names = frozenset().union(*(part.names for part in hook_protocol.describe_call(call, Path())))
         if not any(self.runner.matching(moment, names) for moment in after):
             return tool
 
         async def run(arguments: Arguments, workspace: Workspace, say: Say) -> ToolResult:
             result = await tool.run(arguments, workspace, say)
             moment: HookEvent = "PostToolUse" if result.ok else "PostToolUseFailure"
-            for part in hook_settings.describe_call(call, workspace.root, workspace.test_command):
+            for part in hook_protocol.describe_call(call, workspace.root, workspace.test_command):
                 for hook in self.runner.matching(moment, part.names):
                     asked = _of_call(moment, part, call)
                     more = {"tool_response": _response(part, result)} if result.ok else {"error": result.text}
@@ -429,7 +278,7 @@ class Hooks:
 
     def notify(self, call: Call, workspace: Workspace) -> None:
         """Notification: the user is asked about a call. Nobody waits for these hooks."""
-        name = hook_settings.describe_call(call, workspace.root)[0].name
+        name = hook_protocol.describe_call(call, workspace.root)[0].name
         told: dict[str, JsonValue] = {"message": f"fugu needs your permission to use {name}", "title": "fugu"}
         kind = "permission_prompt"
         asked = _EventInput("Notification", {**told, "notification_type": kind}, frozenset({kind}))
@@ -486,7 +335,7 @@ async def _called(hook: Hook, told: dict[str, Any], client: CallClient | None) -
         return HookAnswer(fault=f"failed: {error}", unsure=True)
 
 
-def _of_call(moment: HookEvent, part: hook_settings.HookCall, call: Call) -> _EventInput:
+def _of_call(moment: HookEvent, part: hook_protocol.HookCall, call: Call) -> _EventInput:
     told: dict[str, JsonValue] = {"tool_name": part.name, "tool_input": part.input, "tool_use_id": call.id}
     return _EventInput(moment, told, part.names, call)
 
@@ -494,17 +343,17 @@ def _of_call(moment: HookEvent, part: hook_settings.HookCall, call: Call) -> _Ev
 _STRICT: tuple[HookDecision, ...] = ("", "allow", "ask", "deny")
 
 
-def _stricter(verdict: HookVerdict, answer: HookAnswer, part: hook_settings.HookCall) -> HookVerdict:
+def _stricter(verdict: HookVerdict, answer: HookAnswer, part: hook_protocol.HookCall) -> HookVerdict:
     """Both decisions as one: the stricter of them, what both say to the agent, and the call as it is now."""
     call, context = verdict.call, "\n\n".join(filter(None, (verdict.context, answer.context)))
     if answer.input is not None and answer.decision != "deny":
-        call = hook_settings.call_changed_by_hook(call, part, answer.input)
+        call = hook_protocol.call_changed_by_hook(call, part, answer.input)
     if _STRICT.index(answer.decision) > _STRICT.index(verdict.decision):
         return HookVerdict(call, answer.decision, answer.reason, context)
     return replace(verdict, call=call, context=context)
 
 
-def _response(part: hook_settings.HookCall, result: ToolResult) -> dict[str, JsonValue]:
+def _response(part: hook_protocol.HookCall, result: ToolResult) -> dict[str, JsonValue]:
     """What a tool answered: as fugu has it, and under the names that hooks for commands and files look for."""
     told: dict[str, JsonValue] = {"output": result.text, "ok": result.ok}
     if part.name == "Bash":

@@ -1,12 +1,8 @@
-"""Hooks as the files declare them, and calls in the words of Claude Code that hooks and their matchers use.
+"""Hooks as the files declare them.
 
 The files are `.agents/hooks.json` and, in the same shape, `.claude/settings.json` and `.claude/settings.local.json`.
 Read with the configuration, which says whether the repository is trusted. Nothing here runs anything. A fault leaves
 out one hook; a guard with a fault is kept and refuses, for nobody knows what it would have said.
-
-A call is described by Claude Code's names of tools and arguments, and translated back. A patch is described file by
-file, and a script that an agent wrote as the file and the command that runs it: a guard of edits, writes or commands
-must not be passed by under another name.
 """
 
 from __future__ import annotations
@@ -15,189 +11,16 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, cast, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
 from fugu_cli.extensions.mcp_settings import files_of_word
-from fugu_cli.messages import Call, Value
-from fugu_cli.safety import policy
-from fugu_cli.safety.paths import locate
+from fugu_cli.messages import Value
 from fugu_cli.safety.policy import rule_matching
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
-from fugu_cli.tools.text_edits import FilePatch, Hunk, PatchError, parse_patch
-
-CallArguments = dict[str, JsonValue]
-
-CLAUDE_CODE_NAMES: Mapping[str, tuple[str, ...]] = {
-    "bash": ("Bash",),
-    "run_tests": ("Bash",),
-    "read": ("Read",),
-    "list": ("LS",),
-    "glob": ("Glob",),
-    "grep": ("Grep",),
-    "edit": ("Edit", "MultiEdit"),
-    "write": ("Write",),
-    "todo": ("TodoWrite",),
-    "skill": ("Skill",),
-    "task": ("Task", "Agent"),
-    "web_fetch": ("WebFetch",),
-    "web_search": ("WebSearch",),
-    "job_output": ("BashOutput", "TaskOutput"),
-    "job_stop": ("KillShell", "KillBash", "TaskStop"),
-}
-"""What fugu's tools are called there, the name that hooks are told first."""
-UNSUPPORTED_TOOLS = frozenset({"NotebookEdit", "NotebookRead", "ExitPlanMode", "AskUserQuestion"})
-"""Tools there that fugu has not: a matcher that names one is no mistake."""
-_FIELDS: Mapping[str, Mapping[str, str]] = {
-    "bash": {"background": "run_in_background"},
-    "edit": {"old": "old_string", "new": "new_string"},
-    "grep": {"ignore_case": "-i", "context": "-C"},
-    "skill": {"name": "skill"},
-    "task": {"agent": "subagent_type"},
-    "job_output": {"job": "bash_id"},
-    "job_stop": {"job": "shell_id"},
-    "todo": {"items": "todos"},
-}
-_FILE_TOOLS = frozenset({"read", "edit", "write"})
-"""Tools whose path is told as `file_path`; it stays beside it as the agent wrote it."""
-_RULE = re.compile(r"\s*(\w+)\s*(\(.*\))?\s*", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class HookCall:
-    """A call, or a part of one, for a hook. `names` are all that a matcher may call it by."""
-
-    name: str
-    input: CallArguments
-    names: frozenset[str]
-
-
-def describe_call(call: Call, root: Path, test_command: str | None = None) -> tuple[HookCall, ...]:
-    """The call for hooks; in parts where one is what others do in several calls. `root` is the repository's."""
-    given = arguments_of(call)
-    arguments = {} if isinstance(given, MalformedArguments) else cast(CallArguments, given)
-    match call.tool:
-        case "apply_patch":
-            return _patch(arguments, root)
-        case policy.ACCEPTANCE_CHECK:
-            written = {"file_path": str(arguments.get("file") or "check.py"), "content": arguments.get("script")}
-            script = (_as("Write", written, call.tool),) if arguments.get("script") else ()
-            return (*script, _as("Bash", arguments, call.tool))
-        case "run_tests":
-            command = " ".join(part for part in (test_command, str(arguments.get("target") or "")) if part)
-            return (_as("Bash", {"command": command, **arguments}, call.tool),)
-        case _:
-            names = CLAUDE_CODE_NAMES.get(call.tool, (call.tool,))
-            return (HookCall(names[0], _renamed(call.tool, arguments, root), frozenset({call.tool, *names})),)
-
-
-def call_changed_by_hook(call: Call, before: HookCall, given: Mapping[str, JsonValue]) -> Call:
-    """The call with the arguments `given` by a hook, which was told `before`."""
-    back = {there: here for here, there in _FIELDS.get(call.tool, {}).items()}
-    arguments = {back.get(name, name): value for name, value in given.items()}
-    if call.tool in _FILE_TOOLS and "file_path" in arguments:
-        named = arguments.pop("file_path")
-        if named != before.input.get("file_path") or "path" not in arguments:
-            arguments["path"] = named
-    if call.tool == "bash" and isinstance(milliseconds := arguments.get("timeout"), int | float):
-        arguments["timeout"] = max(round(milliseconds / 1000), 1)
-    if call.tool == "todo" and isinstance(todos := arguments.get("items"), list):
-        arguments["items"] = [_item(one, "content", "text") for one in todos]
-    return Call.make(call.id, call.tool, **arguments)
-
-
-def rule_fits(rule: str, call: Call, root: Path) -> bool:
-    """Whether a rule like `Bash(git push *)` or `Edit(src/**)` is for this call; one that cannot be read is for all."""
-    if rule_matching.pattern_fault(ours := fugu_rule(rule)):
-        return True
-    return matches_any_rule(call, (ours,), root)
-
-
-def matches_any_rule(call: Call, rules: tuple[str, ...], root: Path) -> bool:
-    """Whether one of the rules is for the call, or for a part of it, as a rule that forbids would be."""
-    return policy.judge(call, policy.Rules(mode="yolo", deny=rules), root).verdict == "deny"
-
-
-def fugu_rule(rule: str) -> str:
-    """A rule with the tool's name as fugu has it."""
-    found = _RULE.fullmatch(rule)
-    if found is None:
-        return rule
-    name = next((tool for tool, names in CLAUDE_CODE_NAMES.items() if found[1] in names), found[1])
-    inner = (found[2] or "()")[1:-1].strip().removeprefix("domain:")
-    if name in rule_matching.READING | rule_matching.WRITING and inner and not inner.startswith("~"):
-        inner = inner.removeprefix("/") if "/" in inner else f"**/{inner}"  # `/` is the root there, `//` the disk's
-    return f"{name}({inner})" if inner else name
-
-
-def fugu_tools(name: str) -> tuple[str, ...]:
-    """All tools of fugu's that do what a tool of Claude Code does, a patch and a script of an agent's among them."""
-    same = [tool for tool, names in CLAUDE_CODE_NAMES.items() if name in names]
-    also = {"Edit": ("apply_patch",), "Write": ("apply_patch", policy.ACCEPTANCE_CHECK)}
-    return (*same, *also.get(name, ()), *((policy.ACCEPTANCE_CHECK,) if name == "Bash" else ()))
-
-
-def _as(name: str, given: Mapping[str, JsonValue], tool: str) -> HookCall:
-    return HookCall(name, dict(given), frozenset({name, tool}))
-
-
-def _renamed(tool: str, arguments: CallArguments, root: Path) -> CallArguments:
-    fields = _FIELDS.get(tool, {})
-    named = {fields.get(name, name): value for name, value in arguments.items()}
-    if isinstance(path := arguments.get("path"), str):
-        if tool in _FILE_TOOLS:
-            named = {"file_path": _whole(path, root), **named}
-        elif tool in rule_matching.READING:
-            named["path"] = _whole(path, root)
-    if tool == "bash" and isinstance(seconds := arguments.get("timeout"), int | float):
-        named["timeout"] = seconds * 1000
-    if tool == "todo" and isinstance(items := arguments.get("items"), list):
-        named["todos"] = [_item(one, "text", "content") for one in items]
-    return named
-
-
-def _item(one: JsonValue, old: str, new: str) -> JsonValue:
-    return {new if name == old else name: value for name, value in one.items()} if isinstance(one, dict) else one
-
-
-def _whole(path: str, root: Path) -> str:
-    """Where it leads; as it is written where no file can have that name."""
-    found = locate(path, root)
-    return str(found) if isinstance(found, Path) else path
-
-
-def _patch(arguments: CallArguments, root: Path) -> tuple[HookCall, ...]:
-    patch = str(arguments.get("patch") or "")
-    try:
-        parts = [told for file in parse_patch(patch) for told in _file(file, patch, root)]
-    except PatchError:
-        parts = [_edit(name, (), patch, root) for name in patched_paths(patch)]
-    return tuple(parts) or (HookCall("Edit", arguments, frozenset({"Edit", "apply_patch"})),)
-
-
-def _file(file: FilePatch, patch: str, root: Path) -> list[HookCall]:
-    """One file of a patch: written where it is new or gets a new name, else edited."""
-    if file.kind == "add":
-        return [_write(file.path, file.hunks, patch, root)]
-    found = [_edit(file.path, file.hunks, patch, root)]
-    return [*found, _write(file.target, file.hunks, patch, root)] if file.target else found
-
-
-def _edit(path: str, hunks: tuple[Hunk, ...], patch: str, root: Path) -> HookCall:
-    old, new = ("\n".join(line for hunk in hunks for line in getattr(hunk, side)) for side in ("old", "new"))
-    given: CallArguments = {"file_path": _whole(path, root), "old_string": old, "new_string": new, "patch": patch}
-    return HookCall("Edit", given, frozenset({"Edit", "MultiEdit", "apply_patch"}))
-
-
-def _write(path: str, hunks: tuple[Hunk, ...], patch: str, root: Path) -> HookCall:
-    content = "\n".join(line for hunk in hunks for line in hunk.new)
-    given: CallArguments = {"file_path": _whole(path, root), "content": content, "patch": patch}
-    return HookCall("Write", given, frozenset({"Write", "apply_patch"}))
-
 
 HOOKS_FILE = ".agents/hooks.json"
 SETTINGS_FILES = (".claude/settings.json", ".claude/settings.local.json")
@@ -372,6 +195,8 @@ def _words(command: str) -> Sequence[str]:
 
 def _read_file(path: Path, folder: Path, *, mine: bool) -> tuple[list[Hook], list[str]]:
     """The hooks the file names, in its order, and sentences about what is left out."""
+    from fugu_cli.extensions import hook_protocol
+
     notes: list[str] = []
     try:
         events = _events(path)
@@ -391,7 +216,7 @@ def _read_file(path: Path, folder: Path, *, mine: bool) -> tuple[list[Hook], lis
                 notes.append(f"{path}, hooks.{moment}{hook.fault}; it cannot be run, so it says no")
             elif moment in CALL_EVENTS and (why := _unfit(hook.matcher)):
                 notes.append(f"{path}, hooks: the matcher `{hook.matcher}` of {moment} fits no tool: {why}")
-            if hook.rule and (why := rule_matching.pattern_fault(fugu_rule(hook.rule))):
+            if hook.rule and (why := rule_matching.pattern_fault(hook_protocol.fugu_rule(hook.rule))):
                 notes.append(f"{path}, hooks.{moment}: its `if` cannot be read, so it is run for every call: {why}")
             hooks.append(
                 hook if mine else hook.model_copy(update={"content": hash_of_named_files(hook.command, folder)})
@@ -458,10 +283,12 @@ def _unreadable(matcher: object) -> str:
 
 def _unfit(matcher: str) -> str:
     """Why a matcher can fit no tool; "" where it does, or where only a server's tools could tell."""
+    from fugu_cli.extensions import hook_protocol
+
     known = {
         *rule_matching.known_tools(),
-        *(name for names in CLAUDE_CODE_NAMES.values() for name in names),
-        *UNSUPPORTED_TOOLS,
+        *(name for names in hook_protocol.CLAUDE_CODE_NAMES.values() for name in names),
+        *hook_protocol.UNSUPPORTED_TOOLS,
     }
     if Hook(moment=GUARD_EVENT, matcher=matcher, source="", own=True).matches(known) or "mcp" in matcher.casefold():
         return ""

@@ -1,29 +1,36 @@
 """The MCP servers of a session: started in the background, their tools as fugu's own, their prompts as requests.
 
 Held by the session; the toolbox asks it for tools before every model call. Nothing is started before `start`, and
-nothing at all where no server is declared. Each server's life is mcp_connection.py's.
+nothing at all where no server is declared. Each server's life is mcp_connection.py's. Where they have too many tools to
+be offered with every call, find_tools finds them by words; which ones an agent may call then follows from the log
+(session/views.py): those that a result of find_tools names.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fugu_cli import prompts
 from fugu_cli.errors import UsageError
 from fugu_cli.extensions import mcp_client
 from fugu_cli.extensions.mcp_connection import ConnectionParts, McpConnection, Tell
 from fugu_cli.extensions.mcp_content import FilledPrompt, PromptUsage
 from fugu_cli.extensions.mcp_elicitation import AskLine, nobody
 from fugu_cli.extensions.mcp_login import LoginStore
-from fugu_cli.extensions.mcp_search import deferred
 from fugu_cli.extensions.mcp_settings import DeclaredServers
 from fugu_cli.extensions.skill_library import MCP_PROMPT
+from fugu_cli.session.views import FIND_TOOLS
 from fugu_cli.tools.mentions import reading_call, resource_tool
-from fugu_cli.tools.workspace import RawArguments, Tool
+from fugu_cli.tools.result import Say, ToolResult, truncate
+from fugu_cli.tools.workspace import ForeignSpec, RawArguments, Tool, Workspace
 
 if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams, ElicitResult
@@ -77,7 +84,7 @@ class McpServers:
         for connection in self._running:
             for tool in connection.tools:
                 found.setdefault(tool.name, tool)
-        return deferred(tuple(found.values()))
+        return _deferred(tuple(found.values()))
 
     async def settled(self, waits: Callable[[str], None]) -> None:
         """Wait until it is known of each whether it works: FIRST_CALL_WAIT_SECONDS in the whole session. `waits` is
@@ -165,6 +172,56 @@ class McpServers:
         """End them, with all they have started."""
         running, self._running = self._running, ()
         await asyncio.gather(*(one.close() for one in running))
+
+
+MOST_SHOWN = 40
+"""Tools of all servers together that are offered with every call. With more all of them have to be found."""
+MOST_FOUND = 8
+LONGEST_LINE = 200
+"""Characters of a description that a result shows; the whole one is offered from then on."""
+FIND_SCHEMA = '{"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}'
+
+
+def _deferred(tools: Sequence[Tool[RawArguments]]) -> tuple[Tool[RawArguments], ...]:
+    """The tools, offered only once they were found, behind the one that finds them. As they are where they are few."""
+    if len(tools) <= MOST_SHOWN:
+        return tuple(tools)
+    counts = Counter(tool.name.split("__")[1] for tool in tools)
+    servers = ", ".join(f"{name} ({count})" for name, count in counts.items())
+    found = Tool(
+        name=FIND_TOOLS,
+        effect="reads",
+        arguments=RawArguments,
+        run=partial(_find, tools),
+        foreign=ForeignSpec(prompts.fill(prompts.load(f"tools/{FIND_TOOLS}"), servers=servers), FIND_SCHEMA),
+        worker=True,
+    )
+    hidden = (replace(one, foreign=replace(one.foreign, deferred=True)) for one in tools if one.foreign is not None)
+    return (found, *hidden)
+
+
+async def _find(
+    tools: Sequence[Tool[RawArguments]], arguments: RawArguments, workspace: Workspace, say: Say
+) -> ToolResult:
+    """The tools that fit best, each with what it does. Whole words of a name count most."""
+    del workspace, say
+    words = re.findall(r"[^\W_]+", str(arguments.values.get("query", "")).casefold())
+    weights = {tool.name: _weight(tool, words) for tool in tools}
+    best = sorted((tool for tool in tools if weights[tool.name]), key=lambda tool: -weights[tool.name])[:MOST_FOUND]
+    if not best:
+        return ToolResult(text="No tool fits. Try other words, or the name of a server.")
+    return ToolResult(text="\n".join(_line(tool) for tool in best))
+
+
+def _weight(tool: Tool[RawArguments], words: Sequence[str]) -> int:
+    name, about = tool.name.casefold(), tool.foreign.description.casefold() if tool.foreign is not None else ""
+    parts = set(re.findall(r"[^\W_]+", name))
+    return sum(8 if word in parts else 4 if word in name else 1 if word in about else 0 for word in words)
+
+
+def _line(tool: Tool[RawArguments]) -> str:
+    about = " ".join(tool.foreign.description.split()) if tool.foreign is not None else ""
+    return f"{tool.name}: {truncate(about, LONGEST_LINE)}"
 
 
 CHECK_SECONDS = 30.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from fugu_cli.extensions.hook_settings import CLAUDE_CODE_NAMES, UNSUPPORTED_TOOLS
+from fugu_cli.extensions.hook_protocol import CLAUDE_CODE_NAMES, UNSUPPORTED_TOOLS
 from fugu_cli.extensions.skills import (
     LONGEST_DESCRIPTION,
     LONGEST_NAME,

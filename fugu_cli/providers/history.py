@@ -146,13 +146,14 @@ def arguments_object(text: str) -> dict[str, object] | None:
     if not text.strip():
         return {}
     try:
-        parsed: object = json.loads(text, parse_constant=_refuse)
+        parsed: object = json.loads(text, parse_constant=refuse_constant)
     except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
 
 
-def _refuse(constant: str) -> object:
+def refuse_constant(constant: str) -> object:
+    """For `json.loads`, which takes NaN and Infinity for numbers. Raises ValueError."""
     raise ValueError(f"{constant} is no JSON")
 
 

@@ -104,10 +104,6 @@ def _clean(text: str, hidden: IsHidden) -> str:
 NormalizePrompt = Callable[[Prompt], Prompt]
 
 
-def _itself(prompt: Prompt) -> Prompt:
-    return prompt
-
-
 def reply_key(settings: Mapping[str, JsonValue], prompt: Prompt) -> str:
     """The name under which the reply to `prompt` is kept: 64 hexadecimal digits."""
     content = {"settings": dict(settings), "prompt": prompt.model_dump(mode="json")}
@@ -125,7 +121,7 @@ class CachedAgent(AgentWrapper):
         super().__init__(agent)
         self._folder = folder
         self._settings = settings
-        self._same = same or _itself
+        self._same = same or (lambda prompt: prompt)
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         """The kept reply, its text said at once, or a new one, kept before it is returned."""

@@ -15,11 +15,10 @@ from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.safety.paths import inside, locate, path_exists
 from fugu_cli.safety.policy import rule_matching
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
+from fugu_cli.safety.policy.call_arguments import MalformedArguments, access_of, arguments_of, patched_paths
 from fugu_cli.safety.policy.classification import classify
 from fugu_cli.safety.policy.programs import INTERPRETERS, WRITERS, is_local_program, names_of, program_name
 from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word, parse_command_line
-from fugu_cli.safety.policy.tool_access import access_of
 from fugu_cli.safety.policy.wrappers import RUNNERS, WRAPPERS
 
 _PLAIN = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)

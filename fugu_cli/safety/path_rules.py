@@ -15,12 +15,11 @@ from pathlib import Path, PurePosixPath
 from fugu_cli.messages import Call
 from fugu_cli.safety.paths import path_exists
 from fugu_cli.safety.policy import rule_matching
-from fugu_cli.safety.policy.call_arguments import arguments_of, patched_paths
+from fugu_cli.safety.policy.call_arguments import access_of, arguments_of, names_in, patched_paths
 from fugu_cli.safety.policy.classification import classify, may_name_files
 from fugu_cli.safety.policy.programs import names_of, program_name
 from fugu_cli.safety.policy.rule_matching import MCP
 from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word
-from fugu_cli.safety.policy.tool_access import access_of, names_in
 from fugu_cli.session.events import (
     Assigned,
     Compacted,

@@ -23,7 +23,7 @@ from fugu_cli.server.traces import conversation_events, follow_up_request, with_
 from fugu_cli.session import views
 from fugu_cli.session.events import ROLES, Assigned, Event, Failed, Finished, Recorded, Replied, WorkflowStep
 from fugu_cli.session.live_events import Live, TextStreamed, ThoughtStreamed
-from fugu_cli.session.turns import user_facing_turn
+from fugu_cli.session.workflows import user_facing_turn
 
 
 async def answer_with_full_loop(

@@ -1,9 +1,13 @@
-"""What was done to files: contents, modes and other attributes, each as it was before and after. Pure values."""
+"""What was done to files: contents, modes and other attributes, each as it was before and after; and that it was taken
+back. Pure values."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from pydantic import model_validator
 
 from fugu_cli.messages import Value
 
@@ -97,3 +101,75 @@ def net_changes(changes: Iterable[FileChange]) -> dict[str, FileChange]:
         update = {"before": first.before, "mode_before": mode if mode != change.mode else ""}
         made[change.path] = change.model_copy(update=update)
     return {path: one for path, one in made.items() if one.before != one.after or (one.after and one.mode_before)}
+
+
+class Undone(Value):
+    """Files were put back to how they stood before.
+
+    `undo`, `redo`: by the user, between requests. `rollback`: by fugu, of an attempt that failed. The attempt stays in
+    the turn's facts and is paid for; the agent tries again and reads nothing of it.
+    """
+
+    type: Literal["undone"] = "undone"
+    snapshot: str | None
+    """The files were put back to it, where an attempt was rolled back; in older logs by an undo, too."""
+    kind: Literal["undo", "redo", "rollback"] = "undo"
+    turn: int = 0
+    """Whose attempt was rolled back; 0 for an undo or redo."""
+    reason: str = ""
+    """Why an attempt was rolled back."""
+    paths: tuple[str, ...] = ()
+    changes: tuple[FileChange, ...] = ()
+    """What was done to files. In older logs: to those that no snapshot holds."""
+    attributes: tuple[FileAttribute, ...] = ()
+    left: tuple[str, ...] = ()
+    """Files of the request that were left alone: changed since."""
+    unkept: tuple[str, ...] = ()
+    """Files of the request that were left alone: too large to have been copied."""
+    nested: tuple[str, ...] = ()
+    """Nested repositories that commands of the request changed: no copy is kept of them."""
+    tree: str = ""
+    """In older logs: the snapshot of the files as they were before they were put back."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_logs(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Older logs tell kind, tree and too large files in the words of `reason`."""
+        if "kind" in given or not (given.get("reason") or given.get("turn")):
+            return given
+        if given.get("turn"):
+            return {**given, "kind": "rollback"}
+        words, _, large = given["reason"].partition(_OLD_UNKEPT)
+        unkept, tree = large.split(", "), _OLD_TREE.search(words)
+        left = tuple(given.get("left", ()))
+        return {
+            **given,
+            "kind": "redo" if words.startswith("redone") else "undo",
+            "reason": "",
+            "tree": tree[1] if tree else "",
+            "left": tuple(path for path in left if path not in unkept),
+            "unkept": tuple(path for path in left if path in unkept),
+        }
+
+    @property
+    def made(self) -> FileEffects:
+        return FileEffects(self.changes, self.attributes)
+
+    @property
+    def words(self) -> str:
+        """Why, and what was left alone."""
+        why = {"undo": "undone by the user", "redo": "redone by the user"}.get(self.kind, self.reason)
+        return "; ".join(part for part in (why, self.left_words) if part)
+
+    @property
+    def left_words(self) -> str:
+        """What was left alone, and why; "" where nothing was."""
+        since = f"left alone, because they were changed since: {', '.join(self.left)}" if self.left else ""
+        unkept = ", ".join(self.unkept)
+        large = f"left alone, because files so large are not copied before a command: {unkept}" if unkept else ""
+        nested = f"left alone, because it is a repository of its own: {', '.join(self.nested)}" if self.nested else ""
+        return "; ".join(part for part in (since, large, nested) if part)
+
+
+_OLD_UNKEPT = "; left alone, because files so large are not copied before a command: "
+_OLD_TREE = re.compile(r"by the user, from tree ([0-9a-f]+)")

@@ -24,8 +24,8 @@ from fugu_cli.session.events import (
     net_changes,
 )
 from fugu_cli.session.recognized_tests import failed_count, no_tests_found, tests_among
-from fugu_cli.session.subtasks import TASK
-from fugu_cli.session.turns import Turn, effective, final_text, turns, user_facing_turn
+from fugu_cli.session.turns import TASK, Turn, effective, turns
+from fugu_cli.session.workflows import final_text, user_facing_turn
 
 RUN_TESTS = "run_tests"
 TESTS_BEFORE = "tests_before"

@@ -1,11 +1,14 @@
-"""The shape of a session: its requests, their turns, and the steps of workflows."""
+"""The shape of a session: its requests and their turns, and subtasks as logs of their own.
+
+A subtask is a turn that an agent's `task` call began. It reads its own prompt and nothing of the request around it, so
+its facts are those of a request that asks this prompt alone.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeGuard
+from typing import TypeGuard
 
 from fugu_cli.messages import Call, Effort
 from fugu_cli.session.events import (
@@ -22,12 +25,16 @@ from fugu_cli.session.events import (
     Merged,
     Opened,
     Permitted,
-    Planned,
     Replied,
+    Subtask,
     ToolRan,
     Undone,
 )
-from fugu_cli.session.subtasks import TASK, events_of_subtask
+
+TASK = "task"
+"""The tool whose call begins one. It changes nothing itself: what its subtask did is in that one's own facts."""
+BY_FILE = "file"
+"""`Assigned.by` of a subtask whose subagent's file names the agent."""
 
 
 @dataclass(frozen=True)
@@ -371,156 +378,47 @@ def finished(events: Sequence[Event]) -> Finished | None:
     return None
 
 
-Verdict = Literal["ACCEPT", "REVISE"]
-_MARKS = r"[\s*_#>`\"'“”‘’(\[•–—✅✔☑\uFE0F-]*"
-_LEADING = re.compile(
-    rf"{_MARKS}(?:verdict\s*[:=]?{_MARKS})?(accept|revise|reject)(?:ed)?(?:\b|(?=_+(?:\W|$)))", re.IGNORECASE
-)
-_REASON = re.compile(r"[*_`\"']*(?:[.:;,!\n—–]|\s+[-—–])")
-_CHOICE = re.compile(r"\W*CHOOSE\W+(\d+)", re.IGNORECASE)
+def events_of_subtask(opened: Sequence[Event], begin: Assigned, later: Sequence[Event]) -> tuple[Event, ...]:
+    """A log whose only request is the subtask that `begin` began. `opened`: the facts before it; `later`: its own."""
+    assert begin.subtask is not None
+    asked = Asked(text=begin.instruction, effort=begin.subtask.effort)
+    return (*_openings(opened), asked, begin.model_copy(update={"instruction": ""}), *later)
 
 
-@dataclass(frozen=True)
-class Workflow:
-    """A plan of the newest request that has steps. `number` counts all plans from 1, those that failed included."""
-
-    number: int
-    planned: Planned
-    turns: tuple[Turn, ...]
-
-    def tries(self, step: int) -> tuple[Turn, ...]:
-        """The turns that were spent on a step, oldest first."""
-        return tuple(turn for turn in self.turns if turn.assigned.step == step)
-
-
-def plans(events: Sequence[Event]) -> tuple[Planned, ...]:
-    """Every reply of the planner in the newest request, oldest first."""
-    return tuple(event for event in request(events) if isinstance(event, Planned))
+def lines_of_subtasks(events: Sequence[Event]) -> frozenset[int]:
+    """The places of the facts of subtasks, which no other turn reads."""
+    found: set[int] = set()
+    inside: set[int] = set()
+    for place, event in enumerate(events):
+        if isinstance(event, Asked):
+            inside.clear()
+        elif isinstance(event, Assigned) and event.subtask is not None:
+            inside.add(event.turn)
+        if inside and getattr(event, "turn", 0) in inside:
+            found.add(place)
+    return frozenset(found)
 
 
-def workflows(events: Sequence[Event]) -> tuple[Workflow, ...]:
-    """The plans with steps, oldest first."""
-    every = turns(events)
-    return tuple(
-        Workflow(number, planned, tuple(turn for turn in every if turn.assigned.plan == number))
-        for number, planned in enumerate(plans(events), start=1)
-        if planned.steps
-    )
+def events_to_assign(
+    events: Sequence[Event], task: Subtask, prompt: str, out: Mapping[str, Exclusion]
+) -> tuple[Event, ...]:
+    """What a coordinator reads to choose who does it: what the same subagent did last, whose prompt may be cached, and
+    the new prompt. `out`: who cannot do it now."""
+    masked = (Masked(agents=tuple(sorted(out.items()))),) if out else ()
+    return (*_openings(events), *_last_of(events, task), Asked(text=prompt, effort=task.effort), *masked)
 
 
-def merges(events: Sequence[Event]) -> tuple[Merged, ...]:
-    """What was taken over from worktrees in the newest request."""
-    return tuple(event for event in request(events) if isinstance(event, Merged))
+def _openings(events: Sequence[Event]) -> tuple[Event, ...]:
+    return tuple(event for event in events if isinstance(event, Opened))
 
 
-def final_text(turn: Turn) -> str:
-    """What a turn leaves for others: the agent's last words; where it only wrote files, which ones."""
-    changed = ", ".join(sorted({change.path for change in turn.changes}))
-    return turn.text.strip() or (f"Changed {changed}." if changed else "")
-
-
-def is_done(turn: Turn) -> bool:
-    """A closed turn that came to something: neither failed nor cut, with changes or with last words. A refusal is none,
-    nor is what was said beside calls when the turn had had its replies."""
-    if turn.failed or turn.interrupted or not turn.replies:
-        return False
-    last = turn.replies[-1]
-    return bool(turn.changes) or (bool(final_text(turn)) and not last.calls and last.stop != "refusal")
-
-
-def step_output(found: Sequence[Workflow], number: int, step: int) -> Turn | None:
-    """The turn whose words are the output of a step; for a step that is a workflow, that of its last step that has one.
-
-    None while there is none, or where it came to nothing.
-    """
-    flow = next((flow for flow in found if flow.number == number), None)
-    if flow is None:
-        return None
-    own = next((turn for turn in reversed(flow.tries(step)) if is_done(turn)), None)
-    if own is not None:
-        return own
-    inside = [child for child in found if child.planned.within == (number, step)]
-    return workflow_result(found, inside[-1].number) if inside else None
-
-
-def workflow_result(found: Sequence[Workflow], number: int) -> Turn | None:
-    """The turn that holds a workflow's answer: its last step's, or the last one before it that has an output."""
-    flow = next(flow for flow in found if flow.number == number)
-    outputs = (step_output(found, number, step) for step in reversed(range(len(flow.planned.steps))))
-    return next((turn for turn in outputs if turn is not None), None)
-
-
-def visible_output(found: Sequence[Workflow], number: int, step: int) -> Turn | None:
-    """The turn whose words others read of a step: its output; of a step that is a workflow whose last words only say
-    yes, what they say it to."""
-    last = step_output(found, number, step)
-    return next((turn for turn in _outputs(found, number, (step,)) if not _judges(turn)), last)
-
-
-def _outputs(found: Sequence[Workflow], number: int, steps: Sequence[int] = ()) -> Iterator[Turn]:
-    """The outputs of these steps of a workflow, or of all, the last one first; those of workflows inside it one by
-    one."""
-    flow = next((flow for flow in found if flow.number == number), None)
-    for step in reversed(steps or range(len(flow.planned.steps) if flow else 0)):
-        turn = step_output(found, number, step)
-        if turn is not None and turn.assigned.plan != number:
-            yield from _outputs(found, next(c.number for c in reversed(found) if c.planned.within == (number, step)))
-        elif turn is not None:
-            yield turn
-
-
-def answering_turn(events: Sequence[Event]) -> Turn | None:
-    """The turn that answers a request done by workflows: of the newest round that has an answer. None without one."""
-    found = workflows(events)
-    rounds = [flow for flow in found if flow.planned.within is None]
-    answers = (workflow_result(found, flow.number) for flow in reversed(rounds))
-    return next((turn for turn in answers if turn is not None), None)
-
-
-def user_facing_turn(events: Sequence[Event]) -> Turn | None:
-    """The turn whose words the user gets: the one that answers. Where that only agrees or is a bare verdict, the turn
-    it is about; of several that did the same job, the one whose work was chosen."""
-    found = workflows(events)
-    rounds = [flow for flow in found if flow.planned.within is None]
-    said_so = (turn for flow in reversed(rounds) for turn in _outputs(found, flow.number))
-    turn = next((turn for turn in said_so if not _judges(turn)), None)
-    if turn is None:
-        return answering_turn(events)
-    named = _CHOICE.match(final_text(turn))
-    about = {turn.number, int(named[1]) if named else 0}
-    chosen = {merge.chosen for merge in merges(events) if about & {*merge.turns}} - {0}
-    return next((one for one in turns(events) if one.number in chosen), turn)
-
-
-def _judges(turn: Turn) -> bool:
-    """All that the turn says is what it thinks of another's words."""
-    lead = leading_verdict(final_text(turn))
-    if lead is None or not any(letter.isalnum() for letter in lead.rest):
-        return lead is not None
-    # In capitals and with a reason: an answer may begin with the word ("Accept headers are ...").
-    return bool(turn.assigned.sees and lead.written == "ACCEPT" and _REASON.match(lead.rest))
-
-
-class LeadingVerdict(NamedTuple):
-    """The verdict that a text begins with: its meaning, the word as written, and the text behind it."""
-
-    verdict: Verdict
-    written: str
-    rest: str
-
-
-def leading_verdict(text: str) -> LeadingVerdict | None:
-    """Case-insensitive, `ACCEPTED` too. REJECT means REVISE. Marks of emphasis, headings, lists and quotes, and a
-    `Verdict:` label before the word do not count."""
-    lead = _LEADING.match(text)
-    if lead is None:
-        return None
-    return LeadingVerdict("ACCEPT" if lead[1].lower() == "accept" else "REVISE", lead[1], text[lead.end() :])
-
-
-def verdict_of(text: str) -> Verdict:
-    """By the leading word, else the only one of the words anywhere, else REVISE."""
-    if lead := leading_verdict(text):
-        return lead.verdict
-    words = {word.lower() for word in re.findall(r"\b(accept|revise|reject)\b", text, re.IGNORECASE)}
-    return "ACCEPT" if words == {"accept"} else "REVISE"
+def _last_of(events: Sequence[Event], task: Subtask) -> tuple[Event, ...]:
+    """The newest subtask of the same subagent that was answered, as a request of its own."""
+    for place in range(len(events) - 1, -1, -1):
+        begin = events[place]
+        if isinstance(begin, Assigned) and begin.subtask is not None and begin.subtask.name == task.name:
+            said = [e for e in events[place:] if isinstance(e, Replied) and e.turn == begin.turn][-1:]
+            if said and not said[0].calls:
+                assigned = begin.model_copy(update={"instruction": "", "subtask": None})
+                return (Asked(text=begin.instruction), assigned, *said, Finished(reason="answered"))
+    return ()

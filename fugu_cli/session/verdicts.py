@@ -11,8 +11,8 @@ from typing import Literal
 from fugu_cli.session.events import EVIDENCE, USERS, Asked, Event, Finished, Merged, Permitted, Role, ToolRan, Undone
 from fugu_cli.session.outcome import TestRun, changes, has_regressions, regressions, tests, tests_before
 from fugu_cli.session.recognized_tests import passed_count
-from fugu_cli.session.subtasks import TASK
-from fugu_cli.session.turns import Turn, Verdict, asked, effective, finished, interrupted_calls, turns, verdict_of
+from fugu_cli.session.turns import TASK, Turn, asked, effective, finished, interrupted_calls, turns
+from fugu_cli.session.workflows import Verdict, verdict_of
 
 ACCEPTANCE_CHECK, RUN_CHECK = "acceptance_check", "run_check"
 """An agent's call that sets a check, which is ok where the check fails before the work; and fugu's runs of it after
@@ -59,7 +59,8 @@ def checks(events: Sequence[Event]) -> tuple[CheckStatus, ...]:
     request = asked(events)
     if request is None:
         return ()
-    found = {arguments: CheckStatus(arguments, "user") for arguments in map(_arguments, request.until)}
+    until = (json.dumps({"command": command}) for command in request.until)
+    found = {arguments: CheckStatus(arguments, "user") for arguments in until}
     changed = False
     open_calls: set[str] = set()
     own: set[str] = set()
@@ -80,10 +81,6 @@ def checks(events: Sequence[Event]) -> tuple[CheckStatus, ...]:
     if open_calls:
         found = _aged(found)
     return tuple(_of_the_suite(events, check, request) for check in found.values())
-
-
-def _arguments(command: str) -> str:
-    return json.dumps({"command": command})
 
 
 def _aged(found: dict[str, CheckStatus]) -> dict[str, CheckStatus]:

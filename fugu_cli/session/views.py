@@ -12,6 +12,6 @@ from fugu_cli.session.events import BUDGET as BUDGET
 from fugu_cli.session.open_work import *  # noqa: F403
 from fugu_cli.session.outcome import *  # noqa: F403
 from fugu_cli.session.recognized_tests import *  # noqa: F403
-from fugu_cli.session.subtasks import *  # noqa: F403
 from fugu_cli.session.turns import *  # noqa: F403
 from fugu_cli.session.verdicts import *  # noqa: F403
+from fugu_cli.session.workflows import *  # noqa: F403

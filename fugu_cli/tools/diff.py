@@ -1,16 +1,85 @@
-"""diff: what was changed since a snapshot. fugu runs it as evidence; no agent is offered it."""
+"""Unified diffs: of two contents, of recorded changes from the contents that the workspace keeps, and of all that was
+changed since a snapshot. fugu runs the tool `diff` as evidence; no agent is offered it."""
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+from collections.abc import Iterable, Sequence
+
 from fugu_cli.errors import StorageError
+from fugu_cli.session import views
+from fugu_cli.session.events import Event, FileChange
+from fugu_cli.tools import git_repositories
 from fugu_cli.tools.read_write import ToolArguments
-from fugu_cli.tools.recorded_diffs import unified_diff
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.workspace import Tool, Workspace
 
+
+def unified_diff(path: str, before: bytes | None, after: bytes | None) -> str:
+    """A diff as `git apply` reads it, for text; one sentence for anything else. None: the file did not exist."""
+    names = ("/dev/null" if before is None else f"a/{path}", "/dev/null" if after is None else f"b/{path}")
+    if b"\0" in (before or b"") or b"\0" in (after or b""):
+        return f"--- {names[0]}\n+++ {names[1]}\nbinary file, {len(before or b'')} -> {len(after or b'')} bytes\n"
+    old, new = _lines(before), _lines(after)
+    text = []
+    for line in difflib.unified_diff(old, new, *names, n=3):
+        text.append(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n")
+    return "".join(text)
+
+
+def _lines(data: bytes | None) -> list[str]:
+    return (data or b"").decode("utf-8", "surrogateescape").splitlines(keepends=True)
+
+
+async def change_diffs(workspace: Workspace, changes: Iterable[FileChange]) -> dict[FileChange, str]:
+    """Each change as a unified diff; one whose contents are gone says so."""
+    listed = list(dict.fromkeys(changes))
+    known = await read_contents(
+        workspace, (name for change in listed for name in (change.before, change.after) if name)
+    )
+    return {change: _diff(workspace, change, known) for change in listed}
+
+
+def _diff(workspace: Workspace, change: FileChange, known: dict[str, bytes]) -> str:
+    sides = []
+    for name in (change.before, change.after):
+        data = None if name is None else known.get(name)
+        if name is not None and data is None:
+            data = _still(workspace, change.path, name)
+            if data is None:
+                return f"({change.path}: the content {name[:12]} is not in the store)\n"
+        sides.append(data)
+    return workspace.mask(unified_diff(change.path, *sides))
+
+
+def _still(workspace: Workspace, path: str, name: str) -> bytes | None:
+    """What the file holds, where that is the content meant."""
+    file = workspace.root / path
+    data = file.read_bytes() if file.is_file() else b""
+    return data if git_repositories.blob_id(data, workspace.history.hash_name) == name else None
+
+
+async def request_patch(workspace: Workspace, events: Sequence[Event]) -> bytes:
+    """What the newest request changed, as a diff: of snapshots, and of the files fugu wrote that they do not hold."""
+    began = views.start_snapshot(events)
+    now = await workspace.history.snapshot() if began else None
+    patch = await workspace.patch(began, now, whole=True) if began and now else b""
+    inside = [change for path, change in views.unsnapshotted_changes(events).items() if not path.startswith("/")]
+    return patch + "".join((await change_diffs(workspace, inside)).values()).encode("utf-8", "surrogateescape")
+
+
+async def read_contents(workspace: Workspace, names: Iterable[str]) -> dict[str, bytes]:
+    """Many contents by their ids, without those that are gone."""
+    found: dict[str, bytes] = {}
+    async with workspace.history.contents() as source:
+        for name in dict.fromkeys(names):
+            with contextlib.suppress(StorageError):
+                found[name] = await source.read(name)
+    return found
+
+
 LIMIT = 12_000
-
-
 GONE = "No diff can be shown: the files as they were before the request are no longer stored. Read the changed files."
 
 

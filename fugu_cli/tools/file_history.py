@@ -276,7 +276,11 @@ def plan_restore(root: Path, made: FileEffects, hash_name: str, nested: Mapping[
             attributes.append(one)
         elif path.is_file() and one.path not in conflicts:
             conflicts.append(one.path)
-    unkept = tuple(one.path for one in made.net.attributes if one.large and not _as_before(root, one))
+
+    def as_before(one: FileAttribute) -> bool:
+        return current_attribute(_inside(root, one.path), LARGE_FILE) == one.before
+
+    unkept = tuple(one.path for one in made.net.attributes if one.large and not as_before(one))
     others = tuple(one.path for one in made.net.attributes if one.nested and nested[one.path] != one.before)
     return RestorePlan(FileEffects(tuple(changes), tuple(attributes)), tuple(conflicts), tuple(beside), unkept, others)
 
@@ -296,10 +300,6 @@ def _state(root: Path, name: str, hash_name: str) -> tuple[str | None, str]:
 def _is_as_left(now: tuple[str | None, str], change: FileChange) -> bool:
     """The file is as the change left it. The mode of one that no snapshot holds is not known."""
     return now[0] == change.after and (change.after is None or change.beside or now[1] == change.mode)
-
-
-def _as_before(root: Path, one: FileAttribute) -> bool:
-    return current_attribute(_inside(root, one.path), LARGE_FILE) == one.before
 
 
 async def restore_files(root: Path, made: FileEffects, contents: BlobReader, git: Git | None) -> tuple[str, ...]:

@@ -110,7 +110,7 @@ def _by_table(root: Path, table: dict[str, str]) -> str | None:
 
 
 def _node(root: Path) -> str | None:
-    script = _test_script(_text_or_empty(root / "package.json"))
+    script = _test_script(_text(root / "package.json") or "")
     if script and "no test specified" not in script:
         for lock, line in _NODE_LOCKS.items():
             if (root / lock).is_file() and shutil.which(line.split()[0]):
@@ -137,12 +137,12 @@ def _ruby(root: Path) -> str | None:
         return f"{bundled}rspec"
     if (root / "bin" / "rails").is_file() and (root / "test").is_dir():
         return "bin/rails test"
-    asks = re.search(r"TestTask|\btask[ (]+[:\"']?(?:test|default)\b", _text_or_empty(root / "Rakefile"))
+    asks = re.search(r"TestTask|\btask[ (]+[:\"']?(?:test|default)\b", _text(root / "Rakefile") or "")
     return f"{bundled}rake test" if asks and (root / "test").is_dir() else None
 
 
 def _php(root: Path) -> str | None:
-    if '"test"' in _text_or_empty(root / "composer.json").partition('"scripts"')[2]:
+    if '"test"' in (_text(root / "composer.json") or "").partition('"scripts"')[2]:
         return "composer test"
     named = any((root / name).is_file() for name in ("phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml"))
     return "vendor/bin/phpunit" if named else None
@@ -151,17 +151,9 @@ def _php(root: Path) -> str | None:
 def _make(root: Path) -> str | None:
     for name in ("GNUmakefile", "makefile", "Makefile"):
         for target in ("test", "check"):
-            if re.search(rf"^{target}\s*:(?!=)", _text_or_empty(root / name), re.MULTILINE):
+            if re.search(rf"^{target}\s*:(?!=)", _text(root / name) or "", re.MULTILINE):
                 return f"make {target}"
     return None
-
-
-def _text_or_empty(path: Path) -> str:
-    """ "" where there is no such file, or it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-    except OSError:
-        return ""
 
 
 MOST_DOCTEST_FILES = 20
@@ -360,6 +352,7 @@ def _unittest(root: Path, tests: list[Path]) -> str:
 
 
 def _text(path: Path) -> str | None:
+    """None where there is no such file, or it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
     except OSError:

@@ -132,11 +132,9 @@ def with_report(invocation: Invocation, root: Path, folder: Path) -> ReportingCo
         case "cargo" | "nextest":
             return _with(invocation, "cargo", ("--no-fail-fast",))
         case "go":
-            if invocation.given("-json", "--json"):
-                return ReportingCommand(invocation, invocation.command, events=GoEvents())
-            return ReportingCommand(
-                invocation, invocation.inserting("test", ["-json"]), options=("-json",), events=GoEvents()
-            )
+            options = () if invocation.given("-json", "--json") else ("-json",)
+            command = invocation.inserting("test", options) if options else invocation.command
+            return ReportingCommand(invocation, command, options=options, events=GoEvents())
         case "maven" | "gradle":
             return _java(invocation, root)
         case "unittest":
@@ -204,7 +202,8 @@ def read_results(reporting: ReportingCommand, output: str, root: Path) -> TestOu
     try:
         match invocation.kind:
             case "pytest":
-                found = _of_pytest(_cases([file] if file else []), root, folder)
+                cases = _cases([file] if file else [])
+                found = _worst((_node_id(case, root, folder), case.outcome) for case in cases)
             case "jest" | "vitest":
                 found = _of_javascript(_text(file), folder)
             case "node":
@@ -216,7 +215,9 @@ def read_results(reporting: ReportingCommand, output: str, root: Path) -> TestOu
             case "go":
                 found = _of_go(reporting.events or GoEvents())
             case "maven" | "gradle":
-                found = _of_java(_changed(folder, reporting.known))
+                known = reporting.known
+                new = (path for path in _java_reports(folder) if path.stat().st_mtime_ns != known.get(path))
+                found = _worst((f"{case.classname}#{case.name}", case.outcome) for case in _cases(new))
             case "unittest":
                 found = _of_unittest(output)
     except (OSError, ValueError, ElementTree.ParseError):
@@ -304,10 +305,6 @@ def _worst(pairs: Iterable[tuple[str, TestOutcome]]) -> TestOutcomes:
         if ranks[outcome] >= ranks.get(found.get(name, ""), -1):
             found[name] = outcome
     return found
-
-
-def _of_pytest(cases: Iterable[_Case], root: Path, folder: Path) -> TestOutcomes:
-    return _worst((_node_id(case, root, folder), case.outcome) for case in cases)
 
 
 def _node_id(case: _Case, root: Path, folder: Path) -> str:
@@ -430,14 +427,6 @@ def _java_reports(folder: Path) -> list[Path]:
             kept = repository_files.SKIPPED_FOLDERS - {"target", "build"}
             folders[:] = [name for name in folders if name not in kept and not name.startswith(".")]
     return found
-
-
-def _changed(folder: Path, known: Mapping[Path, int]) -> list[Path]:
-    return [path for path in _java_reports(folder) if path.stat().st_mtime_ns != known.get(path)]
-
-
-def _of_java(files: Iterable[Path]) -> TestOutcomes:
-    return _worst((f"{case.classname}#{case.name}", case.outcome) for case in _cases(files))
 
 
 def _text(file: Path | None) -> str:

@@ -64,6 +64,7 @@ class Snapshots:
         self._ready = False
         self._newest: _Newest | None = None
         self._pruned: object = None
+        self._nested: dict[str, tree_extras.KnownRepository] = {}
         self.index = SnapshotIndex(root, self.own, repository)
 
     @asynccontextmanager
@@ -133,7 +134,7 @@ class Snapshots:
 
     def _extras(self, newest: _Newest, bits: Mapping[str, int], folders: Sequence[str]) -> tree_extras.TreeExtras:
         found = (name for folder in folders for name in tree_extras.nested_below(self.root, folder))
-        nested = tree_extras.repository_states(self.store, self.root, {*newest.nested, *found})
+        nested = tree_extras.repository_states(self.store, self.root, {*newest.nested, *found}, self._nested)
         return tree_extras.collect_extras(self.root, bits, folders, self.index.large, nested)
 
     async def _bits(self, files: Sequence[str]) -> dict[str, int]:

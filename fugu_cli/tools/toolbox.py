@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from fugu_cli import prompts
 from fugu_cli.messages import Call, ToolSpec
 from fugu_cli.safety import policy
-from fugu_cli.safety.policy import tool_access
+from fugu_cli.safety.policy import call_arguments
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.tools.result import HIDDEN_FROM_SMALL_MODELS, Say, ToolResult
 from fugu_cli.tools.workspace import RawArguments, Tool, Workspace
@@ -49,7 +49,7 @@ class Toolbox:
         self._own = {tool.name: tool for tool in tools}
         for tool in self._own.values():
             if tool.foreign is None and (tool.paths or tool.patch or tool.command):
-                tool_access.declare(tool.name, tool.access)
+                call_arguments.declare(tool.name, tool.access)
         self._more = more
         self._describe = describe
         self._specs: dict[tuple[str, bool], ToolSpec] = {}

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from fugu_cli.tools.git_repositories import GIT_OPTIONS, Git, Repository, find_repository, git_program
 
@@ -111,41 +112,79 @@ def nested_below(root: Path, folder: str) -> Iterator[str]:
             yield os.path.relpath(place, root)
 
 
-def repository_states(store: Path, root: Path, nested: Iterable[str]) -> dict[str, str]:
-    """The attribute of each nested repository that is there."""
-    found = {name: repository_state(store, root / name) for name in sorted(nested)}
-    return {name: state for name, state in found.items() if state}
+class KnownRepository(NamedTuple):
+    """A nested repository's attribute, and the stamps by which it is known that nothing was changed in it since."""
+
+    attribute: str
+    names: tuple[str, ...]
+    stamps: tuple[object, ...]
+
+
+def repository_states(
+    store: Path, root: Path, nested: Iterable[str], known: dict[str, KnownRepository]
+) -> dict[str, str]:
+    """The attribute of each nested repository that is there. Git is asked about those alone that `known`, which is
+    brought up to date, does not tell about."""
+    found = {}
+    for name in sorted(nested):
+        one = known.get(name)
+        if one is None or one.stamps != _stamps(root / name, one.names):
+            one = known[name] = _look(store, root / name)
+        if one.attribute:
+            found[name] = one.attribute
+    return found
 
 
 def repository_state(store: Path, top: Path) -> str:
     """The attribute of the repository at `top`, "" where none is: another word where HEAD, the index or a file that is
-    not ignored is another.
+    not ignored is another."""
+    return _look(store, top).attribute
 
-    Git works with the configuration of `store`, so that no filter of the repository's own is run.
-    """
+
+def _look(store: Path, top: Path) -> KnownRepository:
+    """Git works with the configuration of `store`, so that no filter of the repository's own is run."""
     repository = find_repository(top) if os.path.lexists(top / ".git") else None
     program = git_program(top)
     if repository is None or repository.top != top or program is None:
-        return ""
+        return KnownRepository("", (), ())
     listing = [program, *GIT_OPTIONS, "ls-files", "-z", "-t", "-s", "-m", "-o", "--exclude-standard"]
     git = Git(store, top, repository.index, top)
     done = subprocess.run(
         listing, cwd=top, env=git.environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False
     )
-    held = hashlib.sha256(_head(repository) + done.stdout)
-    entries = done.stdout.split(b"\0")
-    for number, entry in enumerate(one for one in entries if one[:1] in {b"C", b"?"} or one[2:8] == b"160000"):
-        path = top / os.fsdecode(entry[2:] if entry[:1] == b"?" else entry.partition(b"\t")[2])
-        held.update(_content(path, whole=number < MOST_WHOLE) or repository_state(store, path).encode())
-    return REPOSITORY + held.hexdigest()[:16]
+    entries = done.stdout.split(b"\0")[:-1]
+    paths = [os.fsdecode(entry[2:] if entry[:1] == b"?" else entry.partition(b"\t")[2]) for entry in entries]
+    inner = any(entry[2:8] == b"160000" or entry.endswith(b"/") for entry in entries)
+    head = _head(repository)
+    names = () if inner else (*map(str, (*head, repository.index)), *dict.fromkeys(paths), *_around(paths))
+    stamps = _stamps(top, names)  # before the files are read: what is written meanwhile is looked at the next time
+    held = hashlib.sha256(b"\0".join([*map(_bytes, head), done.stdout]))
+    changed = (p for e, p in zip(entries, paths, strict=True) if e[:1] in {b"C", b"?"} or e[2:8] == b"160000")
+    for number, path in enumerate(changed):
+        data = _content(top / path, whole=number < MOST_WHOLE)
+        held.update(data or repository_state(store, top / path).encode())
+    return KnownRepository(REPOSITORY + held.hexdigest()[:16], names, stamps)
 
 
-def _head(repository: Repository) -> bytes:
-    """HEAD, and the commit of the branch it names."""
-    head = _bytes(repository.folder / "HEAD")
-    branch = os.fsdecode(head.removeprefix(b"ref:").strip())
-    places = (repository.common / branch, repository.common / "reftable" / "tables.list")
-    return b"\0".join([head, *map(_bytes, places)])
+def _stamps(top: Path, names: Iterable[str]) -> tuple[object, ...]:
+    """Size and time of files and folders; never the same twice where there are no names."""
+    found = tuple(_stamp(os.path.join(top, name)) for name in names)  # noqa: PTH118
+    return found or (object(),)
+
+
+def _stamp(path: str) -> object:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_mode
+
+
+def _head(repository: Repository) -> tuple[Path, ...]:
+    """The files that say which commit is checked out: HEAD, and the branch that it names."""
+    head = repository.folder / "HEAD"
+    branch = os.fsdecode(_bytes(head).removeprefix(b"ref:").strip())
+    return head, repository.common / branch, repository.common / "reftable" / "tables.list"
 
 
 def _content(path: Path, *, whole: bool) -> bytes:

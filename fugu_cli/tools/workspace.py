@@ -20,8 +20,7 @@ from pydantic import BaseModel, JsonValue
 from fugu_cli.messages import Value
 from fugu_cli.safety import paths
 from fugu_cli.safety.paths import path_exists
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
-from fugu_cli.safety.policy.tool_access import Effect, ToolAccess
+from fugu_cli.safety.policy.call_arguments import Effect, MalformedArguments, ToolAccess, arguments_of
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
 from fugu_cli.session.events import NO_EFFECTS, FileChange, FileEffects, Recorded, ToolRan, Undone, net_changes
 from fugu_cli.system.atomic_files import write_atomically
@@ -172,7 +171,7 @@ class Workspace:
         self.history = FileHistory(self.root, store)
         self._written: list[FileChange] = []
         self.jobs = Jobs()
-        self.mask: Callable[[str], str] | None = None
+        self.mask: Callable[[str], str] = str
         """Takes secrets out of the diffs that people and files are given."""
         self.unread: Callable[[Path, Path], bool] | None = None
         """Whether a file (resolved) of a working tree (its root) is kept out of what a search finds."""
@@ -196,14 +195,12 @@ class Workspace:
 
     def shown(self, diff: bytes) -> bytes:
         """A diff without secrets."""
-        if self.mask is None:
-            return diff
         return self.mask(diff.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def whole_secrets(self, text: str, limit: int = tools_result.OUTPUT_LIMIT) -> str:
         """A text that is to be cut to `limit` characters, without secrets: one that the cut takes apart would not be
         recognised in what is left of it. Use clip for the cut: it tears no mark."""
-        return text if self.mask is None or len(text) <= limit else self.mask(text)
+        return text if len(text) <= limit else self.mask(text)
 
     async def observe(
         self, tool: Tool[Arguments], arguments: Arguments, say: Say, before: str | None = None

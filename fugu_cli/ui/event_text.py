@@ -36,7 +36,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, Retried, Waiting
-from fugu_cli.session.turns import leading_verdict
+from fugu_cli.session.workflows import leading_verdict
 from fugu_cli.ui.formatting import (
     compact_number,
     duration,

@@ -1,6 +1,6 @@
 """Diffs of recorded changes."""
 
-from fugu_cli.tools.recorded_diffs import unified_diff
+from fugu_cli.tools.diff import unified_diff
 
 
 def test_a_change_a_creation_and_a_deletion() -> None:

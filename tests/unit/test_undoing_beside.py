@@ -17,7 +17,7 @@ from fugu_cli.safety import policy
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Assigned, Finished, Permitted, Replied, ToolRan
 from fugu_cli.session.log import Log
-from fugu_cli.tools.recorded_diffs import request_patch
+from fugu_cli.tools.diff import request_patch
 from fugu_cli.tools.workspace import Workspace
 from tests.facts import STRONG, opened
 from tests.unit.tools.conftest import TOOLS

@@ -18,13 +18,12 @@ from pydantic import field_validator
 
 from fugu_cli.messages import Call, Value
 from fugu_cli.safety.paths import PathFault, inside, locate, protected_reason, quoted_path
-from fugu_cli.safety.policy import rule_matching
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
+from fugu_cli.safety.policy import command_rules, rule_matching
+from fugu_cli.safety.policy.call_arguments import MalformedArguments, ToolAccess, access_of, arguments_of, patched_paths
 from fugu_cli.safety.policy.classification import ClassifiedCommand, classify
 from fugu_cli.safety.policy.programs import RiskLevel
 from fugu_cli.safety.policy.shell_parser import Unreadable
-from fugu_cli.safety.policy.tool_access import ToolAccess, access_of
-from fugu_cli.session.subtasks import TASK
+from fugu_cli.session.turns import TASK
 
 __all__ = ["Judgement", "Mode", "Rules", "judge"]
 
@@ -240,7 +239,7 @@ def _command_case(command: str, rules: Rules, root: Path) -> PolicyCase:
     own = (rule for rule in rules.allow if rule_matching.split_pattern(rule)[0] == "bash")
     exact = next((rule for rule in own if rule_matching.means_exactly(rule, "bash", line)), "")
     denied, asked = (
-        rule_matching.forbidding_rule(given, line, judged, root, unread) for given in (rules.deny, rules.ask)
+        command_rules.forbidding_rule(given, line, judged, root, unread) for given in (rules.deny, rules.ask)
     )
     return PolicyCase(
         target=f"bash({line})",
@@ -249,7 +248,7 @@ def _command_case(command: str, rules: Rules, root: Path) -> PolicyCase:
         tests=tests,
         denied=denied.forbids if denied is not None else "",
         asked=asked.rule if asked is not None else "",
-        allowed=exact or rule_matching.allowing_rule(rules.allow, judged, root, writes=rules.mode in {"edit", "auto"}),
+        allowed=exact or command_rules.allowing_rule(rules.allow, judged, root, writes=rules.mode in {"edit", "auto"}),
         exact=bool(exact),
     )
 

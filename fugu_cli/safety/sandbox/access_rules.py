@@ -255,7 +255,11 @@ def file_access(root: Path, wishes: AccessOptions, environ: Mapping[str, str]) -
     writable += [above for path in sealed for above in _between(path, writable)]
     spared = (*(Path(os.path.realpath(path)) for path in (*writable, *wishes.readable)), *_programs(environ, homes))
     unseen = [*hidden_paths(homes, spared), *(str(path) for path in wishes.own if path_exists(path))]
-    wanted = [*_programs(environ, homes), *wishes.readable, *(homes if _below_tmp(homes) else ())]
+    wanted = [
+        *_programs(environ, homes),
+        *wishes.readable,
+        *(homes if any(Path("/tmp") in home.parents for home in homes) else ()),
+    ]
     if wishes.network:
         wanted += [Path(name) for name in RESOLVERS]
     kept = [str(path) for path in wanted if path_exists(path)]
@@ -295,10 +299,6 @@ def _system_home() -> str:
         return pwd.getpwuid(os.getuid()).pw_dir
     except (ImportError, KeyError):  # Windows, or a user without an entry
         return ""
-
-
-def _below_tmp(homes: tuple[Path, ...]) -> bool:
-    return any(Path("/tmp") in home.parents for home in homes)
 
 
 def _programs(environ: Mapping[str, str], homes: tuple[Path, ...]) -> Iterator[Path]:

@@ -141,13 +141,10 @@ def bubblewrap_arguments(found: FileAccess, private: str, *, network: bool) -> l
     options += ["--die-with-parent", *(() if network else ("--unshare-net",)), "--bind", private, "/tmp"]
     if os.geteuid() == 0:
         options += ["--cap-drop", "ALL", *(word for name in CAPABILITIES for word in ("--cap-add", f"CAP_{name}"))]
-    for path in sorted({*found.writable, *found.sealed, *found.readable, *found.hidden, *found.covered}, key=_depth):
+    paths = {*found.writable, *found.sealed, *found.readable, *found.hidden, *found.covered}
+    for path in sorted(paths, key=lambda path: path.count("/")):
         options += _path_options(path, found)
     return options
-
-
-def _depth(path: str) -> int:
-    return path.count("/")
 
 
 def _path_options(path: str, found: FileAccess) -> Iterator[str]:

@@ -23,7 +23,7 @@ from fugu_cli.safety.redaction import LogRedactor
 from fugu_cli.session import log, store, views
 from fugu_cli.session.events import FileEffects
 from fugu_cli.system import temp_dirs
-from fugu_cli.tools.recorded_diffs import change_diffs
+from fugu_cli.tools.diff import change_diffs
 from fugu_cli.ui import blame_text as plain
 from fugu_cli.ui import diff_drawing, diff_lines
 from fugu_cli.ui.block_drawing import transcript_fragments
@@ -186,7 +186,7 @@ async def show_blame(controller: SessionController, argument: str) -> None:
     workspace = controller.session.environment.workspace
     path = controller.session.log.path
     own = (path.stem if path else "this session", list(controller.session.log.records))
-    mask = workspace.mask or str
+    mask = workspace.mask
     from fugu_cli.engine.commit_blame import add_noted_authors
 
     if not argument:
@@ -381,7 +381,7 @@ async def remember(controller: SessionController, argument: str) -> None:
     if shown:
         environment = controller.session.environment
         told = f"\nThe user's standing instructions ({path.name}), added now:\n{item}"
-        told = environment.instructions + (environment.workspace.mask or str)(told)
+        told = environment.instructions + environment.workspace.mask(told)
         controller.session.environment = replace(environment, instructions=told)
     else:
         controller.say("agents are shown this file once you run `fugu trust` here", "warn")

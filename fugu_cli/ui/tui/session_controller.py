@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.errors import FuguError, ModelFileError, StorageError, UsageError
 from fugu_cli.session.events import FileChange, Finished, Recorded, Replied, ToolRan, Undone
 from fugu_cli.session.live_events import Live
-from fugu_cli.tools.recorded_diffs import unified_diff
+from fugu_cli.tools.diff import unified_diff
 from fugu_cli.ui import diff_lines
 from fugu_cli.ui.approval_options import ApprovalScope, approval_options
 from fugu_cli.ui.blocks import NoteBlock, Tone

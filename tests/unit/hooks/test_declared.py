@@ -9,15 +9,8 @@ import pytest
 
 from fugu_cli.config import trust
 from fugu_cli.config.loader import load_config
-from fugu_cli.extensions.hook_settings import (
-    HOOK_EVENTS,
-    DeclaredHooks,
-    Hook,
-    describe_call,
-    files_named_by_hooks,
-    read_hooks,
-    rule_fits,
-)
+from fugu_cli.extensions.hook_protocol import describe_call, rule_fits
+from fugu_cli.extensions.hook_settings import HOOK_EVENTS, DeclaredHooks, Hook, files_named_by_hooks, read_hooks
 from fugu_cli.messages import Call
 
 FORMAT = {"type": "command", "command": "sh lint.sh", "timeout": 5}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.safety.redaction import MARK_LENGTH, Redactor, mark_for
-from fugu_cli.tools.recorded_diffs import change_diffs
+from fugu_cli.tools.diff import change_diffs
 from fugu_cli.tools.result import truncate, truncate_line, truncate_start
 from fugu_cli.tools.search import ripgrep
 from fugu_cli.tools.shell_commands import CommandOutput

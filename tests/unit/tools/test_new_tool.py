@@ -11,7 +11,7 @@ import pytest
 from fugu_cli.messages import Call
 from fugu_cli.safety.path_rules import Denials, call_refusal
 from fugu_cli.safety.policy import Rules, judge
-from fugu_cli.safety.policy.tool_access import BUILT_IN, UNKNOWN, access_of
+from fugu_cli.safety.policy.call_arguments import BUILT_IN, UNKNOWN, access_of
 from fugu_cli.safety.saved_permissions import rule_for
 from fugu_cli.session.events import Asked
 from fugu_cli.tools.toolbox import Toolbox
