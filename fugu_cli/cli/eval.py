@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 from fugu_cli import __version__, prompts, wiring
 from fugu_cli.cli.current_folder import check_embedded, current_config
-from fugu_cli.cli.training_flags import EngineName, EvalFlags
+from fugu_cli.cli.training_flags import EvalFlags
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import SERVICES, usable_pool
 from fugu_cli.config.loader import LoadedConfig
@@ -86,11 +86,16 @@ class RolloutSessionFactory:
     folder: Path
 
     def __call__(self, spending: Spending) -> OpenRolloutSession:
-        """What opens a session for a place. `python` in a task's commands is from then on the one that runs fugu."""
-        interpreter, path = str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)
-        if path.split(os.pathsep)[0] != interpreter:
-            os.environ["PATH"] = os.pathsep.join([interpreter, path])
+        """What opens a session for a place."""
+        add_python_to_path()
         return _OpenRolloutSession(self, spending).open
+
+
+def add_python_to_path() -> None:
+    """`python` in a task's commands is the user's own, and where there is none the one that runs fugu."""
+    interpreter, path = str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)
+    if interpreter not in path.split(os.pathsep):
+        os.environ["PATH"] = os.pathsep.join([path, interpreter])
 
 
 class _OpenRolloutSession:
@@ -192,7 +197,7 @@ def evaluate(flags: EvalFlags) -> int:
         settings=shared_settings(config, (*SESSION_LIMITS, *(["checkpoint"] if checkpoint else []), "sample")),
         checkpoint=checkpoint,
         entries={entry.name: json.dumps(reply_settings(entry), sort_keys=True) for entry in entries},
-        at_once=runner.rollouts_at_once(flags.rollouts or _local(members), flags.cores, flags.memory),
+        at_once=runner.rollouts_at_once(flags.rollouts or _local(members)),
     )
     ended = runner.EvaluationEnd()
     if not flags.report:
@@ -304,6 +309,16 @@ def shared_settings(config: Config, names: Sequence[str] = SESSION_LIMITS) -> di
     return {name: str(getattr(config, name)) for name in names}
 
 
+def about_pool(config: Config, environ: Mapping[str, str]) -> dict[str, JsonValue]:
+    """What a training depends on beside its tasks and settings: the pool, its entries, and a session's limits."""
+    entries = usable_pool(config, environ)
+    return {
+        "pool": {entry.name: entry.member().model_dump(mode="json") for entry in entries},
+        "entries": {entry.name: dict(reply_settings(entry)) for entry in entries},
+        "limits": dict(shared_settings(config)),
+    }
+
+
 def _local(members: Sequence[Member]) -> int | None:
     """A model on this machine uses all its cores for one reply."""
     return 1 if any(member.provider == "local" for member in members) else None
@@ -314,17 +329,7 @@ async def _measure(
 ) -> runner.EvaluationEnd:
     folder = opening.folder
     spending = Spending(folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests))
-    engine: runner.RolloutEngine
-    if flags.engine is EngineName.ray:
-        from fugu_cli.evaluation.runner import RayEngine
-
-        engine = RayEngine(opening, folder, spending, plan.at_once)
-    else:
-        engine = runner.LocalEngine(opening, folder, spending)
-    try:
-        return await runner.run_evaluation(plan, engine, folder, _tell)
-    finally:
-        await engine.close()
+    return await runner.run_evaluation(plan, opening(spending), folder, _tell)
 
 
 def _tell(told: runner.EvaluationProgress | str) -> None:

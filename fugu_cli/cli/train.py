@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ from fugu_cli.cli.current_folder import current_config
 from fugu_cli.cli.eval import evaluate
 from fugu_cli.cli.training_flags import (
     EvalFlags,
-    MachineFlags,
     MatrixFlags,
+    RolloutFlags,
     SftFlags,
     TrainSessionsFlags,
 )
@@ -28,6 +29,7 @@ from fugu_cli.evaluation.results_folder import locked_folder
 from fugu_cli.evaluation.rollout import RolloutOutcome
 from fugu_cli.session import log, store, views
 from fugu_cli.system.atomic_files import write_atomically
+from fugu_cli.tasks import ExpectedTests, Problem
 from fugu_cli.tasks.grading import TaskCheck
 from fugu_cli.tasks.loading import TaskDefaults
 from fugu_cli.training.pass_matrix import AgentRun, MatrixCell, headroom, headroom_report
@@ -167,6 +169,21 @@ def _decisions(paths: Sequence[Path], checkpoint: Checkpoint) -> tuple[list[Labe
     return decided, labels
 
 
+def usable_tasks(
+    flags: RolloutFlags, suites: Sequence[str], folder: Path, only: Sequence[str] = (), limit: int | None = None
+) -> tuple[list[Problem], dict[str, ExpectedTests]]:
+    """Tasks that can judge, and what is known of their tests; checks are kept in `folder`. Raises UsageError for
+    none."""
+    eval.add_python_to_path()
+    defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
+    problems = eval.sample_problems(eval.load_problems(suites, only, defaults, say_progress), limit)
+    checks = asyncio.run(runner.check_tasks(problems, folder, say_progress))
+    found = [problem for problem in problems if problem.id not in checks or not checks[problem.id].refused]
+    if not found:
+        raise runner.no_task_left()
+    return found, {name: check.expected for name, check in checks.items()}
+
+
 MATRIX_FILE = "matrix.jsonl"
 
 
@@ -191,7 +208,7 @@ def _eval_flags(flags: MatrixFlags, kind: str, folder: Path) -> EvalFlags:
         limit=flags.limit,
         seeds=flags.repeats,
         out=folder,
-        **{field.name: getattr(flags, field.name) for field in fields(MachineFlags)},
+        **{field.name: getattr(flags, field.name) for field in fields(RolloutFlags)},
     )
 
 
@@ -202,7 +219,8 @@ def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
         if row.arm.startswith(f"{kind}:")
     ]
     if not found:
-        print("nothing was measured yet", file=sys.stderr)
+        if flags.report:
+            print("nothing was measured yet", file=sys.stderr)
         return
     prompts = _prompts(flags)
     prompts |= _recorded_prompts(folder, [row for row in found if row.task not in prompts])

@@ -6,9 +6,8 @@ import asyncio
 import json
 import os
 import random
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -26,15 +25,16 @@ from fugu_cli.cli.train import (
     save_checkpoint,
     say_progress,
     singular_values_folder,
+    usable_tasks,
 )
 from fugu_cli.cli.training_flags import EvolveFlags
 from fugu_cli.config import Config
-from fugu_cli.config.agent_pool import SERVICES, usable_pool
+from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.coordinators import checkpoint as checkpoints
 from fugu_cli.coordinators import trinity
 from fugu_cli.coordinators.checkpoint import Checkpoint, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
-from fugu_cli.errors import StorageError, UsageError
+from fugu_cli.errors import StorageError
 from fugu_cli.evaluation import results_folder, runner
 from fugu_cli.evaluation.intervals import paired_difference
 from fugu_cli.evaluation.paid_calls import AgentUnanswered, Spending, SpendingLimitReached, SpendingLimits
@@ -42,15 +42,13 @@ from fugu_cli.evaluation.rollout import RolloutJob, RolloutOutcome, rollout
 from fugu_cli.messages import Value
 from fugu_cli.session.events import ROLES
 from fugu_cli.tasks import ExpectedTests, Problem
-from fugu_cli.tasks.grading import TaskCheck, problem_sha
-from fugu_cli.tasks.loading import TaskDefaults
+from fugu_cli.tasks.grading import problem_sha
 from fugu_cli.training.evolution import TrialResult, write_run_file
 from fugu_cli.training.search import Candidates, HeadCandidates, OffsetCandidates, checkpoint_vector, cma_strategy
 
 if TYPE_CHECKING:
-    from fugu_cli.coordinators.backbone import Backbone
-    from fugu_cli.training.evolution import EvolutionIteration, EvolutionSettings, Evolved, Trial
-    from fugu_cli.training.search import HiddenStates, Layout, Numbers
+    from fugu_cli.training.evolution import EvolutionIteration
+    from fugu_cli.training.search import Layout, Numbers
 
 
 class CandidateRow(Value):
@@ -76,26 +74,6 @@ class CandidateRollout:
         return self.place, self.problem.id, self.seed
 
 
-class ProgressEstimate:
-    """How far an iteration is, and how long the rest of it may take: told at most every `EVERY` seconds."""
-
-    EVERY = 30.0
-
-    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._total, self._clock = total, clock
-        self._begun = self._told = clock()
-        self._done = 0
-
-    def step(self) -> None:
-        """One rollout more is done."""
-        self._done += 1
-        now = self._clock()
-        if now - self._told >= self.EVERY and self._done < self._total:
-            self._told = now
-            left = (now - self._begun) / self._done * (self._total - self._done)
-            say_progress(f"{self._done} of {self._total} rollouts of this iteration; about {duration(left)} left")
-
-
 HELD_OUT_SHARE = 3
 """Of so many tasks one is held out, to judge what was evolved."""
 HELD_OUT_SEEDS = 2
@@ -116,7 +94,10 @@ class HeldOutScores:
             [ok - price * paid for ok, paid in zip(*both, strict=True)]
             for both in zip(self.solved, self.costs, strict=True)
         ]
-        lines, passes = [f"{self.tasks} tasks were held out, {len(rewards[0])} rollouts an arm"], True
+        lines, passes = (
+            [f"held out: {self.tasks} task{'s' * (self.tasks > 1)}, {len(rewards[0])} rollouts an arm"],
+            True,
+        )
         for place, name in enumerate(("evolved", "start", "cascade")):
             gap = paired_difference(rewards[0], rewards[place])
             behind = f"; evolved is {gap.mean:+.3f} ± {gap.error:.3f} in reward" if place else ""
@@ -133,12 +114,11 @@ class RolloutFitness:
         self._config = config
         self._out = out
         self._base = base
-        found, self._checks = asyncio.run(_usable_tasks(flags, out))
+        found, self._expected = usable_tasks(flags, flags.suites, out)
         self.tasks = {problem.id: problem_sha(problem) for problem in found}
         count = len(found) // HELD_OUT_SHARE
         self._problems, self._held = found[count:], found[:count]
-        keys = {entry.api_key_env for entry in config.agents} | {service.variable for service in SERVICES}
-        self._environ = tuple(sorted((key, value) for key, value in os.environ.items() if key in keys))
+        self._environ = eval.pool_keys(config, os.environ)
         members = [entry.member() for entry in usable_pool(config, dict(self._environ))]
         self._slots = {member.name: member.slot for member in members}
         self._priced = any(member.price and (member.price.input or member.price.output) for member in members)
@@ -177,6 +157,8 @@ class RolloutFitness:
         unit, size = self._unit([one for one in found if one]), len(found) // len(arms)
         parts = [found[first : first + size] for first in range(0, len(found), size)]
         both = [row for row in zip(*parts, strict=True) if all(row)]
+        if not both:
+            raise _unanswered("no rollout on the tasks held out was answered for all arms")
         solved = [[float(one.ok) for one in row if one] for row in both]
         costs = [[self._cost(one) / unit for one in row if one] for row in both]
         return HeldOutScores(len(self._held), tuple(zip(*solved, strict=True)), tuple(zip(*costs, strict=True)))
@@ -208,10 +190,11 @@ class RolloutFitness:
             for row in results_folder.read_rows(file, CandidateRow)
         }
         jobs = {job.key: job for job in wanted}
-        pace = ProgressEstimate(len(jobs.keys() - known.keys()))
+        begun, left = time.monotonic(), len(jobs.keys() - known.keys())
+        every, finished = max(left // 10, 10), list[RolloutOutcome]()
         local = any(entry.provider == "local" for entry in usable_pool(self._config, dict(self._environ)))
         wanted_at_once = flags.rollouts or (1 if local else None)
-        gate = asyncio.Semaphore(runner.rollouts_at_once(wanted_at_once, flags.cores, flags.memory))
+        gate = asyncio.Semaphore(runner.rollouts_at_once(wanted_at_once))
 
         async def one(job: CandidateRollout) -> RolloutOutcome | None:
             async with gate:
@@ -225,8 +208,11 @@ class RolloutFitness:
                         raise  # without one agent the search would be for another pool
                     say_progress(f"{job.problem.id}: {error}; dropped")
                     return None
-                pace.step()
                 results_folder.append_row(file, CandidateRow(place=job.place, outcome=done))
+                finished.append(done)
+                if len(finished) % every == 0 and len(finished) < left:
+                    wait = (time.monotonic() - begun) / len(finished) * (left - len(finished))
+                    say_progress(f"{len(finished)} of {left} rollouts of this iteration; about {duration(wait)} left")
                 return done
 
         done = await _gather_all([asyncio.create_task(one(job)) for job in jobs.values()])
@@ -234,8 +220,7 @@ class RolloutFitness:
         return [found[job.key] for job in wanted]
 
     def _job(self, wanted: CandidateRollout) -> RolloutJob:
-        checked = self._checks.get(wanted.problem.id)
-        expected = checked.expected if checked else ExpectedTests()
+        expected = self._expected.get(wanted.problem.id, ExpectedTests())
         return RolloutJob(arm=wanted.arm, problem=wanted.problem, seed=wanted.seed, expected=expected)
 
     def _played(self, found: Sequence[RolloutOutcome | None], size: int) -> TrialResult:
@@ -251,12 +236,7 @@ class RolloutFitness:
                 if use.role in ROLES:
                     roles[place // count, ROLES.index(use.role)] += use.turns
         if any(not any(found[first : first + count]) for first in range(0, len(found), count)):
-            raise AgentUnanswered(
-                "a candidate of this iteration had no answer in any of its rollouts",
-                agent="",
-                final=True,
-                hint="everything is kept, and the same command goes on",
-            )
+            raise _unanswered("a candidate of this iteration had no answer in any of its rollouts")
         unit = self._unit([outcome for outcome in found if outcome])
 
         def table(values: Sequence[float]) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
@@ -291,6 +271,10 @@ class RolloutFitness:
         return outcome.usd if self._priced else outcome.model_seconds
 
 
+def _unanswered(what: str) -> AgentUnanswered:
+    return AgentUnanswered(what, agent="", final=True, hint="everything is kept, and the same command goes on")
+
+
 async def _gather_all(tasks: Sequence[asyncio.Task[RolloutOutcome | None]]) -> list[RolloutOutcome | None]:
     """All of them; what ends one for good ends all, with everything kept."""
     try:
@@ -305,58 +289,53 @@ async def _gather_all(tasks: Sequence[asyncio.Task[RolloutOutcome | None]]) -> l
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _usable_tasks(flags: EvolveFlags, folder: Path) -> tuple[list[Problem], dict[str, TaskCheck]]:
-    """Tasks that can judge, and their checks, which are kept in `folder`. Raises UsageError where there is none."""
-    defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
-    problems = eval.load_problems(flags.suites, (), defaults, say_progress)
-    checks = await runner.check_tasks(problems, folder, say_progress)
-    found = [problem for problem in problems if problem.id not in checks or not checks[problem.id].refused]
-    if not found:
-        raise UsageError(
-            "no task is left that could judge anything", hint="`fugu help training` says what a task needs"
-        )
-    return found, checks
-
-
 CHECKPOINT_NAME = "checkpoint.safetensors"
-
-
-@dataclass(frozen=True)
-class EvolutionSetup:
-    """What is evolved: where the search begins, how its points become checkpoints, and in what it is judged."""
-
-    start: Numbers
-    layout: Layout
-    trial: Trial
-    pack: Callable[[Numbers, str], Checkpoint]
-    judge: Callable[[Checkpoint], HeldOutScores | None]
-    about: dict[str, JsonValue]
 
 
 def evolve(flags: EvolveFlags) -> int:
     """Run or go on with an evolution: exit code 0, or 4 where it was interrupted. Failures are those of the tree."""
-    from fugu_cli.cli.eval import INTERRUPTED
-
+    cma_strategy()  # before anything is read that takes minutes
+    out = (flags.out or Path("fugu-evolve")).resolve()
     try:
-        return _evolve(flags)
+        with as_usage_errors():
+            return _evolve(flags, current_config().config, out)
     except KeyboardInterrupt:
         say_progress("interrupted; everything is kept, and the same command goes on")
-        return INTERRUPTED
+        return eval.INTERRUPTED
 
 
-def _evolve(flags: EvolveFlags) -> int:
-    cma_strategy()  # before anything is read that takes minutes
-    loaded = current_config()
-    config, out = loaded.config, (flags.out or Path("fugu-evolve")).resolve()
-    interpreter = str(Path(sys.executable).parent)
-    os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
-    with as_usage_errors():
-        found = _rollout_setup(flags, config, out)
-        evolved = _run(flags, found, out)
-    say_progress(f"{len(evolved.history)} iterations; {evolved.stopped}")
-    made = found.pack(evolved.vector, f"{len(evolved.history)} iterations, {evolved.stopped}")
-    with as_usage_errors():
-        judged = found.judge(made)
+def _evolve(flags: EvolveFlags, config: Config, out: Path) -> int:
+    from fugu_cli.training.evolution import Evolution, EvolutionSettings, FitnessWeights, RunFolder
+
+    settings = EvolutionSettings(
+        population=flags.population,
+        iterations=flags.iterations,
+        replications=flags.replications,
+        sigma=flags.sigma,
+        seed=flags.seed,
+        patience=flags.patience,
+        shaping=FitnessWeights(diversity=flags.diversity, turns=flags.turns, cost=flags.cost),
+    )
+    base = checkpoints.load(flags.start or config.checkpoint or trinity.SHIPPED)
+    layout = _layout(flags, config, base)
+    trial = RolloutFitness(flags, config, out, base)
+
+    def pack(point: Numbers, how: str) -> Checkpoint:
+        return trial.pack(layout.head(point), layout.offsets(point), how)
+
+    about: dict[str, JsonValue] = {
+        **eval.about_pool(config, os.environ),
+        "tasks": dict(trial.tasks),
+        "start": base.digest,
+        "settings": settings.model_dump(mode="json", exclude={"iterations", "patience"}),
+    }
+    folder = RunFolder(out, about, lambda mean, path: save_checkpoint(pack(mean, "running"), path))
+    with folder.held():
+        evolved = Evolution(settings, trial, layout.breed, folder).run(layout.start(base.head, base.offsets), _tell)
+    how = f"{len(evolved.history)} iterations, {evolved.stopped}"
+    say_progress(how)
+    made = pack(evolved.vector, how)
+    judged = trial.judge(made)
     if judged is None:
         say_progress(f"fewer than {HELD_OUT_SHARE} tasks: none was held out, so nothing says whether it is better")
     else:
@@ -371,32 +350,6 @@ def _evolve(flags: EvolveFlags) -> int:
     return 0
 
 
-def _run(flags: EvolveFlags, found: EvolutionSetup, out: Path) -> Evolved:
-    from fugu_cli.training.evolution import Evolution, RunFolder
-
-    settings = _settings(flags)
-    fixed = settings.model_dump(mode="json", exclude={"iterations", "patience"})
-    folder = RunFolder(
-        out, {**found.about, "settings": fixed}, lambda mean, path: save_checkpoint(found.pack(mean, "running"), path)
-    )
-    with folder.held():
-        return Evolution(settings, found.trial, found.layout.breed, folder).run(found.start, _tell)
-
-
-def _settings(flags: EvolveFlags) -> EvolutionSettings:
-    from fugu_cli.training.evolution import EvolutionSettings, FitnessWeights
-
-    return EvolutionSettings(
-        population=flags.population,
-        iterations=flags.iterations,
-        replications=flags.replications,
-        sigma=flags.sigma,
-        seed=flags.seed,
-        patience=flags.patience,
-        shaping=FitnessWeights(diversity=flags.diversity, turns=flags.turns, cost=flags.cost),
-    )
-
-
 def _tell(row: EvolutionIteration) -> None:
     held = "" if row.validation is None else f", held {row.validation:.4f}"
     say_progress(
@@ -405,51 +358,17 @@ def _tell(row: EvolutionIteration) -> None:
     )
 
 
-def _layout(
-    flags: EvolveFlags, config: Config, read: tuple[Backbone, HiddenStates], like: tuple[Vector, int]
-) -> Layout:
-    """The head alone, or with the offsets of the second-to-last layer; `like` are states and the head's rows."""
+def _layout(flags: EvolveFlags, config: Config, base: Checkpoint) -> Layout:
+    """The head alone, or with the offsets of the second-to-last layer. Units are from a few requests as the backbone
+    reads them: sessions have not been read yet."""
     from fugu_cli.coordinators import svf
+    from fugu_cli.training import synthetic_sessions
     from fugu_cli.training.search import HeadLayout, LayerLayout
 
-    backbone, hidden_states = read
-    if not flags.offsets:
-        return HeadLayout(hidden_states, like[1], like[0])
-    adapter = svf.SvfAdapter(backbone.model, singular_values_folder(config, backbone))
-    return LayerLayout(backbone, adapter, like[1], like[0])
-
-
-def _rollout_setup(flags: EvolveFlags, config: Config, out: Path) -> EvolutionSetup:
-    """Real sessions on tasks: every candidate's checkpoint in the engine, every reply paid for once."""
-    from fugu_cli.cli.eval import reply_settings, shared_settings
-    from fugu_cli.coordinators import checkpoint as checkpoints
-
-    entries = usable_pool(config, dict(os.environ))
-    members = tuple(entry.member() for entry in entries)
-    base = checkpoints.load(flags.start or config.checkpoint or trinity.SHIPPED)
-    read = backbone_for_checkpoint(config, base, searched=flags.offsets)
-    trial = RolloutFitness(flags, config, out, base)
-    layout = _layout_of(flags, config, read, base)
-    return EvolutionSetup(
-        layout.start(base.head, base.offsets),
-        layout,
-        trial,
-        lambda point, how: trial.pack(layout.head(point), layout.offsets(point), how),
-        trial.judge,
-        {
-            "pool": [member.model_dump(mode="json") for member in members],
-            "entries": {entry.name: dict(reply_settings(entry)) for entry in entries},
-            "limits": dict(shared_settings(config)),
-            "tasks": dict(trial.tasks),
-            "start": base.digest,
-        },
-    )
-
-
-def _layout_of(flags: EvolveFlags, config: Config, read: tuple[Backbone, HiddenStates], base: Checkpoint) -> Layout:
-    """Units from a few requests as the backbone reads them: sessions have not been read yet."""
-    from fugu_cli.training import synthetic_sessions
-
+    backbone, hidden_states = backbone_for_checkpoint(config, base, searched=flags.offsets)
     general = synthetic_sessions.general_requests()
-    texts = [f"user: {text}" for part in (general.questions, general.changes) for text in part[:12]]
-    return _layout(flags, config, read, (read[1](texts), len(base.head)))
+    sample = hidden_states([f"user: {text}" for part in (general.questions, general.changes) for text in part[:12]])
+    if not flags.offsets:
+        return HeadLayout(hidden_states, len(base.head), sample)
+    adapter = svf.SvfAdapter(backbone.model, singular_values_folder(config, backbone))
+    return LayerLayout(backbone, adapter, len(base.head), sample)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,14 +28,6 @@ from fugu_cli.cli.flags import (
     option,
     path_option,
 )
-
-
-class EngineName(StrEnum):
-    """Where rollouts run."""
-
-    local = "local"
-    ray = "ray"
-
 
 CheckpointOut = Annotated[Path | None, path_option("--out", "-o", help="the checkpoint to write", metavar="FILE")]
 HeadRows = Annotated[
@@ -74,17 +65,7 @@ class RolloutFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MachineFlags(RolloutFlags):
-    """What of this machine rollouts may use."""
-
-    cores: Annotated[int | None, option("--cores", help="cores to use: one a rollout", metavar="N", least=1)] = None
-    memory: Annotated[
-        float | None, option("--memory", help="memory to use: 1 GiB a rollout", metavar="GIB", above=0)
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvalFlags(MachineFlags):
+class EvalFlags(RolloutFlags):
     """`fugu eval`, as the user wrote it. None means: not said here."""
 
     suites: Annotated[list[str] | None, SUITES] = None
@@ -101,11 +82,10 @@ class EvalFlags(MachineFlags):
     report: ReportFlag = False
     max_turns: MaxTurnsFlag = None
     time_limit: TimeLimitFlag = None
-    engine: Annotated[EngineName, option("--engine", help="local, or ray to spread over a cluster")] = EngineName.local
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatrixFlags(MachineFlags):
+class MatrixFlags(RolloutFlags):
     """`fugu train matrix`."""
 
     suites: SuitesArgument
@@ -132,7 +112,7 @@ class SftFlags:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvolveFlags(MachineFlags):
+class EvolveFlags(RolloutFlags):
     """`fugu train evolve`: the tasks that candidates are judged by, and how the search goes."""
 
     suites: SuitesArgument
@@ -175,7 +155,6 @@ class ConductorFlags(RolloutFlags):
     ] = None
     agents: Annotated[int, option("--agents", help="agents drawn for a question at most (7)", metavar="N", least=1)] = 7
     max_steps: Annotated[int, option("--max-steps", help="steps of a workflow (5)", metavar="N", least=1)] = 5
-    warm: Annotated[int, option("--warm", help="supervised steps first, at most (0)", metavar="N", least=0)] = 0
     form_only: Annotated[bool, option("--form-only", help="run nothing: a readable workflow is worth 0.5")] = False
     recursion: Annotated[bool, option("--recursion", help="second rounds too, the first discounted by 0.2")] = False
     only: OnlyFlag = None

@@ -1,5 +1,5 @@
 """Baselines on the same engine, which a learned coordinator has to beat (`fugu help evaluation`): one pass, retry,
-self- reflection, mixture of agents, a panel with a judge, and a language model as router. Each is a function of the
+self-reflection, mixture of agents, a panel with a judge, and a language model as router. Each is a function of the
 log and can be named in a configuration.
 
 Mixture of agents (Wang et al. 2024): layers of proposers, each reading the layer before, then an aggregator. Panel,
@@ -13,8 +13,7 @@ sample in parallel is asked one after the other, and a run ends when the tests o
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fugu_cli import prompts
@@ -37,8 +36,7 @@ def is_baseline(coordinator: str) -> bool:
 
 
 def build_baseline(coordinator: str, members: Sequence[Member], settings: CoordinatorSettings) -> Coordinator:
-    """The baseline that `is_one` knows."""
-
+    """The baseline that `is_baseline` knows."""
     kind, _, name = coordinator.partition(":")
     match kind:
         case "one-pass":
@@ -109,160 +107,99 @@ def finish_baseline(events: Sequence[Event], what: str) -> Finished:
     return Finished(reason="turn_limit", message=f"{what}{said}")
 
 
-def strongest_agent(members: Sequence[Member], out: Sequence[str] | dict[str, Exclusion]) -> Member | None:
+def strongest_agent(members: Sequence[Member], out: Mapping[str, Exclusion]) -> str | None:
     """The strongest agent that can act."""
-    return next((member for member in reversed(action_space.by_strength(members)) if member.name not in out), None)
-
-
-if TYPE_CHECKING:
-    from fugu_cli.coordinators import Coordinator
-
-    _rounds: Coordinator = SingleAgentRounds("", "", 1)
+    return next((one.name for one in reversed(action_space.by_strength(members)) if one.name not in out), None)
 
 
 PANEL_SIZE = 3
 """Agents that are asked at most: of a larger pool the cheapest of each kind, one after the other."""
 
 
-@dataclass(frozen=True)
-class PanelStep:
-    """One step: which prompt it is given, whom of the earlier steps it reads, and in which role it acts."""
+class FixedWorkflow:
+    """A workflow that is the same for every request, one step after the other; `name` stands in the trace, `titles` in
+    the reasons. Steps before `left_out` whose agent is out are left out, and what would have read them reads the
+    others; later ones are the strongest agent's. Those of `works` act on files, the others think."""
 
-    agent: str
-    prompt: str
-    reads: tuple[int, ...]
-    works: bool = False
-
-
-class Panel:
-    """A workflow that is the same for every request. `name` stands in the trace."""
-
-    def __init__(self, name: str, parts: Sequence[PanelStep], members: Sequence[Member]) -> None:
+    def __init__(
+        self,
+        steps: Sequence[WorkflowStep],
+        name: str = "workflow",
+        titles: Sequence[str] = (),
+        left_out: int | None = None,
+        members: Sequence[Member] = (),
+    ) -> None:
+        """Without `titles` every step is a Worker's and may be left out: how a planner's reply is tried in training."""
+        self._steps = tuple(steps)
         self._name = name
-        self._parts = tuple(parts)
+        self._titles = tuple(titles)
+        self._left_out = len(steps) if left_out is None else left_out
         self._members = members
 
     async def decide(self, events: Sequence[Event]) -> Planned | Assigned | Finished:
-        """The plan, then each step once; the step of an agent that fails is another's, and a proposal's is left out."""
+        """The plan, then each step once."""
         if not views.plans(events):
-            return self._plan()
-        out = action_space.agents_out(events)
-        turns = {turn.assigned.step: turn for turn in finished_turns(events)}
-        for step, part in enumerate(self._parts):
-            if step in turns:
-                continue
-            agent = part.agent
-            if agent in out:
-                if part.prompt == "propose" and any(one.prompt != "propose" for one in self._parts):
-                    continue
-                other = strongest_agent(self._members, out)
-                if other is None:
-                    return action_space.finish_without_agents(out)
-                agent = other.name
-            sees = tuple(turns[read].number for read in part.reads if read in turns)
-            return self._assigned(events, step, agent, sees)
-        return finish_baseline(events, f"{self._name}: all {len(self._parts)} steps were taken")
-
-    def _plan(self) -> Planned:
-        steps = tuple(
-            WorkflowStep(agent=part.agent, instruction=prompts.load(f"evaluation/{part.prompt}"), access=part.reads)
-            for part in self._parts
-        )
-        return Planned(steps=steps, text=f"{self._name}: the same workflow for every request")
-
-    def _assigned(self, events: Sequence[Event], step: int, agent: str, sees: tuple[int, ...]) -> Assigned:
-        part = self._parts[step]
-        return Assigned(
-            turn=action_space.next_turn_number(events),
-            agent=agent,
-            role=_role(part),
-            by=self._name,
-            reason=f"step {step + 1} of {len(self._parts)}: {part.prompt}",
-            instruction=prompts.load(f"evaluation/{part.prompt}"),
-            sees=sees,
-            plan=1,
-            step=step,
-        )
-
-
-class GivenWorkflow:
-    """A workflow that was written elsewhere, one step after the other: how a planner's reply is tried out in training.
-
-    A step whose agent fails is left out; what would have read it reads the others.
-    """
-
-    def __init__(self, steps: Sequence[WorkflowStep], text: str = "") -> None:
-        self._steps = tuple(steps)
-        self._text = text
-
-    async def decide(self, events: Sequence[Event]) -> Planned | Assigned | Finished:
-        """The plan as it was given, then each step once, in the role of a Worker."""
-        if not views.plans(events):
-            return Planned(steps=self._steps, text=self._text)
+            return Planned(steps=self._steps, text=f"{self._name}: the same workflow for every request")
         out = action_space.agents_out(events)
         turns = {turn.assigned.step: turn for turn in finished_turns(events)}
         for number, step in enumerate(self._steps):
-            if number in turns or step.agent in out:
+            if number in turns or (step.agent in out and number < self._left_out):
                 continue
+            agent = strongest_agent(self._members, out) if step.agent in out else step.agent
+            if agent is None:
+                return action_space.finish_without_agents(out)
+            title = f": {self._titles[number]}" if self._titles else ""
             reads = range(number) if step.access == "all" else step.access
             return Assigned(
                 turn=action_space.next_turn_number(events),
-                agent=step.agent,
-                role="worker",
-                by="workflow",
-                reason=f"step {number + 1} of {len(self._steps)}",
+                agent=agent,
+                role="worker" if not self._titles or number == len(self._steps) - 1 else "thinker",
+                by=self._name,
+                reason=f"step {number + 1} of {len(self._steps)}{title}",
                 instruction=step.instruction,
                 sees=tuple(turns[read].number for read in reads if read in turns),
                 plan=1,
                 step=number,
             )
-        return finish_baseline(events, f"{len(turns)} of {len(self._steps)} steps were taken")
+        return finish_baseline(events, f"{self._name}: {len(turns)} of {len(self._steps)} steps were taken")
 
 
-def _role(part: PanelStep) -> Role:
-    """Only who settles it works on files."""
-    return "worker" if part.works else "thinker"
-
-
-def mixture_of_agents(members: Sequence[Member], settings: CoordinatorSettings, layers: int = 2) -> Panel:
+def mixture_of_agents(members: Sequence[Member], settings: CoordinatorSettings, layers: int = 2) -> FixedWorkflow:
     """`layers` of proposers, then the strongest agent as aggregator."""
     panel = _panel_members(members, settings)
-    parts: list[PanelStep] = []
+    parts: list[tuple[str, str, tuple[int, ...]]] = []
     before: tuple[int, ...] = ()
     for _ in range(layers):
         first = len(parts)
-        parts += [PanelStep(member.name, "propose", before) for member in panel]
+        parts += [(name, "propose", before) for name in panel]
         before = tuple(range(first, len(parts)))
-    parts.append(PanelStep(panel[-1].name if panel else "", "aggregate", before, works=True))
-    return Panel("mixture-of-agents", parts, members)
+    return _panel("mixture-of-agents", [*parts, (panel[-1] if panel else "", "aggregate", before)], members)
 
 
-def panel_judge_merge(members: Sequence[Member], settings: CoordinatorSettings) -> Panel:
+def panel_judge_merge(members: Sequence[Member], settings: CoordinatorSettings) -> FixedWorkflow:
     """The panel, a judge and a merger: the strongest agent is both."""
     panel = _panel_members(members, settings)
-    parts = [PanelStep(member.name, "propose", ()) for member in panel]
-    read = tuple(range(len(parts)))
-    last = panel[-1].name if panel else ""
-    parts += [PanelStep(last, "judge", read), PanelStep(last, "merge", (*read, len(read)), works=True)]
-    return Panel("panel-judge-merge", parts, members)
+    last, read = panel[-1] if panel else "", tuple(range(len(panel)))
+    parts = [(name, "propose", ()) for name in panel]
+    return _panel("panel-judge-merge", [*parts, (last, "judge", read), (last, "merge", (*read, len(read)))], members)
 
 
-def _panel_members(members: Sequence[Member], settings: CoordinatorSettings) -> list[Member]:
+def _panel(name: str, parts: Sequence[tuple[str, str, tuple[int, ...]]], members: Sequence[Member]) -> FixedWorkflow:
+    """Steps by agent, prompt and what they read; a proposal may be left out, who settles it works on files."""
+    steps = [
+        WorkflowStep(agent=agent, instruction=prompts.load(f"evaluation/{prompt}"), access=reads)
+        for agent, prompt, reads in parts
+    ]
+    titles = [prompt for _, prompt, _ in parts]
+    return FixedWorkflow(steps, name, titles, titles.count("propose"), members)
+
+
+def _panel_members(members: Sequence[Member], settings: CoordinatorSettings) -> list[str]:
     """Of each slot in turn the cheapest that is left, the strongest last; no model twice while others are to be had."""
     able = [member for member in action_space.by_strength(members) if member.name not in settings.opt_out]
-    first: list[Member] = []
-    for slot in reversed(action_space.SLOTS):
-        first += [member for member in able if member.slot == slot][:1]
-    rest = [member for member in able if member not in first]
-    chosen = [*first, *rest][:PANEL_SIZE]
-    return [member for member in able if member in chosen]
-
-
-if TYPE_CHECKING:
-    from fugu_cli.coordinators import Coordinator
-
-    _panel_fits: Coordinator = Panel("", (), ())
-    _given_fits: Coordinator = GivenWorkflow(())
+    first = [next((m for m in able if m.slot == slot), None) for slot in reversed(action_space.SLOTS)]
+    chosen = list(dict.fromkeys(member.name for member in (*first, *able) if member is not None))[:PANEL_SIZE]
+    return [member.name for member in able if member.name in chosen]
 
 
 _AGENT_NUMBER = re.compile(r"agent\W{0,4}(\d+)", re.IGNORECASE)
@@ -332,4 +269,6 @@ class LLMRouter:
 if TYPE_CHECKING:
     from fugu_cli.coordinators import Coordinator
 
+    _rounds: Coordinator = SingleAgentRounds("", "", 1)
+    _workflow: Coordinator = FixedWorkflow(())
     _prompted: Coordinator = LLMRouter("", (), CoordinatorSettings())

@@ -1,13 +1,15 @@
-"""The report of an evaluation: a Markdown file with three SVG plots, and one HTML file that holds everything."""
+"""The report of an evaluation: Markdown with a picture beside it, and the same as one HTML file that holds
+everything.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from math import ceil, floor, log10
+from math import floor, log10
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
@@ -18,16 +20,20 @@ COLOURS = (
     *("#2f6fb7", "#c8742a", "#3a8f5c", "#a8457a", "#7560c2", "#7d8288", "#b8402f", "#1d8f94", "#94863a", "#555a60"),
     *("#5aa9e6", "#e0a458", "#7fb069", "#d98cb3", "#a594f9", "#8d6e63", "#e57368", "#4db6ac"),
 )
-SHADES = {"worker": 1.0, "thinker": 0.6, "verifier": 0.3}
 WIDTH = 720
 LETTER = 7.0
 """Pixels that a letter takes at most, mostly."""
 LINE = 14.0
-BESIDE = 1.2
-"""Pixels between lines that would otherwise lie on each other."""
+PICTURE = "accuracy-cost.svg"
 _STYLE = (
-    "<style>text{font:12px system-ui,sans-serif;fill:#333}.axis{stroke:#999}.grid{stroke:#e3e3e3}.mean{stroke-width:2}"
+    "<style>text{font:12px system-ui,sans-serif;fill:#333}.axis{stroke:#999}.grid{stroke:#e3e3e3}"
     "@media(prefers-color-scheme:dark){text{fill:#ddd}.axis{stroke:#888}.grid{stroke:#444}}</style>"
+)
+_PAGE_STYLE = (
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
+    "table{border-collapse:collapse;display:block;overflow-x:auto;margin:1rem 0}"
+    "td,th{border:1px solid #ccc;padding:.25rem .6rem;white-space:nowrap}svg{max-width:100%;height:auto}"
+    "@media(prefers-color-scheme:dark){body{background:#181a1b;color:#ddd}td,th{border-color:#444}}"
 )
 
 
@@ -67,79 +73,11 @@ def accuracy_against_cost(summary: EvaluationSummary) -> str:
         beside = frame.left + frame.width + 14
         parts.append(f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{beside - 3:.1f}" y2="{places[index]:.1f}" class="grid"/>')
         parts.append(_text(beside, places[index] + 4, arm.name, f'style="fill:{colour}"'))
-    size = _label_width(costs), max([frame.top + frame.height + 29, *places]) + 16
-    return _picture("Solved, against what a try costs", parts, size)
-
-
-def turn_budget(summary: EvaluationSummary) -> str:
-    """Steps for each arm: the share it had solved and finished within so many turns. Equal arms lie side by side."""
-    longest = max([1, *(len(curve) for curve in summary.curves.values())])
-    part = max(1.0, axis_step(longest))
-    ticks = ceil(longest / part)
-    frame = _Frame(part * ticks)
-    parts = [*_axes(frame, "turns", ticks)]
-    ends = _separate_labels([frame.y(curve[-1]) if curve else frame.y(0) for curve in summary.curves.values()])
-    for index, (name, curve) in enumerate(summary.curves.items()):
-        colour = COLOURS[index % len(COLOURS)]
-        aside = BESIDE * (index - len(summary.curves) / 2)
-        points = _stairs(frame, curve, aside)
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" class="mean"/>')
-        parts.append(_text(frame.left + frame.width + 14, ends[index] + 4, name, f'style="fill:{colour}"'))
-    size = _label_width(summary.curves), max([frame.top + frame.height + 29, *ends]) + 16
-    return _picture("Solved within a turn budget", parts, size)
-
-
-def _label_width(names: Iterable[str]) -> float:
-    """How wide a picture is with these names to the right of its frame."""
-    return max([WIDTH, *(_Frame(1).left + _Frame(1).width + 14 + LETTER * len(name) for name in names)])
-
-
-def _stairs(frame: _Frame, curve: Sequence[float], aside: float) -> str:
-    """A curve that rises at whole turns only, moved by `aside` so that it hides no equal one."""
-    points = [(0, 0.0)]
-    for turn, share in enumerate(curve, start=1):
-        points += [(turn, points[-1][1]), (turn, share)]
-    return " ".join(f"{frame.x(turn) + aside:.1f},{frame.y(share) + aside:.1f}" for turn, share in points)
-
-
-def use_by_role(summary: EvaluationSummary) -> str:
-    """A bar for each arm: whose turns they were, by colour, and in which role, by shade."""
-    agents = sorted({agent for uses in summary.uses.values() for agent, _ in uses})
-    colours = {agent: COLOURS[index % len(COLOURS)] for index, agent in enumerate(agents)}
-    left = max([190.0, *(12 + LETTER * len(name) for name in summary.uses)])
-    width, parts = WIDTH - 210.0, []
-    for row, (name, uses) in enumerate(summary.uses.items()):
-        y = 40 + 24 * row
-        parts.append(_text(left - 8, y + 12, name, 'text-anchor="end"'))
-        parts += _bar(uses, colours, (left, y, width))
-    bottom = 40 + 24 * len(summary.uses)
-    x, wide = left, left + width + 20
-    for name, style in [*((agent, f'fill="{colours[agent]}"') for agent in agents), *_roles()]:
-        if x > left and x + 16 + LETTER * len(name) > wide:
-            x, bottom = left, bottom + 20
-        parts.append(f'<rect x="{x:.0f}" y="{bottom + 10}" width="12" height="12" {style}/>')
-        parts.append(_text(x + 16, bottom + 20, name))
-        x += 30 + LETTER * len(name)
-    return _picture("Turns by agent and role", parts, (wide, bottom + 40))
-
-
-def _bar(
-    uses: Mapping[tuple[str, str], int], colours: Mapping[str, str], place: tuple[float, float, float]
-) -> list[str]:
-    x, y, width = place
-    total = sum(uses.values()) or 1
-    parts = []
-    for (agent, role), turns in sorted(uses.items()):
-        wide = width * turns / total
-        label = f"<title>{escape(agent)} as {role}: {turns} of {total} turns</title>"
-        fill = f'fill="{colours[agent]}" fill-opacity="{SHADES.get(role, 1)}"'
-        parts.append(f'<rect x="{x:.1f}" y="{y}" width="{wide:.1f}" height="18" {fill}>{label}</rect>')
-        x += wide
-    return parts
-
-
-def _roles() -> list[tuple[str, str]]:
-    return [(role, f'fill="#7d8288" fill-opacity="{shade}"') for role, shade in SHADES.items()]
+    width = max([WIDTH, *(frame.left + frame.width + 14 + LETTER * len(name) for name in costs)])
+    box = f"0 0 {width:.0f} {max([frame.top + frame.height + 29, *places]) + 16:.0f}"
+    title = "Solved, against what a try costs"
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img"><title>{title}</title>'
+    return "\n".join([head, _STYLE, _text(10, 16, title, 'style="font-weight:600"'), *parts, "</svg>\n"])
 
 
 def _axes(frame: _Frame, unit: str, ticks: int) -> list[str]:
@@ -165,9 +103,9 @@ def axis_step(largest: float) -> float:
     return next(unit * factor for factor in (1, 2, 5, 10) if largest / (unit * factor) <= 8)
 
 
-def _separate_labels(heights: Sequence[float], ties: Sequence[float] = ()) -> list[float]:
+def _separate_labels(heights: Sequence[float], ties: Sequence[float]) -> list[float]:
     """The same heights, moved down where labels would lie on each other; of equal ones the least of `ties` is first."""
-    order = sorted(range(len(heights)), key=lambda index: (heights[index], ties[index] if ties else 0.0))
+    order = sorted(range(len(heights)), key=lambda index: (heights[index], ties[index]))
     placed = list(heights)
     for before, index in pairwise(order):
         placed[index] = max(placed[index], placed[before] + LINE)
@@ -176,26 +114,6 @@ def _separate_labels(heights: Sequence[float], ties: Sequence[float] = ()) -> li
 
 def _text(x: float, y: float, words: str, more: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" {more}>{escape(words)}</text>'
-
-
-def _picture(title: str, parts: Sequence[str], size: tuple[float, float]) -> str:
-    box = f"0 0 {size[0]:.0f} {size[1]:.0f}"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img"><title>{title}</title>'
-    return "\n".join([head, _STYLE, _text(10, 16, title, 'style="font-weight:600"'), *parts, "</svg>\n"])
-
-
-PICTURES = {
-    "accuracy-cost.svg": accuracy_against_cost,
-    "turn-budget.svg": turn_budget,
-    "agent-use.svg": use_by_role,
-}
-STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
-    "table{border-collapse:collapse;display:block;overflow-x:auto;margin:1rem 0}"
-    "td,th{border:1px solid #ccc;padding:.25rem .6rem;text-align:right;white-space:nowrap}"
-    ".name{text-align:left}svg{max-width:100%;height:auto}"
-    "@media(prefers-color-scheme:dark){body{background:#181a1b;color:#ddd}td,th{border-color:#444}}"
-)
 
 
 @dataclass(frozen=True)
@@ -219,11 +137,10 @@ class ReportNotes:
 
 
 def write_report(folder: Path, report: ReportNotes, summary: EvaluationSummary) -> tuple[Path, Path]:
-    """report.md with its pictures, and report.html, in `folder`. Raises StorageError."""
+    """report.md with its picture, and report.html, in `folder`. Raises StorageError."""
     page, html = folder / "report.md", folder / "report.html"
     try:
-        for name, draw in PICTURES.items():
-            (folder / name).write_text(draw(summary), encoding="utf-8")
+        (folder / PICTURE).write_text(accuracy_against_cost(summary), encoding="utf-8")
         page.write_text(as_markdown(report, summary), encoding="utf-8")
         html.write_text(as_html(report, summary), encoding="utf-8")
     except OSError as error:
@@ -232,32 +149,24 @@ def write_report(folder: Path, report: ReportNotes, summary: EvaluationSummary) 
 
 
 def as_markdown(report: ReportNotes, summary: EvaluationSummary) -> str:
-    """The report as Markdown; the pictures are files beside it."""
+    """The report as Markdown; the picture is a file beside it."""
     parts = [f"# {_plain(report.title)}"]
     parts += ["\n".join(f"- {name}: {_plain(value)}" for name, value in report.facts.items())]
     parts += map(_plain, report.notes)
     for table in report_tables(summary):
         parts += [f"## {table.title}", table.words, _markdown_table(table)]
-    parts += [f"![{name.removesuffix('.svg')}]({name})" for name in PICTURES] if summary.arms else []
+    parts += [f"![accuracy-cost]({PICTURE})"] if summary.arms else []
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def as_html(report: ReportNotes, summary: EvaluationSummary) -> str:
-    """The report as one file: nothing is fetched from anywhere."""
-    facts = "".join(f"<li>{escape(name)}: {escape(value)}</li>" for name, value in report.facts.items())
-    parts = [f"<h1>{escape(report.title)}</h1>", f"<ul>{facts}</ul>", *(f"<p>{escape(n)}</p>" for n in report.notes)]
-    parts += [draw(summary) for draw in PICTURES.values()] if summary.arms else []
-    for table in report_tables(summary):
-        head = _html_cells(table, table.head, "th")
-        lines = "".join(f"<tr>{_html_cells(table, line, 'td')}</tr>" for line in table.lines)
-        parts.append(f"<h2>{escape(table.title)}</h2><p>{escape(table.words)}</p><table><tr>{head}</tr>{lines}</table>")
+    """The same as one file: nothing is fetched from anywhere."""
+    from markdown_it import MarkdownIt
+
+    page = MarkdownIt("commonmark", {"html": False}).enable("table").render(as_markdown(report, summary))
+    page = re.sub(rf'<img src="{PICTURE}"[^>]*>', lambda _: accuracy_against_cost(summary), page)
     opening = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-    return f"{opening}<title>{escape(report.title)}</title><style>{STYLE}</style>\n" + "\n".join(parts) + "\n</html>\n"
-
-
-def _html_cells(table: ReportTable, cells: Sequence[str], tag: str) -> str:
-    kinds = [' class="name"' if column < table.names else "" for column in range(len(cells))]
-    return "".join(f"<{tag}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+    return f"{opening}<title>{escape(report.title)}</title><style>{_PAGE_STYLE}</style>\n{page}</html>\n"
 
 
 def report_tables(summary: EvaluationSummary) -> tuple[ReportTable, ...]:

@@ -1,18 +1,19 @@
-"""An evaluation's folder: JSONL rows that a stopped measurement continues, one writer, and the setup that must stay
-the same.
+"""The folder of an evaluation or a training: JSONL rows that a stopped one continues, one writer, and the setup that
+must stay the same.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
-from fugu_cli.errors import ConfigError, SessionBusy, StorageError
+from fugu_cli.errors import ConfigError, SessionBusy, StorageError, UsageError
 from fugu_cli.messages import Value
 from fugu_cli.session.events import Member
 from fugu_cli.system import processes
@@ -159,3 +160,41 @@ def _difference(before: Sequence[Member], now: Sequence[Member]) -> str:
             fields = [name for name in Member.model_fields if getattr(old, name) != getattr(member, name)]
             return f": {member.name} has another {', '.join(fields)}"
     return ""
+
+
+RUN_FILE = "run.json"
+
+
+def begin_run(folder: Path, about: Mapping[str, JsonValue]) -> None:
+    """Write down everything that must not change while a training goes on, or compare it with what it was. Raises
+    UsageError naming what changed, StorageError."""
+    file = folder / RUN_FILE
+    try:
+        if not file.is_file():
+            write_atomically(file, json.dumps(about, indent=1, sort_keys=True).encode())
+            return
+        before = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StorageError(f"{file}: cannot be kept or read: {error}", hint="give another folder with --out") from error
+    for key, old, new in _changes(before, about):
+        raise UsageError(
+            f"the run in {folder} was started with another {key}: {_short(old)}, now it is {_short(new)}",
+            hint="go on with what it was started with, or give another folder with --out",
+        )
+
+
+def _changes(
+    before: Mapping[str, JsonValue], now: Mapping[str, JsonValue]
+) -> Iterator[tuple[str, JsonValue, JsonValue]]:
+    """What differs, by its name."""
+    for key in dict.fromkeys((*now, *before)):
+        old, new = before.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from ((f"{key}: {inner}", was, is_now) for inner, was, is_now in _changes(old, new))
+        elif old != new:
+            yield key, old, new
+
+
+def _short(value: JsonValue) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."

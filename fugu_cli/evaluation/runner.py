@@ -1,27 +1,22 @@
-"""An evaluation: every arm on every task with every seed, several at once, resumable, in this process or on a ray
-cluster.
-"""
+"""An evaluation: every arm on every task with every seed, several at once, resumable."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import os
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal, Protocol
 
 from fugu_cli import __version__
 from fugu_cli.coordinators import action_space
-from fugu_cli.errors import FuguError, StorageError, UsageError, installing
+from fugu_cli.errors import FuguError, StorageError, UsageError
 from fugu_cli.evaluation import results_folder
-from fugu_cli.evaluation.paid_calls import AgentUnanswered, Spending, SpendingLimitReached, SpendingLimits
+from fugu_cli.evaluation.paid_calls import AgentUnanswered, SpendingLimitReached
 from fugu_cli.evaluation.rollout import OpenRolloutSession, RolloutJob, RolloutOutcome, rollout
-from fugu_cli.messages import Value
 from fugu_cli.session.events import Member
 from fugu_cli.tasks import ExpectedTests, Problem, Question
 from fugu_cli.tasks.grading import TaskCheck, check_task, problem_sha
@@ -70,73 +65,15 @@ def report_order(arm: str) -> tuple[int, str]:
     return ALL_ARMS.index(kind) if kind in ALL_ARMS else len(ALL_ARMS), arm
 
 
-GIB_PER_ROLLOUT = 1.0
-"""GiB that one rollout is reckoned with: its tests and its tools, not the models."""
-FREE_GIB = 0.5
-"""GiB that must be free before another rollout begins beside others."""
-POLL_SECONDS = 1.0
-
-
-def rollouts_at_once(rollouts: int | None, cores: int | None, memory: float | None) -> int:
-    """The smallest of what was asked for, one rollout a core, and what the memory (GiB) holds; at least one.
-
-    Without a word it is the cores of this process, four at most: providers limit requests before machines do.
-    """
-    if rollouts is None and cores is None and memory is None:
-        return max(1, min(4, len(_cores())))
-    limits = [rollouts, cores, None if memory is None else int(memory / GIB_PER_ROLLOUT)]
-    return max(1, min(limit for limit in limits if limit is not None))
-
-
-def _cores() -> set[int]:
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
-
-
-def free_memory() -> float | None:
-    """GiB of memory that are free for use; None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return None
-    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return int(found[0]) / 2**20 if found else None
-
-
-async def wait_for_memory(others: Callable[[], bool]) -> None:
-    """Wait until there is memory for one more, or nobody else is at work whose end could free some."""
-    while others() and (free := free_memory()) is not None and free < FREE_GIB:
-        await asyncio.sleep(POLL_SECONDS)
+def rollouts_at_once(wanted: int | None) -> int:
+    """What was asked for. Without a word the cores of this process, four at most: providers limit requests before
+    machines do."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return wanted or max(1, min(4, cores))
 
 
 ROWS_FILE = "rows.jsonl"
 CHECKS_FILE = "checks.jsonl"
-
-SessionsWithin = Callable[[Spending], OpenRolloutSession]
-"""Makes what opens sessions whose agents pay within its limits. Travels to other machines, so it must be picklable."""
-
-
-class RolloutEngine(Protocol):
-    """Where rollouts run."""
-
-    async def do(self, job: RolloutJob) -> RolloutOutcome:
-        """One of them. Raises Spent, Unanswered, and any FuguError of its own."""
-
-    async def close(self) -> None:
-        """Give back what it holds."""
-
-
-class LocalEngine:
-    """In this process."""
-
-    def __init__(self, opening: SessionsWithin, folder: Path, spending: Spending) -> None:
-        self._open = opening(spending)
-        self._folder = folder
-
-    async def do(self, job: RolloutJob) -> RolloutOutcome:
-        return await rollout(job, self._open, self._folder)
-
-    async def close(self) -> None:
-        pass
 
 
 @dataclass(frozen=True)
@@ -175,8 +112,11 @@ class EvaluationEnd:
     stopped: FuguError | None = None
 
 
-async def run_evaluation(plan: EvaluationPlan, engine: RolloutEngine, folder: Path, tell: Tell) -> EvaluationEnd:
-    """Measure what is not measured yet. The rows are in `folder`. Raises ConfigError, SessionBusy and StorageError."""
+async def run_evaluation(
+    plan: EvaluationPlan, open_session: OpenRolloutSession, folder: Path, tell: Tell
+) -> EvaluationEnd:
+    """Measure what is not measured yet. The rows are in `folder`. Raises ConfigError, SessionBusy and StorageError, and
+    UsageError where every task is refused."""
     with results_folder.locked_folder(folder):
         tasks = {problem.id: problem_sha(problem) for problem in plan.problems}
         fixed = results_folder.EvaluationSetup(
@@ -191,9 +131,12 @@ async def run_evaluation(plan: EvaluationPlan, engine: RolloutEngine, folder: Pa
         ended = EvaluationEnd()
         checks = await check_tasks(plan.problems, folder, tell)
         done = {(row.arm, row.task, row.seed) for row in results_folder.read_rows(folder / ROWS_FILE, RolloutOutcome)}
-        jobs = [job for job in _jobs(plan, checks) if (job.arm, job.problem.id, job.seed) not in done]
-        work = _JobQueue(jobs, len(_jobs(plan, checks)), plan.at_once, folder, tell)
-        await asyncio.gather(*(_worker(work, engine, ended) for _ in range(plan.at_once)))
+        every = _jobs(plan, checks)
+        if not every:
+            raise no_task_left()
+        jobs = [job for job in every if (job.arm, job.problem.id, job.seed) not in done]
+        work = _JobQueue(jobs, len(every), plan.at_once, folder, tell)
+        await asyncio.gather(*(_worker(work, open_session, folder, ended) for _ in range(plan.at_once)))
         ended.missing = len(work.jobs) + work.postponed
         return ended
 
@@ -213,6 +156,11 @@ async def check_tasks(problems: Sequence[Problem], folder: Path, tell: Callable[
             tell(f"{problem.id}: {'refused: ' if found.refused else ''}{found.refused or found.note}")
         checks[problem.id] = found
     return checks
+
+
+def no_task_left() -> UsageError:
+    """What is said where every task was refused."""
+    return UsageError("no task is left that could judge anything", hint="`fugu help evaluation` says what a task needs")
 
 
 def _jobs(plan: EvaluationPlan, checks: Mapping[str, TaskCheck]) -> list[RolloutJob]:
@@ -257,15 +205,14 @@ class _JobQueue:
         return sum(each.get(job.arm, fmean(every)) for job in self.jobs) / self._at_once
 
 
-async def _worker(work: _JobQueue, engine: RolloutEngine, ended: EvaluationEnd) -> None:
+async def _worker(work: _JobQueue, open_session: OpenRolloutSession, folder: Path, ended: EvaluationEnd) -> None:
     """Takes jobs until none is left or the evaluation is to stop."""
     while work.jobs and not work.stop:
         job = work.jobs.popleft()
         work.running += 1
-        await wait_for_memory(lambda: work.running > 1)
         started = time.monotonic()
         try:
-            row = await engine.do(job)
+            row = await rollout(job, open_session, folder)
         except AgentUnanswered as error:
             work.postponed += 1
             work.tell(f"{job.name}: {error}; left for the next time")
@@ -278,120 +225,3 @@ async def _worker(work: _JobQueue, engine: RolloutEngine, ended: EvaluationEnd) 
             work.keep(job, row, time.monotonic() - started)
         finally:
             work.running -= 1
-
-
-class RemoteResult(Value):
-    """What comes back from a machine: a row, or why there is none; and what was spent."""
-
-    row: RolloutOutcome | None = None
-    why: Literal["", "spent", "unanswered", "failed"] = ""
-    message: str = ""
-    hint: str = ""
-    agent: str = ""
-    final: bool = False
-    requests: int = 0
-    usd: float = 0.0
-
-
-def run_remote_job(job: str, opening: SessionsWithin, folder: str, limits: SpendingLimits) -> str:
-    """One job as JSON, carried out in a process of its own; its Result as JSON. Picklable, as its arguments are."""
-    return asyncio.run(
-        _remote_result(RolloutJob.model_validate_json(job), opening, Path(folder), limits)
-    ).model_dump_json()
-
-
-async def _remote_result(
-    job: RolloutJob, opening: SessionsWithin, folder: Path, limits: SpendingLimits
-) -> RemoteResult:
-    spending = Spending(folder / "paid" / f"{job.name.replace('/', '-')}.jsonl", SpendingLimits())
-    before = spending.requests, spending.usd
-    spending.limits = SpendingLimits(
-        usd=None if limits.usd is None else limits.usd + before[1],
-        requests=None if limits.requests is None else limits.requests + before[0],
-    )
-    found = RemoteResult()
-    try:
-        found = RemoteResult(row=await rollout(job, opening(spending), folder))
-    except SpendingLimitReached as error:
-        found = RemoteResult(why="spent", message=str(error), hint=error.hint)
-    except AgentUnanswered as error:
-        found = RemoteResult(
-            why="unanswered", message=str(error), hint=error.hint, agent=error.agent, final=error.final
-        )
-    except FuguError as error:
-        found = RemoteResult(why="failed", message=str(error), hint=error.hint)
-    return found.model_copy(update={"requests": spending.requests - before[0], "usd": spending.usd - before[1]})
-
-
-class RayEngine:
-    """Rollouts on a ray cluster: the one that is there, or one on this machine."""
-
-    def __init__(self, opening: SessionsWithin, folder: Path, spending: Spending, share: int) -> None:
-        self._ray = _ray()
-        self._opening = opening
-        self._folder = folder
-        self._spending = spending
-        self._share = share
-        for file in sorted((folder / "paid").glob("*.jsonl")):
-            spent = Spending(file, SpendingLimits())
-            spending.requests, spending.usd = spending.requests + spent.requests, spending.usd + spent.usd
-        self._work: Any = self._ray.remote(num_cpus=1, max_retries=0)(run_remote_job)
-
-    async def do(self, job: RolloutJob) -> RolloutOutcome:
-        """Raises as `rollout` does, and Unanswered where a machine is gone."""
-        limits = self._allowance()
-        sent = job.model_dump_json(), self._opening, str(self._folder), limits
-        try:
-            answered = await asyncio.wrap_future(self._work.remote(*sent).future())
-        except self._ray.exceptions.RayError as error:
-            message = f"{job.name}: the machine that worked on it is gone: {type(error).__name__}"
-            raise AgentUnanswered(message, agent="", final=False) from error
-        result = RemoteResult.model_validate_json(answered)
-        self._spending.requests += result.requests
-        self._spending.usd += result.usd
-        return _row_or_raise(result)
-
-    async def close(self) -> None:
-        """Leave the cluster; one that was started here ends."""
-        self._ray.shutdown()
-
-    def _allowance(self) -> SpendingLimits:
-        """An equal share of what is left for each of the rollouts at once, so that together they stay within it."""
-        left = self._spending.left()
-        if (left.usd is not None and left.usd <= 0) or (left.requests is not None and left.requests <= 0):
-            raise SpendingLimitReached("the limits of this evaluation are reached", hint="a larger limit goes on")
-        usd = None if left.usd is None else left.usd / self._share
-        requests = None if left.requests is None else max(1, left.requests // self._share)
-        return replace(left, usd=usd, requests=requests)
-
-
-def _row_or_raise(result: RemoteResult) -> RolloutOutcome:
-    match result.why:
-        case "spent":
-            raise SpendingLimitReached(result.message, hint=result.hint)
-        case "unanswered":
-            raise AgentUnanswered(result.message, agent=result.agent, final=result.final, hint=result.hint)
-        case "failed":
-            raise FuguError(result.message, hint=result.hint)
-        case "":
-            assert result.row is not None
-            return result.row
-
-
-def _ray() -> Any:
-    """The package, joined to a cluster. Raises UsageError without it."""
-    if importlib.util.find_spec("ray") is None:
-        raise UsageError("the engine ray needs the package 'ray'", hint=installing("ray>=2.40"))
-    import ray
-
-    try:
-        if not ray.is_initialized():
-            ray.init(log_to_driver=False, include_dashboard=False, configure_logging=False)
-    except BaseException as error:
-        if type(error) is not Exception and not isinstance(error, RuntimeError | OSError | ValueError):
-            raise
-        # ray raises a bare Exception where its own processes do not start in half a minute
-        raise FuguError(
-            f"ray cannot be started or reached: {error}", hint="look at RAY_ADDRESS, or leave out --engine"
-        ) from error
-    return ray

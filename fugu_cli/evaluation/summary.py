@@ -1,5 +1,4 @@
-"""What the rows of an evaluation say, as numbers: each arm, every two arms, solved by turn budget, and turns by agent
-and role. Pure.
+"""What the rows of an evaluation say, as numbers: each arm, every two arms, and turns by agent and role.
 
 Pure: rows in, values out; `report.py` makes a report of them. It must not know how a row was made.
 """
@@ -52,14 +51,13 @@ class ArmPair:
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """All of it. `priced`: costs are money, else seconds. `curves` is each arm's share solved within 1, 2, ... turns;
-    `uses` turns by arm, agent and role; `oracle` the share that any single agent solved, where there are several."""
+    """All of it. `priced`: costs are money, else seconds. `uses`: turns by arm, agent and role; `oracle` the share that
+    any single agent solved, where there are several."""
 
     priced: bool
 
     arms: tuple[ArmSummary, ...]
     pairs: tuple[ArmPair, ...]
-    curves: Mapping[str, tuple[float, ...]]
     uses: Mapping[str, Mapping[tuple[str, str], int]]
     oracle: Proportion | None
 
@@ -70,13 +68,11 @@ def summarise(rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) -> Eva
     for row in rows:
         if row.task in sources:
             by_arm[row.arm].append(row)
-    longest = max((row.turns for own in by_arm.values() for row in own), default=0)
     priced = any(row.usd for own in by_arm.values() for row in own)
     return EvaluationSummary(
         priced=priced,
         arms=tuple(_arm(name, own, sources) for name, own in by_arm.items()),
         pairs=tuple(_pair((one, by_arm[one]), (two, by_arm[two]), priced) for one, two in _compared(list(by_arm))),
-        curves={name: _curve(own, longest) for name, own in by_arm.items()},
         uses={name: _uses(own) for name, own in by_arm.items()},
         oracle=_oracle(by_arm),
     )
@@ -143,10 +139,6 @@ def _pair(
         costs = [row.usd if priced else row.model_seconds for row in (one[key], two[key])]
         groups[key[0]].append(costs[1] - costs[0])
     return ArmPair(first[0], second[0], paired, bootstrap(list(groups.values())))
-
-
-def _curve(rows: Sequence[RolloutOutcome], longest: int) -> tuple[float, ...]:
-    return tuple(sum(row.ok and row.turns <= turns for row in rows) / len(rows) for turns in range(1, longest + 1))
 
 
 def _uses(rows: Sequence[RolloutOutcome]) -> dict[tuple[str, str], int]:

@@ -3,5 +3,5 @@
 Stage 1 is `sft.py`, the warm start: a pass matrix (`pass_matrix.py`) gives soft targets, transcripts are rendered
 exactly as the coordinator reads them, and the head is fitted to the hidden states behind them (`fitting.py`). Stage 2
 is `evolution.py`: candidates of sep-CMA-ES (`search.py`) are judged in real sessions. `own_sessions.py` learns from the
-user's own sessions, `conductor_grpo.py` trains the Conductor.
+user's own sessions, `grpo.py` trains the Conductor.
 """

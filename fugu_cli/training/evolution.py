@@ -4,7 +4,6 @@ is kept in and continued from.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,13 +15,13 @@ from zipfile import BadZipFile
 import numpy as np
 from pydantic import JsonValue
 
-from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.evaluation.results_folder import Row, locked_folder, read_rows
+from fugu_cli.errors import StorageError
+from fugu_cli.evaluation.results_folder import Row, begin_run, locked_folder, read_rows
 from fugu_cli.messages import Value
 from fugu_cli.system import atomic_files
 from fugu_cli.training.search import SIGMA, Candidates, Numbers, SepCMA, population_size
 
-LOG_FILE, STATE_FILE, ABOUT_FILE = "es_log.jsonl", "state.npz", "run.json"
+LOG_FILE, STATE_FILE = "es_log.jsonl", "state.npz"
 
 
 @dataclass(frozen=True)
@@ -50,25 +49,8 @@ class RunFolder:
         """For the time of a run. Raises SessionBusy where another process trains or measures here, UsageError where the
         folder holds a run that was started with something else."""
         with locked_folder(self.path, "training"):
-            self.begin()
+            begin_run(self.path, self._about)
             yield self
-
-    def begin(self) -> None:
-        """Write down what the run is started with, or compare it with what it was. Raises UsageError. Whoever holds the
-        folder already needs no more than this."""
-        file = self.path / ABOUT_FILE
-        if not file.is_file():
-            write_run_file(file, json.dumps(self._about, indent=1, sort_keys=True).encode())
-            return
-        try:
-            before = json.loads(file.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise StorageError(f"{file} cannot be read: {error}", hint="give another folder with --out") from error
-        for key, old, new in _changes(before, self._about):
-            raise UsageError(
-                f"the run in {self.path} was started with another {key}: {_short(old)}, now it is {_short(new)}",
-                hint="go on with what it was started with, or give another folder with --out",
-            )
 
     def restore(self) -> RunState | None:
         """Where the run stands, None before its first iteration. Raises StorageError for a file that is no state."""
@@ -134,23 +116,6 @@ def _disk_error(path: Path, error: OSError) -> StorageError:
         f"{path} cannot be written: {error.strerror or error}",
         hint="make room and run the same command again: it goes on after its last full iteration",
     )
-
-
-def _changes(
-    before: Mapping[str, JsonValue], now: Mapping[str, JsonValue]
-) -> Iterator[tuple[str, JsonValue, JsonValue]]:
-    """What differs, by its name."""
-    for key in sorted({*before, *now}):
-        old, new = before.get(key), now.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            yield from ((f"{key}: {inner}", was, is_now) for inner, was, is_now in _changes(old, new))
-        elif old != new:
-            yield key, old, new
-
-
-def _short(value: JsonValue) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 class FitnessWeights(Value):

@@ -14,7 +14,7 @@ from statistics import mean
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fugu_cli.errors import ConfigError
-from fugu_cli.evaluation.intervals import Mean, bootstrap, wilson_repeated
+from fugu_cli.evaluation.intervals import Mean, bootstrap, wilson, wilson_repeated
 
 PRIOR = 1.0
 """Weight, in draws, of an agent's mean rate in each task's own: a handful of draws is no certainty."""
@@ -222,6 +222,8 @@ def oracle_policy(terms: ValueSettings) -> ChooseRow:
     return choose
 
 
+WORTH_KNOWING = 0.05
+"""Headroom that is not ruled out below this is nothing to train for."""
 RANDOM_AGENT = ""
 """No agent has this name."""
 Ranks = Mapping[str, tuple[float, float]]
@@ -298,7 +300,7 @@ def headroom(draws: Sequence[AgentRun], unit: str) -> Headroom:
         best=best,
         oracle=_interval(mean(mean(oks) for oks in luckiest), luckiest),
         fair=_interval(mean(map(_halves, fair)), [[*one, *other] for one, other in fair]) if fair else None,
-        headroom=bootstrap([[gain] for gain in gains]),
+        headroom=_gain_interval(gains),
         disagreement=_disagreement(rows, agents),
         tasks=len(tasks),
         repeats=repeats,
@@ -310,6 +312,14 @@ def _interval(value: float, tries: Sequence[Sequence[bool]]) -> Mean:
     """A mean over tasks, each of which counts alike, with Wilson's interval of all its `tries`."""
     share = wilson_repeated(tries)
     return Mean(value, min(value, share.low), max(value, share.high))
+
+
+def _gain_interval(gains: Sequence[float]) -> Mean:
+    """Their mean. Where all tasks say the same a bootstrap would be sure of it, however few they are: then the mean may
+    be off by as much as a share of none of so many can."""
+    found = bootstrap([[gain] for gain in gains])
+    off = wilson(0, len(gains)).high if found.low == found.high else 0.0
+    return Mean(found.value, found.low - off, found.high + off)
 
 
 def _gain(row: Mapping[str, Sequence[bool]], best: str, ranks: Ranks) -> float:
@@ -340,7 +350,7 @@ def _disagreement(rows: Sequence[Mapping[str, Sequence[bool]]], agents: Sequence
 def headroom_report(found: Headroom, missing: int = 0) -> str:
     """For people: the table, and whether training a coordinator on this pool can pay: with runs `missing`, nothing."""
     lines = [
-        f"{found.tasks} tasks, {found.repeats} run{'s' if found.repeats > 1 else ''} of each agent on each",
+        f"{_count(found.tasks, 'task')}, {_count(found.repeats, 'run')} of each agent on each",
         "",
         f"| agent | solved | 95 % | {found.unit} a run |",
         "|---|---|---|---|",
@@ -367,8 +377,12 @@ def _table_row(name: str, solved: Mean, cost: str) -> str:
     return f"| {name} | {solved.value:.1%} | {solved.low:.1%} to {solved.high:.1%} | {cost} |"
 
 
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def _missing(runs: int) -> str:
-    return f"{runs} runs are missing: whether routing can pay is not said before they are there."
+    return f"Still to be measured: {_count(runs, 'run')}. Whether routing can pay is not said before."
 
 
 def _verdict(found: Headroom) -> str:
@@ -387,4 +401,6 @@ def _verdict(found: Headroom) -> str:
             "request's text."
         )
     alone = f"{found.best} alone does as well as any choice, and nobody is much cheaper."
+    if found.headroom.high > WORTH_KNOWING:
+        return f"These tasks do not show that routing pays: {alone} They are too few to rule it out."
     return f"Routing cannot pay on these tasks: {alone}"

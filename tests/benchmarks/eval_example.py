@@ -1,4 +1,4 @@
-"""An evaluation's report as an example in results/: what `fugu eval` wrote, with its pictures.
+"""An evaluation's report as an example in results/: what `fugu eval` wrote, with its picture.
 
 fugu eval TASKS --only hefix-py --only quixbugs --limit 6 --time-limit 150 --out DIR -a trinity ...
 python tests/benchmarks/eval_example.py DIR
@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fugu_cli.evaluation.report import PICTURES
+from fugu_cli.evaluation.report import PICTURE
 
 RESULT = Path(__file__).parent / "results" / "evaluation.md"
 WORDS = """# A small example of what `fugu eval` reports
@@ -24,13 +24,12 @@ leaves it more calls than it would have alone, and arms that run later gain by i
 
 
 def copied(folder: Path) -> None:
-    """The report and its pictures, under names of their own."""
+    """The report and its picture, under names of their own."""
     text = (folder / "report.md").read_text(encoding="utf-8")
     text = WORDS + text.partition("\n")[2]
-    for name in PICTURES:
-        own = f"evaluation-{name}"
-        RESULT.with_name(own).write_text((folder / name).read_text(encoding="utf-8"), encoding="utf-8")
-        text = text.replace(f"({name})", f"({own})")
+    own = f"evaluation-{PICTURE}"
+    RESULT.with_name(own).write_text((folder / PICTURE).read_text(encoding="utf-8"), encoding="utf-8")
+    text = text.replace(f"({PICTURE})", f"({own})")
     RESULT.write_text(text, encoding="utf-8")
 
 

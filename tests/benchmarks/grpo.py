@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import random
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -22,19 +24,24 @@ from typing import Any
 from fugu_cli import prompts
 from fugu_cli.config.agent_pool import EMBEDDED
 from fugu_cli.coordinators.conductor.planner import InvalidPlan, parse_workflow
-from fugu_cli.errors import FuguError
+from fugu_cli.errors import FuguError, StorageError
 from fugu_cli.evaluation import results_folder
 from fugu_cli.evaluation.intervals import wilson
 from fugu_cli.messages import Value
+from fugu_cli.tasks import Problem, Question
 from fugu_cli.tasks.loading import load_tasks
-from fugu_cli.training import conductor_examples, conductor_grpo
-from fugu_cli.training.conductor_examples import OPENING, ExampleSettings, planner_examples
-from fugu_cli.training.conductor_grpo import PlannerExample, WorkflowRewards
+from fugu_cli.training import grpo
 
 TEMPLATE = Path(__file__).with_name("grpo.template.md")
 RESULT = Path(__file__).parent / "results" / "grpo.md"
 CURVE = RESULT.with_suffix(".svg")
 HELD = "held.jsonl"
+BRIEF = Path(__file__).with_name("grpo.brief.md")
+OPENING = "model_id = ["
+"""How a planner's reply begins."""
+REQUEST_CHARACTERS = 200
+"""Characters of a request in a prompt."""
+TOKENS = 96
 WINDOW = 5
 
 
@@ -47,7 +54,97 @@ class Held(Value):
     reply: str
 
 
-def newest_lines(lines: Iterable[conductor_grpo.GrpoStep]) -> list[conductor_grpo.GrpoStep]:
+SUBTASKS = (
+    *("Find out what is asked and what is given.", "Work it out step by step.", "Write the code.", "Check the result."),
+    *("Look for the cause.", "Repair what is wrong.", "Compare the answers and choose.", "Give the answer alone."),
+)
+READABLE_SHARE = 0.25
+"""Share of readable replies from which on rewards teach."""
+BATCH = 4
+LOOK_EVERY = 4
+"""Steps between two looks, at as many replies as two batches."""
+
+
+def random_workflow(example: grpo.PlannerExample, draw: random.Random) -> str:
+    """A workflow for the example, right in form: models, subtasks and access drawn."""
+    count = draw.randint(1, min(3, example.steps))
+    models = [draw.randrange(len(example.models)) for _ in range(count)]
+    subtasks = [draw.choice(SUBTASKS) for _ in range(count)]
+    access = [[] if not place else draw.choice([[], ["all"], [place - 1]]) for place in range(count)]
+    quoted = ", ".join(f'"{text}"' for text in subtasks)
+    shown = str(access).replace("'", '"')
+    return f"model_id = {models}\nsubtasks = [{quoted}]\naccess_list = {shown}"
+
+
+def warm_up(model: str, course: Sequence[grpo.PlannerExample], steps: int, folder: Path) -> Path:
+    """Train all weights for at most `steps` steps, until a quarter of the replies can be read. Returns the model's
+    folder; a whole one that is there already is taken. Raises StorageError."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    target, part = folder / "warm", folder / "warm.part"
+    if (target / "tokenizer_config.json").is_file():
+        return target
+    torch.manual_seed(0)
+    draw = random.Random(0)
+    tokenizer = grpo.planner_tokenizer(model)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    optimiser = torch.optim.AdamW(loaded.parameters(), lr=1e-4)
+
+    def some(most: int) -> list[grpo.PlannerExample]:
+        return draw.sample(list(course), min(most, len(course)))
+
+    for step in range(1, steps + 1):
+        _step(
+            loaded,
+            tokenizer,
+            optimiser,
+            [(one, random_workflow(one, draw).removeprefix(OPENING)) for one in some(BATCH)],
+        )
+        if step % LOOK_EVERY == 0 and _readable(loaded, tokenizer, some(2)) >= READABLE_SHARE:
+            break
+    try:
+        for old in (part, target):
+            shutil.rmtree(old, ignore_errors=True)
+        loaded.save_pretrained(str(part))
+        tokenizer.save_pretrained(str(part))
+        part.rename(target)
+    except OSError as error:
+        raise StorageError(f"{target}: the warmed model cannot be kept: {error}") from error
+    return target
+
+
+def _step(model: Any, tokenizer: Any, optimiser: Any, pairs: Sequence[tuple[grpo.PlannerExample, str]]) -> None:
+    """One step on what follows the prompts."""
+    import torch
+
+    optimiser.zero_grad()
+    for example, rest in pairs:
+        prompt = tokenizer(example.prompt, add_special_tokens=False)["input_ids"]
+        reply = tokenizer(rest + (tokenizer.eos_token or ""), add_special_tokens=False)["input_ids"]
+        tokens = torch.tensor([prompt + reply])
+        labels = torch.tensor([[-100] * len(prompt) + reply])
+        (model(input_ids=tokens, labels=labels).loss / len(pairs)).backward()
+    optimiser.step()
+
+
+def _readable(model: Any, tokenizer: Any, some: Sequence[grpo.PlannerExample]) -> float:
+    """The share of four replies to each that are a workflow."""
+    import torch
+
+    worth = []
+    for example in some:
+        given = tokenizer(example.prompt, return_tensors="pt", add_special_tokens=False)
+        with torch.inference_mode():
+            out = model.generate(
+                **given, max_new_tokens=80, do_sample=True, temperature=1.0, top_k=0, num_return_sequences=4
+            )
+        rest = tokenizer.batch_decode(out[:, given["input_ids"].shape[1] :], skip_special_tokens=True)
+        worth += [grpo.workflow_reward(OPENING + text, example, None) > 0 for text in rest]
+    return sum(worth) / len(worth)
+
+
+def newest_lines(lines: Iterable[grpo.GrpoStep]) -> list[grpo.GrpoStep]:
     """In the order of the steps; of a step that was made twice, after a kill, the newer line."""
     return sorted({line.step: line for line in lines}.values(), key=lambda line: line.step)
 
@@ -62,7 +159,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=40, help="optimisation steps (default: %(default)s)")
     parser.add_argument("--replies", type=int, default=8, help="replies to each question (default: %(default)s)")
     parser.add_argument(
-        "--rate", type=float, default=conductor_grpo.SMALL_SETTINGS.rate, help="learning rate (default: %(default)s)"
+        "--rate", type=float, default=grpo.SMALL_SETTINGS.rate, help="learning rate (default: %(default)s)"
     )
     parser.add_argument("--warm", type=int, default=40, help="supervised steps at most (default: %(default)s)")
     parser.add_argument("--name", default="", help="what the model is called in the report")
@@ -71,27 +168,54 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def made(given: argparse.Namespace) -> list[PlannerExample]:
-    """What is trained on, in its order; a step takes one."""
+def made(given: argparse.Namespace) -> list[grpo.PlannerExample]:
+    """What is trained on, in its order; a step takes one. Asked in the short form: each question with two or three
+    models, twice."""
     from transformers import AutoTokenizer
 
     problems = load_tasks(given.tasks, only=given.only.split(",")).problems
-    members = {entry.name: entry.model_copy(update={"protocol": "text"}).member() for entry in EMBEDDED}
-    tokenizer = AutoTokenizer.from_pretrained(given.model)
-    return list(planner_examples(problems, members, tokenizer, ExampleSettings("brief", times=2, most=3)))
+    end = AutoTokenizer.from_pretrained(given.model).eos_token or ""
+    draw, names = random.Random(0), [entry.name for entry in EMBEDDED]
+    found = []
+    for _ in range(2):
+        for problem in draw.sample(list(problems), len(problems)):
+            models = tuple(draw.sample(names, draw.randint(min(2, len(names)), min(3, len(names)))))
+            found.append(grpo.PlannerExample(problem=problem.id, prompt=brief(problem, models, end), models=models))
+    return found
+
+
+def brief(problem: Problem, models: Sequence[str], end: str) -> str:
+    """A prompt for planners of few parameters. Its example ends with the token that ends a text: a small model goes on
+    as it does."""
+    shown = ", ".join(f"Model {number}" for number in range(len(models)))
+    asked = problem.question if isinstance(problem, Question) and problem.question else problem.prompt
+    request = " ".join(asked.split())[:REQUEST_CHARACTERS]
+    filled = prompts.fill(BRIEF.read_text(encoding="utf-8"), steps="5", request=request, models=shown, end=end)
+    return f"{filled.strip()}\n{OPENING}"
+
+
+class OpenedRewards(grpo.WorkflowRewards):
+    """The opening stands in the prompt and is part of what was written."""
+
+    def __call__(self, completions: Sequence[str], example: Sequence[str], **_more: object) -> list[float]:
+        return super().__call__([OPENING + text for text in completions], example)
 
 
 def train(given: argparse.Namespace) -> None:
     """To the last step."""
     course = made(given)
     settings = replace(
-        conductor_grpo.SMALL_SETTINGS, steps=given.steps, replies=given.replies, rate=given.rate, part=given.replies
+        grpo.SMALL_SETTINGS,
+        steps=given.steps,
+        replies=given.replies,
+        rate=given.rate,
+        part=given.replies,
+        tokens=TOKENS,
     )
-    run = conductor_grpo.GrpoRun(given.out, partial(results_folder.append_row, given.out / conductor_grpo.GRPO_LOG))
-    model = (
-        conductor_examples.warm_up(given.model, course, OPENING, given.warm, given.out) if given.warm else given.model
-    )
-    conductor_grpo.train_planner(str(model), course, settings, WorkflowRewards(OPENING, None), run)
+    run = grpo.GrpoRun(given.out, partial(results_folder.append_row, given.out / grpo.GRPO_LOG))
+    model = warm_up(given.model, course, given.warm, given.out) if given.warm else given.model
+    grpo.begin_training(str(model), settings, run)
+    grpo.train_planner(str(model), course, settings, OpenedRewards(None), run)
 
 
 def held(given: argparse.Namespace) -> None:
@@ -127,7 +251,7 @@ def drawn(model: Any, tokenizer: Any, prompt: str, replies: int) -> list[str]:
     with torch.inference_mode():
         out = model.generate(
             **asked,
-            max_new_tokens=conductor_grpo.SMALL_SETTINGS.tokens,
+            max_new_tokens=TOKENS,
             do_sample=True,
             top_k=0,
             num_return_sequences=replies,
@@ -156,7 +280,7 @@ def held_table(found: Sequence[Held]) -> str:
 
 def report(given: argparse.Namespace) -> None:
     """The curve as a table and a picture."""
-    lines = newest_lines(results_folder.read_rows(given.out / conductor_grpo.GRPO_LOG, conductor_grpo.GrpoStep))
+    lines = newest_lines(results_folder.read_rows(given.out / grpo.GRPO_LOG, grpo.GrpoStep))
     smooth = [sum(one.readable for one in part) / len(part) for part in _windows(lines)]
     table = [
         f"| {part[0].step}-{part[-1].step} | {sum(one.replies for one in part)} | {100 * share:.0f} % "
@@ -170,8 +294,8 @@ def report(given: argparse.Namespace) -> None:
         steps=str(len(lines)),
         replies=str(given.replies),
         rate=f"{given.rate:g}",
-        rank=str(conductor_grpo.SMALL_SETTINGS.lora),
-        tokens=str(conductor_grpo.SMALL_SETTINGS.tokens),
+        rank=str(grpo.SMALL_SETTINGS.lora),
+        tokens=str(TOKENS),
         warm=str(given.warm),
         rows="\n".join(table),
         held=held_table(results_folder.read_rows(given.out / HELD, Held)) or "| not asked | | | | | |",
@@ -183,11 +307,11 @@ def report(given: argparse.Namespace) -> None:
     CURVE.write_text(_curve(lines), encoding="utf-8")
 
 
-def _windows(lines: Sequence[conductor_grpo.GrpoStep]) -> list[Sequence[conductor_grpo.GrpoStep]]:
+def _windows(lines: Sequence[grpo.GrpoStep]) -> list[Sequence[grpo.GrpoStep]]:
     return [lines[start : start + WINDOW] for start in range(0, len(lines), WINDOW)]
 
 
-def _curve(lines: Sequence[conductor_grpo.GrpoStep]) -> str:
+def _curve(lines: Sequence[grpo.GrpoStep]) -> str:
     """Each step's share as a dot, the mean of the last five as a line."""
     wide, high, most = 640.0, 220.0, max(line.step for line in lines)
 

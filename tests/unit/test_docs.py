@@ -196,7 +196,7 @@ def test_what_is_told_to_be_installed_is_what_the_package_asks_for() -> None:
         for words in re.findall(r"""installing\((["'].*?)\)""", source)
         for word in re.findall(r"[\w<>=.-]+(?:,<\w+)?", words)
     ]
-    assert len(told) == 11
+    assert len(told) == 10
     assert [word for word in told if word not in declared] == []
     assert [path for path, text in {**PAGES, "source": source}.items() if "fugu-cli[" in text] == []
 

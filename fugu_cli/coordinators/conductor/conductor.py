@@ -10,7 +10,7 @@ turns.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -150,6 +150,35 @@ class ConductorSettings:
     works: bool = True
 
 
+def planning_agent(bounds: ConductorSettings, members: Sequence[Member], out: Mapping[str, Exclusion]) -> Member | str:
+    """Who plans now, or why nobody does."""
+    if bounds.agent in out:
+        return f"the planner {bounds.agent} is out: {out[bounds.agent]}"
+    able = [one for one in by_strength(members) if one.name == bounds.agent or not (bounds.agent or one.name in out)]
+    return able[-1] if able else "nobody is left to plan"
+
+
+def offered_agents(
+    bounds: ConductorSettings, members: Sequence[Member], out: Mapping[str, Exclusion]
+) -> tuple[str, ...]:
+    """A small pool (a prompted planner does worse over a large one): one of each slot first, the strongest ones."""
+    apart = "" if bounds.works else bounds.agent
+    able = [member for member in reversed(by_strength(members)) if member.name not in out and member.name != apart]
+    first = [next((m for m in able if m.slot == slot), None) for slot in reversed(SLOTS)]
+    ranked = dict.fromkeys(member.name for member in (*first, *able) if member is not None)
+    chosen = list(ranked)[: bounds.agents]
+    return tuple(member.name for member in members if member.name in chosen)
+
+
+def _depth(events: Sequence[Event], within: tuple[int, int] | None) -> int:
+    """How many workflows this one is inside of."""
+    plans, depth = views.plans(events), 0
+    while within is not None:
+        depth += 1
+        within = plans[within[0] - 1].within
+    return depth
+
+
 class Conductor:
     """Plans once a round, then reads the plan back from the log."""
 
@@ -209,18 +238,21 @@ class Conductor:
         self, events: Sequence[Event], within: tuple[int, int] | None, number: int, refused: Planned | None
     ) -> AskPlanner | str:
         out = action_space.agents_out(events, self._settings.opt_out, self._members)
-        planner = self._planner(_unable_to_plan(events, out))
+        planner = planning_agent(self._bounds, self._members, _unable_to_plan(events, out))
         if isinstance(planner, str):
             return planner
         asked = views.asked(events)
         assert asked is not None
-        models = refused.models if refused else tuple(member.name for member in self._offered(out))
+        models = refused.models if refused else offered_agents(self._bounds, self._members, out)
         if not models:
             return "no agent is left to be planned for"
+        # An embedded planner may not name itself: it counts the models up, itself included, and copies what it reads
+        # into a workflow inside (tests/benchmarks/results/conductor.md).
+        nests = planner.provider != "local" and _depth(events, within) < self._bounds.depth
         form = PlanLimits(
             models=models,
             steps=self._bounds.steps,
-            itself=planner.name if self._may_nest(events, planner, within) else "",
+            itself=planner.name if nests else "",
             keeps=number > 1,
             earlier=number > 1,
         )
@@ -239,38 +271,6 @@ class Conductor:
         return AvailableAgents(
             self._members, {**action_space.agents_out(events, self._settings.opt_out, self._members), **apart}
         )
-
-    def _planner(self, out: dict[str, Exclusion]) -> Member | str:
-        """Who plans now, or why nobody does."""
-        wanted = self._bounds.agent
-        if wanted:
-            member = next(member for member in self._members if member.name == wanted)
-            return f"the planner {wanted} is out: {out[wanted]}" if wanted in out else member
-        able = [member for member in by_strength(self._members) if member.name not in out]
-        return able[-1] if able else "nobody is left to plan"
-
-    def _offered(self, out: dict[str, Exclusion]) -> list[Member]:
-        """A small pool (a prompted planner does worse over a large one): one of each slot first, the strongest ones."""
-        apart = set() if self._bounds.works else {self._bounds.agent}
-        able = [member for member in reversed(by_strength(self._members)) if member.name not in {*out, *apart}]
-        first = [next((m for m in able if m.slot == slot), None) for slot in reversed(SLOTS)]
-        ranked = list(dict.fromkeys([member for member in (*first, *able) if member is not None]))
-        chosen = {member.name for member in ranked[: self._bounds.agents]}
-        return [member for member in self._members if member.name in chosen]
-
-    def _may_nest(self, events: Sequence[Event], planner: Member, within: tuple[int, int] | None) -> bool:
-        """The planner may name itself. An embedded one is not offered that: it counts the models up, itself included,
-        and copies what it reads into a workflow inside (tests/benchmarks/results/conductor.md)."""
-        return planner.provider != "local" and self._depth(events, within) < self._bounds.depth
-
-    def _depth(self, events: Sequence[Event], within: tuple[int, int] | None) -> int:
-        """How many workflows this one is inside of."""
-        plans = views.plans(events)
-        depth = 0
-        while within is not None:
-            depth += 1
-            within = plans[within[0] - 1].within
-        return depth
 
     def _advance(self, events: Sequence[Event], flow: views.Workflow) -> Decision | None:
         """What a workflow needs next; None when it is over, or when one of its steps failed for good."""

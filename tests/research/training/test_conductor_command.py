@@ -13,15 +13,14 @@ from fugu_cli.cli import train_conductor as command
 from fugu_cli.cli.eval import RolloutSessionFactory
 from fugu_cli.cli.training_flags import ConductorFlags
 from fugu_cli.config.loader import load_config as configuration
-from fugu_cli.errors import ConfigError, SessionBusy, UsageError
+from fugu_cli.errors import SessionBusy, UsageError
 from fugu_cli.evaluation import results_folder
 from fugu_cli.evaluation.paid_calls import Spending, SpendingLimitReached, SpendingLimits
 from fugu_cli.evaluation.results_folder import locked_folder
 from fugu_cli.session.events import WorkflowStep
 from fugu_cli.tasks.loading import load_tasks
-from fugu_cli.training import conductor_grpo
-from fugu_cli.training.conductor_examples import FirstRound
-from fugu_cli.training.conductor_grpo import PlannerExample, WorkflowResult
+from fugu_cli.training import grpo
+from fugu_cli.training.grpo import FirstRound, PlannerExample, WorkflowResult
 from tests.acceptance.loopback import KEY, Answer, Asked, Says, running
 from tests.research.evaluation.pool import configured, fixes, idles, suite, task
 from tests.research.training.test_conductor_training import tiny_model
@@ -111,10 +110,7 @@ def test_the_command_trains_logs_and_says_where_the_model_is(
     )
     assert command.train_conductor(given) == 0
     assert capsys.readouterr().out.split()[-1] == str(tmp_path / "out" / "model")
-    assert [
-        line.replies
-        for line in results_folder.read_rows(tmp_path / "out" / conductor_grpo.GRPO_LOG, conductor_grpo.GrpoStep)
-    ] == [2]
+    assert [line.replies for line in results_folder.read_rows(tmp_path / "out" / grpo.GRPO_LOG, grpo.GrpoStep)] == [2]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -125,7 +121,7 @@ def test_a_folder_goes_on_with_more_steps_and_with_nothing_else_changed(
     suites = [str(suite(tmp_path, task("one"), task("two")))]
     model, out = str(tiny_model(tmp_path / "model")), tmp_path / "out"
     given = ConductorFlags(
-        suites=suites, model=model, preset="small", steps=1, replies=2, tokens=4, warm=1, form_only=True, out=out
+        suites=suites, model=model, preset="small", steps=1, replies=2, tokens=4, form_only=True, out=out
     )
     assert command.train_conductor(given) == 0
     changed: list[tuple[dict[str, object], str]] = [
@@ -133,7 +129,6 @@ def test_a_folder_goes_on_with_more_steps_and_with_nothing_else_changed(
         ({"model": str(tiny_model(tmp_path / "other"))}, 'model: ".*model", now it is ".*other"'),
         ({"agents": 2}, "agents: 7, now it is 2"),
         ({"max_steps": 2}, "max_steps: 5, now it is 2"),
-        ({"warm": 2}, "warm: 1, now it is 2"),
         ({"form_only": False}, "form_only: true, now it is false"),
         ({"form_only": False, "recursion": True}, "form_only: true, now it is false"),
         ({"rate": 0.001}, "rate: 0.0005, now it is 0.001"),
@@ -142,32 +137,10 @@ def test_a_folder_goes_on_with_more_steps_and_with_nothing_else_changed(
         with pytest.raises(UsageError, match=f"was started with another {message}"):
             command.train_conductor(replace(given, **words))  # type: ignore[arg-type]
     assert command.train_conductor(replace(given, steps=2)) == 0
-    assert [line.step for line in results_folder.read_rows(out / conductor_grpo.GRPO_LOG, conductor_grpo.GrpoStep)] == [
+    assert [line.step for line in results_folder.read_rows(out / grpo.GRPO_LOG, grpo.GrpoStep)] == [
         1,
         2,
     ]
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_folder_of_an_earlier_version_is_refused_before_anything_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "run.json").write_text(json.dumps({"model": "m", "rate": 0.0005}))
-    given = ConductorFlags(
-        suites=[str(suite(tmp_path, task("one")))],
-        model=str(tiny_model(tmp_path / "model")),
-        preset="small",
-        warm=1,
-        form_only=True,
-        out=tmp_path / "out",
-    )
-    with pytest.raises(
-        UsageError, match=r"by an earlier version of fugu, which did not write down its agents, .*tasks"
-    ):
-        command.train_conductor(given)
-    assert not (tmp_path / "out" / "warm").exists()
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -187,7 +160,7 @@ def test_a_task_that_judges_nothing_is_refused_and_another_pool_cannot_go_on(
         given = replace(flags, suites=[str(suite(tmp_path, task("one"), done))])
         assert command.train_conductor(given) == 0
         configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
-        with pytest.raises(ConfigError, match="was begun with another pool"):
+        with pytest.raises(UsageError, match="was started with another pool"):
             command.train_conductor(given)
 
 

@@ -1,8 +1,7 @@
 """GRPO for the Conductor: the reward, the examples, and a real run of TRL's trainer on a tiny random model."""
 
 import json
-import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -16,26 +15,21 @@ from fugu_cli.errors import UsageError
 from fugu_cli.messages import FromUser
 from fugu_cli.session.events import Asked, Member, Opened, WorkflowStep
 from fugu_cli.tasks import Question
-from fugu_cli.training import conductor_grpo
-from fugu_cli.training.conductor_examples import (
-    OPENING,
+from fugu_cli.training import grpo
+from fugu_cli.training.grpo import (
+    PAPER_SETTINGS,
+    SMALL_SETTINGS,
     ExampleSettings,
     FirstRound,
     FirstRounds,
-    both_rounds,
-    planner_examples,
-    random_workflow,
-    second_round_example,
-    warm_up,
-)
-from fugu_cli.training.conductor_grpo import (
-    PAPER_SETTINGS,
-    SMALL_SETTINGS,
     GrpoSettings,
     PlannerExample,
-    RewardTally,
+    Workflow,
     WorkflowResult,
     WorkflowRewards,
+    both_rounds,
+    planner_examples,
+    second_round_example,
     workflow_reward,
 )
 from tests.unit.coordinators import tiny
@@ -57,7 +51,14 @@ def tiny_model(path: Path) -> Path:
     about = json.loads((model / "config.json").read_text()) | {"head_dim": tiny.HEAD_DIM, "eos_token_id": 0}
     (model / "config.json").write_text(json.dumps(about))
     (model / "tokenizer_config.json").write_text(
-        json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "!", "pad_token": "!"})
+        json.dumps(
+            {
+                "tokenizer_class": "PreTrainedTokenizerFast",
+                "eos_token": "!",
+                "pad_token": "!",
+                "chat_template": "{% for one in messages %}{{ one['role'] }}: {{ one['content'] }}\n{% endfor %}",
+            }
+        )
     )
     return model
 
@@ -66,13 +67,13 @@ class Watched(WorkflowRewards):
     """One reply in two is worth something, whatever it says; `steps` is what each step asked about."""
 
     def __init__(self) -> None:
-        super().__init__(OPENING, None)
+        super().__init__(None)
         self.steps: list[list[PlannerExample]] = []
 
     def __call__(self, completions: Sequence[str], example: Sequence[str], **_more: object) -> list[float]:
         self.steps.append([PlannerExample.model_validate_json(given) for given in example])
         found = [0.5 * (index % 2) for index in range(len(completions))]
-        self.tally.rewards += found
+        self.rewards += found
         return found
 
 
@@ -101,18 +102,13 @@ class Plain:
     ],
 )
 def test_a_reply_is_worth_0_half_or_1(reply: str, right: bool, expected: float) -> None:
-    ran: list[tuple[str, tuple[WorkflowStep, ...]]] = []
-
-    def execute(problem: str, steps: tuple[WorkflowStep, ...]) -> WorkflowResult:
-        ran.append((problem, steps))
-        return WorkflowResult(right)
-
-    assert workflow_reward(reply, EXAMPLE, execute) == expected
+    carries = Carries(lambda _steps: right)
+    assert workflow_reward(reply, EXAMPLE, carries) == expected
     steps = (
         WorkflowStep(agent="large", instruction="Find it."),
         WorkflowStep(agent="small", instruction="Check it.", access="all"),
     )
-    assert ran == ([("q", steps)] if expected else [])
+    assert carries.ran == ([("q", steps)] if expected else [])
 
 
 def test_without_anything_to_run_it_the_form_alone_is_worth_half() -> None:
@@ -126,21 +122,33 @@ def test_in_the_second_round_three_empty_lists_keep_what_the_first_came_to(kept:
     assert workflow_reward("model_id = []\nsubtasks = []\naccess_list = []", second, None) == expected
 
 
-def test_the_opening_is_part_of_a_first_reply_and_all_rewards_are_counted() -> None:
-    rewards = WorkflowRewards(OPENING, lambda _problem, steps: WorkflowResult(len(steps) == 2))
-    rest = GOOD.removeprefix(OPENING)
+class Carries:
+    """Carries every workflow out in no time; `told` is what it was told of ahead."""
+
+    def __init__(self, right: Callable[[tuple[WorkflowStep, ...]], bool]) -> None:
+        self._right = right
+        self.told: list[object] = []
+        self.ran: list[object] = []
+
+    def __call__(self, problem: str, steps: tuple[WorkflowStep, ...]) -> WorkflowResult:
+        self.ran.append((problem, steps))
+        return WorkflowResult(self._right(steps))
+
+    def ahead(self, workflows: Sequence[Workflow]) -> None:
+        self.told.append(list(workflows))
+
+
+def test_all_rewards_are_counted() -> None:
+    rewards = WorkflowRewards(Carries(lambda steps: len(steps) == 2))
     second = EXAMPLE.model_copy(update={"round": 2})
     given = [EXAMPLE, EXAMPLE, second]
-    found = rewards([rest, "nothing", GOOD], example=[one.model_dump_json() for one in given], prompts=["", "", ""])
-    assert found == [1.0, 0.0, 1.0]
-    assert rewards.tally.taken() == (3, 2 / 3, 2 / 3, 2 / 3)
-    assert rewards.tally.taken() == (0, 0.0, 0.0, 0.0)
-    assert RewardTally() == rewards.tally
+    found = rewards([GOOD, "nothing", GOOD], example=[one.model_dump_json() for one in given], prompts=["", "", ""])
+    assert found == rewards.rewards == [1.0, 0.0, 1.0]
 
 
 def test_all_workflows_of_a_step_are_told_first_and_each_once() -> None:
-    told: list[object] = []
-    rewards = WorkflowRewards("", lambda _problem, _steps: WorkflowResult(True), told.append)
+    carries = Carries(lambda _steps: True)
+    rewards = WorkflowRewards(carries)
     other = EXAMPLE.model_copy(update={"problem": "r"})
     empty = "model_id = []\nsubtasks = []\naccess_list = []"
     given = [EXAMPLE, EXAMPLE, EXAMPLE, other, EXAMPLE.model_copy(update={"round": 2})]
@@ -149,26 +157,22 @@ def test_all_workflows_of_a_step_are_told_first_and_each_once() -> None:
         WorkflowStep(agent="large", instruction="Find it."),
         WorkflowStep(agent="small", instruction="Check it.", access="all"),
     )
-    assert told == [[("q", steps), ("r", steps)]]
+    assert carries.told == [[("q", steps), ("r", steps)]]
 
 
 def test_every_question_comes_with_a_pool_of_its_own_and_a_seed_settles_it() -> None:
-    course = ExampleSettings("brief", fewest=2, most=3, times=4, seed=7)
+    course = ExampleSettings(fewest=2, most=3, times=4, seed=7)
     made = list(planner_examples(QUESTIONS, MEMBERS, Plain(), course))
     assert made == list(planner_examples(QUESTIONS, MEMBERS, Plain(), course))
     assert sorted(example.problem for example in made) == sorted(f"q{n}" for n in range(3) for _ in range(4))
     assert {len(example.models) for example in made} == {2, 3}
     assert len({example.models for example in made}) > 3
     first = made[0]
-    assert first.prompt.endswith(f"{OPENING}")
-    shown = ", ".join(f"Model {number}" for number in range(len(first.models)))
-    assert f"({shown})\n{OPENING}" in first.prompt
-    assert first.prompt.count("]<end>\n") == 1
     assert not any(name in first.prompt for name in MEMBERS)
 
 
 def test_the_full_prompt_is_the_conductors_own_and_names_nobody() -> None:
-    (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings("full", times=1))
+    (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings(times=1))
     assert "Example 4." in made.prompt
     assert "What is 0 + 1?" in made.prompt
     assert f"- Model {len(made.models) - 1}" in made.prompt
@@ -184,7 +188,7 @@ def test_a_second_round_reads_the_first_workflow_and_what_came_of_it() -> None:
 
 
 def test_a_second_round_is_asked_for_as_the_conductor_asks() -> None:
-    (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings("full", times=1))
+    (made,) = planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings(times=1))
     second = second_round_example(made, GOOD, "Its answer:\n3", False)
     shown = prompts.fill(prompts.load("conductor/round"), workflow=GOOD, outcome="Its answer:\n3")
     opened = Opened(version="1", repo="", pool=tuple(MEMBERS[name] for name in made.models))
@@ -198,8 +202,8 @@ def test_a_second_round_is_asked_for_as_the_conductor_asks() -> None:
 
 def test_first_rounds_count_less_only_where_second_ones_are_trained() -> None:
     second = EXAMPLE.model_copy(update={"round": 2})
-    assert [row["weight"] for row in conductor_grpo.dataset_rows([EXAMPLE, EXAMPLE])] == [1.0, 1.0]
-    assert [row["weight"] for row in conductor_grpo.dataset_rows([EXAMPLE, second])] == [0.2, 1.0]
+    assert [row["weight"] for row in grpo.dataset_rows([EXAMPLE, EXAMPLE])] == [1.0, 1.0]
+    assert [row["weight"] for row in grpo.dataset_rows([EXAMPLE, second])] == [0.2, 1.0]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -215,14 +219,13 @@ def test_the_papers_preset_is_the_papers() -> None:
             schedule="cosine",
             warmup=0.03,
             lora=0,
-            brief=False,
             part=8,
             temperature=1.0,
             clip=0.2,
         )
         == PAPER_SETTINGS
     )
-    arguments = conductor_grpo.trl_arguments(PAPER_SETTINGS, Path("/nowhere"))
+    arguments = grpo.trl_arguments(PAPER_SETTINGS, Path("/nowhere"))
     batch = arguments.per_device_train_batch_size * arguments.gradient_accumulation_steps
     assert (batch, arguments.num_generations, arguments.max_completion_length) == (256, 64, 1024)
     assert (arguments.beta, arguments.epsilon, arguments.loss_type, arguments.scale_rewards) == (
@@ -239,25 +242,26 @@ def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path
     """A random model writes no workflow: one reply in two is made readable by the reward given here."""
     model = tiny_model(tmp_path / "model")
     settings = GrpoSettings(
-        steps=2, questions=1, replies=4, tokens=6, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
+        steps=2, questions=1, replies=4, tokens=6, rate=1e-3, schedule="constant", warmup=0.0, lora=2,
         part=4, save=1,
     )  # fmt: skip
-    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=4)))
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(times=4)))
 
     out = tmp_path / "out"
-    lines: list[conductor_grpo.GrpoStep] = []
-    run = conductor_grpo.GrpoRun(out, lines.append)
-    trained = conductor_grpo.train_planner(str(model), course, settings, Watched(), run)
+    lines: list[grpo.GrpoStep] = []
+    run = grpo.GrpoRun(out, lines.append)
+    grpo.begin_training(str(model), settings, run)
+    trained = grpo.train_planner(str(model), course, settings, Watched(), run)
     assert (trained / "adapter_model.safetensors").is_file()
     assert [(line.step, line.replies, line.reward, line.readable) for line in lines] == [
         (1, 4, 0.25, 0.5),
         (2, 4, 0.25, 0.5),
     ]
     longer = replace(settings, steps=3)
-    conductor_grpo.train_planner(str(model), course, longer, Watched(), run)
+    grpo.train_planner(str(model), course, longer, Watched(), run)
     assert sorted({line.step for line in lines}) == [1, 2, 3]
     with pytest.raises(UsageError, match="was started with another replies: 4, now it is 8"):
-        conductor_grpo.train_planner(str(model), course, replace(settings, replies=8), WorkflowRewards("", None), run)
+        grpo.begin_training(str(model), replace(settings, replies=8), run)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -265,19 +269,19 @@ def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path
 def test_a_run_that_was_killed_while_saving_goes_on_from_the_step_before(tmp_path: Path, left: str | None) -> None:
     model = tiny_model(tmp_path / "model")
     settings = GrpoSettings(
-        steps=2, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
+        steps=2, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2,
         part=4, save=1,
     )  # fmt: skip
-    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=1)))
-    lines: list[conductor_grpo.GrpoStep] = []
-    run = conductor_grpo.GrpoRun(tmp_path / "out", lines.append)
-    conductor_grpo.train_planner(str(model), course, settings, Watched(), run)
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(times=1)))
+    lines: list[grpo.GrpoStep] = []
+    run = grpo.GrpoRun(tmp_path / "out", lines.append)
+    grpo.train_planner(str(model), course, settings, Watched(), run)
     state = run.folder / "checkpoint-2" / "trainer_state.json"
     state.unlink()
     if left is not None:
         state.write_text(left)
     again = Watched()
-    conductor_grpo.train_planner(str(model), course, replace(settings, steps=3), again, run)
+    grpo.train_planner(str(model), course, replace(settings, steps=3), again, run)
     assert [line.step for line in lines] == [1, 2, 2, 3]
     assert again.steps == [[course[1]] * 4, [course[2]] * 4]
     assert json.loads(state.read_text())["global_step"] == 2
@@ -287,15 +291,13 @@ def test_a_run_that_was_killed_while_saving_goes_on_from_the_step_before(tmp_pat
 def test_a_run_that_was_killed_before_anything_was_whole_begins_anew(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
     settings = GrpoSettings(
-        steps=1, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
+        steps=1, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2,
         part=4, save=1,
     )  # fmt: skip
-    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=1)))
-    lines: list[conductor_grpo.GrpoStep] = []
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(times=1)))
+    lines: list[grpo.GrpoStep] = []
     (tmp_path / "out" / "checkpoint-1").mkdir(parents=True)
-    conductor_grpo.train_planner(
-        str(model), course, settings, Watched(), conductor_grpo.GrpoRun(tmp_path / "out", lines.append)
-    )
+    grpo.train_planner(str(model), course, settings, Watched(), grpo.GrpoRun(tmp_path / "out", lines.append))
     assert [line.step for line in lines] == [1]
 
 
@@ -308,7 +310,7 @@ def test_a_run_that_was_killed_before_anything_was_whole_begins_anew(tmp_path: P
 def test_a_step_learns_from_every_reply_to_every_question(
     preset: GrpoSettings, questions: int, replies: int, part: int
 ) -> None:
-    arguments = conductor_grpo.trl_arguments(replace(preset, questions=questions, replies=replies), Path("/nowhere"))
+    arguments = grpo.trl_arguments(replace(preset, questions=questions, replies=replies), Path("/nowhere"))
     assert arguments.per_device_train_batch_size == part
     assert arguments.num_generations == replies
     assert arguments.generation_batch_size == questions * replies
@@ -319,72 +321,23 @@ def test_a_step_learns_from_every_reply_to_every_question(
 def test_questions_and_replies_that_fill_no_whole_part_are_all_trained_on(tmp_path: Path) -> None:
     model = tiny_model(tmp_path / "model")
     settings = GrpoSettings(
-        steps=1, questions=3, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2, brief=True,
+        steps=1, questions=3, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2,
         part=8, save=9,
     )  # fmt: skip
-    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=1)))
-    lines: list[conductor_grpo.GrpoStep] = []
+    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(times=1)))
+    lines: list[grpo.GrpoStep] = []
     watched = Watched()
-    conductor_grpo.train_planner(
-        str(model), course, settings, watched, conductor_grpo.GrpoRun(tmp_path / "out", lines.append)
-    )
+    grpo.train_planner(str(model), course, settings, watched, grpo.GrpoRun(tmp_path / "out", lines.append))
     assert [line.replies for line in lines] == [12]
     assert watched.steps == [[one for one in course for _ in range(4)]]
 
 
 def test_the_small_preset_fits_a_machine_without_a_gpu() -> None:
-    assert (SMALL_SETTINGS.lora, SMALL_SETTINGS.brief, SMALL_SETTINGS.questions * SMALL_SETTINGS.replies) == (
-        16,
-        True,
-        8,
-    )
-
-
-def test_a_cold_start_teaches_workflows_that_are_right_in_form() -> None:
-    draw = random.Random(3)
-    texts = [random_workflow(EXAMPLE, draw) for _ in range(100)]
-    assert {workflow_reward(text, EXAMPLE, None) for text in texts} == {0.5}
-    assert len(set(texts)) > 70
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_cold_start_leaves_a_model_and_is_made_once(tmp_path: Path) -> None:
-    model = tiny_model(tmp_path / "model")
-    before = (model / "model.safetensors").read_bytes()
-    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=4)))
-    target = warm_up(str(model), course, OPENING, 2, tmp_path / "out")
-    assert (model / "model.safetensors").read_bytes() == before
-    assert (target / "model.safetensors").read_bytes() != before
-    made = (target / "model.safetensors").stat().st_mtime_ns
-    assert warm_up(str(model), course, OPENING, 2, tmp_path / "out") == target
-    assert (target / "model.safetensors").stat().st_mtime_ns == made
-    assert [one.name for one in (tmp_path / "out").iterdir()] == ["warm"]
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_cold_start_needs_no_more_than_one_question(tmp_path: Path) -> None:
-    model = tiny_model(tmp_path / "model")
-    course = list(planner_examples(QUESTIONS[:1], MEMBERS, Plain(), ExampleSettings("brief", times=1)))
-    assert (warm_up(str(model), course, OPENING, 4, tmp_path / "out") / "model.safetensors").is_file()
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ["warm", "warm.part"])
-def test_a_cold_start_that_was_killed_while_saving_is_made_anew(tmp_path: Path, name: str) -> None:
-    model = tiny_model(tmp_path / "model")
-    course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings("brief", times=4)))
-    half = tmp_path / "out" / name
-    half.mkdir(parents=True)
-    (half / "config.json").write_text((model / "config.json").read_text())
-    (half / "model-00001-of-00002.safetensors").write_bytes(b"half")
-    target = warm_up(str(model), course, OPENING, 1, tmp_path / "out")
-    assert [one.name for one in (tmp_path / "out").iterdir()] == ["warm"]
-    assert {one.name for one in target.iterdir()} >= {"config.json", "model.safetensors", "tokenizer.json"}
-    assert not (target / "model-00001-of-00002.safetensors").exists()
+    assert (SMALL_SETTINGS.lora, SMALL_SETTINGS.questions * SMALL_SETTINGS.replies) == (16, 8)
 
 
 def _asked_of(*names: str) -> list[PlannerExample]:
-    return [EXAMPLE.model_copy(update={"problem": name, "prompt": f"{name}: {OPENING}"}) for name in names]
+    return [EXAMPLE.model_copy(update={"problem": name, "prompt": f"{name}: The models:\nModel 0"}) for name in names]
 
 
 def test_second_rounds_stand_behind_first_ones_that_ran_and_nothing_is_made_twice() -> None:
@@ -398,17 +351,17 @@ def test_second_rounds_stand_behind_first_ones_that_ran_and_nothing_is_made_twic
 
     def write(prompt: str) -> str:
         asked.append(prompt[0])
-        return "nothing" if asked == ["a", "b"] else GOOD.removeprefix(OPENING)
+        return "nothing" if asked == ["a", "b"] else GOOD
 
     kept: list[FirstRound] = []
-    made = list(both_rounds(course, FirstRounds(write, execute, (), kept.append), OPENING))
+    made = list(both_rounds(course, FirstRounds(write, execute, (), kept.append)))
     assert [(one.problem, one.round, one.kept) for one in made] == [
         *(("a", 1, False), ("a", 2, True)),
         *(("b", 1, False), ("b", 1, False), ("b", 2, True)),
     ]
-    assert made[1].prompt.startswith(f"a: {GOOD}\n")
+    assert GOOD in made[1].prompt
     assert "It is 4." in made[1].prompt
-    assert list(both_rounds(course, FirstRounds(write, execute, kept, kept.append), OPENING)) == made
+    assert list(both_rounds(course, FirstRounds(write, execute, kept, kept.append))) == made
     assert (asked, ran) == (["a", "b", "b"], ["a", "b"])
 
 
@@ -417,9 +370,9 @@ def test_no_first_round_is_made_for_a_second_one_that_nobody_reads() -> None:
 
     def write(prompt: str) -> str:
         asked.append(prompt[0])
-        return GOOD.removeprefix(OPENING)
+        return GOOD
 
     firsts = FirstRounds(write, lambda _problem, _steps: WorkflowResult(True), (), lambda _first: None)
-    made = islice(both_rounds(_asked_of("a", "b", "c"), firsts, OPENING), 3)
+    made = islice(both_rounds(_asked_of("a", "b", "c"), firsts), 3)
     assert [(one.problem, one.round) for one in made] == [("a", 1), ("a", 2), ("b", 1)]
     assert asked == ["a"]

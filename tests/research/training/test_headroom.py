@@ -66,6 +66,14 @@ def test_a_cheap_agent_that_is_nearly_as_good_can_save_money() -> None:
     assert "| small | 75.0% | 46.8% to 91.1% | 0.01 |" in headroom_report(found)
 
 
+def test_few_tasks_that_all_say_the_same_prove_nothing_and_many_do() -> None:
+    few, many = ({f"t{n}": {"a": [1] * 2, "b": [1] * 2} for n in range(count)} for count in (4, 100))
+    found = headroom(draws(few, {"a": 1.0, "b": 1.0}), "USD")
+    assert found.headroom == Mean(0, pytest.approx(-0.4899, abs=1e-4), pytest.approx(0.4899, abs=1e-4))
+    assert "They are too few to rule it out." in headroom_report(found)
+    assert "Routing cannot pay on these tasks" in headroom_report(headroom(draws(many, {"a": 1.0, "b": 1.0}), "USD"))
+
+
 def test_tasks_that_not_everybody_was_run_on_do_not_count() -> None:
     table = {"t0": {"a": [1], "b": [0]}, "t1": {"a": [1]}}
     found = headroom([*draws(table, {"a": 1.0, "b": 1.0}), AgentRun("t1", "a", 1, True, 100.0)], "s")

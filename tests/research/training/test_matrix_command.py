@@ -29,5 +29,5 @@ def test_an_agent_that_is_opted_out_is_neither_paid_for_nor_missed(
     cells = [json.loads(line) for line in (tmp_path / "out" / command.MATRIX_FILE).read_text().splitlines()]
     assert {cell["agent"] for cell in cells} == {"idler", "worker"}
     said = capsys.readouterr().out
-    assert "Routing cannot pay on these tasks" in said
+    assert "These tasks do not show that routing pays" in said
     assert "missing" not in said

@@ -70,7 +70,7 @@ def test_a_matrix_is_paid_once_and_says_whether_routing_can_pay(
     assert "done: refused" in err
     assert "| worker | 100.0% | 34.2% to 100.0% |" in out
     assert "| random choice | 50.0% |" in out
-    assert "Routing cannot pay on these tasks: worker alone" in out
+    assert "These tasks do not show that routing pays: worker alone" in out
     cells = [json.loads(line) for line in (here / "m" / "matrix.jsonl").read_text().splitlines()]
     assert sorted((cell["task"], cell["agent"], cell["repeat"]) for cell in cells) == sorted(
         (name, agent, repeat) for name in "ab" for agent in ("idler", "worker") for repeat in (0, 1)
@@ -85,8 +85,8 @@ def test_a_matrix_that_lacks_runs_gives_no_verdict(here: Path, capsys: pytest.Ca
     command = ("train", "matrix", file, "--loop", "--rollouts", "1", "--out", here / "m")
     code, out, err = fugu(capsys, *command, "--max-requests", "5")
     assert code == 3, err
-    assert "runs are missing: whether routing can pay is not said" in out
-    assert "Routing cannot pay on these tasks" in fugu(capsys, *command)[1]
+    assert "Whether routing can pay is not said before." in out
+    assert "These tasks do not show that routing pays" in fugu(capsys, *command)[1]
 
 
 def test_a_matrix_that_grows_keeps_the_requests_of_the_tasks_that_were_named_before(
@@ -110,7 +110,7 @@ def test_repositories_without_a_word_about_themselves_are_measured_and_trained_o
         (here / "repos" / "a").mkdir(parents=True, exist_ok=True)
         (here / "repos" / "a" / name).write_text(content)
     told = ("repos", "--prompt", "The tests fail. Fix calc.txt.", "--test-command", "sh check.sh")
-    code, out, err = fugu(capsys, "train", "matrix", *told, "--loop", "--cores", "1", "--memory", "1", "--out", "m")
+    code, out, err = fugu(capsys, "train", "matrix", *told, "--loop", "--rollouts", "1", "--out", "m")
     assert (code, "| worker | 100.0% |" in out) == (0, True), err
     small = ("--population", "4", "--replications", "1", "--iterations", "1", "--rollouts", "2", "--out", "live")
     assert fugu(capsys, "train", "evolve", *told, *small)[0] == 0
@@ -182,7 +182,7 @@ def test_what_was_evolved_is_judged_on_tasks_that_no_candidate_met(
         ("held-start", "trinity"),
         ("held-cascade", "cascade"),
     }
-    assert out.startswith("1 tasks were held out, 2 rollouts an arm\nevolved: solved ")
+    assert out.startswith("held out: 1 task, 2 rollouts an arm\nevolved: solved ")
     assert (here / "run" / "checkpoint.safetensors").exists() == ("the checkpoint in use stays" not in out)
 
 

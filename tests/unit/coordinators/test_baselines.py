@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.coordinators import Coordinator, CoordinatorSettings, baselines
-from fugu_cli.coordinators.baselines import GivenWorkflow
+from fugu_cli.coordinators.baselines import FixedWorkflow
 from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.session import views
@@ -174,9 +174,7 @@ def test_a_workflow_that_was_written_elsewhere_is_carried_out_step_by_step(tmp_p
         "medium": Reacting("medium", fails),
         "large": Reacting("large", fixes),
     }
-    stage = Stage(
-        repository(tmp_path / "repo"), tmp_path / "store", MEMBERS, reacting, GivenWorkflow(steps, "the plan")
-    )
+    stage = Stage(repository(tmp_path / "repo"), tmp_path / "store", MEMBERS, reacting, FixedWorkflow(steps))
 
     async def driven() -> tuple[Event, ...]:
         log = Log.memory()
@@ -190,5 +188,5 @@ def test_a_workflow_that_was_written_elsewhere_is_carried_out_step_by_step(tmp_p
         ("small", "Find the cause.", ()),
         ("large", "Repair it.", (1,)),
     ]
-    assert end(events) == Finished(reason="accepted", message="2 of 3 steps were taken; the tests pass")
+    assert end(events) == Finished(reason="accepted", message="workflow: 2 of 3 steps were taken; the tests pass")
     assert "calc.txt must say fixed." in reacting["large"].shown[0].model_dump_json()

@@ -1,0 +1,501 @@
+"""GRPO (arXiv 2402.03300) for the Conductor (arXiv 2512.04388), by TRL: what a planner is asked, what a reply is worth,
+and the training, in a folder in which it goes on.
+
+A = (r - mean r) / std r over the G replies to a question; the loss is PPO's, clipped at epsilon, without a KL term.
+r is 0 for a reply that is no workflow, 0.5 for a workflow that ran, 1 for a right result. Every question comes with
+agents drawn anew, so that a planner learns to read which there are.
+
+Departures: first rounds of the recursion fine-tune are written by the planner as it was when the run began, not by the
+one that is trained; only first rounds that are workflows have second ones. The preset `small` trains an adapter.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import random
+import time
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pydantic import JsonValue
+
+from fugu_cli import __version__, prompts
+from fugu_cli.coordinators.conductor.planner import InvalidPlan, PlanLimits, PlanTask, parse_workflow, planner_prompt
+from fugu_cli.errors import StorageError, UsageError, installing
+from fugu_cli.evaluation.results_folder import begin_run
+from fugu_cli.messages import FromUser, Value
+from fugu_cli.session.events import Asked, Event, Member, Opened, WorkflowStep
+from fugu_cli.tasks import Problem
+
+UNREADABLE, RAN, RIGHT = 0.0, 0.5, 1.0
+FIRST_ROUND_DISCOUNT = 0.2
+"""Of a first round's advantage in the recursion fine-tune."""
+GRPO_LOG = "grpo_log.jsonl"
+MODELS = "The models:\n"
+"""Where the Conductor's own prompt begins to list them (prompts/conductor/request.md)."""
+ANSWER_CHARACTERS = 1200
+"""Characters of a first round's answer that the second one reads."""
+
+
+class PlannerExample(Value):
+    """A question put to the planner: what it reads, the agents it may name (drawn again for each), and in which round.
+
+    In the second round it has read what the first one came to; `kept` is whether that was right, for three empty lists
+    keep it.
+    """
+
+    problem: str
+    prompt: str
+    models: tuple[str, ...]
+    steps: int = 5
+    round: Literal[1, 2] = 1
+    kept: bool = False
+
+    def form(self) -> PlanLimits:
+        """What its workflow may be."""
+        second = self.round == 2
+        return PlanLimits(models=self.models, steps=self.steps, keeps=second, earlier=second)
+
+
+@dataclass(frozen=True)
+class WorkflowResult:
+    """What a workflow came to: whether that was right, and what it answered."""
+
+    right: bool
+    answer: str = ""
+
+
+Workflow = tuple[str, tuple[WorkflowStep, ...]]
+"""A problem's id, and what is to be done."""
+
+
+class Execute(Protocol):
+    """Carries workflows out."""
+
+    def __call__(self, problem: str, steps: tuple[WorkflowStep, ...]) -> WorkflowResult:
+        """One of them."""
+
+    def ahead(self, workflows: Sequence[Workflow]) -> None:
+        """All that are needed, each once, so that they can run at the same time."""
+
+
+class ChatTokenizer(Protocol):
+    """What of a tokenizer is needed: its chat template."""
+
+    @property
+    def apply_chat_template(self) -> Callable[..., str]:
+        """Called with messages, tokenize=False, add_generation_prompt=True: one text, up to where the model goes on."""
+
+
+@dataclass(frozen=True)
+class ExampleSettings:
+    """`fewest` to `most` agents are drawn for each question, which comes so many `times`; `steps` of a workflow."""
+
+    steps: int = 5
+    fewest: int = 2
+    most: int = 7
+    times: int = 16
+    seed: int = 0
+
+
+def planner_examples(
+    problems: Sequence[Problem], members: Mapping[str, Member], tokenizer: ChatTokenizer, settings: ExampleSettings
+) -> Iterator[PlannerExample]:
+    """Every question with other agents each time, in a fixed mixed order, as the Conductor asks it."""
+    draw, names = random.Random(settings.seed), list(members)
+    for _ in range(settings.times):
+        for problem in draw.sample(list(problems), len(problems)):
+            count = draw.randint(min(settings.fewest, len(names)), min(settings.most, len(names)))
+            models = tuple(draw.sample(names, count))
+            said = _question(problem, models, members, settings)
+            prompt = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+            yield PlannerExample(problem=problem.id, prompt=prompt, models=models, steps=settings.steps)
+
+
+def _question(
+    problem: Problem, models: tuple[str, ...], members: Mapping[str, Member], settings: ExampleSettings
+) -> list[dict[str, str]]:
+    events: list[Event] = [
+        Opened(version=__version__, repo="", pool=tuple(members[name] for name in models)),
+        Asked(text=problem.prompt),
+    ]
+    task = PlanTask(problem.prompt, PlanLimits(models, settings.steps))
+    sent = planner_prompt(events, task, members, next(iter(members.values())))
+    said = [message.text for message in sent.messages if isinstance(message, FromUser)]
+    return [{"role": "system", "content": sent.system}, {"role": "user", "content": "\n".join(said)}]
+
+
+def second_round_example(example: PlannerExample, workflow: str, outcome: str, right: bool) -> PlannerExample:
+    """The second round of a question: what the first one came to, to be kept or corrected. It stands where the
+    Conductor's own prompt has it, between request and models."""
+    shown = prompts.fill(prompts.load("conductor/round"), workflow=workflow, outcome=outcome)
+    before, models, after = example.prompt.rpartition(MODELS)
+    prompt = f"{before}{shown}\n\n{models}{after}"
+    return example.model_copy(update={"prompt": prompt, "round": 2, "kept": right})
+
+
+class FirstRound(Value):
+    """A first round: what was written, and its outcome where that is a workflow."""
+
+    example: PlannerExample
+    reply: str
+    right: bool
+    answer: str
+
+
+@dataclass(frozen=True)
+class FirstRounds:
+    """How first rounds are made: who plans (a prompt in, its reply out), what runs, what was made before and who keeps
+    what is made now."""
+
+    write: Callable[[str], str]
+    execute: Callable[[str, tuple[WorkflowStep, ...]], WorkflowResult]
+    known: Sequence[FirstRound]
+    keep: Callable[[FirstRound], None]
+
+
+def both_rounds(examples: Sequence[PlannerExample], firsts: FirstRounds) -> Iterator[PlannerExample]:
+    """Every example, and behind each whose first round is a workflow its second one. A first round is made when its
+    second one is asked for, not before: who stops reading pays for no more."""
+    known: dict[tuple[str, tuple[str, ...]], deque[FirstRound]] = {}
+    for one in firsts.known:
+        known.setdefault((one.example.problem, one.example.models), deque()).append(one)
+    for example in examples:
+        yield example
+        made = known.setdefault((example.problem, example.models), deque())
+        if not made:
+            made.append(_first(example, firsts))
+        first = made[0]
+        if isinstance(parse_workflow(first.reply, example.form()), InvalidPlan):
+            made.popleft()
+        else:
+            yield second_round_example(example, first.reply, f"Its answer:\n{first.answer}", first.right)
+
+
+def _first(example: PlannerExample, firsts: FirstRounds) -> FirstRound:
+    reply = firsts.write(example.prompt)
+    steps = parse_workflow(reply, example.form())
+    ran = WorkflowResult(right=False) if isinstance(steps, InvalidPlan) else firsts.execute(example.problem, steps)
+    first = FirstRound(example=example, reply=reply, right=ran.right, answer=ran.answer[:ANSWER_CHARACTERS])
+    firsts.keep(first)
+    return first
+
+
+def workflow_reward(reply: str, example: PlannerExample, execute: Execute | None) -> float:
+    """One reply's reward. Without `execute` nothing is run: a readable workflow is worth 0.5."""
+    steps = parse_workflow(reply, example.form())
+    if isinstance(steps, InvalidPlan):
+        return UNREADABLE
+    if not steps:
+        return RIGHT if example.kept else RAN
+    if execute is None:
+        return RAN
+    return RIGHT if execute(example.problem, steps).right else RAN
+
+
+class WorkflowRewards:
+    """The function TRL calls: many replies at once, each with its example. `rewards` are those since the last step."""
+
+    __name__ = "workflow"
+
+    def __init__(self, execute: Execute | None) -> None:
+        self._execute = execute
+        self.rewards: list[float] = []
+
+    def __call__(self, completions: Sequence[str], example: Sequence[str], **_more: object) -> list[float]:
+        """One number for each completion; `example` holds each one's example as JSON."""
+        asked = [PlannerExample.model_validate_json(given) for given in example]
+        both = list(zip(completions, asked, strict=True))
+        if self._execute is not None:
+            read = [(one.problem, parse_workflow(text, one.form())) for text, one in both]
+            self._execute.ahead(
+                list(dict.fromkeys((name, steps) for name, steps in read if isinstance(steps, tuple) and steps))
+            )
+        found = [workflow_reward(text, one, self._execute) for text, one in both]
+        self.rewards += found
+        return found
+
+
+@dataclass(frozen=True)
+class GrpoSettings:
+    """Of a training. `questions` x `replies` are drawn each step; `lora` is the rank, 0 for all weights; `part` is how
+    many replies are learned from at once at most (memory)."""
+
+    steps: int
+    questions: int
+    replies: int
+    tokens: int
+    rate: float
+    schedule: str
+    warmup: float
+    lora: int
+    part: int = 8
+    save: int = 5
+    temperature: float = 1.0
+    clip: float = 0.2
+    seed: int = 0
+
+
+PAPER_SETTINGS = GrpoSettings(
+    steps=200, questions=4, replies=64, tokens=1024, rate=1e-6, schedule="cosine", warmup=0.03, lora=0
+)
+SMALL_SETTINGS = GrpoSettings(
+    steps=60, questions=1, replies=8, tokens=256, rate=5e-4, schedule="constant", warmup=0.0, lora=16
+)
+PRESETS = {"paper": PAPER_SETTINGS, "small": SMALL_SETTINGS}
+
+
+class GrpoStep(Value):
+    """A step of grpo_log.jsonl. `readable` and `right` are shares of the step's replies, `length` tokens a reply."""
+
+    step: int
+    replies: int
+    reward: float
+    readable: float
+    right: float
+    length: float
+    loss: float
+    rate: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class GrpoRun:
+    """Where a training is kept, who gets each step, and what beside the settings must stay as it was for it to go
+    on."""
+
+    folder: Path
+    tell: Callable[[GrpoStep], None]
+    about: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+def begin_training(model: str, settings: GrpoSettings, run: GrpoRun) -> None:
+    """Write down what a training is started with, or compare it with what it was. Raises UsageError and StorageError.
+    The caller holds the folder."""
+    fixed = {name: value for name, value in vars(settings).items() if name not in ("steps", "save", "part")}
+    begin_run(run.folder, {"model": model, **fixed, **run.about})
+
+
+def train_planner(
+    model: str,
+    examples: Sequence[PlannerExample],
+    settings: GrpoSettings,
+    rewards: Callable[..., list[float]],
+    run: GrpoRun,
+) -> Path:
+    """Train to the last step, or on from the newest saved one. Returns the folder of the trained model (an adapter
+    where LoRA was used). Raises StorageError."""
+    with quiet_libraries():
+        trainer = _trainer(model, examples, settings, rewards, run)
+        saved = filter(_is_complete, run.folder.glob("checkpoint-*"))
+        newest = max(saved, key=lambda path: int(path.name.split("-")[1]), default=None)
+        trainer.train(resume_from_checkpoint=str(newest) if newest is not None else None)
+        final = run.folder / "model"
+        try:
+            trainer.save_model(str(final))
+        except OSError as error:
+            raise StorageError(f"{final}: the trained model cannot be kept: {error}") from error
+    return final
+
+
+def dataset_rows(examples: Sequence[PlannerExample]) -> list[dict[str, Any]]:
+    """The columns TRL reads: the prompt, the example as JSON, and the weight of its advantage."""
+    recursive = any(example.round == 2 for example in examples)
+    return [
+        {
+            "prompt": example.prompt,
+            "example": example.model_dump_json(),
+            "weight": FIRST_ROUND_DISCOUNT if recursive and example.round == 1 else 1.0,
+        }
+        for example in examples
+    ]
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    """Whether it was saved to the end: its last file can be read."""
+    try:
+        return bool(json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return False
+
+
+def require_libraries() -> None:
+    """Raises UsageError where what trains is not installed."""
+    missing = [name for name in ("torch", "trl", "peft", "datasets") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"training a Conductor needs {', '.join(missing)}, not installed here",
+            hint=installing("trl>=1", "peft>=0.15"),
+        )
+
+
+@contextmanager
+def quiet_libraries() -> Iterator[None]:
+    """Without the libraries' own words, warnings and bars: what matters is said by us."""
+    from huggingface_hub.utils import logging as hub_messages
+    from transformers.utils import logging as library_messages
+
+    library_messages.set_verbosity_error()
+    library_messages.disable_progress_bar()
+    hub_messages.set_verbosity_error()  # type: ignore[no-untyped-call]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def planner_tokenizer(model: str) -> Any:
+    """The tokenizer of the planner in `model`, a folder or hub id. Raises UsageError where there is none, and where it
+    has no token that could fill up shorter texts."""
+    from transformers import AutoTokenizer
+
+    if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
+        raise UsageError(f"there is no folder {model}", hint="--model names a planner: a folder or hub id")
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise UsageError(f"the planner {model} cannot be read: {first}", hint="name another with --model") from error
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    if tokenizer.pad_token is None:
+        raise UsageError(
+            f"the planner {model} has neither a padding token nor one that ends a text, and training needs one",
+            hint="set `pad_token` in its tokenizer_config.json, or name another with --model",
+        )
+    if tokenizer.chat_template is None:
+        raise UsageError(
+            f"the planner {model} has no chat template, so it cannot be asked",
+            hint="name an instruction-tuned model with --model",
+        )
+    return tokenizer
+
+
+def planner_writer(model: str, settings: GrpoSettings) -> Callable[[str], str]:
+    """The model in `model` as it plans before it is trained: a prompt in, its reply out. Loads it."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    tokenizer = planner_tokenizer(model)
+    with quiet_libraries():
+        loaded: Any = AutoModelForCausalLM.from_pretrained(model)
+    torch.manual_seed(settings.seed)
+
+    def write(prompt: str) -> str:
+        given = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
+        with torch.inference_mode():
+            out = loaded.generate(
+                **given, max_new_tokens=settings.tokens, do_sample=True, temperature=settings.temperature
+            )
+        return str(tokenizer.decode(out[0, given["input_ids"].shape[1] :], skip_special_tokens=True))
+
+    return write
+
+
+def _trainer(
+    model: str,
+    examples: Sequence[PlannerExample],
+    settings: GrpoSettings,
+    rewards: Callable[..., list[float]],
+    run: GrpoRun,
+) -> Any:
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM, PrinterCallback
+    from trl import GRPOTrainer
+
+    class Discounting(GRPOTrainer):  # type: ignore[misc]
+        """First rounds count less where second ones are trained: their groups were normalised apart already."""
+
+        def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+            found: dict[str, Any] = super()._generate_and_score_completions(inputs)
+            weights = torch.tensor([float(one["weight"]) for one in inputs], device=found["advantages"].device)
+            shape = (-1, *[1] * (found["advantages"].dim() - 1))
+            return {**found, "advantages": found["advantages"] * weights.view(shape)}
+
+    rank = settings.lora
+    adapter = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    kind = torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    trainer = Discounting(
+        model=AutoModelForCausalLM.from_pretrained(model, dtype=kind),
+        reward_funcs=rewards,
+        args=trl_arguments(settings, run.folder),
+        train_dataset=Dataset.from_list(dataset_rows(examples)),
+        processing_class=planner_tokenizer(model),
+        peft_config=adapter if rank else None,
+    )
+    trainer.remove_callback(PrinterCallback)  # raw dicts; the log has the same
+    trainer.add_callback(_log_callback(run.tell, rewards))
+    return trainer
+
+
+def trl_arguments(settings: GrpoSettings, folder: Path) -> Any:
+    """What TRL is told. A step is learned from in equal parts that leave nothing over: TRL wants whole questions."""
+    import torch
+    from trl import GRPOConfig
+
+    every, gpu = settings.questions * settings.replies, torch.cuda.is_available()
+    part = next(count for count in range(min(settings.part, every), 0, -1) if every % count == 0)
+    return GRPOConfig(
+        output_dir=str(folder),
+        max_steps=settings.steps,
+        per_device_train_batch_size=part,
+        gradient_accumulation_steps=every // part,
+        num_generations=settings.replies,
+        max_completion_length=settings.tokens,
+        temperature=settings.temperature,
+        learning_rate=settings.rate,
+        lr_scheduler_type=settings.schedule,
+        warmup_steps=settings.warmup,
+        adam_beta1=0.9,
+        adam_beta2=0.999,
+        epsilon=settings.clip,
+        beta=0.0,
+        loss_type="grpo",
+        scale_rewards="group",
+        logging_steps=1,
+        logging_strategy="steps",
+        save_steps=settings.save,
+        save_total_limit=2,
+        seed=settings.seed,
+        report_to="none",
+        disable_tqdm=True,
+        bf16=gpu,
+        use_cpu=not gpu,
+        gradient_checkpointing=gpu,
+        shuffle_dataset=False,
+    )
+
+
+def _log_callback(tell: Callable[[GrpoStep], None], rewards: Any) -> Any:
+    """A callback that tells of each step, by the rewards since the one before."""
+    from transformers import TrainerCallback
+
+    class Writer(TrainerCallback):  # type: ignore[misc]
+        began = time.monotonic()
+
+        def on_log(self, _args: Any, state: Any, _control: Any, logs: Mapping[str, float], **_more: Any) -> None:
+            found, rewards.rewards = rewards.rewards, []
+            if not found:
+                return
+            now, count = time.monotonic(), len(found)
+            line = GrpoStep(
+                step=state.global_step,
+                replies=count,
+                reward=round(sum(found) / count, 4),
+                readable=round(sum(r > UNREADABLE for r in found) / count, 4),
+                right=round(sum(r == RIGHT for r in found) / count, 4),
+                length=float(logs.get("completions/mean_length", 0.0)),
+                loss=float(logs.get("loss", 0.0)),
+                rate=float(logs.get("learning_rate", 0.0)),
+                seconds=round(now - self.began, 1),
+            )
+            self.began = now
+            tell(line)
+
+    return Writer()
