@@ -218,11 +218,13 @@ def draw_of(task: OutcomeTask, draw: int) -> TaskDraw:
 @dataclass(frozen=True)
 class OutcomeLimits:
     """`check`: which share of right and of wrong work passes. `budget`: USD for a task. `costs`: what a run of each
-    model is expected to cost; where that is more than is left, it is not begun."""
+    model is expected to cost; where that is more than is left, it is not begun. `carried`: what a run costs more that
+    goes on after others; recorded runs began anew."""
 
     check: tuple[float, float]
     budget: float
     costs: Mapping[str, float]
+    carried: Callable[[TaskDraw, tuple[str, ...], str], float] = lambda _draw, _failed, _name: 0.0
 
 
 class Attempted(NamedTuple):
@@ -242,7 +244,8 @@ def attempt(work: Attempted, draw: TaskDraw, name: str, limits: OutcomeLimits) -
     own = draw.runs[name]
     run = own[work.failed.count(name) % len(own)]
     passed = draw.checks[len(work.failed)] < limits.check[0 if run.ok else 1]
-    return Attempted(run.ok, work.spent + run.cost, work.failed if passed else (*work.failed, name), passed)
+    spent = work.spent + run.cost + limits.carried(draw, work.failed, name)
+    return Attempted(run.ok, spent, work.failed if passed else (*work.failed, name), passed)
 
 
 def play(draw: TaskDraw, following: NextModel, limits: OutcomeLimits) -> Attempted:
@@ -300,15 +303,17 @@ def every_list(tasks: Tasks, limits: OutcomeLimits) -> dict[tuple[str, ...], Arm
     return found
 
 
-def tuned(name: str, lists: Sequence[ArmResult], price: float = 0.0) -> ArmResult:
+def tuned(name: str, lists: Sequence[ArmResult], price: float = 0.0, folds: Sequence[int] = ()) -> ArmResult:
     """In every fold the one of `lists` that solves most of the tasks that are not in it, less `price` for a dollar, the
-    cheaper of equals: what choosing without hindsight reaches."""
+    cheaper of equals: what choosing without hindsight reaches. `folds`: of each task, where not one task after the
+    other."""
     solved, cost = [0.0] * len(lists[0].solved), [0.0] * len(lists[0].solved)
+    of = folds or [place % FOLDS for place in range(len(solved))]
     for fold in range(FOLDS):
-        known = [place for place in range(len(solved)) if place % FOLDS != fold]
+        known = [place for place in range(len(solved)) if of[place] != fold]
         sums = [(sum(one.solved[i] for i in known), sum(one.cost[i] for i in known)) for one in lists]
         best = lists[max(range(len(lists)), key=lambda i: (sums[i][0] - price * sums[i][1], -sums[i][1]))]
-        for place in range(fold, len(solved), FOLDS):
+        for place in set(range(len(solved))) - set(known):
             solved[place], cost[place] = best.solved[place], best.cost[place]
     return ArmResult(name, tuple(solved), tuple(cost))
 

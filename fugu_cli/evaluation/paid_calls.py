@@ -125,14 +125,6 @@ class Spending:
         """Whether this run does not ask the agent any more."""
         return agent in self._down
 
-    def left(self) -> SpendingLimits:
-        """What may still be spent."""
-        limits = self.limits
-        return SpendingLimits(
-            usd=None if limits.usd is None else limits.usd - self.usd,
-            requests=None if limits.requests is None else limits.requests - self.requests,
-        )
-
     def pay(self, paid: PaidCall) -> None:
         """Record a call that was made. Raises StorageError."""
         results_folder.append_row(self._file, paid)

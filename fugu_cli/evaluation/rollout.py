@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Protocol
 
 from fugu_cli.errors import StorageError
-from fugu_cli.evaluation import results_folder
 from fugu_cli.evaluation.paid_calls import AgentUnanswered
 from fugu_cli.messages import Usage, Value
 from fugu_cli.session import log as logs
 from fugu_cli.session import views
-from fugu_cli.session.events import Event, Failed, Finished, Interrupted, Planned, Recorded, Replied
+from fugu_cli.session.events import Event, Failed, Finished, Interrupted, Planned, Replied
 from fugu_cli.session.log import Log
 from fugu_cli.tasks import ExpectedTests, Problem, Question, Task
 from fugu_cli.tasks.grading import grade
@@ -141,15 +140,6 @@ ROLLOUTS_FOLDER = "rollouts"
 LEARNED_ARM = "trinity"
 """The arm whose decisions a session leaves to the cascade where the learned coordinator cannot load."""
 
-PAUSES_FILE = "pauses.jsonl"
-
-
-class RolloutPause(Value):
-    """A rollout that was stopped with so many facts in its log, and went on at `until` (seconds since 1970)."""
-
-    records: int
-    until: float
-
 
 class RolloutJob(Value):
     """What is to be rolled out. `expected` is what is known of its tests."""
@@ -172,13 +162,13 @@ async def rollout(job: RolloutJob, open_session: OpenRolloutSession, folder: Pat
     latter also where the arm `trinity` was decided by the cascade.
     """
     own = folder / ROLLOUTS_FOLDER / job.name
-    resumed = time.time()
     task = question_as_task(job.problem) if isinstance(job.problem, Question) else job.problem
     repository, before = own / "repository", _resumable_log(own)
     if before is None:
         _empty_folder(own)
         await create_repository(task, repository)
-    earlier = _seconds_before(own, before, resumed)
+    records = logs.read(before) if before is not None else []
+    earlier = records[-1].at - records[0].at if records else 0.0
     place = RolloutContext(job.arm, task, repository, own / "data", job.seed, before, isinstance(job.problem, Question))
     session = await open_session(place)
     started = time.monotonic()
@@ -261,20 +251,6 @@ def _resumable_log(own: Path) -> Path | None:
         if views.asked(events) is not None and not cut and not killed:
             return path
     return None
-
-
-def _seconds_before(own: Path, before: Path | None, now: float) -> float:
-    """How long the session was worked on before it was stopped, without the pauses; notes that it goes on `now`."""
-    records: list[Recorded] = logs.read(before) if before is not None and before.is_file() else []
-    if not records:
-        return 0.0
-    pauses = [
-        pause.until - records[pause.records - 1].at
-        for pause in results_folder.read_rows(own / PAUSES_FILE, RolloutPause)
-        if pause.records < len(records)
-    ]
-    results_folder.append_row(own / PAUSES_FILE, RolloutPause(records=len(records), until=now))
-    return max(0.0, records[-1].at - records[0].at - sum(pauses))
 
 
 def _empty_folder(own: Path) -> None:

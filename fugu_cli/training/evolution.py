@@ -152,7 +152,6 @@ class EvolutionIteration(Value):
     mean_cost: float
     mean_turns: float
     sigma: float
-    sigma_vec: tuple[float, float, float]
     rows: tuple[float, ...]
     roles: tuple[float, ...]
     evaluations: int
@@ -272,7 +271,6 @@ class Evolution:
 
 
 def _row(number: int, played: TrialResult, worth: Numbers, search: SepCMA) -> EvolutionIteration:
-    step = search.step
     return EvolutionIteration(
         iteration=number,
         best=round(float(worth.max()), 6),
@@ -282,8 +280,7 @@ def _row(number: int, played: TrialResult, worth: Numbers, search: SepCMA) -> Ev
         reward=round(float(np.nanmean(played.solved)), 6),
         mean_cost=round(float(np.nanmean(played.cost)), 6),
         mean_turns=round(float(np.nanmean(played.turns)), 4),
-        sigma=float(f"{step.sigma:.6g}"),
-        sigma_vec=(round(step.least, 6), round(step.middle, 6), round(step.most, 6)),
+        sigma=float(f"{search.sigma:.6g}"),
         rows=_shares(played.rows.sum(0)),
         roles=_shares(played.roles.sum(0)),
         evaluations=search.evaluations,

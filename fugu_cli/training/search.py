@@ -38,16 +38,6 @@ def population_size(count: int) -> int:
     return 4 + math.floor(3 * math.log(count))
 
 
-@dataclass(frozen=True)
-class StepSizes:
-    """How wide the search stands: the overall step size, and the spread of the single coordinates' steps."""
-
-    sigma: float
-    least: float
-    middle: float
-    most: float
-
-
 class SepCMA:
     """sep-CMA-ES (Ros & Hansen, PPSN X 2008) through `cma` with CMA_diagonal: memory grows with N, not with N x N.
 
@@ -85,10 +75,9 @@ class SepCMA:
         return np.array(self._search.mean, dtype=np.float64)
 
     @property
-    def step(self) -> StepSizes:
-        """Where the step sizes stand now."""
-        scales = np.asarray(self._search.sigma_vec.scaling, dtype=np.float64) * np.sqrt(self._search.dC)
-        return StepSizes(float(self._search.sigma), float(scales.min()), float(np.median(scales)), float(scales.max()))
+    def sigma(self) -> float:
+        """The step size now."""
+        return float(self._search.sigma)
 
     @property
     def evaluations(self) -> int:

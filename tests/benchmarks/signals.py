@@ -386,41 +386,38 @@ def undone_of(check: tuple[float, float], rate: float) -> int:
 
 
 def pro_lessons(path: Path) -> Lessons:
-    """Three models a pool, at drawn prices: who costs more is mostly better. Under each of the four checks."""
+    """Two or three models a pool, at drawn prices: who costs more is mostly better. Under each of the four checks."""
     names = sorted({name for row in gzip.decompress(path.read_bytes()).decode().splitlines()
                     for name in json.loads(row)["outcomes"]})  # fmt: skip
-    rows, texts, rewards, weights, groups = SLOTS, [], [], [], []
+    texts, rewards, weights, groups = [], [], [], []
     for number in range(POOLS):
         draw = random.Random(f"pool {number}")
-        chosen = draw.sample(names, 3)
+        rows = draw.choice([SLOTS, SLOTS, SLOTS, SLOTS[::2], SLOTS[:2], SLOTS[1:]])
+        chosen = draw.sample(names, len(rows))
         tasks = read_tasks(path, chosen)
         rate = {name: mean(task.runs[name][0].ok for task in tasks) for name in chosen}
-        chosen.sort(key=lambda name: rate[name] + draw.gauss(0, 0.05))
-        steps = [1.0, 10 ** draw.uniform(0.3, 1), 10 ** draw.uniform(0.3, 1)]
+        chosen.sort(key=lambda name, rate=rate, draw=draw: rate[name] + draw.gauss(0, 0.05))
+        named = dict(zip(rows, chosen, strict=True))
+        steps = [1.0, *(10 ** draw.uniform(0.3, 1) for _ in rows[1:])]
         costs = dict(zip(rows, np.cumprod(steps).tolist(), strict=True))
         members = [
             Member(name=slot, provider="openai", model=name, slot=slot, vendor=vendor_of(name),
                    price=Price(input=costs[slot], output=costs[slot]))
-            for slot, name in zip(rows, chosen, strict=True)
+            for slot, name in named.items()
         ]  # fmt: skip
-        draws = [
-            TaskDraw(
-                {
-                    slot: (SignalRun(task.runs[name][0].ok, costs[slot]),)
-                    for slot, name in zip(rows, chosen, strict=True)
-                },
-                (),
-                (),
-            )
-            for task in tasks
-        ]
+        draws = []
+        for task in tasks:
+            runs = {slot: (SignalRun(task.runs[name][0].ok, costs[slot]),) for slot, name in named.items()}
+            draws.append(TaskDraw(runs, (), ()))
+        places = [SLOTS.index(slot) for slot in rows]
         for check in CHECKS:
-            cases = Cases.of(rows, draws, OutcomeLimits(check, math.inf, costs))
             undone = undone_of(check, mean(rate.values()))
-            for point in points(cases):
+            for point in points(Cases.of(rows, draws, OutcomeLimits(check, math.inf, costs))):
                 failed = [(name, SignalRun(ok=False, cost=0.0)) for name in point.failed]
                 texts.append(digest_of([*session(members, failed, "", undone)], {slot: slot for slot in rows}))
-                rewards.append((point.reward * point.open[:, None]).sum(0) / point.open.sum())
+                reward = np.full(len(SLOTS), -np.inf)
+                reward[places] = (point.reward * point.open[:, None]).sum(0) / point.open.sum()
+                rewards.append(reward)
                 weights.append(float(point.open.mean()))
                 groups.append(f"pool {number}")
     return Lessons(tuple(texts), ("",) * len(texts), np.array(rewards), np.array(weights), tuple(groups))

@@ -81,7 +81,7 @@ def test_every_iteration_is_logged_and_leaves_a_checkpoint(tmp_path: Path) -> No
     found = run(tmp_path, SMALL, Bowl(), told.append)
     logged = without_seconds(tmp_path)
     assert [row["iteration"] for row in logged] == [1, 2, 3, 4, 5, 6]
-    names = {"best", "mean", "sigma", "sigma_vec", "rows", "roles", "evaluations", "cost", "validation"}
+    names = {"best", "mean", "sigma", "rows", "roles", "evaluations", "cost", "validation"}
     assert names <= set(logged[0])
     assert [row["evaluations"] for row in logged] == [6, 12, 18, 24, 30, 36]
     assert json.loads((tmp_path / "checkpoint.safetensors").read_text()) == found.vector.tolist()

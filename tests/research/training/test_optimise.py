@@ -62,7 +62,7 @@ def test_a_search_that_was_packed_goes_on_exactly() -> None:
         np.testing.assert_array_equal(one, other)
         first.tell(one, bowl(one))
         second.tell(other, bowl(other))
-    assert (first.step, first.evaluations) == (second.step, second.evaluations)
+    assert (first.sigma, first.evaluations) == (second.sigma, second.evaluations)
     np.testing.assert_array_equal(first.mean, second.mean)
 
 

@@ -12,7 +12,7 @@ from fugu_cli.config import ConductorEntry, Config
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
-from fugu_cli.coordinators.conductor.conductor import Conductor
+from fugu_cli.coordinators.conductor.conductor import Conductor, offered_agents
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.engine.environment import Permission
 from fugu_cli.errors import ConfigError, UsageError
@@ -113,7 +113,7 @@ def test_an_embedded_planner_stands_beside_the_pool_and_only_plans(tmp_path: Pat
     members = tuple(one.member() for one in found)
     conductor = wiring.build_conductor(config, members, Cascade(members, config.deciding))
     assert isinstance(conductor, Conductor)
-    assert [member.name for member in conductor._offered({})] == ["one"]
+    assert offered_agents(conductor._bounds, members, {}) == ("one",)
 
 
 def test_a_planner_that_is_not_in_the_pool_is_refused(tmp_path: Path) -> None:
