@@ -68,11 +68,13 @@ class AgentError(InfrastructureError):
     overloaded (5xx), network, timeout, protocol (an answer that is not one), credit (402 or an exhausted quota).
     `retry` says whether the same request may succeed later; `after` is the server's own wish in seconds, if it had
     one; `tries` is how often it is worth it at most, where that is known; `too_long` says that a shorter prompt may
-    succeed; `usage` what the provider reported as used all the same, None where it said nothing.
+    succeed; `status` is the HTTP status, where there was one; `usage` what the provider reported as used all the
+    same, None where it said nothing.
     """
 
     tries: int | None = None
     too_long: bool = False
+    status: int | None = None
     usage: Usage | None = None
 
     def __init__(

@@ -359,7 +359,7 @@ def decide(flags: RouteFlags) -> int:
     with as_usage_errors():
         decision = asyncio.run(coordinator.decide(place.events))
     if isinstance(decision, Assigned) and decision.by != _rule(loaded.config.coordinator):
-        print(f"fugu: {decision.reason}", file=sys.stderr)
+        print(f"fugu: {decision.why}", file=sys.stderr)
     if flags.as_json:
         print(json.dumps(_decision_json(decision, place), indent=2))
     elif flags.explain:

@@ -346,7 +346,7 @@ def end_by_refusals(events: Sequence[Event]) -> Finished | None:
     refused: dict[str, Permitted] = {}
     for run in (run for turn in views.turns(events) for run in turn.work if not run.evidence):
         judged = run.permitted
-        excused = judged.by == ROLE or judged.by in USERS or judged.reason == policy.PLAN_MODE_REASON
+        excused = judged.by == ROLE or judged.by in USERS or judged.plan_mode
         if judged.allowed:
             refused.pop(judged.call.tool, None)
         elif not excused and not _reads(judged.call, Path(opened.repo)):

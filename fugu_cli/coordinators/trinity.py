@@ -129,7 +129,7 @@ def milliseconds_since(started: float) -> float:
 
 class Fallback:
     """Asks what `factory` makes. Once that has raised CoordinatorUnavailable, at first or later, it asks `rule`, with
-    the reason in every Assigned."""
+    the reason in every Assigned (`fallback`)."""
 
     def __init__(self, factory: Callable[[], Coordinator], rule: Coordinator) -> None:
         self._factory = factory
@@ -163,7 +163,7 @@ class Fallback:
         if not isinstance(decision, Assigned):
             return decision
         said = f"{why} ({why.hint})" if why.hint else str(why)
-        return decision.model_copy(update={"reason": f"{decision.reason} [no learned coordinator: {said}]"})
+        return decision.model_copy(update={"fallback": said})
 
 
 if TYPE_CHECKING:

@@ -142,6 +142,7 @@ def waiting_event(pause: Pause, turn: int, agent: str) -> Live:
         seconds=pause.seconds,
         retry=pause.retry,
         retries=pause.retries,
+        status=pause.error.status,
     )
 
 

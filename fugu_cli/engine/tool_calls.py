@@ -168,7 +168,7 @@ async def _permission(
         return Permitted(turn=0, call=made.recorded, allowed=allowed, by=by, reason=reason)
 
     if judgement.verdict == "deny":
-        return say(False, "policy")
+        return say(False, "policy").model_copy(update={"plan_mode": judgement.plan_mode})
     if hooked.decision == "deny":
         return say(False, HOOK, f"a hook forbids it: {hooked.reason}")
     if hooked.decision == "ask":
@@ -323,6 +323,7 @@ async def _finish_tool(log: Log, environment: Environment, call: Call, told: str
             tests=result.tests,
             skipped=result.skipped,
             media=result.media,
+            found=result.found,
             paid=result.paid,
         )
     )

@@ -210,7 +210,7 @@ async def _find(
     best = sorted((tool for tool in tools if weights[tool.name]), key=lambda tool: -weights[tool.name])[:MOST_FOUND]
     if not best:
         return ToolResult(text="No tool fits. Try other words, or the name of a server.")
-    return ToolResult(text="\n".join(_line(tool) for tool in best))
+    return ToolResult(text="\n".join(_line(tool) for tool in best), found=tuple(tool.name for tool in best))
 
 
 def _weight(tool: Tool[RawArguments], words: Sequence[str]) -> int:

@@ -176,8 +176,8 @@ class Telemetry:
             ):
                 route |= {f"fugu.probability.{kind}.{name}": p for name, p in zip(names, values, strict=False)}
             route["fugu.masked"] = sorted(dict(scores.masked))
-        if self._link.content and event.reason:
-            route["fugu.reason"] = event.reason
+        if self._link.content and event.why:
+            route["fugu.reason"] = event.why
         request.add_event("fugu.route", route, self._now)
         about: Attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": event.agent}
         about |= {"fugu.turn": event.turn, "fugu.role": event.role, "fugu.by": event.by, **self._conversation}

@@ -234,6 +234,12 @@ def error_of_part(access: ModelEndpoint, data: str, error: Exception, what: str,
 
 def error_of_status(access: ModelEndpoint, status: int, message: str, after: float | None = None) -> AgentError:
     """The error for an HTTP status, with the server's words (`message`) and its wish (`after`, seconds)."""
+    error = _of_status(access, status, message, after)
+    error.status = status
+    return error
+
+
+def _of_status(access: ModelEndpoint, status: int, message: str, after: float | None) -> AgentError:
     said = f" ({status}): {access.hidden(message)}" if message else f" ({status})"
     if status == 402 or (status in (400, 403, 429) and any(sign in message.lower() for sign in NO_CREDIT)):
         return AgentError(

@@ -1,6 +1,7 @@
 """Every event that can happen in a session, and is written to its log."""
 
 # without `from __future__ import annotations`: strings would be compiled at every start
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, model_validator
@@ -307,6 +308,8 @@ class Assigned(Value):
     instruction: str = ""
     sees: tuple[int, ...] | Literal["all"] = "all"
     scores: Scores | None = None
+    fallback: str = ""
+    """Why a rule decided in the place of the learned coordinator."""
     chooses: bool = False
     """The agent is asked who takes the next turn."""
     override: Role | None = None
@@ -328,8 +331,18 @@ class Assigned(Value):
     @model_validator(mode="before")
     @classmethod
     def _of_older_logs(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Older logs say `chooses` in the words of `reason`."""
-        return {**given, "chooses": True} if given.get("reason") == "whom to ask" else given
+        """Older logs say `chooses` and `fallback` in the words of `reason`."""
+        reason, mark, why = str(given.get("reason", "")).partition(_OLD_FALLBACK)
+        given = {**given, "reason": reason.rstrip(), "fallback": why.removesuffix("]")} if mark else given
+        return {**given, "chooses": True} if reason == "whom to ask" else given
+
+    @property
+    def why(self) -> str:
+        """The reason, and why it is a rule's."""
+        return f"{self.reason} [no learned coordinator: {self.fallback}]" if self.fallback else self.reason
+
+
+_OLD_FALLBACK = "[no learned coordinator: "
 
 
 class Replied(Value):
@@ -373,11 +386,22 @@ class Permitted(Value):
     """What a user's yes for the session covers besides this very call, as a rule."""
     waited: float = 0.0
     """Seconds that somebody was waited for to answer."""
+    plan_mode: bool = False
+    """It was refused because plan mode only reads."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_logs(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Older logs say `plan_mode` in the words of `reason`."""
+        return {**given, "plan_mode": True} if given.get("reason") == _OLD_PLAN_MODE else given
 
     @property
     def by_fugu(self) -> bool:
         """No agent made the call: it is evidence, or shows what a request attaches."""
         return self.by == EVIDENCE or not self.turn
+
+
+_OLD_PLAN_MODE = "plan mode only reads: nothing is written and nothing is run"
 
 
 class TestReport(Value):
@@ -426,6 +450,17 @@ class ToolRan(PaidValue):
     """The user ended it: it says nothing."""
     media: tuple[Media, ...] = ()
     """Pictures and PDFs that it returned beside its output."""
+    found: tuple[str, ...] = ()
+    """Names of tools that agents may call from now on: of find_tools."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_older_logs(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Older logs say `found` in the output alone."""
+        call = given.get("call")
+        if "found" in given or not isinstance(call, dict) or call.get("tool") != FIND_TOOLS:
+            return given
+        return {**given, "found": tuple(_OLD_FOUND.findall(str(given.get("output", ""))))}
 
     @property
     def made(self) -> FileEffects:
@@ -433,6 +468,9 @@ class ToolRan(PaidValue):
         return FileEffects(self.changes, self.attributes)
 
 
+FIND_TOOLS = "find_tools"
+"""The tool that shows agents other tools."""
+_OLD_FOUND = re.compile(r"^(mcp__[A-Za-z0-9_-]+):", re.MULTILINE)
 BUDGET = "budget"
 """The kind of a failure that is none of the agent's: no budget carries its next call."""
 

@@ -47,7 +47,8 @@ class Waiting(Value):
 class Retried(Value):
     """Live: a call failed and is made again in `seconds`. What it had said no longer stands.
 
-    `kind` and `why`: the failure's kind and message (errors.AgentError). `retry` counts from 1, up to `retries`.
+    `kind`, `why` and `status`: the failure's kind, message and HTTP status (errors.AgentError). `retry` counts from
+    1, up to `retries`.
     """
 
     type: Literal["retried"] = "retried"
@@ -58,6 +59,7 @@ class Retried(Value):
     seconds: float
     retry: int
     retries: int
+    status: int | None = None
 
 
 Live = TextStreamed | ThoughtStreamed | OutputStreamed | Waiting | Retried

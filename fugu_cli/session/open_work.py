@@ -4,7 +4,6 @@ leaves in prompts."""
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -28,8 +27,6 @@ from fugu_cli.session.events import (
 from fugu_cli.session.turns import finished, request
 
 TODO = "todo"
-FIND_TOOLS = "find_tools"
-_FOUND = re.compile(r"^(mcp__[A-Za-z0-9_-]+):", re.MULTILINE)
 Status = Literal["pending", "in_progress", "done"]
 SIGNS: Mapping[str, str] = {"pending": "[ ]", "in_progress": "[>]", "done": "[x]"}
 
@@ -105,8 +102,7 @@ def found_tools(events: Sequence[Event]) -> frozenset[str]:
     """The tools of MCP servers that find_tools has named, and those that were called: agents may call them from then
     on."""
     ran = [event for event in events if isinstance(event, ToolRan)]
-    named = (name for event in ran if event.call.tool == FIND_TOOLS for name in _FOUND.findall(event.output))
-    return frozenset({*named, *(event.call.tool for event in ran)})
+    return frozenset({*(name for event in ran for name in event.found), *(event.call.tool for event in ran)})
 
 
 def describe_end(end: JobEnded) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fugu_cli.session.costs import *  # noqa: F403
 from fugu_cli.session.events import BUDGET as BUDGET
+from fugu_cli.session.events import FIND_TOOLS as FIND_TOOLS
 from fugu_cli.session.open_work import *  # noqa: F403
 from fugu_cli.session.outcome import *  # noqa: F403
 from fugu_cli.session.recognized_tests import *  # noqa: F403

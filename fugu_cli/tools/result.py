@@ -22,8 +22,8 @@ Say = Callable[[str], None]
 class ToolResult(PaidValue):
     """A tool's answer to the agent. A failure is an answer too: `ok` is False and the text says what to do next.
 
-    `job` is the background job that the call has started, "" where it has started none. `tests`, `media`, `paid`: as in
-    ToolRan.
+    `job` is the background job that the call has started, "" where it has started none. `tests`, `media`,
+    `found`, `paid`: as in ToolRan.
     """
 
     text: str
@@ -32,6 +32,7 @@ class ToolResult(PaidValue):
     skipped: bool = False
     tests: TestReport | None = None
     media: tuple[Media, ...] = ()
+    found: tuple[str, ...] = ()
 
 
 OUTPUT_LIMIT = 8000

@@ -190,7 +190,7 @@ def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[S
 
 
 def _why(assigned: Assigned) -> str:
-    said = [top_probabilities(assigned) or "", flatten(assigned.reason, 120), flatten(assigned.instruction, 120)]
+    said = [top_probabilities(assigned) or "", flatten(assigned.why, 120), flatten(assigned.instruction, 120)]
     if assigned.override is not None:
         said.append(f"a Thinker asked for this; the head had {assigned.override}")
     return " · ".join(part for part in said if part) or assigned.by

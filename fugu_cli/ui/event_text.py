@@ -53,7 +53,6 @@ from fugu_cli.ui.formatting import (
 from fugu_cli.ui.workflow_text import merge_text, plan_text, round_reason
 
 INDENT = "  "
-NO_LEARNED_COORDINATOR = "[no learned coordinator:"
 """What follows in a reason says why a rule decides (coordinators/rules.py)."""
 REPLY_LINES = 6
 """Lines of an agent's reply that are shown while it works; the answer is printed whole at the end."""
@@ -235,9 +234,8 @@ def team_line(opened: Opened) -> str:
 
 def decision_reason(event: Assigned, before: Sequence[Event]) -> str:
     """A decision's reason; why there is no learned coordinator is said once a session, not at every turn."""
-    reason, mark, _ = event.reason.partition(NO_LEARNED_COORDINATOR)
-    said = any(isinstance(fact, Assigned) and NO_LEARNED_COORDINATOR in fact.reason for fact in before)
-    return reason.rstrip() if mark and said else event.reason
+    said = any(isinstance(fact, Assigned) and fact.fallback for fact in before)
+    return event.reason if said else event.why
 
 
 def decision_text(event: Assigned, reason: str) -> Text:

@@ -5,7 +5,6 @@ of Claude Code. Pure.
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -206,7 +205,7 @@ def routing_object(event: Assigned) -> dict[str, object]:
         "agent": event.agent,
         "role": event.role,
         "by": event.by,
-        "reason": event.reason,
+        "reason": event.why,
         "override": event.override,
         "agents": dict(zip(scores.rows, scores.row_probabilities, strict=False)) if scores else {},
         "roles": dict(zip(("worker", "thinker", "verifier"), scores.role_probabilities, strict=False))
@@ -220,7 +219,6 @@ def routing_object(event: Assigned) -> dict[str, object]:
 
 STOP_REASONS = {"end": "end_turn", "calls": "tool_use", "length": "max_tokens", "refusal": "refusal", "cut": None}
 Object = dict[str, object]
-_STATUS = re.compile(r"\b[45]\d\d\b")
 
 
 @dataclass(frozen=True)
@@ -370,7 +368,6 @@ def live_object(event: Live, session: str) -> Object | None:
         case Waiting():
             said: Object = {"subtype": "status", "status": event.why, "seconds": event.seconds}
         case Retried():
-            status = _STATUS.search(event.why)
             said = {
                 "subtype": "api_retry",
                 "turn": event.turn,
@@ -378,7 +375,7 @@ def live_object(event: Live, session: str) -> Object | None:
                 "attempt": event.retry,
                 "max_retries": event.retries,
                 "retry_delay_ms": int(event.seconds * 1000),
-                "error_status": int(status.group()) if status else None,
+                "error_status": event.status,
                 "error": event.why,
             }
         case _:

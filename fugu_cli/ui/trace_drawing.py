@@ -404,7 +404,7 @@ def _decision(row: TurnRow, cells: plain_rows.DecisionRow | None, width: int, pa
         (f"  by {assigned.by}{f' · effort {cells.effort}' if cells and cells.effort else ''}", palette.dim),
     ]
     lines = [styled_line(head, width)]
-    for said in (assigned.reason, assigned.instruction):
+    for said in (assigned.why, assigned.instruction):
         lines += wrap_lines(sanitize_for_screen(said), width, palette.text) if said else []
     if assigned.override is not None:
         lines += wrap_lines(f"a Thinker asked for this role; the head had {assigned.override}", width, palette.warn)

@@ -77,7 +77,7 @@ def _titled(title: str, body: str) -> str:
 
 
 def _decision(event: Assigned, row: DecisionRow) -> str:
-    lines = [f"by {event.by}" + (f": {event.reason}" if event.reason else "")]
+    lines = [f"by {event.by}" + (f": {event.why}" if event.why else "")]
     if row.effort:
         lines.append(f"effort: {row.effort}")
     if event.override is not None:

@@ -1,5 +1,6 @@
 """A session that version 0.1.0 wrote still opens, is shown, and goes on."""
 
+import json
 import os
 from pathlib import Path
 
@@ -8,8 +9,9 @@ from pydantic import TypeAdapter
 
 from fugu_cli.__main__ import called
 from fugu_cli.config.loader import load_config
+from fugu_cli.messages import Call
 from fugu_cli.session import log, store, views
-from fugu_cli.session.events import Asked, Assigned, Event, Exclusion, Finished, Masked, Undone
+from fugu_cli.session.events import Asked, Assigned, Event, Exclusion, Finished, Masked, Permitted, ToolRan, Undone
 from tests.reacting import CHECK, repository
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "session-0.1.0.jsonl"
@@ -91,6 +93,27 @@ def test_it_is_shown_and_goes_on_to_its_end(session: Path, capsys: pytest.Captur
 def test_what_older_logs_say_in_words_is_read_into_fields(fields: dict[str, object], meant: Undone) -> None:
     assert EVENT.validate_python({"type": "undone", **fields}) == meant
     assert EVENT.validate_json(EVENT.dump_json(meant)) == meant
+
+
+def test_a_rule_in_the_coordinators_place_a_refusal_of_plan_mode_and_found_tools_are_read_from_older_logs() -> None:
+    call = Call(id="1", tool="find_tools")
+    ran = {"turn": 1, "call": call, "output": "mcp__db__ask: asks\nmcp__db__tell: tells mcp__no: x", "ok": True}
+    decided = {"turn": 1, "agent": "a", "role": "worker", "by": "cascade"}
+    refused = {"turn": 1, "call": call, "allowed": False, "by": "policy"}
+    reads = "plan mode only reads: nothing is written and nothing is run"
+    why = "cheap first [no learned coordinator: torch is not installed (`pip install torch[cpu]`)]"
+    told = (
+        ({"type": "tool_ran", **ran}, ToolRan(**ran, found=("mcp__db__ask", "mcp__db__tell"))),
+        ({"type": "permitted", **refused, "reason": reads}, Permitted(**refused, reason=reads, plan_mode=True)),
+        (
+            {"type": "assigned", **decided, "reason": why},
+            Assigned(**decided, reason="cheap first", fallback="torch is not installed (`pip install torch[cpu]`)"),
+        ),
+    )
+    for fields, meant in told:
+        assert EVENT.validate_json(json.dumps(fields, default=lambda value: value.model_dump())) == meant
+        assert EVENT.validate_json(EVENT.dump_json(meant)) == meant
+    assert isinstance(meant, Assigned) and meant.why == why
 
 
 def test_why_agents_are_out_is_read_from_older_logs() -> None:

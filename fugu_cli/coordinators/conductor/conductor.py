@@ -27,7 +27,6 @@ from fugu_cli.coordinators.conductor.planner import (
 )
 from fugu_cli.coordinators.conductor.scheduling import AvailableAgents
 from fugu_cli.messages import Reply
-from fugu_cli.safety import policy
 from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Event, Exclusion, Failed, Finished, Member, Opened, Planned
 
@@ -101,7 +100,7 @@ def _only_said(events: Sequence[Event]) -> bool:
     """Nothing was changed, nor was anything to be: in plan mode whatever was tried."""
     left = [path for merge in views.merges(events) for path in merge.left]
     runs = (run for one in views.turns(events) for run in one.runs)
-    plans = any(run.permitted.reason == policy.PLAN_MODE_REASON for run in runs)
+    plans = any(run.permitted.plan_mode for run in runs)
     return not views.changes(events) and not left and (plans or not action_space.tried_to_change(events))
 
 

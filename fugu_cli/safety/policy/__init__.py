@@ -39,8 +39,6 @@ REASONS = dict.fromkeys(SESSION_TOOLS, "it is about what this session began") | 
     "run_tests": "it runs the tests",
     rule_matching.SEARCH: "it sends the query to a search engine, and what comes back is anybody's words",
 }
-PLAN_MODE_REASON = "plan mode only reads: nothing is written and nothing is run"
-"""The reason of what plan mode refuses."""
 UNSEALED = "no sandbox keeps it from the git folder, which undo cannot restore"
 """The reason, besides its own, of what auto mode asks about only where the repository is not sealed."""
 ACCEPTANCE_CHECK = "acceptance_check"
@@ -75,6 +73,7 @@ class Judgement(Value):
 
     `every_time` marks what a remembered yes must not cover. `rule` is what one may be remembered as; "": this very
     target (offered_rules.py fills it in before somebody is asked). `subtask` is the one that makes the call.
+    `plan_mode`: it is denied because that mode only reads.
     """
 
     verdict: Verdict
@@ -83,6 +82,7 @@ class Judgement(Value):
     every_time: bool = False
     rule: str = ""
     subtask: str = ""
+    plan_mode: bool = False
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,8 @@ def _decide(case: PolicyCase, rules: Rules, *, sealed: bool) -> Judgement:
     if rules.mode == "yolo":
         return say("allow", "yolo: everything is allowed" + (f", although {case.reason}" if every else ""))
     if rules.mode == "plan" and not case.reads:
-        return say("deny", PLAN_MODE_REASON)
+        reason = "plan mode only reads: nothing is written and nothing is run"
+        return say("deny", reason).model_copy(update={"plan_mode": True})
     if case.level is RiskLevel.DESTROYS and every:
         return say("deny", f"{case.reason} (only a rule that allows this very command permits it)")
     if every or case.asked:

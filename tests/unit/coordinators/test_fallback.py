@@ -52,7 +52,7 @@ def test_where_it_cannot_be_made_the_rule_decides_and_says_why() -> None:
     error = CoordinatorUnavailable("torch is not installed", hint="`pip install torch`")
     found = decide(Fallback(raising(error), RULE), BROKEN)
     assert (found.agent, found.by) == ("small", "cascade")
-    assert found.reason == "cheap first [no learned coordinator: torch is not installed (`pip install torch`)]"
+    assert (found.reason, found.fallback) == ("cheap first", "torch is not installed (`pip install torch`)")
 
 
 @pytest.mark.parametrize("error", [MemoryError("no room"), CoordinatorUnavailable("the coordinator ran out of memory")])
@@ -60,7 +60,7 @@ def test_running_out_of_memory_is_no_end(error: Exception) -> None:
     for factory in (raising(error), lambda: Breaking(error)):
         found = decide(Fallback(factory, RULE), BROKEN)
         assert found.by == "cascade"
-        assert "memory" in found.reason
+        assert "memory" in found.fallback
 
 
 def test_a_coordinator_that_gave_up_once_is_not_asked_again() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from fugu_cli.coordinators.action_space import end_by_refusals, roles_out
 from fugu_cli.messages import Call
-from fugu_cli.safety.policy import PLAN_MODE_REASON
 from fugu_cli.session.events import ROLE, Event, Permitted
 from tests.facts import asked, assigned, opened, ran, replied, write
 from tests.unit.coordinators.test_stopping import end, said
@@ -74,7 +73,7 @@ def test_a_refusal_does_not_end_what_changed_something_and_what_the_user_refused
     "fact",
     [
         REFUSED.model_copy(update={"by": ROLE}),
-        REFUSED.model_copy(update={"by": "policy", "reason": PLAN_MODE_REASON}),
+        REFUSED.model_copy(update={"by": "policy", "plan_mode": True}),
         REFUSED.model_copy(update={"call": Call.make("c1", "read", path=".env")}),
     ],
     ids=["its role has no such tool", "plan mode", "it would only read"],

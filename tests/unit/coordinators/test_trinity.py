@@ -273,8 +273,8 @@ def test_running_out_of_memory_while_reading_leaves_the_decision_to_the_cascade_
     found = asyncio.run(Fallback(lambda: coordinator, Cascade(POOL, CoordinatorSettings())).decide(BROKEN))
     assert isinstance(found, Assigned)
     assert (found.by, found.agent) == ("cascade", "small")
-    assert "the coordinator ran out of memory: no memory to read" in found.reason
-    assert "close other programs" in found.reason
+    assert "the coordinator ran out of memory: no memory to read" in found.fallback
+    assert "close other programs" in found.fallback
 
 
 def test_a_second_decision_reads_only_what_is_new(folder: Path) -> None:
@@ -376,8 +376,8 @@ def test_without_the_embedded_model_the_cascade_decides_and_says_so(folder: Path
     found = asyncio.run(coordinator.decide(BROKEN))
     assert isinstance(found, Assigned)
     assert (found.agent, found.by) == ("small", "cascade")
-    assert "no learned coordinator" in found.reason
-    assert "fugu models pull qwen2.5-coder-0.5b" in found.reason
+    assert "no learned coordinator" in found.why
+    assert "fugu models pull qwen2.5-coder-0.5b" in found.fallback
 
 
 def test_without_a_checkpoint_the_cascade_decides_and_there_is_no_digest(folder: Path, tmp_path: Path) -> None:
@@ -388,5 +388,5 @@ def test_without_a_checkpoint_the_cascade_decides_and_there_is_no_digest(folder:
     found = asyncio.run(coordinator.decide(BROKEN))
     assert isinstance(found, Assigned)
     assert digest is None
-    assert "there is no checkpoint at" in found.reason
+    assert "there is no checkpoint at" in found.fallback
     assert found.milliseconds == DecisionTimings()

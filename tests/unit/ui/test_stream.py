@@ -148,7 +148,7 @@ def test_the_first_line_says_who_and_where() -> None:
 
 def test_waiting_is_a_line_and_pieces_of_text_are_not() -> None:
     why = "m: 529, overloaded"
-    event = Retried(turn=3, agent="m", kind="overloaded", why=why, seconds=2.5, retry=2, retries=4)
+    event = Retried(turn=3, agent="m", kind="overloaded", why=why, seconds=2.5, retry=2, retries=4, status=529)
     retry = json_output.live_object(event, "s1")
     assert retry is not None
     del retry["uuid"]
