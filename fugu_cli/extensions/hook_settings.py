@@ -18,7 +18,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
-from fugu_cli.extensions.mcp_settings import files_of_word
+from fugu_cli.extensions.mcp_settings import SettingsFault, files_of_word, parsed_settings, settings_text
 from fugu_cli.messages import Value
 from fugu_cli.safety.policy import rule_matching
 
@@ -122,10 +122,6 @@ class _Command(BaseModel):
         return " ".join(_PLACE.sub(lambda _: unquoted, shlex.quote(word)) for word in (self.command, *self.args))
 
 
-class _Fault(Exception):
-    """Why a file, an event, a group or a hook cannot be used."""
-
-
 def read_hooks(user: Path, own: Path | None, *, trusted: bool) -> DeclaredHooks:
     """The hooks of the home `user` and those of the repository `own`, the latter only where it is `trusted`."""
     hooks: list[Hook] = []
@@ -200,7 +196,7 @@ def _read_file(path: Path, folder: Path, *, mine: bool) -> tuple[list[Hook], lis
     notes: list[str] = []
     try:
         events = _events(path)
-    except _Fault as fault:
+    except SettingsFault as fault:
         return [], [f"{path}{fault}; its hooks are left out"]
     hooks: list[Hook] = []
     for event, groups in events.items():
@@ -225,15 +221,15 @@ def _read_file(path: Path, folder: Path, *, mine: bool) -> tuple[list[Hook], lis
 
 
 def _events(path: Path) -> dict[str, JsonValue]:
-    """Event -> groups, as they stand in the file; nothing where there is none. Raises _Fault."""
+    """Event -> groups, as they stand in the file; nothing where there is none. Raises SettingsFault."""
     found = _parsed(path)
     if not isinstance(found, dict) or found.get("disableAllHooks") is True:
         return {}
     if "hooks" not in found and path.name == Path(HOOKS_FILE).name:
-        raise _Fault(", hooks: it is missing")
+        raise SettingsFault(", hooks: it is missing")
     hooks = found.get("hooks", {})
     if not isinstance(hooks, dict):
-        raise _Fault(", hooks: it should be one object, event by event")
+        raise SettingsFault(", hooks: it should be one object, event by event")
     return hooks
 
 
@@ -255,18 +251,18 @@ def _of_event(moment: HookEvent, groups: JsonValue, path: Path, *, mine: bool) -
             try:
                 if why:
                     spot = f".{number}.matcher"
-                    raise _Fault(f": {why}")
+                    raise SettingsFault(f": {why}")
                 yield Hook.model_validate(entry | {"matcher": matcher} | _entry(one))
-            except _Fault as fault:
+            except SettingsFault as fault:
                 yield Hook.model_validate(entry | {"matcher": "" if why else matcher, "fault": f"{spot}{fault}"})
 
 
 def _entry(one: JsonValue) -> dict[str, object]:
-    """The fields of one hook. Raises _Fault."""
+    """The fields of one hook. Raises SettingsFault."""
     try:
         found = _Command.model_validate(one)
     except ValidationError as error:
-        raise _Fault(_said(error)) from error
+        raise SettingsFault(_said(error)) from error
     seconds = min(found.timeout, LONGEST_TIMEOUT)
     return {"command": found.line, "timeout": seconds, "rule": found.rule, "apart": found.runs_apart}
 
@@ -298,24 +294,13 @@ def _unfit(matcher: str) -> str:
 
 
 def _parsed(path: Path) -> JsonValue:
-    """None where there is no file. Raises _Fault."""
-    try:
-        if path.exists() and not path.is_file():
-            raise OSError(0, "it is not a file")
-        text = path.read_text(encoding="utf-8-sig")
-        found: JsonValue = json.loads(text)
-    except (FileNotFoundError, NotADirectoryError):
+    """None where there is no file. Raises SettingsFault."""
+    text = settings_text(path)
+    if not text and not path.exists():
         return None
-    except UnicodeDecodeError as error:
-        raise _Fault(f" is not UTF-8 text (byte {error.start})") from error
-    except OSError as error:
-        raise _Fault(f" cannot be read: {error.strerror}") from error
-    except json.JSONDecodeError as error:
-        raise _Fault(f", line {error.lineno}, column {error.colno}: not valid JSON: {error.msg.lower()}") from error
-    except RecursionError as error:
-        raise _Fault(": nested too deeply") from error
+    found = parsed_settings(text)
     if not isinstance(found, dict):
-        raise _Fault(': it should hold one object, {"hooks": {"PreToolUse": [...]}}')
+        raise SettingsFault(': it should hold one object, {"hooks": {"PreToolUse": [...]}}')
     return found
 
 

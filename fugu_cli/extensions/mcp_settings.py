@@ -140,8 +140,8 @@ class _Entry(BaseModel):
         return self.type in (None, "stdio") and not (self.type is None and self.url and not self.command)
 
 
-class _Fault(Exception):
-    """Why an entry or a file cannot be used."""
+class SettingsFault(Exception):
+    """Why a file of settings, or a part of it, cannot be used."""
 
 
 def read_servers(user: Path, own: Path | None, *, trusted: bool, environ: Mapping[str, str]) -> DeclaredServers:
@@ -153,7 +153,7 @@ def read_servers(user: Path, own: Path | None, *, trusted: bool, environ: Mappin
     for path, counts in ((user, True), (own, trusted)):
         try:
             found = found.joined(_declared(path, counts, environ)) if path is not None else found
-        except _Fault as fault:
+        except SettingsFault as fault:
             found = found.joined(DeclaredServers((), (f"{path}{fault}; its MCP servers are left out",)))
     return found
 
@@ -164,16 +164,16 @@ def read_named(given: str, environ: Mapping[str, str]) -> DeclaredServers:
     path = Path("--mcp-config") if inline else Path(given).resolve()
     try:
         if not (inline or path.exists()):
-            raise _Fault(" does not exist")
-        return _declared_in(given if inline else _text(path), path, environ)
-    except _Fault as fault:
+            raise SettingsFault(" does not exist")
+        return _declared_in(given if inline else settings_text(path), path, environ)
+    except SettingsFault as fault:
         what = "--mcp-config" if inline else f"--mcp-config: {path}"
         raise ConfigError(f"{what}{fault}", hint="`fugu help mcp` shows a file") from fault
 
 
 def _declared(path: Path, counts: bool, environ: Mapping[str, str]) -> DeclaredServers:
-    """The servers of a file, none where it does not count. Raises _Fault for a file that cannot be read."""
-    text = _text(path)
+    """The servers of a file, none where it does not count. Raises SettingsFault for a file that cannot be read."""
+    text = settings_text(path)
     if not counts and (entries := _entries(text)):
         names = ", ".join(entries)
         note = f"{path} names MCP servers ({names}): none is started until you run `fugu trust` here"
@@ -182,13 +182,13 @@ def _declared(path: Path, counts: bool, environ: Mapping[str, str]) -> DeclaredS
 
 
 def _declared_in(text: str, path: Path, environ: Mapping[str, str]) -> DeclaredServers:
-    """The servers of the text of the file `path`. Raises _Fault."""
+    """The servers of the text of the file `path`. Raises SettingsFault."""
     servers: list[McpServer] = []
     notes: list[str] = []
     for name, entry in _entries(text).items():
         try:
             server = _server(name, entry, path, environ)
-        except _Fault as fault:
+        except SettingsFault as fault:
             notes.append(f"{path}, line {_line(text, name)}: the MCP server {name!r} is left out: {fault}")
         else:
             servers += [] if server is None else [server]
@@ -206,7 +206,7 @@ def add_entry(path: Path, name: str, entry: Mapping[str, JsonValue]) -> None:
         raise UsageError(f"{path} has an MCP server {name!r} already", hint=hint)
     try:
         _checked(name, dict(entry))
-    except _Fault as fault:
+    except SettingsFault as fault:
         raise UsageError(str(fault), hint="nothing was changed") from fault
     _write(path, text, {**servers, name: dict(entry)})
 
@@ -223,9 +223,9 @@ def remove_entry(path: Path, name: str) -> bool:
 
 def _changeable(path: Path) -> tuple[str, dict[str, JsonValue]]:
     try:
-        text = _text(path)
+        text = settings_text(path)
         return text, _entries(text)
-    except _Fault as fault:
+    except SettingsFault as fault:
         raise ConfigError(f"{path}{fault}", hint="mend the file first; nothing was changed") from fault
 
 
@@ -240,8 +240,8 @@ def _write(path: Path, text: str, servers: Mapping[str, JsonValue]) -> None:
 def files_named_by_servers(folder: Path) -> Iterator[Path]:
     """Files in `folder` that its `.mcp.json` would have run: whoever may change them may change what is started."""
     try:
-        entries = _entries(_text(folder / MCP_FILE))
-    except _Fault:
+        entries = _entries(settings_text(folder / MCP_FILE))
+    except SettingsFault:
         return
     for entry in entries.values():
         if not isinstance(entry, dict):
@@ -264,8 +264,8 @@ def files_of_word(folder: Path, word: str) -> Iterator[Path]:
             continue
 
 
-def _text(path: Path) -> str:
-    """The file's text, "" where there is none."""
+def settings_text(path: Path) -> str:
+    """The file's text, "" where there is none. Raises SettingsFault."""
     try:
         if path.exists() and not path.is_file():
             raise OSError(0, "it is not a file")
@@ -273,48 +273,55 @@ def _text(path: Path) -> str:
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except UnicodeDecodeError as error:
-        raise _Fault(f" is not UTF-8 text (byte {error.start})") from error
+        raise SettingsFault(f" is not UTF-8 text (byte {error.start})") from error
     except OSError as error:
-        raise _Fault(f" cannot be read: {error.strerror}") from error
+        raise SettingsFault(f" cannot be read: {error.strerror}") from error
+
+
+def parsed_settings(text: str) -> JsonValue:
+    """The JSON of a file. Raises SettingsFault."""
+    try:
+        found: JsonValue = json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise SettingsFault(f", {where}: not valid JSON: {error.msg.lower()}") from error
+    except RecursionError as error:
+        raise SettingsFault(": nested too deeply") from error
+    return found
 
 
 def _entries(text: str) -> dict[str, JsonValue]:
     if not text.strip():
         return {}
-    try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise _Fault(f", line {error.lineno}, column {error.colno}: not valid JSON: {error.msg.lower()}") from error
-    except RecursionError as error:
-        raise _Fault(": nested too deeply") from error
+    found = parsed_settings(text)
     servers = found.get("mcpServers", None if found else {}) if isinstance(found, dict) else None
     if not isinstance(servers, dict):
-        raise _Fault(': it should hold one object, {"mcpServers": {NAME: {...}}}')
+        raise SettingsFault(': it should hold one object, {"mcpServers": {NAME: {...}}}')
     return servers
 
 
 def _checked(name: str, entry: JsonValue) -> _Entry:
-    """An entry whose variables are not filled in yet. Raises _Fault."""
+    """An entry whose variables are not filled in yet. Raises SettingsFault."""
     try:
         given = _Entry.model_validate(entry)
     except ValidationError as error:
         first = error.errors()[0]
         spot = ".".join(("mcpServers", name, *(str(part) for part in first["loc"])))
-        raise _Fault(f"{spot}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
+        raise SettingsFault(f"{spot}: {first['msg'][:1].lower()}{first['msg'][1:]}") from error
     program = given.is_program
     if given.type == "sdk":
         return given
     if program and not given.command.strip():
-        raise _Fault(f"mcpServers.{name} needs a `command` (or a `type` of http or sse and a `url`)")
+        raise SettingsFault(f"mcpServers.{name} needs a `command` (or a `type` of http or sse and a `url`)")
     if not program and not given.url.startswith(("http://", "https://", "${")):
-        raise _Fault(f"mcpServers.{name}.url should begin with http:// or https://")
+        raise SettingsFault(f"mcpServers.{name}.url should begin with http:// or https://")
     if bad := [key for key in given.env if not key or "=" in key or "\0" in key]:
-        raise _Fault(f"mcpServers.{name}.env: {bad[0]!r} is no name of a variable")
+        raise SettingsFault(f"mcpServers.{name}.env: {bad[0]!r} is no name of a variable")
     return given
 
 
 def _server(name: str, entry: JsonValue, path: Path, environ: Mapping[str, str]) -> McpServer | None:
-    """None for one that is turned off. Raises _Fault."""
+    """None for one that is turned off. Raises SettingsFault."""
     given = _checked(name, entry)
     if given.disabled:
         return None
@@ -349,12 +356,12 @@ def _filled(text: str, environ: Mapping[str, str]) -> str:
         name, otherwise = found.groups()
         held = environ.get(name, "")
         if not held and otherwise is None and name not in environ:
-            raise _Fault(f"the variable {name} is not set (`${{{name}:-...}}` gives a value for that case)")
+            raise SettingsFault(f"the variable {name} is not set (`${{{name}:-...}}` gives a value for that case)")
         return held or otherwise or ""
 
     filled = _VARIABLE.sub(value, text)
     if "\0" in filled:
-        raise _Fault("it holds a NUL character")
+        raise SettingsFault("it holds a NUL character")
     return filled
 
 
