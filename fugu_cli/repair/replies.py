@@ -14,7 +14,7 @@ from fugu_cli.messages import Prompt
 from fugu_cli.providers.code_blocks import Block, blocks, lines_of, similarity, widened, without_blocks
 from fugu_cli.repair.splicing import complete_file
 from fugu_cli.repair.syntax import comment_mark, function_names, functions, is_stub, parses
-from fugu_cli.session.workflows import leading_verdict
+from fugu_cli.session.turns import leading_verdict
 
 _CODE = "pyi?|[mc]?[jt]s|[jt]sx|rs|go|java|kt|c|h|cc|cpp|hpp|cs|rb|php|swift|scala|sh|html?|css|sql|vue|svelte"
 CODE_ENDING = re.compile(rf"\.(?:{_CODE})")

@@ -11,6 +11,7 @@ from fugu_cli.session.file_effects import NO_EFFECTS as NO_EFFECTS
 from fugu_cli.session.file_effects import FileAttribute as FileAttribute
 from fugu_cli.session.file_effects import FileChange as FileChange
 from fugu_cli.session.file_effects import FileEffects as FileEffects
+from fugu_cli.session.file_effects import Merged as Merged
 from fugu_cli.session.file_effects import Undone as Undone
 from fugu_cli.session.file_effects import net_changes as net_changes
 
@@ -87,30 +88,6 @@ class Planned(Value):
     """The agents behind the anonymous names: Model 0, Model 1, ..."""
     model: str = ""
     seconds: float = 0.0
-
-
-class Merged(Value):
-    """Several agents had the same job, each in its own worktree: whose work was taken over.
-
-    `chosen` is a turn, 0 where nobody's work was good enough. `diffs` are (turn, unified diff, clipped) of all of them.
-    """
-
-    type: Literal["merged"] = "merged"
-    plan: int
-    turns: tuple[int, ...]
-    chosen: int = 0
-    reason: str = ""
-    open: bool = False
-    """Not yet decided: a later step of the plan reads the diffs and chooses."""
-    diffs: tuple[tuple[int, str], ...] = ()
-    changes: tuple[FileChange, ...] = ()
-    left: tuple[str, ...] = ()
-    """Paths of the chosen work that were left alone: they are not as they were when it began."""
-
-    @property
-    def made(self) -> FileEffects:
-        """What it did to files."""
-        return FileEffects(self.changes)
 
 
 class Compacted(Value):

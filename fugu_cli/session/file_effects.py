@@ -1,5 +1,5 @@
-"""What was done to files: contents, modes and other attributes, each as it was before and after; and that it was taken
-back. Pure values."""
+"""What was done to files: contents, modes and other attributes, each as it was before and after; that one agent's work
+was taken over, and that it was taken back. Pure values."""
 
 from __future__ import annotations
 
@@ -101,6 +101,30 @@ def net_changes(changes: Iterable[FileChange]) -> dict[str, FileChange]:
         update = {"before": first.before, "mode_before": mode if mode != change.mode else ""}
         made[change.path] = change.model_copy(update=update)
     return {path: one for path, one in made.items() if one.before != one.after or (one.after and one.mode_before)}
+
+
+class Merged(Value):
+    """Several agents had the same job, each in its own worktree: whose work was taken over.
+
+    `chosen` is a turn, 0 where nobody's work was good enough. `diffs` are (turn, unified diff, clipped) of all of them.
+    """
+
+    type: Literal["merged"] = "merged"
+    plan: int
+    turns: tuple[int, ...]
+    chosen: int = 0
+    reason: str = ""
+    open: bool = False
+    """Not yet decided: a later step of the plan reads the diffs and chooses."""
+    diffs: tuple[tuple[int, str], ...] = ()
+    changes: tuple[FileChange, ...] = ()
+    left: tuple[str, ...] = ()
+    """Paths of the chosen work that were left alone: they are not as they were when it began."""
+
+    @property
+    def made(self) -> FileEffects:
+        """What it did to files."""
+        return FileEffects(self.changes)
 
 
 class Undone(Value):

@@ -6,9 +6,10 @@ its facts are those of a request that asks this prompt alone.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeGuard
+from typing import Literal, NamedTuple, TypeGuard
 
 from fugu_cli.messages import Call, Effort
 from fugu_cli.session.events import (
@@ -422,3 +423,47 @@ def _last_of(events: Sequence[Event], task: Subtask) -> tuple[Event, ...]:
                 assigned = begin.model_copy(update={"instruction": "", "subtask": None})
                 return (Asked(text=begin.instruction), assigned, *said, Finished(reason="answered"))
     return ()
+
+
+Verdict = Literal["ACCEPT", "REVISE"]
+_MARKS = r"[\s*_#>`\"'“”‘’(\[•–—✅✔☑\uFE0F-]*"
+_LEADING = re.compile(
+    rf"{_MARKS}(?:verdict\s*[:=]?{_MARKS})?(accept|revise|reject)(?:ed)?(?:\b|(?=_+(?:\W|$)))", re.IGNORECASE
+)
+_LONE = re.compile(r"^[ \t*_`#>]*(?:verdict:[ \t*_`]*)?(ACCEPT|REVISE|REJECT)(?:ED)?[*_`.! \t]*$", re.I | re.M)
+
+
+class LeadingVerdict(NamedTuple):
+    """The verdict that a text begins with: its meaning, the word as written, and the text behind it."""
+
+    verdict: Verdict
+    written: str
+    rest: str
+
+
+def leading_verdict(text: str) -> LeadingVerdict | None:
+    """Case-insensitive, `ACCEPTED` too. REJECT means REVISE. Marks of emphasis, headings, lists and quotes, and a
+    `Verdict:` label before the word do not count."""
+    lead = _LEADING.match(text)
+    if lead is None:
+        return None
+    return LeadingVerdict("ACCEPT" if lead[1].lower() == "accept" else "REVISE", lead[1], text[lead.end() :])
+
+
+def verdict_of(text: str) -> Verdict:
+    """By the leading word, else the only one of the words anywhere, else REVISE."""
+    if lead := leading_verdict(text):
+        return lead.verdict
+    words = {word.lower() for word in re.findall(r"\b(accept|revise|reject)\b", text, re.IGNORECASE)}
+    return "ACCEPT" if words == {"accept"} else "REVISE"
+
+
+def find_verdict(text: str, *, leading: bool) -> tuple[str, Verdict, str] | None:
+    """The verdict that a Verifier's text begins with (where that is `leading`), or that stands alone on a line: what is
+    before it, the verdict, what is behind it."""
+    if leading and (lead := leading_verdict(text)) is not None:
+        return "", lead.verdict, lead.rest.lstrip(" \t\n.,:;!*_`)-\u2013\u2014")
+    found = _LONE.search(text)
+    if found is None:
+        return None
+    return text[: found.start()].rstrip(), "ACCEPT" if found[1].upper() == "ACCEPT" else "REVISE", text[found.end() :]

@@ -11,8 +11,17 @@ from typing import Literal
 from fugu_cli.session.events import EVIDENCE, USERS, Asked, Event, Finished, Merged, Permitted, Role, ToolRan, Undone
 from fugu_cli.session.outcome import TestRun, changes, has_regressions, regressions, tests, tests_before
 from fugu_cli.session.recognized_tests import passed_count
-from fugu_cli.session.turns import TASK, Turn, asked, effective, finished, interrupted_calls, turns
-from fugu_cli.session.workflows import Verdict, verdict_of
+from fugu_cli.session.turns import (
+    TASK,
+    Turn,
+    Verdict,
+    asked,
+    effective,
+    finished,
+    interrupted_calls,
+    turns,
+    verdict_of,
+)
 
 ACCEPTANCE_CHECK, RUN_CHECK = "acceptance_check", "run_check"
 """An agent's call that sets a check, which is ok where the check fails before the work; and fugu's runs of it after

@@ -5,16 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
 
 from fugu_cli.session.events import Event, Merged, Planned
-from fugu_cli.session.turns import Turn, request, turns
+from fugu_cli.session.turns import Turn, leading_verdict, request, turns
 
-Verdict = Literal["ACCEPT", "REVISE"]
-_MARKS = r"[\s*_#>`\"'“”‘’(\[•–—✅✔☑\uFE0F-]*"
-_LEADING = re.compile(
-    rf"{_MARKS}(?:verdict\s*[:=]?{_MARKS})?(accept|revise|reject)(?:ed)?(?:\b|(?=_+(?:\W|$)))", re.IGNORECASE
-)
 _REASON = re.compile(r"[*_`\"']*(?:[.:;,!\n—–]|\s+[-—–])")
 _CHOICE = re.compile(r"\W*CHOOSE\W+(\d+)", re.IGNORECASE)
 
@@ -138,28 +132,3 @@ def _judges(turn: Turn) -> bool:
         return lead is not None
     # In capitals and with a reason: an answer may begin with the word ("Accept headers are ...").
     return bool(turn.assigned.sees and lead.written == "ACCEPT" and _REASON.match(lead.rest))
-
-
-class LeadingVerdict(NamedTuple):
-    """The verdict that a text begins with: its meaning, the word as written, and the text behind it."""
-
-    verdict: Verdict
-    written: str
-    rest: str
-
-
-def leading_verdict(text: str) -> LeadingVerdict | None:
-    """Case-insensitive, `ACCEPTED` too. REJECT means REVISE. Marks of emphasis, headings, lists and quotes, and a
-    `Verdict:` label before the word do not count."""
-    lead = _LEADING.match(text)
-    if lead is None:
-        return None
-    return LeadingVerdict("ACCEPT" if lead[1].lower() == "accept" else "REVISE", lead[1], text[lead.end() :])
-
-
-def verdict_of(text: str) -> Verdict:
-    """By the leading word, else the only one of the words anywhere, else REVISE."""
-    if lead := leading_verdict(text):
-        return lead.verdict
-    words = {word.lower() for word in re.findall(r"\b(accept|revise|reject)\b", text, re.IGNORECASE)}
-    return "ACCEPT" if words == {"accept"} else "REVISE"

@@ -46,7 +46,6 @@ from fugu_cli.ui.drawing import (
 from fugu_cli.ui.event_text import (
     VERDICT_MARKS,
     call_target,
-    find_verdict,
     team_line,
     test_counts_text,
     tool_name,
@@ -142,7 +141,7 @@ def markdown_lines(chunk: MarkdownChunk, width: int, palette: Palette) -> list[S
 
 def reply_lines(chunk: MarkdownChunk, width: int, palette: Palette, judged: Judged = "") -> list[StyledLine]:
     """A piece of a reply; of a Verifier's with its verdict as a mark and without the word."""
-    found = find_verdict(chunk.text, leading=judged == "first") if judged else None
+    found = views.find_verdict(chunk.text, leading=judged == "first") if judged else None
     if found is None:
         return markdown_lines(chunk, width, palette)
     before, verdict, after = found

@@ -5,7 +5,6 @@ or a tool wrote passes through formatting.py.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -36,7 +35,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, Retried, Waiting
-from fugu_cli.session.workflows import leading_verdict
+from fugu_cli.session.turns import find_verdict
 from fugu_cli.ui.formatting import (
     compact_number,
     duration,
@@ -289,20 +288,6 @@ def _replied(events: Sequence[Event], event: Replied) -> Text:
     for said in first_lines(words, REPLY_LINES) if words.strip() else ():
         text.append(f"\n{INDENT}{INDENT}{said}")
     return text
-
-
-_LONE_VERDICT = re.compile(r"^[ \t*_`#>]*(?:verdict:[ \t*_`]*)?(ACCEPT|REVISE|REJECT)(?:ED)?[*_`.! \t]*$", re.I | re.M)
-
-
-def find_verdict(text: str, *, leading: bool) -> tuple[str, views.Verdict, str] | None:
-    """The verdict that a Verifier's text begins with (where that is `leading`), or that stands alone on a line: what is
-    before it, the verdict, what is behind it."""
-    if leading and (lead := leading_verdict(text)) is not None:
-        return "", lead.verdict, lead.rest.lstrip(" \t\n.,:;!*_`)-\u2013\u2014")
-    found = _LONE_VERDICT.search(text)
-    if found is None:
-        return None
-    return text[: found.start()].rstrip(), "ACCEPT" if found[1].upper() == "ACCEPT" else "REVISE", text[found.end() :]
 
 
 VERDICT_MARKS: dict[views.Verdict, tuple[str, str]] = {

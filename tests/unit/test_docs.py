@@ -207,6 +207,17 @@ def test_every_page_that_is_pointed_to_exists() -> None:
             assert topic in help_topics(), f"{page} points to {topic}"
 
 
+def test_every_file_that_the_tour_names_exists() -> None:
+    tour = (ROOT / "fugu_cli" / "README.md").read_text()
+    rows = re.findall(r"^\| `([a-z]+/)` \| .*? \| (.*) \|$", tour, re.MULTILINE)
+    first = [folder + name for folder, names in rows for name in re.findall(r"`([\w/]+\.py)`", names)]
+    told = re.findall(r"`([\w/]+(?:\.py|/))`", re.sub(r"^\| `[a-z]+/` \|.*$", "", tour, flags=re.MULTILINE))
+    assert len(first) > 20 and len(told) > 60
+    beside = {"loopback.py", "forked.py"}  # of tests/acceptance
+    named = {*first, *told} - beside
+    assert [name for name in named if not any((base / name).exists() for base in (ROOT / "fugu_cli", ROOT))] == []
+
+
 def test_every_page_begins_with_its_name_and_what_it_is_about() -> None:
     for name, text in help_topics().items():
         assert re.match(rf"# {name}: \S", text), name
