@@ -41,9 +41,10 @@ from fugu_cli.providers.history import (
     with_media_behind_results,
     with_short_ids,
 )
-from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent, WireAgent
+from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent
 from fugu_cli.providers.reasoning import ThinkTagParser
 from fugu_cli.providers.server_quirks import ServerQuirks, StopSequences
+from fugu_cli.providers.wire_agent import WireAgent
 
 
 class _Wire(BaseModel):

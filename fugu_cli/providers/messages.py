@@ -32,9 +32,10 @@ from fugu_cli.messages import (
 from fugu_cli.providers import Say, error_mapping
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.history import arguments_object, join_surrogates, normalized
-from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent, WireAgent
+from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent
 from fugu_cli.providers.reasoning import POSITION, in_order, position
 from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences, tool_parameters
+from fugu_cli.providers.wire_agent import WireAgent
 
 STOPS: dict[str, Stop] = {
     "end_turn": "end",

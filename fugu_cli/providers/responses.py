@@ -31,9 +31,10 @@ from fugu_cli.messages import (
 from fugu_cli.providers import Say, error_mapping, server_quirks
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.history import arguments_object, call_id, join_surrogates, normalized, with_media_behind_results
-from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent, WireAgent
+from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent
 from fugu_cli.providers.reasoning import POSITION, in_order, position
 from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences
+from fugu_cli.providers.wire_agent import WireAgent
 
 ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
 

@@ -198,6 +198,9 @@ def test_undone_inside_a_turn_and_between_requests_are_told_apart() -> None:
     between = transcript_blocks([Recorded(seq=0, at=0.0, event=by_user)])
     assert inside == [NoteBlock("rolled back, trying again: the tests failed", "warn")]
     assert between == [NoteBlock("undone by the user: 1 file put back", "warn", "x.py")]
+    left = transcript_blocks([Recorded(seq=0, at=0.0, event=by_user.model_copy(update={"nested": ("vendor/lib",)}))])
+    why = "left alone, because it is a repository of its own: vendor/lib"
+    assert left == [NoteBlock(f"undone by the user; {why}: 1 file put back", "warn", "x.py")]
 
 
 def test_output_of_an_unknown_call_changes_nothing() -> None:
