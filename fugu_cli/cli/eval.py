@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 from fugu_cli import __version__, prompts, wiring
 from fugu_cli.cli.current_folder import check_embedded, current_config
-from fugu_cli.cli.training_flags import EvalFlags
+from fugu_cli.cli.training_flags import EvalFlags, RolloutFlags
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import SERVICES, usable_pool
 from fugu_cli.config.loader import LoadedConfig
@@ -45,13 +45,14 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.checkpoint import Checkpoint
 
 
-def load_problems(
-    suites: Sequence[str], only: Sequence[str], defaults: TaskDefaults, say: Callable[[str], None]
-) -> tuple[Problem, ...]:
-    """Of all suites. Raises ConfigError for what cannot be read, UsageError for one id in two suites, or no task."""
+def load_problems(flags: RolloutFlags, suites: Sequence[str], say: Callable[[str], None]) -> tuple[Problem, ...]:
+    """Those of all suites that the flags leave, in an order of no meaning that is always the same, so that what is cut
+    short covers every suite. Raises ConfigError for what cannot be read, UsageError for one id in two suites, or no
+    task."""
+    defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
     found: dict[str, Problem] = {}
     for suite in suites:
-        loaded = _load_suite(suite, only, defaults)
+        loaded = _load_suite(suite, flags.only or (), defaults)
         for skipped in loaded.skipped:
             say(f"{skipped.id}: left out: {skipped.reason}")
         for problem in loaded.problems:
@@ -59,7 +60,7 @@ def load_problems(
                 raise UsageError(f"two suites have a task {problem.id!r}, and they differ")
     if not found:
         raise UsageError(f"there is no task to run in {', '.join(suites)}")
-    return tuple(found.values())
+    return tuple(sorted(found.values(), key=lambda problem: zlib.crc32(problem.id.encode()))[: flags.limit])
 
 
 def _load_suite(suite: str, only: Sequence[str], defaults: TaskDefaults) -> LoadedTasks:
@@ -182,8 +183,7 @@ def evaluate(flags: EvalFlags) -> int:
         _say(note)
     entries = [entry for entry in usable_pool(config, environ) if entry.name not in config.opt_out]
     members = tuple(entry.member() for entry in entries)
-    defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
-    problems = sample_problems(load_problems(flags.suites, flags.only or (), defaults, _say), flags.limit)
+    problems = load_problems(flags, flags.suites, _say)
     folder = (flags.out or Path("fugu-eval")).resolve()
     if flags.report and not (folder / runner.ROWS_FILE).exists() and results_folder.read_setup(folder) is None:
         raise UsageError(f"there is no evaluation in {folder}", hint="--out names the folder of one")
@@ -251,12 +251,6 @@ def _play_outcomes(flags: EvalFlags) -> int:
     cells = outcome_replay.play_tasks(members, tasks, learned)
     print(outcome_replay.report(members, tasks, cells), end="")
     return NOT_PASSED if learned and outcome_replay.gate_failures(LEARNED_ARM, cells) else 0
-
-
-def sample_problems(problems: Sequence[Problem], limit: int | None) -> tuple[Problem, ...]:
-    """In an order of no meaning that is always the same, so that an evaluation cut short covers every suite."""
-    mixed = sorted(problems, key=lambda problem: zlib.crc32(problem.id.encode()))
-    return tuple(mixed[:limit])
 
 
 def _eval_settings(flags: EvalFlags) -> dict[str, Any]:

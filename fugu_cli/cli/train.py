@@ -31,7 +31,6 @@ from fugu_cli.session import log, store, views
 from fugu_cli.system.atomic_files import write_atomically
 from fugu_cli.tasks import ExpectedTests, Problem
 from fugu_cli.tasks.grading import TaskCheck
-from fugu_cli.tasks.loading import TaskDefaults
 from fugu_cli.training.pass_matrix import AgentRun, MatrixCell, headroom, headroom_report
 
 if TYPE_CHECKING:
@@ -169,14 +168,10 @@ def _decisions(paths: Sequence[Path], checkpoint: Checkpoint) -> tuple[list[Labe
     return decided, labels
 
 
-def usable_tasks(
-    flags: RolloutFlags, suites: Sequence[str], folder: Path, only: Sequence[str] = (), limit: int | None = None
-) -> tuple[list[Problem], dict[str, ExpectedTests]]:
+def usable_tasks(problems: Sequence[Problem], folder: Path) -> tuple[list[Problem], dict[str, ExpectedTests]]:
     """Tasks that can judge, and what is known of their tests; checks are kept in `folder`. Raises UsageError for
     none."""
     eval.add_python_to_path()
-    defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
-    problems = eval.sample_problems(eval.load_problems(suites, only, defaults, say_progress), limit)
     checks = asyncio.run(runner.check_tasks(problems, folder, say_progress))
     found = [problem for problem in problems if problem.id not in checks or not checks[problem.id].refused]
     if not found:
@@ -204,8 +199,6 @@ def _eval_flags(flags: MatrixFlags, kind: str, folder: Path) -> EvalFlags:
     return EvalFlags(
         suites=flags.suites,
         arms=[kind],
-        only=flags.only,
-        limit=flags.limit,
         seeds=flags.repeats,
         out=folder,
         **{field.name: getattr(flags, field.name) for field in fields(RolloutFlags)},
@@ -262,8 +255,7 @@ def _matrix_cell(row: RolloutOutcome, prompt: str, cost: float) -> MatrixCell:
 
 def _prompts(flags: MatrixFlags) -> dict[str, str]:
     """Requests by task, for the warm start. What is left out was said when it was measured."""
-    defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
-    every = eval.load_problems(flags.suites, flags.only or (), defaults, lambda _: None)
+    every = eval.load_problems(replace(flags, limit=None), flags.suites, lambda _: None)
     return {problem.id: problem.prompt for problem in every}
 
 

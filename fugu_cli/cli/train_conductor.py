@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from fugu_cli.cli import eval
 from fugu_cli.cli.current_folder import current_config
 from fugu_cli.cli.eval import RolloutSessionFactory, about_pool, pool_keys
 from fugu_cli.cli.train import say_progress, usable_tasks
@@ -130,7 +131,8 @@ def train_conductor(flags: ConductorFlags) -> int:
     local = 1 if any(member.provider == "local" for member in members.values()) else None
     at_once = runner.rollouts_at_once(flags.rollouts or local)
     with results_folder.locked_folder(folder, "training"):
-        problems, expected = usable_tasks(flags, flags.suites, folder, flags.only or (), flags.limit)
+        problems: Sequence[Problem] = eval.load_problems(flags, flags.suites, say_progress)
+        problems, expected = (problems, {}) if flags.form_only else usable_tasks(problems, folder)
         opening = RolloutSessionFactory(config, pool_keys(config, os.environ), folder)
         spending = Spending(folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests))
         trying = WorkflowRunner({one.id: one for one in problems}, folder, opening, spending, at_once, expected)

@@ -114,7 +114,7 @@ class RolloutFitness:
         self._config = config
         self._out = out
         self._base = base
-        found, self._expected = usable_tasks(flags, flags.suites, out)
+        found, self._expected = usable_tasks(eval.load_problems(flags, flags.suites, say_progress), out)
         self.tasks = {problem.id: problem_sha(problem) for problem in found}
         count = len(found) // HELD_OUT_SHARE
         self._problems, self._held = found[count:], found[:count]

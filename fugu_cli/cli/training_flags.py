@@ -51,7 +51,8 @@ SuitesArgument = Annotated[list[str], SUITES]
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutFlags:
-    """Sessions on tasks: their requests, what they may cost, how many run at once. A command's own flags are first."""
+    """Sessions on tasks: which, their requests, what they may cost, how many run at once. A command's own flags are
+    first."""
 
     prompt: Annotated[str | None, option("--prompt", help="for repositories that bring none", metavar="TEXT")] = None
     test_command: Annotated[
@@ -61,6 +62,8 @@ class RolloutFlags:
     max_requests: Annotated[
         int | None, option("--max-requests", help="model calls of all rollouts together", metavar="N", least=0)
     ] = None
+    only: OnlyFlag = None
+    limit: LimitFlag = None
     rollouts: Annotated[int | None, option("--rollouts", help="at once at most", metavar="N", least=1)] = None
 
 
@@ -72,8 +75,6 @@ class EvalFlags(RolloutFlags):
     arms: Annotated[
         list[str] | None, option("--arm", "-a", help="what to compare, or all; repeatable", metavar="ARM")
     ] = None
-    only: OnlyFlag = None
-    limit: LimitFlag = None
     models: Annotated[
         list[str] | None, option("--model", help="with outcomes:FILE: whom the pool has; repeatable", metavar="NAME")
     ] = None
@@ -91,8 +92,6 @@ class MatrixFlags(RolloutFlags):
     suites: SuitesArgument
     repeats: Annotated[int, option("--repeats", help="runs of each agent on each task (1)", metavar="N", least=1)] = 1
     loop: Annotated[bool, option("--loop", help="whole sessions instead of one answer each")] = False
-    only: OnlyFlag = None
-    limit: LimitFlag = None
     report: ReportFlag = False
     out: OutFolder = None
 
@@ -157,8 +156,6 @@ class ConductorFlags(RolloutFlags):
     max_steps: Annotated[int, option("--max-steps", help="steps of a workflow (5)", metavar="N", least=1)] = 5
     form_only: Annotated[bool, option("--form-only", help="run nothing: a readable workflow is worth 0.5")] = False
     recursion: Annotated[bool, option("--recursion", help="second rounds too, the first discounted by 0.2")] = False
-    only: OnlyFlag = None
-    limit: LimitFlag = None
     seed: SeedFlag = None
     out: OutFolder = None
 

@@ -374,7 +374,7 @@ def _command(task: Task, home: Path, judge: _TestRecorder) -> str:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Only what a test run needs; `python` is the one that runs fugu, whose environment has the test runner."""
+    """Only what a test run needs; `python` is the user's own, and where there is none the one that runs fugu."""
     kept = {
         name: os.environ[name]
         for name in ("LANG", "LC_ALL", "CARGO_HOME", "RUSTUP_HOME", "JAVA_HOME")
@@ -385,7 +385,7 @@ def _environment(home: Path) -> dict[str, str]:
         "CARGO_HOME": str(real / ".cargo"),
         "RUSTUP_HOME": str(real / ".rustup"),
         **kept,
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]),
+        "PATH": os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]),
         "HOME": str(home),
         "TMPDIR": str(home),
         "PYTHONDONTWRITEBYTECODE": "1",

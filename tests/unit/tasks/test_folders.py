@@ -221,6 +221,19 @@ def refused(task: Task) -> str:
     return asyncio.run(check_task(task)).refused
 
 
+def test_tests_run_with_the_users_own_python_and_not_with_the_one_that_runs_fugu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "python"
+    program.write_text('#!/bin/sh\necho "$0: No module named pytest" >&2\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    (task,) = load_tasks(own(tmp_path / "tasks")).tasks
+    mine = task.model_copy(update={"solution": {}, "grade_command": "python -m pytest -q"})
+    assert refused(mine).endswith(f"`python -m pytest -q` says: {program}: No module named pytest")
+
+
 def test_tasks_that_are_none_are_refused_and_say_why(tmp_path: Path) -> None:
     (task,) = load_tasks(own(tmp_path)).tasks
     passes = task.model_copy(update={"files": {**task.files, "answer.txt": "right\n"}})
