@@ -31,7 +31,7 @@ from fugu_cli.session import log, store, views
 from fugu_cli.system.atomic_files import write_atomically
 from fugu_cli.tasks import ExpectedTests, Problem
 from fugu_cli.tasks.grading import TaskCheck
-from fugu_cli.training.pass_matrix import AgentRun, MatrixCell, headroom, headroom_report
+from fugu_cli.training.pass_matrix import MatrixCell, headroom, headroom_report
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
@@ -215,18 +215,26 @@ def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
         if flags.report:
             print("nothing was measured yet", file=sys.stderr)
         return
-    prompts = _prompts(flags)
-    prompts |= _recorded_prompts(folder, [row for row in found if row.task not in prompts])
-    paid = any(row.usd for row in found)
-    cells = [_matrix_cell(row, prompts[row.task], _cost(row, paid)) for row in found]
+    prompts = {task: _prompt(folder, row) for task, row in {row.task: row for row in found}.items()}
+    paid = any(row.usd for row in found)  # one unit for all: where any agent costs money, USD
+    cells = [
+        MatrixCell(
+            task=row.task,
+            agent=row.arm.partition(":")[2],
+            repeat=row.seed,
+            ok=row.ok,
+            seconds=row.usd if paid else row.model_seconds,
+            prompt=prompts[row.task],
+        )
+        for row in found
+    ]
     try:
         write_atomically(folder / MATRIX_FILE, "".join(f"{cell.model_dump_json()}\n" for cell in cells).encode())
     except OSError as error:
         raise StorageError(f"{folder / MATRIX_FILE} cannot be written: {error}") from error
-    draws = [AgentRun(row.task, row.arm.partition(":")[2], row.seed, row.ok, _cost(row, paid)) for row in found]
     try:
         missing = _missing(folder, len(found), max(flags.repeats, *(row.seed + 1 for row in found)))
-        print(headroom_report(headroom(draws, "USD" if paid else "model seconds"), missing))
+        print(headroom_report(headroom(cells, "USD" if paid else "model seconds"), missing))
     except ValueError as error:
         print(f"{error}: nothing can be said yet", file=sys.stderr)
     print(folder / MATRIX_FILE)
@@ -243,26 +251,7 @@ def _missing(folder: Path, runs: int, repeats: int) -> int:
     return max(len({*begun.tasks} - refused) * len(begun.pool) * repeats - runs, 0)
 
 
-def _cost(row: RolloutOutcome, paid: bool) -> float:
-    """USD where any agent of the matrix costs money, seconds of the models where none does: one unit for all."""
-    return row.usd if paid else row.model_seconds
-
-
-def _matrix_cell(row: RolloutOutcome, prompt: str, cost: float) -> MatrixCell:
-    agent = row.arm.partition(":")[2]
-    return MatrixCell(task=row.task, agent=agent, repeat=row.seed, ok=row.ok, seconds=cost, prompt=prompt)
-
-
-def _prompts(flags: MatrixFlags) -> dict[str, str]:
-    """Requests by task, for the warm start. What is left out was said when it was measured."""
-    every = eval.load_problems(replace(flags, limit=None), flags.suites, lambda _: None)
-    return {problem.id: problem.prompt for problem in every}
-
-
-def _recorded_prompts(folder: Path, found: Sequence[RolloutOutcome]) -> dict[str, str]:
-    """The same of tasks that were named another time, as they were put."""
-    prompts = {}
-    for task, row in {row.task: row for row in found}.items():
-        asked = views.asked([record.event for record in log.read(folder / row.session)])
-        prompts[task] = asked.text if asked is not None else task
-    return prompts
+def _prompt(folder: Path, row: RolloutOutcome) -> str:
+    """The request as it was put, for the warm start."""
+    asked = views.asked([record.event for record in log.read(folder / row.session)])
+    return asked.text if asked is not None else row.task

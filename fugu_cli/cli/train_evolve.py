@@ -159,7 +159,7 @@ class RolloutFitness:
         both = [row for row in zip(*parts, strict=True) if all(row)]
         if not both:
             raise _unanswered("no rollout on the tasks held out was answered for all arms")
-        solved = [[float(one.ok) for one in row if one] for row in both]
+        solved = [[right(one) for one in row if one] for row in both]
         costs = [[self._cost(one) / unit for one in row if one] for row in both]
         return HeldOutScores(len(self._held), tuple(zip(*solved, strict=True)), tuple(zip(*costs, strict=True)))
 
@@ -243,7 +243,7 @@ class RolloutFitness:
             return np.array(values, np.float64).reshape(size, count)
 
         return TrialResult(
-            table([float(outcome.ok) if outcome else np.nan for outcome in found]),
+            table([right(outcome) if outcome else np.nan for outcome in found]),
             table([self._cost(outcome) / unit if outcome else np.nan for outcome in found]),
             table([float(outcome.turns) if outcome else np.nan for outcome in found]),
             uses,
@@ -269,6 +269,11 @@ class RolloutFitness:
     def _cost(self, outcome: RolloutOutcome) -> float:
         """USD where any agent of the pool costs money, else the models' seconds: one unit for the whole run."""
         return outcome.usd if self._priced else outcome.model_seconds
+
+
+def right(outcome: RolloutOutcome) -> float:
+    """The reward of a rollout: its work is right, and the request came to a good end with it."""
+    return float(outcome.ok and outcome.reason in ("accepted", "answered"))
 
 
 def _unanswered(what: str) -> AgentUnanswered:

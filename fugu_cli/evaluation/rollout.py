@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -137,6 +138,8 @@ def agent_spending(events: Sequence[Event]) -> tuple[AgentSpending, ...]:
 
 
 ROLLOUTS_FOLDER = "rollouts"
+PAUSE = 900.0
+"""Seconds without a fact from which on a rollout was stopped for that time."""
 LEARNED_ARM = "trinity"
 """The arm whose decisions a session leaves to the cascade where the learned coordinator cannot load."""
 
@@ -168,7 +171,8 @@ async def rollout(job: RolloutJob, open_session: OpenRolloutSession, folder: Pat
         _empty_folder(own)
         await create_repository(task, repository)
     records = logs.read(before) if before is not None else []
-    earlier = records[-1].at - records[0].at if records else 0.0
+    gaps = (after.at - one.at for one, after in pairwise(records))
+    earlier = sum(gap for gap in gaps if gap < PAUSE)
     place = RolloutContext(job.arm, task, repository, own / "data", job.seed, before, isinstance(job.problem, Question))
     session = await open_session(place)
     started = time.monotonic()
@@ -207,7 +211,7 @@ def _require_own_decisions(job: RolloutJob, events: Sequence[Event], own: Path) 
         return
     _empty_folder(own)
     raise AgentUnanswered(
-        f"{job.name}: the cascade decided in place of the learned coordinator: {stood_in.reason}",
+        f"{job.name}: the cascade decided in place of the learned coordinator: {stood_in.fallback or stood_in.reason}",
         agent="",
         final=True,
         hint="`fugu coordinator bench` says whether it can decide on this machine",

@@ -85,14 +85,6 @@ class Execute(Protocol):
         """All that are needed, each once, so that they can run at the same time."""
 
 
-class ChatTokenizer(Protocol):
-    """What of a tokenizer is needed: its chat template."""
-
-    @property
-    def apply_chat_template(self) -> Callable[..., str]:
-        """Called with messages, tokenize=False, add_generation_prompt=True: one text, up to where the model goes on."""
-
-
 @dataclass(frozen=True)
 class ExampleSettings:
     """`fewest` to `most` agents are drawn for each question, which comes so many `times`; `steps` of a workflow."""
@@ -105,9 +97,10 @@ class ExampleSettings:
 
 
 def planner_examples(
-    problems: Sequence[Problem], members: Mapping[str, Member], tokenizer: ChatTokenizer, settings: ExampleSettings
+    problems: Sequence[Problem], members: Mapping[str, Member], tokenizer: Any, settings: ExampleSettings
 ) -> Iterator[PlannerExample]:
-    """Every question with other agents each time, in a fixed mixed order, as the Conductor asks it."""
+    """Every question with other agents each time, in a fixed mixed order, as the Conductor asks it. Of `tokenizer` the
+    chat template is used."""
     draw, names = random.Random(settings.seed), list(members)
     for _ in range(settings.times):
         for problem in draw.sample(list(problems), len(problems)):

@@ -21,8 +21,8 @@ PRIOR = 1.0
 
 
 class MatrixCell(BaseModel):
-    """One call: what the draw `repeat` of a request gave (evaluation/one_pass.py). Other fields are not read.
-    `seconds` are USD in a matrix of which any call was paid for: what counts is how they compare."""
+    """One run of an agent on a task: what the draw `repeat` of its request gave. Other fields are not read. `seconds`
+    are USD in a matrix of which any call was paid for: what counts is how they compare."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -231,17 +231,6 @@ Ranks = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True)
-class AgentRun:
-    """One run of an agent on a task. `cost` in USD, or in seconds where calls cost nothing."""
-
-    task: str
-    agent: str
-    repeat: int
-    ok: bool
-    cost: float
-
-
-@dataclass(frozen=True)
 class Headroom:
     """`agents`: mean rate and cost each; `solved` the rate of each and of a RANDOM choice among them. `oracle` with
     hindsight, `fair` judged on other repeats than it chose by (None without repeats). Shares have Wilson's interval,
@@ -273,7 +262,7 @@ class Headroom:
         return min(found, key=lambda name: self.agents[name][1], default=None)
 
 
-def headroom(draws: Sequence[AgentRun], unit: str) -> Headroom:
+def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
     """Of the tasks that every agent was run on. Raises ValueError where there is none."""
     agents = list(dict.fromkeys(draw.agent for draw in draws))
     table: dict[str, dict[str, list[bool]]] = {}
@@ -284,7 +273,9 @@ def headroom(draws: Sequence[AgentRun], unit: str) -> Headroom:
         raise ValueError("no task was run with every agent")
     tasks = list(table)
     rates = {agent: mean(mean(table[task][agent]) for task in tasks) for agent in agents}
-    costs = {agent: mean(draw.cost for draw in draws if draw.agent == agent and draw.task in table) for agent in agents}
+    costs = {
+        agent: mean(draw.seconds for draw in draws if draw.agent == agent and draw.task in table) for agent in agents
+    }
     ranks = {agent: (rates[agent], -costs[agent]) for agent in agents}
     best = max(agents, key=ranks.__getitem__)
     repeats = min(len(oks) for row in table.values() for oks in row.values())

@@ -5,12 +5,16 @@ import random
 import pytest
 
 from fugu_cli.evaluation.intervals import Mean
-from fugu_cli.training.pass_matrix import AgentRun, headroom, headroom_report
+from fugu_cli.training.pass_matrix import MatrixCell, headroom, headroom_report
 
 
-def draws(table: dict[str, dict[str, list[int]]], costs: dict[str, float]) -> list[AgentRun]:
+def cell(task: str, agent: str, repeat: int, cost: float, *, ok: bool = True) -> MatrixCell:
+    return MatrixCell(task=task, agent=agent, repeat=repeat, ok=ok, seconds=cost, prompt="")
+
+
+def draws(table: dict[str, dict[str, list[int]]], costs: dict[str, float]) -> list[MatrixCell]:
     return [
-        AgentRun(task, agent, repeat, bool(ok), costs[agent])
+        cell(task, agent, repeat, costs[agent], ok=bool(ok))
         for task, row in table.items()
         for agent, oks in row.items()
         for repeat, ok in enumerate(oks)
@@ -76,7 +80,7 @@ def test_few_tasks_that_all_say_the_same_prove_nothing_and_many_do() -> None:
 
 def test_tasks_that_not_everybody_was_run_on_do_not_count() -> None:
     table = {"t0": {"a": [1], "b": [0]}, "t1": {"a": [1]}}
-    found = headroom([*draws(table, {"a": 1.0, "b": 1.0}), AgentRun("t1", "a", 1, True, 100.0)], "s")
+    found = headroom([*draws(table, {"a": 1.0, "b": 1.0}), cell("t1", "a", 1, 100.0)], "s")
     assert (found.tasks, found.agents) == (1, {"a": (1, 1.0), "b": (0, 1.0)})
     with pytest.raises(ValueError, match="no task was run with every agent"):
-        headroom([AgentRun("t0", "a", 0, True, 1.0), AgentRun("t1", "b", 0, True, 1.0)], "s")
+        headroom([cell("t0", "a", 0, 1.0), cell("t1", "b", 0, 1.0)], "s")

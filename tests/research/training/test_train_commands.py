@@ -14,8 +14,9 @@ import pytest
 
 import fugu_cli
 from fugu_cli.__main__ import called
-from fugu_cli.cli.train_evolve import HeldOutScores
+from fugu_cli.cli.train_evolve import HeldOutScores, right
 from fugu_cli.coordinators import checkpoint
+from fugu_cli.evaluation.rollout import RolloutOutcome
 from tests.acceptance.loopback import KEY, Loopback, Refuses, running
 from tests.research.evaluation.pool import configured, fixes, idles, suite, task
 from tests.unit.coordinators import tiny
@@ -200,6 +201,18 @@ def test_a_checkpoint_is_left_only_where_it_is_better_and_the_cascade_is_not_sur
 ) -> None:
     scores = HeldOutScores(1, (evolved, start, cascade), ((0.0, 0.0),) * 3)
     assert scores.verdict(0.1)[1] == passes
+
+
+@pytest.mark.parametrize(
+    ("ok", "reason", "expected"),
+    [(True, "accepted", 1.0), (True, "answered", 1.0), (True, "turn_limit", 0.0), (False, "accepted", 0.0)],
+)
+def test_the_reward_is_for_right_work_that_came_to_a_good_end(ok: bool, reason: str, expected: float) -> None:
+    row = RolloutOutcome(
+        task="t", arm="trinity", ok=ok, accepted=reason == "accepted", reason=reason, turns=1, seconds=0.0, spent=(),
+        session="",
+    )  # fmt: skip
+    assert right(row) == expected
 
 
 def test_replications_that_are_drawn_alike_are_one_rollout(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
