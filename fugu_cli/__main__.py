@@ -195,6 +195,8 @@ def _usage(error: Exception) -> None:
     words = getattr(error, "format_message", lambda: str(error))()
     words = words.replace(": Value error, ", ": ", 1)  # pydantic's own words, which say nothing more
     path = context.command_path if context is not None else "fugu"
+    if words.startswith("Usage: "):  # a group of commands, called alone
+        return say(f"{words}\n")
     complain(words, f"`{path} --help` shows what it takes")
 
 

@@ -327,17 +327,6 @@ def _journal(
     return journal
 
 
-async def open_session(
-    loaded: LoadedConfig,
-    environ: Mapping[str, str],
-    ask: AskPermission,
-    resume: Path | None = None,
-    around: Callable[[Agent], Agent] | None = None,
-) -> Session:
-    """The same, for whoever has nothing else to do meanwhile."""
-    return build_session(loaded, environ, ask, resume, around)
-
-
 def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Event]]) -> Agent:
     """The agent, what files are kept from it; itself where none are."""
     from fugu_cli.providers.wrappers import PathFiltered

@@ -4,6 +4,7 @@ imported here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -47,20 +48,31 @@ from fugu_cli.cli.training_flags import (
 
 app = root.app
 app.command()(root.run)
-coordinator = typer.Typer(
-    help="The learned coordinator: show, import, export, bench.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    context_settings=CONTEXT,
-)
 
 
-@coordinator.callback()
-def coordinator_root(context: typer.Context) -> int:
-    """The learned coordinator: show, import, export, bench."""
-    if context.invoked_subcommand is not None:
-        return 0
+def group(help: str, default: Callable[[], int] | None = None) -> typer.Typer:
+    """Commands under one word. The word alone calls `default`; without one it shows the help."""
+    made = typer.Typer(
+        help=help,
+        invoke_without_command=default is not None,
+        no_args_is_help=default is None,
+        rich_markup_mode=None,
+        context_settings=CONTEXT,
+    )
+
+    def alone(context: typer.Context) -> int:
+        return default() if default is not None and context.invoked_subcommand is None else 0
+
+    made.callback(help=help)(alone)
+    return made
+
+
+def show_configured() -> int:
+    """What `fugu coordinator` alone does."""
     return coordinator_show()
+
+
+coordinator = group("The learned coordinator: show, import, export, bench.", show_configured)
 
 
 @coordinator.command("show")
@@ -80,12 +92,7 @@ def coordinator_import(flags: ImportFlags) -> int:
     """Make a checkpoint for your pool: fugu coordinator import FILE --map gpt-5=strong --map gemma-3-27b=small."""
     from fugu_cli.cli import coordinator as command
 
-    said = {"format": flags.format, "tied": flags.tied, "workers_only": flags.workers_only, "budget": flags.budget}
-    reading = tuple((name, value) for name, value in said.items() if value is not None)
-    settled = command.VectorDescription(flags.rows, flags.roles, reading)
-    return command.import_checkpoint(
-        command.ImportRequest(flags.file, tuple(flags.mapping or ()), settled, flags.out, flags.backbone)
-    )
+    return command.import_checkpoint(flags)
 
 
 @coordinator.command("export")
@@ -122,12 +129,7 @@ def route(flags: RouteFlags) -> int:
     return command.decide(flags)
 
 
-training = typer.Typer(
-    help="Train the coordinator: pass matrix, warm start, evolution, your own sessions.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings=CONTEXT,
-)
+training = group("Train the coordinator: pass matrix, warm start, evolution, your own sessions.")
 
 
 @training.command("matrix")
@@ -175,21 +177,21 @@ def train_sessions(flags: TrainSessionsFlags) -> int:
     return command.train_own_sessions(flags)
 
 
-pool = typer.Typer(
-    help="Show the agents of the pool; `check` calls each once.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    context_settings=CONTEXT,
-)
-models = typer.Typer(
-    help="The embedded models: list, pull, remove, path.", rich_markup_mode=None, context_settings=CONTEXT
-)
-mcp = typer.Typer(
-    help="MCP servers, whose tools agents use: list, add, remove, login.",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-    context_settings=CONTEXT,
-)
+def pool_show() -> int:
+    """A line an agent."""
+    from fugu_cli.cli import pool as command
+
+    return command.show_pool()
+
+
+def list_mcp_servers() -> int:
+    """What `fugu mcp` alone does."""
+    return mcp_list()
+
+
+pool = group("Show the agents of the pool, their slots and prices; `check` calls each once.", pool_show)
+models = group("The embedded models: list, pull, remove, path.")
+mcp = group("MCP servers, whose tools agents use: list, add, remove, login.", list_mcp_servers)
 app.add_typer(mcp, name="mcp")
 app.add_typer(pool, name="pool")
 app.add_typer(models, name="models")
@@ -280,30 +282,12 @@ def login(
     return command.login(provider, remove)
 
 
-@pool.callback()
-def pool_root(context: typer.Context) -> int:
-    """Show the agents of the pool, their slots and prices."""
-    if context.invoked_subcommand is not None:
-        return 0
-    from fugu_cli.cli import pool as command
-
-    return command.show_pool()
-
-
 @pool.command("check")
 def pool_check() -> int:
     """Call each agent once: does it answer, stream, use tools, keep to a schema, and how fast?"""
     from fugu_cli.cli import pool as command
 
     return command.check_pool()
-
-
-@mcp.callback()
-def mcp_root(context: typer.Context) -> int:
-    """MCP servers, whose tools agents use: list, add, remove, login."""
-    if context.invoked_subcommand is not None:
-        return 0
-    return mcp_list()
 
 
 @mcp.command("list")

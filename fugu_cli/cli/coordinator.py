@@ -20,7 +20,7 @@ from fugu_cli import __version__, wiring
 from fugu_cli.cli.current_folder import current_config, print_clean, read_records
 from fugu_cli.cli.flags import settings_of
 from fugu_cli.cli.run import read_stdin
-from fugu_cli.cli.training_flags import RouteFlags
+from fugu_cli.cli.training_flags import ImportFlags, RouteFlags
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import LoadedConfig
@@ -186,36 +186,15 @@ def bench_decisions(asked: str, repeats: int, as_json: bool) -> int:
     return 0
 
 
-@dataclass(frozen=True)
-class VectorDescription:
-    """What a flat vector of one's own does not say itself. `rows` in the head's order; None for the published one."""
-
-    rows: str | None = None
-    roles: bool = True
-    reading: tuple[tuple[str, object], ...] = ()
-    """Fields of a checkpoint's Meta that say how it reads; those that were not said are the source's own."""
-
-
-@dataclass(frozen=True)
-class ImportRequest:
-    """What `import` was told."""
-
-    file: Path
-    mapping: tuple[str, ...] = ()
-    vector: VectorDescription = VectorDescription()
-    out: Path | None = None
-    backbone: str | None = None
-
-
-def import_checkpoint(incoming: ImportRequest) -> int:
+def import_checkpoint(flags: ImportFlags) -> int:
     """Make a checkpoint of the published vector, a flat vector of one's own, or another checkpoint; print where."""
-    config = current_config({"backbone": incoming.backbone} if incoming.backbone else {}).config
-    mapping = _mapping(incoming.mapping)
+    config = current_config({"backbone": flags.backbone} if flags.backbone else {}).config
+    mapping = _mapping(flags.mapping or ())
     with as_usage_errors():
-        made = _imported(incoming, mapping, config)
+        made = _imported(flags, mapping, config)
         from fugu_cli.coordinators import checkpoint
 
-        out = incoming.out or config.data / "coordinators" / f"{incoming.file.stem}.safetensors"
+        out = flags.out or config.data / "coordinators" / f"{flags.file.stem}.safetensors"
         _writable(out, lambda: checkpoint.save(made, out))
     print(out)
     for note in _import_notes(made, out, config):
@@ -231,18 +210,18 @@ def _mapping(given: Sequence[str]) -> dict[str, str]:
     return {row: name for row, _, name in pairs}
 
 
-def _imported(incoming: ImportRequest, mapping: Mapping[str, str], config: Config) -> Checkpoint:
+def _imported(flags: ImportFlags, mapping: Mapping[str, str], config: Config) -> Checkpoint:
     from fugu_cli.coordinators import checkpoint
 
-    flat = incoming.file.suffix == ".npy"
-    if incoming.vector.rows is None and (not incoming.vector.roles or (incoming.vector.reading and not flat)):
+    flat, said = flags.file.suffix == ".npy", _said_of_reading(flags)
+    if flags.rows is None and (not flags.roles or (said and not flat)):
         raise UsageError(
-            f"{incoming.file} says itself how it was trained: --roles, --format, --tied, --workers-only and --budget "
+            f"{flags.file} says itself how it was trained: --roles, --format, --tied, --workers-only and --budget "
             "are for vectors that do not",
             hint="name its rows with --rows, or leave these out",
         )
     if not flat:
-        made = checkpoint.load(incoming.file)
+        made = checkpoint.load(flags.file)
         unknown = [row for row in mapping if row not in made.meta.rows]
         if unknown:
             rows = ", ".join(made.meta.rows)
@@ -251,13 +230,19 @@ def _imported(incoming: ImportRequest, mapping: Mapping[str, str], config: Confi
         if found is not None and found[1] is not None:
             made.check(found[0], found[1])
         return checkpoint.Checkpoint(_renamed(made.meta, mapping), made.head, made.offsets)
-    checkpoint.read_npy(incoming.file)  # a broken file is named before a backbone is looked for
+    checkpoint.read_npy(flags.file)  # a broken file is named before a backbone is looked for
     identity, shape = _backbone(config)
-    if incoming.vector.rows is None:
-        made = checkpoint.import_published(incoming.file, mapping, identity, shape)
-        meta = type(made.meta).model_validate({**made.meta.model_dump(), **dict(incoming.vector.reading)})
+    if flags.rows is None:
+        made = checkpoint.import_published(flags.file, mapping, identity, shape)
+        meta = type(made.meta).model_validate({**made.meta.model_dump(), **said})
         return checkpoint.Checkpoint(meta, made.head, made.offsets)
-    return checkpoint.load_vector(incoming.file, _meta(incoming, mapping, (identity, shape), config))
+    return checkpoint.load_vector(flags.file, _meta(flags, mapping, (identity, shape), config))
+
+
+def _said_of_reading(flags: ImportFlags) -> dict[str, object]:
+    """The fields of a checkpoint's description that say how it reads; those that were not said are the source's own."""
+    said = {"format": flags.format, "tied": flags.tied, "workers_only": flags.workers_only, "budget": flags.budget}
+    return {name: value for name, value in said.items() if value is not None}
 
 
 def _renamed(meta: CheckpointMeta, mapping: Mapping[str, str]) -> CheckpointMeta:
@@ -268,16 +253,16 @@ def _renamed(meta: CheckpointMeta, mapping: Mapping[str, str]) -> CheckpointMeta
 
 
 def _meta(
-    incoming: ImportRequest, mapping: Mapping[str, str], found: tuple[str, ModelShape], config: Config
+    flags: ImportFlags, mapping: Mapping[str, str], found: tuple[str, ModelShape], config: Config
 ) -> CheckpointMeta:
     from fugu_cli.coordinators import action_space, svf
     from fugu_cli.coordinators.checkpoint import CheckpointMeta
 
-    rows = tuple(name.strip() for name in (incoming.vector.rows or "").split(",") if name.strip())
+    rows = tuple(name.strip() for name in (flags.rows or "").split(",") if name.strip())
     unknown = [row for row in mapping if row not in rows]
     if not rows or unknown:
         lacking = unknown[0] if unknown else "anything"
-        raise UsageError(f"--rows {incoming.vector.rows} does not name {lacking}", hint="--rows cheap,middle,strong")
+        raise UsageError(f"--rows {flags.rows} does not name {lacking}", hint="--rows cheap,middle,strong")
     named = tuple(mapping.get(row, row) for row in rows)
     return CheckpointMeta.model_validate(
         {
@@ -287,9 +272,9 @@ def _meta(
             "ranks": svf.ranks(found[1]),
             "rows": named,
             "kind": "slots" if set(named) <= set(action_space.SLOTS) else "agents",
-            "roles": incoming.vector.roles,
-            "training": {"stage": f"imported from {incoming.file.name}"},
-            **dict(incoming.vector.reading),
+            "roles": flags.roles,
+            "training": {"stage": f"imported from {flags.file.name}"},
+            **_said_of_reading(flags),
         }
     )
 
@@ -358,7 +343,7 @@ def decide(flags: RouteFlags) -> int:
     coordinator = coordinator_of(flags, loaded, place.members)
     with as_usage_errors():
         decision = asyncio.run(coordinator.decide(place.events))
-    if isinstance(decision, Assigned) and decision.by != _rule(loaded.config.coordinator):
+    if isinstance(decision, Assigned) and decision.by != loaded.config.coordinator.partition(":")[0]:
         print(f"fugu: {decision.why}", file=sys.stderr)
     if flags.as_json:
         print(json.dumps(_decision_json(decision, place), indent=2))
@@ -367,10 +352,6 @@ def decide(flags: RouteFlags) -> int:
     else:
         print_clean(_decision_line(decision))
     return 0
-
-
-def _rule(coordinator: str) -> str:
-    return coordinator.partition(":")[0]
 
 
 def _decision_point(flags: RouteFlags, loaded: LoadedConfig) -> DecisionPoint:
@@ -473,10 +454,6 @@ def _decision_line(decision: Decision) -> str:
     return type(decision).__name__.lower()
 
 
-def _slot(decision: Assigned, place: DecisionPoint) -> str:
-    return next((member.slot for member in place.members if member.name == decision.agent), "")
-
-
 def _decision_json(decision: Decision, place: DecisionPoint) -> dict[str, object]:
     about: dict[str, object] = {"session_id": place.name or None}
     if not isinstance(decision, Assigned):
@@ -494,12 +471,9 @@ def _decision_json(decision: Decision, place: DecisionPoint) -> dict[str, object
     if scores is not None:
         names = (*scores.rows, *(("worker", "thinker", "verifier") if scores.role_logits else ()))
         logits = dict(zip(names, (*scores.row_logits, *scores.role_logits), strict=True))
-    return {
-        **about,
-        **routing_object(decision),
-        "logits": logits,
-        **trace.decision_explanation(decision, _slot(decision, place)),
-    }
+    slot = next((member.slot for member in place.members if member.name == decision.agent), "")
+    told = trace.decision_explanation(decision, slot)
+    return {**about, **routing_object(decision), "logits": logits, **told}
 
 
 def _explained(decision: Decision, place: DecisionPoint) -> str:

@@ -122,7 +122,7 @@ class _OpenRolloutSession:
 
         config = rollout_config(self._opening.config, place)
         loaded = LoadedConfig(config=config, files=(), notes=(), root=place.repository, trusted=False)
-        return await wiring.open_session(loaded, self._environ, _deny, place.resume, around)
+        return wiring.build_session(loaded, self._environ, _deny, place.resume, around)
 
 
 def pool_keys(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

@@ -7,10 +7,10 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from fugu_cli import wiring
 from fugu_cli.cli.current_folder import current_config, print_clean, read_records, say
@@ -24,10 +24,9 @@ from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.messages import Prompt
 from fugu_cli.safety.paths import is_folder
 from fugu_cli.session import store, views
-from fugu_cli.session.events import Event, FileChange, Member, Recorded, ToolRan, Undone
+from fugu_cli.session.events import Event, Member, Recorded, ToolRan
 from fugu_cli.session.log import Log
 from fugu_cli.tools.diff import change_diffs
-from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import blame_text as shown
 from fugu_cli.ui import trace as plain
 from fugu_cli.ui import turn_text
@@ -98,17 +97,13 @@ def _width() -> int:
 async def _turn_lines(loaded: LoadedConfig, path: Path, records: Sequence[Recorded], row: DecisionRow) -> str:
     workspace = wiring.build_workspace(loaded.config, _root(loaded, records), logs=(path,))
     changes = await change_diffs(workspace, row.turn.changes)
-    return turn_text.whole_turn_text(records, row, _prompt_of_call, lambda change: _recorded_change(changes, change))
+    return turn_text.whole_turn_text(records, row, _prompt_of_call, lambda change: changes.get(change, ""))
 
 
 def _root(loaded: LoadedConfig, records: Sequence[Recorded]) -> Path:
     """Where the session worked, if that is still there."""
     first = views.opened([record.event for record in records])
     return Path(first.repo) if first and is_folder(Path(first.repo)) else loaded.root
-
-
-def _recorded_change(changes: dict[FileChange, str], change: FileChange) -> str:
-    return changes.get(change, "")
 
 
 def _prompt_of_call(events: Sequence[Event]) -> Prompt | None:
@@ -135,16 +130,16 @@ def blame(path: Path | None, session: str | None, shape: str) -> int:
             print_lines(shown.session_blame_lines(made, mask))
         return 0
     every = folder_sessions(loaded) if session is None else [_one_session(loaded, session)]
-    of = asyncio.run(_file_blame(workspace, path, every))
+
+    async def found() -> blames.FileBlame:
+        return await add_noted_authors(workspace, await blames.blame_path(workspace, path, every))
+
+    of = asyncio.run(found())
     if shape == "json":
         print(json.dumps(shown.file_blame_object(of, mask), indent=2))
     else:
         print_lines(shown.file_blame_lines(of, mask))
     return 0
-
-
-async def _file_blame(workspace: Workspace, path: Path, every: Sequence[blames.NamedSession]) -> blames.FileBlame:
-    return await add_noted_authors(workspace, await blames.blame_path(workspace, path, every))
 
 
 def folder_sessions(loaded: LoadedConfig) -> list[blames.NamedSession]:
@@ -173,43 +168,32 @@ def _one_session(loaded: LoadedConfig, key: str) -> blames.NamedSession:
     return path.stem, records
 
 
-@dataclass(frozen=True)
-class _Direction:
-    """Back or forth: what it is called, what it would change, and doing it."""
-
-    name: str
-    preview: Callable[[Log, Workspace], Awaitable[str]]
-    go: Callable[[Log, Workspace], Awaitable[Undone]]
-
-
-_UNDO = _Direction("undo", engine_undo.undo_preview, engine_undo.undo_request)
-_REDO = _Direction("redo", engine_undo.redo_preview, engine_undo.redo_request)
-
-
 def undo(session: str, yes: bool) -> int:
     """Ask, unless `yes`, then put the files back. Raises UsageError where it cannot ask or edits would be lost."""
-    return asyncio.run(_apply(_UNDO, session, yes))
+    return asyncio.run(_apply("undo", session, yes))
 
 
 def redo(session: str, yes: bool) -> int:
     """Ask, unless `yes`, then bring back what the newest undo took. Raises UsageError likewise."""
-    return asyncio.run(_apply(_REDO, session, yes))
+    return asyncio.run(_apply("redo", session, yes))
 
 
-async def _apply(way: _Direction, session: str, yes: bool) -> int:
+async def _apply(way: Literal["undo", "redo"], session: str, yes: bool) -> int:
+    preview = engine_undo.undo_preview if way == "undo" else engine_undo.redo_preview
+    change = engine_undo.undo_request if way == "undo" else engine_undo.redo_request
     loaded = current_config()
     path = store.find_session(loaded.config.data, loaded.root, session)
     log = Log.open(path)
     try:
         workspace = wiring.build_workspace(loaded.config, loaded.root, logs=(path,))
         try:
-            patch = await way.preview(log, workspace)
+            patch = await preview(log, workspace)
         except engine_undo.NothingToUndo as nothing:
             print_clean(f"{nothing}: {nothing.hint}")
             return 0
-        if not await _agreed(way.name, patch, yes):
+        if not await _agreed(way, patch, yes):
             return 4
-        done = await way.go(log, workspace)
+        done = await change(log, workspace)
     finally:
         log.close()
     print_clean(f"{_files_in_words(len(done.paths))} put back; `fugu run --continue` knows about it")

@@ -13,13 +13,13 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli import server, wiring
 from fugu_cli.cli.command_flags import ServeFlags
-from fugu_cli.cli.current_folder import check_embedded, current_config, local_servers, needed_models, print_clean
+from fugu_cli.cli.current_folder import check_embedded, current_config, local_servers, needed_models, print_clean, say
 from fugu_cli.cli.flags import settings_of
 from fugu_cli.config.agent_pool import EMBEDDED, entry_text, unready_services, unusable_entries, usable_pool
 from fugu_cli.config.loader import LoadedConfig
@@ -188,9 +188,9 @@ async def probe_agent(agent: Agent, *, fills: bool = False) -> AgentProbe:
         seconds = time.monotonic() - started
         return AgentProbe(
             streams=len(pieces) > 1,
-            tools=await _calls_tools(agent),
-            schema=await _keeps_schema(agent),
-            fills=await _fills_in(agent) if fills else None,
+            tools=await _can(_calls_tools(agent)),
+            schema=await _can(_keeps_schema(agent)),
+            fills=await _can(_fills_in(agent)) if fills else None,
             first=pieces[0] if pieces else seconds,
             seconds=seconds,
             output=reply.usage.output,
@@ -206,9 +206,17 @@ async def _ask(agent: Agent, prompt: Prompt, say: Say) -> Reply:
     return reply
 
 
-def _unable(error: AgentError) -> bool:
-    """The server does not take such a request. Whatever else went wrong says nothing of what it can do."""
-    return error.kind in ("invalid", "absent", "protocol")
+async def _can(asked: Awaitable[bool]) -> bool:
+    """What is asked, no where the server does not take such a request. Whatever else goes wrong says nothing of what it
+    can do."""
+    try:
+        return await asked
+    except AgentError as error:
+        if error.kind not in ("invalid", "absent", "protocol"):
+            raise
+        return False
+    except (ValueError, TypeError):
+        return False
 
 
 async def _calls_tools(agent: Agent) -> bool:
@@ -218,15 +226,8 @@ async def _calls_tools(agent: Agent) -> bool:
         tools=(PROBE_TOOL,),
         max_tokens=PROBE_TOKENS,
     )
-    try:
-        reply = await _ask(agent, prompt, _ignore_text)
-        return any(json.loads(call.arguments) == {"a": 18, "b": 24} for call in reply.calls)
-    except AgentError as error:
-        if not _unable(error):
-            raise
-        return False
-    except ValueError:
-        return False
+    reply = await _ask(agent, prompt, _ignore_text)
+    return any(json.loads(call.arguments) == {"a": 18, "b": 24} for call in reply.calls)
 
 
 async def _keeps_schema(agent: Agent) -> bool:
@@ -236,31 +237,14 @@ async def _keeps_schema(agent: Agent) -> bool:
         max_tokens=PROBE_TOKENS,
         reply_schema=PROBE_SCHEMA,
     )
-    try:
-        reply = await _ask(agent, prompt, _ignore_text)
-        return list(json.loads(reply.text)) == ["capital"]
-    except AgentError as error:
-        if not _unable(error):
-            raise
-        return False
-    except (ValueError, TypeError):
-        return False
+    return list(json.loads((await _ask(agent, prompt, _ignore_text)).text)) == ["capital"]
 
 
 async def _fills_in(agent: Agent) -> bool:
-    prompt = Prompt(
-        system="",
-        messages=(FromUser(text=f"{PROBE_INFILL.before}...{PROBE_INFILL.after}"),),
-        max_tokens=64,
-        gap=PROBE_INFILL,
-    )
-    try:
-        reply = await agent.reply(prompt, _ignore_text, _ignore_pause)
-        return INFILL_ANSWER.search(reply.text) is not None
-    except AgentError as error:
-        if not _unable(error):
-            raise
-        return False
+    shown = FromUser(text=f"{PROBE_INFILL.before}...{PROBE_INFILL.after}")
+    prompt = Prompt(system="", messages=(shown,), max_tokens=64, gap=PROBE_INFILL)
+    reply = await agent.reply(prompt, _ignore_text, _ignore_pause)
+    return INFILL_ANSWER.search(reply.text) is not None
 
 
 def _ignore_text(text: str) -> None:
@@ -271,19 +255,10 @@ def _ignore_pause(pause: Pause) -> None:
     del pause
 
 
-ENTRY_FIELDS = (
-    "provider",
-    "model",
-    "base_url",
-    "api",
-    "api_key_env",
-    "effort",
-    "infill",
-    "temperature",
-    "max_tokens",
-    "headers",
-    "body",
-)
+ENTRY_FIELDS = {
+    *("provider", "model", "base_url", "api", "api_key_env", "effort"),
+    *("infill", "temperature", "max_tokens", "headers", "body"),
+}
 """What a call depends on: entries that agree in all of it are called once."""
 
 
@@ -363,7 +338,7 @@ async def _check_agents(loaded: LoadedConfig, entries: Sequence[AgentEntry]) -> 
     known: dict[str, AgentProbe] = {}
     try:
         for entry in entries:
-            same = entry.model_dump_json(include=set(ENTRY_FIELDS))
+            same = entry.model_dump_json(include=ENTRY_FIELDS)
             if same not in known:
                 known[same] = await probe_agent(agents[entry.name], fills=bool(entry.infill))
             print_clean(f"{entry.name}: {_probe_cells(known[same], entry)}")
@@ -399,10 +374,7 @@ def serve(flags: ServeFlags) -> int:
         round(flags.max_request_mb * 1024 * 1024), flags.request_timeout, flags.max_concurrent
     )
     server.check_address(place, bounds, flags.token_env)
-    import asyncio
-
     from fugu_cli import server_wiring
-    from fugu_cli.cli.current_folder import current_config, say
     from fugu_cli.system import signals
 
     loaded = current_config(settings_of(flags))

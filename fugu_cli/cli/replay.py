@@ -18,8 +18,8 @@ from fugu_cli import wiring
 from fugu_cli.cli.command_flags import WITH_RUN, ReplayFlags
 from fugu_cli.cli.coordinator import as_usage_errors, coordinator_of
 from fugu_cli.cli.current_folder import check_embedded, current_config, read_records
-from fugu_cli.cli.flags import check_empty, settings_of
-from fugu_cli.cli.output import print_lines, session_name
+from fugu_cli.cli.flags import OutputFormat, check_empty, settings_of
+from fugu_cli.cli.output import RunEnd, RunOutput, print_lines, session_name
 from fugu_cli.cli.training_flags import RouteFlags
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import usable_pool
@@ -41,7 +41,7 @@ from fugu_cli.tools.diff import change_diffs, request_patch
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import headless, run_artifacts
 from fugu_cli.ui import replay as shown
-from fugu_cli.ui.json_output import RunEnding, exit_code, result_object, run_ending
+from fugu_cli.ui.json_output import RunEnding, exit_code, run_ending
 from fugu_cli.ui.replay import RerunPair
 from fugu_cli.ui.terminal_output import TerminalOutput
 
@@ -232,9 +232,7 @@ class Rerun:
         config = self._config(workspace, asked)
         trusted = self._loaded.trusted and _same_instructions(self._loaded.root, tree)
         loaded = replace(self._loaded, root=tree, config=config, trusted=trusted)
-        session = await wiring.open_session(
-            loaded, self._environ, headless.deny_headless, self._before(config, asked, tree)
-        )
+        session = wiring.build_session(loaded, self._environ, headless.deny_headless, self._before(config, asked, tree))
         for note in session.notes():
             self._screen.show(f"fugu: {note}")
         return session
@@ -294,15 +292,11 @@ class Rerun:
 
     def _save(self, session: Session, end: RunEnding, patch: bytes, folder: Path) -> str:
         """The diff's path; with --output-dir what `fugu run` leaves there, for each request."""
-        name = session_name(session.log)
         if self._flags.output_dir is None:
             (folder / run_artifacts.PATCH).write_bytes(patch)
-            return str(folder / run_artifacts.PATCH)
-        run_artifacts.prepare_output_dir(folder)
-        summary = result_object(session.log.records, name, end)
-        faults = run_artifacts.write_artifacts(folder, session.log.records, name, summary, patch)
-        for said in (*faults, *run_artifacts.write_media(folder, session.log.path)):
-            self._screen.show(f"fugu: {said}")
+        else:
+            run_artifacts.prepare_output_dir(folder)
+            RunOutput(OutputFormat.json, folder, self._screen).write(RunEnd(session.log, 0, end), patch)
         return str(folder / run_artifacts.PATCH)
 
 

@@ -160,7 +160,7 @@ class RequestRun:
             loaded = _with_request_tier(loaded, before)
         typed = headless.read_typed_line
         asks = headless.ask_on_terminal(self._screen, typed, loaded.root) if self._watched else headless.deny_headless
-        session = await wiring.open_session(loaded, self._environ, asks, before)
+        session = wiring.build_session(loaded, self._environ, asks, before)
         if self._watched and session.servers is not None:
             session.servers.ask_line = headless.ask_line_on_terminal(self._screen, typed)
         if self._text is None:

@@ -176,7 +176,9 @@ def show_cost(by: str, days: int | None, everywhere: bool, as_json: bool) -> int
         raise UsageError(f"--by {by!r} does not exist", hint=f"one of {', '.join(GROUPINGS)}")
     loaded = current_config()
     paid = all_payments(loaded.config.data)
-    shown = [one for one in paid if (everywhere or one.repo == recorded_root(loaded.root)) and _recent(one, days)]
+    here, today = recorded_root(loaded.root), date.today()
+    shown = [one for one in paid if everywhere or one.repo == here]
+    shown = [one for one in shown if days is None or (today - one.day).days < days]
     rows = cost_table(shown, GROUPINGS[by])
     left = _budgets_left(loaded, paid)
     if as_json:
@@ -202,10 +204,6 @@ def _cost_row(name: str, group: Sequence[Payment]) -> CostRow:
     for one in group:
         usage += one.usage
     return CostRow(name, len(group), usage, sum(one.dollars for one in group), sum(not one.priced for one in group))
-
-
-def _recent(one: Payment, days: int | None) -> bool:
-    return days is None or (date.today() - one.day).days < days
 
 
 def _budgets_left(loaded: LoadedConfig, paid: Sequence[Payment]) -> dict[str, tuple[float, float]]:

@@ -139,7 +139,7 @@ async def open_session(place: rollout.RolloutContext, chosen: Options) -> rollou
         seed=zlib.crc32(place.task.id.encode()),
     )
     loaded = LoadedConfig(config=config, files=(), notes=(), root=place.repository, trusted=False)
-    return await wiring.open_session(loaded, {}, no)
+    return wiring.build_session(loaded, {}, no)
 
 
 async def no(_call: Call, _judgement: policy.Judgement) -> Permission:

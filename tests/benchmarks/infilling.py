@@ -92,7 +92,7 @@ async def open_session(place: rollout.RolloutContext) -> rollout.RolloutSession:
         seed=zlib.crc32(place.task.id.encode()),
     )
     loaded = LoadedConfig(config=config, files=(), notes=(), root=place.repository, trusted=False)
-    return await wiring.open_session(loaded, {}, no)
+    return wiring.build_session(loaded, {}, no)
 
 
 def report(

@@ -90,7 +90,7 @@ async def steps(loopback: Loopback, text: str, folder: Path) -> tuple[float, lis
         conductor=ConductorEntry(agent="a", rounds=1, depth=0),
     )
     loaded = LoadedConfig(config=config, files=(), notes=(), root=folder / "repo", trusted=False)
-    session = await wiring.open_session(loaded, {"KEY": KEY}, no)  # type: ignore[arg-type]
+    session = wiring.build_session(loaded, {"KEY": KEY}, no)  # type: ignore[arg-type]
     try:
         await session.ask("what is in it?")
         await session.run()

@@ -206,7 +206,7 @@ async def _session(config: Config, folder: Path, ask: str, turns: Sequence[Assig
     if cache := os.environ.get("FUGU_CACHE_DIR"):
         config = config.model_copy(update={"cache_dir": Path(cache)})
     loaded = LoadedConfig(config=config, files=(), notes=(), root=folder, trusted=False)
-    session: Session = await wiring.open_session(loaded, {}, _no)
+    session: Session = wiring.build_session(loaded, {}, _no)
     session.team = replace(session.team, coordinator=Fixed(turns))
     try:
         await session.ask(ask)

@@ -81,7 +81,7 @@ def configured(root: Path, *names: str, **flags: Setting) -> LoadedConfig:
 async def driven(
     loaded: LoadedConfig, text: str | None, resume: Path | None = None
 ) -> tuple[Finished, list[Event], Path]:
-    session = await wiring.open_session(loaded, {}, never, resume)
+    session = wiring.build_session(loaded, {}, never, resume)
     try:
         if text is None:
             assert session.go_on()
@@ -112,7 +112,7 @@ def test_a_session_and_a_rollout_with_the_same_agents_leave_the_same_facts(root:
     (root / "calc.txt").write_text("broken\n")
 
     async def rollout() -> list[Event]:
-        session = await wiring.open_session(loaded, {}, never)
+        session = wiring.build_session(loaded, {}, never)
         log = Log.memory(session.log.events)
         rolled = replace(session, log=log)
         try:
@@ -178,7 +178,7 @@ def test_what_is_finished_is_not_opened_again(root: Path) -> None:
     _, events, path = asyncio.run(driven(loaded, "fix the tests"))
 
     async def opened() -> tuple[bool, int]:
-        session = await wiring.open_session(loaded, {}, never, path)
+        session = wiring.build_session(loaded, {}, never, path)
         try:
             return session.go_on(), len(session.log.events)
         finally:
@@ -192,10 +192,10 @@ def test_a_second_writer_is_refused(root: Path) -> None:
     loaded = configured(root, "cheap")
 
     async def both() -> None:
-        session = await wiring.open_session(loaded, {}, never)
+        session = wiring.build_session(loaded, {}, never)
         try:
             with pytest.raises(SessionBusy):
-                await wiring.open_session(loaded, {}, never, session.log.path)
+                wiring.build_session(loaded, {}, never, session.log.path)
         finally:
             await session.close()
 
@@ -220,7 +220,7 @@ def test_a_request_has_the_test_command_that_may_run_and_the_checks_that_the_use
 
 
 async def asks(loaded: LoadedConfig) -> Asked:
-    session = await wiring.open_session(loaded, {}, never)
+    session = wiring.build_session(loaded, {}, never)
     try:
         await session.ask("fix the tests")
         newest = session.log.events[-1]
@@ -242,7 +242,7 @@ def test_what_is_missing_is_said(root: Path, tmp_path: Path) -> None:
     loaded = configured(root, "cheap")
 
     async def notes() -> tuple[str, ...]:
-        session = await wiring.open_session(replace(loaded, root=bare), {}, never)
+        session = wiring.build_session(replace(loaded, root=bare), {}, never)
         try:
             return session.notes()
         finally:
@@ -256,7 +256,7 @@ def test_a_request_is_undone_exactly_and_that_is_recorded(root: Path) -> None:
     (root / "mine.txt").write_text("untracked\n")
 
     async def undone() -> tuple[str, Event]:
-        session = await wiring.open_session(loaded, {}, never)
+        session = wiring.build_session(loaded, {}, never)
         try:
             with pytest.raises(UsageError):
                 await undo.undo_request(session.log, session.environment.workspace)
@@ -280,7 +280,7 @@ def test_a_data_folder_inside_the_repository_is_no_part_of_it(root: Path) -> Non
     loaded = configured(root, "strong", "cheap", data_dir=str(root / ".fugu"))
 
     async def undone() -> tuple[set[str], Path]:
-        session = await wiring.open_session(loaded, {}, never)
+        session = wiring.build_session(loaded, {}, never)
         try:
             await session.ask("fix the tests")
             await session.run()
@@ -302,7 +302,7 @@ def test_a_data_folder_inside_the_repository_is_no_part_of_it(root: Path) -> Non
 
 def test_the_mode_and_the_pin_hold_from_the_next_call_on(root: Path) -> None:
     async def changed() -> list[object]:
-        session = await wiring.open_session(configured(root), {}, never)
+        session = wiring.build_session(configured(root), {}, never)
         try:
             session.set_mode("plan")
             session.pin("strong")
@@ -317,7 +317,7 @@ def test_the_mode_and_the_pin_hold_from_the_next_call_on(root: Path) -> None:
 
 def test_who_is_unavailable_is_tried_at_once_where_the_user_says_so(root: Path) -> None:
     async def called() -> list[list[str]]:
-        session = await wiring.open_session(configured(root), {}, never)
+        session = wiring.build_session(configured(root), {}, never)
         breaker = session.team.breaker
         assert isinstance(breaker, CircuitBreaker)
         for name in SCRIPTS:
@@ -349,7 +349,7 @@ def test_a_secret_of_a_server_is_in_no_diff(root: Path) -> None:
     (Path.home() / ".mcp.json").write_text(json.dumps({"mcpServers": {"issues": given}}))
 
     async def shown(loaded: LoadedConfig) -> bytes:
-        session = await wiring.open_session(loaded, {}, never)
+        session = wiring.build_session(loaded, {}, never)
         await session.close()
         return session.environment.workspace.shown(b"+t0ken-of-mine\n")
 
@@ -364,7 +364,7 @@ def test_the_tokens_of_a_login_at_a_server_are_in_no_diff(root: Path) -> None:
     kept_keys.KeptLogins().keep(address, json.dumps({"tokens": tokens}))
 
     async def shown(loaded: LoadedConfig) -> bytes:
-        session = await wiring.open_session(loaded, {}, never)
+        session = wiring.build_session(loaded, {}, never)
         await session.close()
         return session.environment.workspace.shown(b"+acc3ss-of-mine\n+r3fresh-of-mine\n")
 
@@ -376,7 +376,7 @@ def test_standing_instructions_count_only_in_a_trusted_folder(root: Path) -> Non
     loaded = configured(root, "cheap")
 
     async def instructions(loaded: LoadedConfig) -> str:
-        session = await wiring.open_session(loaded, {}, never)
+        session = wiring.build_session(loaded, {}, never)
         await session.close()
         return session.environment.instructions
 
@@ -393,7 +393,7 @@ def test_instructions_of_folders_down_to_where_the_user_works_come_after_the_roo
     configured(root, "cheap")
 
     async def instructions(folder: Path, *, trust: bool = False) -> str:
-        session = await wiring.open_session(load_config(folder, {}, trust=trust), {}, never)
+        session = wiring.build_session(load_config(folder, {}, trust=trust), {}, never)
         await session.close()
         return session.environment.instructions
 
@@ -433,5 +433,5 @@ def test_a_script_that_is_not_there_is_refused_before_a_session_is_begun(root: P
     loaded = configured(root, "cheap")
     (root.parent / "cheap.toml").unlink()
     with pytest.raises(ConfigError, match=r"cheap\.toml cannot be read"):
-        asyncio.run(wiring.open_session(loaded, {}, never))
+        wiring.build_session(loaded, {}, never)
     assert not (loaded.config.data / "sessions").exists()

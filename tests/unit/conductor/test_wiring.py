@@ -54,7 +54,7 @@ async def opened(tmp: Path, tier: str) -> Session:
         conductor=ConductorEntry(depth=0),
     )
     loaded = LoadedConfig(config=config, files=(), notes=(), root=repository(tmp / "repo"), trusted=False)
-    return await wiring.open_session(loaded, {}, no)
+    return wiring.build_session(loaded, {}, no)
 
 
 def test_a_request_of_the_ultra_tier_is_planned_and_kept(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_session_of_many_requests_keeps_nothing_but_its_facts(tmp_path: Path) 
 
         async def work() -> None:
             environ = {**os.environ, "LOOPBACK_KEY": loopback.KEY}
-            session = await wiring.open_session(load_config(place.repo, environ), environ, headless.deny_headless)
+            session = wiring.build_session(load_config(place.repo, environ), environ, headless.deny_headless)
             for number in range(1, ALL + 1):
                 await session.ask(f"what is calc.txt? ({number})")
                 assert (await session.run()).reason == "answered"
