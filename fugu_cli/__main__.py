@@ -196,8 +196,9 @@ def _usage(error: Exception) -> None:
     words = words.replace(": Value error, ", ": ", 1)  # pydantic's own words, which say nothing more
     path = context.command_path if context is not None else "fugu"
     if words.startswith("Usage: "):  # a group of commands, called alone
-        return say(f"{words}\n")
-    complain(words, f"`{path} --help` shows what it takes")
+        say(f"{words}\n")
+    else:
+        complain(words, f"`{path} --help` shows what it takes")
 
 
 def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -165,9 +165,7 @@ class EditorAgent:
                 prompt_capabilities=PromptCapabilities(image=True, audio=False, embedded_context=True),
                 mcp_capabilities=McpCapabilities(http=True, sse=True),
                 session_capabilities=SessionCapabilities(
-                    list=SessionListCapabilities(),
-                    resume=SessionResumeCapabilities(),
-                    close=SessionCloseCapabilities(),
+                    list=SessionListCapabilities(), resume=SessionResumeCapabilities(), close=SessionCloseCapabilities()
                 ),
             ),
             auth_methods=[],
@@ -207,8 +205,7 @@ class EditorAgent:
             folder = None if cwd is None else _existing_folder(cwd)
             found = await asyncio.to_thread(self._sessions.folders.listed, folder, first, PAGE + 1)
         return ListSessionsResponse(
-            sessions=[_info(one) for one in found[:PAGE]],
-            next_cursor=str(first + PAGE) if len(found) > PAGE else None,
+            sessions=[_info(one) for one in found[:PAGE]], next_cursor=str(first + PAGE) if len(found) > PAGE else None
         )
 
     async def close_session(self, session_id: str, **_: Any) -> CloseSessionResponse:

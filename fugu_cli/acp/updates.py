@@ -203,8 +203,11 @@ class LogUpdates:
                 return [thought(event_text.retry_text(item))]
             case Recorded():
                 self._facts.append(item.event)
-                said = [_user_message(item.event)] if replayed and isinstance(item.event, Asked) else []
-                return [*said, *await self._fact(item.event)]
+                told = await self._fact(item.event)
+                if replayed and isinstance(item.event, Asked):
+                    words = text_block(sanitize(item.event.said))
+                    return [UserMessageChunk(session_update="user_message_chunk", content=words), *told]
+                return told
             case _:
                 return [thought(line.plain)] if (line := event_text.pause_text(item)) is not None else []
 
@@ -350,10 +353,6 @@ SUBTASK = "subtask"
 
 def _role_of(assigned: Assigned) -> str:
     return SUBTASK if assigned.subtask is not None else assigned.role
-
-
-def _user_message(event: Asked) -> UserMessageChunk:
-    return UserMessageChunk(session_update="user_message_chunk", content=text_block(sanitize(event.said)))
 
 
 def _plan(items: Sequence[views.TodoItem]) -> AgentPlanUpdate:

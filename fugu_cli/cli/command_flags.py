@@ -155,8 +155,7 @@ class McpAddFlags:
         option("--env", "-e", help="a variable of a program's environment; repeatable", metavar="NAME=VALUE"),
     ] = None
     header: Annotated[
-        list[str] | None,
-        option("--header", "-H", help="a header sent to a URL; repeatable", metavar="NAME: VALUE"),
+        list[str] | None, option("--header", "-H", help="a header sent to a URL; repeatable", metavar="NAME: VALUE")
     ] = None
     client_id: Annotated[
         str | None, option("--client-id", help="the OAuth client at a URL; else fugu registers", metavar="ID")

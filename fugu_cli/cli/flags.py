@@ -136,8 +136,7 @@ TrustFlag = Annotated[bool, option("--trust", help="trust this folder this time"
 TurnFlag = Annotated[int | None, option("--turn", help="one decision in full", metavar="N")]
 VerifyFlag = Annotated[bool, option("--verify-answers", help="verify answers that changed nothing")]
 WorktreeFlag = Annotated[
-    str | None,
-    option("--worktree", help="work in a git worktree; --worktree=NAME in that one", metavar="[=NAME]"),
+    str | None, option("--worktree", help="work in a git worktree; --worktree=NAME in that one", metavar="[=NAME]")
 ]
 YesFlag = Annotated[bool, option("-y", "--yes", help="do not ask")]
 YoloFlag = Annotated[bool, option("--yolo", help="the same as --permission-mode yolo: everything is allowed")]
@@ -287,8 +286,7 @@ class SdkFlags:
         option("--allowedTools", "--allowed-tools", help="rules to allow, with commas between them", metavar="RULES"),
     ] = None
     disallowed: Annotated[
-        list[str] | None,
-        option("--disallowedTools", "--disallowed-tools", help="rules to deny", metavar="RULES"),
+        list[str] | None, option("--disallowedTools", "--disallowed-tools", help="rules to deny", metavar="RULES")
     ] = None
     mode: Annotated[
         Literal[
@@ -316,8 +314,7 @@ def check_empty(**given: str | None) -> None:
     for name, value in given.items():
         if value == "":
             raise UsageError(
-                f"--{name.replace('_', '-')} is empty",
-                hint="a variable that is not set? give a value, or leave it out",
+                f"--{name.replace('_', '-')} is empty", hint="a variable that is not set? give a value, or leave it out"
             )
 
 
@@ -337,11 +334,6 @@ def check_session(flags: InterfaceFlags | RunFlags | SdkFlags) -> None:
         raise UsageError("--fork-session needs a session", hint="add --continue or --resume ID")
 
 
-def _default(field: dataclasses.Field[object]) -> object:
-    """What stands where nothing was said; a word that must be said has none in either."""
-    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-
-
 def flags_as_parameters(flags: type[Flags]) -> Callable[[Callable[[Flags], int]], Callable[..., int]]:
     """Make a command whose parameters are the fields of a frozen dataclass: it is called with one of those."""
 
@@ -355,7 +347,10 @@ def flags_as_parameters(flags: type[Flags]) -> Callable[[Callable[[Flags], int]]
         called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
                 inspect.Parameter(
-                    field.name, inspect.Parameter.KEYWORD_ONLY, default=_default(field), annotation=hints[field.name]
+                    field.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
+                    annotation=hints[field.name],
                 )
                 for field in fields
             ],

@@ -33,14 +33,7 @@ from fugu_cli.session.events import Member
 from fugu_cli.tools import commits
 from fugu_cli.tools.commits import UserGit
 from fugu_cli.ui.formatting import plural, sanitize
-from fugu_cli.ui.review_report import (
-    Review,
-    ReviewFinding,
-    review_object,
-    review_sarif,
-    review_text,
-    worst_first,
-)
+from fugu_cli.ui.review_report import Review, ReviewFinding, review_object, review_sarif, review_text, worst_first
 
 UNFINISHED = 3
 
@@ -109,10 +102,7 @@ class _Pool:
     def verifiers(self, finder: str) -> Sequence[Member]:
         """Another vendor's agents, then others, then the finder itself."""
         vendor = next((member.vendor for member in self.members if member.name == finder), "")
-        return sorted(
-            self.members,
-            key=lambda one: (one.name == finder, bool(vendor) and one.vendor in ("", vendor)),
-        )
+        return sorted(self.members, key=lambda one: (one.name == finder, bool(vendor) and one.vendor in ("", vendor)))
 
 
 def review(flags: ReviewFlags) -> int:

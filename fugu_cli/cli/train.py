@@ -14,13 +14,7 @@ from fugu_cli.cli import eval
 from fugu_cli.cli.coordinator import as_usage_errors
 from fugu_cli.cli.current_folder import current_config
 from fugu_cli.cli.eval import evaluate
-from fugu_cli.cli.training_flags import (
-    EvalFlags,
-    MatrixFlags,
-    RolloutFlags,
-    SftFlags,
-    TrainSessionsFlags,
-)
+from fugu_cli.cli.training_flags import EvalFlags, MatrixFlags, RolloutFlags, SftFlags, TrainSessionsFlags
 from fugu_cli.config import Config
 from fugu_cli.coordinators import backbone_files, trinity
 from fugu_cli.errors import StorageError

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 from fugu_cli.config import Config
-from fugu_cli.config.pricing import context_of, price_of
+from fugu_cli.config.known_models import context_of, price_of, sees_pictures, vendor_of
 from fugu_cli.config.schema import AgentEntry, Api, Protocol, Slot
 from fugu_cli.coordinators.action_space import assign_slots
 from fugu_cli.errors import ConfigError, installing
@@ -59,32 +59,20 @@ SERVICES = (
         "anthropic",
         "ANTHROPIC_API_KEY",
         "https://api.anthropic.com/v1",
-        (
-            ("cheap", "claude-haiku-5-5"),
-            ("middle", "claude-sonnet-5-5"),
-            ("strong", "claude-opus-5-5"),
-        ),
+        (("cheap", "claude-haiku-5-5"), ("middle", "claude-sonnet-5-5"), ("strong", "claude-opus-5-5")),
         provider="anthropic",
     ),
     KnownService(
         "openai",
         "OPENAI_API_KEY",
         "https://api.openai.com/v1",
-        (
-            ("cheap", "gpt-6-luna"),
-            ("middle", "gpt-6.1-terra"),
-            ("strong", "gpt-6.1-sol"),
-        ),
+        (("cheap", "gpt-6-luna"), ("middle", "gpt-6.1-terra"), ("strong", "gpt-6.1-sol")),
     ),
     KnownService(
         "google",
         "GEMINI_API_KEY",
         "https://generativelanguage.googleapis.com/v1beta/openai",
-        (
-            ("cheap", "gemini-3.5-flash-lite"),
-            ("middle", "gemini-3.8-flash"),
-            ("strong", "gemini-4-argon"),
-        ),
+        (("cheap", "gemini-3.5-flash-lite"), ("middle", "gemini-3.8-flash"), ("strong", "gemini-4-argon")),
     ),
     KnownService(
         "deepseek",
@@ -96,37 +84,22 @@ SERVICES = (
         "mistral",
         "MISTRAL_API_KEY",
         "https://api.mistral.ai/v1",
-        (
-            ("cheap", "mistral-small-latest"),
-            ("middle", "mistral-large-4"),
-            ("strong", "mistral-medium-latest"),
-        ),
+        (("cheap", "mistral-small-latest"), ("middle", "mistral-large-4"), ("strong", "mistral-medium-latest")),
     ),
     KnownService(
         "xai",
         "XAI_API_KEY",
         "https://api.x.ai/v1",
-        (
-            ("cheap", "grok-4-1-fast-reasoning"),
-            ("middle", "grok-4.3"),
-            ("strong", "grok-4.7"),
-        ),
+        (("cheap", "grok-4-1-fast-reasoning"), ("middle", "grok-4.3"), ("strong", "grok-4.7")),
     ),
     KnownService(
         "moonshot",
         "MOONSHOT_API_KEY",
         "https://api.moonshot.ai/v1",
-        (
-            ("cheap", "kimi-k2.5"),
-            ("middle", "kimi-k2.7-code"),
-            ("strong", "kimi-k3.1-pro"),
-        ),
+        (("cheap", "kimi-k2.5"), ("middle", "kimi-k2.7-code"), ("strong", "kimi-k3.1-pro")),
     ),
     KnownService(
-        "zai",
-        "ZAI_API_KEY",
-        "https://api.z.ai/api/paas/v4",
-        (("cheap", "glm-5.3-flash"), ("strong", "glm-5.3")),
+        "zai", "ZAI_API_KEY", "https://api.z.ai/api/paas/v4", (("cheap", "glm-5.3-flash"), ("strong", "glm-5.3"))
     ),
     KnownService("dashscope", "DASHSCOPE_API_KEY", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1"),
     KnownService(
@@ -144,11 +117,7 @@ SERVICES = (
         "groq",
         "GROQ_API_KEY",
         "https://api.groq.com/openai/v1",
-        (
-            ("cheap", "openai/gpt-oss-20b"),
-            ("middle", "openai/gpt-oss-120b"),
-            ("strong", "qwen/qwen3.8-27b"),
-        ),
+        (("cheap", "openai/gpt-oss-20b"), ("middle", "openai/gpt-oss-120b"), ("strong", "qwen/qwen3.8-27b")),
         prefixed=True,
     ),
     KnownService(
@@ -177,11 +146,7 @@ SERVICES = (
         "cerebras",
         "CEREBRAS_API_KEY",
         "https://api.cerebras.ai/v1",
-        (
-            ("cheap", "gpt-oss-120b"),
-            ("middle", "qwen-3.8-27b"),
-            ("strong", "zai-glm-4.7"),
-        ),
+        (("cheap", "gpt-oss-120b"), ("middle", "qwen-3.8-27b"), ("strong", "zai-glm-4.7")),
         prefixed=True,
     ),
     KnownService(
@@ -374,8 +339,6 @@ def _api(entry: AgentEntry, base_url: str | None) -> Api | None:
 def _sees_pictures(entry: AgentEntry) -> bool:
     if entry.provider in ("local", "scripted"):
         return False
-    from fugu_cli.config.known_models import sees_pictures
-
     return sees_pictures(entry.model)
 
 
@@ -383,8 +346,6 @@ def _vendor(entry: AgentEntry) -> str:
     """By the model's name; else the provider, where it serves its own models. A script's model is a path."""
     if entry.provider == "scripted":
         return ""
-    from fugu_cli.config.known_models import vendor_of
-
     direct = entry.provider in ADDRESSES and entry.base_url in (None, ADDRESSES[entry.provider])
     return vendor_of(entry.model.rpartition("/")[2]) or (entry.provider if direct else "")
 

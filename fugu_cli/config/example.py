@@ -73,7 +73,8 @@ def example() -> str:
             continue
         default = spec.default
         mark = "# " if default is None else ""
-        value = _table(default) if isinstance(default, BaseModel) else _inline(SAMPLES.get(key, default))
+        given = default.model_dump(mode="json") if isinstance(default, BaseModel) else SAMPLES.get(key, default)
+        value = _inline(given)
         lines.append(_line(f"{mark}{key} = {value}", notes[key]))
     lines.append(POOL.rstrip("\n"))
     notes = key_notes(AgentEntry)
@@ -94,11 +95,6 @@ def key_notes(table: type[BaseModel]) -> dict[str, str]:
         if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name)
         if isinstance(note, ast.Expr) and isinstance(note.value, ast.Constant) and isinstance(note.value.value, str)
     }
-
-
-def _table(value: BaseModel) -> str:
-    """An inline table."""
-    return _inline(value.model_dump(mode="json"))
 
 
 def _inline(value: object) -> str:

@@ -168,7 +168,8 @@ def load_config(
             notes.append(f"{own.source}: ignored until you run `fugu trust` here: {', '.join(ignored)}")
     config = merge_layers([layer for layer in (user, own, surroundings, given) if layer])
     files = tuple(Path(layer.source) for layer in (user, own) if layer)
-    _check_folders(config)
+    if lost := [str(path) for path in config.add_dirs if not is_folder(path)]:
+        raise ConfigError(f"add_dirs: {', '.join(lost)}: there is no such folder", hint="name folders that are there")
     if config.bare:
         return LoadedConfig(config, files, tuple(notes), root, known, trust_data=data)
     own_servers = None if root == home.resolve() else root / mcp_settings.MCP_FILE
@@ -192,11 +193,6 @@ def load_config(
         notes.append(f"{', '.join(left)}: no agent is shown what stands there until you run `fugu trust` here")
     notes += [*standing_instructions(root if known else None, below, counts).notes, *misspelled_variables(environ)]
     return LoadedConfig(config, files, tuple(notes), root, known, servers, hooked, library, below, counts, data)
-
-
-def _check_folders(config: Config) -> None:
-    if lost := [str(path) for path in config.add_dirs if not is_folder(path)]:
-        raise ConfigError(f"add_dirs: {', '.join(lost)}: there is no such folder", hint="name folders that are there")
 
 
 def _home() -> Path:

@@ -335,9 +335,7 @@ class ChatStream:
 
 def openai_error(refused: RequestRefused) -> Json:
     """An error as OpenAI's wires have it."""
-    return {
-        "error": {"message": str(refused), "type": refused.kind, "param": None, "code": refused.code or None},
-    }
+    return {"error": {"message": str(refused), "type": refused.kind, "param": None, "code": refused.code or None}}
 
 
 def _head(head: AnswerHead, kind: str) -> Json:

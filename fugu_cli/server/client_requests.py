@@ -349,12 +349,7 @@ def openai_usage(answer: ServedAnswer, input: str, output: str) -> Json:
 
 def answer_details(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
     """What fugu adds to an answer: who wrote it, where the trace is, what it cost, which tools nobody was offered."""
-    said: Json = {
-        "trace": head.id,
-        "agent": answer.agent,
-        "model": answer.served,
-        "cost_usd": round(answer.cost, 8),
-    }
+    said: Json = {"trace": head.id, "agent": answer.agent, "model": answer.served, "cost_usd": round(answer.cost, 8)}
     said |= {"left_out": [*asking.left_out]} if asking.left_out else {}
     return {**said, "end": answer.note} if answer.note else said
 

@@ -435,13 +435,7 @@ def _response(head: AnswerHead, asking: ClientRequest, answer: ServedAnswer | No
 
 
 def _message(id: str, text: str, status: str) -> Json:
-    return {
-        "id": id,
-        "type": "message",
-        "role": "assistant",
-        "status": status,
-        "content": [_part(text)],
-    }
+    return {"id": id, "type": "message", "role": "assistant", "status": status, "content": [_part(text)]}
 
 
 def _thought(id: str, text: str) -> Json:

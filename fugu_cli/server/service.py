@@ -152,10 +152,8 @@ class EndpointService:
     def models(self) -> list[JsonValue]:
         """What `GET /v1/models` lists: the pool as a whole in its two tiers, then its members."""
         names = [FUGU, ULTRA, *self._settings.offered]
-        return [_model(name, "fugu" if name in (FUGU, ULTRA) else self._provider(name), self._began) for name in names]
-
-    def _provider(self, name: str) -> str:
-        return self._settings.members[name].provider
+        owners = {FUGU: "fugu", ULTRA: "fugu"} | {n: one.provider for n, one in self._settings.members.items()}
+        return [_model(name, owners[name], self._began) for name in names]
 
     def trace(self, id: str) -> JsonValue | None:
         """A trace as `fugu trace ID --json` shows it, None where there is none. Raises StorageError."""

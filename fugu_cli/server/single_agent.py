@@ -229,7 +229,8 @@ def _unable(request: ActiveRequest, messages: tuple[Message, ...], names: Iterab
     if len(out) == len(asked):
         said = f"tools: {', '.join(out)} can call none; choose an agent that does, or leave the tools out"
         raise RequestRefused(400, said, code="unsupported_tool")
-    sizes = {name: _size(request, messages, one) for name, one in asked.items() if name not in out}
+    able = {name: one for name, one in asked.items() if name not in out}
+    sizes = {name: compaction.prompt_tokens(_prompt(request, messages, one)) for name, one in able.items()}
     short = {name: size for name, size in sizes.items() if size > ESTIMATE * asked[name].context}
     if len(short) == len(sizes):
         name = max(short, key=lambda one: asked[one].context)
@@ -237,11 +238,6 @@ def _unable(request: ActiveRequest, messages: tuple[Message, ...], names: Iterab
         raise RequestRefused(400, said, code=TOO_LONG)
     out |= {name: f"the request is some {size} tokens; it reads {asked[name].context}" for name, size in short.items()}
     return {name: Exclusion(message=why) for name, why in out.items()}
-
-
-def _size(request: ActiveRequest, messages: tuple[Message, ...], member: Member) -> int:
-    """Tokens of the request as this agent would read it, estimated."""
-    return compaction.prompt_tokens(_prompt(request, messages, member))
 
 
 def keep_or_switch(request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None) -> None:

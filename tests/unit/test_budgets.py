@@ -13,8 +13,8 @@ from fugu_cli.cli import sessions
 from fugu_cli.cli.eval import RolloutSessionFactory
 from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import usable_pool
+from fugu_cli.config.known_models import price_of
 from fugu_cli.config.loader import load_config
-from fugu_cli.config.pricing import price_of
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import ConfigError
 from fugu_cli.evaluation.paid_calls import Spending, SpendingLimits

@@ -13,8 +13,8 @@ from fugu_cli.cli.app import app
 from fugu_cli.cli.interface import help_topics
 from fugu_cli.config import Config
 from fugu_cli.config.example import key_notes
+from fugu_cli.config.known_models import price_of
 from fugu_cli.config.loader import parse_layer
-from fugu_cli.config.pricing import price_of
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.evaluation import runner
 from fugu_cli.messages import Call, Usage

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from fugu_cli.config.pricing import context_of, price_of
+from fugu_cli.config.known_models import context_of, price_of
 from fugu_cli.session.events import Price
 
 
@@ -49,7 +49,7 @@ def test_context_windows_come_from_the_list_and_are_never_guessed(
 def test_the_list_is_not_loaded_for_a_server_nearby() -> None:
     program = """
 import sys
-from fugu_cli.config.pricing import context_of, price_of
+from fugu_cli.config.known_models import context_of, price_of
 for host in ("localhost", "127.0.0.1", "[::1]", "192.168.0.7"):
     asked = ("openai", "gpt-5", f"http://{host}:1/v1")
     assert (price_of(*asked), context_of(*asked)) == (None, None)
