@@ -16,6 +16,7 @@ from fugu_cli.safety import policy
 from fugu_cli.safety.policy.rule_matching import READING, WRITING
 from fugu_cli.session import views
 from fugu_cli.session.events import (
+    ANSWERED,
     BUDGET,
     ROLE,
     ROLES,
@@ -319,7 +320,7 @@ def request_end(events: Sequence[Event], *, turns: int, verify_answers: bool) ->
         if refused := end_by_refusals(events):
             return refused
         if not (verify_answers or tried_to_change(events)):
-            return Finished(reason="answered")
+            return ANSWERED
     taken = turns_taken(events)
     if taken >= turns:
         return Finished(reason="turn_limit", message=_limit_message(events, taken))

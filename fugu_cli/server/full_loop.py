@@ -21,7 +21,7 @@ from fugu_cli.server.client_requests import RequestRefused, ServedAnswer
 from fugu_cli.server.single_agent import ActiveRequest, failure_refusal
 from fugu_cli.server.traces import conversation_events, follow_up_request, with_authors
 from fugu_cli.session import views
-from fugu_cli.session.events import ROLES, Assigned, Event, Failed, Finished, Recorded, Replied, WorkflowStep
+from fugu_cli.session.events import ANSWERED, ROLES, Assigned, Event, Failed, Finished, Recorded, Replied, WorkflowStep
 from fugu_cli.session.live_events import Live, TextStreamed, ThoughtStreamed
 from fugu_cli.session.workflows import user_facing_turn
 
@@ -192,12 +192,12 @@ class ClientCoordinator:
 
     async def decide(self, events: Sequence[Event]) -> Decision:
         if self._voice.broke(events):
-            return Finished(reason="failed", message=single_agent.BROKEN)
+            return single_agent.BROKEN
         turns = views.turns(events)
         newest = turns[-1] if turns else None
         spoken = newest and newest.assigned.role == "worker" and newest.replies and not newest.failed
         if spoken and not self._verified:
-            return action_space.request_end(events, turns=1, verify_answers=False) or Finished(reason="answered")
+            return action_space.request_end(events, turns=1, verify_answers=False) or ANSWERED
         return await self._coordinator.decide(events)
 
 

@@ -24,7 +24,18 @@ from fugu_cli.server.client_requests import TOO_LONG, ClientRequest, RequestRefu
 from fugu_cli.server.traces import CallAuthor, Recall, author_of, call_id, conversation_events, with_authors
 from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
-from fugu_cli.session.events import Assigned, Exclusion, Failed, Finished, Interrupted, Masked, Member, Opened, Replied
+from fugu_cli.session.events import (
+    ANSWERED,
+    Assigned,
+    Exclusion,
+    Failed,
+    Finished,
+    Interrupted,
+    Masked,
+    Member,
+    Opened,
+    Replied,
+)
 from fugu_cli.session.live_events import TextStreamed, ThoughtStreamed
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, SharedAccount
@@ -143,7 +154,7 @@ if TYPE_CHECKING:
         return agent
 
 
-BROKEN = "the agent failed in the middle of its answer"
+BROKEN = Finished(reason="failed", message="the agent failed in the middle of its answer")
 """How a request ends of whose answer a client has heard the beginning."""
 SAME_CALL = 3
 """Times an agent may make the same call in one loop before another one takes the turn."""
@@ -190,7 +201,7 @@ async def answer_with_one_agent(request: ActiveRequest, pinned: str | None) -> S
         request.chosen(assigned.agent)
         reply = await _reply(request, messages, assigned, pinned=pinned is not None)
         if reply is not None:
-            log.append(Finished(reason="answered"))
+            log.append(ANSWERED)
             return traces.answer_with_usage(log.events, began, reply, views.turns(log.events)[-1].replies[-1])
         if pinned is not None:
             raise _last_failure(log)
@@ -359,7 +370,7 @@ async def _reply(
     except AgentError as error:
         log.append(failed_event(assigned.turn, member.name, error))
         if said and request.asking.stream:
-            log.append(Finished(reason="failed", message=BROKEN))
+            log.append(BROKEN)
             raise failure_refusal(error.kind, message_with_hint(error)) from error
         return None
     return _recorded(request, assigned, reply, time.monotonic() - started)

@@ -22,12 +22,12 @@ from fugu_cli.server.client_requests import ServedAnswer
 from fugu_cli.session import log as logs
 from fugu_cli.session import views
 from fugu_cli.session.events import (
+    ANSWERED,
     CLIENT,
     RECORDED,
     Asked,
     Assigned,
     Event,
-    Finished,
     Permitted,
     Recorded,
     Replied,
@@ -90,7 +90,7 @@ def follow_up_request(messages: Sequence[Message]) -> list[Event]:
     said = (message for message in reversed(messages) if isinstance(message, FromUser) and message.text.strip())
     again = None if isinstance(messages[-1], FromAgent) else next(said, None)
     asked = Asked(text=again.text, media=again.media) if again else Asked(text=prompts.load("serve/go_on"))
-    return [Finished(reason="answered"), asked]
+    return [ANSWERED, asked]
 
 
 def _together(said: Sequence[FromUser]) -> Asked:
@@ -133,7 +133,7 @@ class _EventBuilder:
 
     def _ask(self, asked: Asked) -> None:
         if self.events:
-            self.events.append(Finished(reason="answered"))
+            self.events.append(ANSWERED)
         self._turn = 0
         self.events.append(asked)
 

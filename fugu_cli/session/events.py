@@ -508,6 +508,8 @@ class Finished(Value):
     message: str = ""
 
 
+ANSWERED = Finished(reason="answered")
+"""Somebody has answered, and there is nothing more to say of it."""
 Event = Annotated[
     Opened
     | Asked

@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple, TypeGuard
 
 from fugu_cli.messages import Call, Effort
 from fugu_cli.session.events import (
+    ANSWERED,
     Asked,
     Assigned,
     Event,
@@ -421,7 +422,7 @@ def _last_of(events: Sequence[Event], task: Subtask) -> tuple[Event, ...]:
             said = [e for e in events[place:] if isinstance(e, Replied) and e.turn == begin.turn][-1:]
             if said and not said[0].calls:
                 assigned = begin.model_copy(update={"instruction": "", "subtask": None})
-                return (Asked(text=begin.instruction), assigned, *said, Finished(reason="answered"))
+                return (Asked(text=begin.instruction), assigned, *said, ANSWERED)
     return ()
 
 

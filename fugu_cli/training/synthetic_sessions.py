@@ -14,13 +14,13 @@ from pathlib import Path
 from fugu_cli.coordinators.action_space import SLOTS
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
+    ANSWERED,
     EVIDENCE,
     Asked,
     Assigned,
     Event,
     Failed,
     FileChange,
-    Finished,
     Permitted,
     Replied,
     Role,
@@ -72,7 +72,7 @@ class EventWriter:
     def earlier(self) -> list[Event]:
         """A request that was answered before, in the same session."""
         answer = self.said(1, self._draw.randrange(len(self._seats)), "worker", "It reads the file line by line.")
-        return [self.asked("What does the parser do?", judged=False), *answer, Finished(reason="answered")]
+        return [self.asked("What does the parser do?", judged=False), *answer, ANSWERED]
 
     def worked(self, turn: int, row: int, path: str, ok: bool | None) -> list[Event]:
         """A Worker's turn on `path`; `ok` is how the tests ended, None where there are none.
