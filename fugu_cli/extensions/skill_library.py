@@ -227,22 +227,17 @@ def _taken(kind: LibraryKind, found: Sequence[Found], known: dict[str, Found]) -
     """Take up what has a new name."""
     for one in found:
         if one.name in known:
-            why = f"{file_of(known[one.name])} has the same name and is nearer"
-            yield ExcludedFile(kind, one.name, file_of(one), why, quiet=True)
+            why = f"{known[one.name].file} has the same name and is nearer"
+            yield ExcludedFile(kind, one.name, one.file, why, quiet=True)
         else:
             known[one.name] = one
 
 
 def _waiting(kind: LibraryKind, found: Sequence[Found]) -> list[ExcludedFile]:
     return [
-        ExcludedFile(kind, one.name, file_of(one), "its folder is not trusted; `fugu trust` there", quiet=True)
+        ExcludedFile(kind, one.name, one.file, "its folder is not trusted; `fugu trust` there", quiet=True)
         for one in found
     ]
-
-
-def file_of(one: Skill | CustomCommand | Subagent) -> Path:
-    """The file that says what it is."""
-    return one.file
 
 
 def _listed(left: Sequence[ExcludedFile]) -> str:

@@ -255,19 +255,20 @@ def _keep(file: Path, value: object) -> None:
 
 def _archived(place: Path) -> list[str]:
     """Ids; none where the file is missing or holds something else."""
-    try:
-        found = json.loads((place / ARCHIVED).read_text("utf-8"))
-    except (OSError, ValueError):
-        return []
+    found = _kept(place / ARCHIVED)
     return [str(id) for id in found] if isinstance(found, list) else []
 
 
 def _titles(place: Path) -> dict[str, str]:
-    try:
-        found = json.loads((place / TITLES).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
+    found = _kept(place / TITLES)
     return {str(id): str(title) for id, title in found.items()} if isinstance(found, dict) else {}
+
+
+def _kept(file: Path) -> object:
+    try:
+        return json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 def unfinished(events: Sequence[Event]) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,12 +133,28 @@ class FileHistory:
 
     def standing(self, made: FileEffects) -> RestorePlan:
         """What of it still stands. Raises StorageError for a file that may not be read."""
-        nested = {
-            one.path: repository_state(self.store, _inside(self.root, one.path))
-            for one in made.net.attributes
-            if one.nested
-        }
-        return plan_restore(self.root, made, self.hash_name, nested)
+        kept, changes, attributes = made.net, list[FileChange](), list[FileAttribute]()
+        conflicts, beside, unkept, nested = list[str](), list[str](), list[str](), list[str]()
+        for change in kept.changes:
+            now = _state(self.root, change.path, self.hash_name)
+            if _is_as_left(now, change.back):
+                continue
+            if _is_as_left(now, change):
+                changes.append(change)
+            else:
+                (beside if change.beside else conflicts).append(change.path)
+        for one in kept.attributes:
+            path = _inside(self.root, one.path)
+            if one.nested or one.large:
+                is_now = repository_state(self.store, path) if one.nested else current_attribute(path, LARGE_FILE)
+                if is_now != one.before:
+                    (nested if one.nested else unkept).append(one.path)
+            elif (is_now := current_attribute(path, one.after)) == one.after:
+                attributes.append(one)
+            elif is_now != one.before and path.is_file() and one.path not in conflicts:
+                conflicts.append(one.path)
+        stands = FileEffects(tuple(changes), tuple(attributes))
+        return RestorePlan(stands, tuple(conflicts), tuple(beside), tuple(unkept), tuple(nested))
 
     async def take_back(self, made: FileEffects) -> Restored:
         """Undo what was done (in the order it was done), of each file where it still is as it was left.
@@ -164,42 +180,37 @@ def _usable(root: Path) -> Repository | None:
     return None if ignored else found
 
 
-@dataclass(frozen=True)
-class Difference:
-    """One path that differs between two trees; mode and blob are "" where it does not exist. `path` as os gives it."""
-
-    path: str
-    old_mode: str
-    mode: str
-    old_blob: str
-    blob: str
-
-
 async def _extras(git: Git, snapshot: str) -> TreeExtras:
     """What the snapshot holds beside its tree."""
     done = await git.try_run("cat-file", "commit", snapshot)
     return parse_extras(done.out.partition(b"\n\n")[2]) if done.code == 0 else TreeExtras()
 
 
-async def _differences(git: Git, a: str, b: str) -> list[Difference]:
-    """What differs from tree `a` to tree `b`, without what either of them only names."""
+async def _changes(git: Git, a: str, b: str) -> dict[str, FileChange]:
+    """What differs from tree `a` to tree `b` by path, as the os module gives it, without what either only names."""
     out = await git.run("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", a, b)
     fields = out.split(b"\0")
-    found = []
-    for head, path in zip(fields[0::2], fields[1::2], strict=False):
-        old_mode, mode, old_blob, blob, _ = head.decode().lstrip(":").split(" ")
+    found = {}
+    for head, name in zip(fields[0::2], fields[1::2], strict=False):
+        old_mode, mode, old, new, _ = head.decode().lstrip(":").split(" ")
         if NESTED in {old_mode, mode}:
             continue
-        old = ("", "") if old_mode == "000000" else (old_mode, old_blob)
-        new = ("", "") if mode == "000000" else (mode, blob)
-        found.append(Difference(os.fsdecode(path), old[0], new[0], old[1], new[1]))
+        before, after = None if old_mode == ABSENT else old, None if mode == ABSENT else new
+        was = old_mode if before and after and old_mode != mode else ""
+        path = os.fsdecode(name)
+        found[path] = FileChange(
+            path=quoted_path(path), before=before, after=after, mode=mode if after else old_mode, mode_before=was
+        )
     return found
 
 
 async def _effects(git: Git, a: str, b: str) -> FileEffects:
-    found = await _differences(git, a, b)
+    found = await _changes(git, a, b)
     one, two = await _extras(git, a), await _extras(git, b)
-    modes = {d.path: (d.old_mode, d.mode) for d in found}
+    modes = {
+        path: ((one.mode_before or one.mode) if one.before else "", one.mode if one.after else "")
+        for path, one in found.items()
+    }
     if one != two:
         kept = await _modes(git, b)
         usual = (one.plain, one.executable) == (two.plain, two.executable)
@@ -207,7 +218,7 @@ async def _effects(git: Git, a: str, b: str) -> FileEffects:
         modes |= {path: (kept.get(path, ""), kept.get(path, "")) for path in others - modes.keys()}
     both = ((path, one.at(path, old), two.at(path, new)) for path, (old, new) in sorted(modes.items()))
     attributes = tuple(FileAttribute(path=quoted_path(path), before=x, after=y) for path, x, y in both if x != y)
-    return FileEffects(_as_changes(found), attributes)
+    return FileEffects(tuple(found.values()), attributes)
 
 
 async def _modes(git: Git, tree: str) -> dict[str, str]:
@@ -217,21 +228,7 @@ async def _modes(git: Git, tree: str) -> dict[str, str]:
     return {os.fsdecode(path): mode for head, _, path in lines if (mode := head[:6].decode()) != NESTED}
 
 
-def _as_changes(found: Sequence[Difference]) -> tuple[FileChange, ...]:
-    """As they are recorded."""
-    return tuple(
-        FileChange(
-            path=quoted_path(d.path),
-            before=d.old_blob or None,
-            after=d.blob or None,
-            mode=d.mode or d.old_mode,
-            mode_before=d.old_mode if d.mode and d.mode != d.old_mode else "",
-        )
-        for d in found
-    )
-
-
-LINK_MODE, EXECUTABLE_MODE = "120000", "100755"
+ABSENT, LINK_MODE, EXECUTABLE_MODE = "000000", "120000", "100755"
 RETRY_HINT = "clear what is in the way, then undo again"
 
 
@@ -248,41 +245,6 @@ class RestorePlan:
     beside: tuple[str, ...] = ()
     unkept: tuple[str, ...] = ()
     nested: tuple[str, ...] = ()
-
-
-def plan_restore(root: Path, made: FileEffects, hash_name: str, nested: Mapping[str, str]) -> RestorePlan:
-    """Compare the files with what was done to them. `nested` are the attributes that nested repositories have now.
-    Raises StorageError for a file that may not be read."""
-    changes: list[FileChange] = []
-    attributes: list[FileAttribute] = []
-    conflicts: list[str] = []
-    beside: list[str] = []
-    for change in made.net.changes:
-        now = _state(root, change.path, hash_name)
-        if _is_as_left(now, change.back):
-            continue
-        if _is_as_left(now, change):
-            changes.append(change)
-        else:
-            (beside if change.beside else conflicts).append(change.path)
-    for one in made.net.attributes:
-        if one.nested:
-            continue
-        path = _inside(root, one.path)
-        now_is = current_attribute(path, one.after)
-        if one.large or now_is == one.before:
-            continue
-        if now_is == one.after:
-            attributes.append(one)
-        elif path.is_file() and one.path not in conflicts:
-            conflicts.append(one.path)
-
-    def as_before(one: FileAttribute) -> bool:
-        return current_attribute(_inside(root, one.path), LARGE_FILE) == one.before
-
-    unkept = tuple(one.path for one in made.net.attributes if one.large and not as_before(one))
-    others = tuple(one.path for one in made.net.attributes if one.nested and nested[one.path] != one.before)
-    return RestorePlan(FileEffects(tuple(changes), tuple(attributes)), tuple(conflicts), tuple(beside), unkept, others)
 
 
 def _state(root: Path, name: str, hash_name: str) -> tuple[str | None, str]:

@@ -101,8 +101,12 @@ class Snapshots:
         self.index.forget()
 
     async def _take(self) -> str:
+        async def bits_of(files: Sequence[str]) -> dict[str, int]:
+            """In a thread: while git looks for what changed, another core is free."""
+            return await asyncio.to_thread(tree_extras.permission_bits, self.root, files)
+
         before = self._newest
-        early = asyncio.create_task(self._bits(before.files)) if before is not None else None
+        early = asyncio.create_task(bits_of(before.files)) if before is not None else None
         try:
             changed, folders = await self.index.file.listed("-m", "-d")
             newest = await self._tree(changed, folders)
@@ -110,7 +114,7 @@ class Snapshots:
                 # what is left are empty folders; one whose files are gone was none of its own for git a moment ago
                 _, folders = await self.index.file.listed()
             same = before is not None and newest.files == before.files
-            bits = await early if early is not None and same else await self._bits(newest.files)
+            bits = await early if early is not None and same else await bits_of(newest.files)
         finally:
             if early is not None:
                 await asyncio.wait([early])
@@ -136,10 +140,6 @@ class Snapshots:
         found = (name for folder in folders for name in tree_extras.nested_below(self.root, folder))
         nested = tree_extras.repository_states(self.store, self.root, {*newest.nested, *found}, self._nested)
         return tree_extras.collect_extras(self.root, bits, folders, self.index.large, nested)
-
-    async def _bits(self, files: Sequence[str]) -> dict[str, int]:
-        """In a thread: while git looks for what changed, another core is free."""
-        return await asyncio.to_thread(tree_extras.permission_bits, self.root, files)
 
     async def _named(self, tree: str, kept: bytes) -> str:
         """The snapshot's id: the tree's own, or that of a commit nobody refers to, which holds the extras as well."""

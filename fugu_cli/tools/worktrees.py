@@ -10,18 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fnmatch
-import os
 import re
 import shutil
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
-from fugu_cli.safety import paths
-from fugu_cli.session.events import FileChange
-from fugu_cli.system.atomic_files import link_atomically, write_atomically
-from fugu_cli.tools import git_repositories
+from fugu_cli.session.events import FileChange, FileEffects
 from fugu_cli.tools.git_repositories import GIT_OPTIONS, Repository, communicate, git_environment, git_program
 from fugu_cli.tools.result import cut_between_marks
 from fugu_cli.tools.snapshot_index import NESTED
@@ -159,63 +154,17 @@ async def worktree_changes(worktree: Workspace, workspace: Workspace, tree: str)
 async def apply_changes(
     workspace: Workspace, changes: Sequence[FileChange]
 ) -> tuple[tuple[FileChange, ...], tuple[str, ...]]:
-    """Make the same changes in the repository: those made, and the paths left alone because they are not as they were.
+    """Make the same changes in the repository: those made, and the paths left alone because they are not as they were,
+    or something is in the way.
 
-    Removals come first, for a file may stand where a folder was. A file that is as it should be already counts as made:
-    running it again is safe.
+    A file that is as it should be already counts as made: running it again is safe.
     """
-    made: list[FileChange] = []
-    left: list[str] = []
-    for change in sorted(changes, key=lambda change: change.after is not None):
-        path = workspace.root / paths.unquoted_path(change.path)
-        now = git_repositories.file_state(path, workspace.history.hash_name)
-        if now != _wanted(change) and now[0] != change.before:
-            left.append(change.path)
-        elif now == _wanted(change) or await _put(workspace, path, change):
-            made.append(change)
-        else:
-            left.append(change.path)
-    return tuple(made), tuple(left)
-
-
-def _wanted(change: FileChange) -> tuple[str | None, str]:
-    return change.after, change.mode if change.after is not None else ""
-
-
-async def _put(workspace: Workspace, path: Path, change: FileChange) -> bool:
-    """False where something of somebody else's is in the way."""
-    if not _leads_to(path.parent, workspace.root):
-        return False
-    if change.after is None:
-        path.unlink()
-        _empty(path.parent, workspace.root)
-        return True
-    if path.is_dir() and not path.is_symlink():
-        _empty(path, workspace.root)
-        if path.is_dir():
-            return False
-    data = await workspace.history.blob(change.after)
-    if change.mode == "120000":
-        link_atomically(path, os.fsdecode(data))
-        return True
-    write_atomically(path, data)
-    bits = stat.S_IMODE(path.stat().st_mode)
-    path.chmod(bits | (bits & 0o444) >> 2 if change.mode == "100755" else bits & ~0o111)
-    return True
-
-
-def _leads_to(folder: Path, root: Path) -> bool:
-    """It is a folder below `root`, or can be made there; no link or file stands on the way."""
-    while not os.path.lexists(folder):
-        folder = folder.parent
-    return folder.is_dir() and folder.resolve() == root.resolve() / folder.relative_to(root)
-
-
-def _empty(folder: Path, root: Path) -> None:
-    """Remove a folder that holds nothing any more, and those above it up to `root`."""
-    while folder != root and not any(folder.iterdir()):
-        folder.rmdir()
-        folder = folder.parent
+    wanted = FileEffects(tuple(changes)).back  # what takes this back makes the changes
+    with contextlib.suppress(StorageError):
+        await workspace.history.take_back(wanted)
+    found = workspace.history.standing(wanted)
+    left = {*found.conflicts, *(change.path for change in found.made.changes)}
+    return tuple(one for one in changes if one.path not in left), tuple(sorted(left))
 
 
 def remove_worktree(folder: Path) -> None:
