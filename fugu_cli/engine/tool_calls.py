@@ -133,12 +133,13 @@ def _cannot_run(log: Log, environment: Environment, number: int, call: Call) -> 
     of files that the agent may look into without a question."""
     tool, arguments = environment.toolbox.parse(call)
     given = arguments_of(call)
-    if tool is None or tool.check is None or isinstance(arguments, ToolResult) or isinstance(given, MalformedArguments):
+    if tool is None or tool.plan is None or isinstance(arguments, ToolResult) or isinstance(given, MalformedArguments):
         return None
     names = [*tool.access.named(given), *(patched_paths(str(given.get(tool.patch, ""))) if tool.patch else ())]
     if _alone(log, environment, number) or not all(may_read(environment, name) for name in names):
         return None
-    return tool.check(arguments, environment.workspace)
+    planned = tool.plan(arguments, environment.workspace)
+    return planned if isinstance(planned, ToolResult) else None
 
 
 def _judged(environment: Environment, call: Call) -> policy.Judgement:

@@ -165,7 +165,7 @@ def _step(facts: Sequence[Event]) -> UndoableRequest:
 async def undo_preview(log: Log, workspace: Workspace) -> str:
     """What `undo` would change, as a unified diff. Raises Nothing, or UsageError where edits would be lost."""
     found = await _undoable(log, workspace)
-    return await _patch(workspace, found.made)
+    return await _patch(workspace, found)
 
 
 async def undo_request(log: Log, workspace: Workspace) -> Undone:
@@ -184,7 +184,7 @@ async def undo_request(log: Log, workspace: Workspace) -> Undone:
 async def redo_preview(log: Log, workspace: Workspace) -> str:
     """What `redo` would change, as a unified diff. Raises Nothing, or UsageError where edits would be lost."""
     found = await _redoable(log, workspace)
-    return await _patch(workspace, found.made)
+    return await _patch(workspace, found)
 
 
 async def redo_request(log: Log, workspace: Workspace) -> Undone:
@@ -245,7 +245,7 @@ async def rewind_preview(log: Log, workspace: Workspace, point: RewindPoint) -> 
     """What `rewind_files` would change, as a unified diff, "" for nothing. Raises UsageError where edits would be
     lost."""
     await record_killed_calls(log, workspace)
-    return await _patch(workspace, _rewindable(log, workspace, point).made)
+    return await _patch(workspace, _rewindable(log, workspace, point))
 
 
 async def rewind_files(log: Log, workspace: Workspace, point: RewindPoint) -> list[Undone]:
@@ -309,20 +309,10 @@ async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
     found = workspace.history.standing(made)
     if not any(made):
         raise NothingToUndo("there is nothing to undo", hint="the newest request changed no file")
-    if not any(found.made) and found.unkept:
-        said = _named(found.unkept)
-        raise NothingToUndo(f"there is nothing that could be undone: no copy was kept of {said}", hint=_WHY_UNKEPT)
-    if not any(found.made) and found.nested:
-        said = f"there is nothing that could be undone: {_named(found.nested)} is a repository of its own"
-        look = f"git -C {shlex.quote(paths.unquoted_path(found.nested[0]))} status"
-        raise NothingToUndo(said, hint=f"`{look}` shows what a command left there")
-    if not (any(found.made) or found.conflicts or found.beside):
+    if not (any(found.made) or found.conflicts or found.beside or found.unkept or found.nested):
         raise NothingToUndo("there is nothing to undo", hint="the files are as they were before the request")
     _refuse(found.conflicts, "undo", workspace.root)
     return found
-
-
-_WHY_UNKEPT = "large files that git does not track are not copied before every command (`fugu help sessions`)"
 
 
 async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
@@ -371,17 +361,16 @@ def _named(found: Sequence[str]) -> str:
     return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
 
 
-async def _patch(workspace: Workspace, made: FileEffects) -> str:
-    """What taking this back would change: contents as diffs, the rest as a line each."""
+async def _patch(workspace: Workspace, stands: RestorePlan) -> str:
+    """What taking this back would change: contents as diffs, the rest as a line each; and what stays as it is."""
     from fugu_cli.tools.diff import change_diffs
 
-    found = await change_diffs(workspace, made.back.changes)
-    modes = [f"mode of {one.path}: {one.mode_before} -> {one.mode}\n" for one in made.back.changes if one.mode_before]
-    return "".join([*found.values(), *modes, *map(_line, made.back.attributes)])
-
-
-def _line(one: FileAttribute) -> str:
-    return f"{one.path}: {one.before or 'as usual'} -> {one.after or 'as usual'}\n"
+    back = stands.made.back
+    found = await change_diffs(workspace, back.changes)
+    modes = [f"mode of {one.path}: {one.mode_before} -> {one.mode}\n" for one in back.changes if one.mode_before]
+    others = [f"{one.path}: {one.before or 'as usual'} -> {one.after or 'as usual'}\n" for one in back.attributes]
+    stays = [f"{path}: stays as it is, for no copy was kept\n" for path in (*stands.unkept, *stands.nested)]
+    return "".join([*found.values(), *modes, *others, *stays])
 
 
 async def _take_back(log: Log, workspace: Workspace, found: RestorePlan, kind: Literal["undo", "redo"]) -> Undone:

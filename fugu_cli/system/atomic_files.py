@@ -114,3 +114,9 @@ def link_atomically(path: Path, target: str) -> None:
         temporary = Path(folder) / "link"
         temporary.symlink_to(target)
         temporary.replace(path)
+
+
+def make_executable(path: Path, executable: bool) -> None:
+    """Whoever may read the file may run it, or nobody. Raises OSError."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    path.chmod(mode | (mode & 0o444) >> 2 if executable else mode & ~0o111)

@@ -3,10 +3,6 @@
 An agent sets the check (`acceptance_check`); fugu runs it again after every change (`run_check`, which no agent is
 offered). A script that goes with it is in the log alone. Each run writes it to a temporary folder of the confined
 shell, so nothing is left in the repository and a resumed session still has it.
-
-An agent sets the check (`acceptance_check`); fugu runs it again after every change (`run_check`, which no agent is
-offered). A script that goes with it is in the log alone: each run writes it to a temporary folder of the confined
-shell, so nothing is left in the repository and a resumed session still has it.
 """
 
 from __future__ import annotations

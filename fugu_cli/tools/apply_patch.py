@@ -16,6 +16,7 @@ from pydantic import Field
 from fugu_cli.errors import StorageError
 from fugu_cli.safety import paths
 from fugu_cli.safety.policy.call_arguments import patched_paths
+from fugu_cli.system.atomic_files import make_executable
 from fugu_cli.tools import repository_files, text_edits
 from fugu_cli.tools.read_write import ToolArguments, not_a_file
 from fugu_cli.tools.result import Say, ToolResult
@@ -56,12 +57,6 @@ async def apply_patch(given: ApplyPatchArguments, workspace: Workspace, say: Say
     except _Misfit as error:
         return _unchanged(error)
     return ToolResult(text="\n".join(_said(outcome) for outcome in outcomes))
-
-
-def check_patch(given: ApplyPatchArguments, workspace: Workspace) -> ToolResult | None:
-    """Why the patch cannot be applied, as things are."""
-    outcomes = _planned(given, workspace)
-    return outcomes if isinstance(outcomes, ToolResult) else None
 
 
 def _planned(given: ApplyPatchArguments, workspace: Workspace) -> list[_Outcome] | ToolResult:
@@ -244,7 +239,7 @@ def _carry_out(outcomes: Sequence[_Outcome], workspace: Workspace) -> None:
             _set(outcome, outcome.new, workspace)
             done.append(outcome)
             if outcome.new is not None and outcome.executable is not None:
-                _mark(outcome.path, outcome.executable)
+                make_executable(outcome.path, outcome.executable)
     except (OSError, StorageError) as error:
         for other in reversed(done):
             _set(other, other.old, workspace)
@@ -260,12 +255,6 @@ def _set(outcome: _Outcome, data: bytes | None, workspace: Workspace) -> None:
         workspace.remove(outcome.path)
 
 
-def _mark(path: Path, executable: bool) -> None:
-    """Whoever may read the file may run it, or nobody."""
-    mode = stat.S_IMODE(path.stat().st_mode)
-    path.chmod(mode | (mode & 0o444) >> 2 if executable else mode & ~0o111)
-
-
 def _said(outcome: _Outcome) -> str:
     if outcome.old is None:
         return f"Created {outcome.name}."
@@ -279,5 +268,5 @@ APPLY_PATCH = Tool(
     run=apply_patch,
     body="patch",
     patch="patch",
-    check=check_patch,
+    plan=_planned,
 )

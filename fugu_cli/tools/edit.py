@@ -1,21 +1,18 @@
 """edit: one piece of a file replaced by another.
 
 The piece must stand in the file exactly, or but for white space, and only once. A miss shows the nearest lines.
-
-The piece must stand in the file exactly, or but for white space, and only once. A miss shows the nearest lines.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field
 
 from fugu_cli.tools import repository_files, text_edits
-from fugu_cli.tools.read_write import ToolArguments, not_a_file
+from fugu_cli.tools.read_write import PlannedFile, ToolArguments, not_a_file, written
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.workspace import Tool, Workspace, resolve_path
 
@@ -31,34 +28,12 @@ class EditArguments(ToolArguments):
     replace_all: bool = Field(default=False, description="replace every occurrence")
 
 
-@dataclass(frozen=True)
-class _PlannedEdit:
-    """What will be written where, and what is said then."""
-
-    path: Path
-    data: bytes
-    said: str
-
-
 async def edit(given: EditArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Replace `old` by `new`."""
-    planned = _planned(given, workspace)
-    if isinstance(planned, ToolResult):
-        return planned
-    try:
-        workspace.write(planned.path, planned.data)
-    except OSError as error:
-        return ToolResult(text=f"{given.path} cannot be changed: {error.strerror}.", ok=False)
-    return ToolResult(text=planned.said)
+    return written(_planned(given, workspace), workspace)
 
 
-def check_edit(given: EditArguments, workspace: Workspace) -> ToolResult | None:
-    """Why the edit cannot be made, as things are."""
-    planned = _planned(given, workspace)
-    return planned if isinstance(planned, ToolResult) else None
-
-
-def _planned(given: EditArguments, workspace: Workspace) -> _PlannedEdit | ToolResult:
+def _planned(given: EditArguments, workspace: Workspace) -> PlannedFile | ToolResult:
     path = resolve_path(workspace, given.path)
     if isinstance(path, ToolResult):
         return path
@@ -75,7 +50,7 @@ def _planned(given: EditArguments, workspace: Workspace) -> _PlannedEdit | ToolR
     return _replaced(path, data, given)
 
 
-def _replaced(path: Path, data: bytes, given: EditArguments) -> _PlannedEdit | ToolResult:
+def _replaced(path: Path, data: bytes, given: EditArguments) -> PlannedFile | ToolResult:
     file = repository_files.decode_text(data)
     changed = replace_piece(file.text, given.old, given.new, every=given.replace_all)
     if isinstance(changed, ToolResult):
@@ -86,11 +61,11 @@ def _replaced(path: Path, data: bytes, given: EditArguments) -> _PlannedEdit | T
         return ToolResult(
             text=f"{given.path} {repository_files.MISFIT.format(char=char)}. Nothing was changed.", ok=False
         )
-    written = file.encode(text)
-    if written == data:
+    made = file.encode(text)
+    if made == data:
         return ToolResult(text=f"{given.path}: old and new are the same: nothing changed.", ok=False)
     how = " (found but for white space; indented as the file is)" if tolerant else ""
-    return _PlannedEdit(path, written, f"Changed {given.path}: {count} place{'s' if count > 1 else ''}{how}.")
+    return PlannedFile(path, given.path, made, f"Changed {given.path}: {count} place{'s' if count > 1 else ''}{how}.")
 
 
 def replace_piece(text: str, old: str, new: str, *, every: bool = False) -> tuple[str, int, bool] | ToolResult:
@@ -153,4 +128,4 @@ def _missed(file: list[str], old: str) -> str:
     return f"the old text was not found in the file. The nearest lines are:\n{text_edits.numbered_region(file, *near)}"
 
 
-EDIT = Tool(name="edit", effect="writes", arguments=EditArguments, run=edit, paths=("path",), check=check_edit)
+EDIT = Tool(name="edit", effect="writes", arguments=EditArguments, run=edit, paths=("path",), plan=_planned)

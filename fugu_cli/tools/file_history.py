@@ -19,7 +19,7 @@ from fugu_cli.errors import StorageError
 from fugu_cli.safety import paths
 from fugu_cli.safety.paths import quoted_path
 from fugu_cli.session.events import NO_EFFECTS, FileAttribute, FileChange, FileEffects
-from fugu_cli.system.atomic_files import link_atomically, write_atomically
+from fugu_cli.system.atomic_files import link_atomically, make_executable, write_atomically
 from fugu_cli.tools.git_repositories import (
     GIT_OPTIONS,
     LARGEST_BLOB,
@@ -376,4 +376,4 @@ async def _put(root: Path, path: Path, change: FileChange, data: bytes) -> None:
     if is_new:
         path.chmod(EXECUTABLE_BITS if mode == EXECUTABLE_MODE else PLAIN_BITS)
     elif (mode == EXECUTABLE_MODE) != bool(bits & 0o100):
-        path.chmod(bits | (bits & 0o444) >> 2 if mode == EXECUTABLE_MODE else bits & ~0o111)
+        make_executable(path, mode == EXECUTABLE_MODE)

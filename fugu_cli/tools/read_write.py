@@ -180,39 +180,38 @@ def _fitting(lines: Iterable[str]) -> Iterable[str]:
         yield line
 
 
+@dataclass(frozen=True)
+class PlannedFile:
+    """What will be written where, and what is said then. `name` is how the agent calls the file."""
+
+    path: Path
+    name: str
+    data: bytes
+    said: str
+
+
 async def write(given: WriteArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Create a file, or replace its whole content."""
-    planned = _planned(given, workspace)
+    return written(_planned(given, workspace), workspace)
+
+
+def written(planned: PlannedFile | ToolResult, workspace: Workspace) -> ToolResult:
+    """Write what was planned; where nothing could be, that is the answer."""
     if isinstance(planned, ToolResult):
         return planned
     try:
         workspace.write(planned.path, planned.data)
     except OSError as error:
-        return ToolResult(text=f"{given.path} cannot be written: {error.strerror}.", ok=False)
+        return ToolResult(text=f"{planned.name} cannot be written: {error.strerror}.", ok=False)
     return ToolResult(text=planned.said)
 
 
-def check_write(given: WriteArguments, workspace: Workspace) -> ToolResult | None:
-    """Why the file cannot be written, as things are."""
-    planned = _planned(given, workspace)
-    return planned if isinstance(planned, ToolResult) else None
-
-
-@dataclass(frozen=True)
-class _PlannedWrite:
-    """What will be written where, and what is said then."""
-
-    path: Path
-    data: bytes
-    said: str
-
-
-def _planned(given: WriteArguments, workspace: Workspace) -> _PlannedWrite | ToolResult:
+def _planned(given: WriteArguments, workspace: Workspace) -> PlannedFile | ToolResult:
     path = resolve_path(workspace, given.path)
     if isinstance(path, ToolResult):
         return path
     if not path.exists():
-        return _PlannedWrite(path, given.content.encode(), f"Created {given.path} ({_lines(given.content)}).")
+        return PlannedFile(path, given.path, given.content.encode(), f"Created {given.path} ({_lines(given.content)}).")
     if (refusal := not_a_file(path, given.path, workspace)) is not None:
         return refusal
     try:
@@ -221,7 +220,7 @@ def _planned(given: WriteArguments, workspace: Workspace) -> _PlannedWrite | Too
         return ToolResult(text=f"{given.path} cannot be written: {error.strerror}.", ok=False)
 
 
-def _overwritten(path: Path, given: WriteArguments, workspace: Workspace) -> _PlannedWrite | ToolResult:
+def _overwritten(path: Path, given: WriteArguments, workspace: Workspace) -> PlannedFile | ToolResult:
     """Newlines, byte order mark and the newline at the end stay as the file has them."""
     old = path.read_bytes()
     if repository_files.is_binary(old):
@@ -242,7 +241,9 @@ def _overwritten(path: Path, given: WriteArguments, workspace: Workspace) -> _Pl
         return ToolResult(text=text, ok=False)
     if (refusal := workspace.seen.refusal(path, old, given.path)) is not None:
         return refusal
-    return _PlannedWrite(path, data, f"Wrote {given.path} ({_lines(file.text)} before, {_lines(content)} now).")
+    return PlannedFile(
+        path, given.path, data, f"Wrote {given.path} ({_lines(file.text)} before, {_lines(content)} now)."
+    )
 
 
 def _lines(text: str) -> str:
@@ -258,5 +259,5 @@ WRITE = Tool(
     run=write,
     body="content",
     paths=("path",),
-    check=check_write,
+    plan=_planned,
 )

@@ -1,8 +1,6 @@
 """list, glob and grep: what is where. glob and grep are ripgrep, so files that git ignores are not found.
 
 Three tools that only read. Files that hold secrets are searched only when a path names them.
-
-Three tools that only read. Files that hold secrets are searched only when a path names them.
 """
 
 from __future__ import annotations

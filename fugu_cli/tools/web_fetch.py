@@ -3,10 +3,6 @@
 GET alone, without cookies and without anybody's key. The address was judged before. Its host is resolved once, private
 addresses are refused, and the connection goes to the very address that was checked. A redirect to another host is
 answered, not followed: that host is judged by a call of its own.
-
-GET alone, without cookies and without a key of anybody's. The address was judged before; where it leads is looked up
-once, private addresses are refused, and the connection goes to the very address that was looked at. A redirect to
-another host is answered, not followed: that host is judged by a call of its own.
 """
 
 from __future__ import annotations

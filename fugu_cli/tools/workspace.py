@@ -57,8 +57,8 @@ class Tool(Generic[Arguments]):
     that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes Unread. Small
     models do not see a `native` tool. Only Workers see a `worker` tool, although it only reads.
     `paths`, `patch` and `command` name the arguments that policy judges (`ToolAccess`).
-    What a tool says that `instructs` is the user's own word to the agents, and is not marked as data. `check` changes
-    nothing: what the call would answer where it cannot succeed as things are, else None.
+    What a tool says that `instructs` is the user's own word to the agents, and is not marked as data. `plan` works out
+    what the call would do, and changes nothing; a ToolResult is what it would answer where it cannot succeed.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Tool(Generic[Arguments]):
     instructs: bool = False
     native: bool = False
     worker: bool = False
-    check: Callable[[Arguments, Workspace], ToolResult | None] | None = None
+    plan: Callable[[Arguments, Workspace], object] | None = None
 
     def __post_init__(self) -> None:
         if self.command and (self.paths or self.patch):
