@@ -465,15 +465,9 @@ def destroys(command: Command) -> CommandRisk | None:
     name, arguments = program_name(command), command_arguments(command)
     if name.partition(".")[0] in _DEVICES or (name == "dd" and any(a.startswith("of=/dev/") for a in arguments)):
         return FOUND
-    if name == "dropdb" or (
-        name in _CLIENTS and any(_SQL.search(a) or a.upper() in {"FLUSHALL", "FLUSHDB"} for a in arguments)
-    ):
-        return FOUND
-    if (
-        name in {"docker", "podman", "docker-compose"}
-        and "down" in arguments
-        and has_option(arguments, "v", "--volumes")
-    ):
+    emptied = name in _CLIENTS and any(_SQL.search(a) or a.upper() in {"FLUSHALL", "FLUSHDB"} for a in arguments)
+    composed = name in {"docker", "podman", "docker-compose"} and "down" in arguments
+    if name == "dropdb" or emptied or (composed and has_option(arguments, "v", "--volumes")):
         return FOUND
     if name == "rm" and EVERYTHING & set(arguments):
         return CommandRisk(RiskLevel.DESTROYS, "it deletes everything here, what git ignores included")
