@@ -44,11 +44,11 @@ from fugu_cli.session.events import ROLES
 from fugu_cli.tasks import ExpectedTests, Problem
 from fugu_cli.tasks.grading import problem_sha
 from fugu_cli.training.evolution import TrialResult, write_run_file
-from fugu_cli.training.search import Candidates, HeadCandidates, OffsetCandidates, checkpoint_vector, cma_strategy
+from fugu_cli.training.search import Candidates, HeadCandidates, checkpoint_vector, cma_strategy
 
 if TYPE_CHECKING:
     from fugu_cli.training.evolution import EvolutionIteration
-    from fugu_cli.training.search import Layout, Numbers
+    from fugu_cli.training.search import HeadLayout, Numbers
 
 
 class CandidateRow(Value):
@@ -171,8 +171,8 @@ class RolloutFitness:
 
     def _opening(self, candidates: Candidates, who: int, iteration: int) -> RolloutSessionFactory:
         """Sessions with this candidate's checkpoint."""
-        assert isinstance(candidates, HeadCandidates | OffsetCandidates)
-        offsets = candidates.offsets[who] if isinstance(candidates, OffsetCandidates) else np.zeros(0, np.float32)
+        assert isinstance(candidates, HeadCandidates)
+        offsets = np.zeros(0, np.float32) if candidates.offsets is None else candidates.offsets[who]
         return self._deciding(self.pack(candidates.heads[who], offsets, "a candidate"), f"{iteration}-{who}")
 
     def _deciding(self, made: Checkpoint, name: str, *, sample: bool = True) -> RolloutSessionFactory:
@@ -363,17 +363,17 @@ def _tell(row: EvolutionIteration) -> None:
     )
 
 
-def _layout(flags: EvolveFlags, config: Config, base: Checkpoint) -> Layout:
+def _layout(flags: EvolveFlags, config: Config, base: Checkpoint) -> HeadLayout:
     """The head alone, or with the offsets of the second-to-last layer. Units are from a few requests as the backbone
     reads them: sessions have not been read yet."""
     from fugu_cli.coordinators import svf
     from fugu_cli.training import synthetic_sessions
-    from fugu_cli.training.search import HeadLayout, LayerLayout
+    from fugu_cli.training.search import HeadLayout, LayerStates
 
     backbone, hidden_states = backbone_for_checkpoint(config, base, searched=flags.offsets)
     general = synthetic_sessions.general_requests()
     sample = hidden_states([f"user: {text}" for part in (general.questions, general.changes) for text in part[:12]])
-    if not flags.offsets:
-        return HeadLayout(hidden_states, len(base.head), sample)
-    adapter = svf.SvfAdapter(backbone.model, singular_values_folder(config, backbone))
-    return LayerLayout(backbone, adapter, len(base.head), sample)
+    layer = None
+    if flags.offsets:
+        layer = LayerStates(backbone, svf.SvfAdapter(backbone.model, singular_values_folder(config, backbone)))
+    return HeadLayout(hidden_states, len(base.head), sample, layer)

@@ -116,7 +116,7 @@ class EvolveFlags(RolloutFlags):
 
     suites: SuitesArgument
     start: Annotated[Path | None, option("--start", help="a checkpoint to begin with", metavar="FILE")] = None
-    population: Annotated[int, option("--population", help="candidates of an iteration (32)", metavar="N", least=2)] = (
+    population: Annotated[int, option("--population", help="candidates of an iteration (32)", metavar="N", least=4)] = (
         32
     )
     iterations: Annotated[int, option("--iterations", help="iterations at most (60)", metavar="N", least=0)] = 60

@@ -140,10 +140,12 @@ class Candidates(Protocol):
 
 @dataclass(frozen=True)
 class HeadCandidates:
-    """Candidates that differ in their heads alone: `heads` (size, rows, width). The hidden states are everybody's."""
+    """Candidates that differ in their heads: `heads` (size, rows, width). Where they differ in their `offsets` (size,
+    sum of seven blocks) too, `see` gives each its own states (size, n, width); else everybody's (n, width)."""
 
     heads: Vector
     see: Encode
+    offsets: Vector | None = None
 
     @property
     def size(self) -> int:
@@ -151,25 +153,9 @@ class HeadCandidates:
 
     def logits(self, texts: Sequence[str]) -> Logits:
         """One product for all candidates."""
-        return np.asarray(np.einsum("prw,tw->ptr", self.heads, self.see(texts), optimize=True), np.float32)
-
-
-@dataclass(frozen=True)
-class OffsetCandidates:
-    """Candidates with `offsets` (size, sum of seven blocks) of their own: `see` gives each its own states (size, n,
-    width)."""
-
-    heads: Vector
-    offsets: Vector
-    see: Callable[[Sequence[str]], Vector]
-
-    @property
-    def size(self) -> int:
-        return len(self.heads)
-
-    def logits(self, texts: Sequence[str]) -> Logits:
-        """Each candidate's head on its own states."""
-        return np.asarray(np.einsum("prw,ptw->ptr", self.heads, self.see(texts), optimize=True), np.float32)
+        states = self.see(texts)
+        form = "prw,tw->ptr" if states.ndim == 2 else "prw,ptw->ptr"
+        return np.asarray(np.einsum(form, self.heads, states, optimize=True), np.float32)
 
 
 SAVE_EVERY = 100
@@ -256,74 +242,20 @@ class HiddenStates:
             self._tell(f"  {done} of {total} transcripts read")
 
 
-class HeadLayout:
-    """The head alone is searched; the offsets stay those that the search began with."""
+class LayerStates:
+    """Hidden states of texts for many offsets of the second-to-last layer, which must not lie on the backbone; others
+    may. What the layer is given is kept."""
 
-    def __init__(self, hidden_states: HiddenStates, rows: int, sample: Vector) -> None:
-        """`rows` of the head, roles included. `sample` (n, width): states that give the units."""
-        self._states = hidden_states
-        self._rows = rows
-        self.scale: Vector = state_scale(sample)
-
-    @property
-    def count(self) -> int:
-        """N."""
-        return self._rows * len(self.scale)
-
-    def start(self, head: Vector, offsets: Sequence[Vector] = ()) -> Numbers:
-        """A head (rows, width) as a point of the search; its nine blocks of offsets are no part of it."""
-        return np.asarray(head.astype(np.float64) * self.scale).reshape(-1)
-
-    def head(self, vector: Numbers) -> Vector:
-        """The head (rows, width) of a point."""
-        return np.asarray(vector.reshape(self._rows, -1) / self.scale, np.float32)
-
-    def offsets(self, vector: Numbers) -> Vector:
-        """None of its own: (0,)."""
-        return np.zeros(0, np.float32)
-
-    def breed(self, vectors: Numbers) -> Candidates:
-        """Points (size, N) to candidates."""
-        return HeadCandidates(np.stack([self.head(vector) for vector in vectors]), self._states)
-
-
-class LayerLayout:
-    """Head and the offsets of the second-to-last layer, which must not lie on the backbone; others may."""
-
-    def __init__(self, backbone: Backbone, adapter: svf.SvfAdapter, rows: int, sample: Vector) -> None:
+    def __init__(self, backbone: Backbone, adapter: svf.SvfAdapter) -> None:
         from fugu_cli.training.fitting import LastLayers
 
         self._backbone = backbone
         self._tail = LastLayers(backbone, adapter, wide=False)
-        self._rows = rows
         self._below: dict[str, Tensor] = {}
-        self._shift = sum(self._tail.sizes)
-        self.scale: Vector = state_scale(sample)
+        self.count = sum(self._tail.sizes)
 
-    @property
-    def count(self) -> int:
-        """N."""
-        return self._shift + self._rows * len(self.scale)
-
-    def start(self, head: Vector, offsets: Sequence[Vector]) -> Numbers:
-        """A head (rows, width) and nine blocks of offsets as a point of the search."""
-        return np.concatenate([*offsets[1:8], (head.astype(np.float64) * self.scale).reshape(-1)])
-
-    def head(self, vector: Numbers) -> Vector:
-        """The head (rows, width) of a point."""
-        return np.asarray(vector[self._shift :].reshape(self._rows, -1) / self.scale, np.float32)
-
-    def offsets(self, vector: Numbers) -> Vector:
-        """The seven blocks' offsets of a point, one after another."""
-        return np.asarray(vector[: self._shift], np.float32)
-
-    def breed(self, vectors: Numbers) -> Candidates:
-        """Points (size, N) to candidates."""
-        offsets = np.stack([self.offsets(vector) for vector in vectors])
-        heads = np.stack([self.head(vector) for vector in vectors])
-        return OffsetCandidates(heads, offsets, lambda texts: self._states(texts, offsets))
-
-    def _states(self, texts: Sequence[str], offsets: Vector) -> Vector:
+    def of(self, texts: Sequence[str], offsets: Vector) -> Vector:
+        """(size, n, width) for offsets (size, count)."""
         found = []
         for text in texts:
             key = hashlib.sha256(text.encode(errors="replace")).hexdigest()
@@ -334,7 +266,38 @@ class LayerLayout:
         return np.stack(found, 1)
 
 
-Layout = HeadLayout | LayerLayout
+class HeadLayout:
+    """Points of the search: the head alone, or with `layer` its offsets before the head; the others stay those that the
+    search began with."""
+
+    def __init__(self, states: HiddenStates, rows: int, sample: Vector, layer: LayerStates | None = None) -> None:
+        """`rows` of the head, roles included. `sample` (n, width): states that give the units."""
+        self._states = states
+        self._rows = rows
+        self._layer = layer
+        self._shift = layer.count if layer else 0
+        self.scale: Vector = state_scale(sample)
+
+    def start(self, head: Vector, offsets: Sequence[Vector] = ()) -> Numbers:
+        """A head (rows, width) and nine blocks of offsets as a point (N,) of the search."""
+        own = offsets[1:8] if self._layer else ()
+        return np.concatenate([*own, (head.astype(np.float64) * self.scale).reshape(-1)])
+
+    def head(self, vector: Numbers) -> Vector:
+        """The head (rows, width) of a point."""
+        return np.asarray(vector[self._shift :].reshape(self._rows, -1) / self.scale, np.float32)
+
+    def offsets(self, vector: Numbers) -> Vector:
+        """The seven blocks' offsets of a point, one after another; (0,) where the head alone is searched."""
+        return np.asarray(vector[: self._shift], np.float32)
+
+    def breed(self, vectors: Numbers) -> Candidates:
+        """Points (size, N) to candidates."""
+        heads, layer = np.stack([self.head(vector) for vector in vectors]), self._layer
+        if layer is None:
+            return HeadCandidates(heads, self._states)
+        offsets = np.stack([self.offsets(vector) for vector in vectors])
+        return HeadCandidates(heads, lambda texts: layer.of(texts, offsets), offsets)
 
 
 def state_scale(sample: Vector) -> Vector:
@@ -344,7 +307,7 @@ def state_scale(sample: Vector) -> Vector:
 
 def checkpoint_vector(base: Sequence[Vector], own: Vector, head: Vector) -> Vector:
     """A checkpoint's flat vector (svf.join): the nine blocks of `base`, with the layer's `own` ones where a layout has
-    some (Layout.offsets), and the head."""
+    some (HeadLayout.offsets), and the head."""
     blocks = list(base)
     if len(own):
         blocks[1:8] = np.split(own, np.cumsum([len(block) for block in base[1:8]])[:-1])

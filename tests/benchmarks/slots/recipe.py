@@ -21,7 +21,7 @@ from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import ConfigError
 from fugu_cli.training import fitting, pass_matrix
 from fugu_cli.training.pass_matrix import HeadRow, TaskRates, ValueSettings
-from fugu_cli.training.search import HeadCandidates, HiddenStates, Layout, checkpoint_vector
+from fugu_cli.training.search import HeadCandidates, HeadLayout, HiddenStates, checkpoint_vector
 from fugu_cli.training.search import Numbers as Numbers_slot_mixture
 from fugu_cli.training.sft import WarmStart, WarmStartSettings, parse_head_row
 from tests.benchmarks.slots import frontier, outcomes
@@ -401,7 +401,7 @@ def mixture_record(mixture: Mixture, start: Checkpoint | None) -> str:
 
 
 def checkpoint_at(
-    base: Checkpoint, layout: Layout, point: Numbers_slot_mixture, training: TrainingOrigin
+    base: Checkpoint, layout: HeadLayout, point: Numbers_slot_mixture, training: TrainingOrigin
 ) -> Checkpoint:
     """A point of the search as a checkpoint that reads like `base`."""
     vector = checkpoint_vector(base.offsets, layout.offsets(point), layout.head(point))

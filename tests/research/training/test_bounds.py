@@ -14,11 +14,9 @@ ROW = {"task": "t", "agent": "a", "repeat": 0, "ok": True, "seconds": 1, "prompt
     ("words", "said"),
     [
         (("eval", "t.jsonl", "--max-budget-usd", "nan"), "--max-budget-usd must be 0 or more, and finite: it is nan"),
-        (("eval", "t.jsonl", "--memory", "inf"), "--memory must be more than 0, and finite"),
         (("eval", "t.jsonl", "--limit", "-1"), "--limit must be 1 or more"),
         (("eval", "t.jsonl", "--seeds", "0"), "--seeds must be 1 or more"),
         (("eval", "t.jsonl", "--rollouts", "0"), "--rollouts must be 1 or more"),
-        (("eval", "t.jsonl", "--cores", "0"), "--cores must be 1 or more"),
         (("eval", "t.jsonl", "--out", ""), "--out is empty"),
         (("train", "matrix", "t.jsonl", "--repeats", "0"), "--repeats must be 1 or more"),
         (("train", "sft", "m.jsonl", "--tau", "0"), "--tau must be more than 0"),
@@ -32,7 +30,7 @@ ROW = {"task": "t", "agent": "a", "repeat": 0, "ok": True, "seconds": 1, "prompt
         (("train", "evolve", "t.jsonl", "--w-cost", "nan"), "--w-cost must be 0 or more, and finite: it is nan"),
         (("train", "evolve", "t.jsonl", "--w-turn", "nan"), "--w-turn"),
         (("train", "evolve", "t.jsonl", "--seed", "-1"), "--seed must be 0 or more"),
-        (("train", "evolve", "t.jsonl", "--population", "0"), "--population must be 2 or more"),
+        (("train", "evolve", "t.jsonl", "--population", "0"), "--population must be 4 or more"),
         (("train", "evolve", "t.jsonl", "--patience", "-1"), "--patience must be 0 or more"),
     ],
 )
