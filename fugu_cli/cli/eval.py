@@ -87,9 +87,29 @@ class RolloutSessionFactory:
     folder: Path
 
     def __call__(self, spending: Spending) -> OpenRolloutSession:
-        """What opens a session for a place."""
+        """What opens a session for a place, as `fugu run` does, with nobody to ask. Raises ConfigError where money is
+        limited and an agent has no price."""
         add_python_to_path()
-        return _OpenRolloutSession(self, spending).open
+        environ = dict(self.environ)
+        entries = {entry.name: entry for entry in usable_pool(self.config, environ)}
+        out = self.config.opt_out
+        unpriced = [name for name, entry in entries.items() if entry.rates is None and name not in out]
+        if spending.limits.usd is not None and unpriced:
+            raise ConfigError(f"{', '.join(unpriced)}: {UNPRICED}", hint=PRICE_HINT)
+
+        async def opened(place: RolloutContext) -> RolloutSession:
+            name, own = str(place.data.parent.relative_to(self.folder)), task_literals(place.task)
+            account = RolloutBilling(name, place.repository, place.seed, self.folder, spending, own)
+
+            def paid(agent: Agent) -> Agent:
+                entry = entries[agent.name]
+                return PaidAgent(agent, entry.member(), reply_settings(entry), account)
+
+            config = rollout_config(self.config, place)
+            loaded = LoadedConfig(config=config, files=(), notes=(), root=place.repository, trusted=False)
+            return wiring.build_session(loaded, environ, _deny, place.resume, paid)
+
+        return opened
 
 
 def add_python_to_path() -> None:
@@ -97,32 +117,6 @@ def add_python_to_path() -> None:
     interpreter, path = str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)
     if interpreter not in path.split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join([path, interpreter])
-
-
-class _OpenRolloutSession:
-    def __init__(self, opening: RolloutSessionFactory, spending: Spending) -> None:
-        self._opening = opening
-        self._spending = spending
-        self._environ = dict(opening.environ)
-        self._entries = {entry.name: entry for entry in usable_pool(opening.config, self._environ)}
-        out = opening.config.opt_out
-        unpriced = [name for name, entry in self._entries.items() if entry.rates is None and name not in out]
-        if spending.limits.usd is not None and unpriced:
-            raise ConfigError(f"{', '.join(unpriced)}: {UNPRICED}", hint=PRICE_HINT)
-
-    async def open(self, place: RolloutContext) -> RolloutSession:
-        """A session as `fugu run` opens it, with nobody to ask."""
-        name = str(place.data.parent.relative_to(self._opening.folder))
-        folder, own = self._opening.folder, task_literals(place.task)
-        account = RolloutBilling(name, place.repository, place.seed, folder, self._spending, own)
-
-        def around(agent: Agent) -> Agent:
-            entry = self._entries[agent.name]
-            return PaidAgent(agent, entry.member(), reply_settings(entry), account)
-
-        config = rollout_config(self._opening.config, place)
-        loaded = LoadedConfig(config=config, files=(), notes=(), root=place.repository, trusted=False)
-        return wiring.build_session(loaded, self._environ, _deny, place.resume, around)
 
 
 def pool_keys(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

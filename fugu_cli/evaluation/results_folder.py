@@ -48,12 +48,9 @@ def append_row(path: Path, row: Value) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b") as file:
-            end = file.seek(0, 2)
-            if end:
+            if file.seek(0, 2) and file.seek(-1, 2) >= 0 and file.read(1) != b"\n":
                 file.seek(0)
-                whole = file.read().rfind(b"\n") + 1
-                if whole < end:
-                    file.truncate(whole)
+                file.truncate(file.read().rfind(b"\n") + 1)
             file.write(row.model_dump_json().encode() + b"\n")
     except OSError as error:
         raise StorageError(f"{path}: the row cannot be written: {error}") from error
