@@ -43,8 +43,8 @@ from fugu_cli.messages import Value
 from fugu_cli.session.events import ROLES
 from fugu_cli.tasks import ExpectedTests, Problem
 from fugu_cli.tasks.grading import problem_sha
-from fugu_cli.training.evolution import TrialResult, write_run_file
-from fugu_cli.training.search import Candidates, HeadCandidates, checkpoint_vector, cma_strategy
+from fugu_cli.training.evolution import TrialResult, cma_strategy, write_run_file
+from fugu_cli.training.search import Candidates, HeadCandidates, checkpoint_vector
 
 if TYPE_CHECKING:
     from fugu_cli.training.evolution import EvolutionIteration

@@ -1,25 +1,130 @@
-"""Stage 2 of training: evolution of a checkpoint by the fitness of its decisions (TRINITY), and the folder that a run
-is kept in and continued from.
+"""Stage 2 of training: sep-CMA-ES (Ros & Hansen, PPSN X 2008) over a checkpoint by the fitness of its decisions, as in
+TRINITY (arXiv 2512.04695), and the folder that a run is kept in and continued from.
+
+x_k = m + sigma D z_k, z_k ~ N(0, I), k = 1 ... lambda; the best mu = lambda / 2 move m, sigma and the diagonal D by
+log-rank weights. J = mean reward + w_div H(agents) + w_turn x turns - w_cost x cost. The result is m.
+
+Departures: x is in units of the hidden states' root mean square; cost is weighed; a trial may validate m, and then the
+best of all m is the result; a run ends where nothing was gained for a while.
 """
 
 from __future__ import annotations
 
+import math
+import pickle
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from zipfile import BadZipFile
 
 import numpy as np
 from pydantic import JsonValue
 
-from fugu_cli.errors import StorageError
+from fugu_cli.errors import StorageError, UsageError, installing
 from fugu_cli.evaluation.results_folder import Row, begin_run, locked_folder, read_rows
 from fugu_cli.messages import Value
 from fugu_cli.system import atomic_files
-from fugu_cli.training.search import SIGMA, Candidates, Numbers, SepCMA, population_size
+from fugu_cli.training.search import Candidates, Numbers
+
+if TYPE_CHECKING:
+    from cma import CMAEvolutionStrategy
+
+SIGMA = 0.03
+"""sigma0 of TRINITY's published run."""
+
+
+def population_size(count: int) -> int:
+    """4 + floor(3 ln N): 33 for N = 19,456 (the paper pins 32)."""
+    return 4 + math.floor(3 * math.log(count))
+
+
+class SepCMA:
+    """sep-CMA-ES (Ros & Hansen, PPSN X 2008) through `cma` with CMA_diagonal: memory grows with N, not with N x N.
+
+    mu is half the population, the weights are log-rank. The result is the distribution's mean, not the best sample.
+    """
+
+    def __init__(
+        self,
+        start: Numbers,
+        population: int,
+        *,
+        sigma: float = SIGMA,
+        seed: int = 0,
+        more: Mapping[str, object] | None = None,
+    ) -> None:
+        """`start` (N,); `more` are other options of `cma`. Raises UsageError where `cma` is not installed or the
+        population is too small."""
+        if population < 4:
+            raise UsageError(f"a population of {population} cannot be ranked", hint="give --population 4 or more")
+        self._random = np.random.RandomState(seed)
+        options = {
+            "CMA_diagonal": True,
+            "popsize": population,
+            "randn": self._random.randn,
+            "seed": np.nan,  # the generator above is seeded, the global one stays untouched
+            "verbose": -9,
+            "verb_log": 0,
+            **(more or {}),
+        }
+        self._search: CMAEvolutionStrategy = cma_strategy()(start, sigma, options)
+
+    @property
+    def mean(self) -> Numbers:
+        """(N,)."""
+        return np.array(self._search.mean, dtype=np.float64)
+
+    @property
+    def sigma(self) -> float:
+        """The step size now."""
+        return float(self._search.sigma)
+
+    @property
+    def evaluations(self) -> int:
+        """Candidates judged so far."""
+        return int(self._search.countevals)
+
+    def ask(self) -> Numbers:
+        """(population, N)."""
+        return np.array(self._search.ask(), dtype=np.float64)
+
+    def tell(self, candidates: Numbers, fitness: Numbers) -> None:
+        """Raises ValueError for a fitness that is no number: `cma` would go on with it for ever."""
+        if not np.isfinite(fitness).all():
+            raise ValueError("a candidate's fitness is not a number")
+        self._search.tell(list(candidates), list(-fitness))
+
+    def pack(self) -> bytes:
+        """The whole search with its generator. Only ever read back by `unpack` from the run's own folder."""
+        return pickle.dumps((self._random, self._search))
+
+    @classmethod
+    def unpack(cls, data: bytes) -> SepCMA:
+        """The search exactly as it was."""
+        cma_strategy()
+        made = cls.__new__(cls)
+        made._random, made._search = pickle.loads(data)
+        return made
+
+
+def cma_strategy() -> type[CMAEvolutionStrategy]:
+    """`cma`, imported when it is needed; its wish for a plotting library is not passed on."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import cma
+    except ImportError as error:
+        raise UsageError(
+            "cma is not installed, so nothing can be evolved",
+            hint=f"it is part of the extra `train`: {installing('cma>=4')}",
+        ) from error
+    found: type[CMAEvolutionStrategy] = cma.CMAEvolutionStrategy
+    return found
+
 
 LOG_FILE, STATE_FILE = "es_log.jsonl", "state.npz"
 

@@ -1,14 +1,11 @@
-"""The search space: optimisers that propose flat vectors (sep-CMA-ES, random search), the candidates these become,
-and the hidden states that candidates share.
+"""What an evolution searches among: points as candidates, their decisions on texts, and the hidden states that
+candidates share.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
-import pickle
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,107 +17,13 @@ from numpy.typing import NDArray
 from fugu_cli.coordinators import svf
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.svf import Vector
-from fugu_cli.errors import ConfigError, UsageError, installing
+from fugu_cli.errors import ConfigError
 from fugu_cli.system import atomic_files
 
 if TYPE_CHECKING:
-    from cma import CMAEvolutionStrategy
     from torch import Tensor
 
 Numbers = NDArray[np.float64]
-
-SIGMA = 0.03
-"""sigma0 of TRINITY's published run."""
-
-
-def population_size(count: int) -> int:
-    """4 + floor(3 ln N): 33 for N = 19,456 (the paper pins 32)."""
-    return 4 + math.floor(3 * math.log(count))
-
-
-class SepCMA:
-    """sep-CMA-ES (Ros & Hansen, PPSN X 2008) through `cma` with CMA_diagonal: memory grows with N, not with N x N.
-
-    mu is half the population, the weights are log-rank. The result is the distribution's mean, not the best sample.
-    """
-
-    def __init__(
-        self,
-        start: Numbers,
-        population: int,
-        *,
-        sigma: float = SIGMA,
-        seed: int = 0,
-        more: Mapping[str, object] | None = None,
-    ) -> None:
-        """`start` (N,); `more` are other options of `cma`. Raises UsageError where `cma` is not installed or the
-        population is too small."""
-        if population < 4:
-            raise UsageError(f"a population of {population} cannot be ranked", hint="give --population 4 or more")
-        self._random = np.random.RandomState(seed)
-        options = {
-            "CMA_diagonal": True,
-            "popsize": population,
-            "randn": self._random.randn,
-            "seed": np.nan,  # the generator above is seeded, the global one stays untouched
-            "verbose": -9,
-            "verb_log": 0,
-            **(more or {}),
-        }
-        self._search: CMAEvolutionStrategy = cma_strategy()(start, sigma, options)
-
-    @property
-    def mean(self) -> Numbers:
-        """(N,)."""
-        return np.array(self._search.mean, dtype=np.float64)
-
-    @property
-    def sigma(self) -> float:
-        """The step size now."""
-        return float(self._search.sigma)
-
-    @property
-    def evaluations(self) -> int:
-        """Candidates judged so far."""
-        return int(self._search.countevals)
-
-    def ask(self) -> Numbers:
-        """(population, N)."""
-        return np.array(self._search.ask(), dtype=np.float64)
-
-    def tell(self, candidates: Numbers, fitness: Numbers) -> None:
-        """Raises ValueError for a fitness that is no number: `cma` would go on with it for ever."""
-        if not np.isfinite(fitness).all():
-            raise ValueError("a candidate's fitness is not a number")
-        self._search.tell(list(candidates), list(-fitness))
-
-    def pack(self) -> bytes:
-        """The whole search with its generator. Only ever read back by `unpack` from the run's own folder."""
-        return pickle.dumps((self._random, self._search))
-
-    @classmethod
-    def unpack(cls, data: bytes) -> SepCMA:
-        """The search exactly as it was."""
-        cma_strategy()
-        made = cls.__new__(cls)
-        made._random, made._search = pickle.loads(data)
-        return made
-
-
-def cma_strategy() -> type[CMAEvolutionStrategy]:
-    """`cma`, imported when it is needed; its wish for a plotting library is not passed on."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import cma
-    except ImportError as error:
-        raise UsageError(
-            "cma is not installed, so nothing can be evolved",
-            hint=f"it is part of the extra `train`: {installing('cma>=4')}",
-        ) from error
-    found: type[CMAEvolutionStrategy] = cma.CMAEvolutionStrategy
-    return found
-
 
 Logits = NDArray[np.float32]
 Encode = Callable[[Sequence[str]], Vector]

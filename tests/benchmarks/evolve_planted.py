@@ -28,7 +28,7 @@ from planted_pool import (
     ReinforceSettings,
 )
 
-from fugu_cli.training.search import SepCMA
+from fugu_cli.training.evolution import SepCMA
 
 RESULTS = Path(__file__).parent / "results"
 PROBLEMS = {

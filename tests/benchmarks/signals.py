@@ -2,8 +2,8 @@
 recorded outcomes: from the numbers of the digest (a logistic rule), from the hidden state of the digest (what the
 coordinator's model adds), and from both; beside the tuned list and the rule cascade, in the cells of the gate.
 
-    python tests/benchmarks/signals.py ships --train swebench_pro.jsonl.gz --judge mcpmark.even.jsonl.gz --model A ...
-    python tests/benchmarks/signals.py own --judge mcpmark.even.jsonl.gz --model A --model B --model C
+    python tests/benchmarks/signals.py ships --train swebench_pro.jsonl.gz --judge mcpmark.even.jsonl.gz:A,B,C ...
+    python tests/benchmarks/signals.py own --judge mcpmark.even.jsonl.gz:A,B,C
 
 `ships` learns over slots from SWE-bench Pro under drawn pools, all that may ship, with nothing of the request in the
 digest; `own` learns over agents from parts of the judged set itself, whole categories (or repositories) held out: what
@@ -76,7 +76,7 @@ from fugu_cli.session.events import (
 from fugu_cli.training.search import HiddenStates
 
 POOLS, EARLIER, FOLDS, DRAWS = 32, 20, 5, 8
-STRENGTHS = (3e-4, 3e-3, 3e-2)
+STRENGTHS = (1e-6, 1e-5, 1e-4, 1e-3)
 """Weights of the penalty that are tried, by cross-validation on the training data."""
 USUAL_TOKENS = 4000
 SEE = Callable[[Sequence[str]], np.ndarray]
@@ -332,12 +332,12 @@ class Rule:
     @staticmethod
     def _strength(x: np.ndarray, lessons: Lessons) -> float:
         names = sorted(set(lessons.groups))
-        fold_of = {name: place % 3 for place, name in enumerate(random.Random(0).sample(names, len(names)))}
+        fold_of = {name: place % 2 for place, name in enumerate(random.Random(0).sample(names, len(names)))}
         fold = np.array([fold_of[group] for group in lessons.groups])
 
         def held_out(strength: float) -> float:
             total = 0.0
-            for number in range(3):
+            for number in range(2):
                 kept = fold != number
                 part = Lessons((), (), lessons.reward[kept], lessons.weight[kept], ())
                 scores = x[~kept] @ learn(x[kept], part, strength).T
@@ -445,23 +445,31 @@ def over_slots(rule: Rule, members: Sequence[Member], undone: int) -> NextModel:
 
 
 def ships(asked: argparse.Namespace, see: SEE | None) -> None:
-    """Learn from what may ship, judge on another set."""
+    """Learn from what may ship, judge on other sets."""
     lessons = pro_lessons(asked.train)
     say_progress(f"{len(lessons.texts)} points, {len(set(lessons.texts))} texts")
-    rules = {name: Rule(features, lessons) for name, features in rules_for(SLOTS, (), see).items()}
-    tasks = read_tasks(asked.judge, asked.model)
-    members = outcome_replay.members_of(tasks, {name: vendor_of(name) for name in asked.model})
+    rules = {}
+    for name, features in rules_for(SLOTS, (), see).items():
+        rules[name] = Rule(features, lessons)
+        say_progress(f"{name}: learned with a penalty of {rules[name].strength:g}")
+    for file, models in map(pool, asked.judge):
+        judge(file, models, rules)
+
+
+def judge(file: Path, models: Sequence[str], rules: Mapping[str, Rule]) -> None:
+    """All ways in the cells of the gate."""
+    tasks = read_tasks(file, models)
+    members = outcome_replay.members_of(tasks, {name: vendor_of(name) for name in models})
     rate = mean(run.ok for task in tasks for runs in task.runs.values() for run in runs)
     draws = [[outcome_replay.draw_of(task, draw) for draw in range(outcome_replay.DRAWS)] for task in tasks]
     comparison = outcome_replay.OutcomeComparison(members, draws)
+    costs = {member.name: action_space.blended_price(member.price) for member in members}
     cells = []
     for check in CHECKS:
         deciding = {name: over_slots(rule, members, undone_of(check, rate)) for name, rule in rules.items()}
         for budget in BUDGETS:
             cell = comparison.cell(check, budget)
-            limits = OutcomeLimits(
-                check, budget * cell.unit, {m.name: action_space.blended_price(m.price) for m in members}
-            )
+            limits = OutcomeLimits(check, budget * cell.unit, costs)
             more = {
                 name: outcome_replay.played(name, lambda _, by=by: by, draws, limits) for name, by in deciding.items()
             }
@@ -469,7 +477,7 @@ def ships(asked: argparse.Namespace, see: SEE | None) -> None:
             cells.append(replace(cell, arms={**cell.arms, **more, "tuned list": best}))
             say_progress(f"{check} {budget}")
     wanted = ["cascade", "random order", *rules]
-    print_table(asked.judge.name, cells, wanted)
+    print_table(file.name, cells, wanted)
     for name in ("cascade", *rules):
         print(f"- {name}: fails the gate in {len(outcome_replay.gate_failures(name, cells))} places")
 
@@ -479,14 +487,20 @@ def ships(asked: argparse.Namespace, see: SEE | None) -> None:
 
 def own(asked: argparse.Namespace, see: SEE | None) -> None:
     """Learn from some groups of the tasks, judge on the others."""
-    tasks = read_tasks(asked.judge, asked.model)
-    members = outcome_replay.members_of(tasks, {name: vendor_of(name) for name in asked.model})
+    for file, models in map(pool, asked.judge):
+        judge_own(file, models, asked.folds, see)
+
+
+def judge_own(file: Path, models: Sequence[str], folds: int, see: SEE | None) -> None:
+    """With the middle budget, and a sure and an unsure check."""
+    tasks = read_tasks(file, models)
+    members = outcome_replay.members_of(tasks, {name: vendor_of(name) for name in models})
     costs = {member.name: action_space.blended_price(member.price) for member in members}
     unit, names = max(costs.values()), [member.name for member in members]
     labels = {name: name for name in names}
     groups = sorted({task.group for task in tasks})
     order = random.Random(0).sample(groups, len(groups))
-    fold_of = {group: place % asked.folds for place, group in enumerate(order)}
+    fold_of = {group: place % folds for place, group in enumerate(order)}
     texts: dict[object, str] = {}
     kind_of = {task.text: task.kind for task in tasks}
 
@@ -505,12 +519,12 @@ def own(asked: argparse.Namespace, see: SEE | None) -> None:
     checks = [CHECKS[0], CHECKS[2]]
     cells = []
     for check in checks:
-        for budget in BUDGETS:
+        for budget in BUDGETS[1:2]:
             limits = OutcomeLimits(check, budget * unit, costs)
             every = outcome_replay.every_list([drawn[task.id] for task in tasks], limits)
             solved, spent = {name: np.zeros(len(tasks)) for name in (*arms, "tuned list")}, {}
             spent = {name: np.zeros(len(tasks)) for name in solved}
-            for number in range(asked.folds):
+            for number in range(folds):
                 known = [i for i, task in enumerate(tasks) if fold_of[task.group] != number]
                 judged = [i for i in range(len(tasks)) if i not in set(known)]
                 best = max(every.values(), key=lambda one: sum(
@@ -537,7 +551,7 @@ def own(asked: argparse.Namespace, see: SEE | None) -> None:
             found["cascade"] = outcome_replay.played("cascade", cascade.on, [drawn[task.id] for task in tasks], limits)
             cells.append(CellResult(check, budget, unit, found, list(every.values())))
             say_progress(f"{check} {budget}: {len(texts)} texts")
-    print_table(asked.judge.name, cells, ["cascade", *arms])
+    print_table(file.name, cells, ["cascade", *arms])
 
 
 def own_lessons(
@@ -604,13 +618,18 @@ def print_table(title: str, cells: Sequence[CellResult], wanted: Sequence[str]) 
     print("| **mean** | | " + " | ".join(shown(means[name]) for name in wanted) + " |", flush=True)
 
 
+def pool(words: str) -> tuple[Path, list[str]]:
+    """A file and whom its pool has."""
+    file, _, models = words.partition(":")
+    return Path(file), models.split(",")
+
+
 def main() -> None:
     """One study."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("study", choices=["ships", "own"])
     parser.add_argument("--train", type=Path)
-    parser.add_argument("--judge", type=Path, required=True)
-    parser.add_argument("--model", action="append", required=True)
+    parser.add_argument("--judge", action="append", required=True, metavar="FILE:MODEL,MODEL,...")
     parser.add_argument("--folds", type=int, default=FOLDS)
     parser.add_argument("--no-hidden", action="store_true")
     asked = parser.parse_args()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fugu_cli.errors import UsageError
-from fugu_cli.training.search import SepCMA, population_size
+from fugu_cli.training.evolution import SepCMA, population_size
 from tests.benchmarks.planted_pool import RandomSearch
 
 N = 19_456

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from fugu_cli.training.search import SepCMA
+from fugu_cli.training.evolution import SepCMA
 from tests.benchmarks.planted_pool import (
     Optimiser,
     PlantedPool,
