@@ -242,7 +242,7 @@ async def _carry_out(client: ClientSession, command: str) -> None:
     else:
         change = undo.undo_request if command == "undo" else undo.redo_request
         undone = await change(session.log, session.environment.workspace)
-        await client.outbox.tell(message(event_text.undo_text(undone).plain))
+        await client.outbox.tell(message(event_text.undo_text(undone)))
 
 
 def _response(client: ClientSession, since: int) -> PromptResponse:

@@ -67,6 +67,8 @@ Update = (
 )
 LIVE_OUTPUT = 8000
 """Characters of a running command's newest output that are shown."""
+LINE = 400
+"""Characters of a line of text."""
 TITLE = 100
 
 
@@ -209,7 +211,7 @@ class LogUpdates:
                     return [UserMessageChunk(session_update="user_message_chunk", content=words), *told]
                 return told
             case _:
-                return [thought(line.plain)] if (line := event_text.pause_text(item)) is not None else []
+                return [thought(line)] if (line := event_text.pause_text(item)) else []
 
     async def _fact(self, event: Event) -> list[Update]:
         match event:
@@ -236,15 +238,16 @@ class LogUpdates:
         match event:
             case Assigned():
                 self._roles[event.turn] = _role_of(event)
-                reason = event_text.decision_reason(event, self._facts[:-1])
-                return [thought(event_text.decision_text(event, reason).plain, routing=routing_object(event))]
+                why = event_text.decision_why(event, event_text.decision_reason(event, self._facts[:-1]))
+                line = f"turn {event.turn}  {event.agent} as {event.role}  {why}"
+                return [thought(line, routing=routing_object(event))]
             case Planned():
-                return [thought(workflow_text.plan_text(event).plain, plan=workflow_text.workflow_object(event))]
+                return [thought(_drawn(event), plan=workflow_text.workflow_object(event))]
             case Opened():
                 return []
             case _:
-                line = event_text.event_line((event,))
-                return [thought(line.plain)] if line is not None else []
+                line = _drawn(event)
+                return [thought(line)] if line else []
 
     def _role(self, turn: int) -> str:
         if turn not in self._roles:
@@ -310,7 +313,7 @@ class LogUpdates:
         turn = views.answered_by(events)
         unsaid = turn is not None and turn.assigned.role != "worker" and event.reason in ("accepted", "answered")
         found: list[Update] = [message(views.answer(events), next(self._ids))] if unsaid else []
-        line = event_text.end_text(events, event).plain
+        line = event_text.end_text(events, event)
         return [*found, *self._closed("not run"), thought(line, end=event.model_dump(exclude={"type"}))]
 
     def _closed(self, why: str) -> list[Update]:
@@ -318,6 +321,17 @@ class LogUpdates:
         self._speeches.clear()
         calls = self.calls.end_all()
         return [_progress(one, status="failed", content=[text_content(one.output or why)]) for one in calls]
+
+
+def _drawn(event: Event) -> str:
+    """What interfaces say of a fact that is no turn's, as text; "" where they say nothing."""
+    from fugu_cli.ui.block_drawing import block_fragments
+    from fugu_cli.ui.drawing import TERMINAL, plain_text
+    from fugu_cli.ui.transcript import event_block
+
+    block = event_block(event, (event,))
+    pieces = block_fragments(block, unfolded=False) if block is not None else []
+    return "\n".join(plain_text(line) for piece in pieces for line in piece.painted(LINE, TERMINAL)).strip()
 
 
 def _usage(events: Sequence[Event], event: Replied, role: str) -> list[Update]:

@@ -29,7 +29,7 @@ from fugu_cli.errors import ConfigError, CoordinatorUnavailable, UsageError
 from fugu_cli.models.store import Store
 from fugu_cli.session import store, views
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Recorded
-from fugu_cli.ui import trace, turn_text
+from fugu_cli.ui import trace
 from fugu_cli.ui.json_output import routing_object
 
 if TYPE_CHECKING:
@@ -366,7 +366,10 @@ def _decision_point(flags: RouteFlags, loaded: LoadedConfig) -> DecisionPoint:
     records = read_records(path)
     events: Sequence[Event] = [record.event for record in records]
     if flags.turn is not None:
-        events = events[: turn_text.find_turn(records, flags.turn, flags.request).start]
+        from fugu_cli.ui.session_totals import FoldedSession
+        from fugu_cli.ui.trace_rows import find_turn
+
+        events = events[: find_turn(FoldedSession(records).rows.rows, flags.turn, flags.request).first]
     elif flags.request is not None:
         raise UsageError("--request needs --turn", hint="fugu route latest --request 1 --turn 2")
     opened = views.opened(events)
@@ -476,10 +479,17 @@ def _decision_json(decision: Decision, place: DecisionPoint) -> dict[str, object
     return {**about, **routing_object(decision), "logits": logits, **told}
 
 
+EXPLAINED_WIDTH = 100
+
+
 def _explained(decision: Decision, place: DecisionPoint) -> str:
     if not isinstance(decision, Assigned):
         return _decision_line(decision)
+    from fugu_cli.ui.session_totals import FoldedSession
+    from fugu_cli.ui.trace_rows import find_turn
+    from fugu_cli.ui.turn_page import decision_sections, sections_text
+
     facts = [*place.events, decision]
     records = [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate(facts)]
-    row = turn_text.find_turn(records, decision.turn)
-    return f"{_decision_line(decision)}\n\n{turn_text.whole_decision_text(decision, row)}"
+    row = find_turn(FoldedSession(records).rows.rows, decision.turn)
+    return sections_text(_decision_line(decision), decision_sections(records, row), EXPLAINED_WIDTH)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from fugu_cli import wiring
 from fugu_cli.cli.current_folder import current_config, print_clean, read_records, say
@@ -29,11 +29,12 @@ from fugu_cli.session.log import Log
 from fugu_cli.tools.diff import change_diffs
 from fugu_cli.ui import blame_text as shown
 from fugu_cli.ui import trace as plain
-from fugu_cli.ui import turn_text
 from fugu_cli.ui.formatting import first_line
 from fugu_cli.ui.headless import coloured_diff, read_typed_line
 from fugu_cli.ui.terminal_output import TerminalOutput
-from fugu_cli.ui.trace_rows import DecisionRow
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.turn_page import TurnSources
 
 
 def can_open_trace() -> bool:
@@ -44,13 +45,19 @@ def can_open_trace() -> bool:
 
 def open_trace(session: str) -> int:
     """Show the decisions as the interface does: one row each, each of which can be opened."""
-    from fugu_cli.ui.trace_drawing import TurnSources
     from fugu_cli.ui.tui import run_trace
     from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 
     loaded = current_config()
     path = store.find_session(loaded.config.data, loaded.root, session)
     records = read_records(path)
+    options = InterfaceOptions(state=loaded.config.data / "interface")
+    return run_trace(records, f"trace of {path.stem}", options, _turn_sources(loaded, path, records))
+
+
+def _turn_sources(loaded: LoadedConfig, path: Path, records: Sequence[Recorded]) -> TurnSources:
+    from fugu_cli.ui.turn_page import TurnSources
+
     workspace = wiring.build_workspace(loaded.config, _root(loaded, records), logs=(path,))
 
     def patch_of(ran: ToolRan) -> str:
@@ -60,10 +67,10 @@ def open_trace(session: str) -> int:
         return "".join(made.values())
 
     def prompt_of(events: Sequence[Event], member: Member) -> Prompt:
+        """Tools and AGENTS.md are no facts, so they are not shown again."""
         return wiring.build_harness(member).prompt(events, member, (), "")
 
-    options = InterfaceOptions(state=loaded.config.data / "interface")
-    return run_trace(records, f"trace of {path.stem}", options, TurnSources(prompt_of, patch_of))
+    return TurnSources(prompt_of, patch_of)
 
 
 def print_trace(session: str, turn: int | None, request: int | None, as_json: bool) -> int:
@@ -76,12 +83,21 @@ def print_trace(session: str, turn: int | None, request: int | None, as_json: bo
     path = store.find_session(loaded.config.data, loaded.root, session)
     records = read_records(path)
     if turn is not None:
-        print(asyncio.run(_turn_lines(loaded, path, records, turn_text.find_turn(records, turn, request))))
+        from fugu_cli.ui.session_totals import FoldedSession
+        from fugu_cli.ui.trace_rows import find_turn
+        from fugu_cli.ui.turn_page import turn_text
+
+        row = find_turn(FoldedSession(records).rows.rows, turn, request)
+        print(turn_text(records, row, _turn_sources(loaded, path, records), min(_width(), TURN_WIDTH)))
     elif as_json:
         print(plain.trace_json(records, path.stem))
     else:
         print(plain.trace_text(records, path.stem, _width()))
     return 0
+
+
+TURN_WIDTH = 120
+"""Columns of a turn in full, at most."""
 
 
 def _width() -> int:
@@ -94,26 +110,10 @@ def _width() -> int:
         return 200
 
 
-async def _turn_lines(loaded: LoadedConfig, path: Path, records: Sequence[Recorded], row: DecisionRow) -> str:
-    workspace = wiring.build_workspace(loaded.config, _root(loaded, records), logs=(path,))
-    changes = await change_diffs(workspace, row.turn.changes)
-    return turn_text.whole_turn_text(records, row, _prompt_of_call, lambda change: changes.get(change, ""))
-
-
 def _root(loaded: LoadedConfig, records: Sequence[Recorded]) -> Path:
     """Where the session worked, if that is still there."""
     first = views.opened([record.event for record in records])
     return Path(first.repo) if first and is_folder(Path(first.repo)) else loaded.root
-
-
-def _prompt_of_call(events: Sequence[Event]) -> Prompt | None:
-    """The prompt of the call at the end of `events`; None where a client of `fugu serve` made it, or the agent is in no
-    pool. Tools and AGENTS.md are no facts, so they are not shown again."""
-    assigned = views.turns(events)[-1].assigned
-    member = views.pool(events).get(assigned.agent)
-    return (
-        None if member is None or views.served(events) else wiring.build_harness(member).prompt(events, member, (), "")
-    )
 
 
 def blame(path: Path | None, session: str | None, shape: str) -> int:

@@ -15,7 +15,7 @@ from rich.text import Text
 from fugu_cli.engine.blame import BlameLine, FileBlame, FileDiff, LineAuthor, SessionBlame, TurnShare
 from fugu_cli.messages import Usage
 from fugu_cli.tools.commits import NOTES_REF
-from fugu_cli.ui.formatting import compact_number, money, plural, sanitize
+from fugu_cli.ui.formatting import aligned_rows, compact_number, money, plural, sanitize
 
 Mask = Callable[[str], str]
 COLOURS = ("cyan", "green", "magenta", "yellow", "blue")
@@ -160,16 +160,8 @@ def _sum(name: str, lines: int, shares: Sequence[TurnShare]) -> list[str]:
 
 
 def _table(rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[Text]:
-    rows = [[sanitize(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(widths[column]) if column in left else cell.rjust(widths[column])
-            for column, cell in enumerate(row)
-        ).rstrip()
-        for row in rows
-    ]
-    return [Text(lines[0], "bold"), *map(Text, lines[1:]), Text("")]
+    head, *lines = aligned_rows(rows, [column for column in range(len(rows[0])) if column not in left])
+    return [Text(head, "bold"), *map(Text, lines), Text("")]
 
 
 def _notes(lost: bool, any_turns: bool) -> list[Text]:

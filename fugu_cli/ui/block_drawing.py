@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Permitted
+from fugu_cli.session.events import Permitted
 from fugu_cli.ui import diff_drawing, diff_lines
 from fugu_cli.ui.blocks import (
     Block,
@@ -32,6 +32,7 @@ from fugu_cli.ui.blocks import (
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import (
     BLANK,
+    TERMINAL,
     Palette,
     StyledLine,
     StyledPart,
@@ -46,10 +47,11 @@ from fugu_cli.ui.drawing import (
 from fugu_cli.ui.event_text import (
     VERDICT_MARKS,
     call_target,
+    decision_why,
+    not_undoable,
     team_line,
     test_counts_text,
     tool_name,
-    top_probabilities,
 )
 from fugu_cli.ui.formatting import compact_number as tokens
 from fugu_cli.ui.formatting import escape_for_approval, flatten, plural, sanitize_for_screen, short_duration
@@ -184,15 +186,12 @@ def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[S
         (f" {flatten(assigned.agent)}", f"bold {palette.text}"),
     ]
     return [
-        justified_line([*left, (f"  {_why(assigned)}", palette.dim)], [(f"turn {assigned.turn}", palette.dim)], width)
+        justified_line(
+            [*left, (f"  {decision_why(assigned, block.reason)}", palette.dim)],
+            [(f"turn {assigned.turn}", palette.dim)],
+            width,
+        )
     ]
-
-
-def _why(assigned: Assigned) -> str:
-    said = [top_probabilities(assigned) or "", flatten(assigned.why, 120), flatten(assigned.instruction, 120)]
-    if assigned.override is not None:
-        said.append(f"a Thinker asked for this; the head had {assigned.override}")
-    return " · ".join(part for part in said if part) or assigned.by
 
 
 def thinking_lines(block: ThinkingBlock, width: int, palette: Palette, unfolded: bool) -> list[StyledLine]:
@@ -206,7 +205,17 @@ def thinking_lines(block: ThinkingBlock, width: int, palette: Palette, unfolded:
 
 def tool_lines(block: ToolBlock, width: int, palette: Palette, unfolded: bool, terminal: int = 0) -> list[StyledLine]:
     """One line for the call; below it a change's diff, a running tool's newest output, or, unfolded, the result."""
-    return [justified_line(*_tool_head(block, palette), width), *_below(block, width, palette, unfolded, terminal)]
+    lines = [justified_line(*_tool_head(block, palette), width)]
+    target = escape_for_approval(call_target(block.call))
+    if unfolded and ("\n" in target or cell_len(target) > width - CALL_FRAME):
+        lines += _set_off(target, width, palette)
+    for said in not_undoable(block.result) if block.result is not None else ():
+        lines += indent_lines(wrap_lines(said, width - 4, palette.warn), ("    ", ""))
+    return [*lines, *_below(block, width, palette, unfolded, terminal)]
+
+
+CALL_FRAME = 40
+"""Columns of a call's line that its target may not have."""
 
 
 def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], list[StyledPart]]:
@@ -321,13 +330,15 @@ def note_lines(block: NoteBlock, width: int, palette: Palette, unfolded: bool = 
         short: list[StyledPart] = [("  ", ""), (flatten(block.text), tone)]
         cut = block.folded != block.text or cell_len(block.text) + 2 > width
         return [justified_line(short, [("ctrl+o: all of it", palette.dim)] if cut else [], width), BLANK]
-    said = with_commands(block.folded or block.text)
+    said = with_commands(block.folded or block.text, palette)
     made = indent_lines(wrap_lines(sanitize_for_screen(said).strip("\n"), width - 2, tone), ("  ", ""))
     if block.dropped:
         made += indent_lines(
             wrap_lines(f"… {plural(block.dropped, 'earlier line')}", width - 4, palette.dim), ("    ", "")
         )
-    for told in sanitize_for_screen(with_commands(block.detail)).strip("\n").split("\n") if block.detail else ():
+    for told in (
+        sanitize_for_screen(with_commands(block.detail, palette)).strip("\n").split("\n") if block.detail else ()
+    ):
         wrapped = wrap_lines(told, width - 4, palette.dim, " " * _hanging(told, width))
         made += indent_lines(on_ground(wrapped, width - 4, palette.quiet), ("    ", ""))
     return [*made, BLANK]
@@ -339,13 +350,14 @@ COMMANDS = {
     "`fugu login`": "/login",
     "`fugu doctor`": "/doctor",
     "`fugu undo`": "/undo",
+    "`fugu pool check` tries each agent": "/pool shows who is unavailable, and until when",
 }
 """What the shell's commands are called inside the interface."""
 
 
-def with_commands(text: str) -> str:
-    """A sentence that the log or an error holds, with the interface's own commands."""
-    for shell, own in COMMANDS.items():
+def with_commands(text: str, palette: Palette) -> str:
+    """A sentence that the log or an error holds, with the interface's own commands; as it is in the shell."""
+    for shell, own in COMMANDS.items() if palette is not TERMINAL else ():
         text = text.replace(shell, own)
     return text
 
@@ -395,7 +407,7 @@ def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]
         *styled_line([(f"  {numbers}", palette.dim)], width)[: int(fits)],
     ]
     more = [*rest, *([] if fits else wrap_lines(numbers, width - 2, palette.dim))]
-    why = sanitize_for_screen(with_commands(block.why)) if not good else ""
+    why = sanitize_for_screen(with_commands(block.why, palette)) if not good else ""
     more += wrap_lines(why, width - 2, tone) if why else []
     return [first, *indent_lines(more, ("  ", "")), BLANK]
 

@@ -25,9 +25,10 @@ class RequestBlock:
 
 @dataclass(frozen=True)
 class DecisionBlock:
-    """A decision: who acts now."""
+    """A decision: who acts now, and the reason that is given."""
 
     assigned: Assigned
+    reason: str = ""
 
 
 @dataclass
@@ -75,6 +76,11 @@ class ToolBlock:
     def evidence(self) -> bool:
         """Made by fugu itself."""
         return self.permitted.by == EVIDENCE
+
+    @property
+    def over(self) -> bool:
+        """Its result is known, or there will be none."""
+        return self.result is not None or self.cut or not self.permitted.allowed
 
 
 @dataclass(frozen=True)

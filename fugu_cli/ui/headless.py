@@ -6,27 +6,29 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TextIO, assert_never
+from typing import TYPE_CHECKING, Literal, TextIO
 
 from rich.text import Text
 
 from fugu_cli.messages import Call
 from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Assigned, Event, Finished, Opened, Permitted, Recorded
-from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, ThoughtStreamed, Waiting
+from fugu_cli.session.events import Event, Permitted, Recorded
+from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.ui import event_text, json_output
-from fugu_cli.ui.drawing import TERMINAL, wrap_lines
-from fugu_cli.ui.formatting import compact_number, duration, first_line, known_cost, sanitize, shorten
+from fugu_cli.ui.drawing import BLANK, TERMINAL, styled_line, wrap_lines
+from fugu_cli.ui.formatting import compact_number, duration, first_line, known_cost, plural, sanitize, shorten
 from fugu_cli.ui.json_output import RunEnding, result_object
 from fugu_cli.ui.terminal_output import TerminalOutput
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import Permission
     from fugu_cli.safety.policy import Judgement
+    from fugu_cli.ui.session_totals import FoldedSession
 
 Answer = Literal["once", "session", "no", "headless"]
 ANSWERS: dict[str, Answer] = {
@@ -126,6 +128,8 @@ async def read_typed_line(stream: TextIO | None = None) -> str:
     return source.readline()
 
 
+REPLY_LINES = 6
+"""Lines of an agent's reply that are shown while it works."""
 DIFF_LINES = 200
 """Lines of the diff shown at the end; the rest is said to be there."""
 
@@ -142,62 +146,52 @@ class RunReport:
 
 
 async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
-    """Print every fact from line `since` on, and what is being waited for, until the log is closed."""
-    facts: list[Event] = []
-    said = 0
+    """Print the blocks of the conversation from line `since` of the log on, each once it is final, and what is being
+    waited for, until the log is closed."""
+    from fugu_cli.ui.session_totals import FoldedSession
+
+    folded, printed = FoldedSession(), 0
     async with screen.ticking():
         async for item in log.follow():
             if isinstance(item, Recorded):
-                facts.append(item.event)
-                said = 0
-                if item.seq >= since and (text := event_text.event_line(facts)) is not None:
-                    screen.show(text)
-                screen.wait(_waiting_after(item.event))
+                folded.take(item, item.at)
+                fresh = item.seq >= since
+                printed = _print_blocks(folded, printed, screen) if fresh else len(folded.transcript.blocks)
+                if fresh and isinstance(item.event, Permitted) and item.event.by_fugu and item.event.allowed:
+                    screen.show(Text(f"  {folded.activity.doing}", "dim"))
             else:
-                said = (
-                    said + len(item.text)
-                    if isinstance(item, TextStreamed)
-                    else 0
-                    if isinstance(item, Retried)
-                    else said
-                )
-                if not (isinstance(item, Waiting) and item.notice):
-                    screen.wait(_waiting_for(item, said), item.seconds if isinstance(item, Waiting | Retried) else 0.0)
-                if (text := event_text.pause_text(item)) is not None:
-                    screen.show(text)
+                folded.activity.take(item, time.time())
+                folded.totals.take(item)
+            written = folded.totals.writing // 10 * 10  # tens, so that the line is not drawn again for every token
+            doing = folded.activity.doing + (
+                f", {written} tokens" if written and isinstance(item, TextStreamed) else ""
+            )
+            printing = first_line(item.text) if isinstance(item, OutputStreamed) else ""
+            screen.wait(printing or doing, item.seconds if isinstance(item, Waiting | Retried) else 0.0)
+            if not isinstance(item, Recorded) and (text := event_text.pause_text(item)):
+                screen.show(Text(f"  {text}", "yellow"))
 
 
-def _waiting_after(event: Event) -> str:
-    """What is waited for after a fact."""
-    match event:
-        case Asked():
-            return "reading the repository"
-        case Assigned():
-            return f"{event.agent} is reading"
-        case Permitted(allowed=True):
-            return f"running {event_text.describe_call(event.call)}"
-        case Opened() | Finished():
-            return ""
-        case _:
-            return "working"
+def _print_blocks(folded: FoldedSession, at: int, screen: TerminalOutput) -> int:
+    """Print the blocks from place `at` on, up to the first that is not final; of a reply only the beginning, for the
+    answer is printed whole at the end. Returns that one's place."""
+    from fugu_cli.ui import block_drawing
+    from fugu_cli.ui.blocks import ReplyBlock, ToolBlock, WelcomeBlock
 
-
-def _waiting_for(event: Live, said: int) -> str:
-    match event:
-        case TextStreamed():
-            # Tens, so that the line is not drawn again for every token.
-            tokens = said // 40 * 10
-            return f"{event.agent} is writing" + (f", {tokens} tokens or so" if tokens else "")
-        case ThoughtStreamed():
-            return f"{event.agent} is thinking"
-        case OutputStreamed():
-            return first_line(event.text) or "running"
-        case Waiting():
-            return event.why
-        case Retried():
-            return f"waiting for {event.agent}"
-        case _:
-            assert_never(event)
+    blocks, settled = folded.transcript.blocks, folded.transcript.placed.settled
+    while at < settled and not (isinstance(block := blocks[at], ToolBlock) and not block.over):
+        if isinstance(block, WelcomeBlock):
+            block = replace(block, tips=False)
+        unfolded = isinstance(block, ToolBlock) and bool(block.inside)
+        pieces = [block_drawing.GAP] if block_drawing.has_gap_before(blocks, at) else []
+        pieces += block_drawing.block_fragments(block, unfolded=unfolded)
+        lines = [line for piece in pieces for line in piece.painted(screen.width, TERMINAL)]
+        if isinstance(block, ReplyBlock) and len(lines) > REPLY_LINES + 2:
+            rest = f"… {plural(len(lines) - REPLY_LINES - 1, 'more line')}"
+            lines = [*lines[:REPLY_LINES], styled_line([(rest, TERMINAL.dim)], screen.width), BLANK]
+        screen.lines(lines)
+        at += 1
+    return at
 
 
 async def follow_stream_json(log: Log, screen: TerminalOutput, session: str, since: int = 0) -> None:

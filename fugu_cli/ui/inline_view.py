@@ -23,11 +23,11 @@ from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, plain_text, sty
 from fugu_cli.ui.formatting import flatten
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.session_totals import FoldedSession
-from fugu_cli.ui.trace_drawing import PageAt, Section, section_title
 from fugu_cli.ui.tui import themes
 from fugu_cli.ui.tui.preferences import PreferencesFile
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview, StatusLine, UpdateNote
 from fugu_cli.ui.tui.user_programs import place_command
+from fugu_cli.ui.turn_page import PageAt, Section, section_title
 
 if TYPE_CHECKING:
     from fugu_cli.ui.approval_options import Pending
@@ -205,8 +205,7 @@ class Scrollback:
 
     def _block(self, block: Block) -> bool:
         """Print a block; False where it is not final."""
-        waits = isinstance(block, ToolBlock) and block.permitted.allowed and not block.cut
-        if waits and isinstance(block, ToolBlock) and (block.result is None or block.result in self._unknown):
+        if isinstance(block, ToolBlock) and (not block.over or block.result in self._unknown):
             return False
         if has_gap_before(self._blocks, self._next):
             self.printer.pieces([GAP])

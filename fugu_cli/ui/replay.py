@@ -17,7 +17,16 @@ from fugu_cli.session.costs import PaidEvent
 from fugu_cli.session.decision_scores import decision_scores
 from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Recorded
 from fugu_cli.ui import event_text
-from fugu_cli.ui.formatting import compact_number, duration, first_line, money, probability, sanitize
+from fugu_cli.ui.formatting import (
+    aligned_rows,
+    compact_number,
+    duration,
+    first_line,
+    money,
+    plural,
+    probability,
+    sanitize,
+)
 from fugu_cli.ui.json_output import routing_object
 
 UNKNOWN = "each decision is made on the session as it was recorded; what would have followed another one is unknown"
@@ -138,11 +147,9 @@ def _probability(value: float | None) -> str:
 def _decision_table(body: Sequence[Sequence[str]]) -> list[Text]:
     """Columns that hold nothing are left out."""
     kept = [i for i in range(len(HEADER)) if any(row[i] for row in body)]
-    rows = [[sanitize(row[i]) for i in kept] for row in (HEADER, *body)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(kept))]
-    made = ["  ".join(cell.ljust(widths[i]) for i, cell in enumerate(row)).rstrip() for row in rows]
+    rows = [[row[i] for i in kept] for row in (HEADER, *body)]
     differs = [row[-1] not in ("yes", HEADER[-1]) for row in rows]
-    return [Text(line, "yellow" if other else "") for line, other in zip(made, differs, strict=True)]
+    return [Text(line, "yellow" if other else "") for line, other in zip(aligned_rows(rows), differs, strict=True)]
 
 
 def replay_object(events: Sequence[Event], report: ReplayReport) -> dict[str, object]:
@@ -277,18 +284,18 @@ def rerun_lines(pairs: Sequence[RerunPair]) -> list[Text]:
     made: list[Text] = []
     for pair in pairs:
         made += [Text(""), Text(f"request {pair.request}: {first_line(pair.text, 200)}", "bold")]
-        made += _rerun_table([["", "recorded", "again"], *_rows(pair.recorded, pair.again)])
+        made += map(Text, aligned_rows([["", "recorded", "again"], *_compared(pair)]))
         made.append(Text(f"diff: {sanitize(pair.patch)}"))
     return [*made, *(_summed_table(pairs) if len(pairs) > 1 else [])]
 
 
-def _rows(then: RerunSide, now: RerunSide) -> list[list[str]]:
-    cells = [_cells(then), _cells(now)]
-    return [[name, cells[0][name], cells[1][name]] for name in cells[0]]
+def _compared(pair: RerunPair) -> list[list[str]]:
+    then, now = _cells(pair.recorded), _cells(pair.again)
+    return [[name, then[name], now[name]] for name in then]
 
 
 def _cells(one: RerunSide) -> dict[str, str]:
-    changed = f"{one.files} file{'' if one.files == 1 else 's'}, +{one.added} -{one.removed}"
+    changed = f"{plural(one.files, 'file')}, +{one.added} -{one.removed}"
     return {
         "decided by": one.coordinator,
         "ended": one.reason.replace("_", " ") or "not finished",
@@ -326,13 +333,7 @@ def _summed_table(pairs: Sequence[RerunPair]) -> list[Text]:
     ]
     names = ("accepted", "turns", "model calls", "cost", "time")
     rows += [[name, sums[0][i], sums[1][i]] for i, name in enumerate(names)]
-    return [Text(""), *_rerun_table(rows)]
-
-
-def _rerun_table(rows: Sequence[Sequence[str]]) -> list[Text]:
-    clear = [[sanitize(cell) for cell in row] for row in rows]
-    widths = [max(len(row[column]) for row in clear) for column in range(len(clear[0]))]
-    return [Text("  ".join(cell.ljust(widths[i]) for i, cell in enumerate(row)).rstrip()) for row in clear]
+    return [Text(""), *map(Text, aligned_rows(rows))]
 
 
 def rerun_object(session: str, pairs: Sequence[RerunPair]) -> dict[str, object]:

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fugu_cli.errors import UsageError
-from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Event, Recorded, Replied, ToolRan
+from fugu_cli.session.events import Asked, Recorded, ToolRan
 from fugu_cli.ui import diff_lines
 from fugu_cli.ui.block_drawing import transcript_fragments
+from fugu_cli.ui.blocks import Block, EndBlock, NoteBlock, ReplyBlock, RequestBlock, ToolBlock
 from fugu_cli.ui.drawing import LIGHT
 from fugu_cli.ui.event_text import describe_call
 from fugu_cli.ui.json_output import event_object, result_object, run_ending
@@ -28,25 +28,23 @@ WIDTH = 120
 def session_markdown(records: Sequence[Recorded], session: str) -> str:
     """Requests, replies with who gave them, tools and diffs."""
     del session  # a reader of the text needs no id
-    parts: list[str] = []
-    events = [record.event for record in records]
-    for facts in views.requests(events) if views.asked(events) else ():
-        parts += [part for event in facts if (part := _event_markdown(event))]
-        if views.finished(facts) is not None:
-            parts.append(f"*{views.end_line(facts).text}*")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for block in transcript_blocks(records) if (part := _block_markdown(block))) + "\n"
 
 
-def _event_markdown(event: Event) -> str:
-    match event:
-        case Asked():
-            return f"## {event.said.strip()}"
-        case Replied() if event.text.strip():
-            return f"**{event.agent}**\n\n{event.text.strip()}"
-        case ToolRan():
-            patch = diff_lines.patch_of_call(event.call) if event.changes else ""
-            head = f"`{describe_call(event.call)}`: {'ok' if event.ok else 'failed'}"
+def _block_markdown(block: Block) -> str:
+    match block:
+        case RequestBlock():
+            return f"## {block.text.strip()}"
+        case ReplyBlock():
+            return f"**{block.agent}**\n\n{''.join(block.said).strip()}"
+        case ToolBlock(result=ToolRan() as ran):
+            patch = diff_lines.patch_of_call(block.call) if ran.changes else ""
+            head = f"`{describe_call(block.call)}`: {'ok' if ran.ok else 'failed'}"
             return f"{head}\n\n```diff\n{patch}\n```" if patch else head
+        case NoteBlock():
+            return f"> {block.folded or block.text}"
+        case EndBlock():
+            return f"*{block.said.text}*"
         case _:
             return ""
 

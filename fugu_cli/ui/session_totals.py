@@ -38,6 +38,8 @@ from fugu_cli.ui.formatting import flatten, sanitize
 from fugu_cli.ui.trace_rows import TraceRows
 from fugu_cli.ui.transcript import Transcript
 
+RUNNING_TESTS = "running the tests"
+
 
 class Activity:
     """What is under way: `doing` is "" when nothing is, `since` is when it began (epoch), `until` when it is tried
@@ -111,9 +113,9 @@ class Activity:
                 return
 
     def _running(self, event: Permitted) -> str:
-        """What runs; of fugu's own test run the command, and the key that ends it."""
+        """What runs; of fugu's own test run the command."""
         if event.by == EVIDENCE and event.call.tool == views.RUN_TESTS:
-            return f"running the tests: {flatten(self._test_command, 60)} (F2 skips)"
+            return f"{RUNNING_TESTS}: {flatten(self._test_command, 60)}"
         return f"running {flatten(describe_call(event.call), 60)}"
 
 
@@ -159,6 +161,8 @@ class SessionTotals:
         """One item of the log."""
         if isinstance(item, TextStreamed):
             self._said[item.turn] = self._said.get(item.turn, 0) + len(item.text)
+        elif isinstance(item, Retried):
+            self._said.pop(item.turn, None)  # it is said again
         elif isinstance(item, Recorded):
             self._fact(item.event, item.at)
 

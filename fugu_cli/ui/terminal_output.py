@@ -27,6 +27,9 @@ TICK = 1.0
 """Seconds between two updates of the waiting line."""
 
 
+LOG_WIDTH = 120
+
+
 class TerminalOutput:
     """Lines to standard error, data to standard output, and a waiting line while nothing else is said."""
 
@@ -50,11 +53,11 @@ class TerminalOutput:
 
     @property
     def width(self) -> int:
-        """Columns of the terminal; 100 where there is none."""
+        """Columns of the terminal; where there is none so many that little is cut."""
         try:
-            return os.get_terminal_size(sys.stderr.fileno()).columns or 100
+            return os.get_terminal_size(sys.stderr.fileno()).columns or LOG_WIDTH
         except (OSError, ValueError, AttributeError):
-            return 100
+            return LOG_WIDTH
 
     def show(self, text: Text | str) -> None:
         """A line for people, above the waiting line."""

@@ -14,19 +14,22 @@ from fugu_cli.session import views
 from fugu_cli.session.decision_scores import decision_scores
 from fugu_cli.session.events import Assigned, Event, Opened, Planned, Recorded, ToolRan
 from fugu_cli.ui import event_text, workflow_text
+from fugu_cli.ui.diff_lines import patch_size
 from fugu_cli.ui.event_text import describe_call
 from fugu_cli.ui.formatting import (
+    aligned_rows,
     compact_number,
     duration,
     first_line,
     known_cost,
     money,
+    plural,
     probability,
     sanitize,
     shorten,
 )
 from fugu_cli.ui.json_output import routing_object
-from fugu_cli.ui.trace_rows import DecisionRow, ScoreCell, TracedRequest, traced_requests
+from fugu_cli.ui.trace_rows import DecisionRow, ScoreCell, TracedRequest, traced_requests, turn_result
 
 
 def workflow_lines(events: Sequence[Event], rows: Sequence[DecisionRow], width: int) -> list[str]:
@@ -49,7 +52,7 @@ def workflow_lines(events: Sequence[Event], rows: Sequence[DecisionRow], width: 
             lines.append(shorten(f"  step {place + 1}  {workflow_text.step_agent(step)}  {said}", width))
             lines += _step_turns(events, rows, (number, place), width)
     for merge in views.merges(events):
-        lines.append(shorten("  " + workflow_text.merge_text(merge).plain.strip(), width))
+        lines.append(shorten("  " + workflow_text.merge_text(merge), width))
         lines += [line for turn, diff in merge.diffs for line in _indented(f"turn {turn}: {_changed(diff)}", width)]
     return [*lines, *_indented(_planning_totals(events), width, 2)]
 
@@ -77,7 +80,7 @@ def _step_turn(events: Sequence[Event], row: DecisionRow) -> str:
     parts += [f"the output of {_step(events, step, number, turn)}" for step, number in seen.outputs]
     parts += [f"the changes of turns {', '.join(map(str, seen.candidates))}"] if seen.candidates else []
     kept = step_context.memory_savings(events, turn)
-    parts += [f"{_calls(kept.offered)} remembered ({_remembered(events, seen.memory)})"] if kept.offered else []
+    parts += [f"{plural(kept.offered, 'call')} remembered ({_remembered(events, seen.memory)})"] if kept.offered else []
     hidden = f"; not {_turns(seen.hidden)}" if seen.hidden else ""
     saved = f"; {_saved(kept)}" if kept.offered else ""
     spent = f"{compact_number(row.usage.input)} in, {compact_number(row.usage.output)} out, {row.paid}"
@@ -112,10 +115,6 @@ def _remembered(events: Sequence[Event], lines: Sequence[int]) -> str:
     return "; ".join(said)
 
 
-def _calls(number: int) -> str:
-    return f"{number} call{'' if number == 1 else 's'}"
-
-
 def _saved(kept: step_context.MemorySavings) -> str:
     """Calls that were not made again, and what that was worth."""
     said = (
@@ -123,14 +122,12 @@ def _saved(kept: step_context.MemorySavings) -> str:
         if kept.tokens >= 0
         else f"which took {compact_number(-kept.tokens)} tokens more"
     )
-    return f"saved {_calls(kept.calls)}, {said}"
+    return f"saved {plural(kept.calls, 'call')}, {said}"
 
 
 def _changed(diff: str) -> str:
     """Lines added and taken away."""
-    lines = diff.splitlines()
-    added = sum(line.startswith("+") and not line.startswith("+++") for line in lines)
-    removed = sum(line.startswith("-") and not line.startswith("---") for line in lines)
+    added, removed = patch_size(diff)
     return f"+{added} -{removed} lines"
 
 
@@ -262,7 +259,7 @@ def _request(request: TracedRequest, width: int) -> list[str]:
         lines.append(shorten(request.end_line.text + (f": {first_line(why, 300)}" if why else ""), width))
     else:
         lines.append("not finished")
-    return [*lines, *(shorten(event_text.undo_text(event).plain, width) for event in request.undone)]
+    return [*lines, *(shorten(event_text.undo_text(event), width) for event in request.undone)]
 
 
 def _table(rows: Sequence[DecisionRow], width: int) -> list[str]:
@@ -293,14 +290,8 @@ def _table(rows: Sequence[DecisionRow], width: int) -> list[str]:
     left = width - sum(widths[:-1]) - 2 * (len(widths) - 1)
     if not rows or left < min(widths[-1], RESULT_WIDTH):
         return []
-    right = set(range(3, len(header) - 1))
-    return [
-        "  ".join(
-            cell.rjust(widths[column]) if column in right else cell.ljust(widths[column])
-            for column, cell in enumerate((*line[:-1], shorten(line[-1], left)))
-        ).rstrip()
-        for line in [header, *body]
-    ]
+    cut = [[*line[:-1], shorten(line[-1], left)] for line in [header, *body]]
+    return aligned_rows(cut, range(3, len(header) - 1))
 
 
 def _shown(cells: Sequence[ScoreCell], name: str) -> str:
@@ -326,30 +317,6 @@ def _notes(row: DecisionRow) -> list[str]:
     if row.reason or assigned.scores is None:
         notes.append(f"by {assigned.by}" + (f": {first_line(row.reason, 400)}" if row.reason else ""))
     return notes
-
-
-def turn_result(row: DecisionRow) -> str:
-    """What came of a turn, in a few words."""
-    turn = row.turn
-    parts = []
-    if turn.failed is not None:
-        parts.append(f"failed: {first_line(turn.failed.message, 200)}")
-    if turn.interrupted:
-        parts.append("interrupted")
-    if row.verdict is not None:
-        parts.append(event_text.VERDICT_MARKS[row.verdict][0])
-    if (role := views.suggested_role(turn)) is not None:
-        parts.append(f"suggests a {role}")
-    if row.tests is not None:
-        parts.append(f"tests {event_text.test_counts_text(row.tests.ok, row.tests.output)}")
-    if row.checked:
-        parts.append(f"acceptance check {' -> '.join('pass' if ok else 'FAIL' for ok in row.checked)}")
-    if row.changed:
-        parts.append(f"changed {', '.join(sanitize(path) for path in row.changed)}")
-    if turn.draws:
-        parts.append(f"{len(turn.draws) + bool(turn.replies)} draws, {len(turn.draws)} rolled back")
-    works = turn.assigned.role == "worker" and turn.assigned.subtask is None
-    return "; ".join(parts) or ("no change" if works else "answered")
 
 
 def _stacked(row: DecisionRow, width: int) -> list[str]:

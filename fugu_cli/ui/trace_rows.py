@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from fugu_cli.errors import UsageError
 from fugu_cli.messages import Usage
 from fugu_cli.session import views
 from fugu_cli.session.events import (
@@ -28,8 +29,9 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, TextStreamed
+from fugu_cli.ui import event_text
 from fugu_cli.ui.event_text import decision_reason
-from fugu_cli.ui.formatting import known_cost
+from fugu_cli.ui.formatting import first_line, known_cost, sanitize
 
 
 @dataclass(frozen=True)
@@ -419,6 +421,46 @@ class TraceRows:
                 found = views.turn_of(self._facts, number)
                 verdict = views.verdict(self._facts, found) if found else None
                 turn.verdict = verdict or ""
+
+
+def find_turn(rows: Sequence[TraceRow], number: int, request: int | None = None) -> TurnRow:
+    """Turn `number` of the newest request, or of `request` (from 1). UsageError names the ones there are."""
+    every = [row.number for row in rows if isinstance(row, RequestRow)]
+    if not every:
+        raise UsageError("nothing was asked in this session yet", hint="ask something with `fugu run --resume`")
+    chosen = every[-1] if request is None else request
+    if chosen not in every:
+        raise UsageError(f"there is no request {request}", hint=f"the session has {len(every)}")
+    turns = [row for row in rows if isinstance(row, TurnRow) and row.request.number == chosen]
+    for row in turns:
+        if row.assigned.turn == number:
+            return row
+    known = ", ".join(str(row.assigned.turn) for row in turns) or "none"
+    raise UsageError(f"request {chosen} has no turn {number}", hint=f"its turns: {known}")
+
+
+def turn_result(row: DecisionRow) -> str:
+    """What came of a turn, in a few words."""
+    turn = row.turn
+    parts = []
+    if turn.failed is not None:
+        parts.append(f"failed: {first_line(turn.failed.message, 200)}")
+    if turn.interrupted:
+        parts.append("interrupted")
+    if row.verdict is not None:
+        parts.append(event_text.VERDICT_MARKS[row.verdict][0])
+    if (role := views.suggested_role(turn)) is not None:
+        parts.append(f"suggests a {role}")
+    if row.tests is not None:
+        parts.append(f"tests {event_text.test_counts_text(row.tests.ok, row.tests.output)}")
+    if row.checked:
+        parts.append(f"acceptance check {' -> '.join('pass' if ok else 'FAIL' for ok in row.checked)}")
+    if row.changed:
+        parts.append(f"changed {', '.join(sanitize(path) for path in row.changed)}")
+    if turn.draws:
+        parts.append(f"{len(turn.draws) + bool(turn.replies)} draws, {len(turn.draws)} rolled back")
+    works = turn.assigned.role == "worker" and turn.assigned.subtask is None
+    return "; ".join(parts) or ("no change" if works else "answered")
 
 
 def _began(call: str, assigned: Assigned) -> bool:

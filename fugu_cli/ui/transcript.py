@@ -16,6 +16,7 @@ from fugu_cli.session.events import (
     Failed,
     Finished,
     Interrupted,
+    JobEnded,
     Masked,
     Merged,
     Opened,
@@ -300,13 +301,14 @@ class Transcript:
         self._agents[event.turn] = event.agent
         if event.role == "verifier":
             self._replies.verifying.add(event.turn)
-        self.blocks.append(DecisionBlock(event))
+        before = [block.assigned for block in self.blocks if isinstance(block, DecisionBlock)]
+        self.blocks.append(DecisionBlock(event, event_text.decision_reason(event, before)))
         if event.plan:
             self.placed.ends[event.turn] = len(self.blocks)
 
     def _rest(self, event: Event) -> None:
         silent = isinstance(event, Undone) and 0 < event.turn == self._kept
-        block = None if silent else _event_block(event, self._facts)
+        block = None if silent else event_block(event, self._facts)
         if block is not None:
             self.placed.put(getattr(event, "turn", 0), block)
         if isinstance(event, Failed):
@@ -331,6 +333,8 @@ class Transcript:
             self.blocks.append(NoteBlock(event.text or f"{event.filled}: nothing", "dim"))
             return None
         changed = self._replies.end(event)
+        if event.stop in event_text.STOPS:
+            self.placed.put(event.turn, NoteBlock(event_text.STOPS[event.stop], "warn"))
         if not event.calls:
             self.placed.ends.pop(event.turn, None)
         return changed
@@ -347,7 +351,7 @@ class Transcript:
             speech = ReplyBlock("", live=False)
             speech.add(event.partial)
             self.blocks.append(speech)
-        self.blocks.append(NoteBlock("interrupted; /continue goes on, or ask something else", "warn"))
+        self.blocks.append(NoteBlock("interrupted; `fugu run --continue` goes on, or ask something else", "warn"))
         return first
 
 
@@ -357,12 +361,13 @@ def _end_block(event: Finished, facts: Sequence[Event], seconds: float) -> EndBl
     tokens = sum(fact.usage.input + fact.usage.output for fact in facts if isinstance(fact, Replied))
     waited = sum(fact.waited for fact in facts if isinstance(fact, Permitted))
     told = event.reason == "failed" and any(isinstance(fact, Failed) for fact in facts)
-    why = "/pool shows who is unavailable, and until when" if told else event.message
+    why = "`fugu pool check` tries each agent" if told else event.message
     return EndBlock(event, views.end_line(facts), turns, max(seconds - waited, 0.0), tokens, why)
 
 
-def _event_block(event: Event, facts: Sequence[Event]) -> Block | None:
-    """`facts`: of its request, up to it."""
+def event_block(event: Event, facts: Sequence[Event]) -> Block | None:
+    """What is said of a fact that no other block tells; None for one of which nothing is said. `facts`: of its request,
+    up to it."""
     match event:
         case Planned():
             return PlanBlock(event, workflow_text.round_reason(event, facts[:-1]))
@@ -373,16 +378,16 @@ def _event_block(event: Event, facts: Sequence[Event]) -> Block | None:
             return _masked_note(event)
         case Compacted():
             author = f"by {event.agent}" if event.agent else "without a model"
-            return NoteBlock(
-                f"summed up {author}; agents read this from now on, the log keeps all", "dim", event.summary
-            )
+            said = f"summed up {author}; agents read this from now on, the log keeps all"
+            return NoteBlock(said, "dim", event.summary)
         case Undone():
-            return _undo_note(event)
+            return NoteBlock(event_text.undo_text(event), "warn", "" if event.turn else "\n".join(event.paths))
         case Merged():
-            return NoteBlock(workflow_text.merge_text(event).plain, "dim")
-        case _:  # whatever every output has a line for
-            said = event_text.event_line((event,))
-            return NoteBlock(said.plain.strip(), "dim") if said is not None else None
+            return NoteBlock(workflow_text.merge_text(event), "dim")
+        case JobEnded():
+            return NoteBlock(event_text.job_end_text(event), "dim")
+        case _:
+            return None
 
 
 def _moved(place: int, at: int, by: int) -> int:
@@ -398,13 +403,6 @@ def _masked_note(event: Masked) -> NoteBlock | None:
     """Who is left out. Of a failure its own line has told; until when, the status line and `/pool` tell."""
     out = [f"{name} ({why})" for name, why in event.agents if why.kind in ("", views.BUDGET)]
     return NoteBlock("left out: " + "; ".join(out)) if out else None
-
-
-def _undo_note(event: Undone) -> NoteBlock:
-    if event.turn:
-        return NoteBlock(f"rolled back, trying again: {event.reason}", "warn")
-    files = f"{len(event.paths)} files put back" if len(event.paths) != 1 else "1 file put back"
-    return NoteBlock(f"{event.words}: {files}", "warn", "\n".join(event.paths))
 
 
 def transcript_blocks(items: Sequence[Recorded | Live]) -> list[Block]:

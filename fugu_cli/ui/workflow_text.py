@@ -4,32 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.text import Text
-
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Failed, Merged, Planned, WorkflowStep
-from fugu_cli.ui.formatting import compact_number, duration, first_line
-
-PLAN_INDENT = "  "
-
-
-def plan_text(event: Planned, why: str = "") -> Text:
-    """A plan as a list: `1  coder  <- the request   Find the cause ...`; `why` there is another one."""
-    numbers = (
-        f"{compact_number(event.usage.input)} in, {compact_number(event.usage.output)} out, {duration(event.seconds)}"
-    )
-    text = Text().append(f"{plan_title(event)}  ", "bold")
-    text.append(f"{event.agent}: {numbers}", "dim")
-    if event.fault:
-        text.append(f"\n{PLAN_INDENT}no workflow: {first_line(event.fault, 300)}", "yellow")
-    if why:
-        text.append(f"\n{PLAN_INDENT}because {why}", "dim")
-    for place, step in enumerate(event.steps):
-        text.append(f"\n{PLAN_INDENT}{place + 1}  ").append(step_agent(step), "cyan").append(
-            f"  <- {step_access(step)}", "dim"
-        )
-        text.append(f"  {first_line(step.instruction, 160)}")
-    return text
+from fugu_cli.ui.formatting import first_line
 
 
 def plan_title(event: Planned) -> str:
@@ -73,15 +50,15 @@ def step_access(step: WorkflowStep) -> str:
     return "steps " + ", ".join(str(place + 1) for place in step.access) if step.access else "the request"
 
 
-def merge_text(event: Merged) -> Text:
+def merge_text(event: Merged) -> str:
     """Whose work was taken over."""
     others = ", ".join(str(turn) for turn in event.turns if turn != event.chosen)
     if event.open:
-        return Text(f"{PLAN_INDENT}turns {others} did the same job: {first_line(event.reason, 200)}", "bold cyan")
+        return f"turns {others} did the same job: {first_line(event.reason, 200)}"
     kept = f"the work of turn {event.chosen} is taken over" if event.chosen else "nobody's work is taken over"
     left = f"; turn{'s' if ',' in others else ''} {others} left out" if others else ""
     alone = f"; left alone, changed since: {', '.join(event.left)}" if event.left else ""
-    return Text(f"{PLAN_INDENT}{kept}{left}: {first_line(event.reason + alone, 200)}", "bold cyan")
+    return f"{kept}{left}: {first_line(event.reason + alone, 200)}"
 
 
 def workflow_object(event: Planned | Merged) -> dict[str, object]:

@@ -407,7 +407,7 @@ def test_undo_takes_back_what_was_done(place: Place, server: Loopback) -> None:
             assert (place.repo / "calc.txt").read_text() == "fixed\n"
             await agent.prompt(session_id=id, prompt=words("/undo"))
             assert (place.repo / "calc.txt").read_text() == "broken\n"
-            assert "1 files were put back" in editor.text(id)
+            assert "1 file put back" in editor.text(id)
 
     asyncio.run(edit())
 

@@ -129,7 +129,7 @@ def test_run_carries_the_request_out_in_a_copy_and_leaves_the_diff(capsys: pytes
         "3: small worker, large worker, small verifier",
         "2: large worker, large verifier",
     ]
-    assert "ended" in rows and said.out.count("accepted") == 2 and "turn 1  large as worker" in said.err
+    assert "ended" in rows and said.out.count("accepted") == 2 and "● worker large" in said.err
     assert (state(), newest()) == (before, id)
     patch = Path(said.out.splitlines()[-1].removeprefix("diff: "))
     assert "-    return a - b\n+    return a + b\n" in patch.read_text()

@@ -65,11 +65,11 @@ def test_a_request_is_carried_out_accepted_traced_and_undone(capsys: pytest.Capt
     assert said.out == "add() adds now.\n"
     assert (root / "calc.py").read_text() == FIXED
     order = [
-        "> fix the failing tests",
+        "▌ fix the failing tests",
         "turn 1",
-        "edit calc.py  ok",
+        "✓ edit calc.py",
         f"running the tests: {TESTS}",
-        "tests: pass (1 passed)",
+        "✓ tests pass (1 passed)",
     ]
     order += ["turn 2", "✓ accepted", "verified by scripted · 1 test passes", "+    return a + b", "log: "]
     at = -1
@@ -80,7 +80,7 @@ def test_a_request_is_carried_out_accepted_traced_and_undone(capsys: pytest.Capt
     assert "changed calc.py" in capsys.readouterr().out
     assert called(["trace", "--turn", "1"]) == 0
     full = capsys.readouterr().out
-    assert "-    return a - b\n+    return a + b" in full and "-- result of read" in full
+    assert "-     return a - b\n" in full and "▸ result of read" in full
     assert called(["undo"]) == 1
     assert "add --yes" in capsys.readouterr().err
     assert called(["undo", "--yes"]) == 0

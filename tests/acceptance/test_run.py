@@ -39,10 +39,10 @@ def test_failing_tests_are_fixed_verified_and_reported(place: Place, server: Loo
     assert (done.code, done.out) == (0, "I wrote what was missing.\n"), done.err
     assert (place.repo / "basket.py").read_text() == BUGGY.replace(" + 1", "")
     for part in (
-        "worker as worker",
-        "judge as verifier",
+        "● worker worker",
+        "● verifier judge",
         "+    return sum(numbers)\n",
-        "tests: pass (1 passed)",
+        "✓ tests pass (1 passed)",
         "verified by judge · 1 test passes",
     ):
         assert part in done.err

@@ -1,8 +1,8 @@
 """The interactive interface. `run_app(opener, options)` opens it, `run_trace(...)` shows a finished log.
 
 It draws the log and holds nothing that the log does not; a `SessionOpener` gives it sessions, which wiring builds. Read
-session_controller.py, request_queue.py, main_screen.py and app.py, in this order. Importing this module imports no
-screen library.
+session_controller.py, request_queue.py, main_screen.py and app.py, in this order. Importing this imports no screen
+library.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener, Se
 
 if TYPE_CHECKING:
     from fugu_cli.session.events import Recorded
-    from fugu_cli.ui.trace_drawing import TurnSources
+    from fugu_cli.ui.turn_page import TurnSources
 
 __all__ = ["InterfaceOptions", "SessionOpener", "SessionProtocol", "run_app", "run_trace"]
 

@@ -122,8 +122,8 @@ class Approval(Widget, can_focus=True):
     def action_whole(self) -> None:
         """Everything that the call would do."""
         if self._question is not None and (self._patch or self._cut):
-            from fugu_cli.ui.trace_drawing import Section
             from fugu_cli.ui.tui.overlays import Dialogs
+            from fugu_cli.ui.turn_page import Section
 
             text = "\n".join(
                 map(plain_text, diff_lines.approval_target_lines(*self._question.asked, 10_000, self.palette))

@@ -18,13 +18,13 @@ from fugu_cli.ui.block_drawing import chunk_fragment
 from fugu_cli.ui.blocks import NoteBlock
 from fugu_cli.ui.event_text import call_target, describe_call
 from fugu_cli.ui.markdown_chunks import split_markdown
-from fugu_cli.ui.trace_drawing import Section
 from fugu_cli.ui.tui import agent_commands, session_commands, themes
 from fugu_cli.ui.tui.request_queue import MODE_HELP
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import diff_of_request
 from fugu_cli.ui.tui.session_controller import choose_mode
 from fugu_cli.ui.tui.terminal_app import KEYS
+from fugu_cli.ui.turn_page import Section
 
 if TYPE_CHECKING:
     from fugu_cli.safety.policy import Mode

@@ -24,7 +24,6 @@ from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, justified_line, styled_line
 from fugu_cli.ui.hyperlinks import FilePlace
 from fugu_cli.ui.session_totals import FoldedSession
-from fugu_cli.ui.trace_drawing import DEFAULT_SOURCES, PageAt, Section, TurnSources, section_title, turn_pages
 from fugu_cli.ui.tui.pager import Pager
 from fugu_cli.ui.tui.panels import NARROW_COLUMNS, Trace
 from fugu_cli.ui.tui.preferences import PreferencesFile
@@ -33,6 +32,7 @@ from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 from fugu_cli.ui.tui.terminal_app import SHORT_LINES, TerminalApp
 from fugu_cli.ui.tui.user_programs import place_command, run_editor
+from fugu_cli.ui.turn_page import DEFAULT_SOURCES, PageAt, Section, TurnSources, section_title, turn_pages
 
 MOVES = {"up": -1, "ctrl+p": -1, "down": 1, "ctrl+n": 1, "pageup": -10, "pagedown": 10}
 """Keys that mark another choice, and how many rows away."""

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from fugu_cli.ui.column import Fragment
     from fugu_cli.ui.hyperlinks import FilePlace
     from fugu_cli.ui.session_totals import FoldedSession
-    from fugu_cli.ui.trace_drawing import PageAt, Section
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
     from fugu_cli.ui.tui.preferences import PreferencesFile
+    from fugu_cli.ui.turn_page import PageAt, Section
 
 Preview = Callable[[str], Sequence["Fragment"]]
 """What a value stands for, drawn. For a thread."""

@@ -31,11 +31,11 @@ from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import render_rich
 from fugu_cli.ui.formatting import flatten, plural
 from fugu_cli.ui.session_export import FORMATS, export_format, write_new_file
-from fugu_cli.ui.trace_drawing import Section, TurnSources, turn_pages
 from fugu_cli.ui.trace_rows import TurnRow
 from fugu_cli.ui.transcript import transcript_blocks
 from fugu_cli.ui.tui import project_folder
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice
+from fugu_cli.ui.turn_page import Section, TurnSources, turn_pages
 
 if TYPE_CHECKING:
     from fugu_cli.engine.environment import AskPermission

@@ -14,6 +14,7 @@ from fugu_cli import __version__
 from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Replied
 from fugu_cli.ui.formatting import flatten
+from fugu_cli.ui.session_totals import RUNNING_TESTS
 from fugu_cli.ui.tui import project_folder
 from fugu_cli.ui.tui.screen_protocol import StatusLine
 
@@ -51,6 +52,8 @@ def status_line(controller: StatusSources) -> StatusLine:
     if likely and not work.stopping and not aside.doing:
         at_work = f"{at_work}, then probably {flatten(likely, 40)}"
     doing = "needs approval" if work.approvals.questions else aside.doing or at_work
+    if doing.startswith(RUNNING_TESTS):
+        doing += " (F2 skips)"
     begun = aside.began if aside.running else activity.since if activity.doing else 0.0
     spent = tally.tokens
     return StatusLine(
@@ -65,7 +68,7 @@ def status_line(controller: StatusSources) -> StatusLine:
         unpriced=bool(tally.unpriced),
         doing=doing if running else "",
         since=(begun or time.time()) if running else 0.0,
-        until=activity.until if activity.doing and doing == activity.doing else 0.0,
+        until=activity.until if activity.doing and doing.startswith(activity.doing) else 0.0,
         written=tally.writing if work.running else 0,
         unavailable=_unavailable(work),
         queued=len(work.queue),

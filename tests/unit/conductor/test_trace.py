@@ -6,9 +6,14 @@ import json
 from pathlib import Path
 
 from fugu_cli.messages import Call, Prompt, Reply
-from fugu_cli.session import views
-from fugu_cli.session.events import Event
-from fugu_cli.ui import event_text, json_output, trace, turn_text
+from fugu_cli.ui import json_output, trace
+from fugu_cli.ui.block_drawing import transcript_fragments
+from fugu_cli.ui.blocks import Block
+from fugu_cli.ui.drawing import DARK, StyledLine, plain_text
+from fugu_cli.ui.session_totals import FoldedSession
+from fugu_cli.ui.trace_rows import find_turn
+from fugu_cli.ui.transcript import transcript_blocks
+from fugu_cli.ui.turn_page import TurnSources, turn_text
 from tests.facts import prompt_of
 from tests.reacting import React, calls, results, says
 from tests.unit.conductor.staging import lists, planning, play
@@ -64,14 +69,12 @@ def test_a_turn_in_full_shows_what_that_step_was_shown_and_nothing_of_the_ones_b
     found = play(tmp_path, planning(PLAN), {"a": says("a speaks"), "b": says("b thinks")})
     found.run("what is it?")
     records = found.log.records
-
-    def shown(events: list[Event]) -> Prompt:
-        assigned = views.turns(events)[-1].assigned
-        return prompt_of(events, views.pool(events)[assigned.agent], ())
-
-    text = turn_text.whole_turn_text(records, turn_text.find_turn(records, 2), shown, lambda change: "")  # type: ignore[arg-type]
+    row = find_turn(FoldedSession(records).rows.rows, 2)
+    text = turn_text(records, row, TurnSources(lambda events, member: prompt_of(events, member, ())), 100)
     assert "Think." in text and "b thinks" in text
-    assert "a speaks" not in text
+    before, _, rest = text.partition("── What it was not shown ")
+    not_shown, _, after = rest.partition("── What it did ")
+    assert ["a speaks" in part for part in (before, not_shown, after)] == [False, True, False]
 
 
 def test_the_memory_says_what_it_saved(tmp_path: Path) -> None:
@@ -101,17 +104,19 @@ def test_the_same_job_and_what_was_taken_over(tmp_path: Path) -> None:
     assert "kept: turn 2; thrown away: turn 1" in text
 
 
+def drawn(blocks: list[Block]) -> list[StyledLine]:
+    return [line for piece in transcript_fragments(blocks, unfolded=False) for line in piece.painted(100, DARK)]
+
+
 def test_every_fact_has_its_line_and_its_object(tmp_path: Path) -> None:
     plan = lists((0, JOB, []), (1, JOB, []))
     found = play(tmp_path, planning("prose", plan), {"a": writes("wrong\n"), "b": writes("fixed\n")})
     found.run("fix the tests", judged=True)
     events = list(found.log.events)
-    shown = [
-        str(event_text.event_line(events[: i + 1])) for i, e in enumerate(events) if e.type in ("planned", "merged")
-    ]
-    assert "no workflow: there are no lists in it" in shown[0]
-    assert "1  a  <- the request  Repair calc.txt." in shown[1]
-    assert "is taken over" in shown[2]
+    shown = "\n".join(plain_text(line) for line in drawn(transcript_blocks(found.log.records)))
+    assert "● no workflow by c\n  there are no lists in it" in shown
+    assert "1 a Repair calc.txt." in shown
+    assert "is taken over" in shown
     objects = [json_output.event_object(record, events[: record.seq], "s") for record in found.log.records]
     plans = [one for one in objects if one and one.get("subtype") == "plan"]
     assert [(one["fault"] != "", one["kept"]) for one in plans] == [(True, False), (False, False)]

@@ -1,14 +1,16 @@
 """The trace: a table where there is room, short lines where there is not, one decision in full, and JSON."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import FromAgent, FromTool, FromUser, Prompt
-from fugu_cli.session.events import Asked, Interrupted, Permitted, Undone
-from fugu_cli.ui import trace, trace_rows, turn_text
+from fugu_cli.session.events import Asked, Interrupted, Member, Permitted, Undone
+from fugu_cli.ui import trace, trace_rows, turn_page
+from fugu_cli.ui.session_totals import FoldedSession
 from tests.unit.ui import example
 
 TABLE = Path(__file__).with_name("table.txt").read_text(encoding="utf-8")
@@ -67,8 +69,8 @@ def test_what_the_user_took_back_is_told_behind_the_end_of_the_request() -> None
     ]
     said = trace.trace_text([*records, *more], "s", 120)
     put = [
-        "2 files were put back: undone by the user",
-        "1 files were put back: redone by the user",
+        "undone by the user: 2 files put back",
+        "redone by the user: 1 file put back",
     ]
     before = trace.trace_text(records, "s", 120).splitlines()
     assert said.splitlines() == [*before[:-2], *put, *before[-2:]]
@@ -141,7 +143,7 @@ def test_json_holds_probabilities_logits_masks_and_what_came_of_it() -> None:
     assert [decision["verdict"] for decision in request["decisions"]] == [None, None, "ACCEPT"]
 
 
-def shown(facts: list[example.Event]) -> Prompt:
+def shown(facts: Sequence[example.Event], member: Member) -> Prompt:
     """Stands for context.prompt: one user message, then a pair for every reply so far."""
     messages = [FromUser(text="the task")]
     for number in range(sum(isinstance(fact, example.Replied) for fact in facts)):
@@ -149,70 +151,53 @@ def shown(facts: list[example.Event]) -> Prompt:
     return Prompt(system="be good", messages=tuple(messages), temperature=0.8, seed=2)
 
 
-def test_one_decision_in_full() -> None:
+def page(turn: int, request: int | None = None) -> str:
     records = example.records()
-    text = turn_text.whole_turn_text(records, turn_text.find_turn(records, 1), shown, lambda change: "-x = 1\n+x = 2\n")
+    row = trace_rows.find_turn(FoldedSession(records).rows.rows, turn, request)
+    sources = turn_page.TurnSources(shown, lambda ran: "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n")
+    return turn_page.turn_text(records, row, sources, 80)
+
+
+def test_one_decision_in_full() -> None:
+    text = page(1)
     assert text.startswith(
         """\
 request 1, turn 1: coder as worker
+
+── The decision ────────────────────────────────────────────────────────────────
+coder as worker  by trinity
 tests pass (3 passed); changed a.py; 2 draws, 1 rolled back
 
-== the decision
-by trinity
-agents:
-  cheap      .25  #####                   logit -2.500
-  middle     .75  ###############      *  logit +2.500
-  strong      --  masked: opted out       logit -5.000
-roles:
-  worker     .91  ##################   *  logit +2.500
-  thinker    .09  ##                      logit +0.250
-  verifier    --  masked: no Worker answer yet  logit +1.500
-margin: middle is +5.000 over cheap
-margin: worker is +2.250 over thinker
-milliseconds: format 1.0, tokenise 2.0, forward 306.0, head 1.0
+agents
+  cheap            ██████░░░░░░░░░░░░░░░░░░ .25
+  middle           ██████████████████░░░░░░ .75 ◀
+  strong           masked: opted out
 
-== what the coordinator read (412 tokens, warm: 400 cached)
-user: fix the tests
-middle (worker): done
+roles
+  worker           ██████████████████████░░ .91 ◀
+  thinker          ██░░░░░░░░░░░░░░░░░░░░░░ .09
+  verifier         masked: no Worker answer yet
 
-== what the agent was shown
--- system
-be good
--- user
-the task
--- temperature 0.8, seed 2
+── What the coordinator read ───────────────────────────────────────────────────
+  412 tokens, 400 of them cached
 
-== coder said (1.2k in (200 cached), 300 out, 4.0 s, m-coder, stop: calls)
-[thinking]
-hm
-I read the file.
-[calls read {"path": "a.py"}]
-
-== read a.py: ok, 10 ms
-1: x = 1
-
-== what the agent was shown
--- 1 message as before
--- coder
-reply 0
--- result of read
-ok
--- temperature 0.8, seed 2
+  user: fix the tests
+  middle (worker): done
 """
     )
-    assert "\n== write a.py: ok, 10 ms\nwritten\n[changed a.py]\n-x = 1\n+x = 2\n" in text
-    assert "\n== rolled back\nthe tests failed\n" in text
-    assert text.endswith("== run_tests: ok, 1.2 s\n3 passed in 0.1s")
+    assert "\n  margin: middle is +5.000 over cheap\n  margin: worker is +2.250 over thinker\n" in text
+    assert "\n▸ system\n  be good\n\n▸ user\n  the task\n" in text
+    assert "\n▸ call 2\n  1 message as before\n\n▸ coder\n  reply 0\n\n▸ result of read\n  ok\n" in text
+    assert "\n  rolled back, trying again: the tests failed\n" in text
+    assert "1 - x = 1\n1 + x = 2\n" in text
 
 
 def test_a_rules_decision_a_failure_and_a_denial_are_shown_in_full() -> None:
-    records = example.records()
-    second = turn_text.whole_turn_text(records, turn_text.find_turn(records, 2), shown, lambda change: "")
-    assert "== small failed (network)\nm-small: the server does not answer" in second
-    third = turn_text.whole_turn_text(records, turn_text.find_turn(records, 3, 1), shown, lambda change: "")
-    assert "== what the coordinator read\nnothing: cascade decides by a rule" in third
+    assert "small failed: m-small: the server does not answer" in page(2)
+    third = page(3, 1)
+    assert "Nothing: cascade decides by a rule." in third
     assert "a Thinker asked for this role; the head had worker" in third
-    assert "== bash: not allowed, by policy\n" in third
+    assert "⊘ bash git push --force  not allowed: a force push needs a yes" in third
 
 
 def test_the_wait_for_the_user_is_no_part_of_a_turn_s_time() -> None:
@@ -234,11 +219,11 @@ def test_the_wait_for_the_user_is_no_part_of_a_turn_s_time() -> None:
 
 
 def test_a_turn_that_is_not_there_is_refused_with_those_that_are() -> None:
-    records = example.records()
+    rows = FoldedSession(example.records()).rows.rows
     with pytest.raises(UsageError) as caught:
-        turn_text.find_turn(records, 7)
+        trace_rows.find_turn(rows, 7)
     assert (str(caught.value), caught.value.hint) == ("request 1 has no turn 7", "its turns: 1, 2, 3")
     with pytest.raises(UsageError, match="there is no request 2"):
-        turn_text.find_turn(records, 1, 2)
+        trace_rows.find_turn(rows, 1, 2)
     with pytest.raises(UsageError, match="nothing was asked"):
-        turn_text.find_turn(records[:1], 1)
+        trace_rows.find_turn([], 1)

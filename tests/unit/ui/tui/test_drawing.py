@@ -36,10 +36,10 @@ from fugu_cli.ui.drawing import (
 from fugu_cli.ui.hyperlinks import LinkFinder
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.session_totals import FoldedSession, SessionTotals
-from fugu_cli.ui.trace_drawing import section_title, turn_sections
 from fugu_cli.ui.trace_rows import TraceRows, TurnRow, traced_requests
 from fugu_cli.ui.transcript import transcript_blocks
 from fugu_cli.ui.tui import themes
+from fugu_cli.ui.turn_page import section_title, turn_sections
 
 
 def text(lines: list[StyledLine]) -> list[str]:

@@ -25,9 +25,9 @@ from fugu_cli.ui.block_drawing import plan_lines
 from fugu_cli.ui.blocks import Block, DecisionBlock, PlanBlock, ReplyBlock
 from fugu_cli.ui.drawing import DARK, plain_text
 from fugu_cli.ui.inline_view import LinePrinter, Scrollback
-from fugu_cli.ui.trace_drawing import turn_sections
 from fugu_cli.ui.trace_rows import PlanRow, TraceRows, TurnRow
 from fugu_cli.ui.transcript import Transcript, transcript_blocks
+from fugu_cli.ui.turn_page import turn_sections
 from fugu_cli.ui.workflow_text import edge_columns
 
 POOL = tuple(

@@ -1,0 +1,392 @@
+"""One turn in full as titled sections: on a page of the interface, and as the text of `fugu trace --turn`. What it was
+shown is built again from the log by the function that built it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise, takewhile
+
+from fugu_cli.engine.harness import TOOL_CALLING
+from fugu_cli.messages import FromAgent, FromTool, FromUser, Message, Prompt
+from fugu_cli.session import views
+from fugu_cli.session.decision_scores import decision_scores
+from fugu_cli.session.events import (
+    CLIENT,
+    Asked,
+    Assigned,
+    Event,
+    Failed,
+    Member,
+    Opened,
+    Recorded,
+    Replied,
+    ToolRan,
+)
+from fugu_cli.ui import diff_drawing, diff_lines
+from fugu_cli.ui import trace_rows as plain_rows
+from fugu_cli.ui.block_drawing import GAP, transcript_fragments
+from fugu_cli.ui.column import Fragment
+from fugu_cli.ui.drawing import (
+    BLANK,
+    TERMINAL,
+    Palette,
+    StyledLine,
+    StyledPart,
+    indent_lines,
+    plain_text,
+    styled_line,
+    wrap_lines,
+)
+from fugu_cli.ui.event_text import describe_call
+from fugu_cli.ui.formatting import compact_number as tokens
+from fugu_cli.ui.formatting import (
+    duration,
+    flatten,
+    known_cost,
+    plural,
+    probability,
+    sanitize_for_screen,
+)
+from fugu_cli.ui.trace_rows import TraceRow, TurnRow, turn_result
+from fugu_cli.ui.transcript import transcript_blocks
+
+BAR_WIDTH = 24
+FRAGMENT_LINES = 40
+"""Lines of one piece of a long text."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled part of the detail view."""
+
+    title: str
+    pieces: tuple[Fragment, ...]
+
+
+PatchOf = Callable[[ToolRan], str]
+"""What a call changed, as a diff."""
+
+
+def patch_of_arguments(ran: ToolRan) -> str:
+    """The diff as the call itself says, where the contents are not at hand."""
+    return diff_lines.patch_of_call(ran.call)
+
+
+PromptOf = Callable[[Sequence[Event], Member], Prompt]
+"""The prompt of the next call of an agent, of the facts up to it."""
+
+
+def tool_calling_prompt(events: Sequence[Event], member: Member) -> Prompt:
+    """The prompt of an agent that calls tools, without standing instructions."""
+    return TOOL_CALLING.prompt(events, member, (), "")
+
+
+@dataclass(frozen=True)
+class TurnSources:
+    """Where the parts of a turn's page come from that are not in the log itself."""
+
+    prompt_of: PromptOf = tool_calling_prompt
+    patch_of: PatchOf = patch_of_arguments
+
+
+DEFAULT_SOURCES = TurnSources()
+
+
+def turn_sections(records: Sequence[Recorded], row: TurnRow, sources: TurnSources = DEFAULT_SOURCES) -> list[Section]:
+    """Everything the log says of a turn. `records` are the session's lines."""
+    mine = _own(records, row)
+    agent = flatten(row.assigned.agent)
+    made = decision_sections(records, row)
+    shown = _shown(records, row, sources.prompt_of)
+    if shown is not None:
+        prompt, before, later = shown
+        made.append(Section(f"What {agent} was shown", (*_prompt(prompt), *later)))
+        made.append(Section("What it was not shown", _text("\n".join(left_out(before, prompt, row.assigned.agent)))))
+    elif views.served([record.event for record in records[: row.last]]) and row.assigned.by != CLIENT:
+        made.append(Section(f"What {agent} was shown", _text(FROM_CLIENT)))
+    made.append(Section("What it did", (*transcript_fragments(transcript_blocks(mine)[1:], unfolded=True), GAP)))
+    patches = [sources.patch_of(r.event) for r in mine if isinstance(r.event, ToolRan) and r.event.changes]
+    if patches:
+        patch = "\n".join(patches)
+        piece = Fragment(lambda width, palette: [*diff_drawing.patch_lines(patch, width, palette), BLANK], patch)
+        made.append(Section("The diff it made", (piece,)))
+    return [*made, Section("Model calls", _text("\n".join(_calls(mine, records))))]
+
+
+FROM_CLIENT = "the conversation as the client of `fugu serve` sent it; its instructions are no facts of a session"
+
+
+def decision_sections(records: Sequence[Recorded], row: TurnRow) -> list[Section]:
+    """What was weighed, and what was read."""
+    cells = _cells(records, row)
+    made = [
+        Section("The decision", (Fragment(lambda width, palette: _decision(row, cells, width, palette), "\n" * 14),)),
+        Section("What the coordinator read", _text(_read(row.assigned))),
+    ]
+    raw = _raw_scores(row.assigned, cells)
+    return [*made, Section("Raw scores", _text(raw))] if raw else made
+
+
+def turn_text(records: Sequence[Recorded], row: TurnRow, sources: TurnSources, width: int) -> str:
+    """The page of a turn as plain text."""
+    found = turn_pages([row], row, records, sources)(0)
+    return sections_text(*found, width) if found is not None else ""
+
+
+def sections_text(title: str, sections: Sequence[Section], width: int) -> str:
+    """A page as plain text."""
+    pieces = [piece for one in sections for piece in (section_title(one.title), *one.pieces)]
+    lines = [plain_text(line) for piece in pieces for line in piece.painted(width, TERMINAL)]
+    return "\n".join([title, "", *lines]).rstrip("\n")
+
+
+PageAt = Callable[[int], tuple[str, Sequence[Section]] | None]
+"""The page some steps away from the one that is shown, with its title; None where there is none."""
+
+
+def turn_pages(
+    rows: Sequence[TraceRow], row: TurnRow, records: Sequence[Recorded], sources: TurnSources = DEFAULT_SOURCES
+) -> PageAt:
+    """Beginning with `row`. A turn that still runs is shown as far as it has come when its page is turned to."""
+    every = [known for known in rows if isinstance(known, TurnRow)]
+    at = next((index for index, known in enumerate(every) if known is row), len(every) - 1)
+
+    def page(by: int) -> tuple[str, Sequence[Section]] | None:
+        nonlocal at
+        if not 0 <= at + by < len(every):
+            return None
+        at += by
+        shown = every[at]
+        title = f"request {shown.request.number}, turn {shown.assigned.turn}"
+        title += f": {shown.assigned.agent} as {shown.assigned.role}"
+        return title, turn_sections(records, shown, sources)
+
+    return page
+
+
+def section_title(text: str) -> Fragment:
+    """A section's heading."""
+
+    def paint(width: int, palette: Palette) -> list[StyledLine]:
+        head = f"── {text} "
+        return [styled_line([(head, f"bold {palette.accent}"), ("─" * max(width - len(head), 0), palette.dim)], width)]
+
+    return Fragment(paint, exact=1)
+
+
+def _own(records: Sequence[Recorded], row: TurnRow) -> list[Recorded]:
+    """The turn's own lines: others may have been open at the same time."""
+    number = row.assigned.turn
+    between = records[row.first : row.last + 1]
+    return [record for record in between if getattr(record.event, "turn", number) == number]
+
+
+def _cells(records: Sequence[Recorded], row: TurnRow) -> plain_rows.DecisionRow | None:
+    """The turn's probabilities, read from its request alone: the session may be long."""
+    opened = [record for record in records[: row.first] if isinstance(record.event, Opened)]
+    own = [*opened, *records[row.request.first : row.last + 1]]
+    found = plain_rows.traced_requests(own)
+    every = found[-1].rows if found else ()
+    return next((cells for cells in every if cells.turn.number == row.assigned.turn), None)
+
+
+def _decision(row: TurnRow, cells: plain_rows.DecisionRow | None, width: int, palette: Palette) -> list[StyledLine]:
+    assigned = row.assigned
+    role = palette.role(assigned.role)
+    head: list[StyledPart] = [
+        (f"{flatten(assigned.agent)} as {assigned.role}", f"bold {role}"),
+        (f"  by {assigned.by}{f' · effort {cells.effort}' if cells and cells.effort else ''}", palette.dim),
+    ]
+    lines = [styled_line(head, width)]
+    if cells is not None:
+        lines += wrap_lines(turn_result(cells), width, palette.text)
+    for said in (assigned.why, assigned.instruction):
+        lines += wrap_lines(sanitize_for_screen(said), width, palette.text) if said else []
+    if assigned.override is not None:
+        lines += wrap_lines(f"a Thinker asked for this role; the head had {assigned.override}", width, palette.warn)
+    lines += wrap_lines(_manifest(assigned), width, palette.text) if assigned.plan else []
+    for name, group in (("agents", cells.rows if cells else ()), ("roles", cells.roles if cells else ())):
+        if group:
+            lines += [BLANK, styled_line([(name, palette.dim)], width), *(_bar(cell, width, palette) for cell in group)]
+    if cells is None or not cells.rows:
+        how = f"planned by {assigned.by}" if assigned.plan else "a rule decided, without probabilities"
+        lines += wrap_lines(how, width, palette.dim)
+    return [*lines, BLANK]
+
+
+def _manifest(assigned: Assigned) -> str:
+    """What a workflow's step may read, in words."""
+    if assigned.sees == "all":
+        opened = "all that was said before"
+    else:
+        turns = ", ".join(str(number) for number in assigned.sees)
+        opened = f"the request and the words of turn {turns}" if turns else "the request alone"
+    remembered = plural(len(assigned.remembers), "result") if assigned.remembers else ""
+    memory = f"; {remembered} of tools from earlier workflows, still valid" if remembered else ""
+    apart = "; works in a folder of its own" if assigned.worktree else ""
+    return f"step {assigned.step + 1} of workflow {assigned.plan} reads {opened}{memory}{apart}"
+
+
+def _bar(cell: plain_rows.ScoreCell, width: int, palette: Palette) -> StyledLine:
+    name = f"  {flatten(cell.name, 16):<16} "
+    if cell.probability is None:
+        return styled_line([(name, palette.dim), (f"masked: {flatten(cell.masked)}", palette.warn)], width)
+    full = round(cell.probability * BAR_WIDTH)
+    tone = palette.good if cell.chosen else palette.accent
+    bar: list[StyledPart] = [("█" * full, tone), ("░" * (BAR_WIDTH - full), palette.dim)]
+    chosen = " ◀" if cell.chosen else ""
+    return styled_line([(name, palette.text), *bar, (f" {probability(cell.probability):>3}{chosen}", tone)], width)
+
+
+def _raw_scores(assigned: Assigned, cells: plain_rows.DecisionRow | None) -> str:
+    """What the bars are made from, and how long each part of the decision took: for experts."""
+    named = [*cells.rows, *cells.roles] if cells is not None else []
+    lines = [f"{flatten(cell.name, 16):<16} logit {cell.logit:+.3f}" for cell in named if cell.logit is not None]
+    found = decision_scores(assigned, next((cell.name for cell in named if cell.chosen), ""))
+    leads = [lead for lead in (found.lead, found.role_lead) if lead is not None] if found is not None else []
+    lines += [f"margin: {lead.chosen} is {lead.margin:+.3f} over {lead.over}" for lead in leads]
+    took = assigned.milliseconds
+    if took.total:
+        parts = {"format": took.format, "tokenise": took.tokenise, "forward": took.forward, "head": took.head}
+        lines.append(f"{took.total:.1f} ms: " + ", ".join(f"{name} {value:.1f}" for name, value in parts.items()))
+    return "\n".join(lines)
+
+
+def _read(assigned: Assigned) -> str:
+    if assigned.scores is None:
+        return f"Nothing: {assigned.by} decides by a rule."
+    used = f"{tokens(assigned.scores.tokens)} tokens, {tokens(assigned.scores.cached_tokens)} of them cached\n\n"
+    return used + (assigned.scores.read or "(not recorded)")
+
+
+def _shown(
+    records: Sequence[Recorded], row: TurnRow, prompt_of: PromptOf
+) -> tuple[Prompt, Sequence[Recorded], list[Fragment]] | None:
+    """The prompt of the turn's first model call, the lines before it, and what was new at each later call; None where
+    the log does not say it."""
+    ends = [r.seq for r in _own(records, row) if isinstance(r.event, Replied | Failed)] or [row.last + 1]
+    events = [record.event for record in records[: ends[-1]]]
+    member = views.pool(events).get(row.assigned.agent)
+    if member is None or views.served(events):
+        return None
+
+    @cache
+    def prompt_at(line: int) -> Prompt:
+        return prompt_of(views.events_of_turn(events[:line], row.assigned.turn), member)
+
+    def later(before: int, line: int, number: int) -> Fragment:
+        def paint(width: int, palette: Palette) -> list[StyledLine]:
+            return [
+                made
+                for piece in _added(prompt_at(before), prompt_at(line), number)
+                for made in piece.painted(width, palette)
+            ]
+
+        return Fragment(paint, "\n" * 8)
+
+    pieces = [later(one, two, number) for number, (one, two) in enumerate(pairwise(ends), start=2)]
+    return prompt_at(ends[0]), records[: ends[0]], pieces
+
+
+def _added(before: Prompt, prompt: Prompt, number: int) -> list[Fragment]:
+    """What a later call was shown that the one before it was not."""
+    pairs = zip(before.messages, prompt.messages, strict=False)
+    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    pieces = list(_headed(f"call {number}", f"{plural(same, 'message')} as before"))
+    for message in prompt.messages[same:]:
+        pieces += _headed(*_message(message))
+    return pieces
+
+
+def _prompt(prompt: Prompt) -> tuple[Fragment, ...]:
+    pieces = list(_headed("system", prompt.system)) if prompt.system.strip() else []
+    for message in prompt.messages:
+        pieces += _headed(*_message(message))
+    sampled = ["tools: " + ", ".join(tool.name for tool in prompt.tools)] if prompt.tools else []
+    sampled += [f"temperature {prompt.temperature}"] if prompt.temperature is not None else []
+    sampled += [f"seed {prompt.seed}"] if prompt.seed is not None else []
+    return (*pieces, *(_text(", ".join(sampled)) if sampled else ()))
+
+
+def _message(message: Message) -> tuple[str, str]:
+    match message:
+        case FromUser():
+            return "user", message.text
+        case FromAgent():
+            calls = "".join(f"\n[calls {call.tool} {call.arguments}]" for call in message.calls)
+            return flatten(message.agent), f"{message.text}{calls}"
+        case FromTool():
+            return f"result of {flatten(message.tool)}{'' if message.ok else ' (failed)'}", message.text
+
+
+def _headed(head: str, text: str) -> tuple[Fragment, ...]:
+    mark = Fragment(lambda width, palette: [styled_line([(f"▸ {head}", f"bold {palette.user}")], width)], exact=1)
+    return (mark, *_text(text))
+
+
+def _text(text: str) -> tuple[Fragment, ...]:
+    """Plain text in pieces, so that a long one is painted only where it is seen."""
+    lines = sanitize_for_screen(text).rstrip("\n").split("\n")
+    parts = ["\n".join(lines[start : start + FRAGMENT_LINES]) for start in range(0, len(lines), FRAGMENT_LINES)]
+    return (*(_plain(part) for part in parts), Fragment(lambda width, palette: [BLANK], exact=1))
+
+
+def _plain(part: str) -> Fragment:
+    def paint(width: int, palette: Palette) -> list[StyledLine]:
+        return indent_lines(wrap_lines(part, width - 2, palette.text), ("  ", ""))
+
+    return Fragment(paint, part)
+
+
+def left_out(records: Sequence[Recorded], prompt: Prompt, agent: str) -> list[str]:
+    """Facts before the call that stand nowhere in its prompt, one line each. An agent reads no other one's thinking."""
+    own = [m for m in prompt.messages if isinstance(m, FromAgent) and m.agent == agent]
+    thoughts = [block.text for message in own for block in message.thinking]
+    shown = "\n".join([prompt.system, *(_message(message)[1] for message in prompt.messages), *thoughts])
+    lines: list[str] = []
+    turn = ""
+    for record in records:
+        event = record.event
+        match event:
+            case Asked():
+                if event.text.strip() and event.text.strip() not in shown:
+                    lines.append(f"request: {flatten(event.text, 120)}")
+            case Assigned():
+                turn = f"turn {event.turn}, {flatten(event.agent)} as {event.role}"
+            case Replied():
+                lines += _reply_left_out(event, shown, turn)
+            case ToolRan():
+                if event.output.strip() and event.output.strip() not in shown:
+                    lines.append(
+                        f"{turn or 'before'}: result of {describe_call(event.call)} ({len(event.output):,} characters)"
+                    )
+            case _:
+                continue
+    return lines or ["Nothing: it was shown everything said and done before."]
+
+
+def _reply_left_out(event: Replied, shown: str, turn: str) -> list[str]:
+    lines = []
+    thought = sum(len(block.text) for block in event.thinking if block.text not in shown)
+    if thought:
+        lines.append(f"{turn}: its thinking ({thought:,} characters)")
+    if event.text.strip() and event.text.strip() not in shown:
+        lines.append(f"{turn}: {flatten(event.text, 120)}")
+    return lines
+
+
+def _calls(mine: Sequence[Recorded], records: Sequence[Recorded]) -> list[str]:
+    pool = views.pool([record.event for record in records[: mine[-1].seq + 1]]) if mine else {}
+    lines = []
+    for number, event in enumerate((r.event for r in mine if isinstance(r.event, Replied)), start=1):
+        used = event.usage
+        warm = f" ({tokens(used.cached)} cached)" if used.cached else ""
+        member = pool.get(event.agent)
+        cost = known_cost(views.price(event, member), unpriced=member is not None and member.price is None)
+        numbers = f"{tokens(used.input)} in{warm}, {tokens(used.output)} out, {duration(event.seconds)}, {cost}"
+        numbers += f", asked for {flatten(event.aimed, 100)}" if event.aimed else ""
+        lines.append(f"{number}. {flatten(event.model) or flatten(event.agent)}: {numbers}, stop: {event.stop}")
+    return lines or [plural(0, "call")]
