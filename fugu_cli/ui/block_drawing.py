@@ -207,15 +207,15 @@ def tool_lines(block: ToolBlock, width: int, palette: Palette, unfolded: bool, t
     """One line for the call; below it a change's diff, a running tool's newest output, or, unfolded, the result."""
     lines = [justified_line(*_tool_head(block, palette), width)]
     target = escape_for_approval(call_target(block.call))
-    if unfolded and ("\n" in target or cell_len(target) > width - CALL_FRAME):
+    if unfolded and ("\n" in target or cell_len(tool_name(block.call) + target) > width - CALL_FRAME):
         lines += _set_off(target, width, palette)
     for said in not_undoable(block.result) if block.result is not None else ():
         lines += indent_lines(wrap_lines(said, width - 4, palette.warn), ("    ", ""))
     return [*lines, *_below(block, width, palette, unfolded, terminal)]
 
 
-CALL_FRAME = 40
-"""Columns of a call's line that its target may not have."""
+CALL_FRAME = 24
+"""Columns of a call's line around its name and target."""
 
 
 def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], list[StyledPart]]:

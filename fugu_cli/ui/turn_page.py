@@ -99,7 +99,8 @@ def turn_sections(records: Sequence[Recorded], row: TurnRow, sources: TurnSource
     """Everything the log says of a turn. `records` are the session's lines."""
     mine = _own(records, row)
     agent = flatten(row.assigned.agent)
-    made = decision_sections(records, row)
+    decision, read, *raw = decision_sections(records, row)
+    made = [decision, read]
     shown = _shown(records, row, sources.prompt_of)
     if shown is not None:
         prompt, before, later = shown
@@ -113,14 +114,14 @@ def turn_sections(records: Sequence[Recorded], row: TurnRow, sources: TurnSource
         patch = "\n".join(patches)
         piece = Fragment(lambda width, palette: [*diff_drawing.patch_lines(patch, width, palette), BLANK], patch)
         made.append(Section("The diff it made", (piece,)))
-    return [*made, Section("Model calls", _text("\n".join(_calls(mine, records))))]
+    return [*made, Section("Model calls", _text("\n".join(_calls(mine, records)))), *raw]
 
 
 FROM_CLIENT = "the conversation as the client of `fugu serve` sent it; its instructions are no facts of a session"
 
 
 def decision_sections(records: Sequence[Recorded], row: TurnRow) -> list[Section]:
-    """What was weighed, and what was read."""
+    """What was weighed, and what was read; for experts the numbers behind it."""
     cells = _cells(records, row)
     made = [
         Section("The decision", (Fragment(lambda width, palette: _decision(row, cells, width, palette), "\n" * 14),)),

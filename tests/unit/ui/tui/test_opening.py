@@ -252,7 +252,7 @@ def test_who_is_next_is_guessed_from_the_last_request_and_the_rule() -> None:
 
     asked, acts = Asked(text="x", test_command="make"), Assigned(turn=1, agent="b", role="worker", by="trinity")
     running = tally(asked, Permitted(turn=0, call=tests, allowed=True, by="evidence"))
-    assert (running.doing, running.first_agent(["a", "b"])) == ("running the tests: make (F2 skips)", "a")
+    assert (running.doing, running.first_agent(["a", "b"])) == ("running the tests: make", "a")
     assert tally(asked, by="trinity").first_agent(["a", "b"]) == ""
     assert tally(asked, by="trinity").first_agent(["b"]) == "b"
     assert tally(asked, acts, by="trinity").first_agent(["a", "b"]) == ""

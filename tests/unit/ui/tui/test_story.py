@@ -167,7 +167,9 @@ def test_an_interruption_marks_what_it_cut_and_keeps_what_was_said() -> None:
     permitted = Permitted(turn=1, call=CALL, allowed=True, by="policy")
     assert take(transcript, ASKED, ASSIGNED, permitted, Interrupted(turn=1))[-1] == 2
     assert transcript.blocks[2] == ToolBlock(CALL, permitted, cut=True)
-    assert transcript.blocks[3] == NoteBlock("interrupted; /continue goes on, or ask something else", "warn")
+    assert transcript.blocks[3] == NoteBlock(
+        "interrupted; `fugu run --continue` goes on, or ask something else", "warn"
+    )
     fresh = Transcript()
     take(fresh, ASKED, ASSIGNED, Interrupted(turn=1, partial="I was ab"))
     assert speeches(fresh) == ["I was ab"]
