@@ -47,7 +47,7 @@ def undo_messages(facts: Sequence[Event], turn: Assigned | None) -> list[FromUse
         if isinstance(fact, Assigned) and fact.subtask is None:
             newest = fact
         elif isinstance(fact, Undone) and not fact.turn and newest is turn:
-            said.append(FromUser(text=REDO_MESSAGE if fact.kind == "redo" else UNDO_MESSAGE))
+            said.append(FromUser(text=(REDO_MESSAGE if fact.kind == "redo" else UNDO_MESSAGE) + fact.exception))
     return said
 
 
@@ -102,14 +102,14 @@ def _request_messages(facts: Sequence[Event], told: str = "") -> tuple[Message, 
     messages += undo_messages(facts, None)
     turns = views.turns(facts)
     for turn in turns:
-        parts = (told, _opening(facts, turn)) if turn is turns[-1] else (_opening(facts, turn),)
+        parts = (told, _opening(turn)) if turn is turns[-1] else (_opening(turn),)
         messages.append(FromUser(text="\n\n".join(part for part in parts if part)))
         messages += turn_messages(turn, structured_answer.wanted_schema(facts, turn))
         messages += undo_messages(facts, turn.assigned)
     return tuple(messages)
 
 
-def _opening(facts: Sequence[Event], turn: views.Turn) -> str:
+def _opening(turn: views.Turn) -> str:
     role = "" if turn.assigned.plan else prompts.load("subtask" if turn.assigned.subtask else turn.assigned.role)
     opening = opening_ids(turn)
     shown = [_evidence_text(run) for run in turn.runs if run.evidence and run.permitted.call.id in opening]

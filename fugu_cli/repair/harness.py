@@ -132,7 +132,7 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, environm
     if played_role(turn) == "verifier":
         due = due_run(events, turn, environment.tests, verifying=True)
         return due if due is not None or turn.assigned.role != "verifier" else diff_due(events, turn)
-    if (call := _tests_due(events, turn, environment)) is not None:
+    if (call := _tests_due(events, turn)) is not None:
         return call
     taken = [run for run in turn.runs if run.evidence]
     read = {run.permitted.call.arguments for run in taken if run.result is not None}
@@ -141,7 +141,7 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, environm
     return next((call for call in calls if call.arguments not in read), None)
 
 
-def _tests_due(events: Sequence[Event], turn: views.Turn, environment: Environment) -> Call | None:
+def _tests_due(events: Sequence[Event], turn: views.Turn) -> Call | None:
     """The tests where they are the acceptance check, and where the request is about them: then they become it while
     they fail."""
     request, run = views.asked(events), views.tests(events)

@@ -194,6 +194,11 @@ class Undone(Value):
         nested = f"left alone, because it is a repository of its own: {', '.join(self.nested)}" if self.nested else ""
         return "; ".join(part for part in (since, large, nested) if part)
 
+    @property
+    def exception(self) -> str:
+        """What was left alone, as a sentence for agents behind another one."""
+        return f" But: {self.left_words}." if self.left_words else ""
+
 
 _OLD_UNKEPT = "; left alone, because files so large are not copied before a command: "
 _OLD_TREE = re.compile(r"by the user, from tree ([0-9a-f]+)")

@@ -253,9 +253,9 @@ def undo_history(events: Sequence[Event]) -> UndoHistory:
 
 
 def undo_notices(events: Sequence[Event]) -> tuple[str, ...]:
-    """A sentence for agents for each undo and redo by the user among these facts, in their order."""
+    """For agents: each undo and redo by the user among these facts, in their order, with what was left alone."""
     undone = (event for event in events if isinstance(event, Undone) and not event.turn)
-    return tuple(REDO_NOTICE if event.kind == "redo" else UNDO_NOTICE for event in undone)
+    return tuple((REDO_NOTICE if event.kind == "redo" else UNDO_NOTICE) + event.exception for event in undone)
 
 
 def _may_have_changed(event: Event) -> bool:

@@ -130,7 +130,7 @@ def with_report(invocation: Invocation, root: Path, folder: Path) -> ReportingCo
         case "node":
             return _node(invocation, folder)
         case "cargo" | "nextest":
-            return _with(invocation, "cargo", ("--no-fail-fast",))
+            return _cargo(invocation)
         case "go":
             options = () if invocation.given("-json", "--json") else ("-json",)
             command = invocation.inserting("test", options) if options else invocation.command
@@ -177,11 +177,10 @@ def _node(invocation: Invocation, folder: Path) -> ReportingCommand:
     return ReportingCommand(invocation, invocation.command, told, options, file)
 
 
-def _with(invocation: Invocation, program: str, options: tuple[str, ...]) -> ReportingCommand:
-    if invocation.given(*options):
-        return ReportingCommand(invocation, invocation.command)
-    after = "run" if invocation.kind == "nextest" else "test"
-    command = invocation.inserting(after, options)
+def _cargo(invocation: Invocation) -> ReportingCommand:
+    """Told to go on behind a failing test."""
+    after, options = "run" if invocation.kind == "nextest" else "test", ("--no-fail-fast",)
+    command = invocation.command if invocation.given(*options) else invocation.inserting(after, options)
     return ReportingCommand(invocation, command, options=options if command != invocation.command else ())
 
 

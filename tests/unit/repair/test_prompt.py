@@ -111,6 +111,9 @@ def test_what_the_user_took_back_since_is_told_behind_the_answer() -> None:
     events = [*conversation(("add it", "It is added.")), undone]
     asks = "(Before, the user asked: add it\nand got: It is added.\n{said})\n\nfix it"
     assert asks.format(said=open_work.UNDO_NOTICE) in brief_of(events, asked("fix it"))
+    left = undone.model_copy(update={"nested": ("vendor/lib",)})
+    but = f"{open_work.UNDO_NOTICE} But: left alone, because it is a repository of its own: vendor/lib."
+    assert asks.format(said=but) in brief_of([*events[:-1], left], asked("fix it"))
     both = f"{open_work.UNDO_NOTICE}\n{open_work.REDO_NOTICE}"
     assert asks.format(said=both) in brief_of([*events, redone], asked("fix it"))
 
