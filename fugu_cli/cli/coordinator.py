@@ -114,7 +114,7 @@ def _fits_here(made: Checkpoint, config: Config) -> str:
             made.check(identity, shape)
         elif made.meta.backbone != identity:
             return "no: it was made for another backbone than the configured one"
-        made.check_pool([entry.name for entry in usable_pool(config, os.environ)])
+        made.meta.check_pool([entry.name for entry in usable_pool(config, os.environ)])
     except (CoordinatorUnavailable, ConfigError) as error:
         return f"no: {error}"
     return "yes"
@@ -398,10 +398,7 @@ def _new_request(text: str, loaded: LoadedConfig) -> DecisionPoint:
 
 
 def coordinator_of(flags: RouteFlags, loaded: LoadedConfig, members: tuple[Member, ...]) -> Coordinator:
-    """What the flags and the configuration name, for these agents; a learned one that a flag named is loaded at once.
-
-    Raises UsageError where it cannot be had.
-    """
+    """What the flags and the configuration name, for these agents. Raises UsageError where it cannot be had."""
     config = loaded.config
     wanted = (flags.checkpoint, flags.backbone, flags.format, flags.roles)
     if config.coordinator != "trinity":
@@ -418,14 +415,7 @@ def coordinator_of(flags: RouteFlags, loaded: LoadedConfig, members: tuple[Membe
     places = trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache)
     with as_usage_errors():
         _check_checkpoint(flags, trinity.SHIPPED if config.checkpoint is None else checkpoint_path(None, config))
-        try:
-            return trinity.load_trinity(
-                checkpoint_path(None, config), trinity.backbone_folder(places), (members, settings), config.cache
-            )
-        except MemoryError as error:
-            raise UsageError(
-                f"out of memory: {error}", hint="close other programs, or use --coordinator cascade"
-            ) from error
+        return trinity.Trinity(trinity.reader_of(places), members, settings)
 
 
 def _temperature(given: float | None) -> float:

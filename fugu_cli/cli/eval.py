@@ -221,6 +221,7 @@ def _play_outcomes(flags: EvalFlags) -> int:
     """Print the comparison: exit code 0, or 3 where the checkpoint was played and does not pass the gate. Raises
     UsageError, and ConfigError for a file that holds no outcomes of these models."""
     from fugu_cli.config.known_models import vendor_of
+    from fugu_cli.coordinators.trinity import Trinity
     from fugu_cli.evaluation import outcome_replay
 
     suites, models, arms = flags.suites or (), flags.models or (), flags.arms or ()
@@ -241,7 +242,8 @@ def _play_outcomes(flags: EvalFlags) -> int:
     learned = None
     if arms:
         parts = load_learned(current_config().config, members, f"leave out --arm {LEARNED_ARM}")
-        learned = outcome_replay.TrinityReadingOnce(*parts, members, outcome_replay.SETTINGS)
+        reader = outcome_replay.ReadingOnce(parts[0].meta, lambda: parts)
+        learned = Trinity(reader, members, outcome_replay.SETTINGS)
     cells = outcome_replay.play_tasks(members, tasks, learned)
     print(outcome_replay.report(members, tasks, cells), end="")
     return NOT_PASSED if learned and outcome_replay.gate_failures(LEARNED_ARM, cells) else 0
@@ -282,7 +284,7 @@ def load_learned(config: Config, members: Sequence[Member], instead: str) -> tup
         with backbone_files.required_libraries():
             folder = trinity.backbone_folder(trinity.TrinityFiles(path, config.backbone, config.cache))
             found = trinity.load_parts(path, folder, config.cache)
-            found[0].check_pool([member.name for member in members])
+            found[0].meta.check_pool([member.name for member in members])
     except (CoordinatorUnavailable, MemoryError) as error:
         advice = error.hint if isinstance(error, CoordinatorUnavailable) else "close other programs"
         raise UsageError(

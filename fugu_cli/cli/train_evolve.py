@@ -364,15 +364,21 @@ def _tell(row: EvolutionIteration) -> None:
 
 
 def _layout(flags: EvolveFlags, config: Config, base: Checkpoint) -> HeadLayout:
-    """The head alone, or with the offsets of the second-to-last layer. Units are from a few requests as the backbone
-    reads them: sessions have not been read yet."""
+    """The head alone, or with the offsets of the second-to-last layer. Units are from a few invented sessions: those to
+    be judged by have not been read yet."""
+    from random import Random
+
     from fugu_cli.coordinators import svf
-    from fugu_cli.training import synthetic_sessions
+    from fugu_cli.coordinators.transcript import transcript_text
+    from fugu_cli.training.pass_matrix import HeadRow, RowRates, TaskRates, ValueSettings
     from fugu_cli.training.search import HeadLayout, LayerStates
+    from fugu_cli.training.synthetic_sessions import MatrixSessionWriter
 
     backbone, hidden_states = backbone_for_checkpoint(config, base, searched=flags.offsets)
-    general = synthetic_sessions.general_requests()
-    sample = hidden_states([f"user: {text}" for part in (general.questions, general.changes) for text in part[:12]])
+    seats = [HeadRow(row, row) for row in base.meta.rows]
+    task = TaskRates("", "fix the test in `main.py`", (RowRates(0.5, 0.5, 1, 1),) * len(seats))
+    sessions = MatrixSessionWriter(seats, Random(0)).task(task, ValueSettings(), 8)
+    sample = hidden_states([transcript_text(backbone, base.meta, session.events, {}) for session in sessions])
     layer = None
     if flags.offsets:
         layer = LayerStates(backbone, svf.SvfAdapter(backbone.model, singular_values_folder(config, backbone)))

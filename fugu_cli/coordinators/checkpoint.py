@@ -1,6 +1,6 @@
 """A checkpoint: the head, the SVF offsets, and everything they are valid for. Stored as safetensors with JSON
 metadata; `.npy` holds the flat vector alone. Also imports the published TRINITY vector, which fugu does not ship. A
-checkpoint that does not fit its backbone is refused.
+checkpoint that does not fit its backbone is refused. What it is valid for is read without numpy.
 
 The published vector (19,456 numbers for Qwen3-0.6B and seven agents) does not say how it was trained to read. The
 default, raw with the Workers' replies alone, is the combination of no one source; `fugu coordinator import` takes
@@ -15,19 +15,22 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from fugu_cli.coordinators import svf
-from fugu_cli.coordinators.backbone_files import ModelShape
 from fugu_cli.coordinators.transcript import TranscriptFormat
 from fugu_cli.errors import ConfigError, CoordinatorUnavailable
 from fugu_cli.messages import Value
 from fugu_cli.session.events import ROLES
 from fugu_cli.system import atomic_files
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from fugu_cli.coordinators import svf
+    from fugu_cli.coordinators.backbone_files import ModelShape
 
 FORMAT_VERSION = 1
 LARGEST = 1e4
@@ -64,13 +67,21 @@ class CheckpointMeta(Value):
     workers_only: bool = False
     budget: int = 1536
     """Tokens of the transcript."""
-    tied: svf.Tied = "untied"
+    tied: Literal["untied", "authors"] = "untied"
     training: TrainingOrigin = TrainingOrigin()
 
     @property
     def head_rows(self) -> int:
         """Rows of the head: the agents', then the three roles'."""
         return len(self.rows) + (len(ROLES) if self.roles else 0)
+
+    def check_pool(self, names: Sequence[str]) -> None:
+        """Raises CoordinatorUnavailable where no agent of the pool has a row: it was trained for another pool."""
+        if self.kind == "agents" and not set(self.rows) & set(names):
+            raise CoordinatorUnavailable(
+                f"the checkpoint chooses among {', '.join(self.rows)}; none is in the pool ({', '.join(names)})",
+                hint=_OTHER_CHECKPOINT,
+            )
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,8 @@ class Checkpoint:
     @property
     def vector(self) -> svf.Vector:
         """The flat vector: offsets, then the head row by row."""
+        from fugu_cli.coordinators import svf
+
         return svf.join(self.offsets, self.head)
 
     @property
@@ -92,15 +105,10 @@ class Checkpoint:
         about = self.meta.model_dump_json(exclude={"training"}).encode()
         return hashlib.sha256(about + self.vector.tobytes()).hexdigest()
 
-    def without_roles(self) -> Checkpoint:
-        """Product mode: the rows of agents alone, which are independent of those of the roles."""
-        if not self.meta.roles:
-            return self
-        head = self.head[: len(self.meta.rows)]
-        return Checkpoint(self.meta.model_copy(update={"roles": False}), head, self.offsets)
-
     def check(self, backbone: str, shape: ModelShape) -> None:
         """Raises CoordinatorUnavailable where this checkpoint was made for another backbone."""
+        from fugu_cli.coordinators import svf
+
         if self.meta.backbone != backbone:
             raise CoordinatorUnavailable(
                 f"the checkpoint was made for the backbone {self.meta.backbone_name or '?'} "
@@ -110,23 +118,14 @@ class Checkpoint:
         if self.meta.width != shape.width or self.meta.ranks != svf.ranks(shape):
             raise CoordinatorUnavailable("the checkpoint's layout is not that of this backbone", hint=_OTHER_CHECKPOINT)
 
-    def check_pool(self, names: Sequence[str]) -> None:
-        """Raises CoordinatorUnavailable where no agent of the pool has a row: it was trained for another pool."""
-        if self.meta.kind == "agents" and not set(self.meta.rows) & set(names):
-            raise CoordinatorUnavailable(
-                f"the checkpoint chooses among {', '.join(self.meta.rows)}; none is in the pool ({', '.join(names)})",
-                hint=_OTHER_CHECKPOINT,
-            )
-
 
 def make(vector: NDArray[np.floating], meta: CheckpointMeta) -> Checkpoint:
     """A checkpoint of a flat vector. Raises CoordinatorUnavailable for a wrong length, NaN or huge numbers."""
-    wanted = sum(meta.ranks) + meta.head_rows * meta.width
-    if vector.shape != (wanted,):
-        raise CoordinatorUnavailable(
-            f"the checkpoint holds {vector.size} numbers, {len(meta.rows)} rows on this backbone need {wanted}",
-            hint=_OTHER_CHECKPOINT,
-        )
+    import numpy as np
+
+    from fugu_cli.coordinators import svf
+
+    _check_length(vector.size, meta)
     if not np.isfinite(vector).all() or np.abs(vector).max() > LARGEST:
         raise CoordinatorUnavailable(
             "the checkpoint holds numbers that are not finite or far too large", hint=_OTHER_CHECKPOINT
@@ -149,18 +148,41 @@ def load(path: Path) -> Checkpoint:
     from safetensors import SafetensorError
     from safetensors.numpy import load as unpack
 
+    meta = read_meta(path)
+    try:
+        vector = unpack(path.read_bytes())["vector"]
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise _broken(path, error) from error
+    return make(vector, meta)
+
+
+def read_meta(path: Path) -> CheckpointMeta:
+    """What the numbers of a file are valid for. Raises CoordinatorUnavailable."""
     try:
         data = path.read_bytes()
-        vector = unpack(data)["vector"]
-        size = struct.unpack("<Q", data[:8])[0]
-        text = json.loads(data[8 : 8 + size])["__metadata__"]["fugu"]
+        (size,) = struct.unpack("<Q", data[:8])
+        header = json.loads(data[8 : 8 + size])
+        text, (numbers,) = header["__metadata__"]["fugu"], header["vector"]["shape"]
     except FileNotFoundError as error:
         raise CoordinatorUnavailable(f"there is no checkpoint at {path}", hint=_OTHER_CHECKPOINT) from error
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError, struct.error) as error:
+        raise _broken(path, error) from error
+    meta = _meta(text, path)
+    _check_length(numbers, meta)
+    return meta
+
+
+def _check_length(numbers: int, meta: CheckpointMeta) -> None:
+    wanted = sum(meta.ranks) + meta.head_rows * meta.width
+    if numbers != wanted:
         raise CoordinatorUnavailable(
-            f"{path} is not a whole checkpoint of fugu: {error}", hint=_OTHER_CHECKPOINT
-        ) from error
-    return make(vector, _meta(text, path))
+            f"the checkpoint holds {numbers} numbers, {len(meta.rows)} rows on this backbone need {wanted}",
+            hint=_OTHER_CHECKPOINT,
+        )
+
+
+def _broken(path: Path, error: Exception) -> CoordinatorUnavailable:
+    return CoordinatorUnavailable(f"{path} is not a whole checkpoint of fugu: {error}", hint=_OTHER_CHECKPOINT)
 
 
 def load_vector(path: Path, meta: CheckpointMeta) -> Checkpoint:
@@ -170,12 +192,16 @@ def load_vector(path: Path, meta: CheckpointMeta) -> Checkpoint:
 
 def save_vector(checkpoint: Checkpoint, path: Path) -> None:
     """The flat vector as `.npy`, float64 like the published one."""
+    import numpy as np
+
     with path.open("wb") as file:
         np.save(file, checkpoint.vector.astype(np.float64), allow_pickle=False)
 
 
 def read_npy(path: Path) -> NDArray[np.floating]:
     """Numbers of a `.npy` file. Raises CoordinatorUnavailable where it is none; pickles are never opened."""
+    import numpy as np
+
     try:
         with path.open("rb") as file:
             found = np.load(file, allow_pickle=False)
@@ -242,6 +268,8 @@ def import_published(
     no such agent is in the pool. Raises ConfigError for an unknown name in `mapping` or another file than the published
     one, CoordinatorUnavailable for a vector or a backbone of another layout.
     """
+    from fugu_cli.coordinators import svf
+
     unknown = [name for name in mapping if name not in PUBLISHED_ROWS]
     if unknown:
         raise ConfigError(

@@ -1,16 +1,19 @@
-"""The digest that a learned coordinator reads instead of a whole transcript: the request cut short, who judges it, one
-line for each turn, and how things stand. At most `budget` tokens however long the session is. Pure; tokens are counted
-by the caller.
+"""The digest that a learned coordinator reads instead of a whole transcript: who judges the work, what agents cost
+beside each other, one line for each turn, and how things stand. At most `budget` tokens however long the session is.
 
-A request's words say little about its difficulty, so few are kept and they stand first: a text always ends in the same
-word, and a "please" in front moves little. Numbers are rounded to one digit for the same reason.
+Not a word of the request is in it: its wording says nothing of its difficulty, and what is not read cannot turn a
+decision (tests/benchmarks/results/outcome-replay.md). Numbers are rounded to 1, 2 or 5 of a power of ten, so that few
+digests differ, and what was read once is known the next time. Pure; no tokenizer is needed, tokens are counted from
+above.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import NamedTuple
 
@@ -18,12 +21,14 @@ from fugu_cli.coordinators import action_space
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Finished, ToolRan
 
-CountTokens = Callable[[str], int]
-"""Number of tokens of a text."""
 DIGEST_TOKENS = 256
 """The usual budget."""
-LINES_AT_LEAST = 8
-"""A line takes at most this part of the budget, so that the request, how things stand and one turn always have room."""
+NAME_LENGTH = 24
+"""Characters of a name that stands in the log: an agent's, a vendor's, a tool's."""
+TRUSTED = 5
+"""Accepted requests of a session from which on their number that was undone says something."""
+UNDONE = ((0.05, "hardly ever"), (0.14, "seldom"), (0.25, "sometimes"), (1.0, "often"))
+"""Shares of accepted work that was undone, up to which it is called so."""
 REPEATED = 3
 """Failures of one call in a turn from which on the digest names it."""
 UNUSUAL = 1.5
@@ -31,50 +36,45 @@ UNUSUAL = 1.5
 LAST_LINE = "next:"
 
 
-def digest(events: Sequence[Event], labels: Mapping[str, str], budget: int, count: CountTokens) -> str:
+def digest(events: Sequence[Event], labels: Mapping[str, str], budget: int = DIGEST_TOKENS) -> str:
     """The digest of the newest request. `labels` names agents as the checkpoint was trained to read them. The oldest
     turns are left out where there is no room."""
-    most = budget // LINES_AT_LEAST
-    head, turns, state = (
-        [_cut(line, most, count) for line in lines]
-        for lines in (_head(events, labels), _turn_lines(events, labels), _state(events))
-    )
+    head, turns, state = _head(events, labels), _turn_lines(events, labels), _state(events, labels)
     for left_out in range(len(turns) + 1):
         earlier = [f"{left_out} earlier turns"] if left_out else []
         text = "\n".join([*head, *earlier, *turns[left_out:], *state, LAST_LINE])
-        if count(text) <= budget:
+        if tokens_at_most(text) <= budget:
             break
     return text
 
 
-def _cut(line: str, most: int, count: CountTokens) -> str:
-    """The beginning of `line`, of at most so many tokens."""
-    line = line[: 32 * most]
-    while (size := count(line)) > most:
-        line = line[: min(len(line) * most // size, len(line) - 1)]
-    return line
+def tokens_at_most(text: str) -> int:
+    """More tokens than a byte-level tokenizer makes of such lines: three letters of a word each, every digit and sign,
+    every byte of other scripts."""
+    words = re.findall(r"[A-Za-z]+", text)
+    others = re.sub(r"[A-Za-z ]+", "", text)
+    return sum(-(-len(word) // 3) for word in words) + len(others.encode(errors="replace"))
+
+
+def _name(text: str) -> str:
+    return " ".join(text.split())[:NAME_LENGTH]
 
 
 def _head(events: Sequence[Event], labels: Mapping[str, str]) -> list[str]:
-    """The request, what agents cost, who judges the work, how earlier requests of the session ended, and the tests
-    before the work."""
+    """Who judges the work, how far that can be trusted, what agents cost, and the tests before the work."""
     asked, checks = views.asked(events), views.checks(events)
-    request = f"request: {' '.join(asked.text.split()) if asked else ''}"
     judge = "a Verifier"
     if checks:
         judge = "a check of the user" if any(check.by == "user" for check in checks) else "a check of an agent"
     elif asked is not None and asked.test_command:
         judge = "the tests and a Verifier"
-    before = _earlier_requests(events)
     runs = [run for run in views.baseline(events) if run.permitted.call.tool == views.RUN_TESTS]
     tests = [f"before: {_tests(None, _counts(runs[-1]))}"] if runs else []
-    earlier = f"; earlier work: {before}" if before else ""
-    return [request, *_prices(events, labels), f"judged by {judge}{earlier}", *tests]
+    return [f"judged by {judge}{_trust(events)}", *_prices(events, labels), *tests]
 
 
-def _earlier_requests(events: Sequence[Event]) -> str:
-    """How far an acceptance can be trusted: earlier work of this session that was accepted, and how much of it the user
-    undid."""
+def _trust(events: Sequence[Event]) -> str:
+    """How far an acceptance can be trusted: how much of this session's earlier accepted work the user undid."""
     standing = set(views.undo_history(events).requests)
     accepted = [
         number
@@ -82,22 +82,28 @@ def _earlier_requests(events: Sequence[Event]) -> str:
         if any(isinstance(fact, Finished) and fact.reason == "accepted" for fact in facts)
         and any(isinstance(fact, ToolRan) and fact.changes for fact in facts)
     ]
-    undone = sum(number not in standing for number in accepted)
-    return f"{len(accepted)} accepted, {undone} of them undone" if accepted else ""
+    if len(accepted) < TRUSTED:
+        return ""
+    share = sum(number not in standing for number in accepted) / len(accepted)
+    return f"; accepted work was {next(said for limit, said in UNDONE if share <= limit)} undone"
+
+
+def _costs(events: Sequence[Event], labels: Mapping[str, str]) -> dict[str, float]:
+    """The least price by label, the lowest first."""
+    costs: dict[str, float] = {}
+    for name, member in views.pool(events).items():
+        cost, label = action_space.blended_price(member.price), _name(labels.get(name, name))
+        costs[label] = min(cost, costs.get(label, cost))
+    return dict(sorted(costs.items(), key=lambda one: one[1]))
 
 
 def _prices(events: Sequence[Event], labels: Mapping[str, str]) -> list[str]:
     """What an agent costs beside the cheapest one: by slot, or by name where rows are agents."""
-    opened = views.opened(events)
-    costs: dict[str, float] = {}
-    for member in opened.pool if opened else ():
-        cost, label = action_space.blended_price(member.price), labels.get(member.name, member.name)
-        costs[label] = min(cost, costs.get(label, cost))
+    costs = _costs(events, labels)
     least = min((cost for cost in costs.values() if cost > 0), default=0.0)
     if len(costs) < 2 or not least:
         return []
-    by_cost = sorted(costs.items(), key=lambda one: one[1])
-    return ["prices: " + ", ".join(f"{label} {_rounded(cost / least)}" for label, cost in by_cost)]
+    return ["prices: " + ", ".join(f"{label} {_rounded(cost / least)}" for label, cost in costs.items())]
 
 
 class _TestCounts(NamedTuple):
@@ -125,14 +131,14 @@ def _tests(before: _TestCounts | None, now: _TestCounts | None) -> str:
         return "tests interrupted"
     parts = [f"tests {'passed' if now.ok else 'failed'}"]
     if not now.ok and now.failed:
-        parts[0] += f" {now.failed}"
+        parts[0] += f" {_rounded(now.failed)}"
     if before is not None and not (before.ok and now.ok):
         if before.failing is not None and now.failing is not None:
             fixed, broken = len(before.failing - now.failing), len(now.failing - before.failing)
         else:
             change = (0 if now.ok else now.failed or 0) - (0 if before.ok else before.failed or 0)
             fixed, broken = max(-change, 0), max(change, 0)
-        parts += [f"{number} {what}" for number, what in ((fixed, "fixed"), (broken, "broken")) if number]
+        parts += [f"{_rounded(number)} {what}" for number, what in ((fixed, "fixed"), (broken, "broken")) if number]
     return ", ".join(parts)
 
 
@@ -143,8 +149,8 @@ def _turn_lines(events: Sequence[Event], labels: Mapping[str, str]) -> Sequence[
     lines = []
     for turn in views.turns(events):
         member = pool.get(turn.assigned.agent)
-        label = labels.get(turn.assigned.agent, turn.assigned.agent)
-        name = f"{turn.assigned.role.capitalize()} {label} {member.vendor if member else ''}".rstrip()
+        label = _name(labels.get(turn.assigned.agent, turn.assigned.agent))
+        name = f"{turn.assigned.role.capitalize()} {label} {_name(member.vendor) if member else ''}".rstrip()
         runs = [run for run in turn.runs if run.evidence and run.permitted.call.tool == views.RUN_TESTS]
         now = _counts(runs[-1]) if runs else None
         parts = [*_ended(events, turn), *_work(turn), *_effort(turn, usual)]
@@ -158,7 +164,7 @@ def _turn_lines(events: Sequence[Event], labels: Mapping[str, str]) -> Sequence[
 def _ended(events: Sequence[Event], turn: views.Turn) -> list[str]:
     """How it ended, where that was not with its last word; a verdict; what a Thinker asks for."""
     if turn.failed is not None:
-        return [f"failed, {turn.failed.kind}"]
+        return [f"failed, {_name(turn.failed.kind)}"]
     if turn.interrupted:
         return ["interrupted"]
     verdict = views.verdict(events, turn)
@@ -181,9 +187,9 @@ def _work(turn: views.Turn) -> list[str]:
     elif own:
         parts.append("nothing changed")
     if turn.draws:
-        parts.append(f"{len(turn.draws)} tries rolled back")
+        parts.append(f"{_rounded(len(turn.draws))} tries rolled back")
     in_vain = Counter(run.permitted.call.tool for run in own if run.result is None or not run.result.ok)
-    parts += [f"{tool} failed {_rounded(times)} times" for tool, times in in_vain.items() if times >= REPEATED]
+    parts += [f"{_name(tool)} failed {_rounded(times)} times" for tool, times in in_vain.items() if times >= REPEATED]
     return parts
 
 
@@ -227,17 +233,26 @@ def _tokens(turn: views.Turn) -> int:
     return sum(reply.usage.output for reply in turn.spent)
 
 
-def _state(events: Sequence[Event]) -> list[str]:
-    """What speaks against the work, what was spent on the request, and what a new agent would have to read."""
-    pool = views.pool(events)
-    spent, blocked = views.cost(views.request(events), pool), views.acceptance_blocker(events)
-    newest = next((turn.replies[-1] for turn in reversed(views.turns(events)) if turn.replies), None)
+def _state(events: Sequence[Event], labels: Mapping[str, str]) -> list[str]:
+    """What speaks against the work, who has not worked on it yet, what was spent, and what a new agent would read."""
+    pool, turns = views.pool(events), views.turns(events)
+    blocked = views.acceptance_blocker(events).partition(":")[0]
+    worked = {turn.assigned.agent for turn in turns if turn.assigned.role == "worker"}
+    left = Counter(_name(labels.get(name, name)) for name in pool if name not in worked)
+    untried = ", ".join(f"{label} {left[label]}" for label in _costs(events, labels) if left[label])
+    spent = views.cost(views.request(events), pool)
+    newest = next((turn.replies[-1] for turn in reversed(turns) if turn.replies), None)
     parts = [f"spent ${_rounded(spent)}"] if spent else []
     if newest is not None and newest.usage.input >= 1000:
         parts.append(f"another agent reads {_rounded(newest.usage.input / 1000)}k tokens")
-    return [*([f"against it: {blocked}"] if blocked else []), *([", ".join(parts)] if parts else [])]
+    lines = [f"against it: {blocked}"] if blocked else []
+    return [*lines, *([", ".join(parts)] if parts else []), f"untried: {untried or 'nobody'}"]
 
 
 def _rounded(value: float) -> str:
-    """One digit that counts: 0.03, 4, 20."""
-    return f"{float(f'{value:.1g}'):g}"
+    """The nearest of 1, 2 and 5 of a power of ten: 0.02, 5, 20."""
+    if value <= 0:
+        return "0"
+    unit = 10 ** math.floor(math.log10(value))
+    step = min((1, 2, 5, 10), key=lambda one: abs(math.log(value / unit / one)))
+    return f"{float(f'{step * unit:.1g}'):g}"

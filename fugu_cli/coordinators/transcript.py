@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-from fugu_cli.coordinators.digest import CountTokens, digest
+from fugu_cli.coordinators.digest import digest
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event
@@ -91,6 +91,8 @@ def _plural(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}"
 
 
+CountTokens = Callable[[str], int]
+"""Number of tokens of a text."""
 TranscriptFormat = Literal["raw", "chat", "digest"]
 """The whole transcript as plain lines or through the backbone's chat template; or a digest of what happened."""
 
@@ -130,12 +132,13 @@ class TranscriptReader(Protocol):
 
 
 def transcript_text(
-    reader: TranscriptReader, layout: TranscriptLayout, events: Sequence[Event], labels: Mapping[str, str]
+    reader: TranscriptReader | None, layout: TranscriptLayout, events: Sequence[Event], labels: Mapping[str, str]
 ) -> str:
     """What `reader` reads of these events, cut to the layout's budget, in its format. `labels` names the agents as the
-    checkpoint was trained to read them; an agent without one keeps its own name."""
+    checkpoint was trained to read them; an agent without one keeps its own name. A digest needs no reader."""
     if layout.format == "digest":
-        return digest(events, labels, layout.budget, reader.count)
+        return digest(events, labels, layout.budget)
+    assert reader is not None, layout.format
     lines = transcript_messages(events, labels, workers_only=layout.workers_only)
     lines = fit_budget(lines, layout.budget, reader.count)
     return render_raw(lines) if layout.format == "raw" else render_chat(reader.template, lines)

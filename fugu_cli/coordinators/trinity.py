@@ -13,8 +13,10 @@ one is chosen.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
+import json
 import math
 import random
 import time
@@ -22,24 +24,28 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fugu_cli.coordinators import (
-    Coordinator,
-    CoordinatorSettings,
-    Decision,
-    action_space,
-    backbone_files,
-    transcript,
-)
-from fugu_cli.coordinators import backbone as backbones
-from fugu_cli.errors import CoordinatorUnavailable, InfrastructureError
+from fugu_cli.coordinators import Coordinator, CoordinatorSettings, Decision, action_space, transcript
+from fugu_cli.errors import CoordinatorUnavailable, InfrastructureError, StorageError
 from fugu_cli.session import views
-from fugu_cli.session.events import ROLES, Assigned, DecisionTimings, Event, Exclusion, Finished, Member, Role, Scores
+from fugu_cli.session.events import (
+    ROLES,
+    Assigned,
+    DecisionTimings,
+    Event,
+    Exclusion,
+    Finished,
+    Member,
+    Role,
+    Scores,
+)
+from fugu_cli.system.atomic_files import write_atomically
 
 if TYPE_CHECKING:
-    from fugu_cli.coordinators.backbone import Backbone, HiddenState
+    from fugu_cli.coordinators.backbone import Backbone
     from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta
+    from fugu_cli.coordinators.transcript import TranscriptReader
 
 
 def logits(head: Sequence[Sequence[float]], hidden: Sequence[float]) -> list[float]:
@@ -75,11 +81,14 @@ def rounded_for_log(values: Sequence[float]) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True)
-class EncodedTranscript:
-    """A transcript as it was read: the text, the state behind it, and what each part took."""
+class ReadTranscript:
+    """A text, the head's logits on it (rows, then roles), and what each part took. Of `tokens`, `cached` were known
+    before: all of them where the decision is from the disk."""
 
     text: str
-    reading: HiddenState
+    logits: tuple[float, ...]
+    tokens: int
+    cached: int
     milliseconds: DecisionTimings
 
 
@@ -88,38 +97,12 @@ def agent_labels(meta: CheckpointMeta, members: Sequence[Member]) -> Mapping[str
     return {member.name: member.slot if meta.kind == "slots" else member.name for member in members}
 
 
-def transcript_text(
-    backbone: Backbone, meta: CheckpointMeta, events: Sequence[Event], members: Sequence[Member]
+def transcript_of(
+    meta: CheckpointMeta, events: Sequence[Event], members: Sequence[Member], reader: TranscriptReader | None = None
 ) -> str:
-    """The transcript of `events`, cut to the checkpoint's budget, in its format. Who has left the pool is named too."""
+    """What a checkpoint reads of `events`. Who has left the pool is named too. A digest needs no reader."""
     known = {**views.pool(events), **{member.name: member for member in members}}
-    return transcript.transcript_text(backbone, meta, events, agent_labels(meta, tuple(known.values())))
-
-
-def encode_transcript(
-    backbone: Backbone, meta: CheckpointMeta, events: Sequence[Event], members: Sequence[Member], *, fresh: bool = False
-) -> EncodedTranscript:
-    """Format, cut, tokenise and read the transcript of `events`; `fresh`: with nothing kept from before. Blocking."""
-    started = time.perf_counter()
-    text = transcript_text(backbone, meta, events, members)
-    written = time.perf_counter()
-    tokens = backbone.tokens(text)
-    tokenised = time.perf_counter()
-    reading = backbone.read(tokens, fresh=fresh)
-    spent = DecisionTimings(
-        format=round(1e3 * (written - started), 3),
-        tokenise=round(1e3 * (tokenised - written), 3),
-        forward=milliseconds_since(tokenised),
-    )
-    return EncodedTranscript(text, reading, spent)
-
-
-def encode_again(backbone: Backbone, known: EncodedTranscript) -> EncodedTranscript:
-    """The same text, read at once and with nothing kept from before. Blocking."""
-    started = time.perf_counter()
-    reading = backbone.read(backbone.tokens(known.text), fresh=True)
-    spent = known.milliseconds.model_copy(update={"forward": known.milliseconds.forward + milliseconds_since(started)})
-    return EncodedTranscript(known.text, reading, spent)
+    return transcript.transcript_text(reader, meta, events, agent_labels(meta, tuple(known.values())))
 
 
 def milliseconds_since(started: float) -> float:
@@ -127,31 +110,133 @@ def milliseconds_since(started: float) -> float:
     return round(1e3 * (time.perf_counter() - started), 3)
 
 
+class KnownLogits:
+    """Logits of digests by the checkpoint and the text, in one file of the cache folder. Every decision that is found
+    there needs no backbone. A file that is damaged is as good as none, and one that cannot be written is left."""
+
+    def __init__(self, folder: Path, checkpoint: str) -> None:
+        """`checkpoint`: the hash of its file, which names its backbone by hash."""
+        self._path = folder / "decisions.json"
+        self._prefix = hashlib.sha256(checkpoint.encode()).hexdigest()[:16] + " "
+
+    @property
+    def some(self) -> bool:
+        """There are logits of this checkpoint."""
+        return any(key.startswith(self._prefix) for key in self._all())
+
+    def find(self, text: str, rows: int) -> tuple[int, tuple[float, ...]] | None:
+        """The number of tokens, and so many logits."""
+        match self._all().get(self._key(text)):
+            case [int(tokens), *logits] if len(logits) == rows and all(isinstance(one, float) for one in logits):
+                return tokens, tuple(logits)
+        return None
+
+    def keep(self, read: ReadTranscript) -> None:
+        """The oldest go where there are too many."""
+        entries = {**self._all(), self._key(read.text): [read.tokens, *read.logits]}
+        newest = dict(list(entries.items())[-KNOWN_AT_MOST:])
+        with contextlib.suppress(StorageError, OSError):
+            write_atomically(self._path, json.dumps(newest).encode())
+
+    def _key(self, text: str) -> str:
+        return self._prefix + hashlib.sha256(text.encode(errors="replace")).hexdigest()[:32]
+
+    def _all(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._path.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+class HeadReader:
+    """Reads logs for the head of one checkpoint. A digest that was read before is known; for all else the backbone is
+    loaded, at the first need or when it is warmed."""
+
+    def __init__(
+        self, meta: CheckpointMeta, load: Callable[[], tuple[Checkpoint, Backbone]], known: KnownLogits | None = None
+    ) -> None:
+        """`load`: blocking; raises CoordinatorUnavailable and MemoryError."""
+        self.meta = meta
+        self._load = load
+        self._known = known if meta.format == "digest" else None
+        self._loading: Future[tuple[Checkpoint, Backbone]] | None = None
+
+    def warm(self) -> Future[tuple[Checkpoint, Backbone]]:
+        """Start loading on a thread of its own. Returns at once; may be called again."""
+        if self._loading is None:
+            thread = ThreadPoolExecutor(1, thread_name_prefix="coordinator")
+            self._loading = thread.submit(self._load)
+            thread.shutdown(wait=False)
+        return self._loading
+
+    @property
+    def has_known(self) -> bool:
+        """Something was read before: the next text may be known, too."""
+        return self._known is not None and self._known.some
+
+    def known(self, events: Sequence[Event], members: Sequence[Member]) -> ReadTranscript | None:
+        """What was read before, with nothing loaded."""
+        if self._known is None:
+            return None
+        started = time.perf_counter()
+        text = transcript_of(self.meta, events, members)
+        written = milliseconds_since(started)
+        found = self._known.find(text, self.meta.head_rows)
+        return found and ReadTranscript(text, found[1], found[0], found[0], DecisionTimings(format=written))
+
+    async def read(
+        self, events: Sequence[Event], members: Sequence[Member], settled: Callable[[Sequence[float]], bool]
+    ) -> ReadTranscript:
+        """The logits of this log. `settled`: whether rounding cannot turn what these logits decide."""
+        parts = await asyncio.shield(asyncio.wrap_future(self.warm()))
+        read = await asyncio.to_thread(_read, parts, events, members, settled)
+        if self._known is not None:
+            self._known.keep(read)
+        return read
+
+
+def _read(
+    parts: tuple[Checkpoint, Backbone],
+    events: Sequence[Event],
+    members: Sequence[Member],
+    settled: Callable[[Sequence[float]], bool],
+) -> ReadTranscript:
+    """Format, cut, tokenise and read. Rounding depends on the pieces in which a text was read, so one that is not
+    settled is read again at once, as a digest always is: its logits are kept. Blocking."""
+    started = time.perf_counter()
+    checkpoint, backbone = parts
+    text = transcript_of(checkpoint.meta, events, members, backbone)
+    written = time.perf_counter()
+    tokens = backbone.tokens(text)
+    tokenised = time.perf_counter()
+    reading = backbone.read(tokens, fresh=checkpoint.meta.format == "digest")
+    scores = logits(checkpoint.head.tolist(), reading.hidden.tolist())
+    if reading.cached and not settled(scores):
+        reading = backbone.read(tokens, fresh=True)
+        scores = logits(checkpoint.head.tolist(), reading.hidden.tolist())
+    spent = DecisionTimings(
+        format=round(1e3 * (written - started), 3),
+        tokenise=round(1e3 * (tokenised - written), 3),
+        forward=milliseconds_since(tokenised),
+    )
+    return ReadTranscript(text, tuple(scores), reading.tokens, reading.cached, spent)
+
+
 class Fallback:
     """Asks what `factory` makes. Once that has raised CoordinatorUnavailable, at first or later, it asks `rule`, with
     the reason in every Assigned (`fallback`)."""
 
     def __init__(self, factory: Callable[[], Coordinator], rule: Coordinator) -> None:
-        self._factory = factory
+        self._learned = functools.cache(factory)
         self._rule = rule
-        self._loading: Future[Coordinator] | None = None
         self._failed: CoordinatorUnavailable | None = None
-
-    def warm(self) -> None:
-        """Start loading on a thread of its own. Returns at once; may be called again."""
-        if self._loading is None:
-            thread = ThreadPoolExecutor(1, thread_name_prefix="coordinator")
-            self._loading = thread.submit(self._factory)
-            thread.shutdown(wait=False)
 
     async def decide(self, events: Sequence[Event]) -> Decision:
         """The learned decision, or the rule's."""
         if self._failed is None:
             try:
-                self.warm()
-                assert self._loading is not None
-                learned = await asyncio.shield(asyncio.wrap_future(self._loading))
-                return await learned.decide(events)
+                return await self._learned().decide(events)
             except CoordinatorUnavailable as error:
                 self._failed = error
             except MemoryError as error:
@@ -178,7 +263,11 @@ EMBEDDED = "qwen2.5-coder-0.5b"
 """The embedded model that is the backbone where no other is named."""
 LOGIT_NOISE = 0.1
 """Logits that are nearer may change places with the pieces a text was read in: bf16 moved one by .10 at most
-in 500 texts (tests/benchmarks/results/coordinator-agreement.md)."""
+in 500 texts."""
+KNOWN_AT_MOST = 400
+"""Decisions that are kept."""
+LOADED_AFTER = 1.0
+"""Seconds from a decision that was known until the backbone is loaded, so that the agent's request goes out first."""
 
 
 @dataclass(frozen=True)
@@ -192,36 +281,29 @@ class TrinityFiles:
 
 
 class Trinity:
-    """Decides with a checkpoint on a backbone that carries its offsets already (`ready`)."""
+    """Decides with what a reader gives: the logits of a checkpoint's head."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, backbone: Backbone, members: Sequence[Member], settings: CoordinatorSettings
-    ) -> None:
-        """Raises CoordinatorUnavailable when the checkpoint is of another backbone or another pool."""
-        checkpoint.check(backbone.identity, backbone.shape)
-        checkpoint.check_pool([member.name for member in members])
-        checkpoint = checkpoint if settings.roles else checkpoint.without_roles()
-        self._checkpoint = checkpoint
-        self._head = checkpoint.head.tolist()
-        self.backbone = backbone
-        """What reads; others of the same files share it."""
+    def __init__(self, reader: HeadReader, members: Sequence[Member], settings: CoordinatorSettings) -> None:
+        """Raises CoordinatorUnavailable when the checkpoint is of another pool."""
+        reader.meta.check_pool([member.name for member in members])
+        self._reader = reader
+        self._meta = reader.meta
         self._members = tuple(members)
-        self._settings = replace(settings, roles=checkpoint.meta.roles)
+        self._settings = replace(settings, roles=settings.roles and reader.meta.roles)
 
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
         """The next turn, or the end of the request. Raises CoordinatorUnavailable when memory runs out."""
         end = action_space.request_end(events, turns=self._settings.turns, verify_answers=self._settings.verify_answers)
         if end is not None:
             return end
-        meta = self._checkpoint.meta
-        if not meta.roles and (end := _product_end(events)) is not None:
+        if not self._settings.roles and (end := _product_end(events)) is not None:
             return end
         out = action_space.agents_out_for_turn(events, self._settings, self._members)
-        if meta.kind == "slots":
-            seats = action_space.agents_by_slot(meta.rows, self._members, out, events)
+        if self._meta.kind == "slots":
+            seats = action_space.agents_by_slot(self._meta.rows, self._members, out, events)
         else:
-            seats = action_space.agents_by_name(meta.rows, self._members, out)
-        if not meta.roles and (holder := self._holder(events, out)):
+            seats = action_space.agents_by_name(self._meta.rows, self._members, out)
+        if not self._settings.roles and (holder := self._holder(events, out)):
             return Assigned(
                 turn=action_space.next_turn_number(events),
                 agent=holder,
@@ -230,10 +312,9 @@ class Trinity:
                 reason="it has the request",
             )
         if all(seat.member is None for seat in seats):
-            rows = {name: why for name, why in out.items() if meta.kind == "slots" or name in meta.rows}
+            rows = {name: why for name, why in out.items() if self._meta.kind == "slots" or name in self._meta.rows}
             return action_space.finish_without_agents(rows)
-        read = await self.read(events, {index for index, seat in enumerate(seats) if seat.member is None})
-        return self._assign(events, read, seats)
+        return self._assign(events, await self._read(events, seats), seats)
 
     def _holder(self, events: Sequence[Event], out: Mapping[str, Exclusion]) -> str:
         """Who was chosen for this request and can go on; "" where somebody is to be chosen."""
@@ -241,61 +322,62 @@ class Trinity:
         name = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""
         return name if name not in out and any(member.name == name for member in self._members) else ""
 
-    def _write(self, events: Sequence[Event]) -> str:
-        return transcript_text(self.backbone, self._checkpoint.meta, events, self._members)
-
-    async def read(self, events: Sequence[Event], out: Collection[int] = ()) -> EncodedTranscript:
-        """What the coordinator reads of this log, and the hidden state it ends in. `out`: rows nobody stands behind."""
+    async def _read(self, events: Sequence[Event], seats: Sequence[action_space.RowAgent]) -> ReadTranscript:
+        """What was read before, and the backbone is loaded a little later, for the next text may be a new one; else
+        what is read now."""
+        if (known := self._reader.known(events, self._members)) is not None:
+            asyncio.get_running_loop().call_later(LOADED_AFTER, self._reader.warm)
+            return known
         try:
-            return await asyncio.to_thread(self._settled, events, out)
+            return await self._reader.read(events, self._members, lambda scores: self._settled(events, seats, scores))
         except MemoryError as error:
             raise CoordinatorUnavailable(
                 f"the coordinator ran out of memory: {error}", hint="close other programs, or use a smaller backbone"
             ) from error
 
-    def _settled(self, events: Sequence[Event], out: Collection[int]) -> EncodedTranscript:
-        """Rounding depends on the pieces in which a text was read. Where the first is hardly ahead of the second it
-        would decide: such a text is read again at once. Where decisions are drawn every text is, so that a training
-        repeats exactly, however large the logits of its candidates are. Blocking."""
-        drawn = self._settings.sample
-        found = encode_transcript(self.backbone, self._checkpoint.meta, events, self._members, fresh=drawn)
-        if found.reading.at_once:
-            return found
-        scores = logits(self._head, found.reading.hidden.tolist())
-        rows = len(self._checkpoint.meta.rows)
-        roles = {ROLES.index(role) for role in self._roles_out(events, scores[rows:])}
-        ahead = min(margin(scores[:rows], out), margin(scores[rows:], roles), margin(scores[rows:]))
-        return encode_again(self.backbone, found) if ahead < LOGIT_NOISE else found
+    def _settled(
+        self, events: Sequence[Event], seats: Sequence[action_space.RowAgent], scores: Sequence[float]
+    ) -> bool:
+        """The first is well ahead of the second. Where decisions are drawn nothing is settled, so that a training
+        repeats exactly, however large the logits of its candidates are."""
+        rows, roles = scores[: len(seats)], self._role_logits(scores)
+        empty = {index for index, seat in enumerate(seats) if seat.member is None}
+        out = {ROLES.index(role) for role in self._roles_out(events, roles)}
+        ahead = min(margin(rows, empty), margin(roles, out), margin(roles))
+        return ahead >= LOGIT_NOISE and not self._settings.sample
+
+    def _role_logits(self, scores: Sequence[float]) -> Sequence[float]:
+        """Of the roles; none in product mode, where those of the agents stand alone."""
+        return scores[len(self._meta.rows) :] if self._settings.roles else ()
 
     def _assign(
-        self, events: Sequence[Event], read: EncodedTranscript, seats: Sequence[action_space.RowAgent]
+        self, events: Sequence[Event], read: ReadTranscript, seats: Sequence[action_space.RowAgent]
     ) -> Assigned:
         started = time.perf_counter()
-        rows = len(seats)
-        scores = logits(self._head, read.reading.hidden.tolist())
+        scores, role_scores = read.logits[: len(seats)], self._role_logits(read.logits)
         empty = {index for index, seat in enumerate(seats) if seat.member is None}
-        chances = probabilities(scores[:rows], empty, self._settings.temperature)
+        chances = probabilities(scores, empty, self._settings.temperature)
         draw = self._draw(events)
         seat = seats[pick_row(chances, draw)]
         assert seat.member is not None
-        role, by_head, role_chances = self._role(events, scores[rows:], draw)
+        role, by_head, role_chances = self._role(events, role_scores, draw)
         now = DecisionTimings(**{**read.milliseconds.model_dump(), "head": milliseconds_since(started)})
         return Assigned(
             turn=action_space.next_turn_number(events),
             agent=seat.member.name,
             role=role,
             by="trinity",
-            reason=_reason(f"tier {seat.row}" if self._checkpoint.meta.kind == "slots" else seat.row, role, by_head),
+            reason=_reason(f"tier {seat.row}" if self._meta.kind == "slots" else seat.row, role, by_head),
             scores=Scores(
                 rows=tuple(s.row for s in seats),
-                row_logits=rounded_for_log(scores[:rows]),
+                row_logits=rounded_for_log(scores),
                 row_probabilities=rounded_for_log(chances),
-                role_logits=rounded_for_log(scores[rows:]),
+                role_logits=rounded_for_log(role_scores),
                 role_probabilities=role_chances,
-                masked=self._masked(events, seats, scores[rows:]),
+                masked=self._masked(events, seats, role_scores),
                 read=read.text,
-                tokens=read.reading.tokens,
-                cached_tokens=read.reading.cached,
+                tokens=read.tokens,
+                cached_tokens=read.cached,
                 temperature=self._settings.temperature,
             ),
             override=by_head if by_head != role else None,
@@ -306,7 +388,7 @@ class Trinity:
         self, events: Sequence[Event], scores: Sequence[float], draw: random.Random | None
     ) -> tuple[Role, Role, tuple[float, ...]]:
         """The role taken, the role the head chose, and the probabilities. Without roles: a Worker."""
-        if not self._checkpoint.meta.roles:
+        if not self._settings.roles:
             return "worker", "worker", ()
         out = self._roles_out(events, scores)
         chances = probabilities(scores, {ROLES.index(role) for role in out}, self._settings.temperature)
@@ -341,17 +423,35 @@ def build_trinity(
     places: TrinityFiles, members: Sequence[Member], settings: CoordinatorSettings, rule: Coordinator
 ) -> tuple[Fallback, str | None, Callable[[], None]]:
     """A Trinity that loads when first needed and gives way to `rule` where it cannot; the checkpoint's sha256; and what
-    starts loading in the background. Touches nothing but the checkpoint's file."""
+    starts loading in the background, unless decisions of this checkpoint are known. Touches nothing but its file and
+    what is known."""
     path = places.checkpoint or SHIPPED
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    reader = functools.cache(lambda: reader_of(places))
 
-    def factory() -> Trinity:
-        backbones.require_torch()  # said before a missing model: without torch, fetching one is no help
-        stamp = path.stat().st_mtime_ns if path.is_file() else 0
-        return Trinity(*_load_cached(path, stamp, backbone_folder(places), places.cache), members, settings)
+    def warm() -> None:
+        with contextlib.suppress(CoordinatorUnavailable):  # said when it is asked to decide
+            if not reader().has_known:
+                reader().warm()
 
-    made = Fallback(factory, rule)
-    return made, digest, made.warm
+    return Fallback(lambda: Trinity(reader(), members, settings), rule), digest, warm
+
+
+def reader_of(places: TrinityFiles) -> HeadReader:
+    """What reads with the checkpoint of these files. Raises CoordinatorUnavailable where there is none."""
+    from fugu_cli.coordinators import checkpoint as checkpoints
+
+    path = places.checkpoint or SHIPPED
+
+    def load() -> tuple[Checkpoint, Backbone]:
+        from fugu_cli.coordinators import backbone
+
+        backbone.require_torch()  # said before a missing model: without torch, fetching one is no help
+        return _load_cached(path, path.stat().st_mtime_ns, backbone_folder(places), places.cache)
+
+    meta = checkpoints.read_meta(path)
+    named = hashlib.sha256(path.read_bytes()).hexdigest()
+    return HeadReader(meta, load, KnownLogits(places.cache, f"{named} {places.backbone or ''}"))
 
 
 @functools.lru_cache(maxsize=1)
@@ -360,35 +460,36 @@ def _load_cached(checkpoint: Path, stamp: int, folder: Path, cache: Path) -> tup
     return load_parts(checkpoint, folder, cache)
 
 
-def load_trinity(
-    checkpoint: Path, folder: Path, team: tuple[Sequence[Member], CoordinatorSettings], cache: Path
-) -> Trinity:
-    """A Trinity from files: the checkpoint, the backbone's folder, and the checkpoint's offsets put on it. Blocking.
-
-    `cache` is a folder for what is computed once per backbone. Raises CoordinatorUnavailable and MemoryError.
-    """
-    return Trinity(*load_parts(checkpoint, folder, cache), *team)
-
-
-@backbone_files.required_libraries()
 def load_parts(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
-    """The checkpoint, and its backbone with the offsets on it."""
+    """The checkpoint, and its backbone with the offsets on it. Blocking. `cache` is a folder for what is computed once
+    per backbone. Raises CoordinatorUnavailable and MemoryError."""
+    from fugu_cli.coordinators import backbone, backbone_files
     from fugu_cli.coordinators import checkpoint as checkpoints
     from fugu_cli.coordinators.svf import SvfAdapter
 
-    chosen = checkpoints.load(checkpoint)
-    loaded = backbones.load_backbone(folder, cache=cache / "backbones")
-    chosen.check(loaded.identity, loaded.shape)
-    try:
-        adapter = functools.partial(SvfAdapter, loaded.model, cache / "svf" / loaded.identity[:16])
-        loaded.compute("for the offsets", lambda: adapter().apply(chosen.offsets, chosen.meta.tied))
-    except ValueError as error:
-        raise CoordinatorUnavailable(f"the checkpoint's offsets cannot be applied: {error}") from error
+    with backbone_files.required_libraries():
+        chosen = checkpoints.load(checkpoint)
+        loaded = backbone.load_backbone(folder, cache=cache / "backbones")
+        chosen.check(loaded.identity, loaded.shape)
+        try:
+            adapter = functools.partial(SvfAdapter, loaded.model, cache / "svf" / loaded.identity[:16])
+            loaded.compute("for the offsets", lambda: adapter().apply(chosen.offsets, chosen.meta.tied))
+        except ValueError as error:
+            raise CoordinatorUnavailable(f"the checkpoint's offsets cannot be applied: {error}") from error
     return chosen, loaded
+
+
+def reader_with(checkpoint: Checkpoint, backbone: Backbone) -> HeadReader:
+    """What reads with a backbone that carries the checkpoint's offsets already. Raises CoordinatorUnavailable where the
+    two do not fit."""
+    checkpoint.check(backbone.identity, backbone.shape)
+    return HeadReader(checkpoint.meta, lambda: (checkpoint, backbone))
 
 
 def backbone_folder(places: TrinityFiles) -> Path:
     """Where the backbone is; the embedded one is converted at the first call. Raises CoordinatorUnavailable."""
+    from fugu_cli.coordinators import backbone_files
+
     if places.backbone is not None:
         return backbone_files.locate_backbone(places.backbone)
     try:

@@ -15,7 +15,7 @@ import gzip
 import json
 import random
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from fugu_cli.coordinators import Coordinator, CoordinatorSettings, action_space
 from fugu_cli.coordinators.rules import Cascade
-from fugu_cli.coordinators.trinity import EncodedTranscript, Trinity
+from fugu_cli.coordinators.trinity import HeadReader, ReadTranscript, Trinity, transcript_of
 from fugu_cli.errors import ConfigError
 from fugu_cli.evaluation.intervals import Mean, bootstrap, paired_difference
 from fugu_cli.messages import Call
@@ -165,18 +165,22 @@ class DecidedByLog:
             events += [decision, Replied(turn=decision.turn, agent=decision.agent, text="Look again.")]
 
 
-class TrinityReadingOnce(Trinity):
-    """Reads each transcript once: what is too dear masks agents and changes no word of it."""
+class ReadingOnce(HeadReader):
+    """Reads each log once: what is too dear masks agents and changes no word of it."""
 
-    async def read(self, events: Sequence[Event], out: Collection[int] = ()) -> EncodedTranscript:
-        """As Trinity reads it. The first mask that is met says whether a text is read again for its rounding."""
-        text, found = self._write(events), self._readings
-        if text not in found:
-            found[text] = await super().read(events, out)
-        return found[text]
+    async def read(
+        self, events: Sequence[Event], members: Sequence[Member], settled: Callable[[Sequence[float]], bool]
+    ) -> ReadTranscript:
+        """The first mask that is met says whether a text is read again for its rounding."""
+        key: object = tuple(event for event in events if not isinstance(event, Masked))
+        if self.meta.format == "digest":
+            key = transcript_of(self.meta, events, members)
+        if key not in self._found:
+            self._found[key] = await super().read(events, members, settled)
+        return self._found[key]
 
     @functools.cached_property
-    def _readings(self) -> dict[str, EncodedTranscript]:
+    def _found(self) -> dict[object, ReadTranscript]:
         return {}
 
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from fugu_cli.coordinators import checkpoint as checkpoints
 from fugu_cli.coordinators import svf, transcript
-from fugu_cli.coordinators.action_space import SLOTS
+from fugu_cli.coordinators.action_space import SLOTS, assign_slots
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import ConfigError
 from fugu_cli.evaluation.intervals import Mean, wilson_of_mean
-from fugu_cli.session.events import ROLES, Event
+from fugu_cli.session.events import ROLES, Event, Member, Opened, Price
 from fugu_cli.training import fitting, synthetic_sessions
 from fugu_cli.training.fitting import DescentSettings, LastLayers, fit_offsets
 from fugu_cli.training.pass_matrix import (
@@ -140,11 +140,15 @@ class WarmStart:
         self._backbone = backbone
         self._store = store
         self._seen: dict[tuple[str, FailedRows], Vector] = {}
+        self._opened: tuple[Event, ...] = ()
+        """Of a digest, which tells what agents cost."""
 
     def run(self, tasks: Sequence[TaskRates], data: str, tell: Callable[[str], None]) -> WarmStartResult:
         """Tell, read, cross-validate, fit on all, and pack. Raises ConfigError for one task."""
         if len(tasks) < 2:
             raise ConfigError(f"{len(tasks)} tasks are too few: one is held out to tell what was learned of the others")
+        if self._recipe.format == "digest":
+            self._opened = (Opened(version="", repo="", pool=pool_of(self._recipe.seats, tasks)),)
         told = self.tell_all(tasks)
         tell(f"{len(tasks)} tasks, {len(told)} examples; reading them")
         examples = self.examples(told, tell)
@@ -184,12 +188,7 @@ class WarmStart:
         """All stories, the same for the same recipe and tasks."""
         recipe = self._recipe
         writer = synthetic_sessions.MatrixSessionWriter(recipe.seats, random.Random(recipe.seed))
-        told = [example for task in tasks for example in writer.task(task, recipe.terms, recipe.long_stories)]
-        if len(recipe.seats) == len(SLOTS):
-            general = synthetic_sessions.general_requests(recipe.seed)
-            told += [example for text in general.questions for example in writer.question(text, general.answers)]
-            told += [example for text in general.changes for example in writer.change(text)]
-        return told
+        return [example for task in tasks for example in writer.task(task, recipe.terms, recipe.long_stories)]
 
     def examples(
         self, told: Sequence[MatrixSession], tell: Callable[[str], None], see: Encode | None = None
@@ -211,7 +210,7 @@ class WarmStart:
 
     def text(self, events: Sequence[Event]) -> str:
         """What the coordinator would read."""
-        return transcript.transcript_text(self._backbone, self._recipe, events, {})
+        return transcript.transcript_text(self._backbone, self._recipe, (*self._opened, *events), {})
 
     def see(self, task: TaskRates, history: FailedRows) -> Vector:
         """The state in which `history` has failed on `task`, worded by a seed of its own."""
@@ -263,6 +262,16 @@ class WarmStart:
             adapter.apply(self._no_offsets())
             self._backbone.forget()
         return offsets, fitting.fit_head(replace(examples, hidden=moved), len(ROLES), l2=recipe.l2)
+
+
+def pool_of(seats: Sequence[HeadRow], tasks: Sequence[TaskRates]) -> tuple[Member, ...]:
+    """The rows as agents of a pool, at the mean costs of their turns."""
+    costs = {seat.row: mean(task.rows[index].first_cost for task in tasks) for index, seat in enumerate(seats)}
+    prices = {row: Price(input=cost, output=cost) for row, cost in costs.items()}
+    slots = assign_slots(prices) | {slot: slot for slot in SLOTS if slot in prices}
+    return tuple(
+        Member(name=row, provider="", model=row, slot=slots[row], price=price) for row, price in prices.items()
+    )
 
 
 def parse_head_rows(texts: Sequence[str]) -> tuple[HeadRow, ...]:

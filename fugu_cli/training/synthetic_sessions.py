@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import random
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from fugu_cli.coordinators.action_space import SLOTS
 from fugu_cli.messages import Call
@@ -118,24 +116,13 @@ class EventWriter:
         return Assigned(turn=turn, agent=self._seats[row].row, role=role, by="story", snapshot="tree")
 
 
-QUESTION_COUNT, FRAMED_COUNT = 4, 2
-"""How often each problem is filled in, and in how many frames each question stands."""
-PEOPLE = ("Ada", "Ben", "Chen", "Dana", "Emil", "Farah", "Grace", "Hugo", "Ines", "Jonas")
-THINGS = ("apples", "stamps", "tickets", "screws", "pencils", "tiles", "bottles", "seats", "cards", "eggs")
-REQUESTS_FILE = Path(__file__).parent / "requests.toml"
-
 BELIEFS = {
     "verify": (0.75, 0.2, 0.05),
     "verify after cheap": (0.2, 0.7, 0.1),
-    "unjudged work": (0.1, 0.3, 0.6),
-    "question": (0.1, 0.6, 0.3),
-    "verify an answer": (0.1, 0.5, 0.4),
     "unjudged verify": (0.05, 0.25, 0.7),
 }
-"""Soft targets over cheap, middle, strong that no measurement gave: where the tests pass any other agent may confirm
-it, where none decide the strongest should; a question wants a middle one, and so does an answer that is looked at."""
-VERIFIER_REFUSES, ASKED_AGAIN = 0.3, 0.3
-"""How often the story of a question goes on after an answer, and what each of its examples weighs: they are many."""
+"""Who verifies, over cheap, middle and strong, which no measurement gave: where the tests pass any other agent may
+confirm it, where none decide the strongest should."""
 THOUGHT = "The cause is in the loop's condition.\n<suggested_role>worker</suggested_role>"
 
 
@@ -163,38 +150,25 @@ class MatrixSessionWriter:
         self._order = [_order(seat.row, index) for index, seat in enumerate(seats)]
 
     def task(self, task: TaskRates, terms: ValueSettings, count: int) -> Iterator[MatrixSession]:
-        """The beginning, every first failure, and `count` longer stories."""
+        """The beginning, every first failure, `count` longer stories, and those in which no tests judge."""
         yield from self._after(task, (), terms)
         for row in range(self._count):
             yield from self._after(task, (row,), terms)
         for _ in range(count):
             length = self._draw.randint(2, 3)
             yield from self._after(task, tuple(self._any() for _ in range(length)), terms)
+        yield from self._unjudged(task, terms)
 
-    def question(self, text: str, answers: Sequence[str]) -> Iterator[MatrixSession]:
-        """A request that no tests decide and that changes nothing: an answer, where it is looked at a judgement, then
-        perhaps another answer. Which one was given says nothing here."""
-        start: tuple[Event, ...] = (self._writer.asked(text, judged=False),)
-        yield MatrixSession(start, self._belief("question"), "worker", text, ASKED_AGAIN)
+    def _unjudged(self, task: TaskRates, terms: ValueSettings) -> Iterator[MatrixSession]:
+        """No tests decide: work, then a judgement that refuses it, then more work."""
+        start: tuple[Event, ...] = (self._writer.asked(task.prompt, judged=False),)
+        yield MatrixSession(start, softmax(row_values(task, (), terms), terms.tau), "worker", task.task)
         row = self._any()
-        answered = (*start, *self._writer.said(1, row, "worker", self._draw.choice(answers)))
-        yield MatrixSession(answered, self._belief("verify an answer"), "verifier", text, ASKED_AGAIN)
-        if self._draw.random() < VERIFIER_REFUSES:
-            refused = (*answered, *self._writer.said(2, self._any(), "verifier", "REVISE: the result is wrong."))
-            yield MatrixSession(refused, self._belief("unjudged work"), "worker", text, ASKED_AGAIN)
-            again = (*refused, *self._writer.said(3, self._any(), "worker", self._draw.choice(answers)))
-            yield MatrixSession(again, self._belief("verify an answer"), "verifier", text, ASKED_AGAIN)
-
-    def change(self, text: str) -> Iterator[MatrixSession]:
-        """A request that no tests decide: work, then a judgement, then perhaps more work."""
-        start: tuple[Event, ...] = (self._writer.asked(text, judged=False),)
-        yield MatrixSession(start, self._belief("unjudged work"), "worker", text)
-        for row in range(self._count):
-            tests = self._draw.choice((None, True))
-            worked = (*start, *self._writer.worked(1, row, path_of(text), tests))
-            yield MatrixSession(worked, self._belief("unjudged verify"), "verifier", text)
-            revised = (*worked, *self._writer.said(2, self._count - 1, "verifier", "REVISE: it is not done yet."))
-            yield MatrixSession(revised, self._belief("unjudged work"), "worker", text)
+        worked = (*start, *self._writer.worked(1, row, path_of(task.prompt), None))
+        yield MatrixSession(worked, self._belief("unjudged verify"), "verifier", task.task)
+        revised = (*worked, *self._writer.said(2, self._any(), "verifier", "REVISE: it is not done yet."))
+        worth = softmax(row_values(task, (row,), terms), terms.tau)
+        yield MatrixSession(revised, worth, "worker", task.task, _reach(task, (row,)))
 
     def _after(self, task: TaskRates, history: FailedRows, terms: ValueSettings) -> Iterator[MatrixSession]:
         """Decisions at and around the state in which `history` failed."""
@@ -251,32 +225,3 @@ def path_of(prompt: str) -> str:
     """The file a request names, else one of no meaning."""
     found = re.search(r"`([\w./-]+\.\w{1,4})`", prompt)
     return found.group(1) if found else "main.py"
-
-
-@dataclass(frozen=True)
-class GeneralRequests:
-    """Everyday requests that no tests decide: questions about a repository and about anything, and changes; answers."""
-
-    questions: tuple[str, ...]
-    changes: tuple[str, ...]
-    answers: tuple[str, ...]
-
-
-def general_requests(seed: int = 0) -> GeneralRequests:
-    """Those in requests.toml, the same for the same `seed`. A question stands alone at the end of what is read, and its
-    last words mean nothing: only many of them, in many frames, teach that."""
-    found = tomllib.loads(REQUESTS_FILE.read_text(encoding="utf-8"))
-    draw = random.Random(seed)
-    others = [*found["others"], *(_filled(text, draw) for text in found["problems"] for _ in range(QUESTION_COUNT))]
-    framed = [
-        frame.replace("{question}", text) for text in others for frame in draw.sample(found["frames"], FRAMED_COUNT)
-    ]
-    return GeneralRequests(
-        (*found["questions"], *dict.fromkeys(framed)), tuple(found["changes"]), tuple(found["answers"])
-    )
-
-
-def _filled(text: str, draw: random.Random) -> str:
-    name, other = draw.sample(PEOPLE, 2)
-    small, large = draw.randint(2, 12), draw.randint(24, 480)
-    return text.format(name=name, other=other, things=draw.choice(THINGS), a=large, b=small, c=draw.randint(2, 9))

@@ -259,8 +259,9 @@ def _raw_scores(assigned: Assigned, cells: plain_rows.DecisionRow | None) -> str
 def _read(assigned: Assigned) -> str:
     if assigned.scores is None:
         return f"Nothing: {assigned.by} decides by a rule."
-    used = f"{tokens(assigned.scores.tokens)} tokens, {tokens(assigned.scores.cached_tokens)} of them cached\n\n"
-    return used + (assigned.scores.read or "(not recorded)")
+    read, cached = assigned.scores.tokens, assigned.scores.cached_tokens
+    known = "read before" if read and cached == read else f"{tokens(cached)} of them cached"
+    return f"{tokens(read)} tokens, {known}\n\n" + (assigned.scores.read or "(not recorded)")
 
 
 def _shown(

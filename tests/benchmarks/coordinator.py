@@ -30,7 +30,6 @@ HEAD = """# What a decision costs
 Written by `python {command}` on {machine}, {cores} cores, torch {torch}; load average {load:.1f} when it ended. Medians
 of {repeats}. `warm +64` reads 64 new tokens after those known; `warm +1` one, the least a decision can cost. Other
 programs may have run beside it: CPU seconds are the figure to trust, and about half of them pass on two free cores.
-Beside this page: [agreement of warm and cold decisions](coordinator-agreement.md).
 
 | tokens | decision | wall s | CPU s | times cheaper than cold: wall | CPU |
 |---|---|---|---|---|---|

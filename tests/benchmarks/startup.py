@@ -1,9 +1,10 @@
 """From the command to the first byte at the model's server: `fugu run --agent X "hi"` against a server on this machine.
 
-python tests/benchmarks/startup.py [--rounds 11] [--checkout NAME=FOLDER ...]
+python tests/benchmarks/startup.py [--rounds 11] [--checkout NAME=FOLDER ...] [--cache FOLDER]
 Peers that are on PATH (codex, claude, opencode, aider) are started at the same server. Beside it: the size of the first
 request, and what a program ends with where the server refuses every key (401), within a minute. `acp` is `fugu acp`
-with an editor that opens a session and prompts at once.
+with an editor that opens a session and prompts at once. With a cache that holds the embedded backbone, `trinity`
+decides too: over a digest that it reads for the first time, and over one that it has read before.
 """
 
 from __future__ import annotations
@@ -196,8 +197,12 @@ def refused(command: Command, repo: Path) -> str:
     return f"{code} in {time.perf_counter() - begun:.0f} s"
 
 
+NEW_DIGEST = " trinity, new digest"
+"""The end of the name of starts whose decisions are not known yet."""
+
+
 @contextmanager
-def prepared(named: dict[str, Path], port: int) -> Iterator[tuple[Path, dict[str, Command]]]:
+def prepared(named: dict[str, Path], port: int, cache: Path | None) -> Iterator[tuple[Path, dict[str, Command]]]:
     """A repository of one file, and every program's command at the server of that port."""
     with tempfile.TemporaryDirectory() as folder:
         repo, home = Path(folder) / "repo", Path(folder) / "home"
@@ -220,6 +225,14 @@ def prepared(named: dict[str, Path], port: int) -> Iterator[tuple[Path, dict[str
             words = [sys.executable, "-c", code, "run", "--agent", "one", "hi"]
             commands[name] = words, {**base, "PYTHONPATH": str(checkout)}
             commands[f"{name} acp"] = [*words[:3], "acp"], commands[name][1]
+            if cache is not None:
+                own = home / "cache"
+                own.mkdir(exist_ok=True)
+                for part in ("models", "backbones", "svf"):
+                    (own / part).symlink_to(cache / part)
+                learned = [*words[:3], "run", "--coordinator", "trinity", "hi"]
+                for way in (NEW_DIGEST, " trinity, known digest"):
+                    commands[name + way] = learned, {**commands[name][1], "FUGU_CACHE_DIR": str(own)}
         for name, (given, more) in PEERS.items():
             if shutil.which(name):
                 words = [word.format(**places) for word in given]
@@ -227,14 +240,19 @@ def prepared(named: dict[str, Path], port: int) -> Iterator[tuple[Path, dict[str
         yield repo, commands
 
 
-def measure(named: dict[str, Path], rounds: int) -> dict[str, list[Start]]:
+def measure(named: dict[str, Path], rounds: int, cache: Path | None) -> dict[str, list[Start]]:
     """Every program in turn, `rounds` times, after one start that warms the caches."""
-    with socket.create_server(("127.0.0.1", 0)) as listener, prepared(named, listener.getsockname()[1]) as places:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        prepared(named, listener.getsockname()[1], cache) as places,
+    ):
         listener.settimeout(TIMEOUT)
         repo, commands = places
         found: dict[str, list[Start]] = {name: [] for name in commands}
         for turn in range(rounds + 1):
             for name, (words, environment) in commands.items():
+                if name.endswith(NEW_DIGEST):
+                    (Path(environment["FUGU_CACHE_DIR"]) / "decisions.json").unlink(missing_ok=True)
                 one = start(words, environment, repo, listener)
                 found[name] += [one] if turn else []
         for name in named:
@@ -248,7 +266,7 @@ def endings(named: dict[str, Path]) -> dict[str, str]:
     """What every program ends with where its key is refused."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        with prepared(named, server.server_port) as (repo, commands):
+        with prepared(named, server.server_port, None) as (repo, commands):
             ended = {name: "" if name.endswith(" acp") else refused(one, repo) for name, one in commands.items()}
         server.shutdown()
     return ended
@@ -258,18 +276,19 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--checkout", action="append", default=[], metavar="NAME=FOLDER")
+    parser.add_argument("--cache", type=Path)
     given = parser.parse_args()
     named = {name: Path(folder) for name, folder in (pair.split("=", 1) for pair in given.checkout)}
     named = named or {"fugu": Path(__file__).parents[2]}
     ended = endings(named)
     print(f"| | first byte, s (median of {given.rounds}) | fastest, s | CPU, s | modules | request, kB | key refused |")
     print("|---|---:|---:|---:|---:|---:|---|")
-    for name, starts in measure(named, given.rounds).items():
+    for name, starts in measure(named, given.rounds, given.cache).items():
         seconds = [one.seconds for one in starts]
         cpu = statistics.median(one.cpu for one in starts)
         size = "" if starts[0].size is None else f"{starts[0].size / 1000:.0f}"
         row = f"{statistics.median(seconds):.2f} | {min(seconds):.2f} | {cpu:.2f} | {starts[0].modules or ''} | {size}"
-        print(f"| {name} | {row} | {ended[name]} |")
+        print(f"| {name} | {row} | {ended.get(name, '')} |")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import pytest
 from fugu_cli.coordinators import CoordinatorSettings, backbone, svf
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, make
-from fugu_cli.coordinators.trinity import Trinity
+from fugu_cli.coordinators.trinity import Trinity, reader_with
 from fugu_cli.errors import ConfigError
 from fugu_cli.session.events import ROLES, Assigned, Member, Opened
 from fugu_cli.training.evolution import TrialResult
@@ -107,7 +107,7 @@ def test_a_scene_is_decided_as_trinity_decides_on_the_same_log(loaded: Backbone)
             hidden = loaded.read(loaded.tokens(scene.text)).hidden
             rows, roles = scene.choose((made.head @ hidden)[None])
             events = [Opened(version="1", repo="/r", pool=pool), *told.events(one, path)]
-            found = asyncio.run(Trinity(made, loaded, pool, CoordinatorSettings()).decide(events))
+            found = asyncio.run(Trinity(reader_with(made, loaded), pool, CoordinatorSettings()).decide(events))
             assert isinstance(found, Assigned)
             assert found.role == ROLES[int(roles[0])]
             if SEATS[int((made.head[:3] @ hidden).argmax())].row not in {SEATS[step.row].row for step in path}:

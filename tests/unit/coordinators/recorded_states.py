@@ -12,44 +12,48 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import NoReturn
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from fugu_cli.coordinators import checkpoint
-from fugu_cli.coordinators.backbone import Backbone, HiddenState
-from fugu_cli.coordinators.backbone_files import ModelShape
-from fugu_cli.coordinators.trinity import SHIPPED, Trinity, TrinityFiles, backbone_folder, load_parts
-from fugu_cli.session.events import Assigned
+from fugu_cli.coordinators.trinity import (
+    SHIPPED,
+    HeadReader,
+    ReadTranscript,
+    Trinity,
+    TrinityFiles,
+    backbone_folder,
+    load_parts,
+    reader_with,
+    transcript_of,
+)
+from fugu_cli.session.events import Assigned, DecisionTimings, Event, Member
 from tests.unit.coordinators.sessions import Session, sessions
 
 STATES = Path(__file__).parent / "data" / "sessions.safetensors"
-SHAPE = ModelShape(896, 24, 14, 2, 64, 4864, 151936, True)
 
 
-class _Recorded:
-    """What Trinity asks of a Backbone. The only token of a text stands for the whole of it."""
+class _Recorded(HeadReader):
+    """Knows the states behind some texts."""
 
-    def __init__(self, identity: str) -> None:
-        self.identity = identity
-        self.shape = SHAPE
-        self.template = ""
-        self._states = _states()
-        self._texts: list[str] = []
+    def __init__(self) -> None:
+        super().__init__(_shipped().meta, _nothing)
 
-    def count(self, text: str) -> int:
-        return len(text) // 4
-
-    def tokens(self, text: str) -> list[int]:
-        self._texts.append(text)
-        return [len(self._texts) - 1]
-
-    def read(self, tokens: Sequence[int], *, fresh: bool = False) -> HiddenState:
-        text = self._texts[tokens[0]]
-        state = self._states.get(_key(text))
+    def known(self, events: Sequence[Event], members: Sequence[Member]) -> ReadTranscript:
+        text = transcript_of(self.meta, events, members)
+        state = _states().get(_key(text))
         assert state is not None, f"nobody has read this transcript; see {__name__}:\n{text}"
-        return HiddenState(state.astype(np.float32), len(text), 0)
+        scores = _shipped().head @ state.astype(np.float32)
+        return ReadTranscript(text, tuple(scores.tolist()), 1, 0, DecisionTimings())
+
+    def warm(self) -> None:  # type: ignore[override]
+        """Nothing is to be loaded."""
+
+
+def _nothing() -> NoReturn:
+    raise AssertionError
 
 
 @cache
@@ -68,21 +72,21 @@ def _key(text: str) -> str:
 
 def recorded_trinity(session: Session) -> Trinity:
     """The shipped checkpoint over a session's pool."""
-    shipped = _shipped()
-    return Trinity(shipped, cast(Backbone, _Recorded(shipped.meta.backbone)), session.pool, session.settings)
+    return Trinity(_Recorded(), session.pool, session.settings)
 
 
 def main(cache: Path) -> None:
     """Read every transcript once and keep the states, at half precision: that moves no logit by more than 0.01."""
     files = TrinityFiles(None, None, cache)
-    parts = load_parts(SHIPPED, backbone_folder(files), cache)
+    shipped, backbone = load_parts(SHIPPED, backbone_folder(files), cache)
     found: dict[str, np.ndarray] = {}
     for session in sessions():
-        trinity = Trinity(*parts, session.pool, session.settings)
-        decision = asyncio.run(trinity.decide(session.events))
+        decision = asyncio.run(
+            Trinity(reader_with(shipped, backbone), session.pool, session.settings).decide(session.events)
+        )
         if isinstance(decision, Assigned):
-            read = asyncio.run(trinity.read(session.events))
-            found[_key(read.text)] = read.reading.hidden.astype(np.float16)
+            text = transcript_of(shipped.meta, session.events, session.pool)
+            found[_key(text)] = backbone.read(backbone.tokens(text), fresh=True).hidden.astype(np.float16)
     save_file(found, STATES)
 
 

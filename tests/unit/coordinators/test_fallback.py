@@ -1,7 +1,6 @@
 """Fallback: the learned coordinator where it can, the rule where it cannot, never silently."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -80,39 +79,3 @@ def test_the_end_of_a_request_is_passed_on_as_it_is() -> None:
 def test_our_own_bugs_are_not_caught() -> None:
     with pytest.raises(ZeroDivisionError):
         decide(Fallback(raising(ZeroDivisionError("bug")), RULE), BROKEN)
-
-
-def test_warming_returns_at_once_and_loads_once() -> None:
-    gate, made = threading.Event(), []
-
-    def factory() -> Coordinator:
-        gate.wait(5)
-        made.append(1)
-        return LEARNED
-
-    coordinator = Fallback(factory, RULE)
-    coordinator.warm()
-    coordinator.warm()
-    assert made == []
-    gate.set()
-    decide(coordinator, BROKEN)
-    decide(coordinator, BROKEN)
-    assert made == [1]
-
-
-def test_a_decision_that_is_cancelled_leaves_the_loading_alone() -> None:
-    gate = threading.Event()
-
-    def factory() -> Coordinator:
-        gate.wait(5)
-        return LEARNED
-
-    coordinator = Fallback(factory, RULE)
-
-    async def story() -> Decision:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(coordinator.decide(BROKEN), 0.05)
-        gate.set()
-        return await coordinator.decide(BROKEN)
-
-    assert isinstance(asyncio.run(story()), Assigned)

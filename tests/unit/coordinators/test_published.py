@@ -36,7 +36,7 @@ def test_rows_get_the_names_of_the_users_pool(tmp_path: Path) -> None:
     made = import_published(tmp_path / "a.npy", mapping, "hash", QWEN3, sha256=found)
     assert made.meta.rows[0] == "strong"
     assert made.meta.rows[4] == "small"
-    made.check_pool(["small"])
+    made.meta.check_pool(["small"])
 
 
 def test_a_tiny_tied_qwen3_of_the_same_layout_takes_its_own_vector(tmp_path: Path) -> None:

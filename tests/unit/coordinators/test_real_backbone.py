@@ -13,9 +13,10 @@ from fugu_cli.coordinators import CoordinatorSettings, backbone
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.backbone_files import backbone_folder
 from fugu_cli.coordinators.checkpoint import load
+from fugu_cli.coordinators.digest import DIGEST_TOKENS, digest, tokens_at_most
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.transcript import TranscriptMessage, render_raw
-from fugu_cli.coordinators.trinity import EMBEDDED, SHIPPED, TrinityFiles, build_trinity, load_trinity
+from fugu_cli.coordinators.trinity import EMBEDDED, SHIPPED, TrinityFiles, build_trinity
 from fugu_cli.session.events import Assigned, Event, Role
 from tests.facts import POOL, asked, assigned, opened, replied
 from tests.unit.coordinators.test_stopping import BROKEN, said, worked
@@ -98,22 +99,10 @@ def test_the_shipped_checkpoint_gives_the_role_that_the_state_asks_for(
     load(SHIPPED).check(loaded.identity, loaded.shape)
 
 
-def test_decisions_of_a_log_that_grew_are_the_cold_ones(real_cache: Path, pulled: Callable[[str], Path]) -> None:
-    folder = backbone_folder(pulled(EMBEDDED), real_cache)
-    coordinator = load_trinity(SHIPPED, folder, (POOL, CoordinatorSettings()), real_cache)
-    reply = "The loop ends one too early: the last element is never compared, so the result is wrong for short lists."
-    steps = [BROKEN, said(1, reply), worked(2, ok=False), said(3, reply[:40]), worked(4, ok=False)]
-    growing: list[list[Event]] = [[fact for step in steps[:upto] for fact in step] for upto in range(1, len(steps) + 1)]
-    warm = []
-    for events in growing:
-        warm.append(asyncio.run(coordinator.decide(events)))
-    for events, found in zip(growing, warm, strict=True):
-        coordinator.backbone.forget()
-        cold = asyncio.run(coordinator.decide(events))
-        assert isinstance(found, Assigned)
-        assert isinstance(cold, Assigned)
-        assert (found.agent, found.role) == (cold.agent, cold.role)
-        assert found.scores is not None
-        assert cold.scores is not None
-        assert cold.scores.cached_tokens == 0
-        assert found.scores.row_logits == pytest.approx(cold.scores.row_logits, abs=0.25)
+@pytest.mark.parametrize("state", list(STATES))
+def test_a_digest_has_no_more_tokens_than_were_counted(loaded: Backbone, state: str) -> None:
+    events, _ = STATES[state]
+    turns = [fact for turn in range(5, 60) for fact in worked(turn, ok=False)]
+    for facts in (events, [*events, *turns]):
+        text = digest(facts, {member.name: member.slot for member in POOL})
+        assert loaded.count(text) <= tokens_at_most(text) <= DIGEST_TOKENS

@@ -11,7 +11,7 @@ from fugu_cli.coordinators import Coordinator, CoordinatorSettings, backbone, ch
 from fugu_cli.coordinators.checkpoint import Checkpoint
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.svf import split
-from fugu_cli.coordinators.trinity import Fallback, Trinity, TrinityFiles, load_trinity, margin
+from fugu_cli.coordinators.trinity import Fallback, Trinity, TrinityFiles, margin
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.session.events import Assigned, DecisionTimings, Event, Failed, Finished, Member, Opened
 from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, checked, opened, replied
@@ -29,7 +29,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def built(
     folder: Path, made: Checkpoint, settings: CoordinatorSettings | None = None, members: tuple[Member, ...] = POOL
 ) -> Trinity:
-    return Trinity(made, backbone.load_backbone(folder, device="cpu"), members, settings or CoordinatorSettings())
+    loaded = backbone.load_backbone(folder, device="cpu")
+    return Trinity(trinity.reader_with(made, loaded), members, settings or CoordinatorSettings())
 
 
 def decide(coordinator: Coordinator, events: list[Event]) -> Assigned:
@@ -51,9 +52,8 @@ def leaning(folder: Path, events: list[Event], row: int, role: int, **about: obj
 
 def hidden(folder: Path, made: Checkpoint, events: list[Event]) -> np.ndarray:
     """The state behind the transcript of `events`."""
-    return trinity.encode_transcript(
-        backbone.load_backbone(folder, device="cpu"), made.meta, events, POOL
-    ).reading.hidden
+    loaded = backbone.load_backbone(folder, device="cpu")
+    return loaded.read(loaded.tokens(trinity.transcript_of(made.meta, events, POOL, loaded))).hidden
 
 
 def softmax(values: list[float]) -> list[float]:
@@ -188,7 +188,7 @@ def test_samples_repeat_with_their_seed_and_spread_over_the_rows(folder: Path) -
 
     def drawn(seed: int) -> tuple[str, str]:
         hot = CoordinatorSettings(sample=True, temperature=50.0, seed=seed)
-        found = decide(Trinity(made, loaded, POOL, hot), BROKEN)
+        found = decide(Trinity(trinity.reader_with(made, loaded), POOL, hot), BROKEN)
         return found.agent, found.role
 
     loaded = backbone.load_backbone(folder, device="cpu")
@@ -200,7 +200,7 @@ def test_samples_repeat_with_their_seed_and_spread_over_the_rows(folder: Path) -
 def test_what_is_drawn_depends_on_the_text_alone_however_large_the_logits_are(folder: Path, scale: float) -> None:
     made, loaded = tiny.checkpoint(tiny.meta(folder)), backbone.load_backbone(folder, device="cpu")
     louder = Checkpoint(made.meta, made.head * np.float32(scale), made.offsets)
-    coordinator = Trinity(louder, loaded, POOL, CoordinatorSettings(sample=True))
+    coordinator = Trinity(trinity.reader_with(louder, loaded), POOL, CoordinatorSettings(sample=True))
     events = [*BROKEN, *worked(1, ok=False)]
     found = []
     for before in ([], BROKEN, [*BROKEN, *worked(1, ok=True)]):
@@ -268,8 +268,9 @@ def test_roles_can_be_left_out_of_a_checkpoint_that_has_them(folder: Path) -> No
 
 
 def test_running_out_of_memory_while_reading_leaves_the_decision_to_the_cascade_and_says_so(folder: Path) -> None:
-    coordinator = built(folder, tiny.checkpoint(tiny.meta(folder)))
-    tiny.crowd(coordinator.backbone)
+    reader = trinity.reader_with(tiny.checkpoint(tiny.meta(folder)), backbone.load_backbone(folder, device="cpu"))
+    tiny.crowd(reader.warm().result()[1])
+    coordinator = Trinity(reader, POOL, CoordinatorSettings())
     found = asyncio.run(Fallback(lambda: coordinator, Cascade(POOL, CoordinatorSettings())).decide(BROKEN))
     assert isinstance(found, Assigned)
     assert (found.by, found.agent) == ("cascade", "small")
@@ -321,10 +322,9 @@ def test_the_checkpoints_offsets_are_on_the_backbone_when_it_is_ready(folder: Pa
         vector = np.concatenate([*made.offsets, plain.head.reshape(-1)])
         made = Checkpoint(made.meta, split(vector, made.meta.ranks, tiny.WIDTH)[1], made.offsets)
         checkpoint.save(made, tmp_path / f"{number}.safetensors")
-        opened_one = load_trinity(
-            tmp_path / f"{number}.safetensors", folder, (POOL, CoordinatorSettings()), tmp_path / "cache"
-        )
-        scores.append(decide(opened_one, BROKEN).scores)
+        files = TrinityFiles(tmp_path / f"{number}.safetensors", str(folder), tmp_path / "cache")
+        found = decide(Trinity(trinity.reader_of(files), POOL, CoordinatorSettings()), BROKEN)
+        scores.append(found.scores)
     assert scores[0] is not None
     assert scores[1] is not None
     assert scores[0].row_logits != scores[1].row_logits
