@@ -61,13 +61,6 @@ def shorten(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
 
 
-def first_lines(text: str, lines: int) -> list[str]:
-    """The first lines of a text, and how many more there are."""
-    every = sanitize(text).strip("\n").splitlines()
-    rest = len(every) - lines
-    return every if rest <= 1 else [*every[:lines], f"... {rest} more lines"]
-
-
 def duration(value: float) -> str:
     """A duration: `310 ms`, `4.2 s`, `75 s`, `12 min 05 s`."""
     if value < 1:

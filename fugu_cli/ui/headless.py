@@ -8,7 +8,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TextIO
 
@@ -157,7 +157,7 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
                 folded.take(item, item.at)
                 fresh = item.seq >= since
                 printed = _print_blocks(folded, printed, screen) if fresh else len(folded.transcript.blocks)
-                if fresh and isinstance(item.event, Permitted) and item.event.by_fugu and item.event.allowed:
+                if fresh and isinstance(item.event, Permitted) and item.event.call.tool == views.RUN_TESTS:
                     screen.show(Text(f"  {folded.activity.doing}", "dim"))
             else:
                 folded.activity.take(item, time.time())
@@ -180,12 +180,12 @@ def _print_blocks(folded: FoldedSession, at: int, screen: TerminalOutput) -> int
 
     blocks, settled = folded.transcript.blocks, folded.transcript.placed.settled
     while at < settled and not (isinstance(block := blocks[at], ToolBlock) and not block.over):
-        if isinstance(block, WelcomeBlock):
-            block = replace(block, tips=False)
         unfolded = isinstance(block, ToolBlock) and bool(block.inside)
         pieces = [block_drawing.GAP] if block_drawing.has_gap_before(blocks, at) else []
         pieces += block_drawing.block_fragments(block, unfolded=unfolded)
         lines = [line for piece in pieces for line in piece.painted(screen.width, TERMINAL)]
+        if isinstance(block, WelcomeBlock):
+            lines = lines[1:2]  # who is in the pool; the version was said, and there are no keys to explain
         if isinstance(block, ReplyBlock) and len(lines) > REPLY_LINES + 2:
             rest = f"… {plural(len(lines) - REPLY_LINES - 1, 'more line')}"
             lines = [*lines[:REPLY_LINES], styled_line([(rest, TERMINAL.dim)], screen.width), BLANK]

@@ -41,6 +41,8 @@ def _block_markdown(block: Block) -> str:
             patch = diff_lines.patch_of_call(block.call) if ran.changes else ""
             head = f"`{describe_call(block.call)}`: {'ok' if ran.ok else 'failed'}"
             return f"{head}\n\n```diff\n{patch}\n```" if patch else head
+        case ToolBlock() if not block.permitted.allowed:
+            return f"`{describe_call(block.call)}`: not allowed ({block.permitted.reason})"
         case NoteBlock():
             return f"> {block.folded or block.text}"
         case EndBlock():
