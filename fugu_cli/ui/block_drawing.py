@@ -32,7 +32,6 @@ from fugu_cli.ui.blocks import (
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import (
     BLANK,
-    TERMINAL,
     Palette,
     StyledLine,
     StyledPart,
@@ -42,6 +41,7 @@ from fugu_cli.ui.drawing import (
     parse_style,
     render_rich,
     styled_line,
+    with_commands,
     wrap_lines,
 )
 from fugu_cli.ui.event_text import (
@@ -225,6 +225,9 @@ def _tool_head(block: ToolBlock, palette: Palette) -> tuple[list[StyledPart], li
     if block.call.tool == views.RUN_TESTS:
         said = test_counts_text(block.result.ok, block.result.output) if block.result else "running"
         left += [("tests ", f"bold {palette.text}"), (said, tone)]
+    elif block.call.tool == views.RUN_CHECK:
+        said = ("pass" if block.result.ok else "FAIL") if block.result else "running"
+        left += [("acceptance check ", f"bold {palette.text}"), (said, tone)]
     else:
         left += [(name, f"bold {palette.dim if block.evidence else palette.text}")]
         left += [
@@ -294,7 +297,7 @@ def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool, termi
         inside = block.inside if result.ok else ""
         _, _, cost = result.output.rpartition("\n\n")  # its last words stand in what it said
         return _set_off(f"{inside}\n\n{cost}" if inside else result.output, width, palette)
-    if not result.ok and not block.evidence:
+    if not result.ok and block.call.tool not in (views.RUN_TESTS, views.RUN_CHECK, views.TESTS_BEFORE):
         return _set_off(flatten(result.output, 300), width, palette)[:2]
     return []
 
@@ -342,24 +345,6 @@ def note_lines(block: NoteBlock, width: int, palette: Palette, unfolded: bool = 
         wrapped = wrap_lines(told, width - 4, palette.dim, " " * _hanging(told, width))
         made += indent_lines(on_ground(wrapped, width - 4, palette.quiet), ("    ", ""))
     return [*made, BLANK]
-
-
-COMMANDS = {
-    "`fugu run --continue`": "/continue",
-    "`fugu models pull`": "/login",
-    "`fugu login`": "/login",
-    "`fugu doctor`": "/doctor",
-    "`fugu undo`": "/undo",
-    "`fugu pool check` tries each agent": "/pool shows who is unavailable, and until when",
-}
-"""What the shell's commands are called inside the interface."""
-
-
-def with_commands(text: str, palette: Palette) -> str:
-    """A sentence that the log or an error holds, with the interface's own commands; as it is in the shell."""
-    for shell, own in COMMANDS.items() if palette is not TERMINAL else ():
-        text = text.replace(shell, own)
-    return text
 
 
 def _hanging(text: str, width: int) -> int:

@@ -309,3 +309,21 @@ def _ansi_line(line: StyledLine, system: ColorSystem | None) -> str:
     if system is None:
         return "".join(segment.text for segment in line).rstrip()
     return "".join((segment.style or Style.null()).render(segment.text, color_system=system) for segment in line)
+
+
+COMMANDS = {
+    "`fugu run --continue`": "/continue",
+    "`fugu models pull`": "/login",
+    "`fugu login`": "/login",
+    "`fugu doctor`": "/doctor",
+    "`fugu undo`": "/undo",
+    "`fugu pool check` tries each agent": "/pool shows who is unavailable, and until when",
+}
+"""What the shell's commands are called inside the interface."""
+
+
+def with_commands(text: str, palette: Palette) -> str:
+    """A sentence that the log or an error holds, with the interface's own commands; as it is in the shell."""
+    for shell, own in COMMANDS.items() if palette is not TERMINAL else ():
+        text = text.replace(shell, own)
+    return text

@@ -275,7 +275,7 @@ def test_a_question_is_answered_and_that_is_all(capsys: pytest.CaptureFixture[st
     project('text = "It adds two numbers."')
     assert called(["run", "--script", "../script.toml", "what does add do?"]) == 0
     said = capsys.readouterr()
-    assert said.out == "It adds two numbers.\n" and "\ndone" in said.err
+    assert said.out == "It adds two numbers.\n" and "\n✓ done" in said.err
 
 
 def piping(source: int, *more: str) -> int:
@@ -370,7 +370,7 @@ def test_a_signal_cuts_the_turn_and_continue_finishes_it(
 ) -> None:
     root = project(SOLVES[0], 'text = "I think.\\nLong."\npace = 0.2\ndelay = 60.0')
     process = started("--output-dir", "../out")
-    until(process, "read calc.py  ok")
+    until(process, "✓ read calc.py")
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
     assert (process.returncode, out) == (4, "I read.\n"), err
@@ -436,10 +436,10 @@ def test_a_signal_after_the_end_does_not_change_the_exit_code(number: signal.Sig
 
 
 def test_a_second_signal_leaves_at_once() -> None:
-    command = 'text = "x"\ncalls = [{ tool = "bash", arguments = { command = "trap \'\' TERM; sleep 60" } }]'
+    command = 'text = "It sleeps."\ncalls = [{ tool = "bash", arguments = { command = "trap \'\' TERM; sleep 60" } }]'
     project(command)
     process = started("--yolo", "--output-dir", "../out")
-    until(process, "scripted: ")
+    until(process, "It sleeps.")
     process.send_signal(signal.SIGINT)
     until(process, "interrupting; once more to leave at once")
     process.send_signal(signal.SIGINT)

@@ -108,7 +108,7 @@ def test_a_run_loads_skills_reads_their_files_and_records_both(root: Path, capsy
     refused = [event.call.arguments for event in facts() if isinstance(event, Permitted) and not event.allowed]
     assert refused == ['{"path": "~/.agents/other.md"}']
     said = capsys.readouterr()
-    assert "skill release  ok" in said.err
+    assert "✓ skill release" in said.err
     assert called(["trace", "--turn", "1"]) == 0
     assert "-- result of skill" in capsys.readouterr().out
 
@@ -118,7 +118,7 @@ def test_a_command_makes_the_request_and_the_log_keeps_what_was_typed(
 ) -> None:
     assert called(["run", "--trust", "/review calc.txt"]) == 0
     assert asked() == [("Look at @calc.txt with care.", "/review calc.txt")]
-    assert "> /review calc.txt" in capsys.readouterr().err
+    assert "▌ /review calc.txt" in capsys.readouterr().err
     assert called(["sessions"]) == 0
     assert "/review calc.txt" in capsys.readouterr().out
 

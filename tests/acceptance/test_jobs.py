@@ -45,7 +45,7 @@ def test_a_run_says_that_a_job_was_started_and_how_it_ended(place: Place) -> Non
     flags = script(place, first, step(text="Done."), step(text="ACCEPT"))
     done = place.fugu("run", "tell me of it", *flags)
     assert done.code == 0, done.err
-    assert "  bash echo one; exit 3, in the background  started as job1" in done.err
+    assert "✓ bash echo one; exit 3, in the background " in done.err and " started as job1" in done.err
     assert "  job1: exit code 3, " in done.err
     assert "  job2: ended with the session, " in done.err
     assert [event.job for event in place.events() if isinstance(event, ToolRan)][:3] == ["job1", "", "job2"]

@@ -280,7 +280,7 @@ def test_a_searxng_is_asked_on_the_real_binary_where_a_rule_allows_it(
     url, asked = engine
     place, done, told = worked(tmp_path, f'allow = ["web_search"]\nsearch = "{url}"')
     assert (done.code, "web_search" in told) == (0, True), done.err
-    assert "web_search age of é  ok" in done.err
+    assert "✓ web_search age of é" in done.err
     assert asked == [("/search?q=age+of+%C3%A9&format=json", "")]
     (ran,) = [event for event in place.events() if isinstance(event, ToolRan)]
     assert f"[1] The age\n    {PAGE}\n    It is old." in ran.output

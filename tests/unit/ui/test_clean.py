@@ -9,7 +9,6 @@ from fugu_cli.ui.formatting import (
     duration,
     escape_invisible,
     first_line,
-    first_lines,
     known_cost,
     money,
     probability,
@@ -70,11 +69,6 @@ def test_one_line_is_the_first_that_says_something() -> None:
     assert first_line("\n  \n  first \nsecond") == "first"
     assert first_line("x" * 50, 10) == "xxxxxxx..."
     assert first_line("") == ""
-
-
-def test_the_head_says_how_much_it_leaves_out_and_never_hides_one_line_alone() -> None:
-    assert first_lines("a\nb\nc\nd", 2) == ["a", "b", "... 2 more lines"]
-    assert first_lines("a\nb\nc", 2) == ["a", "b", "c"]
 
 
 def test_cutting_keeps_the_width() -> None:
