@@ -12,6 +12,7 @@ from acp.schema import ContentToolCallContent, FileEditToolCallContent, ToolCall
 
 from fugu_cli.errors import StorageError
 from fugu_cli.messages import Call
+from fugu_cli.safety.policy.call_arguments import UNKNOWN, access_of
 from fugu_cli.session.events import FileChange, ToolRan
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui.diff_lines import LARGEST, LARGEST_READ, patch_of_call
@@ -20,17 +21,11 @@ from fugu_cli.ui.json_output import arguments_object
 
 Content = ContentToolCallContent | FileEditToolCallContent
 KINDS: dict[str, ToolKind] = {
-    "read": "read",
     "list": "search",
     "glob": "search",
     "grep": "search",
-    "edit": "edit",
-    "write": "edit",
-    "apply_patch": "edit",
-    "bash": "execute",
     "run_tests": "execute",
     "tests_before": "execute",
-    "acceptance_check": "execute",
     "run_check": "execute",
     "job_output": "execute",
     "job_stop": "execute",
@@ -41,13 +36,17 @@ KINDS: dict[str, ToolKind] = {
     "web_fetch": "fetch",
     "web_search": "fetch",
 }
+"""Tools that are something else to an editor than what they declare."""
+EFFECT_KINDS: dict[str, ToolKind] = {"reads": "read", "writes": "edit", "runs": "execute"}
 LONGEST_OUTPUT = 100_000
 """Characters of an output that are sent; its middle is left out."""
 
 
 def kind_of(call: Call) -> ToolKind:
-    """What kind of tool a call is of."""
-    return KINDS.get(call.tool, "other")
+    """What kind of tool a call is of: by its name, else by the effect that it declares. A server's are another kind."""
+    access = access_of(call.tool)
+    declared = access != UNKNOWN and not call.tool.startswith("mcp__")
+    return KINDS.get(call.tool) or (EFFECT_KINDS[access.effect] if declared else "other")
 
 
 def text_content(text: str, language: str = "") -> ContentToolCallContent:
