@@ -36,8 +36,9 @@ from fugu_cli.cli.train import hidden_states_folder, load_backbone, say_progress
 from fugu_cli.config.known_models import vendor_of
 from fugu_cli.coordinators import action_space
 from fugu_cli.coordinators.action_space import SLOTS
-from fugu_cli.coordinators.digest import DIGEST_TOKENS, digest
+from fugu_cli.coordinators.digest import DIGEST_TOKENS
 from fugu_cli.coordinators.rules import Cascade
+from fugu_cli.coordinators.transcript import transcript_text
 from fugu_cli.evaluation import outcome_replay
 from fugu_cli.evaluation.intervals import bootstrap
 from fugu_cli.evaluation.outcome_replay import (
@@ -74,11 +75,14 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.training.search import HiddenStates
+from tests.benchmarks.slots.replay import TranscriptSettings
 
 POOLS, EARLIER, FOLDS, DRAWS = 32, 20, 5, 8
 STRENGTHS = (1e-6, 1e-5, 1e-4, 1e-3)
 """Weights of the penalty that are tried, by cross-validation on the training data."""
 USUAL_TOKENS = 4000
+UNDONE = {"hardly ever": 0.02, "seldom": 0.1, "sometimes": 0.2, "often": 0.4}
+"""Shares of accepted work that was taken back, where the digest says them in words."""
 SEE = Callable[[Sequence[str]], np.ndarray]
 
 
@@ -165,8 +169,17 @@ def _worked(turn: int, name: str, tokens: int, *, early: bool) -> Iterator[Event
 
 
 def digest_of(events: Sequence[Event], labels: Mapping[str, str]) -> str:
-    """Tokens are reckoned at four characters: the study's digests are short."""
-    return digest(events, labels, DIGEST_TOKENS, lambda text: len(text) // 4)
+    """What a checkpoint that reads the digest is shown."""
+    return transcript_text(FourCharacters(), TranscriptSettings("digest", budget=DIGEST_TOKENS), events, labels)
+
+
+class FourCharacters:
+    """Reckons a token at four characters: the study's digests are short."""
+
+    template = ""
+
+    def count(self, text: str) -> int:
+        return len(text) // 4
 
 
 def numbers(text: str, rows: Sequence[str]) -> list[float]:
@@ -177,8 +190,9 @@ def numbers(text: str, rows: Sequence[str]) -> list[float]:
         re.findall(r"([\w.@-]+) ([\d.e+]+)(?:,|$)", next(iter(re.findall(r"^prices: (.*)$", text, re.M)), ""))
     )
     logs = [math.log(float(prices.get(row, 1.0))) for row in rows]
-    trust = re.search(r"(\d+) accepted, (\d+) of them undone", text)
-    undone = int(trust[2]) / int(trust[1]) if trust else 0.0
+    told = re.search(r"(\d+) accepted, (\d+) of them undone", text)
+    said = next((share for words, share in UNDONE.items() if f"was {words} undone" in text), 0.0)
+    undone = int(told[2]) / int(told[1]) if told else said
     tokens = re.search(r"([\d.e+-]+) times its usual tokens", turns[-1][2]) if turns else None
     early = ["ended early" in what or "failed, " in what for _, _, what in turns]
     return [
