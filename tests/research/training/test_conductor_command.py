@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 from dataclasses import replace
 from itertools import pairwise
@@ -109,7 +110,12 @@ def test_the_command_trains_logs_and_says_where_the_model_is(
         out=tmp_path / "out",
     )
     assert command.train_conductor(given) == 0
-    assert capsys.readouterr().out.split()[-1] == str(tmp_path / "out" / "model")
+    shown = capsys.readouterr()
+    assert shown.out.split() == [str(tmp_path / "out" / "model")]
+    said = [re.sub(r"^\d\d:\d\d:\d\d ", "", line) for line in shown.err.splitlines()]
+    assert said[0] == f"reading the planner {tmp_path / 'model'}"
+    assert re.fullmatch(r"step 1 of 1: reward 0\.00, readable 0%, right 0%; \d+ s", said[1])
+    assert len(said) == 2  # no bars and warnings of the libraries
     assert [line.replies for line in results_folder.read_rows(tmp_path / "out" / grpo.GRPO_LOG, grpo.GrpoStep)] == [2]
 
 
@@ -201,6 +207,7 @@ def test_a_recursion_trains_each_second_round_behind_its_first(tmp_path: Path, m
         ({"preset": "huge"}, "there is no preset 'huge'"),
         ({"recursion": True, "form_only": True}, "--recursion needs workflows to be carried out"),
         ({"suites": ["absent"]}, "absent: there is no such file or folder"),
+        ({"model": "./absent", "form_only": True}, "there is no folder ./absent"),
     ],
 )
 def test_words_that_mean_nothing_are_refused(tmp_path: Path, words: dict[str, object], message: str) -> None:
