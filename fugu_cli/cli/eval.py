@@ -174,10 +174,10 @@ def evaluate(flags: EvalFlags) -> int:
     loaded = current_config(_eval_settings(flags))
     config, environ = loaded.config, dict(os.environ)
     for note in check_embedded(config, environ):
-        _say(note)
+        say_progress(note)
     entries = [entry for entry in usable_pool(config, environ) if entry.name not in config.opt_out]
     members = tuple(entry.member() for entry in entries)
-    problems = load_problems(flags, flags.suites, _say)
+    problems = load_problems(flags, flags.suites, say_progress)
     folder = (flags.out or Path("fugu-eval")).resolve()
     if flags.report and not (folder / runner.ROWS_FILE).exists() and results_folder.read_setup(folder) is None:
         raise UsageError(f"there is no evaluation in {folder}", hint="--out names the folder of one")
@@ -200,14 +200,14 @@ def evaluate(flags: EvalFlags) -> int:
                 _measure(flags, plan, RolloutSessionFactory(config, pool_keys(config, environ), folder))
             )
         except KeyboardInterrupt:
-            _say("interrupted; the same command goes on")
+            say_progress("interrupted; the same command goes on")
             _write_report(folder, plan)
             return INTERRUPTED
     try:
         _write_report(folder, plan)
     except StorageError as error:
         ended.stopped = ended.stopped or error
-        _say(str(error))
+        say_progress(str(error))
     return _finish(ended, folder)
 
 
@@ -324,13 +324,13 @@ async def _measure(
 
 def _tell(told: runner.EvaluationProgress | str) -> None:
     if isinstance(told, str):
-        _say(told)
+        say_progress(told)
         return
     row = told.row
     cost = f"{row.turns} turns, {row.calls} calls, {row.seconds:.0f} s" + (f", ${row.usd:.4f}" if row.usd else "")
     left = f"; about {duration(told.left)} left" if told.left else ""
     said = "solved" if row.ok else "not solved"
-    _say(f"[{told.done}/{told.total}] {row.arm} {row.task}: {said} ({row.reason}), {cost}{left}")
+    say_progress(f"[{told.done}/{told.total}] {row.arm} {row.task}: {said} ({row.reason}), {cost}{left}")
 
 
 def duration(seconds: float) -> str:
@@ -339,7 +339,8 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
 
 
-def _say(text: str) -> None:
+def say_progress(text: str) -> None:
+    """Progress, on standard error."""
     print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
@@ -380,6 +381,6 @@ def _finish(ended: runner.EvaluationEnd, folder: Path) -> int:
         error.exit_code = stopped.exit_code
         raise error
     if ended.missing:
-        _say(f"{ended.missing} rollouts are left, for agents did not answer; the same command goes on")
+        say_progress(f"{ended.missing} rollouts are left, for agents did not answer; the same command goes on")
         return UNFINISHED
     return 0

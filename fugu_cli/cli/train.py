@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.cli import eval
 from fugu_cli.cli.coordinator import as_usage_errors
 from fugu_cli.cli.current_folder import current_config
-from fugu_cli.cli.eval import evaluate
+from fugu_cli.cli.eval import evaluate, say_progress
 from fugu_cli.cli.training_flags import EvalFlags, MatrixFlags, RolloutFlags, SftFlags, TrainSessionsFlags
 from fugu_cli.config import Config
 from fugu_cli.coordinators import backbone_files, trinity
@@ -32,11 +31,6 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.checkpoint import Checkpoint
     from fugu_cli.training.own_sessions import LabelledDecision
     from fugu_cli.training.search import HiddenStates
-
-
-def say_progress(text: str) -> None:
-    """Progress, on standard error."""
-    print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
 
 
 def load_backbone(config: Config) -> Backbone:

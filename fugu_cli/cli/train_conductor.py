@@ -20,8 +20,8 @@ from pydantic import JsonValue
 
 from fugu_cli.cli import eval
 from fugu_cli.cli.current_folder import current_config
-from fugu_cli.cli.eval import RolloutSessionFactory, about_pool, pool_keys
-from fugu_cli.cli.train import say_progress, usable_tasks
+from fugu_cli.cli.eval import RolloutSessionFactory, about_pool, pool_keys, say_progress
+from fugu_cli.cli.train import usable_tasks
 from fugu_cli.cli.training_flags import ConductorFlags
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.coordinators.baselines import FixedWorkflow

@@ -19,11 +19,10 @@ from pydantic import JsonValue
 from fugu_cli.cli import eval
 from fugu_cli.cli.coordinator import as_usage_errors
 from fugu_cli.cli.current_folder import current_config
-from fugu_cli.cli.eval import DISK_HINT, RolloutSessionFactory, duration
+from fugu_cli.cli.eval import DISK_HINT, RolloutSessionFactory, duration, say_progress
 from fugu_cli.cli.train import (
     backbone_for_checkpoint,
     save_checkpoint,
-    say_progress,
     singular_values_folder,
     usable_tasks,
 )
@@ -337,7 +336,8 @@ def _evolve(flags: EvolveFlags, config: Config, out: Path) -> int:
     folder = RunFolder(out, about, lambda mean, path: save_checkpoint(pack(mean, "running"), path))
     with folder.held():
         evolved = Evolution(settings, trial, layout.breed, folder).run(layout.start(base.head, base.offsets), _tell)
-    how = f"{len(evolved.history)} iterations, {evolved.stopped}"
+    count = len(evolved.history)
+    how = f"{count} iteration{'s' * (count != 1)}, {evolved.stopped}"
     say_progress(how)
     made = pack(evolved.vector, how)
     judged = trial.judge(made)
