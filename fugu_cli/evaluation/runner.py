@@ -106,7 +106,7 @@ Tell = Callable[[EvaluationProgress | str], None]
 
 @dataclass
 class EvaluationEnd:
-    """What came of it. `missing` counts rollouts that are left; `stopped` is why, where one reason ended it."""
+    """The result of an evaluation. `missing` counts rollouts that are left; `stopped` is why, where one reason ended it."""
 
     missing: int = 0
     stopped: FuguError | None = None

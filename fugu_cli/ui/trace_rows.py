@@ -440,7 +440,7 @@ def find_turn(rows: Sequence[TraceRow], number: int, request: int | None = None)
 
 
 def turn_result(row: DecisionRow) -> str:
-    """What came of a turn, in a few words."""
+    """The result of a turn, in a few words."""
     turn = row.turn
     parts = []
     if turn.failed is not None:
