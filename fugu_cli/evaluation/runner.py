@@ -106,7 +106,8 @@ Tell = Callable[[EvaluationProgress | str], None]
 
 @dataclass
 class EvaluationEnd:
-    """The result of an evaluation. `missing` counts rollouts that are left; `stopped` is why, where one reason ended it."""
+    """The result of an evaluation. `missing` counts rollouts that are left; `stopped` is why, where one reason ended
+    it."""
 
     missing: int = 0
     stopped: FuguError | None = None
