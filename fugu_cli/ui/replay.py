@@ -202,8 +202,7 @@ def _decision(decision: Decision, pool: Sequence[Member]) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class RerunSide:
-    """The result of a recorded request. `reason` is how it ended, "" where it did not; sizes are lines of its diff.
-    """
+    """The result of a recorded request. `reason` is how it ended, "" where it did not; sizes are lines of its diff."""
 
     session: str
     coordinator: str
