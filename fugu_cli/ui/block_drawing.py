@@ -32,6 +32,7 @@ from fugu_cli.ui.blocks import (
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import (
     BLANK,
+    TERMINAL,
     Palette,
     StyledLine,
     StyledPart,
@@ -170,7 +171,8 @@ def request_lines(block: RequestBlock, width: int, palette: Palette, unfolded: b
     """What the user asked, with a bar on its left; of a long one (something was pasted) its beginning and its end."""
     made = wrap_lines(sanitize_for_screen(block.text).strip("\n"), width - 2, palette.text)
     if not unfolded and len(made) > REQUEST_LINES:
-        hidden = f"… {plural(len(made) - sum(REQUEST_ENDS), 'more line')} (ctrl+o: all of it)"
+        key = "" if palette is TERMINAL else " (ctrl+o: all of it)"
+        hidden = f"… {plural(len(made) - sum(REQUEST_ENDS), 'more line')}{key}"
         made = [*made[: REQUEST_ENDS[0]], *wrap_lines(hidden, width - 2, palette.dim), *made[-REQUEST_ENDS[1] :]]
     if block.attachments:
         made += wrap_lines("with " + ", ".join(flatten(name) for name in block.attachments), width - 2, palette.dim)

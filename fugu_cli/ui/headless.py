@@ -176,11 +176,11 @@ def _print_blocks(folded: FoldedSession, at: int, screen: TerminalOutput) -> int
     """Print the blocks from place `at` on, up to the first that is not final; of a reply only the beginning, for the
     answer is printed whole at the end. Returns that one's place."""
     from fugu_cli.ui import block_drawing
-    from fugu_cli.ui.blocks import ReplyBlock, ToolBlock, WelcomeBlock
+    from fugu_cli.ui.blocks import NoteBlock, ReplyBlock, ToolBlock, WelcomeBlock
 
     blocks, settled = folded.transcript.blocks, folded.transcript.placed.settled
     while at < settled and not (isinstance(block := blocks[at], ToolBlock) and not block.over):
-        unfolded = isinstance(block, ToolBlock) and bool(block.inside)
+        unfolded = isinstance(block, NoteBlock) or (isinstance(block, ToolBlock) and bool(block.inside))
         pieces = [block_drawing.GAP] if block_drawing.has_gap_before(blocks, at) else []
         pieces += block_drawing.block_fragments(block, unfolded=unfolded)
         lines = [line for piece in pieces for line in piece.painted(screen.width, TERMINAL)]
