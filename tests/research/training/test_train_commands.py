@@ -139,7 +139,7 @@ def test_a_head_that_was_trained_on_the_digest_decides_by_it(here: Path, capsys:
     decide = ("route", "mend calc.txt", "--coordinator", "trinity", "--checkpoint", "made.safetensors", "--explain")
     code, out, err = fugu(capsys, *decide)
     assert code == 0, err
-    assert re.search(r"\nrequest: mend calc.txt\n(prices: .*\n)?judged by .*\nnext:\n", out), out
+    assert re.search(r"judged by a Verifier\n +prices: .*\n +untried: .*\n +next:\n", out), out
 
 
 def test_candidates_are_judged_by_real_sessions_and_a_killed_run_repeats_no_call(
