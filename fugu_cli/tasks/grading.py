@@ -403,8 +403,8 @@ NO_TESTS = frozenset({4, 5})
 
 class TaskCheck(Value):
     """The result of a check. `refused` is why the task cannot be used, "" where it can; `least` is how many tests an
-    answer must pass: as many as the known solution, or as cargo and node found before any work (0: not known); `tests` those
-    that were found, by their marks; `sha` names the task's contents, `runner` what marks depend on."""
+    answer must pass: as many as the known solution, or as cargo and node found before any work (0: not known);
+    `tests` those that were found, by their marks; `sha` names the task's contents, `runner` what marks depend on."""
 
     task: str
     sha: str
