@@ -266,8 +266,9 @@ LOGIT_NOISE = 0.1
 in 500 texts."""
 KNOWN_AT_MOST = 400
 """Decisions that are kept."""
-LOADED_AFTER = 1.0
-"""Seconds from a decision that was known until the backbone is loaded, so that the agent's request goes out first."""
+LOADED_AFTER = 5.0
+"""Seconds from a decision that was known until the backbone is loaded: the agent's request goes out first, and most
+questions are answered by then, after which nothing is read any more."""
 
 
 @dataclass(frozen=True)
