@@ -146,7 +146,10 @@ class FileHistory:
         for one in kept.attributes:
             path = _inside(self.root, one.path)
             if one.nested or one.large:
-                is_now = repository_state(self.store, path) if one.nested else current_attribute(path, LARGE_FILE)
+                if one.nested:
+                    is_now = repository_state(self.store, self.root, path)
+                else:
+                    is_now = current_attribute(path, LARGE_FILE)
                 if is_now != one.before:
                     (nested if one.nested else unkept).append(one.path)
             elif (is_now := current_attribute(path, one.after)) == one.after:

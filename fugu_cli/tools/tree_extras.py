@@ -129,22 +129,23 @@ def repository_states(
     for name in sorted(nested):
         one = known.get(name)
         if one is None or one.stamps != _stamps(root / name, one.names):
-            one = known[name] = _look(store, root / name)
+            one = known[name] = _look(store, root, root / name)
         if one.attribute:
             found[name] = one.attribute
     return found
 
 
-def repository_state(store: Path, top: Path) -> str:
+def repository_state(store: Path, root: Path, top: Path) -> str:
     """The attribute of the repository at `top`, "" where none is: another word where HEAD, the index or a file that is
     not ignored is another."""
-    return _look(store, top).attribute
+    return _look(store, root, top).attribute
 
 
-def _look(store: Path, top: Path) -> KnownRepository:
-    """Git works with the configuration of `store`, so that no filter of the repository's own is run."""
+def _look(store: Path, root: Path, top: Path) -> KnownRepository:
+    """Git works with the configuration of `store`, so that no filter of the repository's own is run; and it is none
+    that lies in the project at `root`."""
     repository = find_repository(top) if os.path.lexists(top / ".git") else None
-    program = git_program(top)
+    program = git_program(root)
     if repository is None or repository.top != top or program is None:
         return KnownRepository("", (), ())
     listing = [program, *GIT_OPTIONS, "ls-files", "-z", "-t", "-s", "-m", "-o", "--exclude-standard"]
@@ -162,7 +163,7 @@ def _look(store: Path, top: Path) -> KnownRepository:
     changed = (p for e, p in zip(entries, paths, strict=True) if e[:1] in {b"C", b"?"} or e[2:8] == b"160000")
     for number, path in enumerate(changed):
         data = _content(top / path, whole=number < MOST_WHOLE)
-        held.update(data or repository_state(store, top / path).encode())
+        held.update(data or repository_state(store, root, top / path).encode())
     return KnownRepository(REPOSITORY + held.hexdigest()[:16], names, stamps)
 
 
