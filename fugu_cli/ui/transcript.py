@@ -200,8 +200,8 @@ class Transcript:
         self._asked_at = 0.0
         self._facts: list[Event] = []
         """Of the newest request."""
-        self._fallbacks: list[Event] = []
-        """The first decision that said why there is no learned coordinator."""
+        self._fallback = ""
+        """Why there is no learned coordinator, once that was said."""
         self._kept = 0
         """The turn whose newest reply is a line as it stood: nothing is put back after it."""
 
@@ -303,9 +303,10 @@ class Transcript:
         self._agents[event.turn] = event.agent
         if event.role == "verifier":
             self._replies.verifying.add(event.turn)
-        self.blocks.append(DecisionBlock(event, event_text.decision_reason(event, self._fallbacks)))
-        if event.fallback and not self._fallbacks:
-            self._fallbacks.append(event)
+        if event.fallback and not self._fallback:
+            self._fallback = event.fallback
+            self.blocks.append(NoteBlock(f"a rule decides: {event.fallback}", "warn"))
+        self.blocks.append(DecisionBlock(event, event.reason))
         if event.plan:
             self.placed.ends[event.turn] = len(self.blocks)
 

@@ -110,7 +110,7 @@ def test_a_run_loads_skills_reads_their_files_and_records_both(root: Path, capsy
     said = capsys.readouterr()
     assert "✓ skill release" in said.err
     assert called(["trace", "--turn", "1"]) == 0
-    assert "-- result of skill" in capsys.readouterr().out
+    assert "▸ result of skill" in capsys.readouterr().out
 
 
 def test_a_command_makes_the_request_and_the_log_keeps_what_was_typed(

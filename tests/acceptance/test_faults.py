@@ -144,7 +144,7 @@ def test_work_that_never_passes_ends_at_the_turn_limit_with_3(place: Place, serv
     assert done.code == 3
     assert "stopped: turn limit" in done.err
     assert "The tests must pass and do not" in done.err
-    assert "`fugu run --continue` goes on from here" in done.err
+    assert "`fugu run --continue` goes on from here" in " ".join(done.err.split())
     server.play("wrong", WRITE, DONE, ACCEPT)
     again = place.fugu("run", "--continue", "--max-turns", "4")
     assert again.code == 0, again.err

@@ -100,9 +100,9 @@ def test_a_turn_in_full_makes_up_no_prompt_for_what_a_client_sent(server: Loopba
         made.send_signal(signal.SIGTERM)
         assert made.wait(20) == 0
     turns = [fugu("trace", trace, "--turn", "1", "--request", request)[1] for request in ("1", "2")]
-    assert "== earlier said" in turns[0] and "was shown" not in turns[0]
-    assert "== what the agent was shown\nthe conversation as the client of `fugu serve` sent it" in turns[1]
-    assert "== two said" in turns[1]
+    assert "\nask me\n" in turns[0] and "was shown" not in turns[0]
+    assert "What two was shown ─" in turns[1] and "  the conversation as the client of `fugu serve` sent it" in turns[1]
+    assert "\nit is 42\n" in turns[1]
     assert "You are the Worker now" not in "".join(turns)
 
 

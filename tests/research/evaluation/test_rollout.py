@@ -30,13 +30,15 @@ def test_what_the_cascade_decided_is_no_row_of_the_learned_coordinator_and_begin
             configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out"
         )
         opened = opening(Spending(tmp_path / "paid.jsonl", SpendingLimits()))
+        elsewhere = tiny.folder(tmp_path / "elsewhere")
+        checkpoint.save(tiny.checkpoint(tiny.meta(elsewhere)), tmp_path / "made.safetensors")
         with pytest.raises(
             AgentUnanswered, match=f"in place of the learned coordinator: .*no backbone at {folder}"
         ) as caught:
             asyncio.run(rollout(job, opened, tmp_path / "out"))
         assert caught.value.final
         assert list((tmp_path / "out" / ROLLOUTS_FOLDER / "trinity" / "one-0").iterdir()) == []
-        checkpoint.save(tiny.checkpoint(tiny.meta(tiny.folder(folder))), tmp_path / "made.safetensors")
+        elsewhere.rename(folder)
         row = asyncio.run(rollout(job, opened, tmp_path / "out"))
     assert (row.arm, row.task) == ("trinity", "one")
     assert '"by":"cascade"' not in (tmp_path / "out" / row.session).read_text()

@@ -120,8 +120,9 @@ def test_why_there_is_no_learned_coordinator_is_said_once() -> None:
     why = "cheap first [no learned coordinator: there is no checkpoint]"
     facts: list[Event] = [*example.opening(), example.decision(1, "small", "worker", None, reason=why)]
     facts.append(example.decision(2, "coder", "worker", None, reason=why))
-    first, second = (" ".join(line.split()) for line in printed(facts)[-2:])
-    assert (first, second) == (f"● worker small {why} turn 1", "● worker coder cheap first turn 2")
+    told, first, second = [" ".join(line.split()) for line in printed(facts) if line.strip()][-3:]
+    assert "a rule decides: there is no checkpoint" in told
+    assert (first, second) == ("● worker small cheap first turn 1", "● worker coder cheap first turn 2")
 
 
 def test_every_way_to_finish_has_words() -> None:
