@@ -10,8 +10,6 @@ from tests.benchmarks.planted_pool import (
     PlantedPool,
     PlantedPoolSettings,
     RandomSearch,
-    Reinforce,
-    ReinforceSettings,
     sample_actions,
 )
 
@@ -101,17 +99,13 @@ def searched(pool: PlantedPool, search: Optimiser) -> np.ndarray:
     return search.mean
 
 
-def test_evolution_finds_what_was_planted_where_random_search_and_plain_reinforce_do_not_come_as_near() -> None:
+def test_evolution_finds_what_was_planted_where_random_search_does_not_come_as_near() -> None:
     """32 candidates x 16 episodes x 60 iterations, as 60 batches of 512."""
     pool = PlantedPool(PlantedPoolSettings(seed=2))
     test = pool.episodes(4000, 10**6)
-    learner = Reinforce(pool, [ReinforceSettings(rate, baseline=False) for rate in (1e-5, 1e-4, 1e-3, 1e-2)])
-    for number in range(60):
-        learner.step(pool.episodes(512, 10**5 + number))
     evolved = searched(pool, SepCMA(np.zeros(pool.count), 32, seed=2))
     drawn = searched(pool, RandomSearch(pool.count, 32, seed=2))
-    rewards = pool.play(np.concatenate([[evolved, drawn], learner.points]), test).mean(1)
+    rewards = pool.play(np.array([evolved, drawn]), test).mean(1)
     reached = rewards / pool.optimum(test).mean()
     assert reached[0] > 0.95
     assert reached[1] < 0.85
-    assert reached[0] > reached[2:].max()
