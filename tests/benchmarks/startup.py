@@ -226,8 +226,8 @@ def prepared(named: dict[str, Path], port: int, cache: Path | None) -> Iterator[
             commands[name] = words, {**base, "PYTHONPATH": str(checkout)}
             commands[f"{name} acp"] = [*words[:3], "acp"], commands[name][1]
             if cache is not None:
-                own = home / "cache"
-                own.mkdir(exist_ok=True)
+                own = home / f"cache-{name}"
+                own.mkdir()
                 for part in ("models", "backbones", "svf"):
                     (own / part).symlink_to(cache / part)
                 learned = [*words[:3], "run", "--coordinator", "trinity", "hi"]
