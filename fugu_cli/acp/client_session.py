@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class EditorOutbox:
-    """Sends an editor what a session's log says, in its order, and what else it is told of the session."""
+    """Sends an editor what a session's log says, in its order, and what else the session has to say."""
 
     def __init__(self, client: Client, caught_up: Callable[[], Awaitable[None]]) -> None:
         """`caught_up` waits until everything in the log was put."""

@@ -223,7 +223,7 @@ def draw_of(task: OutcomeTask, draw: int) -> TaskDraw:
 class OutcomeLimits:
     """`check`: which share of right and of wrong work passes. `budget`: USD for a task. `costs`: what a run of each
     model is expected to cost; where that is more than is left, it is not begun. `carried`: what a run costs more that
-    goes on after others; recorded runs began anew."""
+    goes on after others; recorded runs began from the start."""
 
     check: tuple[float, float]
     budget: float

@@ -5,6 +5,7 @@ Between the wire formats, each of which is a subclass, and http_client.py, which
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -47,7 +48,7 @@ class ReplyDecoder(Protocol):
         """The whole reply. Raises AgentError where there is none."""
 
 
-class WireAgent:
+class WireAgent(ABC):
     """An entry of the pool behind a server. A wire format is a subclass that writes requests and decodes answers.
     Remembers which parameters the server refused."""
 
@@ -80,8 +81,9 @@ class WireAgent:
     async def close(self) -> None:
         await self._connection.close()
 
+    @abstractmethod
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
-        raise NotImplementedError
+        """Write the request without what the server refuses, make the exchange, and read the answer."""
 
     async def _exchange(
         self, request: tuple[str, Json], decoder: ReplyDecoder, stops: StopSequences, say: Say, tools: frozenset[str]

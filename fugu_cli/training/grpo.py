@@ -3,7 +3,7 @@ and the training, in a folder in which it goes on.
 
 A = (r - mean r) / std r over the G replies to a question; the loss is PPO's, clipped at epsilon, without a KL term.
 r is 0 for a reply that is no workflow, 0.5 for a workflow that ran, 1 for a right result. Every question comes with
-agents drawn anew, so that a planner learns to read which there are.
+agents drawn for it, so that a planner learns to read which there are.
 
 Departures: first rounds of the recursion fine-tune are written by the planner as it was when the run began, not by the
 one that is trained; only first rounds that are workflows have second ones. The preset `small` trains an adapter.
