@@ -1,6 +1,6 @@
 """A checkpoint over slots for any pool, learned from recorded outcomes under random pools and from a pass matrix, and
-compared with the rule cascade on held-out data. The recipe of an earlier checkpoint, which read `raw`; slot_checkpoint.py
-makes the one that ships.
+compared with the rule cascade on held-out data. The recipe of an earlier checkpoint, which read `raw`;
+slot_checkpoint.py makes the one that ships.
 """
 
 from __future__ import annotations
