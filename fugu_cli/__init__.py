@@ -1,6 +1,8 @@
-"""fugu: a coding agent for the terminal that works with a pool of models. Importing this does nothing.
+"""fugu: a coding agent for the terminal that works with a pool of models. Importing this does
+nothing.
 
-From Python: `run`, `run_sync`, `RunOptions` and `FuguError` (`python_api.py`), imported at their first use.
+From Python: `run`, `run_sync`, `RunOptions` and `FuguError` (`python_api.py`), imported at their
+first use.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The process: `fugu` and `python -m fugu_cli`. Turns every way to end into an exit code.
 
-0 finished, 1 usage or configuration, 2 infrastructure (or a bug of ours), 3 a limit or not accepted, 4 aborted.
-`--version` is answered before anything is imported.
+0 finished, 1 usage or configuration, 2 infrastructure (or a bug of ours), 3 a limit or not
+accepted, 4 aborted. `--version` is answered before anything is imported.
 """
 
 from __future__ import annotations
@@ -53,14 +53,17 @@ def _code(arguments: Sequence[str]) -> int:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with `code`. Where a KeyboardInterrupt, though caught, came out of an `exec`, as dataclasses have
-    one, `python -m` would end itself by SIGINT instead; another text that it evaluates makes it forget that."""
+    """End the process with `code`. Where a KeyboardInterrupt, though caught, came out of an `exec`,
+    as dataclasses have one, `python -m` would end itself by SIGINT instead; another text that it
+    evaluates makes it forget that."""
     eval("0")
     sys.exit(code)
 
 
 def _fill_streams() -> None:
-    """What is opened later must not get the number of a standard stream that is closed, nor its text another one."""
+    """What is opened later must not get the number of a standard stream that is closed, nor its
+    text another one.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -71,7 +74,9 @@ def _fill_streams() -> None:
 
 
 def _forget_here() -> None:
-    """`python -m` looks for modules in the current folder first: a repository's own must not be taken for ours."""
+    """`python -m` looks for modules in the current folder first: a repository's own must not be
+    taken for ours.
+    """
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib takes time
     if sys.path and sys.path[0] != home and sys.orig_argv[1:2] == ["-m"]:
         del sys.path[0]
@@ -85,7 +90,8 @@ def called(arguments: Sequence[str]) -> int:
 
         from fugu_cli.errors import FuguError
 
-        # click's base of "these words are wrong": typer carries a click of its own now and used to import it.
+        # click's base of "these words are wrong": typer carries a click of its own now and used to
+        # import it.
         refused = cast(type[Exception], typer.BadParameter.__mro__[2])
         try:
             name, words = ("fugu run", arguments[1:]) if _runs(arguments) else ("fugu", arguments)
@@ -99,7 +105,9 @@ def called(arguments: Sequence[str]) -> int:
         except typer.Abort:
             return 4
         except SystemExit as left:
-            if isinstance(left.__context__, BrokenPipeError):  # typer's own end where a reader went away
+            if isinstance(
+                left.__context__, BrokenPipeError
+            ):  # typer's own end where a reader went away
                 return 0
             raise
     except KeyboardInterrupt:
@@ -110,7 +118,10 @@ def called(arguments: Sequence[str]) -> int:
         if error.errno in SHORT:
             complain(f"the system refuses: {error.strerror}", LIMITS)
         elif error.errno in FULL:
-            complain(f"cannot write{f' {error.filename}' if error.filename else ''}: {error.strerror}", ROOM)
+            complain(
+                f"cannot write{f' {error.filename}' if error.filename else ''}: {error.strerror}",
+                ROOM,
+            )
         else:
             raise
         return 2
@@ -118,17 +129,22 @@ def called(arguments: Sequence[str]) -> int:
 
 
 def _with_command(arguments: Sequence[str]) -> Sequence[str]:
-    """`fugu -p TEXT` is `fugu run -p TEXT`, whatever other flags of `run` stand before it; a `-p` or `--print` without
-    a text takes the argument or standard input. `--input-format` is `fugu sdk`, which SDKs of Claude Code call without
-    that name. `--worktree` alone has an empty name."""
+    """`fugu -p TEXT` is `fugu run -p TEXT`, whatever other flags of `run` stand before it; a `-p`
+    or `--print` without a text takes the argument or standard input. `--input-format` is `fugu
+    sdk`, which SDKs of Claude Code call without that name. `--worktree` alone has an empty name."""
     words = [word.partition("=")[0] for word in arguments]
     if not words or not (words[0].startswith("-") or words[0] == "run"):
         return arguments
     end = words.index("--") if "--" in words else len(words)
-    arguments = ["--worktree=" if word == "--worktree" and i < end else word for i, word in enumerate(arguments)]
+    arguments = [
+        "--worktree=" if word == "--worktree" and i < end else word
+        for i, word in enumerate(arguments)
+    ]
     if "--input-format" in words:
         return ["sdk", *arguments[words[0] == "run" :]]
-    asks = next((i for i, word in enumerate(words[:end]) if word in ("-p", "--prompt", "--print")), None)
+    asks = next(
+        (i for i, word in enumerate(words[:end]) if word in ("-p", "--prompt", "--print")), None
+    )
     if asks is None:
         return arguments
     said = arguments[asks + 1 :][:1]
@@ -149,14 +165,16 @@ def _command_line(arguments: Sequence[str]) -> typer.Typer:
 
         return app.app
     gc.disable()  # until all is imported: cli/run.py, cli/interface.py
-    # httpx would import its own command line, and with it rich and pygments, were it not told that there is none.
+    # httpx would import its own command line, and with it rich and pygments, were it not told that
+    # there is none.
     sys.modules["httpx._main"] = None  # type: ignore[assignment]
     from fugu_cli.cli import root
 
     with suppress(ImportError):
         from pydantic.plugin import _loader
 
-        _loader._plugins = {}  # for plugins of its own pydantic would read the metadata of every installed package
+        # for plugins of its own pydantic would read the metadata of every installed package
+        _loader._plugins = {}
     return root.run_alone if arguments else root.app
 
 
@@ -170,7 +188,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """What is never a bug, whoever wrote to whatever."""
 SHORT = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 """What a process is given no more of: open files, processes, memory."""
-LIMITS = "see `ulimit -a` (open files, processes, memory); what was recorded is kept: `fugu run --continue`"
+LIMITS = (
+    "see `ulimit -a` (open files, processes, memory); what was recorded is kept: `fugu run "
+    "--continue`"
+)
 ROOM = "make room on the disk, or send the output elsewhere"
 
 
@@ -193,7 +214,9 @@ def _usage(error: Exception) -> None:
     """What click found wrong, in its own words, with the way to the help."""
     context = getattr(error, "ctx", None)
     words = getattr(error, "format_message", lambda: str(error))()
-    words = words.replace(": Value error, ", ": ", 1)  # pydantic's own words, which say nothing more
+    words = words.replace(
+        ": Value error, ", ": ", 1
+    )  # pydantic's own words, which say nothing more
     path = context.command_path if context is not None else "fugu"
     if words.startswith("Usage: "):  # a group of commands, called alone
         say(f"{words}\n")
@@ -202,15 +225,21 @@ def _usage(error: Exception) -> None:
 
 
 def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A bug of ours: say so, with the trace, and do not end with 1, which would blame the user's command line."""
+    """A bug of ours: say so, with the trace, and do not end with 1, which would blame the user's
+    command line.
+    """
     sys.__excepthook__(kind, error, trace)
-    say("fugu: this is a bug in fugu, not in your request; what was recorded so far is kept (`fugu sessions`)\n")
+    say(
+        "fugu: this is a bug in fugu, not in your request; what was recorded so far is kept "
+        "(`fugu sessions`)\n"
+    )
     _flush()
     os._exit(2)
 
 
 def _flush(text: str = "") -> str:
-    """Everything a pipe still takes; a reader that went away is no failure, and the interpreter must not say it is.
+    """Everything a pipe still takes; a reader that went away is no failure, and the interpreter
+    must not say it is.
 
     Why the rest is lost; "" where nothing is, or nobody wants it.
     """

@@ -1,17 +1,18 @@
-"""The world's failures: one small tree. Each says whether a retry can help, and the exit code it leads to.
+"""The world's failures: one small tree. Each says whether a retry can help, and the exit code it
+leads to.
 
-FuguError                    code  retry
-    ├── UsageError                 1    no    the command line or the surroundings are wrong
-    │   └── ConfigError            1    no    a .fugurc, a key, a pool that cannot be used
-    ├── InfrastructureError        2    no    something outside failed and stays failed
-    │   ├── ModelFileError         2    no    a model's file is missing, cut short, or has a wrong hash
-    │   ├── StorageError           2    no    the disk is full, the log cannot be written
-    │   ├── SessionBusy            2    no    another process writes this session
-    │   └── AgentError             2    -     an agent did not answer; `retry` says whether it may yet
-    └── CoordinatorUnavailable     -    no    no torch, no backbone, a checkpoint that does not fit: the cascade routes
+FuguError                    code  retry ├── UsageError                 1    no    the command line
+    or the surroundings are wrong │   └── ConfigError            1    no    a .fugurc, a key, a pool
+    that cannot be used ├── InfrastructureError        2    no    something outside failed and stays
+    failed │   ├── ModelFileError         2    no    a model's file is missing, cut short, or has a
+    wrong hash │   ├── StorageError           2    no    the disk is full, the log cannot be written
+    │   ├── SessionBusy            2    no    another process writes this session │   └── AgentError
+    2    -     an agent did not answer; `retry` says whether it may yet └── CoordinatorUnavailable
+    -    no    no torch, no backbone, a checkpoint that does not fit: the cascade routes
 
-A model's own mistakes (a tool call that does not parse, an edit that does not match) are values, sent back to it. Our
-own bugs are not caught. A message says what happened, why, and what to do next; the last part goes into `hint`.
+A model's own mistakes (a tool call that does not parse, an edit that does not match) are values,
+sent back to it. Our own bugs are not caught. A message says what happened, why, and what to do
+next; the last part goes into `hint`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 
 class FuguError(Exception):
-    """Anything the world does to us. `str(error)` is the message for people, `hint` what they can do about it."""
+    """Anything the world does to us. `str(error)` is the message for people, `hint` what they can
+    do about it.
+    """
 
     exit_code = 2
 
@@ -54,7 +57,9 @@ class ModelFileError(InfrastructureError):
 
 
 class StorageError(InfrastructureError):
-    """Writing or reading the user's data failed (no space, no permission, a log that is not one)."""
+    """Writing or reading the user's data failed (no space, no permission, a log that is not
+    one).
+    """
 
 
 class SessionBusy(InfrastructureError):
@@ -64,12 +69,13 @@ class SessionBusy(InfrastructureError):
 class AgentError(InfrastructureError):
     """An agent gave no usable reply.
 
-    `kind` is one of: refused (401, 403), absent (404: no such model or address), invalid (other 4xx), limited (429),
-    overloaded (5xx), network, timeout, protocol (an answer that is not one), credit (402 or an exhausted quota).
-    `retry` says whether the same request may succeed later; `after` is the server's own wish in seconds, if it had
-    one; `tries` is how often it is worth it at most, where that is known; `too_long` says that a shorter prompt may
-    succeed; `status` is the HTTP status, where there was one; `usage` what the provider reported as used all the
-    same, None where it said nothing.
+    `kind` is one of: refused (401, 403), absent (404: no such model or address), invalid (other
+    4xx), limited (429), overloaded (5xx), network, timeout, protocol (an answer that is not one),
+    credit (402 or an exhausted quota). `retry` says whether the same request may succeed later;
+    `after` is the server's own wish in seconds, if it had one; `tries` is how often it is worth it
+    at most, where that is known; `too_long` says that a shorter prompt may succeed; `status` is the
+    HTTP status, where there was one; `usage` what the provider reported as used all the same, None
+    where it said nothing.
     """
 
     tries: int | None = None
@@ -78,7 +84,13 @@ class AgentError(InfrastructureError):
     usage: Usage | None = None
 
     def __init__(
-        self, message: str, *, kind: str, retry: bool = False, after: float | None = None, hint: str = ""
+        self,
+        message: str,
+        *,
+        kind: str,
+        retry: bool = False,
+        after: float | None = None,
+        hint: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
         self.kind = kind
@@ -87,13 +99,17 @@ class AgentError(InfrastructureError):
 
 
 class CoordinatorUnavailable(FuguError):
-    """The learned coordinator cannot decide here; the declared rule takes its place and the trace says why."""
+    """The learned coordinator cannot decide here; the declared rule takes its place and the trace
+    says why.
+    """
 
 
 def installing(*packages: str) -> str:
-    """The command that adds packages where fugu runs: the `pip` on the user's PATH belongs to another Python, and an
-    environment that uv made has none."""
+    """The command that adds packages where fugu runs: the `pip` on the user's PATH belongs to
+    another Python, and an environment that uv made has none."""
     pip = (
-        [sys.executable, "-m", "pip", "install"] if find_spec("pip") else ["uv", "pip", "install", "-p", sys.executable]
+        [sys.executable, "-m", "pip", "install"]
+        if find_spec("pip")
+        else ["uv", "pip", "install", "-p", sys.executable]
     )
     return f"`{shlex.join([*pip, *packages])}`"

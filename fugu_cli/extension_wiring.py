@@ -1,5 +1,6 @@
-"""Config -> what the user's own programs and services bring to a session: MCP servers, hooks, language servers, web
-search, telemetry. Wiring's half for `extensions/`; each is built only where it is wanted, and says why it is not there.
+"""Config -> what the user's own programs and services bring to a session: MCP servers, hooks,
+language servers, web search, telemetry. Wiring's half for `extensions/`; each is built only where
+it is wanted, and says why it is not there.
 """
 
 from __future__ import annotations
@@ -35,18 +36,27 @@ def build_extras(
     checkers, search = build_language_servers(loaded), build_search(loaded, environ, entries)
     collector = build_collector(environ)
     if collector and not isinstance(collector, str):
-        watch(journal, collector, journal.path.stem if journal.path else "memory", environ.get("TRACEPARENT", ""))
+        watch(
+            journal,
+            collector,
+            journal.path.stem if journal.path else "memory",
+            environ.get("TRACEPARENT", ""),
+        )
     return SessionExtras(
         collector=None if isinstance(collector, str) else collector,
         checkers=None if isinstance(checkers, str) else checkers,
         search=None if isinstance(search, str) else search,
-        lacking=tuple(said for said in (collector, checkers, search) if isinstance(said, str) and said),
+        lacking=tuple(
+            said for said in (collector, checkers, search) if isinstance(said, str) and said
+        ),
     )
 
 
-def build_servers(loaded: LoadedConfig, tell: Callable[[str], None], mask: Redactor) -> McpServers | None:
-    """The user's MCP servers, none of them started; None where there are none. `tell` takes sentences for people, and
-    `mask` the tokens that come."""
+def build_servers(
+    loaded: LoadedConfig, tell: Callable[[str], None], mask: Redactor
+) -> McpServers | None:
+    """The user's MCP servers, none of them started; None where there are none. `tell` takes
+    sentences for people, and `mask` the tokens that come."""
     if loaded.servers == DeclaredServers():
         return None
     from fugu_cli.extensions.mcp_servers import McpServers
@@ -66,7 +76,9 @@ def server_secrets(declared: DeclaredServers) -> dict[str, str]:
 def build_hooks(
     declared: DeclaredHooks, config: Config, journal: Log, client: CallClient | None = None
 ) -> Hooks | None:
-    """The user's hooks; None where there are none and nothing is wrong with any. `client` calls those inside of it."""
+    """The user's hooks; None where there are none and nothing is wrong with any. `client` calls
+    those inside of it.
+    """
     if declared == DeclaredHooks():
         return None
     from fugu_cli.extensions.hook_runner import HookRunner, Hooks
@@ -74,13 +86,17 @@ def build_hooks(
     name = journal.path.stem if journal.path else "memory"
     common = {"session_id": name, "transcript_path": str(journal.path or "")}
     mute = bool(config.deny_agents)
-    runner = HookRunner(declared, common, lambda why: journal.tell(Waiting(why=why)), mute=mute, client=client)
+    runner = HookRunner(
+        declared, common, lambda why: journal.tell(Waiting(why=why)), mute=mute, client=client
+    )
     runner.mode = config.permission_mode
     return Hooks(runner)
 
 
 def build_language_servers(loaded: LoadedConfig) -> LanguageServers | str:
-    """Those that are installed, not started; a sentence where the user insists and there are none."""
+    """Those that are installed, not started; a sentence where the user insists and there are
+    none.
+    """
     wanted, files_are_kept_back = loaded.config.diagnostics, loaded.config.deny_agents
     if wanted is False or files_are_kept_back or not (wanted or loaded.trusted):
         return ""
@@ -98,7 +114,9 @@ SEARCHING = {
 """Hosts whose models search by themselves, and how they are asked."""
 
 
-def build_search(loaded: LoadedConfig, environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> SearchEngine | str:
+def build_search(
+    loaded: LoadedConfig, environ: Mapping[str, str], entries: Sequence[AgentEntry]
+) -> SearchEngine | str:
     """What `web_search` asks, where a rule names it; a sentence where there is nothing to ask."""
     config = loaded.config
     if not rule_matching.any_names((*config.allow, *config.ask), rule_matching.SEARCH):
@@ -107,21 +125,34 @@ def build_search(loaded: LoadedConfig, environ: Mapping[str, str], entries: Sequ
 
     wanted = config.search
     for entry in sorted(entries, key=lambda one: one.rates.input if one.rates else 1e9):
-        if wanted in ("auto", entry.name) and (found := _provider_search(entry, environ, named=wanted == entry.name)):
+        if wanted in ("auto", entry.name) and (
+            found := _provider_search(entry, environ, named=wanted == entry.name)
+        ):
             return found
-    address = wanted if "://" in wanted else environ.get("SEARXNG_URL", "") if wanted == "auto" else ""
+    address = (
+        wanted if "://" in wanted else environ.get("SEARXNG_URL", "") if wanted == "auto" else ""
+    )
     if address:
         return SearchEngine("searxng", address.rstrip("/"), environ.get("SEARXNG_API_KEY", ""))
     for kind, variable in (("brave", "BRAVE_API_KEY"), ("tavily", "TAVILY_API_KEY")):
         if wanted in ("auto", kind) and (key := environ.get(variable, "").strip()):
             return SearchEngine("brave" if kind == "brave" else "tavily", ADDRESSES[kind], key)
     names = ", ".join(entry.name for entry in entries)
-    ways = f"an agent ({names}), the address of a SearXNG, brave (BRAVE_API_KEY) or tavily (TAVILY_API_KEY)"
-    return f"web_search is not offered: `search = {wanted!r}` leads to nothing here; it can be {ways}"
+    ways = (
+        f"an agent ({names}), the address of a SearXNG, brave (BRAVE_API_KEY) or tavily "
+        f"(TAVILY_API_KEY)"
+    )
+    return (
+        f"web_search is not offered: `search = {wanted!r}` leads to nothing here; it can be {ways}"
+    )
 
 
-def _provider_search(entry: AgentEntry, environ: Mapping[str, str], *, named: bool) -> SearchEngine | None:
-    """The provider's own search by a model of the pool: at hosts that have one, or where the user names the agent."""
+def _provider_search(
+    entry: AgentEntry, environ: Mapping[str, str], *, named: bool
+) -> SearchEngine | None:
+    """The provider's own search by a model of the pool: at hosts that have one, or where the user
+    names the agent.
+    """
     from fugu_cli.tools.web_search import SearchEngine
 
     url = entry.base_url or ""
@@ -138,8 +169,8 @@ def _provider_search(entry: AgentEntry, environ: Mapping[str, str], *, named: bo
 def build_collector(
     environ: Mapping[str, str], tell: Callable[[str], None] = lambda _: None
 ) -> CollectorLink | str | None:
-    """The way to the user's collector, where the environment names one; a sentence where there is none. `tell` gets
-    what goes wrong later."""
+    """The way to the user's collector, where the environment names one; a sentence where there is
+    none. `tell` gets what goes wrong later."""
     if not any(name.startswith("OTEL_EXPORTER_OTLP_") for name in environ):
         return None
     try:
@@ -147,7 +178,9 @@ def build_collector(
 
         return telemetry.CollectorLink(environ, tell) if telemetry.is_wanted(environ) else None
     except ModuleNotFoundError:
-        packages = installing("opentelemetry-sdk>=1.30,<2", "opentelemetry-exporter-otlp-proto-http>=1.30,<2")
+        packages = installing(
+            "opentelemetry-sdk>=1.30,<2", "opentelemetry-exporter-otlp-proto-http>=1.30,<2"
+        )
         return f"telemetry is not sent: its packages are not installed; {packages} adds them"
     except ValueError as error:
         return f"telemetry is not sent: {error} (`fugu help telemetry`)"

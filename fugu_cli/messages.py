@@ -1,7 +1,8 @@
 """What an agent and fugu say to each other, in one neutral form that belongs to no provider.
 
-Stands beside events: events carry these values, views build them, agents render them for their wire and parse replies
-back into them. Values only: no ids of our own, no clock, no provider's field names.
+Stands beside events: events carry these values, views build them, agents render them for their wire
+and parse replies back into them. Values only: no ids of our own, no clock, no provider's field
+names.
 """
 
 from __future__ import annotations
@@ -9,14 +10,30 @@ from __future__ import annotations
 import json
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 Effort = Literal["", "none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """How much a model may reason before it answers; "" leaves it to the server."""
 EFFORTS: tuple[Effort, ...] = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 """The least first."""
-THINKING_TOKENS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 24576, "xhigh": 32768, "max": 65536}
-"""Tokens of an effort where they are counted: on top of `max_tokens`, in which some APIs count thinking."""
+THINKING_TOKENS = {
+    "minimal": 1024,
+    "low": 2048,
+    "medium": 8192,
+    "high": 24576,
+    "xhigh": 32768,
+    "max": 65536,
+}
+"""Tokens of an effort where they are counted: on top of `max_tokens`, in which some APIs count
+thinking.
+"""
 
 
 class Value(BaseModel):
@@ -26,7 +43,9 @@ class Value(BaseModel):
 
 
 class Call(Value):
-    """A tool call as the agent made it. `arguments` is the JSON text it wrote, parsed by the tool and nowhere else."""
+    """A tool call as the agent made it. `arguments` is the JSON text it wrote, parsed by the tool
+    and nowhere else.
+    """
 
     id: str
     tool: str
@@ -39,15 +58,17 @@ class Call(Value):
 
 
 class Thinking(Value):
-    """A reasoning block. Opaque: `data` is the provider's own JSON, returned to the same agent and to no other."""
+    """A reasoning block. Opaque: `data` is the provider's own JSON, returned to the same agent and
+    to no other.
+    """
 
     text: str = ""
     data: str = ""
 
 
 class Usage(Value):
-    """Tokens of one reply. `input` counts all prompt tokens, `cached` those of them read from a prompt cache, `written`
-    those put into one where that has a price of its own."""
+    """Tokens of one reply. `input` counts all prompt tokens, `cached` those of them read from a
+    prompt cache, `written` those put into one where that has a price of its own."""
 
     input: int = 0
     cached: int = 0
@@ -93,8 +114,8 @@ class PaidValue(Value):
 
 
 class Media(Value):
-    """A picture or a PDF beside a text. A log holds this alone; the bytes lie beside it, under `sha` (session/log.py).
-    A picture is as models are sent it: PNG or JPEG, scaled down."""
+    """A picture or a PDF beside a text. A log holds this alone; the bytes lie beside it, under
+    `sha` (session/log.py). A picture is as models are sent it: PNG or JPEG, scaled down."""
 
     name: str
     type: str
@@ -130,17 +151,23 @@ class Media(Value):
 
     @property
     def tokens(self) -> int:
-        """Tokens of it in a prompt, guessed: of a picture its pixels / 750, of a PDF 2,000 a page."""
+        """Tokens of it in a prompt, guessed: of a picture its pixels / 750, of a PDF 2,000 a
+        page.
+        """
         return -(-self.width * self.height // 750) if self.is_picture else 2000 * self.pages
 
 
 def _without_no_media(fields: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """Without an empty `media`: the key of a kept reply stays what it was before there were pictures."""
+    """Without an empty `media`: the key of a kept reply stays what it was before there were
+    pictures.
+    """
     return {key: value for key, value in fields.items() if value or key != "media"}
 
 
 class FromUser(Value):
-    """Something said to the agent by the user, or by fugu on the user's behalf (evidence, other agents' work)."""
+    """Something said to the agent by the user, or by fugu on the user's behalf (evidence, other
+    agents' work).
+    """
 
     type: Literal["user"] = "user"
     text: str
@@ -152,7 +179,9 @@ class FromUser(Value):
 
 
 class FromAgent(Value):
-    """An earlier reply of some agent. `agent` names its author: thinking of another author is never rendered."""
+    """An earlier reply of some agent. `agent` names its author: thinking of another author is never
+    rendered.
+    """
 
     type: Literal["agent"] = "agent"
     agent: str
@@ -180,17 +209,23 @@ Message = Annotated[FromUser | FromAgent | FromTool, Field(discriminator="type")
 
 
 class ToolSpec(Value):
-    """A tool as an agent sees it. `parameters` is the JSON schema of its arguments, as JSON text."""
+    """A tool as an agent sees it. `parameters` is the JSON schema of its arguments, as JSON
+    text.
+    """
 
     name: str
     description: str
     parameters: str
     body: str = ""
-    """The argument that carries free text (a file's content, a patch): written as plain text in the schema protocol."""
+    """The argument that carries free text (a file's content, a patch): written as plain text in the
+    schema protocol.
+    """
 
 
 class InfillHole(Value):
-    """A line or a word of the file `target` that is left out, to be filled in by a model that has not seen it."""
+    """A line or a word of the file `target` that is left out, to be filled in by a model that has
+    not seen it.
+    """
 
     before: str
     after: str
@@ -219,53 +254,84 @@ class Prompt(Value):
     effort: Effort = ""
     """How much the agent may reason, instead of what its entry says."""
     reply_schema: str = ""
-    """A JSON schema, as text, that the reply must follow; for servers that can hold a model to one."""
+    """A JSON schema, as text, that the reply must follow; for servers that can hold a model to
+    one.
+    """
     stop: tuple[str, ...] = ()
     """Texts that end the reply; they are not part of it."""
     tool_choice: str = ""
     """none, required, or the name of the tool to be called; "" leaves it to the model."""
     open_ended: bool = False
-    """Other files than those shown may have to be written: the text protocol then asks for none by name."""
+    """Other files than those shown may have to be written: the text protocol then asks for none by
+    name.
+    """
     target: str = ""
     """The path of the one file that is to be made: the text protocol asks for it by name."""
     part: str = ""
-    """The lines of the file `target` that are shown in its place: the text protocol puts the answer there."""
+    """The lines of the file `target` that are shown in its place: the text protocol puts the answer
+    there.
+    """
     unwritten: str = ""
-    """The line that stands for what is to be written: to the text protocol an answer that still holds it is none."""
+    """The line that stands for what is to be written: to the text protocol an answer that still
+    holds it is none.
+    """
     judged: bool = False
-    """Tests judge what is written: the text protocol leaves out what an answer adds to try it out."""
+    """Tests judge what is written: the text protocol leaves out what an answer adds to try it
+    out.
+    """
     wanted: bool = False
-    """A change is asked for, which the end of the request says again: the text protocol asks for what it leads to."""
+    """A change is asked for, which the end of the request says again: the text protocol asks for
+    what it leads to.
+    """
     gap: InfillHole | None = None
-    """A line to be filled in: the model continues `before` so that `after` follows, and reads nothing else."""
+    """A line to be filled in: the model continues `before` so that `after` follows, and reads
+    nothing else.
+    """
     verdict: bool = Field(default=False, exclude=True)
     """A reply that begins with ACCEPT says all there is to say: an agent may read no further."""
     files: dict[str, str] = Field(default_factory=dict, exclude=True, repr=False)
-    """Path -> content of the files that are shown, or a part of them: what a text protocol makes calls of."""
+    """Path -> content of the files that are shown, or a part of them: what a text protocol makes
+    calls of.
+    """
     removes: bool = Field(default=False, exclude=True)
     """The request may take something away: what an answer leaves out of a file is gone."""
     metadata: dict[str, str] = Field(default_factory=dict, exclude=True)
-    """What a client of `fugu serve` tells the provider of its request; no part of what the model reads."""
+    """What a client of `fugu serve` tells the provider of its request; no part of what the model
+    reads.
+    """
     aimed: str = Field(default="", exclude=True)
     """Which way to ask this is, for the log; no part of what the model reads."""
 
     @model_serializer(mode="wrap")
     def _plain(self, serialise: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        """Without what was not asked for: the key of a kept reply stays what it was before there was more to ask."""
-        return {key: value for key, value in serialise(self).items() if value or key not in OPTIONAL}
+        """Without what was not asked for: the key of a kept reply stays what it was before there
+        was more to ask.
+        """
+        return {
+            key: value for key, value in serialise(self).items() if value or key not in OPTIONAL
+        }
 
     @property
     def media(self) -> tuple[Media, ...]:
         """All that is shown beside words, oldest first."""
-        return tuple(one for message in self.messages if not isinstance(message, FromAgent) for one in message.media)
+        return tuple(
+            one
+            for message in self.messages
+            if not isinstance(message, FromAgent)
+            for one in message.media
+        )
 
     def longest(self, own: int | None) -> int:
-        """Tokens the reply may have. `own`: what the agent's entry says, which counts for every call of that agent."""
+        """Tokens the reply may have. `own`: what the agent's entry says, which counts for every
+        call of that agent.
+        """
         return self.max_tokens if own is None else own
 
 
 class Reply(Value):
-    """What came back. `model` is the model that served, as the provider named it; `stop` why it ended."""
+    """What came back. `model` is the model that served, as the provider named it; `stop` why it
+    ended.
+    """
 
     text: str = ""
     thinking: tuple[Thinking, ...] = ()
@@ -276,4 +342,6 @@ class Reply(Value):
     refused: tuple[str, ...] = ()
     """`sha` of media in the prompt that its provider refused: a line stood in their place."""
     seconds: float = 0.0
-    """How long the call took when it was paid for, where a kept reply stands in for it; 0: as long as now."""
+    """How long the call took when it was paid for, where a kept reply stands in for it; 0: as long
+    as now.
+    """

@@ -1,6 +1,7 @@
 """An open session as the interfaces use it: ask, run, interrupt, and the user's switches.
 
-Built by wiring, which names the parts; everything it does ends in a fact of the log or in a `run` of the orchestrator.
+Built by wiring, which names the parts; everything it does ends in a fact of the log or in a `run`
+of the orchestrator.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ GOING_ON = 3
 
 @dataclass(frozen=True)
 class SessionExtras:
-    """What the user's environment and configuration bring beside servers and hooks. `lacking`: sentences about what is
-    wanted and cannot be had."""
+    """What the user's environment and configuration bring beside servers and hooks. `lacking`:
+    sentences about what is wanted and cannot be had."""
 
     collector: CollectorLink | None = None
     checkers: LanguageServers | None = None
@@ -56,7 +57,9 @@ class SessionExtras:
 
 @dataclass
 class Session:
-    """An open session: the log, the team and the environment. `team` and `environment` may change between turns."""
+    """An open session: the log, the team and the environment. `team` and `environment` may change
+    between turns.
+    """
 
     log: Log
     root: Path
@@ -64,7 +67,9 @@ class Session:
     team: Team
     environment: Environment
     warm: Callable[[], None]
-    """Starts loading what the first decision needs, in the background; returns at once. May be called twice."""
+    """Starts loading what the first decision needs, in the background; returns at once. May be
+    called twice.
+    """
     decide: Callable[[Config], Coordinator]
     """The coordinator of a configuration: for pins and exclusions."""
     permissions_file: str
@@ -85,22 +90,37 @@ class Session:
     """`fugu` or `ultra`, from the next request on."""
 
     async def ask(
-        self, text: str, typed: str = "", skill: str = "", piped: str = "", media: tuple[Media, ...] = ()
+        self,
+        text: str,
+        typed: str = "",
+        skill: str = "",
+        piped: str = "",
+        media: tuple[Media, ...] = (),
     ) -> None:
-        """Record a request, with the working tree as it stands and what `@` names in it. `typed`: what the user wrote,
-        where that is something else; `skill`, `piped`, `media`: what agents read below it (events.Asked).
-        Raises UsageError where a hook refuses it."""
+        """Record a request, with the working tree as it stands and what `@` names in it. `typed`:
+        what the user wrote, where that is something else; `skill`, `piped`, `media`: what agents
+        read below it (events.Asked). Raises UsageError where a hook refuses it."""
         servers = self.servers
         if servers is not None and text.startswith(MCP_PROMPT):
             prompt = await servers.prompt(text)
             text, typed, media = prompt.text, typed or text, (*media, *prompt.media)
         names = servers.names if servers is not None else ()
-        attachments = await asyncio.to_thread(mentions.mentioned, self.environment.workspace.root, text, names)
-        for name in await asyncio.to_thread(mentions.missing, self.environment.workspace.root, text):
-            self.log.tell(Waiting(why=f"@{name}: there is no such file; agents get the name alone", notice=True))
+        attachments = await asyncio.to_thread(
+            mentions.mentioned, self.environment.workspace.root, text, names
+        )
+        for name in await asyncio.to_thread(
+            mentions.missing, self.environment.workspace.root, text
+        ):
+            self.log.tell(
+                Waiting(
+                    why=f"@{name}: there is no such file; agents get the name alone", notice=True
+                )
+            )
         if servers is not None:
             await servers.ready_for(attachments)
-        asked = Asked(text=text, attachments=attachments, typed=typed, skill=skill, piped=piped, media=media)
+        asked = Asked(
+            text=text, attachments=attachments, typed=typed, skill=skill, piped=piped, media=media
+        )
         if (hooks := self.environment.hooks) is not None:
             await hooks.began(_source(self.log), self.environment.workspace)
             answer = await hooks.prompted(asked.whole, self.environment.workspace)
@@ -111,7 +131,9 @@ class Session:
         await _record(self, asked)
 
     def go_on(self) -> bool:
-        """Whether there is a request to finish. One that a limit or a failure stopped is opened again for that."""
+        """Whether there is a request to finish. One that a limit or a failure stopped is opened
+        again for that.
+        """
         end, opened = views.finished(self.log.events), views.opened(self.log.events)
         if end is not None and end.reason in views.STOPPED and opened is not None:
             availability.wake(self.team)
@@ -120,7 +142,11 @@ class Session:
 
     def notes(self) -> tuple[str, ...]:
         """Sentences about what is missing here."""
-        said = [] if self.environment.workspace.box is None else list(self.environment.workspace.box.notes())
+        said = (
+            []
+            if self.environment.workspace.box is None
+            else list(self.environment.workspace.box.notes())
+        )
         said += self.servers.notes if self.servers is not None else ()
         said += self.environment.hooks.runner.notes if self.environment.hooks is not None else ()
         said += self.library.notes
@@ -129,10 +155,16 @@ class Session:
 
             said += unknown_models(self.library.agents, self.team.members.values())
         if self.effort and (without := views.without_effort(self.team.members)):
-            said.append(f"the effort {self.effort} says nothing to {', '.join(without)}: no effort can be told there")
+            said.append(
+                f"the effort {self.effort} says nothing to {', '.join(without)}: no effort can "
+                f"be told there"
+            )
         said += self.extras.notes
         if not self.environment.workspace.in_git:
-            said.append("this is not a git repository: undo is limited to files that fugu's own tools change")
+            said.append(
+                "this is not a git repository: undo is limited to files that fugu's own tools "
+                "change"
+            )
         return tuple(said)
 
     async def run(self) -> Finished:
@@ -143,7 +175,9 @@ class Session:
         if self.environment.hooks is not None:
             await self.environment.hooks.began(_source(self.log), self.environment.workspace)
         for tried in range(GOING_ON + 1):
-            end = await orchestrator.run(self.log, self.team, replace(self.environment, limits=limits))
+            end = await orchestrator.run(
+                self.log, self.team, replace(self.environment, limits=limits)
+            )
             if not (left := await _left_to_do(self, end, tried)):
                 break
             await _record(self, Asked(text=left))
@@ -153,11 +187,13 @@ class Session:
         """Another permission mode from the next call on."""
         if self.environment.hooks is not None:
             self.environment.hooks.runner.mode = mode
-        self.environment = replace(self.environment, rules=self.environment.rules.model_copy(update={"mode": mode}))
+        self.environment = replace(
+            self.environment, rules=self.environment.rules.model_copy(update={"mode": mode})
+        )
 
     def pin(self, name: str | None) -> None:
-        """Let one agent take every turn from now on, at once if it is unavailable; None gives the decision back to the
-        coordinator."""
+        """Let one agent take every turn from now on, at once if it is unavailable; None gives the
+        decision back to the coordinator."""
         self.pinned = name
         if name is not None:
             availability.wake(self.team, name)
@@ -169,7 +205,9 @@ class Session:
         self.team = _chosen_team(self)
 
     def set_tier(self, tier: str) -> None:
-        """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be had."""
+        """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be
+        had.
+        """
         if tier not in ("fugu", "ultra"):
             raise UsageError(f"there is no tier {tier!r}", hint="/tier fugu or /tier ultra")
         self.tier = tier
@@ -179,15 +217,18 @@ class Session:
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
         """Remember a yes for this project. Returns the rule and the file it stands in, for people.
 
-        The rule is the one that was offered, else the narrowest. Raises UsageError for a call that no rule can allow:
-        the yes is one for this session then.
+        The rule is the one that was offered, else the narrowest. Raises UsageError for a call that
+        no rule can allow: the yes is one for this session then.
         """
         rule = judgement.rule or saved_permissions.rule_for(call, judgement)
-        rules = self.environment.rules.model_copy(update={"allow": (*self.environment.rules.allow, rule)})
+        rules = self.environment.rules.model_copy(
+            update={"allow": (*self.environment.rules.allow, rule)}
+        )
         now = policy.judge(call, rules, self.environment.workspace.root)
         if now.verdict != "allow":
             raise UsageError(
-                f"no rule can allow exactly this for good ({now.reason}); it is allowed in this session",
+                f"no rule can allow exactly this for good ({now.reason}); it is allowed in this "
+                f"session",
                 hint=f"write a wider rule into {self.permissions_file}",
             )
         saved_permissions.add_rule(self.config.data, self.root, rule)
@@ -195,21 +236,35 @@ class Session:
         return f"{rule} in {self.permissions_file}"
 
     async def compact(self) -> None:
-        """Sum up what was said so far, for the agents. Raises UsageError where there is nothing to sum up.
+        """Sum up what was said so far, for the agents. Raises UsageError where there is nothing to
+        sum up.
 
-        The agent of the newest turn writes the summary, unless it was left out since; then another one.
+        The agent of the newest turn writes the summary, unless it was left out since; then another
+        one.
         """
         events = self.log.events
         _, kept = views.after_compaction(events)
         if not any(isinstance(event, Replied) for event in kept):
             raise UsageError("there is nothing to shorten yet", hint="ask something first")
         hooks = self.environment.hooks
-        if hooks is not None and (why := await hooks.compacting("manual", self.environment.workspace)):
+        if hooks is not None and (
+            why := await hooks.compacting("manual", self.environment.workspace)
+        ):
             raise UsageError(f"a hook refused to sum up: {why}", hint="nothing was changed")
         out = self.excluded.union(self.config.opt_out)
-        names = [self.pinned, *(turn.assigned.agent for turn in reversed(views.turns(events))), *self.team.members]
-        chosen = [name for name in dict.fromkeys(names) if name in self.team.agents and name not in out]
-        scribes = [compaction.Summarizer(self.team.members[name], self.team.agents[name]) for name in chosen if name]
+        names = [
+            self.pinned,
+            *(turn.assigned.agent for turn in reversed(views.turns(events))),
+            *self.team.members,
+        ]
+        chosen = [
+            name for name in dict.fromkeys(names) if name in self.team.agents and name not in out
+        ]
+        scribes = [
+            compaction.Summarizer(self.team.members[name], self.team.agents[name])
+            for name in chosen
+            if name
+        ]
         await compaction.compact(self.log, scribes[:2], len(events) - 1)
 
     async def close(self) -> None:
@@ -237,7 +292,9 @@ async def _record(session: Session, asked: Asked) -> None:
     """Write a request down, with what the configuration says of it."""
     workspace, wanted = session.environment.workspace, session.config.tests
     if availability.all_unavailable(session.team):
-        availability.wake(session.team)  # the user asks again: an agent is called at once, and may be back
+        availability.wake(
+            session.team
+        )  # the user asks again: an agent is called at once, and may be back
     command = _test_command(session)
     if wanted.until_pass and command is None:
         raise UsageError(
@@ -258,7 +315,9 @@ async def _record(session: Session, asked: Asked) -> None:
 
 
 def _test_command(session: Session) -> str | None:
-    """None as well where fugu must not run it: in plan mode, where a rule forbids it, where it is never to run."""
+    """None as well where fugu must not run it: in plan mode, where a rule forbids it, where it is
+    never to run.
+    """
     if session.config.tests.when == "never" and not session.config.tests.until_pass:
         return None
     workspace, call = session.environment.workspace, Call(id="", tool=views.RUN_TESTS)
@@ -267,25 +326,37 @@ def _test_command(session: Session) -> str | None:
 
 
 async def _left_to_do(session: Session, end: Finished, tried: int) -> str:
-    """What a Stop hook asks for before the work may rest: the next request. "" when nothing, or too often."""
+    """What a Stop hook asks for before the work may rest: the next request. "" when nothing, or too
+    often.
+    """
     if session.environment.hooks is None:
         return ""
-    said = {"reason": end.reason, "message": end.message, "last_assistant_message": views.answer(session.log.events)}
-    left = await session.environment.hooks.ended(said, session.environment.workspace, again=tried > 0)
+    said = {
+        "reason": end.reason,
+        "message": end.message,
+        "last_assistant_message": views.answer(session.log.events),
+    }
+    left = await session.environment.hooks.ended(
+        said, session.environment.workspace, again=tried > 0
+    )
     done = end.reason in {"accepted", "answered"} and tried < GOING_ON
     return f"A Stop hook asks to go on: {left}" if left and done else ""
 
 
 def _chosen_team(session: Session) -> Team:
     """The team under the user's pin, exclusions and tier."""
-    coordinator = session.config.coordinator if session.pinned is None else f"single:{session.pinned}"
+    coordinator = (
+        session.config.coordinator if session.pinned is None else f"single:{session.pinned}"
+    )
     said = {
         "coordinator": coordinator,
         "opt_out": (*session.config.opt_out, *sorted(session.excluded)),
         "tier": session.tier,
     }
     config = session.config.model_copy(update=said)
-    return replace(session.team, coordinator=session.decide(config), never=config.never(session.team.members))
+    return replace(
+        session.team, coordinator=session.decide(config), never=config.never(session.team.members)
+    )
 
 
 def _source(log: Log) -> str:

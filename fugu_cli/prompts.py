@@ -1,6 +1,7 @@
 """Prompt files: load one, fill its placeholders. No prompt text lives in code.
 
-A placeholder is `{name}`. Braces around anything that is not given a value stay as they are, so prompts may hold code.
+A placeholder is `{name}`. Braces around anything that is not given a value stay as they are, so
+prompts may hold code.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ def folder() -> Path:
 
 @cache
 def load(name: str) -> str:
-    """The text of `name`.md (`tools/read` for a tool's). Raises FileNotFoundError: a missing prompt is our bug."""
+    """The text of `name`.md (`tools/read` for a tool's). Raises FileNotFoundError: a missing prompt
+    is our bug.
+    """
     return (folder() / f"{name}.md").read_text(encoding="utf-8").strip()
 
 
 def fill(text: str, **values: str) -> str:
-    """`text` with each `{name}` replaced once; values are not looked into, so they may hold braces themselves."""
+    """`text` with each `{name}` replaced once; values are not looked into, so they may hold braces
+    themselves.
+    """
     return re.sub(r"\{(\w+)\}", lambda found: values.get(found.group(1), found.group(0)), text)

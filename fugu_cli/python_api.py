@@ -1,7 +1,9 @@
-"""fugu from Python: `async for event in fugu_cli.run("fix the failing tests")`, or `fugu_cli.run_sync(...)`.
+"""fugu from Python: `async for event in fugu_cli.run("fix the failing tests")`, or
+`fugu_cli.run_sync(...)`.
 
-The events are the objects of `fugu run --output-format stream-json` (`fugu help sdk`): `system`, `assistant`, `user`,
-and the `result` at the end. Runs in the calling process, and prints nothing but notes on standard error.
+The events are the objects of `fugu run --output-format stream-json` (`fugu help sdk`): `system`,
+`assistant`, `user`, and the `result` at the end. Runs in the calling process, and prints nothing
+but notes on standard error.
 """
 
 from __future__ import annotations
@@ -30,16 +32,18 @@ if TYPE_CHECKING:
     from fugu_cli.safety.policy import Judgement
 
 AnswerCall = Callable[[str, dict[str, object], str], Awaitable[bool | str]]
-"""Asked about a call: the tool, its arguments, and why it is asked. True runs it once; False does not; words do not
-either, and are told to the agent."""
+"""Asked about a call: the tool, its arguments, and why it is asked. True runs it once; False does
+not; words do not either, and are told to the agent."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a run is told beside its prompt; the configuration says the rest. The names are those of `fugu run`'s flags.
+    """What a run is told beside its prompt; the configuration says the rest. The names are those of
+    `fugu run`'s flags.
 
-    `folder`: where the work is, the current folder where left out. `resume`: an id, or `latest`. `json_schema`: what
-    the answer must follow. `answer`: who is asked what policy asks; without one, that is denied.
+    `folder`: where the work is, the current folder where left out. `resume`: an id, or `latest`.
+    `json_schema`: what the answer must follow. `answer`: who is asked what policy asks; without
+    one, that is denied.
     """
 
     folder: Path | str | None = None
@@ -62,14 +66,24 @@ class RunOptions:
 
 
 DEFAULTS = RunOptions()
-SETTINGS = ("coordinator", "tier", "effort", "permission_mode", "max_turns", "max_budget_usd", "time_limit")
+SETTINGS = (
+    "coordinator",
+    "tier",
+    "effort",
+    "permission_mode",
+    "max_turns",
+    "max_budget_usd",
+    "time_limit",
+)
 
 
 async def run(prompt: str, options: RunOptions = DEFAULTS) -> AsyncIterator[dict[str, Any]]:
-    """Carry a request out, and yield what happens. The last event is the `result`, whatever the end is.
+    """Carry a request out, and yield what happens. The last event is the `result`, whatever the end
+    is.
 
-    Raises UsageError for options and prompts that cannot be meant, and other kinds of FuguError where no session can be
-    opened. Leaving the loop early interrupts the request; `contextlib.aclosing` does that at once.
+    Raises UsageError for options and prompts that cannot be meant, and other kinds of FuguError
+    where no session can be opened. Leaving the loop early interrupts the request;
+    `contextlib.aclosing` does that at once.
     """
     if not prompt.strip():
         raise UsageError("the prompt is empty", hint="say what is to be done")
@@ -104,12 +118,16 @@ def _configuration(options: RunOptions) -> LoadedConfig:
     """Raises FuguError."""
     said = {name: getattr(options, name) for name in SETTINGS}
     settings: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
-    settings |= {name: list(rules) for name in ("allow", "deny") if (rules := getattr(options, name))}
+    settings |= {
+        name: list(rules) for name in ("allow", "deny") if (rules := getattr(options, name))
+    }
     if options.agent:
         settings["coordinator"] = f"single:{options.agent}"
     schema = "" if options.json_schema is None else read_schema(json.dumps(options.json_schema))
     folder = None if options.folder is None else Path(options.folder)
-    loaded = current_config(settings, trust=options.trust, appended=options.append_system_prompt, folder=folder)
+    loaded = current_config(
+        settings, trust=options.trust, appended=options.append_system_prompt, folder=folder
+    )
     check_embedded(loaded.config, os.environ)
     return replace(loaded, answer_schema=schema)
 

@@ -1,7 +1,7 @@
 """Config -> what `fugu serve` answers with. The endpoint's half of wiring.
 
-Builds and hands over; decides nothing. Agents are shared by all requests; the loop without a client's tools works
-on no tools at all, in an empty folder of its own.
+Builds and hands over; decides nothing. Agents are shared by all requests; the loop without a
+client's tools works on no tools at all, in an empty folder of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,14 @@ from fugu_cli.session.spending import Ledger
 from fugu_cli.system.temp_dirs import temp_dir
 from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
-from fugu_cli.wiring import build_budgets, build_conductor, build_coordinator, build_guard, build_harness, named_secrets
+from fugu_cli.wiring import (
+    build_budgets,
+    build_conductor,
+    build_coordinator,
+    build_guard,
+    build_harness,
+    named_secrets,
+)
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.telemetry import CollectorLink
@@ -54,9 +61,15 @@ async def run_server(
         elif collector is not None:
             settings = replace(settings, watch=partial(watch_request, collector))
         secrets = named_secrets(os.environ, loaded.config.agents)
-        # One mask for each request: it holds back the ends of live texts, which are no other client's.
-        service = EndpointService(settings, Traces(loaded.config.data, lambda: Redactor(secrets)), bounds)
-        said(f"models: fugu, fugu-ultra, {', '.join(settings.offered)}; decided by {settings.opened.coordinator}")
+        # One mask for each request: it holds back the ends of live texts, which are no other
+        # client's.
+        service = EndpointService(
+            settings, Traces(loaded.config.data, lambda: Redactor(secrets)), bounds
+        )
+        said(
+            f"models: fugu, fugu-ultra, {', '.join(settings.offered)}; decided by "
+            f"{settings.opened.coordinator}"
+        )
         code = await http_server.serve(service, place, said)
         if collector is not None and not isinstance(collector, str):
             await collector.finish()
@@ -69,15 +82,22 @@ def watch_request(collector: CollectorLink, log: Log, id: str, above: str) -> No
     watch(log, collector, id, above).begin_request(asked)
 
 
-def build_server(loaded: LoadedConfig, environ: Mapping[str, str], scratch: Path) -> EndpointSettings:
-    """What a configuration serves. `scratch` is an empty folder. Raises ConfigError for a pool that cannot be used."""
-    # An answer of the loop is always judged: the client asked for the pool's answer, not for the first one.
+def build_server(
+    loaded: LoadedConfig, environ: Mapping[str, str], scratch: Path
+) -> EndpointSettings:
+    """What a configuration serves. `scratch` is an empty folder. Raises ConfigError for a pool that
+    cannot be used.
+    """
+    # An answer of the loop is always judged: the client asked for the pool's answer, not for the
+    # first one.
     config = loaded.config.model_copy(update={"verify_answers": True, "tier": "fugu"})
     entries = usable_pool(config, environ)
     free = [entry.model_copy(update={"max_tokens": None}) for entry in entries]
     members = tuple(entry.member() for entry in free)
     breaker = wiring.build_circuit_breaker(free)
-    agents = wiring.build_agents(free, environ, wiring.AgentResources(config.cache, config.local_idle, breaker))
+    agents = wiring.build_agents(
+        free, environ, wiring.AgentResources(config.cache, config.local_idle, breaker)
+    )
     if config.deny_agents:
         denials = Denials(config.deny_agents, loaded.root)
         agents = {name: build_guard(agent, denials, tuple) for name, agent in agents.items()}

@@ -1,4 +1,6 @@
-"""Config -> agents, Team, Environment and Session: the one place that names every concrete class."""
+"""Config -> agents, Team, Environment and Session: the one place that names every concrete
+class.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ from fugu_cli.config.agent_pool import PLANNER, usable_pool
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry, TimeoutPhases
 from fugu_cli.coordinators import Coordinator
-from fugu_cli.engine.environment import AskPermission, Environment, Harness, RequestLimits, Team, TestRules, WaitLimit
+from fugu_cli.engine.environment import (
+    AskPermission,
+    Environment,
+    Harness,
+    RequestLimits,
+    Team,
+    TestRules,
+    WaitLimit,
+)
 from fugu_cli.engine.harness import TOOL_CALLING
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
@@ -55,7 +65,8 @@ if TYPE_CHECKING:
 class AgentResources:
     """Where models are kept, and how many seconds an unused local one stays loaded.
 
-    `breaker`: what all agents of a process share about failures and rate limits; None where each call stands alone.
+    `breaker`: what all agents of a process share about failures and rate limits; None where each
+    call stands alone.
     """
 
     cache: Path
@@ -64,13 +75,21 @@ class AgentResources:
 
 
 def build_agents(
-    entries: Sequence[AgentEntry], environ: Mapping[str, str], places: AgentResources, events: Sequence[Event] = ()
+    entries: Sequence[AgentEntry],
+    environ: Mapping[str, str],
+    places: AgentResources,
+    events: Sequence[Event] = (),
 ) -> dict[str, Agent]:
-    """An agent per entry, by name. Nothing is started or called. `events`: the session so far; scripts go on there."""
+    """An agent per entry, by name. Nothing is started or called. `events`: the session so far;
+    scripts go on there.
+    """
     for entry in entries:
         if entry.protocol != "native" or entry.provider == "local":
             _need_grammars(entry.name)
-    made = {entry.name: _with_protocol(entry, _provider(entry, environ, places, events)) for entry in entries}
+    made = {
+        entry.name: _with_protocol(entry, _provider(entry, environ, places, events))
+        for entry in entries
+    }
     if places.breaker is None:
         return made
     from fugu_cli.providers.circuit_breaker import BreakerAgent
@@ -79,18 +98,26 @@ def build_agents(
 
 
 def _need_grammars(name: str) -> None:
-    """Raises InfrastructureError where the library is missing that finds functions in what a small model writes."""
+    """Raises InfrastructureError where the library is missing that finds functions in what a small
+    model writes.
+    """
     if importlib.util.find_spec("tree_sitter") is None:
         from fugu_cli.models.server_lease import installing_local
 
         raise InfrastructureError(
-            f"What the agent {name} writes is read with the package 'tree-sitter', which is not installed.",
-            hint=f"it is in the extra `local`: {installing_local()}; or set a provider's key, `fugu login`",
+            f"What the agent {name} writes is read with the package 'tree-sitter', which is not "
+            f"installed.",
+            hint=(
+                f"it is in the extra `local`: {installing_local()}; or set a provider's key, "
+                f"`fugu login`"
+            ),
         )
 
 
 def _with_protocol(entry: AgentEntry, agent: Agent) -> Agent:
-    """The wrappers: the entry's own sampling, then the protocol for models that do not call tools natively."""
+    """The wrappers: the entry's own sampling, then the protocol for models that do not call tools
+    natively.
+    """
     from fugu_cli.providers.wrappers import Sampling
 
     agent = Sampling(agent, temperature=entry.temperature, max_tokens=entry.max_tokens)
@@ -105,7 +132,9 @@ def _with_protocol(entry: AgentEntry, agent: Agent) -> Agent:
     return agent
 
 
-def _provider(entry: AgentEntry, environ: Mapping[str, str], places: AgentResources, events: Sequence[Event]) -> Agent:
+def _provider(
+    entry: AgentEntry, environ: Mapping[str, str], places: AgentResources, events: Sequence[Event]
+) -> Agent:
     from fugu_cli.providers.retry import Retrying
 
     match entry.provider:
@@ -126,7 +155,9 @@ def _provider(entry: AgentEntry, environ: Mapping[str, str], places: AgentResour
         case "scripted":
             from fugu_cli.providers.scripted import Scripted, load_script
 
-            return Retrying(Scripted(entry.name, load_script(Path(entry.model)), _replies(events, entry.name)))
+            return Retrying(
+                Scripted(entry.name, load_script(Path(entry.model)), _replies(events, entry.name))
+            )
         case _:
             assert_never(entry.provider)
 
@@ -135,7 +166,9 @@ def build_circuit_breaker(entries: Sequence[AgentEntry]) -> CircuitBreaker:
     """For these entries. Two of one model and one key are one account to the server."""
     from fugu_cli.providers.circuit_breaker import CircuitBreaker
 
-    return CircuitBreaker({entry.name: f"{entry.base_url} {entry.api_key_env} {entry.model}" for entry in entries})
+    return CircuitBreaker(
+        {entry.name: f"{entry.base_url} {entry.api_key_env} {entry.model}" for entry in entries}
+    )
 
 
 def build_endpoint(entry: AgentEntry, environ: Mapping[str, str]) -> ModelEndpoint:
@@ -178,14 +211,22 @@ def _local(entry: AgentEntry, places: AgentResources) -> Agent:
     from fugu_cli.repair.replies import stop_reason
 
     async def start() -> Lease:
-        return await lease_server(entry.model, context=entry.context or 16384, cache=places.cache, idle=places.idle)
+        return await lease_server(
+            entry.model, context=entry.context or 16384, cache=places.cache, idle=places.idle
+        )
 
-    return EmbeddedAgent(entry.name, entry.model, start, SmallModelSupport(stop_reason, fill_in_middle))
+    return EmbeddedAgent(
+        entry.name, entry.model, start, SmallModelSupport(stop_reason, fill_in_middle)
+    )
 
 
 def _replies(events: Sequence[Event], name: str) -> int:
-    """How often the agent has replied, plans and summaries included: a script goes on there, also after a kill."""
-    return sum(isinstance(event, Replied | Planned | Compacted) and event.agent == name for event in events)
+    """How often the agent has replied, plans and summaries included: a script goes on there, also
+    after a kill.
+    """
+    return sum(
+        isinstance(event, Replied | Planned | Compacted) and event.agent == name for event in events
+    )
 
 
 def build_session(
@@ -195,10 +236,11 @@ def build_session(
     resume: Path | None = None,
     around: Callable[[Agent], Agent] | None = None,
 ) -> Session:
-    """A new session for `loaded.root`, or the one at `resume` continued with today's configuration. For a thread.
+    """A new session for `loaded.root`, or the one at `resume` continued with today's configuration.
+    For a thread.
 
-    `around` is put around every agent: an evaluation keeps their replies. Raises ConfigError for a pool that cannot be
-    used, SessionBusy and StorageError as `Log.open` does.
+    `around` is put around every agent: an evaluation keeps their replies. Raises ConfigError for a
+    pool that cannot be used, SessionBusy and StorageError as `Log.open` does.
     """
     from fugu_cli.extension_wiring import build_extras, build_servers, server_secrets
     from fugu_cli.tools.runner_discovery import find_test_command
@@ -212,20 +254,33 @@ def build_session(
         workspace.box.try_out()
     workspace.test_command = config.test_command or find_test_command(loaded.root)
     coordinator, checkpoint, warm = build_coordinator(config, members)
-    scripted = any(entry.provider == "scripted" for entry in entries)  # only scripts go on where they were
+    scripted = any(
+        entry.provider == "scripted" for entry in entries
+    )  # only scripts go on where they were
     before = [record.event for record in log.read(resume)] if resume and scripted else []
     breaker = build_circuit_breaker(entries)
-    agents = build_agents(entries, environ, AgentResources(config.cache, config.local_idle, breaker), before)
+    agents = build_agents(
+        entries, environ, AgentResources(config.cache, config.local_idle, breaker), before
+    )
     agents = {name: around(agent) for name, agent in agents.items()} if around else agents
-    mask = Redactor({**named_secrets(environ, entries), **server_secrets(loaded.servers)}, loaded.root)
-    servers = build_servers(loaded, lambda why: journal.tell(Waiting(why=mask.text(why), notice=True)), mask)
+    mask = Redactor(
+        {**named_secrets(environ, entries), **server_secrets(loaded.servers)}, loaded.root
+    )
+    servers = build_servers(
+        loaded, lambda why: journal.tell(Waiting(why=mask.text(why), notice=True)), mask
+    )
     workspace.mask = LogRedactor([resume] if resume else [], mask.text).text
     journal = _journal(loaded, mask, members, checkpoint, resume)
     denials = Denials(config.deny_agents, loaded.root) if config.deny_agents else None
     if denials is not None:
-        agents = {name: build_guard(agent, denials, lambda: journal.events) for name, agent in agents.items()}
+        agents = {
+            name: build_guard(agent, denials, lambda: journal.events)
+            for name, agent in agents.items()
+        }
     recall_reads(workspace, journal.records)
-    environment = build_environment(config, workspace, ask, mask.text(_instructions(loaded)), journal.path)
+    environment = build_environment(
+        config, workspace, ask, mask.text(_instructions(loaded)), journal.path
+    )
     extras = build_extras(loaded, environ, entries, journal)
     workspace.jobs.attach(journal.events, journal.append)
     return Session(
@@ -241,7 +296,9 @@ def build_session(
             config.never(by_name),
             {member.name: build_harness(member) for member in members},
         ),
-        environment=_with_extensions(replace(environment, denials=denials), loaded, (servers, extras), journal),
+        environment=_with_extensions(
+            replace(environment, denials=denials), loaded, (servers, extras), journal
+        ),
         warm=warm if servers is None else _both(warm, servers.start),
         decide=lambda changed: build_coordinator(changed, members)[0],
         permissions_file=str(saved_permissions.permissions_file(config.data, loaded.root)),
@@ -267,9 +324,14 @@ def _instructions(loaded: LoadedConfig) -> str:
     root, config = loaded.root if loaded.trusted else None, loaded.config
     told = "" if config.bare else standing_instructions(root, loaded.below, loaded.vouched).text
     if config.add_dirs:
-        told += f"\nBeside the repository you may read and edit: {', '.join(map(str, config.add_dirs))}\n"
+        told += (
+            f"\nBeside the repository you may read and edit: "
+            f"{', '.join(map(str, config.add_dirs))}\n"
+        )
     if loaded.appended:
-        told += f"\nThe user's standing instructions (given with the command line):\n{loaded.appended}"
+        told += (
+            f"\nThe user's standing instructions (given with the command line):\n{loaded.appended}"
+        )
     return told
 
 
@@ -279,7 +341,10 @@ def _own_skills(loaded: LoadedConfig) -> tuple[Path, ...]:
 
 
 def _with_extensions(
-    environment: Environment, loaded: LoadedConfig, both: tuple[McpServers | None, SessionExtras], journal: Log
+    environment: Environment,
+    loaded: LoadedConfig,
+    both: tuple[McpServers | None, SessionExtras],
+    journal: Log,
 ) -> Environment:
     """The environment with the user's servers, skills, subagents, hooks and nested instructions."""
     from fugu_cli.extension_wiring import build_hooks
@@ -290,11 +355,15 @@ def _with_extensions(
     toolbox = extras.checkers.around_all(toolbox) if extras.checkers is not None else toolbox
     return replace(
         environment,
-        rules=rules.model_copy(update={"readable": (*_own_skills(loaded), pasted_folder(loaded.config))}),
+        rules=rules.model_copy(
+            update={"readable": (*_own_skills(loaded), pasted_folder(loaded.config))}
+        ),
         toolbox=toolbox,
         subagents=library.agents,
         hooks=build_hooks(loaded.hooks, loaded.config, journal),
-        nearer=nested_instructions(loaded.root, loaded.below, loaded.vouched) if environment.denials is None else None,
+        nearer=nested_instructions(loaded.root, loaded.below, loaded.vouched)
+        if environment.denials is None
+        else None,
     )
 
 
@@ -313,14 +382,27 @@ def build_harness(member: Member) -> Harness:
 
 
 def _journal(
-    loaded: LoadedConfig, mask: Redactor, members: tuple[Member, ...], checkpoint: str | None, resume: Path | None
+    loaded: LoadedConfig,
+    mask: Redactor,
+    members: tuple[Member, ...],
+    checkpoint: str | None,
+    resume: Path | None,
 ) -> Log:
-    """The session's log, its first line written again where the configuration is another than the last time."""
+    """The session's log, its first line written again where the configuration is another than the
+    last time.
+    """
     root, rule = loaded.root, loaded.config.decided_by
-    journal = Log.open(resume) if resume else Log.create(session_store.new_path(loaded.config.data, root))
+    journal = (
+        Log.open(resume) if resume else Log.create(session_store.new_path(loaded.config.data, root))
+    )
     journal.mask = mask
     opened = Opened(
-        version=__version__, repo=str(root), commit=_commit(root), pool=members, coordinator=rule, checkpoint=checkpoint
+        version=__version__,
+        repo=str(root),
+        commit=_commit(root),
+        pool=members,
+        coordinator=rule,
+        checkpoint=checkpoint,
     )
     if views.opened(journal.events) != opened:
         journal.append(opened)
@@ -337,38 +419,59 @@ def build_guard(agent: Agent, denials: Denials, events: Callable[[], Sequence[Ev
 
 
 def named_secrets(environ: Mapping[str, str], entries: Sequence[AgentEntry]) -> dict[str, str]:
-    """The environment, the variables that hold this pool's keys named so that they count whatever they are called."""
-    keys = {f"{name}_KEY": environ.get(name, "").strip() for name in (e.api_key_env for e in entries) if name}
+    """The environment, the variables that hold this pool's keys named so that they count whatever
+    they are called.
+    """
+    keys = {
+        f"{name}_KEY": environ.get(name, "").strip()
+        for name in (e.api_key_env for e in entries)
+        if name
+    }
     return {**environ, **keys}
 
 
-def build_workspace(config: Config, root: Path, readable: Sequence[Path] = (), logs: Sequence[Path] = ()) -> Workspace:
-    """The working tree, its snapshots' store among the user's data, and the test command if one is configured.
+def build_workspace(
+    config: Config, root: Path, readable: Sequence[Path] = (), logs: Sequence[Path] = ()
+) -> Workspace:
+    """The working tree, its snapshots' store among the user's data, and the test command if one is
+    configured.
 
-    `readable`: folders outside that agents and their commands may read all the same. `logs`: of the sessions that are
-    looked at; what they masked is masked in diffs as well.
+    `readable`: folders outside that agents and their commands may read all the same. `logs`: of the
+    sessions that are looked at; what they masked is masked in diffs as well.
     """
     session_store.hide_from_git(config.data, root)
     store = config.data / "snapshots" / session_store.session_folder(config.data, root).name
     box = build_box(config, root, store, readable)
-    workspace = Workspace(root, store, test_command=config.test_command, test_timeout=config.test_timeout, box=box)
-    workspace.mask = LogRedactor(logs, Redactor(named_secrets(os.environ, config.agents), root).text).text
+    workspace = Workspace(
+        root, store, test_command=config.test_command, test_timeout=config.test_timeout, box=box
+    )
+    workspace.mask = LogRedactor(
+        logs, Redactor(named_secrets(os.environ, config.agents), root).text
+    ).text
     return workspace
 
 
 def build_box(config: Config, root: Path, store: Path, more: Sequence[Path] = ()) -> Sandbox:
     """The sandbox of a folder's commands. What holds is found out when the first one runs."""
     wanted = config.sandbox
-    writable, readable = ([root / path.expanduser() for path in paths] for paths in (wanted.writable, wanted.readable))
-    rules = BoxRules(wanted.mode, wanted.network, (*writable, *config.add_dirs), (*readable, *more), wanted.environment)
+    writable, readable = (
+        [root / path.expanduser() for path in paths] for paths in (wanted.writable, wanted.readable)
+    )
+    rules = BoxRules(
+        wanted.mode,
+        wanted.network,
+        (*writable, *config.add_dirs),
+        (*readable, *more),
+        wanted.environment,
+    )
     keys = kept_keys.keys_folder()
     own = (config.data,) if inside(keys, config.data) else (config.data, keys)
     return Sandbox(root, store, rules, own=own)
 
 
 def _commit(root: Path) -> str | None:
-    """The commit that is checked out in `root`, whatever GIT_DIR says; None without git, without a repository or before
-    its first commit."""
+    """The commit that is checked out in `root`, whatever GIT_DIR says; None without git, without a
+    repository or before its first commit."""
     git = git_program(root)
     if git is None:
         return None
@@ -391,8 +494,9 @@ def build_toolbox(
     subagents: Sequence[Subagent] | None = None,
     search: SearchEngine | None = None,
 ) -> Toolbox:
-    """Every tool, the most used first, those of MCP `servers` last; `web_fetch` and `web_search` where one of the
-    `rules` names them, and `task` where there are `subagents`, be it only the general one: ()."""
+    """Every tool, the most used first, those of MCP `servers` last; `web_fetch` and `web_search`
+    where one of the `rules` names them, and `task` where there are `subagents`, be it only the
+    general one: ()."""
     from fugu_cli.engine.subtasks import TASK_TOOL
     from fugu_cli.engine.tests_before import TESTS_BEFORE
     from fugu_cli.tools.acceptance_check import ACCEPTANCE_CHECK, RUN_CHECK
@@ -406,7 +510,19 @@ def build_toolbox(
     from fugu_cli.tools.search import GLOB, GREP, LIST
     from fugu_cli.tools.todo import TODO_LIST
 
-    tools: list[AnyTool] = [READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, JOB_OUTPUT, JOB_STOP]
+    tools: list[AnyTool] = [
+        READ,
+        LIST,
+        GLOB,
+        GREP,
+        EDIT,
+        WRITE,
+        APPLY_PATCH,
+        BASH,
+        RUN_TESTS,
+        JOB_OUTPUT,
+        JOB_STOP,
+    ]
     tools += [TODO_LIST, DIFF, ACCEPTANCE_CHECK, RUN_CHECK, TESTS_BEFORE]
     if skills:
         from fugu_cli.extensions.skill_tool import skill_tool
@@ -423,20 +539,34 @@ def build_toolbox(
         tools += [web_search(search)]
     return Toolbox(
         tools,
-        partial(describe_from_prompts, skills=describe_each(skills), agents=describe_each(subagents or ())),
+        partial(
+            describe_from_prompts,
+            skills=describe_each(skills),
+            agents=describe_each(subagents or ()),
+        ),
         servers,
     )
 
 
 def build_budgets(config: Config, root: Path, own: Path | None) -> Budgets:
-    """The budgets of a configuration. `own`: the session's log, whose spending is known from the log itself."""
+    """The budgets of a configuration. `own`: the session's log, whose spending is known from the
+    log itself.
+    """
     money = config.money
-    elsewhere = Ledger(config.data, root, own) if money.day is not None or money.project is not None else None
+    elsewhere = (
+        Ledger(config.data, root, own)
+        if money.day is not None or money.project is not None
+        else None
+    )
     return Budgets(money.request, money.session, money.day, money.project, elsewhere)
 
 
 def build_environment(
-    config: Config, workspace: Workspace, ask: AskPermission, instructions: str = "", own: Path | None = None
+    config: Config,
+    workspace: Workspace,
+    ask: AskPermission,
+    instructions: str = "",
+    own: Path | None = None,
 ) -> Environment:
     """The tools, the rules and the limits of a configuration. `own`: the session's log."""
     rules = Rules(
@@ -448,47 +578,78 @@ def build_environment(
         test_command=workspace.test_command,
     )
     workspace.unread = rule_matching.read_denial(rules.deny)
-    limits = RequestLimits(budget=build_budgets(config, workspace.root, own), replies=config.steps_per_turn)
+    limits = RequestLimits(
+        budget=build_budgets(config, workspace.root, own), replies=config.steps_per_turn
+    )
     tests = TestRules(when=config.tests.when, patience=config.tests.patience)
     return Environment(
-        build_toolbox(), workspace, rules, ask, limits, instructions, remembers=config.tier == "ultra", tests=tests
+        build_toolbox(),
+        workspace,
+        rules,
+        ask,
+        limits,
+        instructions,
+        remembers=config.tier == "ultra",
+        tests=tests,
     )
 
 
 def build_coordinator(
     config: Config, members: tuple[Member, ...]
 ) -> tuple[Coordinator, str | None, Callable[[], None]]:
-    """What decides in a configuration's tier: the coordinator it names, in `ultra` behind the Conductor."""
+    """What decides in a configuration's tier: the coordinator it names, in `ultra` behind the
+    Conductor.
+    """
     planner = config.conductor
-    idle = (planner.agent,) if planner.agent and (not planner.works or planner.agent == PLANNER) else ()
+    idle = (
+        (planner.agent,)
+        if planner.agent and (not planner.works or planner.agent == PLANNER)
+        else ()
+    )
     found = _turn_by_turn(config.model_copy(update={"opt_out": (*config.opt_out, *idle)}), members)
-    return found if config.tier == "fugu" else (build_conductor(config, members, found[0]), *found[1:])
+    return (
+        found if config.tier == "fugu" else (build_conductor(config, members, found[0]), *found[1:])
+    )
 
 
-def build_conductor(config: Config, members: tuple[Member, ...], turn_by_turn: Coordinator) -> Coordinator:
+def build_conductor(
+    config: Config, members: tuple[Member, ...], turn_by_turn: Coordinator
+) -> Coordinator:
     """The Conductor, before the coordinator that takes over where its workflow ends."""
     from fugu_cli.coordinators.conductor.conductor import Conductor, ConductorSettings
 
     wanted = config.conductor
     works = wanted.works and wanted.agent != PLANNER
-    bounds = ConductorSettings(wanted.agent, wanted.max_steps, wanted.rounds, wanted.depth, wanted.agents, works)
+    bounds = ConductorSettings(
+        wanted.agent, wanted.max_steps, wanted.rounds, wanted.depth, wanted.agents, works
+    )
     if config.coordinator.startswith("single:"):
-        members = tuple(member for member in members if f"single:{member.name}" == config.coordinator)
+        members = tuple(
+            member for member in members if f"single:{member.name}" == config.coordinator
+        )
         bounds = replace(bounds, agent="", works=True)
     return Conductor(members, bounds, config.deciding, turn_by_turn)
 
 
-def _turn_by_turn(config: Config, members: tuple[Member, ...]) -> tuple[Coordinator, str | None, Callable[[], None]]:
-    """The coordinator a configuration names, its checkpoint's hash, and what starts loading it. A learned one that
-    cannot decide here (no torch, no backbone, a checkpoint that does not fit) leaves the decision to the cascade, and
-    every decision says so.
+def _turn_by_turn(
+    config: Config, members: tuple[Member, ...]
+) -> tuple[Coordinator, str | None, Callable[[], None]]:
+    """The coordinator a configuration names, its checkpoint's hash, and what starts loading it. A
+    learned one that cannot decide here (no torch, no backbone, a checkpoint that does not fit)
+    leaves the decision to the cascade, and every decision says so.
     """
     from fugu_cli.coordinators import baselines
     from fugu_cli.coordinators import rules as coordinators_rules
 
     settings = config.deciding
     if config.coordinator.startswith("single:"):
-        return coordinators_rules.Single(config.coordinator.removeprefix("single:"), members, settings), None, _nothing
+        return (
+            coordinators_rules.Single(
+                config.coordinator.removeprefix("single:"), members, settings
+            ),
+            None,
+            _nothing,
+        )
     if config.coordinator == "random":
         return coordinators_rules.Random(members, settings), None, _nothing
     if baselines.is_baseline(config.coordinator):

@@ -1,4 +1,6 @@
-"""Cut every test off from the user's home, configuration and keys; the real models come from one shared cache."""
+"""Cut every test off from the user's home, configuration and keys; the real models come from one
+shared cache.
+"""
 
 import asyncio
 import gc
@@ -11,12 +13,20 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-settings.register_profile("patient", deadline=None)  # how long an example takes says how busy the machine is
+settings.register_profile(
+    "patient", deadline=None
+)  # how long an example takes says how busy the machine is
 settings.load_profile("patient")
-os.fsync = lambda number: None  # what a test writes need not outlive a loss of power: six milliseconds a line of a log
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # torch's threads must not spin while other tests run
+os.fsync = lambda number: (
+    None
+)  # what a test writes need not outlive a loss of power: six milliseconds a line of a log
+os.environ.setdefault(
+    "OMP_WAIT_POLICY", "passive"
+)  # torch's threads must not spin while other tests run
 if hasattr(signal, "SIGHUP"):
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup children would inherit that it is ignored
+    signal.signal(
+        signal.SIGHUP, signal.SIG_DFL
+    )  # under nohup children would inherit that it is ignored
 REAL_CACHE = Path(os.environ.get("FUGU_CACHE_DIR") or Path.home() / ".cache" / "fugu")
 LONGEST = (
     "unit/sandbox/test_escapes.py",
@@ -47,22 +57,42 @@ LONGEST = (
     "unit/sandbox/test_git_escapes.py",
     "research/training/test_planted.py",
 )
-"""Files that take the longest, longest first: they begin first, so that processes which share the work end together."""
+"""Files that take the longest, longest first: they begin first, so that processes which share the
+work end together.
+"""
 WITH_PROGRAMS = (
     "acceptance",
     "research",
-    *(f"unit/{name}" for name in ("conductor", "faults", "hooks", "sandbox", "tasks", "tools/mcp", "ui/tui")),
+    *(
+        f"unit/{name}"
+        for name in ("conductor", "faults", "hooks", "sandbox", "tasks", "tools/mcp", "ui/tui")
+    ),
     *(f"unit/agents/test_{name}.py" for name in ("bounds", "real")),
-    *(f"unit/coordinators/test_{name}.py" for name in ("preloading", "published_size", "real_backbone")),
-    *(f"unit/loop/test_{name}.py" for name in ("acceptance_checks", "regressions", "unmasking", "wording")),
-    *("unit/models/test_local.py", "unit/policy/test_against_shells.py", "unit/repair/test_small_requests.py"),
-    *(f"unit/test_{name}.py" for name in ("jobs_in_the_loop", "orchestrator", "scratch", "undoing", "wiring")),
+    *(
+        f"unit/coordinators/test_{name}.py"
+        for name in ("preloading", "published_size", "real_backbone")
+    ),
+    *(
+        f"unit/loop/test_{name}.py"
+        for name in ("acceptance_checks", "regressions", "unmasking", "wording")
+    ),
+    *(
+        "unit/models/test_local.py",
+        "unit/policy/test_against_shells.py",
+        "unit/repair/test_small_requests.py",
+    ),
+    *(
+        f"unit/test_{name}.py"
+        for name in ("jobs_in_the_loop", "orchestrator", "scratch", "undoing", "wiring")
+    ),
     *(
         f"unit/tools/test_{name}.py"
         for name in ("bash", "content", "jobs", "run_tests", "runners", "snapshots", "tests_before")
     ),
 )
-"""Folders and files whose tests run programs, screens or real models for long. `--fast` leaves them out."""
+"""Folders and files whose tests run programs, screens or real models for long. `--fast` leaves them
+out.
+"""
 KEPT = (
     "OMP_WAIT_POLICY",
     "PATH",
@@ -79,7 +109,9 @@ KEPT_PREFIXES = ("PIP_", "COVERAGE_", "PYTEST_", "HYPOTHESIS_")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--fast", action="store_true", help="only tests that need no other program for long")
+    parser.addoption(
+        "--fast", action="store_true", help="only tests that need no other program for long"
+    )
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -95,13 +127,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded by now stays: looking through it for garbage takes a third of a second each time."""
+    """What is loaded by now stays: looking through it for garbage takes a third of a second each
+    time.
+    """
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
-def isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def isolated(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
     """A new home, no keys, a working folder that is nobody's repository."""
     number = str(next(_NUMBERS))  # mktemp would look through all the folders that are there
     home, work = (tmp_path_factory.getbasetemp() / name / number for name in ("h", "w"))
@@ -110,7 +146,11 @@ def isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     for name in list(os.environ):
         if name not in KEPT and not name.startswith(KEPT_PREFIXES):
             monkeypatch.delenv(name)
-    for name, folder in {"XDG_DATA_HOME": "data", "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config"}.items():
+    for name, folder in {
+        "XDG_DATA_HOME": "data",
+        "XDG_CACHE_HOME": "cache",
+        "XDG_CONFIG_HOME": "config",
+    }.items():
         monkeypatch.setenv(name, str(home / folder))
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("GIT_TEST_FSYNC", "0")  # a commit of a test need not outlive a loss of power
@@ -137,6 +177,8 @@ def pulled(real_cache: Path) -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def real_cache() -> Path:
-    """Where the real models are kept between runs: pulled once, hash-checked, never part of the repository."""
+    """Where the real models are kept between runs: pulled once, hash-checked, never part of the
+    repository.
+    """
     REAL_CACHE.mkdir(parents=True, exist_ok=True)
     return REAL_CACHE

@@ -1,4 +1,6 @@
-"""What an embedded model gets besides its server, shared by tests and benchmarks that build its agent themselves."""
+"""What an embedded model gets besides its server, shared by tests and benchmarks that build its
+agent themselves.
+"""
 
 from fugu_cli.providers.llama_server import SmallModelSupport
 from fugu_cli.repair.fim_client import fill_in_middle

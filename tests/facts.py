@@ -21,8 +21,12 @@ from fugu_cli.session.events import (
 from fugu_cli.wiring import build_harness
 
 SMALL = Member(name="small", provider="local", model="m-small", protocol="schema", slot="cheap")
-CODER = Member(name="coder", provider="local", model="m-coder", protocol="schema", slot="middle", attempts=3)
-STRONG = Member(name="strong", provider="openai", model="m-strong", protocol="native", slot="strong")
+CODER = Member(
+    name="coder", provider="local", model="m-coder", protocol="schema", slot="middle", attempts=3
+)
+STRONG = Member(
+    name="strong", provider="openai", model="m-strong", protocol="native", slot="strong"
+)
 POOL = (SMALL, CODER, STRONG)
 FAILS = "1 failed, 2 passed in 0.1s"
 PASSES = "3 passed in 0.1s"
@@ -32,8 +36,15 @@ def opened() -> Opened:
     return Opened(version="1", repo="/repo", pool=POOL)
 
 
-def asked(text: str = "fix the tests", *, judged: bool = True, command: str | None = "pytest") -> Asked:
-    return Asked(text=text, snapshot="tree0", test_command=command, until=(command,) if judged and command else ())
+def asked(
+    text: str = "fix the tests", *, judged: bool = True, command: str | None = "pytest"
+) -> Asked:
+    return Asked(
+        text=text,
+        snapshot="tree0",
+        test_command=command,
+        until=(command,) if judged and command else (),
+    )
 
 
 def assigned(turn: int, agent: str, role: Role = "worker") -> Assigned:
@@ -42,11 +53,24 @@ def assigned(turn: int, agent: str, role: Role = "worker") -> Assigned:
 
 def replied(turn: int, agent: str, text: str = "", *calls: Call) -> Replied:
     usage = Usage(input=100, cached=20, output=10)
-    return Replied(turn=turn, agent=agent, text=text, calls=calls, usage=usage, stop="calls" if calls else "end")
+    return Replied(
+        turn=turn,
+        agent=agent,
+        text=text,
+        calls=calls,
+        usage=usage,
+        stop="calls" if calls else "end",
+    )
 
 
 def ran(
-    turn: int, call: Call, output: str = "ok", *, ok: bool = True, by: str = "policy", path: str = ""
+    turn: int,
+    call: Call,
+    output: str = "ok",
+    *,
+    ok: bool = True,
+    by: str = "policy",
+    path: str = "",
 ) -> list[Event]:
     changes = (FileChange(path=path, before="a", after=f"b-{call.id}"),) if path else ()
     return [

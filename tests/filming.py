@@ -1,4 +1,6 @@
-"""A session filmed: before and after every line of its log the world around it is copied, to be gone on from."""
+"""A session filmed: before and after every line of its log the world around it is copied, to be
+gone on from.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from fugu_cli.session.events import Event, Finished, Merged, Recorded, ToolRan, 
 from fugu_cli.session.log import Log
 
 Begin = Callable[[Path, Log], Awaitable[Callable[[], Awaitable[Finished]]]]
-"""Begins a session in a world, with its log; what it returns goes on to the end, and is what is filmed."""
+"""Begins a session in a world, with its log; what it returns goes on to the end, and is what is
+filmed.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,9 @@ class Filmed(Log):
     film: Callable[[int, str], None]
 
     def append(self, event: Event) -> Recorded:
-        if isinstance(event, ToolRan | Merged | Undone):  # what it tells of has happened, and nobody wrote that down
+        if isinstance(
+            event, ToolRan | Merged | Undone
+        ):  # what it tells of has happened, and nobody wrote that down
             self.film(len(self.records), f"before {event.type}")
         record = super().append(event)
         self.film(len(self.records), f"after {event.type}")
@@ -50,7 +56,9 @@ class Filmed(Log):
 
 
 def _copied(world: Path, copy: Path) -> bool:
-    """False where a file went while it was copied: a git of another lane, which runs on, had it for a moment."""
+    """False where a file went while it was copied: a git of another lane, which runs on, had it for
+    a moment.
+    """
     try:
         shutil.copytree(world, copy, symlinks=True)
     except shutil.Error as error:
@@ -66,8 +74,14 @@ def _files(world: Path) -> dict[str, tuple[int, int, Path | bytes]]:
     found: dict[str, tuple[int, int, Path | bytes]] = {}
     for path in world.rglob("*"):
         status = path.lstat()
-        content = path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
-        found[str(path.relative_to(world))] = (status.st_mode, path.is_dir() or status.st_mtime_ns, content)
+        content = (
+            path.readlink() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
+        )
+        found[str(path.relative_to(world))] = (
+            status.st_mode,
+            path.is_dir() or status.st_mtime_ns,
+            content,
+        )
     return found
 
 
@@ -83,7 +97,9 @@ def shoot(folder: Path, begin: Begin) -> Film:
         while not _copied(world, copy):
             shutil.rmtree(copy)
         if frames and frames[-1].lines == lines and _files(frames[-1].world) == _files(copy):
-            shutil.rmtree(copy)  # what began and ended between two lines left nothing: it is the same moment
+            shutil.rmtree(
+                copy
+            )  # what began and ended between two lines left nothing: it is the same moment
             frames[-1] = replace(frames[-1], what=f"{frames[-1].what}, {what}")
             return
         frames.append(Frame(lines, copy, what))
@@ -97,7 +113,9 @@ def shoot(folder: Path, begin: Begin) -> Film:
         log.film = film
         return await go_on()
 
-    with pytest.MonkeyPatch.context() as patch:  # a fixture of a module is made before that of a test
+    with (
+        pytest.MonkeyPatch.context() as patch
+    ):  # a fixture of a module is made before that of a test
         for who in ("AUTHOR", "COMMITTER"):
             patch.setenv(f"GIT_{who}_NAME", "A. Tester")
             patch.setenv(f"GIT_{who}_EMAIL", "tester@example.org")

@@ -10,7 +10,9 @@ from PIL import Image
 from pypdf import PdfReader, PdfWriter
 
 
-def picture(width: int = 8, height: int = 6, form: str = "PNG", colour: object = "red", **more: object) -> bytes:
+def picture(
+    width: int = 8, height: int = 6, form: str = "PNG", colour: object = "red", **more: object
+) -> bytes:
     """A picture of one colour."""
     out = BytesIO()
     mode = "RGBA" if isinstance(colour, tuple) and len(colour) == 4 else "RGB"
@@ -22,7 +24,9 @@ def bomb() -> bytes:
     """A PNG of some hundred bytes that says it has 2.5 thousand million pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     head = struct.pack(">IIBBBBB", 50_000, 50_000, 8, 2, 0, 0, 0)
     rows = zlib.compress(b"\0" * 100_000)
@@ -40,7 +44,8 @@ def pdf(*pages: str) -> bytes:
     for number, said in enumerate(pages):
         drawn = f"BT /F1 12 Tf 72 720 Td ({said}) Tj ET"
         objects += [
-            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> "
+            "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 "
+            "R >> >> "
             f"/Contents {5 + 2 * number} 0 R >>",
             f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream",
         ]

@@ -1,6 +1,8 @@
-"""Agents that answer by what they are shown, and a small repository for them: shared by the tests of the loop.
+"""Agents that answer by what they are shown, and a small repository for them: shared by the tests
+of the loop.
 
-The same prompt gets the same answer, so a session that was killed and goes on needs no script's place to be kept.
+The same prompt gets the same answer, so a session that was killed and goes on needs no script's
+place to be kept.
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ class Reacting:
         self.shown.append(prompt)
         reply = self._react(prompt)
         say(reply.text)
-        return reply.model_copy(update={"usage": Usage(input=100, output=10), "model": f"{self._name}-served"})
+        return reply.model_copy(
+            update={"usage": Usage(input=100, output=10), "model": f"{self._name}-served"}
+        )
 
     async def close(self) -> None:
         pass
@@ -67,13 +71,17 @@ def calls(*made: Call, text: str = "") -> Reply:
 
 def results(prompt: Prompt) -> list[FromTool]:
     """Tool results of the newest turn an agent with native tools is shown."""
-    start = max(index for index, message in enumerate(prompt.messages) if isinstance(message, FromUser))
+    start = max(
+        index for index, message in enumerate(prompt.messages) if isinstance(message, FromUser)
+    )
     return [message for message in prompt.messages[start:] if isinstance(message, FromTool)]
 
 
 def said(prompt: Prompt) -> list[FromAgent]:
     """Replies of the newest turn."""
-    start = max(index for index, message in enumerate(prompt.messages) if isinstance(message, FromUser))
+    start = max(
+        index for index, message in enumerate(prompt.messages) if isinstance(message, FromUser)
+    )
     return [message for message in prompt.messages[start:] if isinstance(message, FromAgent)]
 
 
@@ -81,7 +89,13 @@ def role(prompt: Prompt) -> str:
     """In which role the newest turn asks the agent to act."""
     newest = next(message for message in reversed(prompt.messages) if isinstance(message, FromUser))
     judges = [
-        prompts.load(name) for name in ("verifier", "brief/verifier", "brief/verifier_answer", "brief/verifier_passing")
+        prompts.load(name)
+        for name in (
+            "verifier",
+            "brief/verifier",
+            "brief/verifier_answer",
+            "brief/verifier_passing",
+        )
     ]
     return "verifier" if any(text in newest.text for text in judges) else "worker"
 
@@ -121,25 +135,49 @@ class Stage:
     def team(self) -> Team:
         coordinator = self.coordinator or Cascade(self.members, self.settings)
         harnesses = {member.name: build_harness(member) for member in self.members}
-        return Team({member.name: member for member in self.members}, self.agents, coordinator, harnesses=harnesses)
+        return Team(
+            {member.name: member for member in self.members},
+            self.agents,
+            coordinator,
+            harnesses=harnesses,
+        )
 
     def environment(self) -> Environment:
         """A new workspace each time, as after a kill."""
-        workspace = Workspace(self.root, self.store, test_command=self.test_command, test_timeout=20.0)
+        workspace = Workspace(
+            self.root, self.store, test_command=self.test_command, test_timeout=20.0
+        )
         rules = policy.Rules(mode=self.mode, deny=self.deny, test_command=self.test_command)  # type: ignore[arg-type]
-        return Environment(build_toolbox(), workspace, rules, self.ask, self.limits, denials=self.denials)
+        return Environment(
+            build_toolbox(), workspace, rules, self.ask, self.limits, denials=self.denials
+        )
 
     async def begin(
-        self, log: Log, text: str = "fix the tests", *, judged: bool = True, until: tuple[str, ...] = ()
+        self,
+        log: Log,
+        text: str = "fix the tests",
+        *,
+        judged: bool = True,
+        until: tuple[str, ...] = (),
     ) -> None:
-        """The session's first lines. `judged`: the tests must pass; `until`: so must these commands."""
-        log.append(Opened(version="1", repo=str(self.root), pool=self.members, coordinator="cascade"))
+        """The session's first lines. `judged`: the tests must pass; `until`: so must these
+        commands.
+        """
+        log.append(
+            Opened(version="1", repo=str(self.root), pool=self.members, coordinator="cascade")
+        )
         await self.asked(log, text, judged=judged, until=until)
 
-    async def asked(self, log: Log, text: str, *, judged: bool = True, until: tuple[str, ...] = ()) -> None:
+    async def asked(
+        self, log: Log, text: str, *, judged: bool = True, until: tuple[str, ...] = ()
+    ) -> None:
         snapshot = "" if self.environment().workspace.in_git else None
         suite = (self.test_command,) if judged and self.test_command else ()
-        log.append(Asked(text=text, snapshot=snapshot, test_command=self.test_command, until=(*suite, *until)))
+        log.append(
+            Asked(
+                text=text, snapshot=snapshot, test_command=self.test_command, until=(*suite, *until)
+            )
+        )
 
 
 def kinds(events: list[Event] | tuple[Event, ...]) -> list[str]:

@@ -1,6 +1,8 @@
-"""The agent's side of the protocol: an editor's requests, each a method, and the sessions it has open.
+"""The agent's side of the protocol: an editor's requests, each a method, and the sessions it has
+open.
 
-Called by the SDK's connection, which reads the parameters. A failure of the world is the error of that one request.
+Called by the SDK's connection, which reads the parameters. A failure of the world is the error of
+that one request.
 """
 
 from __future__ import annotations
@@ -66,12 +68,16 @@ PAGE = 50
 class SessionFolders(Protocol):
     """Where sessions are begun, found and kept. All of it is called in threads."""
 
-    def folder(self, path: Path, servers: Sequence[McpServer]) -> tuple[SessionOpener, tuple[str, ...]]:
-        """The sessions of a folder, with these MCP servers beside its own, and sentences for people. Raises
-        FuguError."""
+    def folder(
+        self, path: Path, servers: Sequence[McpServer]
+    ) -> tuple[SessionOpener, tuple[str, ...]]:
+        """The sessions of a folder, with these MCP servers beside its own, and sentences for
+        people. Raises FuguError."""
 
     def listed(self, path: Path | None, first: int, count: int) -> Sequence[SessionSummary]:
-        """So many sessions of a folder, or of all, the newest first, from the one numbered `first` on."""
+        """So many sessions of a folder, or of all, the newest first, from the one numbered `first`
+        on.
+        """
 
 
 @contextmanager
@@ -100,21 +106,33 @@ class OpenSessions:
     def find(self, id: str) -> ClientSession:
         """The open session with this id. Raises UsageError."""
         if id not in self._open:
-            raise UsageError(f"there is no open session {id!r}", hint="open one with session/new or session/load")
+            raise UsageError(
+                f"there is no open session {id!r}", hint="open one with session/new or session/load"
+            )
         return self._open[id]
 
     async def open(
-        self, cwd: str, servers: list[GivenServer] | None, more: dict[str, Any], id: str | None = None
+        self,
+        cwd: str,
+        servers: list[GivenServer] | None,
+        more: dict[str, Any],
+        id: str | None = None,
     ) -> ClientSession:
-        """A new session, or the one with this id. What an editor shows of it follows the answer. Raises FuguError."""
+        """A new session, or the one with this id. What an editor shows of it follows the answer.
+        Raises FuguError.
+        """
         if more.get("additional_directories"):
-            raise UsageError("a session works in one repository", hint="leave additionalDirectories out")
+            raise UsageError(
+                "a session works in one repository", hint="leave additionalDirectories out"
+            )
         folder = _existing_folder(cwd)
         given = session_settings.given_servers(servers or ())
         opener, notes = await asyncio.to_thread(self.folders.folder, folder, given)
         if id in self._open:
             if self._open[id].busy:
-                raise UsageError(f"the session {id} is answering a prompt", hint="wait for its end, or cancel it")
+                raise UsageError(
+                    f"the session {id} is answering a prompt", hint="wait for its end, or cancel it"
+                )
             await self.close(id)
         assert self.client is not None
         session = ClientSession(self.client, opener, self.can.elicitation)
@@ -154,7 +172,9 @@ class EditorAgent:
     async def initialize(
         self, protocol_version: int, client_capabilities: ClientCapabilities | None = None, **_: Any
     ) -> InitializeResponse:
-        """What this agent can do. The editor's files and terminals are not used: see `fugu help acp`."""
+        """What this agent can do. The editor's files and terminals are not used: see `fugu help
+        acp`.
+        """
         del protocol_version  # there is one version, and an editor that has another one leaves
         self._sessions.can = client_capabilities or self._sessions.can
         return InitializeResponse(
@@ -162,10 +182,14 @@ class EditorAgent:
             agent_info=Implementation(name="fugu", title="fugu", version=__version__),
             agent_capabilities=AgentCapabilities(
                 load_session=True,
-                prompt_capabilities=PromptCapabilities(image=True, audio=False, embedded_context=True),
+                prompt_capabilities=PromptCapabilities(
+                    image=True, audio=False, embedded_context=True
+                ),
                 mcp_capabilities=McpCapabilities(http=True, sse=True),
                 session_capabilities=SessionCapabilities(
-                    list=SessionListCapabilities(), resume=SessionResumeCapabilities(), close=SessionCloseCapabilities()
+                    list=SessionListCapabilities(),
+                    resume=SessionResumeCapabilities(),
+                    close=SessionCloseCapabilities(),
                 ),
             ),
             auth_methods=[],
@@ -196,7 +220,9 @@ class EditorAgent:
             session = await self._sessions.open(cwd, mcp_servers, more, session_id)
             return ResumeSessionResponse(**_settings(session))
 
-    async def list_sessions(self, cwd: str | None = None, cursor: str | None = None, **_: Any) -> ListSessionsResponse:
+    async def list_sessions(
+        self, cwd: str | None = None, cursor: str | None = None, **_: Any
+    ) -> ListSessionsResponse:
         """The sessions of a folder, or of all, the newest first."""
         with _answering_errors():
             if cursor and not cursor.isdecimal():
@@ -205,7 +231,8 @@ class EditorAgent:
             folder = None if cwd is None else _existing_folder(cwd)
             found = await asyncio.to_thread(self._sessions.folders.listed, folder, first, PAGE + 1)
         return ListSessionsResponse(
-            sessions=[_info(one) for one in found[:PAGE]], next_cursor=str(first + PAGE) if len(found) > PAGE else None
+            sessions=[_info(one) for one in found[:PAGE]],
+            next_cursor=str(first + PAGE) if len(found) > PAGE else None,
         )
 
     async def close_session(self, session_id: str, **_: Any) -> CloseSessionResponse:
@@ -214,7 +241,9 @@ class EditorAgent:
             await self._sessions.close(session_id)
             return CloseSessionResponse()
 
-    async def set_session_mode(self, session_id: str, mode_id: str, **_: Any) -> SetSessionModeResponse:
+    async def set_session_mode(
+        self, session_id: str, mode_id: str, **_: Any
+    ) -> SetSessionModeResponse:
         """Another permission mode."""
         with _answering_errors():
             await _set_option(self._sessions.find(session_id), "mode", mode_id)
@@ -244,15 +273,25 @@ def _settings(session: ClientSession) -> dict[str, Any]:
     return {"modes": session_settings.mode_state(session.session), "config_options": options}
 
 
-async def _set_option(client: ClientSession, name: str, value: str) -> list[SessionConfigOptionSelect]:
-    """Another value of an option; the editor is told the mode and the options as they are then. Raises UsageError."""
+async def _set_option(
+    client: ClientSession, name: str, value: str
+) -> list[SessionConfigOptionSelect]:
+    """Another value of an option; the editor is told the mode and the options as they are then.
+    Raises UsageError.
+    """
     if name == "tier" and client.busy:
-        raise UsageError("the tier is changed between requests", hint="wait for this one's end, or cancel it")
+        raise UsageError(
+            "the tier is changed between requests", hint="wait for this one's end, or cancel it"
+        )
     session_settings.set_option(client.work, name, value)
     mode = client.session.environment.rules.mode
     options = session_settings.config_options(client.session, client.work.pinned)
-    await client.outbox.tell(CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode))
-    await client.outbox.tell(ConfigOptionUpdate(session_update="config_option_update", config_options=list(options)))
+    await client.outbox.tell(
+        CurrentModeUpdate(session_update="current_mode_update", current_mode_id=mode)
+    )
+    await client.outbox.tell(
+        ConfigOptionUpdate(session_update="config_option_update", config_options=list(options))
+    )
     return options
 
 
@@ -260,7 +299,9 @@ async def _greet(client: ClientSession, notes: Sequence[str]) -> None:
     """What an editor shows of a session before anything is asked."""
     commands = session_settings.available_commands(client.session.library)
     await client.outbox.tell(
-        AvailableCommandsUpdate(session_update="available_commands_update", available_commands=commands)
+        AvailableCommandsUpdate(
+            session_update="available_commands_update", available_commands=commands
+        )
     )
     await client.outbox.note(notes)
 
@@ -268,17 +309,26 @@ async def _greet(client: ClientSession, notes: Sequence[str]) -> None:
 def _existing_folder(cwd: str) -> Path:
     path = Path(cwd)
     if "\0" in cwd or not path.is_absolute() or not is_folder(path):
-        raise UsageError(f"{cwd} is not the absolute path of a folder", hint="give the folder to work in as `cwd`")
+        raise UsageError(
+            f"{cwd} is not the absolute path of a folder",
+            hint="give the folder to work in as `cwd`",
+        )
     return path
 
 
 def _info(one: SessionSummary) -> SessionInfo:
     at = datetime.fromtimestamp(one.newest, UTC).isoformat(timespec="seconds")
-    return SessionInfo(session_id=one.id, cwd=one.repo or os.sep, title=one.title or None, updated_at=at)
+    return SessionInfo(
+        session_id=one.id, cwd=one.repo or os.sep, title=one.title or None, updated_at=at
+    )
 
 
-async def answer_editor(frames: StdioFrames, folders: SessionFolders, stopped: asyncio.Event) -> None:
-    """Answer until the editor is gone, or until somebody stops it. Nothing that was started outlives it."""
+async def answer_editor(
+    frames: StdioFrames, folders: SessionFolders, stopped: asyncio.Event
+) -> None:
+    """Answer until the editor is gone, or until somebody stops it. Nothing that was started
+    outlives it.
+    """
     sessions = OpenSessions(folders)
     connection = AgentSideConnection(
         EditorAgent(sessions),  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""One session of an editor: its requests run one after the other, what the log says is sent, and what policy asks is
-asked there.
+"""One session of an editor: its requests run one after the other, what the log says is sent, and
+what policy asks is asked there.
 
-Over ui/tui/request_queue.py, which drives the session as it does for the terminal. Below agent.py, which speaks the
-protocol's methods.
+Over ui/tui/request_queue.py, which drives the session as it does for the terminal. Below agent.py,
+which speaks the protocol's methods.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 
 
 class EditorOutbox:
-    """Sends an editor what a session's log says, in its order, and what else the session has to say."""
+    """Sends an editor what a session's log says, in its order, and what else the session has to
+    say.
+    """
 
     def __init__(self, client: Client, caught_up: Callable[[], Awaitable[None]]) -> None:
         """`caught_up` waits until everything in the log was put."""
@@ -103,9 +105,13 @@ class EditorOutbox:
 
 
 class ClientSession:
-    """An open session, and its editor. `shows`: which questions of MCP servers the editor can ask."""
+    """An open session, and its editor. `shows`: which questions of MCP servers the editor can
+    ask.
+    """
 
-    def __init__(self, client: Client, opener: SessionOpener, shows: ElicitationCapabilities | None = None) -> None:
+    def __init__(
+        self, client: Client, opener: SessionOpener, shows: ElicitationCapabilities | None = None
+    ) -> None:
         self.busy = False
         """A prompt is being answered."""
         self.id = ""
@@ -141,9 +147,13 @@ class ClientSession:
         self.session.warm()
 
     async def prompt(self, blocks: Sequence[PromptBlock]) -> PromptResponse:
-        """Carry a request out, or a command of fugu's own. Raises FuguError for one that cannot be, or that failed."""
+        """Carry a request out, or a command of fugu's own. Raises FuguError for one that cannot be,
+        or that failed.
+        """
         if self.busy:
-            raise UsageError("a prompt of this session is being answered", hint="wait for its end, or cancel it")
+            raise UsageError(
+                "a prompt of this session is being answered", hint="wait for its end, or cancel it"
+            )
         self.busy, self._cancelled, self._failure = True, False, None
         since = len(self.session.log.records)
         try:
@@ -164,7 +174,9 @@ class ClientSession:
         session, root = self.session, self.session.environment.workspace.root
         lacking = await asyncio.to_thread(self._opener.setup.lacking)
         said, beside, media = await asyncio.to_thread(read_prompt, blocks, root)
-        if (command := said.strip().removeprefix("/")) in session_settings.COMMANDS and said.strip() != command:
+        if (
+            command := said.strip().removeprefix("/")
+        ) in session_settings.COMMANDS and said.strip() != command:
             return partial(_carry_out, self, command)
         await asyncio.to_thread(parse_headless_request, said, session.library)
         wanted = await asyncio.to_thread(request_from_text, session, said)
@@ -212,7 +224,9 @@ class ClientSession:
         await self.outbox.flush()
         assert self._updates is not None
         call, judgement = question.asked
-        scope = await answer_of_editor(self._client, self.session, self._updates.calls.asked_about(call).id, question)
+        scope = await answer_of_editor(
+            self._client, self.session, self._updates.calls.asked_about(call).id, question
+        )
         if scope == "always":
             try:
                 rule = self.session.allow_always(call, judgement)

@@ -1,8 +1,8 @@
-"""Protocol frames over two file descriptors: one JSON object a line. A line that is no frame gets an error as its
-answer, and the next one is read.
+"""Protocol frames over two file descriptors: one JSON object a line. A line that is no frame gets
+an error as its answer, and the next one is read.
 
-Below the SDK's connection, as its transport. Reading and writing have a thread each: they block, and every kind of file
-will do. Knows no method of the protocol.
+Below the SDK's connection, as its transport. Reading and writing have a thread each: they block,
+and every kind of file will do. Knows no method of the protocol.
 """
 
 from __future__ import annotations
@@ -49,12 +49,16 @@ def parse_frame(line: bytes) -> Frame:
         if not isinstance(found.get("params", {}), dict | None):
             raise FrameError(INVALID_REQUEST, "Invalid request: params is not an object", id)
     elif "result" not in found and not isinstance(found.get("error"), dict):
-        raise FrameError(INVALID_REQUEST, "Invalid request: neither a method, a result nor an error", id)
+        raise FrameError(
+            INVALID_REQUEST, "Invalid request: neither a method, a result nor an error", id
+        )
     return found
 
 
 class StdioFrames:
-    """Frames read from `source` and written to `sink`. Where nobody reads them any more, reading ends as well."""
+    """Frames read from `source` and written to `sink`. Where nobody reads them any more, reading
+    ends as well.
+    """
 
     def __init__(self, source: int, sink: int) -> None:
         self._source, self._sink = source, sink
@@ -79,9 +83,13 @@ class StdioFrames:
         return None
 
     async def send(self, message: Frame) -> None:
-        """Write a frame, in the order of the calls. Returns when it is written, or nobody reads it any more."""
+        """Write a frame, in the order of the calls. Returns when it is written, or nobody reads it
+        any more.
+        """
         written: asyncio.Future[None] = self._loop.create_future()
-        self._frames.put((json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n", written))
+        self._frames.put(
+            (json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n", written)
+        )
         await written
 
     async def close(self) -> None:
@@ -128,4 +136,6 @@ def _settle(written: asyncio.Future[None]) -> None:
 
 
 def _too_long() -> FrameError:
-    return FrameError(INVALID_REQUEST, f"Invalid request: a frame is at most {LONGEST_FRAME:,} bytes long")
+    return FrameError(
+        INVALID_REQUEST, f"Invalid request: a frame is at most {LONGEST_FRAME:,} bytes long"
+    )

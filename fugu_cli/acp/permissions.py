@@ -1,5 +1,5 @@
-"""What the user is asked in the editor: a call that policy asks about, with its change and the terminal's answers as
-options; and the form or address of an MCP server.
+"""What the user is asked in the editor: a call that policy asks about, with its change and the
+terminal's answers as options; and the form or address of an MCP server.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ OPTION_KINDS: dict[EditorScope, PermissionOptionKind] = {
 async def answer_of_editor(
     client: Client, session: SessionProtocol, shown: str, question: ApprovalQuestion
 ) -> EditorScope | None:
-    """The user's answer about the call that the editor knows as `shown`; None where nobody can be asked."""
+    """The user's answer about the call that the editor knows as `shown`; None where nobody can be
+    asked.
+    """
     call, judgement = question.asked
     root = session.environment.workspace.root
     target = escape_for_approval(event_text.approval_target(call, judgement.target)).strip()
@@ -67,10 +69,14 @@ async def answer_of_editor(
         locations=locations_of(call, root) or None,
         raw_input=arguments_object(call),
     )
-    options = [PermissionOption(option_id=one, name=words[one], kind=OPTION_KINDS[one]) for one in offered]
+    options = [
+        PermissionOption(option_id=one, name=words[one], kind=OPTION_KINDS[one]) for one in offered
+    ]
     assert session.log.path is not None
     try:
-        reply = await client.request_permission(session_id=session.log.path.stem, tool_call=asked, options=options)
+        reply = await client.request_permission(
+            session_id=session.log.path.stem, tool_call=asked, options=options
+        )
     except (RequestError, ConnectionError, ValidationError):
         return None
     outcome = reply.outcome
@@ -80,8 +86,8 @@ async def answer_of_editor(
 
 @dataclass(frozen=True)
 class EditorForm:
-    """Where an MCP server's question is shown: in which session of the editor, which of them it `can` show, and what is
-    sent `before`."""
+    """Where an MCP server's question is shown: in which session of the editor, which of them it
+    `can` show, and what is sent `before`."""
 
     client: Client
     session: str
@@ -89,8 +95,12 @@ class EditorForm:
     before: Callable[[], Awaitable[None]]
 
 
-async def elicited_by_editor(form: EditorForm, server: str, params: ElicitRequestParams) -> ElicitResult | None:
-    """The user's answer to what an MCP server asks; None where the editor shows no such question."""
+async def elicited_by_editor(
+    form: EditorForm, server: str, params: ElicitRequestParams
+) -> ElicitResult | None:
+    """The user's answer to what an MCP server asks; None where the editor shows no such
+    question.
+    """
     from mcp_types import ElicitResult
 
     if form.can is None or (form.can.url if params.mode == "url" else form.can.form) is None:
@@ -111,4 +121,6 @@ async def elicited_by_editor(form: EditorForm, server: str, params: ElicitReques
         return ElicitResult(action="cancel")
     if isinstance(reply, AcceptElicitationResponse):
         return ElicitResult(action="accept", content=reply.content or {})
-    return ElicitResult(action="decline" if isinstance(reply, DeclineElicitationResponse) else "cancel")
+    return ElicitResult(
+        action="decline" if isinstance(reply, DeclineElicitationResponse) else "cancel"
+    )

@@ -1,8 +1,9 @@
-"""The blocks of an editor's prompt as a request: the user's words, with files that they name as `@` mentions, and what
-else comes with them.
+"""The blocks of an editor's prompt as a request: the user's words, with files that they name as `@`
+mentions, and what else comes with them.
 
-A file is mentioned and not copied into the request: it is read through fugu's own tools, under the same rules as every
-other, and counts as read where it is edited later. Looks at the disk; knows no session.
+A file is mentioned and not copied into the request: it is read through fugu's own tools, under the
+same rules as every other, and counts as read where it is edited later. Looks at the disk; knows no
+session.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ from fugu_cli.safety.paths import inside, is_file, is_folder, real_path
 from fugu_cli.tools.media import NotTaken, take_base64
 
 PromptBlock = (
-    TextContentBlock | ImageContentBlock | AudioContentBlock | ResourceContentBlock | EmbeddedResourceContentBlock
+    TextContentBlock
+    | ImageContentBlock
+    | AudioContentBlock
+    | ResourceContentBlock
+    | EmbeddedResourceContentBlock
 )
 _LINES = re.compile(r"L(\d+)(?:[:-]L?(\d+))?")
 _PLAIN = re.compile(r"[\w./-]+")
@@ -45,8 +50,8 @@ class PromptText(NamedTuple):
 
 
 def read_prompt(blocks: Sequence[PromptBlock], root: Path) -> PromptText:
-    """The request in the repository at `root`. Raises UsageError for sound, for a picture that cannot be
-    read, and where nothing is said."""
+    """The request in the repository at `root`. Raises UsageError for sound, for a picture that
+    cannot be read, and where nothing is said."""
     said, beside, media = "", list[str](), list[Media]()
     for block in blocks:
         match block:
@@ -82,8 +87,8 @@ def _picture(block: ImageContentBlock) -> Media:
 
 
 def _mention(uri: str, root: Path, text: str | None = None) -> str:
-    """`@path` of a file or folder in the repository; "" for anything else, and where `text` is not what the file
-    holds."""
+    """`@path` of a file or folder in the repository; "" for anything else, and where `text` is not
+    what the file holds."""
     address = urlsplit(uri)
     if address.scheme != "file" or address.netloc not in ("", "localhost"):
         return ""
@@ -94,13 +99,19 @@ def _mention(uri: str, root: Path, text: str | None = None) -> str:
         return ""
     name = path.relative_to(root).as_posix()
     lines = _LINES.search(address.fragment)
-    place = f"#L{lines[1]}" + (f"-{lines[2]}" if lines[2] else "") if lines is not None and is_file(path) else ""
+    place = (
+        f"#L{lines[1]}" + (f"-{lines[2]}" if lines[2] else "")
+        if lines is not None and is_file(path)
+        else ""
+    )
     return f"@{name}{place}" if _PLAIN.fullmatch(name) else f'@"{name}"{place}'
 
 
 def _holds(path: Path, text: str) -> bool:
     """The text stands in the file; one that was changed in the editor and not saved differs."""
     try:
-        return path.stat().st_size <= LARGEST_COMPARED and text.strip() in path.read_text(encoding="utf-8")
+        return path.stat().st_size <= LARGEST_COMPARED and text.strip() in path.read_text(
+            encoding="utf-8"
+        )
     except (OSError, ValueError):
         return False

@@ -1,5 +1,5 @@
-"""What an editor can set in a session, and what it gives: modes, options, commands, MCP servers. Values of the protocol
-from those of fugu, and back.
+"""What an editor can set in a session, and what it gives: modes, options, commands, MCP servers.
+Values of the protocol from those of fugu, and back.
 """
 
 from __future__ import annotations
@@ -46,14 +46,18 @@ COMMANDS = {
 
 def mode_state(session: SessionProtocol) -> SessionModeState:
     """The permission modes, and the one that holds."""
-    modes = [SessionMode(id=name, name=name, description=about) for name, about in MODE_HELP.items()]
+    modes = [
+        SessionMode(id=name, name=name, description=about) for name, about in MODE_HELP.items()
+    ]
     return SessionModeState(current_mode_id=session.environment.rules.mode, available_modes=modes)
 
 
 def config_options(session: SessionProtocol, pinned: str | None) -> list[SessionConfigOptionSelect]:
     """The options of a session with the values that hold: mode, agent, tier, effort."""
     agents = {AUTO: "the coordinator decides"}
-    agents |= {name: member.description or member.model for name, member in session.team.members.items()}
+    agents |= {
+        name: member.description or member.model for name, member in session.team.members.items()
+    }
     efforts = {AUTO: "what each agent's entry says"} | dict.fromkeys(EFFORTS, "")
     return [
         _select("mode", "Permission mode", MODE_HELP, session.environment.rules.mode),
@@ -64,25 +68,33 @@ def config_options(session: SessionProtocol, pinned: str | None) -> list[Session
 
 
 def set_option(work: RequestQueue, name: str, value: str) -> None:
-    """Another value of one of these options. Raises UsageError for a name or a value that there is not."""
+    """Another value of one of these options. Raises UsageError for a name or a value that there is
+    not.
+    """
     session = work.session
     assert session is not None
     if name == "mode":
         chosen = next((mode for mode in all_modes() if mode == value), None)
         if chosen is None:
-            raise UsageError(f"there is no mode {value!r}", hint=f"there are {', '.join(MODE_HELP)}")
+            raise UsageError(
+                f"there is no mode {value!r}", hint=f"there are {', '.join(MODE_HELP)}"
+            )
         session.set_mode(chosen)
     elif name == "agent":
         members = session.team.members
         if value not in (AUTO, *members):
-            raise UsageError(f"there is no agent {value!r}", hint=f"there are {AUTO}, {', '.join(members)}")
+            raise UsageError(
+                f"there is no agent {value!r}", hint=f"there are {AUTO}, {', '.join(members)}"
+            )
         work.pin(None if value == AUTO else value)
     elif name == "tier":
         session.set_tier(value)
     elif name == "effort":
         session.effort = effort_named(value)
     else:
-        raise UsageError(f"there is no option {name!r}", hint="there are mode, agent, tier and effort")
+        raise UsageError(
+            f"there is no option {name!r}", hint="there are mode, agent, tier and effort"
+        )
 
 
 _CATEGORIES: dict[str, Literal["mode", "model"]] = {"mode": "mode", "agent": "model"}
@@ -90,10 +102,16 @@ _CATEGORIES: dict[str, Literal["mode", "model"]] = {"mode": "mode", "agent": "mo
 
 def _select(id: str, name: str, values: dict[str, str], now: str) -> SessionConfigOptionSelect:
     options = [
-        SessionConfigSelectOption(value=value, name=value, description=about or None) for value, about in values.items()
+        SessionConfigSelectOption(value=value, name=value, description=about or None)
+        for value, about in values.items()
     ]
     return SessionConfigOptionSelect(
-        type="select", id=id, name=name, category=_CATEGORIES.get(id), current_value=now, options=options
+        type="select",
+        id=id,
+        name=name,
+        category=_CATEGORIES.get(id),
+        current_value=now,
+        options=options,
     )
 
 
@@ -103,7 +121,9 @@ def available_commands(library: SkillLibrary) -> list[AvailableCommand]:
     found += [_command(command.name, command.about, command.hint) for command in library.commands]
     if library.skills:
         names = ", ".join(skill.name for skill in library.skills)
-        found.append(_command(SKILL_COMMAND, f"follow a skill: {names}", "NAME, and what is to be done"))
+        found.append(
+            _command(SKILL_COMMAND, f"follow a skill: {names}", "NAME, and what is to be done")
+        )
     return found
 
 
@@ -113,8 +133,8 @@ def _command(name: str, about: str, hint: str = "") -> AvailableCommand:
 
 
 def given_servers(given: Sequence[GivenServer]) -> tuple[McpServer, ...]:
-    """The MCP servers that the editor names: the user's own choice, like those of `~/.mcp.json`. Raises UsageError for
-    one that cannot be started."""
+    """The MCP servers that the editor names: the user's own choice, like those of `~/.mcp.json`.
+    Raises UsageError for one that cannot be started."""
     return tuple(_server(one) for one in given)
 
 
@@ -126,18 +146,23 @@ def _server(given: GivenServer) -> McpServer:
             way = StdioServer(command=given.command, args=tuple(given.args), env=env)
             words = (given.command, *given.args, *env, *env.values())
             if not given.command.strip() or any(not name or "=" in name for name in env):
-                raise UsageError(f"the MCP server {given.name!r} has no command, or a variable without a proper name")
+                raise UsageError(
+                    f"the MCP server {given.name!r} has no command, or a variable without a "
+                    f"proper name"
+                )
         case HttpMcpServer() | SseMcpServer():
             headers = {one.name: one.value for one in given.headers}
             way = RemoteServer(kind=given.type, url=given.url, headers=headers)
             words = (given.url, *headers, *headers.values())
             if not given.url.startswith(("http://", "https://")):
                 raise UsageError(
-                    f"the address of the MCP server {given.name!r} begins with neither http:// nor https://"
+                    f"the address of the MCP server {given.name!r} begins with neither http:// "
+                    f"nor https://"
                 )
         case _:
             raise UsageError(
-                f"the MCP server {given.name!r} runs inside the editor", hint="name one that is a program or an address"
+                f"the MCP server {given.name!r} runs inside the editor",
+                hint="name one that is a program or an address",
             )
     if any("\0" in word for word in words):
         raise UsageError(f"the entry of the MCP server {given.name!r} holds a NUL character")

@@ -1,7 +1,7 @@
 """The log as what an editor shows: for each item of it the session updates of the protocol.
 
-Workers speak in messages; Thinkers, Verifiers and fugu itself (who was chosen, what failed, how it ended) in thoughts.
-Between a session's log and its editor; sends nothing itself.
+Workers speak in messages; Thinkers, Verifiers and fugu itself (who was chosen, what failed, how it
+ended) in thoughts. Between a session's log and its editor; sends nothing itself.
 """
 
 from __future__ import annotations
@@ -44,7 +44,13 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
-from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, ThoughtStreamed
+from fugu_cli.session.live_events import (
+    Live,
+    OutputStreamed,
+    Retried,
+    TextStreamed,
+    ThoughtStreamed,
+)
 from fugu_cli.ui import event_text, workflow_text
 from fugu_cli.ui.formatting import first_line, sanitize
 from fugu_cli.ui.json_output import arguments_object, routing_object
@@ -75,12 +81,16 @@ TITLE = 100
 def thought(text: str, **said: object) -> AgentThoughtChunk:
     """A line of fugu's own; what it says to programs stands in `_meta`."""
     content = text_block(sanitize(text).strip() + "\n\n")
-    return AgentThoughtChunk(session_update="agent_thought_chunk", content=content, field_meta=meta(said))
+    return AgentThoughtChunk(
+        session_update="agent_thought_chunk", content=content, field_meta=meta(said)
+    )
 
 
 def message(text: str, id: str | None = None) -> AgentMessageChunk:
     """What an agent says to the user, or a piece of it."""
-    return AgentMessageChunk(session_update="agent_message_chunk", content=text_block(sanitize(text)), message_id=id)
+    return AgentMessageChunk(
+        session_update="agent_message_chunk", content=text_block(sanitize(text)), message_id=id
+    )
 
 
 def meta(said: dict[str, Any]) -> dict[str, Any] | None:
@@ -100,8 +110,8 @@ class ShownCall:
 
 
 class ShownCalls:
-    """The calls without a result that the editor knows. Providers number calls from the start in each turn; here each
-    has an id of its own."""
+    """The calls without a result that the editor knows. Providers number calls from the start in
+    each turn; here each has an id of its own."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -117,7 +127,9 @@ class ShownCalls:
 
     def find(self, turn: int, id: str) -> ShownCall | None:
         """The call of a turn."""
-        return next((one for one in self._calls if one.call.id == id and one.turn in (turn, None)), None)
+        return next(
+            (one for one in self._calls if one.call.id == id and one.turn in (turn, None)), None
+        )
 
     def begin(self, turn: int, call: Call) -> Update:
         """Tell the editor of a call."""
@@ -160,7 +172,9 @@ def _starts(shown: ShownCall, root: Path) -> ToolCallStart:
     )
 
 
-def _progress(shown: ShownCall, *, status: Any, content: Sequence[Content] | None = None) -> ToolCallProgress:
+def _progress(
+    shown: ShownCall, *, status: Any, content: Sequence[Content] | None = None
+) -> ToolCallProgress:
     return ToolCallProgress(
         session_update="tool_call_update",
         tool_call_id=shown.id,
@@ -171,7 +185,9 @@ def _progress(shown: ShownCall, *, status: Any, content: Sequence[Content] | Non
 
 @dataclass
 class Speech:
-    """What a turn is saying in its open reply, and the ids of what it says and thinks; "" where it has not begun."""
+    """What a turn is saying in its open reply, and the ids of what it says and thinks; "" where it
+    has not begun.
+    """
 
     id: str = ""
     thoughts: str = ""
@@ -191,7 +207,9 @@ class LogUpdates:
         self._ids = (f"message-{number}" for number in itertools.count(1))
 
     async def of(self, item: Recorded | Live, *, replayed: bool = False) -> list[Update]:
-        """The updates of one item. `replayed`: the editor did not see it happen, and is told what the user said."""
+        """The updates of one item. `replayed`: the editor did not see it happen, and is told what
+        the user said.
+        """
         match item:
             case TextStreamed() | ThoughtStreamed():
                 return self._streamed(item) if item.text else []
@@ -199,7 +217,11 @@ class LogUpdates:
                 if (shown := self.calls.find(item.turn, item.call)) is None:
                     return []
                 shown.output = (shown.output + item.text)[-LIVE_OUTPUT:]
-                return [_progress(shown, status="in_progress", content=[text_content(shown.output, "console")])]
+                return [
+                    _progress(
+                        shown, status="in_progress", content=[text_content(shown.output, "console")]
+                    )
+                ]
             case Retried():
                 self._speeches.pop(item.turn, None)
                 return [thought(event_text.retry_text(item))]
@@ -208,7 +230,10 @@ class LogUpdates:
                 told = await self._fact(item.event)
                 if replayed and isinstance(item.event, Asked):
                     words = text_block(sanitize(item.event.said))
-                    return [UserMessageChunk(session_update="user_message_chunk", content=words), *told]
+                    return [
+                        UserMessageChunk(session_update="user_message_chunk", content=words),
+                        *told,
+                    ]
                 return told
             case _:
                 return [thought(line)] if (line := event_text.pause_text(item)) else []
@@ -228,8 +253,14 @@ class LogUpdates:
             case Asked():
                 self._roles.clear()
                 known = any(isinstance(fact, Asked) for fact in self._facts[:-1])
-                title = first_line(event.said, TITLE)  # the session is called as lists call it: by its first request
-                return [] if known else [SessionInfoUpdate(session_update="session_info_update", title=title)]
+                title = first_line(
+                    event.said, TITLE
+                )  # the session is called as lists call it: by its first request
+                return (
+                    []
+                    if known
+                    else [SessionInfoUpdate(session_update="session_info_update", title=title)]
+                )
             case _:
                 return self._decided(event)
 
@@ -238,7 +269,9 @@ class LogUpdates:
         match event:
             case Assigned():
                 self._roles[event.turn] = _role_of(event)
-                why = event_text.decision_why(event, event_text.decision_reason(event, self._facts[:-1]))
+                why = event_text.decision_why(
+                    event, event_text.decision_reason(event, self._facts[:-1])
+                )
                 line = f"turn {event.turn}  {event.agent} as {event.role}  {why}"
                 return [thought(line, routing=routing_object(event))]
             case Planned():
@@ -271,9 +304,13 @@ class LogUpdates:
         thinking = "\n".join(part.text for part in event.thinking if part.text.strip())
         found: list[Update] = [thought(thinking)] if thinking and not speech.thoughts else []
         goes_on = said and event.text.startswith(said)
-        left, id = (event.text[len(said) :], speech.id) if goes_on else (event.text, next(self._ids))
+        left, id = (
+            (event.text[len(said) :], speech.id) if goes_on else (event.text, next(self._ids))
+        )
         if left.strip():
-            found.append(thought(left) if event.filled else _speaks(self._role(event.turn), left, id))
+            found.append(
+                thought(left) if event.filled else _speaks(self._role(event.turn), left, id)
+            )
         found += [self.calls.begin(event.turn, call) for call in event.calls]
         return [*found, *_usage(self._facts, event, self._role(event.turn))]
 
@@ -300,27 +337,44 @@ class LogUpdates:
         return found
 
     def _interrupted(self, event: Interrupted) -> list[Update]:
-        """What had been said stands there already, unless it is replayed. A subtask ends with its turn."""
+        """What had been said stands there already, unless it is replayed. A subtask ends with its
+        turn.
+        """
         if self._role(event.turn) == SUBTASK:
             return []
         said = self._speeches.pop(event.turn, None)
         partial = [] if said is not None or not event.partial.strip() else [event.partial]
         found = [_speaks(self._role(event.turn), text, next(self._ids)) for text in partial]
-        return [*found, *self._closed("interrupted"), thought("interrupted; /continue goes on, or ask something else")]
+        return [
+            *found,
+            *self._closed("interrupted"),
+            thought("interrupted; /continue goes on, or ask something else"),
+        ]
 
     def _finished(self, event: Finished) -> list[Update]:
         events = self._facts
         turn = views.answered_by(events)
-        unsaid = turn is not None and turn.assigned.role != "worker" and event.reason in ("accepted", "answered")
+        unsaid = (
+            turn is not None
+            and turn.assigned.role != "worker"
+            and event.reason in ("accepted", "answered")
+        )
         found: list[Update] = [message(views.answer(events), next(self._ids))] if unsaid else []
         line = event_text.end_text(events, event)
-        return [*found, *self._closed("not run"), thought(line, end=event.model_dump(exclude={"type"}))]
+        return [
+            *found,
+            *self._closed("not run"),
+            thought(line, end=event.model_dump(exclude={"type"})),
+        ]
 
     def _closed(self, why: str) -> list[Update]:
         """Calls without a result end here."""
         self._speeches.clear()
         calls = self.calls.end_all()
-        return [_progress(one, status="failed", content=[text_content(one.output or why)]) for one in calls]
+        return [
+            _progress(one, status="failed", content=[text_content(one.output or why)])
+            for one in calls
+        ]
 
 
 def _drawn(event: Event) -> str:
@@ -331,7 +385,9 @@ def _drawn(event: Event) -> str:
 
     block = event_block(event, (event,))
     pieces = block_fragments(block, unfolded=False) if block is not None else []
-    return "\n".join(plain_text(line) for piece in pieces for line in piece.painted(LINE, TERMINAL)).strip()
+    return "\n".join(
+        plain_text(line) for piece in pieces for line in piece.painted(LINE, TERMINAL)
+    ).strip()
 
 
 def _usage(events: Sequence[Event], event: Replied, role: str) -> list[Update]:
@@ -358,7 +414,9 @@ def _speaks(role: str, text: str, id: str) -> Update:
 
 
 def _thinks(text: str, id: str) -> AgentThoughtChunk:
-    return AgentThoughtChunk(session_update="agent_thought_chunk", content=text_block(sanitize(text)), message_id=id)
+    return AgentThoughtChunk(
+        session_update="agent_thought_chunk", content=text_block(sanitize(text)), message_id=id
+    )
 
 
 SUBTASK = "subtask"
@@ -371,7 +429,10 @@ def _role_of(assigned: Assigned) -> str:
 
 def _plan(items: Sequence[views.TodoItem]) -> AgentPlanUpdate:
     return update_plan(
-        plan_entry(sanitize(item.text), status="completed" if item.status == "done" else item.status) for item in items
+        plan_entry(
+            sanitize(item.text), status="completed" if item.status == "done" else item.status
+        )
+        for item in items
     )
 
 

@@ -1,4 +1,5 @@
-"""`fugu acp`: takes standard input and output for the protocol, and gives the editor's agent the sessions of folders.
+"""`fugu acp`: takes standard input and output for the protocol, and gives the editor's agent the
+sessions of folders.
 
 The sessions are opened as the terminal interface opens them (session_opening.py).
 """
@@ -32,13 +33,17 @@ def work_for_editor(flags: AcpFlags) -> int:
     check_empty(agent=flags.agent, append_system_prompt=flags.append_system_prompt)
     if importlib.util.find_spec("acp") is None:
         raise UsageError(
-            "`fugu acp` needs the Python package `agent-client-protocol`", hint=f"install it: {installing(PACKAGE)}"
+            "`fugu acp` needs the Python package `agent-client-protocol`",
+            hint=f"install it: {installing(PACKAGE)}",
         )
     from fugu_cli.cli.current_folder import say
     from fugu_cli.cli.output import take_standard_streams
 
     if sys.stdin is not None and sys.stdin.isatty():
-        say("this is for an editor, which starts it and speaks the Agent Client Protocol to it (`fugu help acp`)")
+        say(
+            "this is for an editor, which starts it and speaks the Agent Client Protocol to it "
+            "(`fugu help acp`)"
+        )
     return asyncio.run(_answer(flags, *take_standard_streams()))
 
 
@@ -57,7 +62,9 @@ async def _answer(flags: AcpFlags, source: int, sink: int) -> int:
         stopped.set()
 
     signals.call_on_signals(loop, stop)
-    preparing = asyncio.create_task(asyncio.to_thread(import_wiring))  # while the editor is being greeted
+    preparing = asyncio.create_task(
+        asyncio.to_thread(import_wiring)
+    )  # while the editor is being greeted
     await answer_editor(StdioFrames(source, sink), _Folders(flags), stopped)
     await preparing
     signals.exit_on_signals(loop, 0)
@@ -70,12 +77,16 @@ class _Folders:
 
     flags: AcpFlags
 
-    def folder(self, path: Path, servers: Sequence[McpServer]) -> tuple[SessionOpener, tuple[str, ...]]:
+    def folder(
+        self, path: Path, servers: Sequence[McpServer]
+    ) -> tuple[SessionOpener, tuple[str, ...]]:
         from fugu_cli.cli.current_folder import current_config
         from fugu_cli.cli.session_opening import FolderSessions
 
         flags = self.flags
-        loaded = current_config(settings_of(flags), trust=flags.trust, appended=flags.append_system_prompt, folder=path)
+        loaded = current_config(
+            settings_of(flags), trust=flags.trust, appended=flags.append_system_prompt, folder=path
+        )
         declared = loaded.servers.joined(DeclaredServers(tuple(servers)))
         return FolderSessions(replace(loaded, servers=declared), os.environ), loaded.notes
 
@@ -84,7 +95,9 @@ class _Folders:
         from fugu_cli.session import store
 
         loaded = current_config(folder=path)
-        found = store.session_summaries(store.session_paths(loaded.config.data, loaded.root if path else None))
+        found = store.session_summaries(
+            store.session_paths(loaded.config.data, loaded.root if path else None)
+        )
         return found[first : first + count]
 
 

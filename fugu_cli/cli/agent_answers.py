@@ -1,7 +1,8 @@
-"""One question to the pool whose answer follows a schema, for the commands around git. The agent may read the
-repository and nothing more.
+"""One question to the pool whose answer follows a schema, for the commands around git. The agent
+may read the repository and nothing more.
 
-It is a session of its own, recorded and paid for like any other; lists leave it out, and `latest` does not mean it.
+It is a session of its own, recorded and paid for like any other; lists leave it out, and `latest`
+does not mean it.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ LONGEST_DATA = 200_000
 
 
 class UnansweredError(FuguError):
-    """No agent gave an answer that follows the schema. The exit code is that of the session's end. `for_another`: it is
-    this agent's fault, and another one may answer."""
+    """No agent gave an answer that follows the schema. The exit code is that of the session's end.
+    `for_another`: it is this agent's fault, and another one may answer."""
 
     for_another = False
 
 
 @dataclass(frozen=True)
 class AgentQuestion(Generic[Answer]):
-    """`text` is the request, `data` what stands below it, `form` the answer's. `agent` alone answers; "": the cascade
-    chooses."""
+    """`text` is the request, `data` what stands below it, `form` the answer's. `agent` alone
+    answers; "": the cascade chooses."""
 
     text: str
     data: str
@@ -71,7 +72,9 @@ async def agent_answer(loaded: LoadedConfig, asked: AgentQuestion[Answer]) -> Ag
         "verify_answers": False,
     }
     if rule.startswith("single:"):
-        changed["max_turns"] = 1  # nobody else may act: what it is refused is no reason to ask it again
+        changed["max_turns"] = (
+            1  # nobody else may act: what it is refused is no reason to ask it again
+        )
     changed["tests"] = config.tests.model_copy(update={"until": (), "until_pass": False})
     answering = replace(
         loaded,
@@ -99,7 +102,11 @@ def _unanswered(result: Mapping[str, Any]) -> UnansweredError:
     told = result.get("fugu", {})
     reason = told.get("reason", "failed")
     said = "its turn ended without one" if reason == "turn_limit" else told.get("message") or reason
-    why = "the time limit was reached" if reason == "time_limit" else "; ".join(result.get("errors", ())) or said
+    why = (
+        "the time limit was reached"
+        if reason == "time_limit"
+        else "; ".join(result.get("errors", ())) or said
+    )
     hint = "" if "`fugu pool check`" in why else "`fugu pool check` calls each agent once"
     error = UnansweredError(f"no agent gave an answer: {why}", hint=hint)
     error.exit_code = EXIT_CODES[reason] or EXIT_CODES["unaccepted"]
@@ -110,7 +117,11 @@ def _unanswered(result: Mapping[str, Any]) -> UnansweredError:
 def shortened(data: str) -> str:
     """A diff as an agent is given it: its beginning, and how much is missing."""
     left = len(data) - LONGEST_DATA
-    return data if left <= 0 else f"{data[:LONGEST_DATA]}\n[... {left:,} more characters are left out]\n"
+    return (
+        data
+        if left <= 0
+        else f"{data[:LONGEST_DATA]}\n[... {left:,} more characters are left out]\n"
+    )
 
 
 def check_answering(loaded: LoadedConfig) -> None:

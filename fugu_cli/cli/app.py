@@ -1,5 +1,5 @@
-"""The commands: the words of each, one call of a module beside this one, an exit code. No logic; nothing heavy is
-imported here.
+"""The commands: the words of each, one call of a module beside this one, an exit code. No logic;
+nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -77,10 +77,14 @@ coordinator = group("The learned coordinator: show, import, export, bench.", sho
 
 @coordinator.command("show")
 def coordinator_show(
-    file: Annotated[Path | None, typer.Argument(metavar="FILE", help="the configured one when left out")] = None,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="the configured one when left out")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> int:
-    """Describe a checkpoint (.safetensors) or a flat vector (.npy), and say whether it fits here."""
+    """Describe a checkpoint (.safetensors) or a flat vector (.npy), and say whether it fits
+    here.
+    """
     from fugu_cli.cli import coordinator as command
 
     return command.show_checkpoint(file, as_json)
@@ -89,7 +93,9 @@ def coordinator_show(
 @coordinator.command("import")
 @flags_as_parameters(ImportFlags)
 def coordinator_import(flags: ImportFlags) -> int:
-    """Make a checkpoint for your pool: fugu coordinator import FILE --map gpt-5=strong --map gemma-3-27b=small."""
+    """Make a checkpoint for your pool: fugu coordinator import FILE --map gpt-5=strong --map
+    gemma-3-27b=small.
+    """
     from fugu_cli.cli import coordinator as command
 
     return command.import_checkpoint(flags)
@@ -99,9 +105,12 @@ def coordinator_import(flags: ImportFlags) -> int:
 def coordinator_export(
     out: Annotated[Path, typer.Argument(metavar="OUT")],
     file: Annotated[
-        Path | None, typer.Option("--from", metavar="FILE", help="this checkpoint, not the configured one")
+        Path | None,
+        typer.Option("--from", metavar="FILE", help="this checkpoint, not the configured one"),
     ] = None,
-    npy: Annotated[bool, typer.Option("--npy", help="the flat vector alone; implied by a name ending in .npy")] = False,
+    npy: Annotated[
+        bool, typer.Option("--npy", help="the flat vector alone; implied by a name ending in .npy")
+    ] = False,
 ) -> int:
     """Write a checkpoint's numbers to OUT: in fugu's own form, or as the flat vector."""
     from fugu_cli.cli import coordinator as command
@@ -111,8 +120,12 @@ def coordinator_export(
 
 @coordinator.command("bench")
 def coordinator_bench(
-    lengths: Annotated[str, typer.Option("--lengths", metavar="N,N", help="tokens of the transcripts")] = "512,2048",
-    repeats: Annotated[int, typer.Option("--repeats", min=1, max=100, help="of each; medians are shown")] = 3,
+    lengths: Annotated[
+        str, typer.Option("--lengths", metavar="N,N", help="tokens of the transcripts")
+    ] = "512,2048",
+    repeats: Annotated[
+        int, typer.Option("--repeats", min=1, max=100, help="of each; medians are shown")
+    ] = 3,
     as_json: JsonFlag = False,
 ) -> int:
     """Measure what a decision costs on this machine: cold, and with new tokens."""
@@ -135,7 +148,9 @@ training = group("Train the coordinator: pass matrix, warm start, evolution, you
 @training.command("matrix")
 @flags_as_parameters(MatrixFlags)
 def train_matrix(flags: MatrixFlags) -> int:
-    """Run every agent on every task and say whether routing can pay, before money is spent on training."""
+    """Run every agent on every task and say whether routing can pay, before money is spent on
+    training.
+    """
     from fugu_cli.cli import train as command
 
     return command.train_matrix(flags)
@@ -153,7 +168,9 @@ def train_sft(flags: SftFlags) -> int:
 @training.command("evolve")
 @flags_as_parameters(EvolveFlags)
 def train_evolve(flags: EvolveFlags) -> int:
-    """Evolve the coordinator with sep-CMA-ES by what its decisions are worth; goes on where it was stopped."""
+    """Evolve the coordinator with sep-CMA-ES by what its decisions are worth; goes on where it was
+    stopped.
+    """
     from fugu_cli.cli import train_evolve as command
 
     return command.evolve(flags)
@@ -189,7 +206,9 @@ def list_mcp_servers() -> int:
     return mcp_list()
 
 
-pool = group("Show the agents of the pool, their slots and prices; `check` calls each once.", pool_show)
+pool = group(
+    "Show the agents of the pool, their slots and prices; `check` calls each once.", pool_show
+)
 models = group("The embedded models: list, pull, remove, path.")
 mcp = group("MCP servers, whose tools agents use: list, add, remove, login.", list_mcp_servers)
 app.add_typer(mcp, name="mcp")
@@ -220,9 +239,16 @@ def trace(
 def export(
     session: SessionArgument = "latest",
     shape: Annotated[
-        str | None, option("--format", help="md, html or json; by the file's ending when left out", metavar="FORMAT")
+        str | None,
+        option(
+            "--format",
+            help="md, html or json; by the file's ending when left out",
+            metavar="FORMAT",
+        ),
     ] = None,
-    file: Annotated[Path | None, option("-o", "--output", help="a new file", metavar="FILE")] = None,
+    file: Annotated[
+        Path | None, option("-o", "--output", help="a new file", metavar="FILE")
+    ] = None,
 ) -> int:
     """Print a session as Markdown, HTML or JSON, or write it into a file."""
     from fugu_cli.cli import sessions as command
@@ -258,22 +284,33 @@ def redo(yes: YesFlag = False, session: SessionFlag = None) -> int:
 @app.command()
 def rewind(
     point: Annotated[
-        str | None, typer.Argument(metavar="N", help="a request, or N.M for turn M of it; lists them when left out")
+        str | None,
+        typer.Argument(
+            metavar="N", help="a request, or N.M for turn M of it; lists them when left out"
+        ),
     ] = None,
     session: SessionFlag = None,
     files: Annotated[bool, typer.Option("--files", help="only the files")] = False,
-    conversation: Annotated[bool, typer.Option("--conversation", help="only the conversation")] = False,
+    conversation: Annotated[
+        bool, typer.Option("--conversation", help="only the conversation")
+    ] = False,
     yes: YesFlag = False,
 ) -> int:
-    """Go back to before a request or a turn: the files, and the conversation in a copy of the session."""
+    """Go back to before a request or a turn: the files, and the conversation in a copy of the
+    session.
+    """
     from fugu_cli.cli import history as command
 
-    return command.rewind(point, session or "latest", files=files, conversation=conversation, yes=yes)
+    return command.rewind(
+        point, session or "latest", files=files, conversation=conversation, yes=yes
+    )
 
 
 @app.command()
 def login(
-    provider: Annotated[str | None, typer.Argument(metavar="PROVIDER", help="lists them when left out")] = None,
+    provider: Annotated[
+        str | None, typer.Argument(metavar="PROVIDER", help="lists them when left out")
+    ] = None,
     remove: Annotated[bool, typer.Option("--remove", help="forget its key")] = False,
 ) -> int:
     """Keep the key of a provider, typed or piped: fugu login openai."""
@@ -301,14 +338,18 @@ def mcp_list() -> int:
 @mcp.command("add")
 @flags_as_parameters(McpAddFlags)
 def mcp_add(flags: McpAddFlags) -> int:
-    """Add a server: fugu mcp add docs https://docs.example.org/mcp, fugu mcp add db -- npx -y db-server."""
+    """Add a server: fugu mcp add docs https://docs.example.org/mcp, fugu mcp add db -- npx -y
+    db-server.
+    """
     from fugu_cli.cli import mcp as command
 
     return command.add_server(flags)
 
 
 @mcp.command("remove")
-def mcp_remove(name: Annotated[str, typer.Argument(metavar="NAME")], scope: McpScopeFlag = None) -> int:
+def mcp_remove(
+    name: Annotated[str, typer.Argument(metavar="NAME")], scope: McpScopeFlag = None
+) -> int:
     """Remove a server."""
     from fugu_cli.cli import mcp as command
 
@@ -320,7 +361,10 @@ def mcp_login(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     remove: Annotated[bool, typer.Option("--remove", help="forget the login")] = False,
     timeout: Annotated[
-        float, option("--timeout", help="how long to wait for the browser (300)", metavar="SECONDS", above=0)
+        float,
+        option(
+            "--timeout", help="how long to wait for the browser (300)", metavar="SECONDS", above=0
+        ),
     ] = 300.0,
 ) -> int:
     """Log in at a server over OAuth, in the browser."""
@@ -340,7 +384,8 @@ def models_list() -> int:
 @models.command("pull")
 def models_pull(
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="all that the pool needs by default")
+        list[str] | None,
+        typer.Argument(metavar="NAME...", help="all that the pool needs by default"),
     ] = None,
 ) -> int:
     """Fetch models; goes on where it was interrupted and checks the hash."""
@@ -367,8 +412,12 @@ def models_path(name: Annotated[str, typer.Argument(metavar="NAME")] = "") -> in
 
 @app.command()
 def cost(
-    by: Annotated[str, typer.Option("--by", metavar="WHAT", help="day, agent, session or project")] = "day",
-    days: Annotated[int | None, typer.Option("--days", metavar="N", min=1, help="of the last days only")] = None,
+    by: Annotated[
+        str, typer.Option("--by", metavar="WHAT", help="day, agent, session or project")
+    ] = "day",
+    days: Annotated[
+        int | None, typer.Option("--days", metavar="N", min=1, help="of the last days only")
+    ] = None,
     everywhere: AllFoldersFlag = False,
     as_json: JsonFlag = False,
 ) -> int:
@@ -381,7 +430,8 @@ def cost(
 @app.command()
 def blame(
     path: Annotated[
-        Path | None, typer.Argument(metavar="PATH", help="a file; without one, what the newest session changed")
+        Path | None,
+        typer.Argument(metavar="PATH", help="a file; without one, what the newest session changed"),
     ] = None,
     session: SessionFlag = None,
     shape: Annotated[Literal["text", "json"], option("--format", help="text or json")] = "text",
@@ -395,7 +445,9 @@ def blame(
 @app.command()
 @flags_as_parameters(CommitFlags)
 def commit(flags: CommitFlags) -> int:
-    """Commit what is staged: an agent writes the message, trailers and a git note say which agent wrote what."""
+    """Commit what is staged: an agent writes the message, trailers and a git note say which agent
+    wrote what.
+    """
     from fugu_cli.cli import git as command
 
     return command.commit(flags)
@@ -422,7 +474,9 @@ def review(flags: ReviewFlags) -> int:
 @app.command()
 @flags_as_parameters(ReplayFlags)
 def replay(flags: ReplayFlags) -> int:
-    """Decide a session again with another coordinator, or with --run carry its requests out again in copies."""
+    """Decide a session again with another coordinator, or with --run carry its requests out again
+    in copies.
+    """
     from fugu_cli.cli import replay as command
 
     return command.replay(flags)
@@ -449,7 +503,9 @@ def acp(flags: AcpFlags) -> int:
 @app.command()
 @flags_as_parameters(SdkFlags)
 def sdk(flags: SdkFlags) -> int:
-    """Answer an SDK that speaks Claude Code's protocol; it calls this as fugu --input-format stream-json."""
+    """Answer an SDK that speaks Claude Code's protocol; it calls this as fugu --input-format
+    stream-json.
+    """
     from fugu_cli.cli import sdk as command
 
     return command.answer_sdk(flags)
@@ -458,7 +514,9 @@ def sdk(flags: SdkFlags) -> int:
 @app.command("eval")
 @flags_as_parameters(EvalFlags)
 def evaluate(flags: EvalFlags) -> int:
-    """Compare coordinators on the same tasks, with your own pool: fugu eval TASKS --arm trinity --arm single."""
+    """Compare coordinators on the same tasks, with your own pool: fugu eval TASKS --arm trinity
+    --arm single.
+    """
     from fugu_cli.cli import eval as command
 
     return command.evaluate(flags)
@@ -482,7 +540,9 @@ def doctor() -> int:
 
 @app.command()
 def update(yes: YesFlag = False) -> int:
-    """Say which fugu is installed and which is the newest, and get that one with pip, pipx or uv."""
+    """Say which fugu is installed and which is the newest, and get that one with pip, pipx or
+    uv.
+    """
     from fugu_cli.cli import update as command
 
     return command.update(yes)
@@ -498,9 +558,11 @@ def help_page(topic: Annotated[str, typer.Argument(metavar="TOPIC")] = "") -> in
 
 @app.command()
 def trust(folder: Annotated[Path | None, typer.Argument(metavar="FOLDER")] = None) -> int:
-    """Trust this folder: its .fugurc, AGENTS.md, MCP servers, hooks, skills, commands and subagents count from now on.
+    """Trust this folder: its .fugurc, AGENTS.md, MCP servers, hooks, skills, commands and subagents
+    count from now on.
 
-    Servers are started with your rights, hooks in the sandbox: see .mcp.json and .agents first (`fugu help safety`).
+    Servers are started with your rights, hooks in the sandbox: see .mcp.json and .agents first
+    (`fugu help safety`).
     """
     from fugu_cli.cli import current_folder as command
 

@@ -1,5 +1,5 @@
-"""The flags of the commands that `fugu` and `fugu run` start without, as frozen dataclasses; those of training stand
-in `training_flags.py`."""
+"""The flags of the commands that `fugu` and `fugu run` start without, as frozen dataclasses; those
+of training stand in `training_flags.py`."""
 
 from __future__ import annotations
 
@@ -49,15 +49,19 @@ class CommitFlags:
     """`fugu commit`, as the user wrote it."""
 
     paths: Annotated[
-        list[str] | None, typer.Argument(metavar="PATH...", help="these files alone; without one, what is staged")
+        list[str] | None,
+        typer.Argument(metavar="PATH...", help="these files alone; without one, what is staged"),
     ] = None
     every: Annotated[bool, option("-a", "--all", help="every change of tracked files")] = False
     message: Annotated[
-        list[str] | None, option("-m", "--message", help="the message; repeatable, for paragraphs", metavar="TEXT")
+        list[str] | None,
+        option("-m", "--message", help="the message; repeatable, for paragraphs", metavar="TEXT"),
     ] = None
     yes: YesFlag = False
     dry_run: DryRunFlag = False
-    no_blame: Annotated[bool, option("--no-blame", help="no trailers and no note of who wrote what")] = False
+    no_blame: Annotated[
+        bool, option("--no-blame", help="no trailers and no note of who wrote what")
+    ] = False
     agent: AgentFlag = None
 
 
@@ -67,7 +71,9 @@ class PullRequestFlags:
 
     base: BaseFlag = None
     title: Annotated[str | None, option("--title", help="your own title", metavar="TEXT")] = None
-    push: Annotated[bool, option("--push", help="push the branch first, with the notes of who wrote what")] = False
+    push: Annotated[
+        bool, option("--push", help="push the branch first, with the notes of who wrote what")
+    ] = False
     draft: Annotated[bool, option("--draft", help="as a draft")] = False
     yes: YesFlag = False
     dry_run: DryRunFlag = False
@@ -79,7 +85,9 @@ class ReviewFlags:
     """`fugu review`, as the user wrote it."""
 
     base: BaseFlag = None
-    format: Annotated[Literal["text", "json", "sarif"], option("--format", help="text, json or sarif")] = "text"
+    format: Annotated[
+        Literal["text", "json", "sarif"], option("--format", help="text, json or sarif")
+    ] = "text"
     agent: AgentFlag = None
     opt_out: OptOutFlag = None
     effort: EffortFlag = None
@@ -91,21 +99,35 @@ class ReviewFlags:
 class SessionsFlags:
     """`fugu sessions`: which are listed, or what is done with one."""
 
-    search: Annotated[str, typer.Argument(metavar="TEXT", help="only those in which this was said")] = ""
+    search: Annotated[
+        str, typer.Argument(metavar="TEXT", help="only those in which this was said")
+    ] = ""
     repaired: Annotated[
-        str, typer.Argument(metavar="ID", help="after the word repair: copy a damaged session up to its fault")
+        str,
+        typer.Argument(
+            metavar="ID", help="after the word repair: copy a damaged session up to its fault"
+        ),
     ] = ""
     everywhere: AllFoldersFlag = False
     latest: Annotated[bool, option("--latest", help="only the newest")] = False
     paths: Annotated[bool, option("--path", help="only the paths of their logs")] = False
-    fork: Annotated[str | None, option("--fork", help="copy a session under a new id", metavar="ID")] = None
-    rename: Annotated[
-        tuple[str, str] | None, option("--rename", help="give a session another title", metavar="ID TITLE")
+    fork: Annotated[
+        str | None, option("--fork", help="copy a session under a new id", metavar="ID")
     ] = None
-    archive: Annotated[str | None, option("--archive", help="leave a session out of lists", metavar="ID")] = None
-    restore: Annotated[str | None, option("--restore", help="have an archived one in them again", metavar="ID")] = None
+    rename: Annotated[
+        tuple[str, str] | None,
+        option("--rename", help="give a session another title", metavar="ID TITLE"),
+    ] = None
+    archive: Annotated[
+        str | None, option("--archive", help="leave a session out of lists", metavar="ID")
+    ] = None
+    restore: Annotated[
+        str | None, option("--restore", help="have an archived one in them again", metavar="ID")
+    ] = None
     archived: Annotated[bool, option("--archived", help="list those that are archived")] = False
-    delete: Annotated[str | None, option("--delete", help="remove a session for good", metavar="ID")] = None
+    delete: Annotated[
+        str | None, option("--delete", help="remove a session for good", metavar="ID")
+    ] = None
     yes: YesFlag = False
 
 
@@ -113,29 +135,47 @@ class SessionsFlags:
 class ServeFlags:
     """`fugu serve`, as the user wrote it. Limits are those of one answer."""
 
-    host: Annotated[str, option("--host", help="address to listen on; others than this machine's need a token")] = (
-        "127.0.0.1"
-    )
-    port: Annotated[int, option("--port", help="port to listen on, 0 for any free one (8484)", metavar="N")] = 8484
+    host: Annotated[
+        str, option("--host", help="address to listen on; others than this machine's need a token")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int, option("--port", help="port to listen on, 0 for any free one (8484)", metavar="N")
+    ] = 8484
     token_env: Annotated[
-        str, option("--token-env", help="the variable that holds the bearer token (FUGU_SERVE_TOKEN)", metavar="NAME")
+        str,
+        option(
+            "--token-env",
+            help="the variable that holds the bearer token (FUGU_SERVE_TOKEN)",
+            metavar="NAME",
+        ),
     ] = "FUGU_SERVE_TOKEN"
     coordinator: CoordinatorFlag = None
     agent: AgentFlag = None
     opt_out: OptOutFlag = None
     max_turns: MaxTurnsFlag = None
     max_budget_usd: MaxBudgetFlag = None
-    max_request_mb: Annotated[float, option("--max-request-mb", help="longest request (32)", metavar="MB")] = 32.0
-    max_concurrent: Annotated[int, option("--max-concurrent", help="answers at once (128)", metavar="N")] = 128
+    max_request_mb: Annotated[
+        float, option("--max-request-mb", help="longest request (32)", metavar="MB")
+    ] = 32.0
+    max_concurrent: Annotated[
+        int, option("--max-concurrent", help="answers at once (128)", metavar="N")
+    ] = 128
     request_timeout: Annotated[
         float, option("--request-timeout", help="time an answer may take (1800)", metavar="SECONDS")
     ] = 1800.0
-    grace: Annotated[float, option("--grace", help="time for answers after a stop (30)", metavar="SECONDS")] = 30.0
+    grace: Annotated[
+        float, option("--grace", help="time for answers after a stop (30)", metavar="SECONDS")
+    ] = 30.0
 
 
 McpScopeFlag = Annotated[
     Literal["user", "project"] | None,
-    option("--scope", "-s", help="user: ~/.mcp.json; project: the repository's .mcp.json", metavar="SCOPE"),
+    option(
+        "--scope",
+        "-s",
+        help="user: ~/.mcp.json; project: the repository's .mcp.json",
+        metavar="SCOPE",
+    ),
 ]
 
 
@@ -144,33 +184,57 @@ class McpAddFlags:
     """`fugu mcp add`, as the user wrote it."""
 
     name: Annotated[str, typer.Argument(metavar="NAME")]
-    target: Annotated[list[str], typer.Argument(metavar="URL | -- COMMAND...", help="what is called or started")]
+    target: Annotated[
+        list[str], typer.Argument(metavar="URL | -- COMMAND...", help="what is called or started")
+    ]
     scope: McpScopeFlag = None
     transport: Annotated[
         Literal["stdio", "http", "sse"] | None,
-        option("--transport", "-t", help="stdio, http or sse; by what is named when left out", metavar="KIND"),
+        option(
+            "--transport",
+            "-t",
+            help="stdio, http or sse; by what is named when left out",
+            metavar="KIND",
+        ),
     ] = None
     env: Annotated[
         list[str] | None,
-        option("--env", "-e", help="a variable of a program's environment; repeatable", metavar="NAME=VALUE"),
+        option(
+            "--env",
+            "-e",
+            help="a variable of a program's environment; repeatable",
+            metavar="NAME=VALUE",
+        ),
     ] = None
     header: Annotated[
-        list[str] | None, option("--header", "-H", help="a header sent to a URL; repeatable", metavar="NAME: VALUE")
+        list[str] | None,
+        option("--header", "-H", help="a header sent to a URL; repeatable", metavar="NAME: VALUE"),
     ] = None
     client_id: Annotated[
-        str | None, option("--client-id", help="the OAuth client at a URL; else fugu registers", metavar="ID")
+        str | None,
+        option("--client-id", help="the OAuth client at a URL; else fugu registers", metavar="ID"),
     ] = None
     client_secret: Annotated[
-        str | None, option("--client-secret", help="its secret; '${NAME}' is filled in when it is used", metavar="TEXT")
+        str | None,
+        option(
+            "--client-secret",
+            help="its secret; '${NAME}' is filled in when it is used",
+            metavar="TEXT",
+        ),
     ] = None
     callback_port: Annotated[
-        int | None, option("--callback-port", help="the port to which the browser comes back", metavar="N", least=0)
+        int | None,
+        option(
+            "--callback-port", help="the port to which the browser comes back", metavar="N", least=0
+        ),
     ] = None
 
 
 @dataclass(frozen=True)
 class AcpFlags:
-    """`fugu acp`, as the user wrote it: what holds in every session until the editor sets something else."""
+    """`fugu acp`, as the user wrote it: what holds in every session until the editor sets something
+    else.
+    """
 
     tier: TierFlag = None
     permission_mode: PermissionModeFlag = None
@@ -184,7 +248,17 @@ class AcpFlags:
 
 
 WITH_RUN = (
-    *("tier", "max_budget_usd", "time_limit", "permission_mode", "yolo", "allow", "deny", "output_dir", "script"),
+    *(
+        "tier",
+        "max_budget_usd",
+        "time_limit",
+        "permission_mode",
+        "yolo",
+        "allow",
+        "deny",
+        "output_dir",
+        "script",
+    ),
     "test_timeout",
 )
 """Flags of `fugu replay` that say nothing where nothing is called."""
@@ -196,9 +270,10 @@ class ReplayFlags:
 
     session: SessionArgument = "latest"
     request: RequestFlag = None
-    run: Annotated[bool, option("--run", help="carry the requests out again, each in a copy of its working tree")] = (
-        False
-    )
+    run: Annotated[
+        bool,
+        option("--run", help="carry the requests out again, each in a copy of its working tree"),
+    ] = False
     as_json: JsonFlag = False
     coordinator: CoordinatorFlag = None
     agent: AgentFlag = None
@@ -206,7 +281,11 @@ class ReplayFlags:
     backbone: BackboneFlag = None
     opt_out: OptOutFlag = None
     present_pool: Annotated[
-        bool, option("--present-pool", help="choose among today's agents, not the session's (--run always does)")
+        bool,
+        option(
+            "--present-pool",
+            help="choose among today's agents, not the session's (--run always does)",
+        ),
     ] = False
     max_turns: MaxTurnsFlag = None
     verify_answers: VerifyFlag = False

@@ -1,5 +1,5 @@
-"""`fugu coordinator` (show, bench, import, export) and `fugu route`, a decision alone. What is wrong with a file ends
-with exit code 1.
+"""`fugu coordinator` (show, bench, import, export) and `fugu route`, a decision alone. What is
+wrong with a file ends with exit code 1.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ def show_checkpoint(file: Path | None, as_json: bool) -> int:
     config = current_config().config
     with as_usage_errors():
         path = checkpoint_path(file, config)
-        about = _describe_vector(path) if path.suffix == ".npy" else _describe_checkpoint(path, config)
+        about = (
+            _describe_vector(path) if path.suffix == ".npy" else _describe_checkpoint(path, config)
+        )
     if as_json:
         print(json.dumps(about, indent=2))
         return 0
@@ -100,11 +102,16 @@ def _largest_offsets(made: Checkpoint) -> dict[str, float]:
     """The largest offset of every block: 0 leaves a matrix as it is."""
     from fugu_cli.coordinators import svf
 
-    return {name: round(float(abs(block).max()), 4) for name, block in zip(svf.BLOCKS, made.offsets, strict=True)}
+    return {
+        name: round(float(abs(block).max()), 4)
+        for name, block in zip(svf.BLOCKS, made.offsets, strict=True)
+    }
 
 
 def _fits_here(made: Checkpoint, config: Config) -> str:
-    """Whether the configured backbone and pool can be used with it, as far as that is known without loading."""
+    """Whether the configured backbone and pool can be used with it, as far as that is known without
+    loading.
+    """
     try:
         found = configured_backbone(config)
         if found is None:
@@ -125,13 +132,21 @@ def configured_backbone(config: Config) -> tuple[str, ModelShape | None] | None:
     from fugu_cli.coordinators import backbone_files
 
     if config.backbone is None:
-        folder = config.cache / "backbones" / f"{trinity.EMBEDDED}-{backbone_files.CONVERSION_FORMAT}"
-        shape = backbone_files.shape_of(folder) if backbone_files.read_note(folder) is not None else None
+        folder = (
+            config.cache / "backbones" / f"{trinity.EMBEDDED}-{backbone_files.CONVERSION_FORMAT}"
+        )
+        shape = (
+            backbone_files.shape_of(folder)
+            if backbone_files.read_note(folder) is not None
+            else None
+        )
         return Store(config.cache).model(trinity.EMBEDDED).sha256, shape
     folder = Path(config.backbone).expanduser()
     if not folder.is_dir():
         return None
-    return backbone_files.backbone_identity(folder, config.cache / "backbones"), backbone_files.shape_of(folder)
+    return backbone_files.backbone_identity(
+        folder, config.cache / "backbones"
+    ), backbone_files.shape_of(folder)
 
 
 def _describe_vector(path: Path) -> dict[str, Any]:
@@ -173,21 +188,29 @@ def bench_decisions(asked: str, repeats: int, as_json: bool) -> int:
     config = current_config().config
     lengths = [int(one) if one.strip().isdecimal() else 0 for one in asked.split(",")]
     if min(lengths) < 2 or max(lengths) > LONGEST:
-        raise UsageError(f"--lengths takes numbers of tokens from 2 to {LONGEST}", hint="--lengths 512,2048")
+        raise UsageError(
+            f"--lengths takes numbers of tokens from 2 to {LONGEST}", hint="--lengths 512,2048"
+        )
     with as_usage_errors():
-        folder = trinity.backbone_folder(trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache))
+        folder = trinity.backbone_folder(
+            trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache)
+        )
         try:
             report = decision_latency.measure_latency(
                 checkpoint_path(None, config), folder, config.cache, (lengths, repeats)
             )
         except MemoryError as error:
-            raise UsageError(f"{error}", hint="close other programs, or measure shorter texts") from error
+            raise UsageError(
+                f"{error}", hint="close other programs, or measure shorter texts"
+            ) from error
     print(json.dumps(report.as_json(), indent=2) if as_json else report.text())
     return 0
 
 
 def import_checkpoint(flags: ImportFlags) -> int:
-    """Make a checkpoint of the published vector, a flat vector of one's own, or another checkpoint; print where."""
+    """Make a checkpoint of the published vector, a flat vector of one's own, or another checkpoint;
+    print where.
+    """
     config = current_config({"backbone": flags.backbone} if flags.backbone else {}).config
     mapping = _mapping(flags.mapping or ())
     with as_usage_errors():
@@ -206,7 +229,9 @@ def _mapping(given: Sequence[str]) -> dict[str, str]:
     pairs = [one.partition("=") for one in given]
     for row, equals, name in pairs:
         if not (row and equals and name):
-            raise UsageError(f"--map {row}{equals}{name} is not ROW=AGENT", hint="--map gpt-5=strong")
+            raise UsageError(
+                f"--map {row}{equals}{name} is not ROW=AGENT", hint="--map gpt-5=strong"
+            )
     return {row: name for row, _, name in pairs}
 
 
@@ -216,7 +241,8 @@ def _imported(flags: ImportFlags, mapping: Mapping[str, str], config: Config) ->
     flat, said = flags.file.suffix == ".npy", _said_of_reading(flags)
     if flags.rows is None and (not flags.roles or (said and not flat)):
         raise UsageError(
-            f"{flags.file} says itself how it was trained: --roles, --format, --tied, --workers-only and --budget "
+            f"{flags.file} says itself how it was trained: --roles, --format, --tied, "
+            f"--workers-only and --budget "
             "are for vectors that do not",
             hint="name its rows with --rows, or leave these out",
         )
@@ -225,7 +251,9 @@ def _imported(flags: ImportFlags, mapping: Mapping[str, str], config: Config) ->
         unknown = [row for row in mapping if row not in made.meta.rows]
         if unknown:
             rows = ", ".join(made.meta.rows)
-            raise UsageError(f"--map {unknown[0]}=...: the checkpoint's rows are {rows}", hint="name one of them")
+            raise UsageError(
+                f"--map {unknown[0]}=...: the checkpoint's rows are {rows}", hint="name one of them"
+            )
         found = configured_backbone(config)
         if found is not None and found[1] is not None:
             made.check(found[0], found[1])
@@ -240,8 +268,15 @@ def _imported(flags: ImportFlags, mapping: Mapping[str, str], config: Config) ->
 
 
 def _said_of_reading(flags: ImportFlags) -> dict[str, object]:
-    """The fields of a checkpoint's description that say how it reads; those that were not said are the source's own."""
-    said = {"format": flags.format, "tied": flags.tied, "workers_only": flags.workers_only, "budget": flags.budget}
+    """The fields of a checkpoint's description that say how it reads; those that were not said are
+    the source's own.
+    """
+    said = {
+        "format": flags.format,
+        "tied": flags.tied,
+        "workers_only": flags.workers_only,
+        "budget": flags.budget,
+    }
     return {name: value for name, value in said.items() if value is not None}
 
 
@@ -249,7 +284,11 @@ def _renamed(meta: CheckpointMeta, mapping: Mapping[str, str]) -> CheckpointMeta
     """Rows under other names are agents of one pool, whatever they were."""
     from fugu_cli.coordinators import checkpoint
 
-    return checkpoint.renamed_rows(meta, mapping).model_copy(update={"kind": "agents"}) if mapping else meta
+    return (
+        checkpoint.renamed_rows(meta, mapping).model_copy(update={"kind": "agents"})
+        if mapping
+        else meta
+    )
 
 
 def _meta(
@@ -262,7 +301,9 @@ def _meta(
     unknown = [row for row in mapping if row not in rows]
     if not rows or unknown:
         lacking = unknown[0] if unknown else "anything"
-        raise UsageError(f"--rows {flags.rows} does not name {lacking}", hint="--rows cheap,middle,strong")
+        raise UsageError(
+            f"--rows {flags.rows} does not name {lacking}", hint="--rows cheap,middle,strong"
+        )
     named = tuple(mapping.get(row, row) for row in rows)
     return CheckpointMeta.model_validate(
         {
@@ -282,7 +323,9 @@ def _meta(
 def _backbone(config: Config) -> tuple[str, ModelShape]:
     """Identity and shape of the configured backbone, which must be on this machine or the hub."""
     folder = trinity.backbone_folder(trinity.TrinityFiles(None, config.backbone, config.cache))
-    return backbone_files.backbone_identity(folder, config.cache / "backbones"), backbone_files.shape_of(folder)
+    return backbone_files.backbone_identity(
+        folder, config.cache / "backbones"
+    ), backbone_files.shape_of(folder)
 
 
 def _import_notes(made: Checkpoint, out: Path, config: Config) -> Iterator[str]:
@@ -297,7 +340,10 @@ def _import_notes(made: Checkpoint, out: Path, config: Config) -> Iterator[str]:
             return
         missing = [row for row in dict.fromkeys(made.meta.rows) if row not in names]
         if missing:
-            yield f"rows that no agent of the pool takes, masked in every decision: {', '.join(missing)}"
+            yield (
+                f"rows that no agent of the pool takes, masked in every decision: "
+                f"{', '.join(missing)}"
+            )
 
 
 def export_checkpoint(out: Path, file: Path | None, npy: bool) -> int:
@@ -308,7 +354,9 @@ def export_checkpoint(out: Path, file: Path | None, npy: bool) -> int:
 
         made = checkpoint.load(checkpoint_path(file, config))
         flat = npy or out.suffix == ".npy"
-        _writable(out, lambda: checkpoint.save_vector(made, out) if flat else checkpoint.save(made, out))
+        _writable(
+            out, lambda: checkpoint.save_vector(made, out) if flat else checkpoint.save(made, out)
+        )
     print(out)
     return 0
 
@@ -320,7 +368,9 @@ def _writable(out: Path, write: Callable[[], None]) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write()
     except OSError as error:
-        raise UsageError(f"{out} cannot be written: {error.strerror}", hint="name another file") from error
+        raise UsageError(
+            f"{out} cannot be written: {error.strerror}", hint="name another file"
+        ) from error
 
 
 SESSION_ID = re.compile(r"latest|\d{8}-\d{6}(-[0-9a-f]{1,4})?")
@@ -329,7 +379,9 @@ SESSION_ID = re.compile(r"latest|\d{8}-\d{6}(-[0-9a-f]{1,4})?")
 
 @dataclass(frozen=True)
 class DecisionPoint:
-    """Where to decide: after these facts, among these agents. `name` is the session's, "" for a request."""
+    """Where to decide: after these facts, among these agents. `name` is the session's, "" for a
+    request.
+    """
 
     events: tuple[Event, ...]
     members: tuple[Member, ...]
@@ -343,7 +395,10 @@ def decide(flags: RouteFlags) -> int:
     coordinator = coordinator_of(flags, loaded, place.members)
     with as_usage_errors():
         decision = asyncio.run(coordinator.decide(place.events))
-    if isinstance(decision, Assigned) and decision.by != loaded.config.coordinator.partition(":")[0]:
+    if (
+        isinstance(decision, Assigned)
+        and decision.by != loaded.config.coordinator.partition(":")[0]
+    ):
         print(f"fugu: {decision.why}", file=sys.stderr)
     if flags.as_json:
         print(json.dumps(_decision_json(decision, place), indent=2))
@@ -356,11 +411,15 @@ def decide(flags: RouteFlags) -> int:
 
 def _decision_point(flags: RouteFlags, loaded: LoadedConfig) -> DecisionPoint:
     if flags.session is not None and flags.what is not None:
-        raise UsageError("a text and --session exclude each other", hint="a session holds its own requests")
+        raise UsageError(
+            "a text and --session exclude each other", hint="a session holds its own requests"
+        )
     key = flags.session or (flags.what if flags.what and _is_session(flags.what) else None)
     if key is None:
         if flags.turn is not None or flags.request is not None:
-            raise UsageError("--turn and --request need a session", hint="fugu route latest --turn 2")
+            raise UsageError(
+                "--turn and --request need a session", hint="fugu route latest --turn 2"
+            )
         return _new_request(_request_text(flags.what), loaded)
     path = store.find_session(loaded.config.data, loaded.root, key)
     records = read_records(path)
@@ -369,12 +428,17 @@ def _decision_point(flags: RouteFlags, loaded: LoadedConfig) -> DecisionPoint:
         from fugu_cli.ui.session_totals import FoldedSession
         from fugu_cli.ui.trace_rows import find_turn
 
-        events = events[: find_turn(FoldedSession(records).rows.rows, flags.turn, flags.request).first]
+        events = events[
+            : find_turn(FoldedSession(records).rows.rows, flags.turn, flags.request).first
+        ]
     elif flags.request is not None:
         raise UsageError("--request needs --turn", hint="fugu route latest --request 1 --turn 2")
     opened = views.opened(events)
     if opened is None or views.asked(events) is None:
-        raise UsageError(f"nothing was asked in the session {path.stem} yet", hint='fugu route "..." decides a request')
+        raise UsageError(
+            f"nothing was asked in the session {path.stem} yet",
+            hint='fugu route "..." decides a request',
+        )
     return DecisionPoint(tuple(events), opened.pool, path.stem)
 
 
@@ -386,41 +450,66 @@ def _request_text(given: str | None) -> str:
     if given == "-" or (given is None and sys.stdin is not None and not sys.stdin.isatty()):
         given = read_stdin(sys.stdin) if sys.stdin is not None else ""
     if given is None or not given.strip():
-        raise UsageError("there is nothing to decide about", hint='give a request or a session: fugu route "..."')
-    return given.strip("\n").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")  # as a log keeps it
+        raise UsageError(
+            "there is nothing to decide about", hint='give a request or a session: fugu route "..."'
+        )
+    return (
+        given.strip("\n").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    )  # as a log keeps it
 
 
 def _new_request(text: str, loaded: LoadedConfig) -> DecisionPoint:
-    """A new session with this one request. Its tests are not run: the coordinator reads the words alone."""
+    """A new session with this one request. Its tests are not run: the coordinator reads the words
+    alone.
+    """
     members = tuple(entry.member() for entry in usable_pool(loaded.config, os.environ))
-    opened = Opened(version=__version__, repo=str(loaded.root), pool=members, coordinator=loaded.config.coordinator)
+    opened = Opened(
+        version=__version__,
+        repo=str(loaded.root),
+        pool=members,
+        coordinator=loaded.config.coordinator,
+    )
     return DecisionPoint((opened, Asked(text=text)), members)
 
 
-def coordinator_of(flags: RouteFlags, loaded: LoadedConfig, members: tuple[Member, ...]) -> Coordinator:
-    """What the flags and the configuration name, for these agents. Raises UsageError where it cannot be had."""
+def coordinator_of(
+    flags: RouteFlags, loaded: LoadedConfig, members: tuple[Member, ...]
+) -> Coordinator:
+    """What the flags and the configuration name, for these agents. Raises UsageError where it
+    cannot be had.
+    """
     config = loaded.config
     wanted = (flags.checkpoint, flags.backbone, flags.format, flags.roles)
     if config.coordinator != "trinity":
         if any(one is not None for one in wanted):
             raise UsageError(
-                f"--checkpoint, --backbone, --format and --roles say nothing to the rule {config.coordinator}",
+                f"--checkpoint, --backbone, --format and --roles say nothing to the rule "
+                f"{config.coordinator}",
                 hint="leave them out, or say --coordinator trinity",
             )
         return wiring.build_coordinator(config, members)[0]
-    if flags.temperature is None and flags.coordinator is None and all(one is None for one in wanted):
+    if (
+        flags.temperature is None
+        and flags.coordinator is None
+        and all(one is None for one in wanted)
+    ):
         return wiring.build_coordinator(config, members)[0]
     roles = config.roles if flags.roles is None else flags.roles
     settings = replace(config.deciding, temperature=_temperature(flags.temperature), roles=roles)
     places = trinity.TrinityFiles(config.checkpoint, config.backbone, config.cache)
     with as_usage_errors():
-        _check_checkpoint(flags, trinity.SHIPPED if config.checkpoint is None else checkpoint_path(None, config))
+        _check_checkpoint(
+            flags, trinity.SHIPPED if config.checkpoint is None else checkpoint_path(None, config)
+        )
         return trinity.Trinity(trinity.reader_of(places), members, settings)
 
 
 def _temperature(given: float | None) -> float:
     if given is not None and not 0 <= given <= 1000:
-        raise UsageError(f"--temperature {given}: should be from 0 to 1000", hint="0 is next to taking the likeliest")
+        raise UsageError(
+            f"--temperature {given}: should be from 0 to 1000",
+            hint="0 is next to taking the likeliest",
+        )
     return 1.0 if given is None else given
 
 
@@ -431,11 +520,14 @@ def _check_checkpoint(flags: RouteFlags, path: Any) -> None:
     meta = checkpoint.load(path).meta
     if flags.format is not None and flags.format != meta.format:
         raise UsageError(
-            f"the checkpoint {path} was trained on the {meta.format} format and refuses {flags.format}",
+            f"the checkpoint {path} was trained on the {meta.format} format and refuses "
+            f"{flags.format}",
             hint=f"say --format {meta.format}, or name another checkpoint",
         )
     if flags.roles and not meta.roles:
-        raise UsageError(f"the checkpoint {path} was trained without roles", hint="leave --roles out")
+        raise UsageError(
+            f"the checkpoint {path} was trained without roles", hint="leave --roles out"
+        )
 
 
 def _decision_line(decision: Decision) -> str:

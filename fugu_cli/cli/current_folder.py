@@ -1,5 +1,5 @@
-"""The folder a command was called in: its configuration, its trust (`fugu trust`, `fugu untrust`) and its skills
-(`fugu skills`).
+"""The folder a command was called in: its configuration, its trust (`fugu trust`, `fugu untrust`)
+and its skills (`fugu skills`).
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ def current_config(
     mcp_config: str | None = None,
     folder: Path | None = None,
 ) -> LoadedConfig:
-    """Everything that is set for the current folder, or for `folder`. `appended`: standing instructions of the command
-    line's; `mcp_config`: a file with more MCP servers, or its text. Raises ConfigError, and UsageError where the folder
-    is gone.
+    """Everything that is set for the current folder, or for `folder`. `appended`: standing
+    instructions of the command line's; `mcp_config`: a file with more MCP servers, or its text.
+    Raises ConfigError, and UsageError where the folder is gone.
 
     Keys that `fugu login` keeps are in the environment from then on.
     """
@@ -58,7 +58,9 @@ def current_config(
 
 
 def needed_models(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the embedded models that the pool uses, each once; none of them for a pool of other agents."""
+    """Names of the embedded models that the pool uses, each once; none of them for a pool of other
+    agents.
+    """
     from fugu_cli.models.store import Store
 
     store = Store(config.cache)
@@ -89,8 +91,8 @@ def local_servers(config: Config) -> tuple[LocalServer, ...]:
 
 
 def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """What a user of the embedded models should know: what runs them or some are missing, or no key is set in the
-    first run.
+    """What a user of the embedded models should know: what runs them or some are missing, or no key
+    is set in the first run.
 
     Raises ModelFileError when nobody could work without."""
     pool = usable_pool(config, environ)
@@ -103,17 +105,26 @@ def check_embedded(config: Config, environ: Mapping[str, str]) -> tuple[str, ...
             raise fault
         return (f"{fault}; the others go on without; {fault.hint}",)
     missing, gigabytes = missing_models(config, environ)
-    first = not config.agents and not detected_keys(environ) and not (config.data / "sessions").exists()
+    first = (
+        not config.agents and not detected_keys(environ) and not (config.data / "sessions").exists()
+    )
     if not missing:
         return (LOGIN_NOTE,) if first else ()
-    words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine yet ({gigabytes:.1f} GB)"
+    words = (
+        f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not on this machine yet "
+        f"({gigabytes:.1f} GB)"
+    )
     able = [entry for entry in pool if entry.provider != "local" or entry.model not in missing]
     if not able:
-        raise ModelFileError(words, hint="fetch with `fugu models pull`, or keep a provider's key with `fugu login`")
+        raise ModelFileError(
+            words, hint="fetch with `fugu models pull`, or keep a provider's key with `fugu login`"
+        )
     return (f"{words}; the others go on without. `fugu models pull` fetches",)
 
 
-LOGIN_NOTE = "no provider's key is set, so small models of this machine work; `fugu login` keeps a key"
+LOGIN_NOTE = (
+    "no provider's key is set, so small models of this machine work; `fugu login` keeps a key"
+)
 
 
 def current_path() -> Path:
@@ -121,12 +132,14 @@ def current_path() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError as error:
-        raise UsageError("the current folder does not exist any more", hint="change to one that does") from error
+        raise UsageError(
+            "the current folder does not exist any more", hint="change to one that does"
+        ) from error
 
 
 def read_records(path: Path) -> list[Recorded]:
-    """A session's lines; of a damaged one those before the fault, and a sentence says so. Raises StorageError where
-    none can be read, or a newer fugu wrote them."""
+    """A session's lines; of a damaged one those before the fault, and a sentence says so. Raises
+    StorageError where none can be read, or a newer fugu wrote them."""
     found = log.examine(path)
     if found.fault is not None:
         error = found.fault.error(path)
@@ -153,7 +166,9 @@ def trust(folder: Path | None) -> int:
     for place in _instruction_folders(folder, root):
         if config_trust.trust(data, place):
             print_clean(f"{place} is trusted now as well: it tells agents what to do")
-    counts = "its .fugurc, instructions (AGENTS.md), .mcp.json, .agents and .claude count as they are"
+    counts = (
+        "its .fugurc, instructions (AGENTS.md), .mcp.json, .agents and .claude count as they are"
+    )
     print_clean(f"{root} is trusted {'now' if known else 'already'}: {counts}")
     loaded = load_config(folder or current_path(), os.environ)
     for server in loaded.servers.servers:
@@ -188,7 +203,11 @@ def untrust(folder: Path | None) -> int:
 
 def _instruction_folders(folder: Path | None, root: Path) -> Sequence[Path]:
     """The folders between it and the root that tell agents what to do."""
-    return [place for place in instruction_files.instruction_folders(folder or current_path(), root) if place != root]
+    return [
+        place
+        for place in instruction_files.instruction_folders(folder or current_path(), root)
+        if place != root
+    ]
 
 
 def _repository_root(folder: Path | None) -> Path:

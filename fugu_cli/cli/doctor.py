@@ -1,6 +1,7 @@
 """`fugu doctor`: what is there, what is missing, and what to do about it. Calls no model.
 
-Each check is a function that gives one Finding or several. Names of keys are shown, never their values.
+Each check is a function that gives one Finding or several. Names of keys are shown, never their
+values.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from typing import Literal
 from fugu_cli import __version__
 from fugu_cli.cli.current_folder import current_path, local_servers, needed_models
 from fugu_cli.config import Config
-from fugu_cli.config.agent_pool import detected_keys, unready_services, unusable_entries, usable_pool
+from fugu_cli.config.agent_pool import (
+    detected_keys,
+    unready_services,
+    unusable_entries,
+    usable_pool,
+)
 from fugu_cli.config.kept_keys import KeptLogins, add_kept_keys
 from fugu_cli.config.loader import LoadedConfig, load_config, repository
 from fugu_cli.errors import ConfigError, FuguError, installing
@@ -42,7 +48,9 @@ ROOM = 2_000_000_000
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report. `missing` is what a run cannot do without; a `note` takes something away."""
+    """One line of the report. `missing` is what a run cannot do without; a `note` takes something
+    away.
+    """
 
     state: Literal["ok", "note", "missing"]
     what: str
@@ -51,7 +59,9 @@ class Finding:
 
 
 def doctor() -> int:
-    """Print the findings: 0 when a run can work here, 2 when something it needs is missing, 1 for the configuration."""
+    """Print the findings: 0 when a run can work here, 2 when something it needs is missing, 1 for
+    the configuration.
+    """
     findings = list(_all(current_path()))
     print(report(findings))
     if any(finding.state == "missing" and finding.what == "configuration" for finding in findings):
@@ -72,7 +82,9 @@ def report(findings: Iterable[Finding] | None = None) -> str:
 
 
 def _all(folder: Path) -> Iterator[Finding]:
-    yield Finding("ok", "fugu", f"{__version__}, Python {platform.python_version()} at {sys.executable}")
+    yield Finding(
+        "ok", "fugu", f"{__version__}, Python {platform.python_version()} at {sys.executable}"
+    )
     yield _git(folder)
     yield _ripgrep(folder)
     yield _torch()
@@ -103,9 +115,14 @@ def _git(folder: Path) -> Finding:
     git = git_program(repository(folder))
     if git is None:
         return Finding(
-            "note", "git", "not found", "install git: without it undo is limited and small models get no second draw"
+            "note",
+            "git",
+            "not found",
+            "install git: without it undo is limited and small models get no second draw",
         )
-    said = subprocess.run([git, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    said = subprocess.run(
+        [git, "--version"], capture_output=True, text=True, check=False
+    ).stdout.strip()
     return Finding("ok", "git", said.removeprefix("git version ") or "found")
 
 
@@ -113,25 +130,39 @@ def _ripgrep(folder: Path) -> Finding:
     beside = shutil.which("rg", path=sysconfig.get_path("scripts"))
     found = beside or shutil.which("rg", path=search_path_outside(repository(folder)))
     if found is None:
-        return Finding("note", "ripgrep", "not found", "agents cannot search; reinstall fugu, or install ripgrep")
+        return Finding(
+            "note",
+            "ripgrep",
+            "not found",
+            "agents cannot search; reinstall fugu, or install ripgrep",
+        )
     return Finding("ok", "ripgrep", found)
 
 
 def _torch() -> Finding:
     lacking = [name for name in ("torch", "transformers") if importlib.util.find_spec(name) is None]
     if lacking:
-        advice = f"the rule `cascade` decides instead; {installing(*lacking)} gives the learned coordinator"
+        advice = (
+            f"the rule `cascade` decides instead; {installing(*lacking)} gives the learned "
+            f"coordinator"
+        )
         return Finding("note", "torch", f"{' and '.join(lacking)} not installed", advice)
     return Finding("ok", "torch", f"{importlib.metadata.version('torch')}")
 
 
 def _configuration(loaded: LoadedConfig) -> Iterator[Finding]:
     files = ", ".join(str(path) for path in loaded.files) or "no .fugurc: the defaults"
-    yield Finding("ok", "configuration", files + ("" if not loaded.trusted else "; this folder is trusted"))
+    yield Finding(
+        "ok", "configuration", files + ("" if not loaded.trusted else "; this folder is trusted")
+    )
     for note in loaded.notes:
         yield Finding("note", "configuration", note)
     names = detected_keys(os.environ)
-    yield Finding("ok", "keys", ", ".join(names) if names else "none of the known ones is set; `fugu login` keeps one")
+    yield Finding(
+        "ok",
+        "keys",
+        ", ".join(names) if names else "none of the known ones is set; `fugu login` keeps one",
+    )
 
 
 def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
@@ -144,7 +175,9 @@ def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
     for out in unusable_entries(loaded.config, os.environ):
         yield Finding("note", "pool", f"{out.name} is left out", out.reason)
     for unready in unready_services(os.environ) if not loaded.config.agents else ():
-        yield Finding("note", "pool", f"{unready.name} brings no agent", "`fugu pool` says what to add")
+        yield Finding(
+            "note", "pool", f"{unready.name} brings no agent", "`fugu pool` says what to add"
+        )
     store = Store(loaded.config.cache)
     names = needed_models(loaded.config, os.environ)
     gone = [name for name in names if store.find(name) is None]
@@ -153,7 +186,12 @@ def _pool(loaded: LoadedConfig) -> Iterator[Finding]:
         yield Finding("note" if others else "missing", "models", str(fault), fault.hint)
     elif gone:
         others = any(entry.model not in gone for entry in entries)
-        yield Finding("note" if others else "missing", "models", f"not here: {', '.join(gone)}", "fugu models pull")
+        yield Finding(
+            "note" if others else "missing",
+            "models",
+            f"not here: {', '.join(gone)}",
+            "fugu models pull",
+        )
     elif names:
         yield Finding("ok", "models", f"{', '.join(names)} in {store.folder}")
 
@@ -166,7 +204,9 @@ def _local_servers(config: Config) -> Iterator[Finding]:
 
 
 def _checkpoint(config: Config) -> Finding:
-    """Does it load, and was it trained for the embedded backbone? For another one, loading it will tell."""
+    """Does it load, and was it trained for the embedded backbone? For another one, loading it will
+    tell.
+    """
     from fugu_cli.coordinators.backbone_files import required_libraries
     from fugu_cli.coordinators.trinity import EMBEDDED, SHIPPED
 
@@ -176,11 +216,15 @@ def _checkpoint(config: Config) -> Finding:
             from fugu_cli.coordinators import checkpoint
         meta = checkpoint.load(path).meta
     except FuguError as error:
-        return Finding("note", "checkpoint", str(error), error.hint or "the rule `cascade` decides instead")
+        return Finding(
+            "note", "checkpoint", str(error), error.hint or "the rule `cascade` decides instead"
+        )
     said = f"{path.name}: {meta.kind} {', '.join(meta.rows)}"
     if config.backbone is None and meta.backbone != Store(config.cache).model(EMBEDDED).sha256:
         advice = "the rule `cascade` decides instead; name the checkpoint's own `backbone`"
-        return Finding("note", "checkpoint", f"{said}, for another backbone than the embedded one", advice)
+        return Finding(
+            "note", "checkpoint", f"{said}, for another backbone than the embedded one", advice
+        )
     return Finding("ok", "checkpoint", said)
 
 
@@ -191,9 +235,18 @@ def _backbone(config: Config) -> Finding:
     if config.backbone is not None:
         return Finding("ok", "backbone", f"{config.backbone}, looked at when it is loaded")
     if Store(config.cache).find(EMBEDDED) is None:
-        return Finding("note", "backbone", f"{EMBEDDED} is not here", f"fugu models pull {EMBEDDED}")
-    if backbone_files.read_note(config.cache / "backbones" / f"{EMBEDDED}-{backbone_files.CONVERSION_FORMAT}") is None:
-        return Finding("note", "backbone", "not converted yet", "the first run does it, in about a minute")
+        return Finding(
+            "note", "backbone", f"{EMBEDDED} is not here", f"fugu models pull {EMBEDDED}"
+        )
+    if (
+        backbone_files.read_note(
+            config.cache / "backbones" / f"{EMBEDDED}-{backbone_files.CONVERSION_FORMAT}"
+        )
+        is None
+    ):
+        return Finding(
+            "note", "backbone", "not converted yet", "the first run does it, in about a minute"
+        )
     return Finding("ok", "backbone", f"{EMBEDDED}, converted")
 
 
@@ -245,7 +298,9 @@ def _hooks(loaded: LoadedConfig) -> Iterator[Finding]:
             continue  # said among the notes
         tools = f" {hook.matcher or '*'}" if hook.matcher or hook.moment.endswith("ToolUse") else ""
         where = "with your rights" if hook.own else "in the sandbox"
-        said = f"{hook.moment}{tools}: {hook.said} ({hook.timeout:g} s, {where}, from {hook.source})"
+        said = (
+            f"{hook.moment}{tools}: {hook.said} ({hook.timeout:g} s, {where}, from {hook.source})"
+        )
         yield Finding("ok", "hooks", mask.text(said))
 
 
@@ -253,12 +308,18 @@ def _language_servers(loaded: LoadedConfig) -> Iterator[Finding]:
     """Those on PATH, and what they lack; none is run."""
     from fugu_cli.extensions.language_servers import PACKAGE, installed_servers
 
-    names = ", ".join(dict.fromkeys(kind.program for kind, _ in installed_servers(loaded.root).values()))
+    names = ", ".join(
+        dict.fromkeys(kind.program for kind, _ in installed_servers(loaded.root).values())
+    )
     if names and importlib.util.find_spec("pygls") is None:
         advice = f"{installing(PACKAGE)}: new errors are told after edits"
         yield Finding("note", "diagnostics", f"{names}: 'pygls' is not installed", advice)
     elif names:
-        off = "off (`diagnostics = false`)" if loaded.config.diagnostics is False else "in folders you trust"
+        off = (
+            "off (`diagnostics = false`)"
+            if loaded.config.diagnostics is False
+            else "in folders you trust"
+        )
         yield Finding("ok", "diagnostics", f"{names}, {off}")
 
 
@@ -269,13 +330,17 @@ def _skills(loaded: LoadedConfig) -> Iterator[Finding]:
     if loaded.library.skills:
         yield Finding("ok", "skills", ", ".join(skill.name for skill in loaded.library.skills))
     if loaded.library.commands:
-        yield Finding("ok", "commands", ", ".join(f"/{command.name}" for command in loaded.library.commands))
+        yield Finding(
+            "ok", "commands", ", ".join(f"/{command.name}" for command in loaded.library.commands)
+        )
     if loaded.library.agents:
         yield Finding("ok", "subagents", ", ".join(agent.name for agent in loaded.library.agents))
 
 
 def _data(loaded: LoadedConfig) -> Finding:
-    """Where sessions are kept: a file is made there, or in the nearest folder above that exists, and removed."""
+    """Where sessions are kept: a file is made there, or in the nearest folder above that exists,
+    and removed.
+    """
     wanted = session_store.session_folder(loaded.config.data, loaded.root)
     try:
         place = next(path for path in (wanted, *wanted.absolute().parents) if path.exists())
@@ -284,7 +349,9 @@ def _data(loaded: LoadedConfig) -> Finding:
         probe.unlink()
     except OSError as error:
         said = f"{loaded.config.data} cannot be written: {error.strerror}"
-        return Finding("missing", "data", said, "set data_dir or FUGU_DATA_DIR to a folder you may write to")
+        return Finding(
+            "missing", "data", said, "set data_dir or FUGU_DATA_DIR to a folder you may write to"
+        )
     return Finding("ok", "data", str(loaded.config.data))
 
 
@@ -294,7 +361,10 @@ def _room(config: Config) -> Finding:
     said = f"{free / 1e9:.1f} GB free at {place}"
     if free < ROOM:
         return Finding(
-            "note", "disk", said, "the embedded models and the backbone need 2.6 GB; FUGU_CACHE_DIR moves them"
+            "note",
+            "disk",
+            said,
+            "the embedded models and the backbone need 2.6 GB; FUGU_CACHE_DIR moves them",
         )
     return Finding("ok", "disk", said)
 
@@ -302,6 +372,10 @@ def _room(config: Config) -> Finding:
 def _terminal() -> Finding:
     encoding = getattr(sys.stdout, "encoding", None) or "unknown"
     size = shutil.get_terminal_size()
-    kind = os.environ.get("TERM", "no TERM") if sys.stdout is not None and sys.stdout.isatty() else "not a terminal"
+    kind = (
+        os.environ.get("TERM", "no TERM")
+        if sys.stdout is not None and sys.stdout.isatty()
+        else "not a terminal"
+    )
     colour = ", NO_COLOR is set" if os.environ.get("NO_COLOR") else ""
     return Finding("ok", "terminal", f"{kind}, {size.columns}x{size.lines}, {encoding}{colour}")

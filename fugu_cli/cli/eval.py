@@ -1,5 +1,5 @@
-"""`fugu eval`: coordinators compared on the same tasks with the user's own pool. Also what training's commands share
-with it: task suites, and how a rollout's session is opened.
+"""`fugu eval`: coordinators compared on the same tasks with the user's own pool. Also what
+training's commands share with it: task suites, and how a rollout's session is opened.
 """
 
 from __future__ import annotations
@@ -28,8 +28,20 @@ from fugu_cli.config.schema import AgentEntry
 from fugu_cli.engine.environment import Permission
 from fugu_cli.errors import ConfigError, CoordinatorUnavailable, FuguError, StorageError, UsageError
 from fugu_cli.evaluation import report, results_folder, runner
-from fugu_cli.evaluation.paid_calls import PaidAgent, RolloutBilling, Spending, SpendingLimits, task_literals
-from fugu_cli.evaluation.rollout import LEARNED_ARM, OpenRolloutSession, RolloutContext, RolloutOutcome, RolloutSession
+from fugu_cli.evaluation.paid_calls import (
+    PaidAgent,
+    RolloutBilling,
+    Spending,
+    SpendingLimits,
+    task_literals,
+)
+from fugu_cli.evaluation.rollout import (
+    LEARNED_ARM,
+    OpenRolloutSession,
+    RolloutContext,
+    RolloutOutcome,
+    RolloutSession,
+)
 from fugu_cli.evaluation.summary import summarise
 from fugu_cli.messages import Call
 from fugu_cli.providers import Agent
@@ -45,10 +57,12 @@ if TYPE_CHECKING:
     from fugu_cli.coordinators.checkpoint import Checkpoint
 
 
-def load_problems(flags: RolloutFlags, suites: Sequence[str], say: Callable[[str], None]) -> tuple[Problem, ...]:
-    """Those of all suites that the flags leave, in an order of no meaning that is always the same, so that what is cut
-    short covers every suite. Raises ConfigError for what cannot be read, UsageError for one id in two suites, or no
-    task."""
+def load_problems(
+    flags: RolloutFlags, suites: Sequence[str], say: Callable[[str], None]
+) -> tuple[Problem, ...]:
+    """Those of all suites that the flags leave, in an order of no meaning that is always the same,
+    so that what is cut short covers every suite. Raises ConfigError for what cannot be read,
+    UsageError for one id in two suites, or no task."""
     defaults = TaskDefaults(prompt=flags.prompt or "", test_command=flags.test_command or "")
     found: dict[str, Problem] = {}
     for suite in suites:
@@ -60,11 +74,15 @@ def load_problems(flags: RolloutFlags, suites: Sequence[str], say: Callable[[str
                 raise UsageError(f"two suites have a task {problem.id!r}, and they differ")
     if not found:
         raise UsageError(f"there is no task to run in {', '.join(suites)}")
-    return tuple(sorted(found.values(), key=lambda problem: zlib.crc32(problem.id.encode()))[: flags.limit])
+    return tuple(
+        sorted(found.values(), key=lambda problem: zlib.crc32(problem.id.encode()))[: flags.limit]
+    )
 
 
 def _load_suite(suite: str, only: Sequence[str], defaults: TaskDefaults) -> LoadedTasks:
-    """What a word of the command line names. Raises UsageError, and ConfigError for what cannot be read."""
+    """What a word of the command line names. Raises UsageError, and ConfigError for what cannot be
+    read.
+    """
     if suite.startswith(questions.GYM_PREFIX):
         return questions.load_generated(suite)
     path = Path(suite)
@@ -74,8 +92,19 @@ def _load_suite(suite: str, only: Sequence[str], defaults: TaskDefaults) -> Load
 
 
 CONDUCTOR = "conductor"
-REPLY_SETTINGS = ("provider", "model", "base_url", "protocol", "temperature", "max_tokens", "effort", "context")
-"""Fields of an entry that change its answers. Not its name: two entries of one model share what was paid for."""
+REPLY_SETTINGS = (
+    "provider",
+    "model",
+    "base_url",
+    "protocol",
+    "temperature",
+    "max_tokens",
+    "effort",
+    "context",
+)
+"""Fields of an entry that change its answers. Not its name: two entries of one model share what was
+paid for.
+"""
 
 
 @dataclass(frozen=True)
@@ -87,13 +116,15 @@ class RolloutSessionFactory:
     folder: Path
 
     def __call__(self, spending: Spending) -> OpenRolloutSession:
-        """What opens a session for a place, as `fugu run` does, with nobody to ask. Raises ConfigError where money is
-        limited and an agent has no price."""
+        """What opens a session for a place, as `fugu run` does, with nobody to ask. Raises
+        ConfigError where money is limited and an agent has no price."""
         add_python_to_path()
         environ = dict(self.environ)
         entries = {entry.name: entry for entry in usable_pool(self.config, environ)}
         out = self.config.opt_out
-        unpriced = [name for name, entry in entries.items() if entry.rates is None and name not in out]
+        unpriced = [
+            name for name, entry in entries.items() if entry.rates is None and name not in out
+        ]
         if spending.limits.usd is not None and unpriced:
             raise ConfigError(f"{', '.join(unpriced)}: {UNPRICED}", hint=PRICE_HINT)
 
@@ -106,14 +137,18 @@ class RolloutSessionFactory:
                 return PaidAgent(agent, entry.member(), reply_settings(entry), account)
 
             config = rollout_config(self.config, place)
-            loaded = LoadedConfig(config=config, files=(), notes=(), root=place.repository, trusted=False)
+            loaded = LoadedConfig(
+                config=config, files=(), notes=(), root=place.repository, trusted=False
+            )
             return wiring.build_session(loaded, environ, _deny, place.resume, paid)
 
         return opened
 
 
 def add_python_to_path() -> None:
-    """`python` in a task's commands is the user's own, and where there is none the one that runs fugu."""
+    """`python` in a task's commands is the user's own, and where there is none the one that runs
+    fugu.
+    """
     interpreter, path = str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)
     if interpreter not in path.split(os.pathsep):
         os.environ["PATH"] = os.pathsep.join([path, interpreter])
@@ -121,13 +156,16 @@ def add_python_to_path() -> None:
 
 def pool_keys(config: Config, environ: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     """The variables that hold keys of the pool, and nothing else of the environment."""
-    named = {entry.api_key_env for entry in config.agents} | {service.variable for service in SERVICES}
+    named = {entry.api_key_env for entry in config.agents} | {
+        service.variable for service in SERVICES
+    }
     return tuple(sorted((name, value) for name, value in environ.items() if name in named))
 
 
 def rollout_config(config: Config, place: RolloutContext) -> Config:
-    """The user's configuration, changed to what the place asks for: the tests that a task shows must pass in the end.
-    Draws differ from task to task and seed to seed. Commands run unasked: the repository is a copy of the task's."""
+    """The user's configuration, changed to what the place asks for: the tests that a task shows
+    must pass in the end. Draws differ from task to task and seed to seed. Commands run unasked: the
+    repository is a copy of the task's."""
     conductor, shown = place.arm == CONDUCTOR, bool(place.task.test_files)
     return config.model_copy(
         update={
@@ -149,7 +187,9 @@ def reply_settings(entry: AgentEntry) -> dict[str, JsonValue]:
     """Everything of an entry that its replies depend on, the words of its protocol among it."""
     found = entry.model_dump(mode="json", include=set(REPLY_SETTINGS))
     if entry.protocol in ("schema", "text"):
-        found["asked"] = hashlib.sha256(prompts.load(f"protocols/{entry.protocol}").encode()).hexdigest()[:16]
+        found["asked"] = hashlib.sha256(
+            prompts.load(f"protocols/{entry.protocol}").encode()
+        ).hexdigest()[:16]
     return found
 
 
@@ -166,9 +206,13 @@ SESSION_LIMITS = ("max_turns", "time_limit", "steps_per_turn", "max_budget_usd")
 
 
 def evaluate(flags: EvalFlags) -> int:
-    """The exit code: 0 measured and reported, 2 agents that did not answer, 3 a limit, 4 interrupted."""
+    """The exit code: 0 measured and reported, 2 agents that did not answer, 3 a limit, 4
+    interrupted.
+    """
     if not flags.suites:
-        raise UsageError("no tasks were given", hint="`fugu help evaluation` shows what they can be")
+        raise UsageError(
+            "no tasks were given", hint="`fugu help evaluation` shows what they can be"
+        )
     if flags.models or any(suite.startswith(OUTCOMES_PREFIX) for suite in flags.suites):
         return _play_outcomes(flags)
     loaded = current_config(_eval_settings(flags))
@@ -179,8 +223,14 @@ def evaluate(flags: EvalFlags) -> int:
     members = tuple(entry.member() for entry in entries)
     problems = load_problems(flags, flags.suites, say_progress)
     folder = (flags.out or Path("fugu-eval")).resolve()
-    if flags.report and not (folder / runner.ROWS_FILE).exists() and results_folder.read_setup(folder) is None:
-        raise UsageError(f"there is no evaluation in {folder}", hint="--out names the folder of one")
+    if (
+        flags.report
+        and not (folder / runner.ROWS_FILE).exists()
+        and results_folder.read_setup(folder) is None
+    ):
+        raise UsageError(
+            f"there is no evaluation in {folder}", hint="--out names the folder of one"
+        )
     words = _arms(flags, folder, members, config.opt_out)
     checkpoint = "" if flags.report else _checkpoint(config, members, words)
     plan = runner.EvaluationPlan(
@@ -188,16 +238,22 @@ def evaluate(flags: EvalFlags) -> int:
         arms=words,
         seeds=flags.seeds,
         pool=members,
-        settings=shared_settings(config, (*SESSION_LIMITS, *(["checkpoint"] if checkpoint else []), "sample")),
+        settings=shared_settings(
+            config, (*SESSION_LIMITS, *(["checkpoint"] if checkpoint else []), "sample")
+        ),
         checkpoint=checkpoint,
-        entries={entry.name: json.dumps(reply_settings(entry), sort_keys=True) for entry in entries},
+        entries={
+            entry.name: json.dumps(reply_settings(entry), sort_keys=True) for entry in entries
+        },
         at_once=runner.rollouts_at_once(flags.rollouts or _local(members)),
     )
     ended = runner.EvaluationEnd()
     if not flags.report:
         try:
             ended = asyncio.run(
-                _measure(flags, plan, RolloutSessionFactory(config, pool_keys(config, environ), folder))
+                _measure(
+                    flags, plan, RolloutSessionFactory(config, pool_keys(config, environ), folder)
+                )
             )
         except KeyboardInterrupt:
             say_progress("interrupted; the same command goes on")
@@ -218,15 +274,17 @@ SMALLEST_POOL, LARGEST_POOL = 2, 5
 
 
 def _play_outcomes(flags: EvalFlags) -> int:
-    """Print the comparison: exit code 0, or 3 where the checkpoint was played and does not pass the gate. Raises
-    UsageError, and ConfigError for a file that holds no outcomes of these models."""
+    """Print the comparison: exit code 0, or 3 where the checkpoint was played and does not pass the
+    gate. Raises UsageError, and ConfigError for a file that holds no outcomes of these models."""
     from fugu_cli.config.known_models import vendor_of
     from fugu_cli.coordinators.trinity import Trinity
     from fugu_cli.evaluation import outcome_replay
 
     suites, models, arms = flags.suites or (), flags.models or (), flags.arms or ()
     if len(suites) != 1 or not suites[0].startswith(OUTCOMES_PREFIX):
-        raise UsageError("recorded outcomes are played alone, one file at a time", hint="fugu eval outcomes:FILE")
+        raise UsageError(
+            "recorded outcomes are played alone, one file at a time", hint="fugu eval outcomes:FILE"
+        )
     if not SMALLEST_POOL <= len(set(models)) <= LARGEST_POOL:
         raise UsageError(
             f"a pool of {SMALLEST_POOL} to {LARGEST_POOL} models is needed",
@@ -234,7 +292,8 @@ def _play_outcomes(flags: EvalFlags) -> int:
         )
     if set(arms) - {LEARNED_ARM}:
         raise UsageError(
-            f"on recorded outcomes the rules are always played, and only {LEARNED_ARM} can be added",
+            f"on recorded outcomes the rules are always played, and only {LEARNED_ARM} can be "
+            f"added",
             hint=f"--arm {LEARNED_ARM}",
         )
     tasks = outcome_replay.read_outcomes(Path(suites[0].removeprefix(OUTCOMES_PREFIX)), models)
@@ -254,16 +313,24 @@ def _eval_settings(flags: EvalFlags) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value is not None}
 
 
-def _arms(flags: EvalFlags, folder: Path, members: Sequence[Member], opted_out: Sequence[str]) -> tuple[str, ...]:
-    """Those asked for; a report of what there is, without a word about arms, has all that were measured."""
+def _arms(
+    flags: EvalFlags, folder: Path, members: Sequence[Member], opted_out: Sequence[str]
+) -> tuple[str, ...]:
+    """Those asked for; a report of what there is, without a word about arms, has all that were
+    measured.
+    """
     if flags.report and not flags.arms:
-        measured = {row.arm for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome)}
+        measured = {
+            row.arm for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome)
+        }
         return tuple(sorted(measured, key=runner.report_order))
     return runner.expand_arms(flags.arms or runner.DEFAULT_ARMS, members, opted_out)
 
 
 def _checkpoint(config: Config, members: Sequence[Member], words: Sequence[str]) -> str:
-    """The digest of the checkpoint that one of these arms decides with, "" where none does. Raises UsageError."""
+    """The digest of the checkpoint that one of these arms decides with, "" where none does. Raises
+    UsageError.
+    """
     from fugu_cli.coordinators import checkpoint, trinity
 
     if LEARNED_ARM in words:
@@ -274,15 +341,19 @@ def _checkpoint(config: Config, members: Sequence[Member], words: Sequence[str])
     return checkpoint.load(config.checkpoint or trinity.SHIPPED).digest
 
 
-def load_learned(config: Config, members: Sequence[Member], instead: str) -> tuple[Checkpoint, Backbone]:
-    """What the arm `trinity` is: a session goes on with the cascade where it cannot be loaded, and that would be
-    measured under its name. Raises UsageError, whose hint ends with `instead`."""
+def load_learned(
+    config: Config, members: Sequence[Member], instead: str
+) -> tuple[Checkpoint, Backbone]:
+    """What the arm `trinity` is: a session goes on with the cascade where it cannot be loaded, and
+    that would be measured under its name. Raises UsageError, whose hint ends with `instead`."""
     from fugu_cli.coordinators import backbone_files, trinity
 
     path = config.checkpoint or trinity.SHIPPED
     try:
         with backbone_files.required_libraries():
-            folder = trinity.backbone_folder(trinity.TrinityFiles(path, config.backbone, config.cache))
+            folder = trinity.backbone_folder(
+                trinity.TrinityFiles(path, config.backbone, config.cache)
+            )
             found = trinity.load_parts(path, folder, config.cache)
             found[0].meta.check_pool([member.name for member in members])
     except (CoordinatorUnavailable, MemoryError) as error:
@@ -300,7 +371,9 @@ def shared_settings(config: Config, names: Sequence[str] = SESSION_LIMITS) -> di
 
 
 def about_pool(config: Config, environ: Mapping[str, str]) -> dict[str, JsonValue]:
-    """What a training depends on beside its tasks and settings: the pool, its entries, and a session's limits."""
+    """What a training depends on beside its tasks and settings: the pool, its entries, and a
+    session's limits.
+    """
     entries = usable_pool(config, environ)
     return {
         "pool": {entry.name: entry.member().model_dump(mode="json") for entry in entries},
@@ -318,7 +391,9 @@ async def _measure(
     flags: EvalFlags, plan: runner.EvaluationPlan, opening: RolloutSessionFactory
 ) -> runner.EvaluationEnd:
     folder = opening.folder
-    spending = Spending(folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests))
+    spending = Spending(
+        folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests)
+    )
     return await runner.run_evaluation(plan, opening(spending), folder, _tell)
 
 
@@ -327,16 +402,26 @@ def _tell(told: runner.EvaluationProgress | str) -> None:
         say_progress(told)
         return
     row = told.row
-    cost = f"{row.turns} turns, {row.calls} calls, {row.seconds:.0f} s" + (f", ${row.usd:.4f}" if row.usd else "")
+    cost = f"{row.turns} turns, {row.calls} calls, {row.seconds:.0f} s" + (
+        f", ${row.usd:.4f}" if row.usd else ""
+    )
     left = f"; about {duration(told.left)} left" if told.left else ""
     said = "solved" if row.ok else "not solved"
-    say_progress(f"[{told.done}/{told.total}] {row.arm} {row.task}: {said} ({row.reason}), {cost}{left}")
+    say_progress(
+        f"[{told.done}/{told.total}] {row.arm} {row.task}: {said} ({row.reason}), {cost}{left}"
+    )
 
 
 def duration(seconds: float) -> str:
     """For people: `40 s`, `12 min`, `3.1 h`."""
     minutes = round(seconds / 60)
-    return f"{seconds:.0f} s" if seconds < 90 else f"{minutes} min" if minutes < 90 else f"{minutes / 60:.1f} h"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 90
+        else f"{minutes} min"
+        if minutes < 90
+        else f"{minutes / 60:.1f} h"
+    )
 
 
 def say_progress(text: str) -> None:
@@ -346,27 +431,50 @@ def say_progress(text: str) -> None:
 
 def _write_report(folder: Path, plan: runner.EvaluationPlan) -> None:
     """The report of all rows there are, for the tasks and arms that were asked for."""
-    sources = {problem.id: problem.source for problem in sorted(plan.problems, key=lambda one: (one.source, one.id))}
-    found = [row for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome) if row.arm in plan.arms]
+    sources = {
+        problem.id: problem.source
+        for problem in sorted(plan.problems, key=lambda one: (one.source, one.id))
+    }
+    found = [
+        row
+        for row in results_folder.read_rows(folder / runner.ROWS_FILE, RolloutOutcome)
+        if row.arm in plan.arms
+    ]
     found.sort(key=lambda row: plan.arms.index(row.arm))
     summary = summarise(found, sources)
     begun = results_folder.read_setup(folder) or plan
-    checks = {check.task: check for check in results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck)}
-    refused = [check for name in sources if (check := checks.get(name)) is not None and check.refused]
+    checks = {
+        check.task: check
+        for check in results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck)
+    }
+    refused = [
+        check for name in sources if (check := checks.get(name)) is not None and check.refused
+    ]
     seeds = max([plan.seeds, *(row.seed + 1 for row in found)])
     facts = {
         "fugu": __version__,
-        "pool": ", ".join(f"{member.name} ({member.model}, {member.slot})" for member in begun.pool),
-        "tasks": f"{len(sources) - len(refused)} of {', '.join(dict.fromkeys(sources.values()))}; {seeds} seed(s)",
-        "limits": ", ".join(f"{name} {value}" for name, value in begun.settings.items() if value != "None"),
+        "pool": ", ".join(
+            f"{member.name} ({member.model}, {member.slot})" for member in begun.pool
+        ),
+        "tasks": (
+            f"{len(sources) - len(refused)} of "
+            f"{', '.join(dict.fromkeys(sources.values()))}; {seeds} seed(s)"
+        ),
+        "limits": ", ".join(
+            f"{name} {value}" for name, value in begun.settings.items() if value != "None"
+        ),
         "written": time.strftime("%Y-%m-%d %H:%M"),
     }
     notes = [f"Refused: {found.task}: {found.refused}." for found in refused]
-    left = (len(sources) - len(refused)) * len(plan.arms) * seeds - sum(row.task in sources for row in found)
+    left = (len(sources) - len(refused)) * len(plan.arms) * seeds - sum(
+        row.task in sources for row in found
+    )
     if left > 0:
         are = "rollouts are" if left > 1 else "rollout is"
         notes.append(f"Not finished: {left} {are} missing; arms are compared on what both have.")
-    page, html = report.write_report(folder, report.ReportNotes("Evaluation", facts, tuple(notes)), summary)
+    page, html = report.write_report(
+        folder, report.ReportNotes("Evaluation", facts, tuple(notes)), summary
+    )
     print(page)
     print(html)
 
@@ -376,11 +484,18 @@ def _finish(ended: runner.EvaluationEnd, folder: Path) -> int:
     if ended.stopped is not None:
         kept = f"{ended.missing} rollouts are left; everything measured is kept in {folder}"
         stopped = type(ended.stopped)
-        hint = ended.stopped.hint.rstrip(".") or (DISK_HINT if isinstance(ended.stopped, StorageError) else "")
-        error = FuguError(f"{ended.stopped}; {kept}", hint=f"{hint}; the same command goes on".lstrip("; "))
+        hint = ended.stopped.hint.rstrip(".") or (
+            DISK_HINT if isinstance(ended.stopped, StorageError) else ""
+        )
+        error = FuguError(
+            f"{ended.stopped}; {kept}", hint=f"{hint}; the same command goes on".lstrip("; ")
+        )
         error.exit_code = stopped.exit_code
         raise error
     if ended.missing:
-        say_progress(f"{ended.missing} rollouts are left, for agents did not answer; the same command goes on")
+        say_progress(
+            f"{ended.missing} rollouts are left, for agents did not answer; the same command "
+            f"goes on"
+        )
         return UNFINISHED
     return 0

@@ -1,5 +1,6 @@
-"""The flags of `fugu`, `fugu run` and `fugu sdk`, as frozen dataclasses; each shared flag is declared once, as a type.
-Also how a dataclass becomes a command's parameters. Imported at start-up: nothing heavy may be imported here.
+"""The flags of `fugu`, `fugu run` and `fugu sdk`, as frozen dataclasses; each shared flag is
+declared once, as a type. Also how a dataclass becomes a command's parameters. Imported at start-up:
+nothing heavy may be imported here.
 """
 
 # without `from __future__ import annotations`: strings would be compiled at every start
@@ -28,16 +29,22 @@ class OutputFormat(StrEnum):
 
 
 def option(
-    *names: str, help: str, metavar: str | None = None, least: float | None = None, above: float | None = None
+    *names: str,
+    help: str,
+    metavar: str | None = None,
+    least: float | None = None,
+    above: float | None = None,
 ) -> Any:
-    """An option whose default is the field's own. With `least` or `above`, a finite number that is not less than the
-    one and greater than the other."""
+    """An option whose default is the field's own. With `least` or `above`, a finite number that is
+    not less than the one and greater than the other."""
     bounded = None if least is None and above is None else _bounded(names[0], least, above)
     return typer.Option(*names, help=help, metavar=metavar, show_default=False, callback=bounded)
 
 
 def path_option(*names: str, help: str, metavar: str) -> Any:
-    """An option for a file or a folder. An empty word is refused: it would be the current folder."""
+    """An option for a file or a folder. An empty word is refused: it would be the current
+    folder.
+    """
 
     def named(text: str) -> Path:
         check_empty(**{names[0].lstrip("-"): text})
@@ -46,11 +53,15 @@ def path_option(*names: str, help: str, metavar: str) -> Any:
     return typer.Option(*names, help=help, metavar=metavar, show_default=False, parser=named)
 
 
-def _bounded(name: str, least: float | None, above: float | None) -> Callable[[float | None], float | None]:
+def _bounded(
+    name: str, least: float | None, above: float | None
+) -> Callable[[float | None], float | None]:
     floor = f"must be {least:g} or more" if least is not None else f"must be more than {above:g}"
 
     def checked(value: float | None) -> float | None:
-        low = value is not None and ((least is not None and value < least) or (above is not None and value <= above))
+        low = value is not None and (
+            (least is not None and value < least) or (above is not None and value <= above)
+        )
         if value is not None and (low or not math.isfinite(value)):
             raise UsageError(f"{name} {floor}, and finite: it is {value}")
         return value
@@ -60,35 +71,61 @@ def _bounded(name: str, least: float | None, above: float | None) -> Callable[[f
 
 AddDirFlag = Annotated[
     list[str] | None,
-    option("--add-dir", help="a folder beside the repository to read and edit, too; repeatable", metavar="DIR"),
+    option(
+        "--add-dir",
+        help="a folder beside the repository to read and edit, too; repeatable",
+        metavar="DIR",
+    ),
 ]
-AgentFlag = Annotated[str | None, option("--agent", "--model", help="let one agent do the work", metavar="NAME")]
+AgentFlag = Annotated[
+    str | None, option("--agent", "--model", help="let one agent do the work", metavar="NAME")
+]
 AllowFlag = Annotated[
-    list[str] | None, option("--allow", help="allow calls, as in 'bash(make *)'; repeatable", metavar="RULE")
+    list[str] | None,
+    option("--allow", help="allow calls, as in 'bash(make *)'; repeatable", metavar="RULE"),
 ]
 AllFoldersFlag = Annotated[bool, option("--all", help="of every folder, not only this one")]
 AppendFlag = Annotated[
     str | None,
-    option("--append-system-prompt", help="standing instructions for this run, after AGENTS.md", metavar="TEXT"),
+    option(
+        "--append-system-prompt",
+        help="standing instructions for this run, after AGENTS.md",
+        metavar="TEXT",
+    ),
 ]
 BareFlag = Annotated[
-    bool, option("--bare", help="no hooks, skills, MCP servers and instruction files but those of flags")
+    bool,
+    option("--bare", help="no hooks, skills, MCP servers and instruction files but those of flags"),
 ]
 BackboneFlag = Annotated[
-    str | None, option("--backbone", help="a folder or hub id of the coordinator's backbone", metavar="FOLDER")
+    str | None,
+    option("--backbone", help="a folder or hub id of the coordinator's backbone", metavar="FOLDER"),
 ]
-CheckpointFlag = Annotated[Path | None, option("--checkpoint", help="decide with this checkpoint", metavar="FILE")]
-ContinueFlag = Annotated[bool, option("-c", "--continue", help="go on with this folder's newest session")]
-BaseFlag = Annotated[str | None, option("--base", help="compare with this branch or commit", metavar="REF")]
+CheckpointFlag = Annotated[
+    Path | None, option("--checkpoint", help="decide with this checkpoint", metavar="FILE")
+]
+ContinueFlag = Annotated[
+    bool, option("-c", "--continue", help="go on with this folder's newest session")
+]
+BaseFlag = Annotated[
+    str | None, option("--base", help="compare with this branch or commit", metavar="REF")
+]
 CoordinatorFlag = Annotated[
-    str | None, option("--coordinator", help="trinity, cascade, random or single:NAME", metavar="RULE")
+    str | None,
+    option("--coordinator", help="trinity, cascade, random or single:NAME", metavar="RULE"),
 ]
 DryRunFlag = Annotated[bool, option("--dry-run", help="print it, and make nothing")]
-DenyFlag = Annotated[list[str] | None, option("--deny", help="forbid calls; repeatable", metavar="RULE")]
+DenyFlag = Annotated[
+    list[str] | None, option("--deny", help="forbid calls; repeatable", metavar="RULE")
+]
 ForkFlag = Annotated[bool, option("--fork-session", help="go on in a copy of the session")]
 EffortFlag = Annotated[
     Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None,
-    option("--effort", help="how much agents may reason: low, medium, high; or none to max", metavar="LEVEL"),
+    option(
+        "--effort",
+        help="how much agents may reason: low, medium, high; or none to max",
+        metavar="LEVEL",
+    ),
 ]
 FormatFlag = Annotated[
     Literal["raw", "chat", "digest"] | None,
@@ -97,31 +134,54 @@ FormatFlag = Annotated[
 JsonFlag = Annotated[bool, option("--json", help="as one JSON document")]
 JsonSchemaFlag = Annotated[
     str | None,
-    option("--json-schema", help="the answer must follow this JSON schema: a file, or the schema", metavar="FILE"),
+    option(
+        "--json-schema",
+        help="the answer must follow this JSON schema: a file, or the schema",
+        metavar="FILE",
+    ),
 ]
-MaxBudgetFlag = Annotated[float | None, option("--max-budget-usd", help="money at most", metavar="USD", least=0)]
+MaxBudgetFlag = Annotated[
+    float | None, option("--max-budget-usd", help="money at most", metavar="USD", least=0)
+]
 MaxTurnsFlag = Annotated[int | None, option("--max-turns", help="turns at most", metavar="N")]
 McpConfigFlag = Annotated[
-    str | None, option("--mcp-config", help="more MCP servers, for this run: a file, or its JSON", metavar="FILE")
+    str | None,
+    option(
+        "--mcp-config", help="more MCP servers, for this run: a file, or its JSON", metavar="FILE"
+    ),
 ]
 OptOutFlag = Annotated[
-    list[str] | None, option("--opt-out", help="never choose this agent; repeatable", metavar="NAME")
+    list[str] | None,
+    option("--opt-out", help="never choose this agent; repeatable", metavar="NAME"),
 ]
 OutputDirFlag = Annotated[
-    str | None, option("--output-dir", help="leave session, diff, trajectory and summary there", metavar="DIR")
+    str | None,
+    option("--output-dir", help="leave session, diff, trajectory and summary there", metavar="DIR"),
 ]
 """No Path: the empty one would be the current folder."""
 PermissionModeFlag = Annotated[
     Literal["plan", "ask", "edit", "auto", "yolo"] | None,
     option("--permission-mode", help="plan, ask, edit, auto or yolo", metavar="MODE"),
 ]
-PromptFlag = Annotated[str | None, option("-p", "--prompt", help="what to do, as an option", metavar="TEXT")]
-RequestFlag = Annotated[int | None, option("--request", help="of this request, not the newest", metavar="N")]
-ResumeFlag = Annotated[str | None, option("-r", "--resume", help="go on with a session", metavar="ID")]
-SampleFlag = Annotated[bool, option("--sample", help="draw by probability instead of taking the likeliest")]
+PromptFlag = Annotated[
+    str | None, option("-p", "--prompt", help="what to do, as an option", metavar="TEXT")
+]
+RequestFlag = Annotated[
+    int | None, option("--request", help="of this request, not the newest", metavar="N")
+]
+ResumeFlag = Annotated[
+    str | None, option("-r", "--resume", help="go on with a session", metavar="ID")
+]
+SampleFlag = Annotated[
+    bool, option("--sample", help="draw by probability instead of taking the likeliest")
+]
 ScriptFlag = Annotated[
     Path | None,
-    option("--script", help="answers from a script instead of a model, for demos and tests", metavar="FILE"),
+    option(
+        "--script",
+        help="answers from a script instead of a model, for demos and tests",
+        metavar="FILE",
+    ),
 ]
 SEED = option("--seed", help="seed of everything that is drawn (0)", metavar="N", least=0)
 SeedFlag = Annotated[int | None, SEED]
@@ -129,17 +189,28 @@ SessionArgument = Annotated[
     str, typer.Argument(metavar="SESSION", help="an id, the beginning of one, a file, or latest")
 ]
 SessionFlag = Annotated[str | None, option("--session", help="of this session alone", metavar="ID")]
-TestTimeoutFlag = Annotated[float | None, option("--test-timeout", help="limit of one test run", metavar="SECONDS")]
-TierFlag = Annotated[Literal["fugu", "ultra"] | None, option("--tier", help="fugu or ultra", metavar="TIER")]
-TimeLimitFlag = Annotated[float | None, option("--time-limit", help="time at most", metavar="SECONDS")]
+TestTimeoutFlag = Annotated[
+    float | None, option("--test-timeout", help="limit of one test run", metavar="SECONDS")
+]
+TierFlag = Annotated[
+    Literal["fugu", "ultra"] | None, option("--tier", help="fugu or ultra", metavar="TIER")
+]
+TimeLimitFlag = Annotated[
+    float | None, option("--time-limit", help="time at most", metavar="SECONDS")
+]
 TrustFlag = Annotated[bool, option("--trust", help="trust this folder this time")]
 TurnFlag = Annotated[int | None, option("--turn", help="one decision in full", metavar="N")]
 VerifyFlag = Annotated[bool, option("--verify-answers", help="verify answers that changed nothing")]
 WorktreeFlag = Annotated[
-    str | None, option("--worktree", help="work in a git worktree; --worktree=NAME in that one", metavar="[=NAME]")
+    str | None,
+    option(
+        "--worktree", help="work in a git worktree; --worktree=NAME in that one", metavar="[=NAME]"
+    ),
 ]
 YesFlag = Annotated[bool, option("-y", "--yes", help="do not ask")]
-YoloFlag = Annotated[bool, option("--yolo", help="the same as --permission-mode yolo: everything is allowed")]
+YoloFlag = Annotated[
+    bool, option("--yolo", help="the same as --permission-mode yolo: everything is allowed")
+]
 
 CONFIG_KEYS = (
     *(
@@ -156,7 +227,15 @@ CONFIG_KEYS = (
         "max_turns",
         "max_budget_usd",
     ),
-    *("time_limit", "permission_mode", "allow", "deny", "test_command", "test_timeout", "verify_answers"),
+    *(
+        "time_limit",
+        "permission_mode",
+        "allow",
+        "deny",
+        "test_command",
+        "test_timeout",
+        "verify_answers",
+    ),
 )
 """Fields of flags that are keys of the configuration."""
 
@@ -171,21 +250,28 @@ def settings_of(flags: object) -> dict[str, Any]:
         said["permission_mode"] = "yolo"
     if said["checkpoint"] is not None:
         said["checkpoint"] = str(said["checkpoint"])
-    return {key: value for key, value in said.items() if value is not None and value is not False and value != []}
+    return {
+        key: value
+        for key, value in said.items()
+        if value is not None and value is not False and value != []
+    }
 
 
 @dataclass(frozen=True)
 class RunFlags:
     """`fugu run`, as the user wrote it. None means: not said here."""
 
-    text: Annotated[str | None, typer.Argument(metavar="PROMPT", help="what to do; - reads it from standard input")] = (
-        None
-    )
+    text: Annotated[
+        str | None,
+        typer.Argument(metavar="PROMPT", help="what to do; - reads it from standard input"),
+    ] = None
     prompt: PromptFlag = None
-    prompt_file: Annotated[Path | None, option("--prompt-file", help="read it from a file", metavar="FILE")] = None
-    output_format: Annotated[OutputFormat, option("--output-format", help="text, json or stream-json")] = (
-        OutputFormat.text
-    )
+    prompt_file: Annotated[
+        Path | None, option("--prompt-file", help="read it from a file", metavar="FILE")
+    ] = None
+    output_format: Annotated[
+        OutputFormat, option("--output-format", help="text, json or stream-json")
+    ] = OutputFormat.text
     output_dir: OutputDirFlag = None
     go_on: ContinueFlag = False
     resume: ResumeFlag = None
@@ -206,14 +292,19 @@ class RunFlags:
     allow: AllowFlag = None
     deny: DenyFlag = None
     trust: TrustFlag = False
-    test_command: Annotated[str | None, option("--test-command", help="how the tests are run", metavar="COMMAND")] = (
-        None
-    )
+    test_command: Annotated[
+        str | None, option("--test-command", help="how the tests are run", metavar="COMMAND")
+    ] = None
     test_timeout: TestTimeoutFlag = None
     until: Annotated[
-        list[str] | None, option("--until", help="a command that must pass in the end; repeatable", metavar="COMMAND")
+        list[str] | None,
+        option(
+            "--until", help="a command that must pass in the end; repeatable", metavar="COMMAND"
+        ),
     ] = None
-    until_tests_pass: Annotated[bool, option("--until-tests-pass", help="the tests must pass in the end")] = False
+    until_tests_pass: Annotated[
+        bool, option("--until-tests-pass", help="the tests must pass in the end")
+    ] = False
     verify_answers: VerifyFlag = False
     tier: TierFlag = None
     effort: EffortFlag = None
@@ -237,12 +328,17 @@ class InterfaceFlags:
     context: typer.Context = None  # type: ignore[assignment]  # typer fills it in
     version: Annotated[bool, option("--version", help="print the version and exit")] = False
     prompt: PromptFlag = None
-    """For help and completion: such a line is read as one of `fugu run`, with all of its flags (`__main__.py`)."""
+    """For help and completion: such a line is read as one of `fugu run`, with all of its flags
+    (`__main__.py`).
+    """
     input_format: Annotated[
-        Literal["stream-json"] | None, option("--input-format", help="answer an SDK, as `fugu sdk` does")
+        Literal["stream-json"] | None,
+        option("--input-format", help="answer an SDK, as `fugu sdk` does"),
     ] = None
     """The same, for `fugu sdk`."""
-    inline: Annotated[bool, option("--inline", help="work in the scrollback instead of a full screen")] = False
+    inline: Annotated[
+        bool, option("--inline", help="work in the scrollback instead of a full screen")
+    ] = False
     go_on: ContinueFlag = False
     resume: ResumeFlag = None
     fork_session: ForkFlag = False
@@ -260,33 +356,45 @@ class InterfaceFlags:
 
 @dataclass(frozen=True)
 class SdkFlags:
-    """`--input-format stream-json`: flags of Claude Code that its SDKs pass and that mean something here, and fugu's
-    own. None: not said here."""
+    """`--input-format stream-json`: flags of Claude Code that its SDKs pass and that mean something
+    here, and fugu's own. None: not said here."""
 
-    input_format: Annotated[Literal["stream-json"], option("--input-format", help="messages as JSON lines")] = (
-        "stream-json"
-    )
-    output_format: Annotated[Literal["stream-json"], option("--output-format", help="answers as JSON lines")] = (
-        "stream-json"
-    )
-    print_only: Annotated[bool, option("-p", "--print", help="without an interface, as it is anyway")] = False
+    input_format: Annotated[
+        Literal["stream-json"], option("--input-format", help="messages as JSON lines")
+    ] = "stream-json"
+    output_format: Annotated[
+        Literal["stream-json"], option("--output-format", help="answers as JSON lines")
+    ] = "stream-json"
+    print_only: Annotated[
+        bool, option("-p", "--print", help="without an interface, as it is anyway")
+    ] = False
     verbose: Annotated[bool, option("--verbose", help="every message, as it is anyway")] = False
     partial: Annotated[
-        bool, option("--include-partial-messages", help="pieces of text while they are written as well")
+        bool,
+        option("--include-partial-messages", help="pieces of text while they are written as well"),
     ] = False
     prompt_tool: Annotated[
-        Literal["stdio"] | None, option("--permission-prompt-tool", help="stdio: approvals are asked on the stream")
+        Literal["stdio"] | None,
+        option("--permission-prompt-tool", help="stdio: approvals are asked on the stream"),
     ] = None
-    system_prompt: Annotated[str | None, option("--system-prompt", help="standing instructions", metavar="TEXT")] = None
+    system_prompt: Annotated[
+        str | None, option("--system-prompt", help="standing instructions", metavar="TEXT")
+    ] = None
     append_system_prompt: AppendFlag = None
     add_dirs: AddDirFlag = None
     bare: BareFlag = False
     allowed: Annotated[
         list[str] | None,
-        option("--allowedTools", "--allowed-tools", help="rules to allow, with commas between them", metavar="RULES"),
+        option(
+            "--allowedTools",
+            "--allowed-tools",
+            help="rules to allow, with commas between them",
+            metavar="RULES",
+        ),
     ] = None
     disallowed: Annotated[
-        list[str] | None, option("--disallowedTools", "--disallowed-tools", help="rules to deny", metavar="RULES")
+        list[str] | None,
+        option("--disallowedTools", "--disallowed-tools", help="rules to deny", metavar="RULES"),
     ] = None
     mode: Annotated[
         Literal[
@@ -314,12 +422,15 @@ def check_empty(**given: str | None) -> None:
     for name, value in given.items():
         if value == "":
             raise UsageError(
-                f"--{name.replace('_', '-')} is empty", hint="a variable that is not set? give a value, or leave it out"
+                f"--{name.replace('_', '-')} is empty",
+                hint="a variable that is not set? give a value, or leave it out",
             )
 
 
 def check_session(flags: InterfaceFlags | RunFlags | SdkFlags) -> None:
-    """Raises UsageError where --continue, --resume and --fork-session contradict one another, or say nothing."""
+    """Raises UsageError where --continue, --resume and --fork-session contradict one another, or
+    say nothing.
+    """
     check_empty(
         resume=flags.resume,
         agent=flags.agent,
@@ -328,14 +439,19 @@ def check_session(flags: InterfaceFlags | RunFlags | SdkFlags) -> None:
     )
     if flags.go_on and flags.resume:
         raise UsageError(
-            "--continue and --resume exclude one another", hint="--continue takes this folder's newest session"
+            "--continue and --resume exclude one another",
+            hint="--continue takes this folder's newest session",
         )
     if flags.fork_session and not (flags.go_on or flags.resume):
         raise UsageError("--fork-session needs a session", hint="add --continue or --resume ID")
 
 
-def flags_as_parameters(flags: type[Flags]) -> Callable[[Callable[[Flags], int]], Callable[..., int]]:
-    """Make a command whose parameters are the fields of a frozen dataclass: it is called with one of those."""
+def flags_as_parameters(
+    flags: type[Flags],
+) -> Callable[[Callable[[Flags], int]], Callable[..., int]]:
+    """Make a command whose parameters are the fields of a frozen dataclass: it is called with one
+    of those.
+    """
 
     def decorate(command: Callable[[Flags], int]) -> Callable[..., int]:
         def called(**given: object) -> int:
@@ -349,14 +465,19 @@ def flags_as_parameters(flags: type[Flags]) -> Callable[[Callable[[Flags], int]]
                 inspect.Parameter(
                     field.name,
                     inspect.Parameter.KEYWORD_ONLY,
-                    default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
+                    default=inspect.Parameter.empty
+                    if field.default is dataclasses.MISSING
+                    else field.default,
                     annotation=hints[field.name],
                 )
                 for field in fields
             ],
             return_annotation=int,
         )
-        called.__annotations__ = {**{field.name: hints[field.name] for field in fields}, "return": int}
+        called.__annotations__ = {
+            **{field.name: hints[field.name] for field in fields},
+            "return": int,
+        }
         called.__name__, called.__doc__ = command.__name__, command.__doc__
         return called
 
@@ -364,7 +485,9 @@ def flags_as_parameters(flags: type[Flags]) -> Callable[[Callable[[Flags], int]]
 
 
 class RequestInput(NamedTuple):
-    """`text` is the request, None where an earlier one is to go on; `piped` came from standard input beside it."""
+    """`text` is the request, None where an earlier one is to go on; `piped` came from standard
+    input beside it.
+    """
 
     text: str | None
     piped: str = ""

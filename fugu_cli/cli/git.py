@@ -1,5 +1,6 @@
-"""`fugu commit`: a message written from the diff, trailers and a note that say who wrote what, and git's own commit.
-`fugu pr`: title and description written from the commits, and the request made by gh or glab, where they are.
+"""`fugu commit`: a message written from the diff, trailers and a note that say who wrote what, and
+git's own commit. `fugu pr`: title and description written from the commits, and the request made by
+gh or glab, where they are.
 """
 
 from __future__ import annotations
@@ -34,7 +35,10 @@ KEPT_MESSAGE = "FUGU_EDITMSG"
 """In the git folder: the message of the newest try, for one that a hook refuses."""
 RECENT = 10
 """Messages of earlier commits that show the repository's style."""
-PROGRAMS = {"gh": "GitHub's gh (https://cli.github.com)", "glab": "GitLab's glab (https://docs.gitlab.com/cli)"}
+PROGRAMS = {
+    "gh": "GitHub's gh (https://cli.github.com)",
+    "glab": "GitLab's glab (https://docs.gitlab.com/cli)",
+}
 
 
 class _Message(BaseModel, extra="forbid"):
@@ -56,22 +60,34 @@ class _Pending:
         changed = commits.changed_blobs(self.git, self.before, after)
         names = [name for change in changed for name in (change.before, change.after) if name]
         contents = commits.read_blobs(self.git, names) if self.sessions and names else {}
-        return asyncio.run(commit_blame.blame_commit(self.workspace, changed, contents, self.sessions))
+        return asyncio.run(
+            commit_blame.blame_commit(self.workspace, changed, contents, self.sessions)
+        )
 
 
 def commit(flags: CommitFlags) -> int:
-    """Commit what is staged, or what the flags name. Raises UsageError where there is nothing, where git or a hook
-    refuses, and where the message would have to be looked at and there is no terminal."""
+    """Commit what is staged, or what the flags name. Raises UsageError where there is nothing,
+    where git or a hook refuses, and where the message would have to be looked at and there is no
+    terminal."""
     edits = not (flags.message or flags.yes or flags.dry_run)
     if flags.message and not "".join(flags.message).strip():
         raise UsageError("the message is empty", hint='give one: fugu commit -m "..."')
     if flags.every and flags.paths:
-        raise UsageError("-a and paths exclude one another", hint="-a takes every change of tracked files")
+        raise UsageError(
+            "-a and paths exclude one another", hint="-a takes every change of tracked files"
+        )
     if edits and not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
-        raise UsageError("the message opens in your editor, and there is no terminal", hint="add --yes, or -m MESSAGE")
+        raise UsageError(
+            "the message opens in your editor, and there is no terminal",
+            hint="add --yes, or -m MESSAGE",
+        )
     loaded = current_config()
     pending = _pending(loaded, flags)
-    message = "\n\n".join(flags.message) if flags.message else _written_message(loaded, pending, flags.agent)
+    message = (
+        "\n\n".join(flags.message)
+        if flags.message
+        else _written_message(loaded, pending, flags.agent)
+    )
     if flags.dry_run:
         print_clean(message)
         return 0
@@ -90,9 +106,13 @@ def _pending(loaded: LoadedConfig, flags: CommitFlags) -> _Pending:
     after = commits.tree_to_commit(git, flags.paths or (), flags.every)
     if before == after and not git.said("rev-parse", "-q", "--verify", "MERGE_HEAD"):
         if flags.every or flags.paths:
-            raise UsageError("there is nothing to commit", hint="new files are taken by `git add`, or by their names")
+            raise UsageError(
+                "there is nothing to commit",
+                hint="new files are taken by `git add`, or by their names",
+            )
         raise UsageError(
-            "nothing is staged", hint="stage with `git add`, name paths, or take all changes of tracked files with -a"
+            "nothing is staged",
+            hint="stage with `git add`, name paths, or take all changes of tracked files with -a",
         )
     sessions = [] if flags.no_blame else folder_sessions(loaded)
     workspace = wiring.build_workspace(loaded.config, loaded.root)
@@ -112,12 +132,16 @@ def _written_message(loaded: LoadedConfig, pending: _Pending, agent: str | None)
     answer = asyncio.run(agent_answer(loaded, asked))
     text = sanitize(answer.value.message).strip()
     if not text:
-        raise UsageError(f"{answer.agent} wrote an empty message", hint='give one: fugu commit -m "..."')
+        raise UsageError(
+            f"{answer.agent} wrote an empty message", hint='give one: fugu commit -m "..."'
+        )
     return pending.workspace.mask(text)
 
 
 def hidden_paths(loaded: LoadedConfig, changed: Sequence[BlobChange]) -> list[str]:
-    """Those whose contents no agent is shown: a rule keeps agents, or one of them, from reading them."""
+    """Those whose contents no agent is shown: a rule keeps agents, or one of them, from reading
+    them.
+    """
     from fugu_cli.safety.path_rules import Denials
     from fugu_cli.safety.policy.rule_matching import read_denial
 
@@ -127,13 +151,16 @@ def hidden_paths(loaded: LoadedConfig, changed: Sequence[BlobChange]) -> list[st
     return [
         one.path
         for one in changed
-        if unread((root / one.path).resolve(), root) or any(denials.denied(name, one.path) for name in names)
+        if unread((root / one.path).resolve(), root)
+        or any(denials.denied(name, one.path) for name in names)
     ]
 
 
 def named_only(hidden: Sequence[str]) -> str:
     """What stands in the place of their contents."""
-    return f"\nChanged as well, and not to be read by agents: {', '.join(hidden)}\n" if hidden else ""
+    return (
+        f"\nChanged as well, and not to be read by agents: {', '.join(hidden)}\n" if hidden else ""
+    )
 
 
 def _with_trailers(git: UserGit, message: str, found: CommitBlame) -> bytes:
@@ -167,8 +194,13 @@ def _run_git_commit(git: UserGit, flags: CommitFlags, kept: Path, edits: bool) -
 
 
 def _write_note(pending: _Pending, found: CommitBlame) -> None:
-    """Attach the record of who wrote what. Hooks may have changed what was committed: then it is looked at again."""
-    commit, tree = pending.git.said("rev-parse", "HEAD"), pending.git.said("rev-parse", "HEAD^{tree}")
+    """Attach the record of who wrote what. Hooks may have changed what was committed: then it is
+    looked at again.
+    """
+    commit, tree = (
+        pending.git.said("rev-parse", "HEAD"),
+        pending.git.said("rev-parse", "HEAD^{tree}"),
+    )
     if tree != pending.after:
         found = pending.blame(tree)
     if not found.turns:
@@ -178,7 +210,10 @@ def _write_note(pending: _Pending, found: CommitBlame) -> None:
     except FuguError as error:
         say(f"{error}; {error.hint}")
         return
-    told = [f"{name} {plural(lines, 'line')}" for name, (lines, _) in commit_blame.agent_totals(found.turns).items()]
+    told = [
+        f"{name} {plural(lines, 'line')}"
+        for name, (lines, _) in commit_blame.agent_totals(found.turns).items()
+    ]
     say(f"{', '.join(told)}: noted in {commits.NOTES_REF}")
 
 
@@ -189,7 +224,9 @@ class _Text(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True)
 class _Branch:
-    """What is to be merged: `name` of `remote`, into `base` there. `start`: the commit it left the base at."""
+    """What is to be merged: `name` of `remote`, into `base` there. `start`: the commit it left the
+    base at.
+    """
 
     name: str
     remote: str
@@ -198,10 +235,15 @@ class _Branch:
 
 
 def open_pull_request(flags: PullRequestFlags) -> int:
-    """Make it. Raises UsageError where there is nothing to merge, no program that can, or nobody to be asked."""
+    """Make it. Raises UsageError where there is nothing to merge, no program that can, or nobody to
+    be asked.
+    """
     asks = not (flags.yes or flags.dry_run)
     if asks and not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
-        raise UsageError("the text is shown before it is sent, and there is no terminal", hint="add --yes or --dry-run")
+        raise UsageError(
+            "the text is shown before it is sent, and there is no terminal",
+            hint="add --yes or --dry-run",
+        )
     loaded = current_config()
     git = commits.git_in(current_path())
     branch = _branch(git, flags.base)
@@ -219,19 +261,39 @@ def open_pull_request(flags: PullRequestFlags) -> int:
 def _branch(git: UserGit, base: str | None) -> _Branch:
     name = git.said("symbolic-ref", "-q", "--short", "HEAD")
     if not name:
-        raise UsageError("HEAD is detached: there is no branch to merge", hint="`git switch -c NAME` makes one")
-    remote = git.said("config", f"branch.{name}.remote").strip(".") or "origin"  # a dot: it follows a branch of here
+        raise UsageError(
+            "HEAD is detached: there is no branch to merge", hint="`git switch -c NAME` makes one"
+        )
+    remote = (
+        git.said("config", f"branch.{name}.remote").strip(".") or "origin"
+    )  # a dot: it follows a branch of here
     if not git.said("remote", "get-url", remote):
-        raise UsageError(f"there is no remote {remote!r}", hint="`git remote add origin ADDRESS` adds one")
-    told = git.said("symbolic-ref", "-q", "--short", f"refs/remotes/{remote}/HEAD").removeprefix(f"{remote}/")
-    known = [one for one in (base, told, "main", "master") if one and _commit_id(git, f"refs/remotes/{remote}/{one}")]
+        raise UsageError(
+            f"there is no remote {remote!r}", hint="`git remote add origin ADDRESS` adds one"
+        )
+    told = git.said("symbolic-ref", "-q", "--short", f"refs/remotes/{remote}/HEAD").removeprefix(
+        f"{remote}/"
+    )
+    known = [
+        one
+        for one in (base, told, "main", "master")
+        if one and _commit_id(git, f"refs/remotes/{remote}/{one}")
+    ]
     if not known or (base and known[0] != base):
-        raise UsageError(f"{remote} has no branch {base or 'main'!r} here", hint="name one with --base, or fetch it")
+        raise UsageError(
+            f"{remote} has no branch {base or 'main'!r} here",
+            hint="name one with --base, or fetch it",
+        )
     if known[0] == name:
-        raise UsageError(f"{name} is the branch to merge into", hint="`git switch -c NAME` makes another for your work")
+        raise UsageError(
+            f"{name} is the branch to merge into",
+            hint="`git switch -c NAME` makes another for your work",
+        )
     start = git.said("merge-base", f"refs/remotes/{remote}/{known[0]}", "HEAD")
     if not start or start == _commit_id(git, "HEAD"):
-        raise UsageError(f"{name} has no commit that {remote}/{known[0]} lacks", hint="`fugu commit` makes one")
+        raise UsageError(
+            f"{name} has no commit that {remote}/{known[0]} lacks", hint="`fugu commit` makes one"
+        )
     return _Branch(name, remote, known[0], start)
 
 
@@ -242,11 +304,16 @@ def _commit_id(git: UserGit, name: str) -> str:
 def _program(git: UserGit, branch: _Branch) -> str:
     """gh or glab, as the remote's address says, else the one that is there."""
     address = git.said("remote", "get-url", branch.remote).lower()
-    wanted = [name for name, host in (("gh", "github"), ("glab", "gitlab")) if host in address] or list(PROGRAMS)
+    wanted = [
+        name for name, host in (("gh", "github"), ("glab", "gitlab")) if host in address
+    ] or list(PROGRAMS)
     for name in wanted:
         if found := shutil.which(name, path=search_path_outside(git.top)):
             return found
-    raise UsageError(f"{' or '.join(wanted)} was not found", hint=f"install {' or '.join(PROGRAMS[n] for n in wanted)}")
+    raise UsageError(
+        f"{' or '.join(wanted)} was not found",
+        hint=f"install {' or '.join(PROGRAMS[n] for n in wanted)}",
+    )
 
 
 def _check_pushed(git: UserGit, branch: _Branch, *, push: bool) -> None:
@@ -254,22 +321,36 @@ def _check_pushed(git: UserGit, branch: _Branch, *, push: bool) -> None:
     if push:
         if git.show("push", "-u", branch.remote, branch.name):
             raise UsageError(f"{branch.name} could not be pushed; git's reason is above")
-        if _commit_id(git, commits.NOTES_REF) and git.try_run("push", branch.remote, commits.NOTES_REF).code:
+        if (
+            _commit_id(git, commits.NOTES_REF)
+            and git.try_run("push", branch.remote, commits.NOTES_REF).code
+        ):
             say(
-                f"{commits.NOTES_REF} was not pushed: {branch.remote} has notes that are not here; fetch and merge them"
+                f"{commits.NOTES_REF} was not pushed: {branch.remote} has notes that are not "
+                f"here; fetch and merge them"
             )
     elif _commit_id(git, f"refs/remotes/{branch.remote}/{branch.name}") != _commit_id(git, "HEAD"):
-        raise UsageError(f"{branch.remote} does not have all of {branch.name}", hint="--push pushes it first")
+        raise UsageError(
+            f"{branch.remote} does not have all of {branch.name}", hint="--push pushes it first"
+        )
 
 
-def _written_request(loaded: LoadedConfig, git: UserGit, branch: _Branch, agent: str) -> tuple[str, str]:
-    """Title and description by an agent of the pool, without secrets and without what a terminal obeys."""
+def _written_request(
+    loaded: LoadedConfig, git: UserGit, branch: _Branch, agent: str
+) -> tuple[str, str]:
+    """Title and description by an agent of the pool, without secrets and without what a terminal
+    obeys.
+    """
     check_answering(loaded)
     hidden = hidden_paths(loaded, commits.changed_blobs(git, branch.start, "HEAD"))
-    messages = git.run("log", "--no-show-signature", "--format=%B", f"{branch.start}..HEAD").decode("utf-8", "replace")
+    messages = git.run("log", "--no-show-signature", "--format=%B", f"{branch.start}..HEAD").decode(
+        "utf-8", "replace"
+    )
     diff = commits.readable_diff(git, branch.start, "HEAD", hidden) + named_only(hidden)
     say("an agent writes the description")
-    asked = AgentQuestion(prompts.load("git/pr"), f"Commits:\n{messages}\n\nDiff:\n{diff}", _Text, agent)
+    asked = AgentQuestion(
+        prompts.load("git/pr"), f"Commits:\n{messages}\n\nDiff:\n{diff}", _Text, agent
+    )
     value = asyncio.run(agent_answer(loaded, asked)).value
     mask = wiring.build_workspace(loaded.config, loaded.root).mask
     return flatten(mask(value.title)) or branch.name, sanitize(mask(value.description)).strip()
@@ -278,7 +359,9 @@ def _written_request(loaded: LoadedConfig, git: UserGit, branch: _Branch, agent:
 def _agreed(branch: _Branch) -> bool:
     import typer
 
-    return typer.confirm(f"ask {branch.remote} to merge {branch.name} into {branch.base}?", err=True)
+    return typer.confirm(
+        f"ask {branch.remote} to merge {branch.name} into {branch.base}?", err=True
+    )
 
 
 def _made(program: str, branch: _Branch, text: tuple[str, str], *, draft: bool) -> int:
@@ -287,8 +370,17 @@ def _made(program: str, branch: _Branch, text: tuple[str, str], *, draft: bool) 
         words = ["mr", "create", "--yes", f"--title={title}", f"--description={body}"]
         words += [f"--source-branch={branch.name}", f"--target-branch={branch.base}"]
     else:
-        words = ["pr", "create", f"--title={title}", f"--body={body}", f"--head={branch.name}", f"--base={branch.base}"]
+        words = [
+            "pr",
+            "create",
+            f"--title={title}",
+            f"--body={body}",
+            f"--head={branch.name}",
+            f"--base={branch.base}",
+        ]
     done = subprocess.run([program, *words, *(["--draft"] if draft else [])], check=False)
     if done.returncode:
-        raise UsageError(f"{Path(program).name} ended with code {done.returncode}; its reason is above")
+        raise UsageError(
+            f"{Path(program).name} ended with code {done.returncode}; its reason is above"
+        )
     return 0

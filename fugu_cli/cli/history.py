@@ -1,4 +1,6 @@
-"""What a session did to the work and why: `fugu trace`, `fugu blame`, `fugu undo` and `fugu redo`."""
+"""What a session did to the work and why: `fugu trace`, `fugu blame`, `fugu undo` and `fugu
+redo`.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,12 @@ if TYPE_CHECKING:
 
 def can_open_trace() -> bool:
     """There is somebody to look, and a terminal that can be drawn on."""
-    watched = sys.stdin is not None and sys.stdin.isatty() and sys.stdout is not None and sys.stdout.isatty()
+    watched = (
+        sys.stdin is not None
+        and sys.stdin.isatty()
+        and sys.stdout is not None
+        and sys.stdout.isatty()
+    )
     return watched and is_screen_visible() and supports_fullscreen(os.environ)
 
 
@@ -52,7 +59,9 @@ def open_trace(session: str) -> int:
     path = store.find_session(loaded.config.data, loaded.root, session)
     records = read_records(path)
     options = InterfaceOptions(state=loaded.config.data / "interface")
-    return run_trace(records, f"trace of {path.stem}", options, _turn_sources(loaded, path, records))
+    return run_trace(
+        records, f"trace of {path.stem}", options, _turn_sources(loaded, path, records)
+    )
 
 
 def _turn_sources(loaded: LoadedConfig, path: Path, records: Sequence[Recorded]) -> TurnSources:
@@ -78,7 +87,9 @@ def print_trace(session: str, turn: int | None, request: int | None, as_json: bo
     if request is not None and turn is None:
         raise UsageError("--request needs --turn", hint="fugu trace SESSION --request 1 --turn 2")
     if as_json and turn is not None:
-        raise UsageError("--json and --turn exclude one another", hint="the JSON document holds every turn")
+        raise UsageError(
+            "--json and --turn exclude one another", hint="the JSON document holds every turn"
+        )
     loaded = current_config()
     path = store.find_session(loaded.config.data, loaded.root, session)
     records = read_records(path)
@@ -88,7 +99,9 @@ def print_trace(session: str, turn: int | None, request: int | None, as_json: bo
         from fugu_cli.ui.turn_page import turn_text
 
         row = find_turn(FoldedSession(records).rows.rows, turn, request)
-        print(turn_text(records, row, _turn_sources(loaded, path, records), min(_width(), TURN_WIDTH)))
+        print(
+            turn_text(records, row, _turn_sources(loaded, path, records), min(_width(), TURN_WIDTH))
+        )
     elif as_json:
         print(plain.trace_json(records, path.stem))
     else:
@@ -123,7 +136,9 @@ def blame(path: Path | None, session: str | None, shape: str) -> int:
     workspace = wiring.build_workspace(loaded.config, loaded.root, logs=logs)
     mask = workspace.mask
     if path is None:
-        made = asyncio.run(blames.blame_session(workspace, _one_session(loaded, session or "latest")))
+        made = asyncio.run(
+            blames.blame_session(workspace, _one_session(loaded, session or "latest"))
+        )
         if shape == "json":
             print(json.dumps(shown.session_blame_object(made, mask), indent=2))
         else:
@@ -150,7 +165,8 @@ def folder_sessions(loaded: LoadedConfig) -> list[blames.NamedSession]:
             found.append((path.stem, read_records(path)))
         except StorageError as error:
             say(f"left out: {error}")
-    # by their first lines: names of two that began in the same second say nothing of which was first
+    # by their first lines: names of two that began in the same second say nothing of which was
+    # first
     return sorted(found, key=lambda named: (named[1][0].at if named[1] else 0.0, named[0]))
 
 
@@ -159,7 +175,9 @@ def _one_session(loaded: LoadedConfig, key: str) -> blames.NamedSession:
     records = read_records(path)
     first = views.opened([record.event for record in records])
     if first is None or views.asked([record.event for record in records]) is None:
-        raise UsageError(f"nothing was asked in the session {path.stem} yet", hint="`fugu sessions` lists others")
+        raise UsageError(
+            f"nothing was asked in the session {path.stem} yet", hint="`fugu sessions` lists others"
+        )
     if first.repo != store.recorded_root(loaded.root):
         raise UsageError(
             f"the session {path.stem} worked in {first.repo}, not in {loaded.root}",
@@ -169,7 +187,9 @@ def _one_session(loaded: LoadedConfig, key: str) -> blames.NamedSession:
 
 
 def undo(session: str, yes: bool) -> int:
-    """Ask, unless `yes`, then put the files back. Raises UsageError where it cannot ask or edits would be lost."""
+    """Ask, unless `yes`, then put the files back. Raises UsageError where it cannot ask or edits
+    would be lost.
+    """
     return asyncio.run(_apply("undo", session, yes))
 
 
@@ -196,23 +216,30 @@ async def _apply(way: Literal["undo", "redo"], session: str, yes: bool) -> int:
         done = await change(log, workspace)
     finally:
         log.close()
-    print_clean(f"{_files_in_words(len(done.paths))} put back; `fugu run --continue` knows about it")
+    print_clean(
+        f"{_files_in_words(len(done.paths))} put back; `fugu run --continue` knows about it"
+    )
     if done.left_words:
         print_clean(done.left_words)
     return 3 if done.left_words else 0
 
 
 def rewind(point: str | None, session: str, *, files: bool, conversation: bool, yes: bool) -> int:
-    """Go back to before a request or a turn of it; without one, list them. The conversation goes back in a copy of the
-    session, whose id is printed. Raises UsageError where it cannot ask or edits would be lost."""
+    """Go back to before a request or a turn of it; without one, list them. The conversation goes
+    back in a copy of the session, whose id is printed. Raises UsageError where it cannot ask or
+    edits would be lost."""
     if files and conversation:
-        raise UsageError("--files and --conversation exclude one another", hint="left out, both go back")
+        raise UsageError(
+            "--files and --conversation exclude one another", hint="left out, both go back"
+        )
     if point is not None:
         return asyncio.run(_rewind(point, session, (not conversation, not files), yes))
     loaded = current_config()
     records = read_records(store.find_session(loaded.config.data, loaded.root, session))
     for one in engine_undo.rewind_points([record.event for record in records]):
-        print_clean(f"{one.name:<5} {f'  {one.who}' if one.turn else first_line(one.asked.said, 100)}")
+        print_clean(
+            f"{one.name:<5} {f'  {one.who}' if one.turn else first_line(one.asked.said, 100)}"
+        )
     return 0
 
 
@@ -225,7 +252,9 @@ async def _rewind(name: str, session: str, what: tuple[bool, bool], yes: bool) -
         workspace = wiring.build_workspace(loaded.config, loaded.root, logs=(path,))
         point = engine_undo.find_point(log.events, name)
         if point.turn and not conversation:
-            raise UsageError("files alone go back to the beginning of a request", hint="leave --files out")
+            raise UsageError(
+                "files alone go back to the beginning of a request", hint="leave --files out"
+            )
         if files and (patch := await engine_undo.rewind_preview(log, workspace, point)):
             if not await _agreed("rewind", patch, yes):
                 return 4
@@ -244,14 +273,18 @@ async def _rewind(name: str, session: str, what: tuple[bool, bool], yes: bool) -
 
 
 async def _agreed(name: str, patch: str, yes: bool) -> bool:
-    """What is asked must be seen, and Ctrl-C is an answer: at once, which a blocking `readline` would not be."""
+    """What is asked must be seen, and Ctrl-C is an answer: at once, which a blocking `readline`
+    would not be.
+    """
     screen = TerminalOutput()
     for line in coloured_diff(patch):
         screen.show(line)
     if yes:
         return True
     if not (sys.stdin is not None and sys.stdin.isatty() and screen.err.terminal):
-        raise UsageError(f"{name} asks before it changes files, and there is no terminal", hint="add --yes")
+        raise UsageError(
+            f"{name} asks before it changes files, and there is no terminal", hint="add --yes"
+        )
     screen.err.raw("put these files back? [y/N] ")
     return (await read_typed_line()).strip().lower() in {"y", "yes"}
 

@@ -1,5 +1,5 @@
-"""`fugu` alone opens the terminal interface, or says how to begin without a terminal; `fugu help` prints the help
-pages. Imports nothing heavy.
+"""`fugu` alone opens the terminal interface, or says how to begin without a terminal; `fugu help`
+prints the help pages. Imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -20,19 +20,24 @@ def help_topics() -> dict[str, str]:
     folder = files("fugu_cli").joinpath("help")
     found = (page for page in folder.iterdir() if page.name.endswith(".md"))
     return {
-        page.name.removesuffix(".md"): page.read_text(encoding="utf-8") for page in sorted(found, key=lambda p: p.name)
+        page.name.removesuffix(".md"): page.read_text(encoding="utf-8")
+        for page in sorted(found, key=lambda p: p.name)
     }
 
 
 def show_page(topic: str) -> int:
-    """Print a page; without a topic, what there is. The beginning of one page's name, such as a command's, is enough.
+    """Print a page; without a topic, what there is. The beginning of one page's name, such as a
+    command's, is enough.
 
     Raises UsageError for a topic that does not exist.
     """
     pages = help_topics()
     if not topic:
         width = max(len(name) for name in pages)
-        print("`fugu help TOPIC` shows one of these pages; `fugu COMMAND --help` the flags of a command.\n")
+        print(
+            "`fugu help TOPIC` shows one of these pages; `fugu COMMAND --help` the flags of a "
+            "command.\n"
+        )
         for name, text in pages.items():
             print(f"  {name:<{width}}  {text.splitlines()[0].partition(': ')[2]}")
         return 0
@@ -41,7 +46,11 @@ def show_page(topic: str) -> int:
         topic = begun[0]
     if topic not in pages:
         near = begun or difflib.get_close_matches(topic, pages, n=1)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(pages)}"
+        hint = (
+            f"did you mean {' or '.join(map(repr, near))}?"
+            if near
+            else f"there are: {', '.join(pages)}"
+        )
         raise UsageError(f"there is no page on {topic!r}", hint=hint)
     print(pages[topic], end="")
     return 0
@@ -64,8 +73,9 @@ In a terminal, `fugu` alone opens the interface.
 
 
 def start_interface(flags: InterfaceFlags) -> int:
-    """Open the interface, full screen or in the scrollback; the exit code once the user has left. Raises FuguError;
-    UsageError for flags that contradict one another, and where a session is asked for and there is no terminal."""
+    """Open the interface, full screen or in the scrollback; the exit code once the user has left.
+    Raises FuguError; UsageError for flags that contradict one another, and where a session is asked
+    for and there is no terminal."""
     check_session(flags)
     if flags.worktree is not None and sys.stdin and sys.stdin.isatty():
         from fugu_cli.cli.worktree import asks_to_bring_back, work_in_worktree
@@ -73,7 +83,9 @@ def start_interface(flags: InterfaceFlags) -> int:
         return work_in_worktree(flags, start_interface, asks_to_bring_back)
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout and sys.stdout.isatty()):
         if wants_session(flags):
-            raise UsageError("the interface needs a terminal", hint='use `fugu run "..."` in scripts and pipes')
+            raise UsageError(
+                "the interface needs a terminal", hint='use `fugu run "..."` in scripts and pipes'
+            )
         print(HOW_TO, end="")
         return 0
     from fugu_cli.cli.current_folder import current_config
@@ -84,7 +96,10 @@ def start_interface(flags: InterfaceFlags) -> int:
     from fugu_cli.ui.tui.terminal_app import read_keymap
 
     loaded = current_config(
-        settings_of(flags), trust=flags.trust, appended=flags.append_system_prompt, mcp_config=flags.mcp_config
+        settings_of(flags),
+        trust=flags.trust,
+        appended=flags.append_system_prompt,
+        mcp_config=flags.mcp_config,
     )
     data = loaded.config.data
     wanted = flags.resume or ("latest" if flags.go_on else None)
@@ -110,15 +125,23 @@ def start_interface(flags: InterfaceFlags) -> int:
 
 def wants_session(flags: InterfaceFlags) -> bool:
     """More is asked for than to know what fugu is."""
-    named = flags.inline or flags.go_on or flags.resume is not None or flags.fork_session or flags.trust
+    named = (
+        flags.inline or flags.go_on or flags.resume is not None or flags.fork_session or flags.trust
+    )
     named = named or flags.worktree is not None
     named = named or flags.append_system_prompt is not None or flags.mcp_config is not None
     return named or bool(settings_of(flags))
 
 
 def supports_fullscreen(environ: Mapping[str, str]) -> bool:
-    """The terminal can be drawn on as a whole. Emacs' shell, editors' output panes and the like cannot."""
-    return environ.get("TERM", "" if os.name == "posix" else "windows") not in ("", "dumb", "unknown")
+    """The terminal can be drawn on as a whole. Emacs' shell, editors' output panes and the like
+    cannot.
+    """
+    return environ.get("TERM", "" if os.name == "posix" else "windows") not in (
+        "",
+        "dumb",
+        "unknown",
+    )
 
 
 def is_screen_visible() -> bool:

@@ -17,9 +17,11 @@ LONGEST = 8192
 
 
 def login(provider: str | None, remove: bool) -> int:
-    """Ask for the key of `provider` and keep it; with `remove` forget it; without a provider list them all.
+    """Ask for the key of `provider` and keep it; with `remove` forget it; without a provider list
+    them all.
 
-    Raises UsageError for a provider nobody knows and for what is no key, StorageError where it cannot be kept."""
+    Raises UsageError for a provider nobody knows and for what is no key, StorageError where it
+    cannot be kept."""
     if provider is None:
         if remove:
             raise UsageError("--remove needs a provider", hint="`fugu login` lists the kept keys")
@@ -30,13 +32,16 @@ def login(provider: str | None, remove: bool) -> int:
     _, where = keep_checked(service.name, _asked_key(service))
     print_clean(f"the key of {service.name} is kept in {where}; `fugu pool` shows its agents")
     if os.environ.get(service.variable):
-        say(f"{service.variable} is set in the environment: that key is used, not the one that was kept")
+        say(
+            f"{service.variable} is set in the environment: that key is used, not the one that "
+            f"was kept"
+        )
     return 0
 
 
 def keep_checked(provider: str, key: str) -> tuple[str, str]:
-    """Keep a key. Returns its variable and where it is kept. Raises UsageError for a provider nobody knows and for what
-    is no key, StorageError where it cannot be kept."""
+    """Keep a key. Returns its variable and where it is kept. Raises UsageError for a provider
+    nobody knows and for what is no key, StorageError where it cannot be kept."""
     service = _service(provider)
     _check_key(service, key)
     return service.variable, kept_keys.keep_key(service.variable, key)
@@ -57,7 +62,13 @@ def _list_providers() -> int:
     names = max(len(service.name) for service in SERVICES)
     variables = max(len(service.variable) for service in SERVICES)
     for service in SERVICES:
-        stored = "" if service.variable not in kept else "in the keyring" if kept[service.variable] is None else "kept"
+        stored = (
+            ""
+            if service.variable not in kept
+            else "in the keyring"
+            if kept[service.variable] is None
+            else "kept"
+        )
         state = "in the environment" if os.environ.get(service.variable) else stored or "-"
         print_clean(f"{service.name:<{names}}  {service.variable:<{variables}}  {state}")
     print_clean("`fugu login PROVIDER` keeps a key, `fugu login --remove PROVIDER` forgets it")
@@ -65,7 +76,14 @@ def _list_providers() -> int:
 
 
 def _service(name: str) -> KnownService:
-    found = next((service for service in SERVICES if name.lower() in (service.name, service.variable.lower())), None)
+    found = next(
+        (
+            service
+            for service in SERVICES
+            if name.lower() in (service.name, service.variable.lower())
+        ),
+        None,
+    )
     if found is None:
         names = [service.name for service in SERVICES]
         near = difflib.get_close_matches(name.lower(), names, n=1)
@@ -89,13 +107,20 @@ def _asked_key(service: KnownService) -> str:
 def _check_key(service: KnownService, key: str) -> None:
     """Raises UsageError for what is no key."""
     if not key:
-        raise UsageError("there is no key", hint=f"type it, or pipe it: fugu login {service.name} < FILE")
+        raise UsageError(
+            "there is no key", hint=f"type it, or pipe it: fugu login {service.name} < FILE"
+        )
     if len(key) > LONGEST:
         raise UsageError(f"a key has at most {LONGEST:,} characters", hint="give the key alone")
     if any(char.isspace() for char in key):
-        raise UsageError("the key holds a space or the end of a line", hint="give the key alone; nothing was kept")
+        raise UsageError(
+            "the key holds a space or the end of a line",
+            hint="give the key alone; nothing was kept",
+        )
     if not (key.isascii() and key.isprintable()):
-        raise UsageError("the key holds a character that no key has", hint="copy it again; nothing was kept")
+        raise UsageError(
+            "the key holds a character that no key has", hint="copy it again; nothing was kept"
+        )
 
 
 def _piped() -> str:
@@ -104,4 +129,6 @@ def _piped() -> str:
     try:
         return sys.stdin.buffer.read(LONGEST + 3).decode("ascii", "replace")
     except OSError as error:
-        raise UsageError(f"standard input cannot be read: {error.strerror}", hint="pipe the key") from error
+        raise UsageError(
+            f"standard input cannot be read: {error.strerror}", hint="pipe the key"
+        ) from error

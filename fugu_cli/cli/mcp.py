@@ -1,6 +1,8 @@
-"""`fugu mcp`: the MCP servers that count in the current folder; adds one, removes one, logs in at one.
+"""`fugu mcp`: the MCP servers that count in the current folder; adds one, removes one, logs in at
+one.
 
-Changes `.mcp.json` by extensions/mcp_settings.py, which reads it as well. Starts no server: `fugu doctor` does.
+Changes `.mcp.json` by extensions/mcp_settings.py, which reads it as well. Starts no server: `fugu
+doctor` does.
 """
 
 from __future__ import annotations
@@ -19,7 +21,13 @@ from fugu_cli.cli.current_folder import current_config, current_path, print_clea
 from fugu_cli.config.kept_keys import KeptLogins
 from fugu_cli.config.loader import LoadedConfig, repository
 from fugu_cli.errors import InfrastructureError, UsageError
-from fugu_cli.extensions.mcp_settings import MCP_FILE, McpServer, RemoteServer, add_entry, remove_entry
+from fugu_cli.extensions.mcp_settings import (
+    MCP_FILE,
+    McpServer,
+    RemoteServer,
+    add_entry,
+    remove_entry,
+)
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.mcp_login import LoginAttempt
@@ -28,7 +36,9 @@ Scope = Literal["user", "project"]
 
 
 def list_servers() -> int:
-    """Each server with what is started or called and the file that names it, then what is left out."""
+    """Each server with what is started or called and the file that names it, then what is left
+    out.
+    """
     declared = current_config().servers
     for note in declared.notes:
         say(note)
@@ -38,12 +48,17 @@ def list_servers() -> int:
     names = max(len(server.name) for server in declared.servers)
     for server in declared.servers:
         kept = isinstance(server.way, RemoteServer) and KeptLogins().read(server.way.url)
-        print_clean(f"{server.name:<{names}}  {server.said}  ({server.source}{', logged in' if kept else ''})")
+        print_clean(
+            f"{server.name:<{names}}  {server.said}  "
+            f"({server.source}{', logged in' if kept else ''})"
+        )
     return 0
 
 
 def add_server(flags: McpAddFlags) -> int:
-    """Write an entry. Raises UsageError for what is no server, and where the name is taken; StorageError."""
+    """Write an entry. Raises UsageError for what is no server, and where the name is taken;
+    StorageError.
+    """
     path = _file(flags.scope or "user")
     add_entry(path, flags.name, _entry(flags))
     print_clean(f"the MCP server {flags.name} is added to {path}; `fugu doctor` tries it")
@@ -52,14 +67,18 @@ def add_server(flags: McpAddFlags) -> int:
 
 
 def remove_server(name: str, scope: Scope | None) -> int:
-    """Take an entry out of the scope's file, of both files without a scope, and forget its login. Raises UsageError
-    where there is none, StorageError."""
+    """Take an entry out of the scope's file, of both files without a scope, and forget its login.
+    Raises UsageError where there is none, StorageError."""
     servers = {one.name: one.way for one in current_config().servers.servers}
-    held: dict[Scope, Path] = {one: _file(one) for one in ((scope,) if scope else ("user", "project"))}
+    held: dict[Scope, Path] = {
+        one: _file(one) for one in ((scope,) if scope else ("user", "project"))
+    }
     removed = [one for one, path in held.items() if remove_entry(path, name)]
     if not removed:
         files = " and ".join(str(path) for path in held.values())
-        raise UsageError(f"there is no MCP server {name!r} in {files}", hint="`fugu mcp list` shows them")
+        raise UsageError(
+            f"there is no MCP server {name!r} in {files}", hint="`fugu mcp list` shows them"
+        )
     if isinstance(way := servers.get(name), RemoteServer) and KeptLogins().remove(way.url):
         print_clean(f"the login at {name} is forgotten")
     for one in removed:
@@ -69,8 +88,8 @@ def remove_server(name: str, scope: Scope | None) -> int:
 
 
 def login(name: str, remove: bool, timeout: float) -> int:
-    """Log in at a server in the browser, or forget the login. Raises UsageError for a server that is not there or needs
-    none, InfrastructureError where it fails, StorageError."""
+    """Log in at a server in the browser, or forget the login. Raises UsageError for a server that
+    is not there or needs none, InfrastructureError where it fails, StorageError."""
     loaded = current_config()
     server = next((one for one in loaded.servers.servers if one.name == name), None)
     if server is None:
@@ -78,7 +97,9 @@ def login(name: str, remove: bool, timeout: float) -> int:
         hint = f"there are: {names}" if names else "`fugu mcp add` adds one"
         raise UsageError(f"there is no MCP server {name!r} that counts here", hint=hint)
     if not isinstance(server.way, RemoteServer):
-        raise UsageError(f"{name} is a program and wants no login", hint="--env of `fugu mcp add` gives it a key")
+        raise UsageError(
+            f"{name} is a program and wants no login", hint="--env of `fugu mcp add` gives it a key"
+        )
     if remove:
         gone = KeptLogins().remove(server.way.url)
         print_clean(f"the login at {name} is forgotten" if gone else f"no login at {name} was kept")
@@ -87,7 +108,9 @@ def login(name: str, remove: bool, timeout: float) -> int:
     return 0
 
 
-async def _log_in(loaded: LoadedConfig, server: McpServer, way: RemoteServer, timeout: float) -> str:
+async def _log_in(
+    loaded: LoadedConfig, server: McpServer, way: RemoteServer, timeout: float
+) -> str:
     from fugu_cli.extensions import mcp_client, mcp_login
 
     mcp_client.load_sdk()
@@ -97,22 +120,38 @@ async def _log_in(loaded: LoadedConfig, server: McpServer, way: RemoteServer, ti
             typing = asyncio.create_task(_typed(attempt))
             called = mcp_client.ClientCallbacks(lambda: None)
             try:
-                async with mcp_client.connect(patient, loaded.root, called, attempt.provider) as link:
+                async with mcp_client.connect(
+                    patient, loaded.root, called, attempt.provider
+                ) as link:
                     tools = len(await mcp_client.list_tools(link))
             finally:
                 typing.cancel()
             if attempt.provider.context.current_tokens is None:
                 raise UsageError(f"{server.name} works without a login", hint="nothing was kept")
             if not attempt.login.where:
-                raise InfrastructureError("the login cannot be kept", hint="check space and permissions")
+                raise InfrastructureError(
+                    "the login cannot be kept", hint="check space and permissions"
+                )
     except mcp_client.McpConnectionError as error:
-        raise InfrastructureError(f"no login at {server.name}: {error}", hint="nothing was kept") from error
+        raise InfrastructureError(
+            f"no login at {server.name}: {error}", hint="nothing was kept"
+        ) from error
     except OSError as error:
-        what = f"no login at {server.name}: port {way.oauth.port} cannot be used: {error.strerror or error}"
-        raise InfrastructureError(what, hint="name another callbackPort in .mcp.json, or none") from error
+        what = (
+            f"no login at {server.name}: port {way.oauth.port} cannot be used: "
+            f"{error.strerror or error}"
+        )
+        raise InfrastructureError(
+            what, hint="name another callbackPort in .mcp.json, or none"
+        ) from error
     except mcp_client.sdk_errors() as error:
-        raise InfrastructureError(f"no login at {server.name}: {error}", hint="nothing was kept") from error
-    return f"logged in at {server.name}, which has {tools} tools; the login is kept in {attempt.login.where}"
+        raise InfrastructureError(
+            f"no login at {server.name}: {error}", hint="nothing was kept"
+        ) from error
+    return (
+        f"logged in at {server.name}, which has {tools} tools; the login is kept in "
+        f"{attempt.login.where}"
+    )
 
 
 async def _typed(attempt: LoginAttempt) -> None:
@@ -131,7 +170,11 @@ async def _show(address: str) -> None:
     print_clean("waiting for the browser to come back to this machine (ctrl+c leaves)")
     if sys.stdin is not None and sys.stdin.isatty():
         print_clean("or paste here the address at which a browser elsewhere ended")
-    if "BROWSER" in os.environ or sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
+    if (
+        "BROWSER" in os.environ
+        or sys.platform == "darwin"
+        or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+    ):
         await asyncio.to_thread(webbrowser.open, address)
 
 
@@ -141,7 +184,10 @@ def _file(scope: Scope) -> Path:
 
 def _say_trust(scope: Scope | None) -> None:
     if scope == "project":
-        say("a repository's servers count once you run `fugu trust` here, also after every change of the file")
+        say(
+            "a repository's servers count once you run `fugu trust` here, also after every "
+            "change of the file"
+        )
 
 
 def _entry(flags: McpAddFlags) -> dict[str, JsonValue]:
@@ -166,7 +212,10 @@ def _entry(flags: McpAddFlags) -> dict[str, JsonValue]:
         return {"command": first, "args": [*args], **({"env": {**env}} if env else {})}
     if env or args:
         what = "--env is" if env else f"{args[0]!r} and the like are"
-        raise UsageError(f"{what} for a program, and {first} is called over {kind}", hint="--header sends a header")
+        raise UsageError(
+            f"{what} for a program, and {first} is called over {kind}",
+            hint="--header sends a header",
+        )
     more: dict[str, JsonValue] = {"headers": {**headers}} if headers else {}
     return {"type": kind, "url": first, **more, **({"oauth": oauth} if oauth else {})}
 
@@ -174,5 +223,8 @@ def _entry(flags: McpAddFlags) -> dict[str, JsonValue]:
 def _pair(word: str, between: str, flag: str) -> tuple[str, str]:
     name, found, value = word.partition(between)
     if not found or not name.strip():
-        raise UsageError(f"{flag} needs NAME{between}VALUE, not {word!r}", hint="repeat the flag for more than one")
+        raise UsageError(
+            f"{flag} needs NAME{between}VALUE, not {word!r}",
+            hint="repeat the flag for more than one",
+        )
     return name.strip(), value.strip() if between == ":" else value

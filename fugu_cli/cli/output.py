@@ -1,5 +1,5 @@
-"""What commands print: coloured lines where somebody looks, and how a run ended as text, JSON or a folder
-(`--output-dir`). Quick and synchronous: also used on the way out after a second Ctrl-C.
+"""What commands print: coloured lines where somebody looks, and how a run ended as text, JSON or a
+folder (`--output-dir`). Quick and synchronous: also used on the way out after a second Ctrl-C.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 def print_lines(lines: Sequence[Text]) -> None:
     """To standard output."""
-    print(rich_to_ansi(Text("\n").join(lines)) if _coloured() else "\n".join(line.plain for line in lines))
+    print(
+        rich_to_ansi(Text("\n").join(lines))
+        if _coloured()
+        else "\n".join(line.plain for line in lines)
+    )
 
 
 def _coloured() -> bool:
@@ -38,8 +42,8 @@ def _coloured() -> bool:
 
 
 def take_standard_streams() -> tuple[int, int]:
-    """Standard input and output, from now on a protocol's alone: whatever else is printed goes to standard error, and
-    what is started reads nothing."""
+    """Standard input and output, from now on a protocol's alone: whatever else is printed goes to
+    standard error, and what is started reads nothing."""
     source, sink = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -72,7 +76,8 @@ def init_of(session: Session) -> json_output.Object:
 
 @dataclass(frozen=True)
 class RunEnd:
-    """What there is to say of a run: its session, of which it wrote the lines from `since` on, and how it ended.
+    """What there is to say of a run: its session, of which it wrote the lines from `since` on, and
+    how it ended.
 
     Where its request was not even `heard`, nothing of earlier ones is repeated.
     """
@@ -126,7 +131,9 @@ class RunOutput:
         from fugu_cli.ui import run_artifacts
 
         name = session_name(told.log)
-        summary = result_object(told.records, name, told.end, since=told.since, milliseconds=self.milliseconds)
+        summary = result_object(
+            told.records, name, told.end, since=told.since, milliseconds=self.milliseconds
+        )
         faults = run_artifacts.write_artifacts(self.folder, told.log.records, name, summary, patch)
         for said in (*faults, *run_artifacts.write_media(self.folder, told.log.path)):
             self.screen.show(f"fugu: {said}")
@@ -140,4 +147,6 @@ class RunOutput:
             from fugu_cli.ui import run_artifacts
 
             with contextlib.suppress(UsageError):
-                run_artifacts.write_artifacts(run_artifacts.prepare_output_dir(self.folder), [], "", final, b"")
+                run_artifacts.write_artifacts(
+                    run_artifacts.prepare_output_dir(self.folder), [], "", final, b""
+                )

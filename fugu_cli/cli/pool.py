@@ -1,5 +1,5 @@
-"""The pool from the command line: `fugu pool` and `fugu pool check`, the embedded models (`fugu models`), and the
-pool as an endpoint (`fugu serve`).
+"""The pool from the command line: `fugu pool` and `fugu pool check`, the embedded models (`fugu
+models`), and the pool as an endpoint (`fugu serve`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,22 @@ from pathlib import Path
 
 from fugu_cli import server, wiring
 from fugu_cli.cli.command_flags import ServeFlags
-from fugu_cli.cli.current_folder import check_embedded, current_config, local_servers, needed_models, print_clean, say
+from fugu_cli.cli.current_folder import (
+    check_embedded,
+    current_config,
+    local_servers,
+    needed_models,
+    print_clean,
+    say,
+)
 from fugu_cli.cli.flags import settings_of
-from fugu_cli.config.agent_pool import EMBEDDED, entry_text, unready_services, unusable_entries, usable_pool
+from fugu_cli.config.agent_pool import (
+    EMBEDDED,
+    entry_text,
+    unready_services,
+    unusable_entries,
+    usable_pool,
+)
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import AgentError, ModelFileError, UsageError
@@ -40,7 +53,9 @@ def list_models() -> int:
     width = max(len(model.name) for model in store.known)
     for model in store.known:
         state = "here" if store.find(model.name) else "not here"
-        print_clean(f"{model.name:<{width}}  {_size(model.size):>7}  {state:<8}  {model.licence}  {model.title}")
+        print_clean(
+            f"{model.name:<{width}}  {_size(model.size):>7}  {state:<8}  {model.licence}  {model.title}"
+        )
     return 0
 
 
@@ -49,7 +64,9 @@ def pull_models(names: Sequence[str]) -> int:
     loaded = current_config()
     store = Store(loaded.config.cache)
     wanted = list(
-        dict.fromkeys(names or needed_models(loaded.config, os.environ) or (entry.model for entry in EMBEDDED))
+        dict.fromkeys(
+            names or needed_models(loaded.config, os.environ) or (entry.model for entry in EMBEDDED)
+        )
     )
     missing = [name for name in wanted if store.find(name) is None]
     if missing:
@@ -61,7 +78,9 @@ def pull_models(names: Sequence[str]) -> int:
 
 
 def remove_models(names: Sequence[str]) -> int:
-    """Delete models, with what was made of them (the coordinator's backbone); says how much room that made."""
+    """Delete models, with what was made of them (the coordinator's backbone); says how much room
+    that made.
+    """
     cache = current_config().config.cache
     store = Store(cache)
     for name in names:
@@ -89,13 +108,17 @@ def print_model_path(name: str) -> int:
         return 0
     found = store.find(name)
     if found is None:
-        raise ModelFileError(f"{name} is not on this machine yet", hint=f"fetch it with `fugu models pull {name}`")
+        raise ModelFileError(
+            f"{name} is not on this machine yet", hint=f"fetch it with `fugu models pull {name}`"
+        )
     print_clean(str(found))
     return 0
 
 
 class ProgressBar:
-    """Progress on standard error: one line that moves on a terminal, a line every ten seconds in a log."""
+    """Progress on standard error: one line that moves on a terminal, a line every ten seconds in a
+    log.
+    """
 
     def __init__(self) -> None:
         self._pen = OutputStream(sys.stderr)
@@ -129,7 +152,9 @@ def _size(size: int) -> str:
 PROBE_TOKENS = 200
 """Tokens of a probe's reply: a model that runs on to it has not understood."""
 THINKING_TOKENS = 4096
-"""Tokens of a second try, where the first was used up before a word of the answer: a model that reasons first."""
+"""Tokens of a second try, where the first was used up before a word of the answer: a model that
+reasons first.
+"""
 PROBE_TOOL = ToolSpec(
     name="add_numbers",
     description="Add two whole numbers and return the sum.",
@@ -154,7 +179,9 @@ INFILL_ANSWER = re.compile(r"number ?\* ?2|2 ?\* ?number|number ?\+ ?number|numb
 
 @dataclass(frozen=True)
 class AgentProbe:
-    """What was found. Seconds of the first call; with `failure`, a call failed and the rest is unknown."""
+    """What was found. Seconds of the first call; with `failure`, a call failed and the rest is
+    unknown.
+    """
 
     streams: bool = False
     tools: bool = False
@@ -174,8 +201,8 @@ class AgentProbe:
 
 
 async def probe_agent(agent: Agent, *, fills: bool = False) -> AgentProbe:
-    """Three calls, one after the other, and one more where the agent is said to fill in lines. Failures are part of the
-    answer and never raised."""
+    """Three calls, one after the other, and one more where the agent is said to fill in lines.
+    Failures are part of the answer and never raised."""
     started = time.monotonic()
     pieces: list[float] = []
     try:
@@ -202,13 +229,15 @@ async def probe_agent(agent: Agent, *, fills: bool = False) -> AgentProbe:
 async def _ask(agent: Agent, prompt: Prompt, say: Say) -> Reply:
     reply = await agent.reply(prompt, say, _ignore_pause)
     if reply.stop == "length" and not reply.text and not reply.calls:
-        return await agent.reply(prompt.model_copy(update={"max_tokens": THINKING_TOKENS}), say, _ignore_pause)
+        return await agent.reply(
+            prompt.model_copy(update={"max_tokens": THINKING_TOKENS}), say, _ignore_pause
+        )
     return reply
 
 
 async def _can(asked: Awaitable[bool]) -> bool:
-    """What is asked, no where the server does not take such a request. Whatever else goes wrong says nothing of what it
-    can do."""
+    """What is asked, no where the server does not take such a request. Whatever else goes wrong
+    says nothing of what it can do."""
     try:
         return await asked
     except AgentError as error:
@@ -266,7 +295,17 @@ def show_pool() -> int:
     """A line an agent. Raises ConfigError when nobody in the pool can be used."""
     loaded = current_config()
     entries = usable_pool(loaded.config, os.environ)
-    header = ("name", "slot", "provider", "model", "vendor", "protocol", "draws", "context", "USD per million in/out")
+    header = (
+        "name",
+        "slot",
+        "provider",
+        "model",
+        "vendor",
+        "protocol",
+        "draws",
+        "context",
+        "USD per million in/out",
+    )
     _print([header, *(_cells(entry) for entry in entries)])
     for out in unusable_entries(loaded.config, os.environ):
         print_clean(f"left out: {out.name} ({out.reason})")
@@ -274,7 +313,9 @@ def show_pool() -> int:
         _print_lines(f"not in the pool: {unready.name}: {unready.reason}")
     for name in loaded.config.opt_out:
         print_clean(f"opted out: {name}")
-    print_clean("unavailable after a failure: each session knows that of its own calls, see /pool there")
+    print_clean(
+        "unavailable after a failure: each session knows that of its own calls, see /pool there"
+    )
     print_clean(f"decided by: {loaded.config.coordinator}; from {_origin(loaded)}")
     for found in local_servers(loaded.config):
         _print_lines(_offer(found))
@@ -316,7 +357,9 @@ def _cells(entry: AgentEntry) -> tuple[str, ...]:
 def _print(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
-        print_clean("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print_clean(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def _origin(loaded: LoadedConfig) -> str:
@@ -332,9 +375,12 @@ def check_pool() -> int:
 
 
 async def _check_agents(loaded: LoadedConfig, entries: Sequence[AgentEntry]) -> int:
-    # The bare agent is asked, not the one that speaks its protocol: what it could speak is the question.
+    # The bare agent is asked, not the one that speaks its protocol: what it could speak is the
+    # question.
     bare = [entry.model_copy(update={"protocol": "native"}) for entry in entries]
-    agents = wiring.build_agents(bare, os.environ, wiring.AgentResources(loaded.config.cache, loaded.config.local_idle))
+    agents = wiring.build_agents(
+        bare, os.environ, wiring.AgentResources(loaded.config.cache, loaded.config.local_idle)
+    )
     known: dict[str, AgentProbe] = {}
     try:
         for entry in entries:
@@ -365,7 +411,9 @@ def _probe_cells(found: AgentProbe, entry: AgentEntry) -> str:
 
 
 def serve(flags: ServeFlags) -> int:
-    """Listens and answers. Returns 0 after a stop that was asked for. Raises FuguError for what cannot begin."""
+    """Listens and answers. Returns 0 after a stop that was asked for. Raises FuguError for what
+    cannot begin.
+    """
     if not all(map(math.isfinite, (flags.max_request_mb, flags.request_timeout, flags.grace))):
         raise UsageError("limits must be finite numbers", hint="`fugu serve --help` lists them")
     token = os.environ.get(flags.token_env, "").strip() or None

@@ -1,5 +1,5 @@
-"""`fugu replay`: a session's decisions made again by another coordinator; with --run its requests carried out again
-in copies.
+"""`fugu replay`: a session's decisions made again by another coordinator; with --run its requests
+carried out again in copies.
 """
 
 from __future__ import annotations
@@ -61,12 +61,16 @@ class Recording:
 
 
 def replay(flags: ReplayFlags) -> int:
-    """Compare the decisions, or carry the requests out again. Raises UsageError for what cannot be replayed."""
+    """Compare the decisions, or carry the requests out again. Raises UsageError for what cannot be
+    replayed.
+    """
     _check_flags(flags)
     settings = settings_of(flags)
     if flags.script is not None:
         load_script(flags.script)
-        entry = AgentEntry(name="scripted", provider="scripted", model=str(flags.script.resolve()), slot="strong")
+        entry = AgentEntry(
+            name="scripted", provider="scripted", model=str(flags.script.resolve()), slot="strong"
+        )
         settings = {"coordinator": "single:scripted", **settings, "agents": (entry,)}
     loaded = current_config(settings)
     recording = _recording(loaded, flags)
@@ -75,13 +79,21 @@ def replay(flags: ReplayFlags) -> int:
     events = [record.event for record in recording.records]
     found, steps = decision_points(events)
     chosen = [place for place in found if flags.request in (None, place.request)]
-    today = tuple(entry.member() for entry in usable_pool(loaded.config, os.environ)) if flags.present_pool else None
+    today = (
+        tuple(entry.member() for entry in usable_pool(loaded.config, os.environ))
+        if flags.present_pool
+        else None
+    )
     with as_usage_errors():
         compared = asyncio.run(
-            replay_decisions(events, chosen, lambda members: _other_coordinator(flags, loaded, members), today)
+            replay_decisions(
+                events, chosen, lambda members: _other_coordinator(flags, loaded, members), today
+            )
         )
     now = loaded.config.coordinator + (f" ({flags.checkpoint})" if flags.checkpoint else "")
-    report = shown.ReplayReport(recording.name, recording.opened.coordinator, now, tuple(compared), steps)
+    report = shown.ReplayReport(
+        recording.name, recording.opened.coordinator, now, tuple(compared), steps
+    )
     if flags.as_json:
         print(json.dumps(shown.replay_object(events, report), indent=2))
     else:
@@ -92,9 +104,15 @@ def replay(flags: ReplayFlags) -> int:
 def _check_flags(flags: ReplayFlags) -> None:
     check_empty(agent=flags.agent, output_dir=flags.output_dir)
     if flags.agent and flags.coordinator:
-        raise UsageError("--agent and --coordinator exclude one another", hint="--agent NAME bypasses the coordinator")
+        raise UsageError(
+            "--agent and --coordinator exclude one another",
+            hint="--agent NAME bypasses the coordinator",
+        )
     if flags.yolo and flags.permission_mode:
-        raise UsageError("--yolo and --permission-mode exclude one another", hint="--yolo is --permission-mode yolo")
+        raise UsageError(
+            "--yolo and --permission-mode exclude one another",
+            hint="--yolo is --permission-mode yolo",
+        )
     idle = [name for name in WITH_RUN if getattr(flags, name)] if not flags.run else []
     if idle:
         raise UsageError(
@@ -110,27 +128,43 @@ def _recording(loaded: LoadedConfig, flags: ReplayFlags) -> Recording:
     opened = next((event for event in events if isinstance(event, Opened)), None)
     count = len(views.requests(events))
     if opened is None or not count:
-        raise UsageError(f"nothing was asked in the session {path.stem} yet", hint="`fugu sessions` lists others")
+        raise UsageError(
+            f"nothing was asked in the session {path.stem} yet", hint="`fugu sessions` lists others"
+        )
     if flags.request is not None and not 1 <= flags.request <= count:
         raise UsageError(f"there is no request {flags.request}", hint=f"the session has {count}")
     return Recording(path, records, opened)
 
 
-def _other_coordinator(flags: ReplayFlags, loaded: LoadedConfig, members: tuple[Member, ...]) -> Coordinator:
-    """The coordinator of flags and configuration for these agents. It must decide itself: a fallback's decisions
-    compared under its name would mislead."""
+def _other_coordinator(
+    flags: ReplayFlags, loaded: LoadedConfig, members: tuple[Member, ...]
+) -> Coordinator:
+    """The coordinator of flags and configuration for these agents. It must decide itself: a
+    fallback's decisions compared under its name would mislead."""
     config = loaded.config
     names = {member.name for member in members}
-    single = [config.coordinator.removeprefix("single:")] if config.coordinator.startswith("single:") else []
+    single = (
+        [config.coordinator.removeprefix("single:")]
+        if config.coordinator.startswith("single:")
+        else []
+    )
     for name in (*single, *(flags.opt_out or ())):
         if name not in names:
             raise UsageError(
-                f"{name!r} is not an agent of this pool: {', '.join(sorted(names)) or 'it is empty'}",
-                hint="the session's own pool is meant; --present-pool chooses among the agents of today",
+                f"{name!r} is not an agent of this pool: "
+                f"{', '.join(sorted(names)) or 'it is empty'}",
+                hint=(
+                    "the session's own pool is meant; --present-pool chooses among the agents "
+                    "of today"
+                ),
             )
     if not names - set(config.opt_out):
-        raise UsageError("every agent of this pool is opted out", hint="shorten opt_out or --opt-out")
-    plain = LoadedConfig(config.model_copy(update={"tier": "fugu"}), (), (), loaded.root, loaded.trusted)
+        raise UsageError(
+            "every agent of this pool is opted out", hint="shorten opt_out or --opt-out"
+        )
+    plain = LoadedConfig(
+        config.model_copy(update={"tier": "fugu"}), (), (), loaded.root, loaded.trusted
+    )
     if config.coordinator != "trinity":
         return wiring.build_coordinator(plain.config, members)[0]
     return coordinator_of(RouteFlags(coordinator="trinity"), plain, members)
@@ -146,7 +180,11 @@ class Rerun:
     """One `fugu replay --run`."""
 
     def __init__(
-        self, flags: ReplayFlags, loaded: LoadedConfig, recording: Recording, environ: Mapping[str, str]
+        self,
+        flags: ReplayFlags,
+        loaded: LoadedConfig,
+        recording: Recording,
+        environ: Mapping[str, str],
     ) -> None:
         self._flags = flags
         self._loaded = loaded
@@ -165,8 +203,14 @@ class Rerun:
         return code
 
     async def _carried_out(self) -> int:
-        folder = run_artifacts.prepare_output_dir(Path(self._flags.output_dir)) if self._flags.output_dir else None
-        workspace = wiring.build_workspace(self._loaded.config, self._loaded.root, logs=(self._recording.path,))
+        folder = (
+            run_artifacts.prepare_output_dir(Path(self._flags.output_dir))
+            if self._flags.output_dir
+            else None
+        )
+        workspace = wiring.build_workspace(
+            self._loaded.config, self._loaded.root, logs=(self._recording.path,)
+        )
         asked = self._chosen()
         for number, request in asked:
             await _check_tree(self._events, workspace, number, request)
@@ -187,7 +231,9 @@ class Rerun:
         return ABORTED if self._cut else max(codes, key=(0, 3, 2, 4).index, default=ABORTED)
 
     def _stop(self) -> None:
-        """Ctrl-C, SIGTERM or SIGHUP: once, the request is cut and no other one begins; twice, out at once."""
+        """Ctrl-C, SIGTERM or SIGHUP: once, the request is cut and no other one begins; twice, out
+        at once.
+        """
         if self._cut:
             os._exit(ABORTED)
         self._cut = True
@@ -201,17 +247,31 @@ class Rerun:
         if repo != self._loaded.root:
             gone = "" if is_folder(repo) else ", which is not on this machine"
             raise UsageError(
-                f"the session {self._recording.name} worked in {repo}{gone}, not in {self._loaded.root}",
-                hint="call it in that folder; without --run only the decisions are compared, anywhere",
+                f"the session {self._recording.name} worked in {repo}{gone}, not in "
+                f"{self._loaded.root}",
+                hint=(
+                    "call it in that folder; without --run only the decisions are compared, "
+                    "anywhere"
+                ),
             )
         asked = [event for event in self._events if isinstance(event, Asked)]
-        return [pair for pair in enumerate(asked, start=1) if self._flags.request in (None, pair[0])]
+        return [
+            pair for pair in enumerate(asked, start=1) if self._flags.request in (None, pair[0])
+        ]
 
-    async def _request(self, workspace: Workspace, given: tuple[int, Asked], folder: Path | None) -> RerunPair | None:
+    async def _request(
+        self, workspace: Workspace, given: tuple[int, Asked], folder: Path | None
+    ) -> RerunPair | None:
         """Carry one request out in its copy. None where the user ended it before it was asked."""
         number, asked = given
-        place = self._loaded.config.data / "replays" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
-        await worktrees.make_worktree(workspace, await _tree(self._events, workspace, number), place)
+        place = (
+            self._loaded.config.data
+            / "replays"
+            / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+        )
+        await worktrees.make_worktree(
+            workspace, await _tree(self._events, workspace, number), place
+        )
         place = place.resolve()
         session = await self._opened(workspace, asked, place / "tree")
         try:
@@ -226,19 +286,29 @@ class Rerun:
         made = await _request_changes(workspace, self._recording.records, number)
         recorded = shown.rerun_side(self._recording.name, self._recording.records, number, made)
         again = shown.rerun_side(own, session.log.records, number, patch.decode("utf-8", "replace"))
-        return RerunPair(number, asked.text, recorded, replace(again, reason=end.reason, message=end.message), saved)
+        return RerunPair(
+            number,
+            asked.text,
+            recorded,
+            replace(again, reason=end.reason, message=end.message),
+            saved,
+        )
 
     async def _opened(self, workspace: Workspace, asked: Asked, tree: Path) -> Session:
         config = self._config(workspace, asked)
         trusted = self._loaded.trusted and _same_instructions(self._loaded.root, tree)
         loaded = replace(self._loaded, root=tree, config=config, trusted=trusted)
-        session = wiring.build_session(loaded, self._environ, headless.deny_headless, self._before(config, asked, tree))
+        session = wiring.build_session(
+            loaded, self._environ, headless.deny_headless, self._before(config, asked, tree)
+        )
         for note in session.notes():
             self._screen.show(f"fugu: {note}")
         return session
 
     def _config(self, workspace: Workspace, asked: Asked) -> Config:
-        """The present one with the request's own test command and checks; the originals' objects may be read."""
+        """The present one with the request's own test command and checks; the originals' objects
+        may be read.
+        """
         config = self._loaded.config
         sandbox = config.sandbox.model_copy(
             update={"readable": (*config.sandbox.readable, workspace.store / "objects")}
@@ -255,8 +325,12 @@ class Rerun:
         return config.model_copy(update=update)
 
     def _before(self, config: Config, asked: Asked, tree: Path) -> Path | None:
-        """A new session's file with what the recorded one said before the request; None before its first."""
-        records = self._recording.records[: next(i for i, event in enumerate(self._events) if event is asked)]
+        """A new session's file with what the recorded one said before the request; None before its
+        first.
+        """
+        records = self._recording.records[
+            : next(i for i, event in enumerate(self._events) if event is asked)
+        ]
         if not any(isinstance(record.event, Asked) for record in records):
             return None
         path = store.new_path(config.data, tree)
@@ -296,11 +370,15 @@ class Rerun:
             (folder / run_artifacts.PATCH).write_bytes(patch)
         else:
             run_artifacts.prepare_output_dir(folder)
-            RunOutput(OutputFormat.json, folder, self._screen).write(RunEnd(session.log, 0, end), patch)
+            RunOutput(OutputFormat.json, folder, self._screen).write(
+                RunEnd(session.log, 0, end), patch
+            )
         return str(folder / run_artifacts.PATCH)
 
 
-async def _check_tree(events: Sequence[Event], workspace: Workspace, number: int, asked: Asked) -> None:
+async def _check_tree(
+    events: Sequence[Event], workspace: Workspace, number: int, asked: Asked
+) -> None:
     """Raises UsageError where the request's working tree cannot be had any more."""
     if asked.snapshot is None or workspace.history.snapshots is None:
         raise UsageError(
@@ -318,7 +396,9 @@ async def _check_tree(events: Sequence[Event], workspace: Workspace, number: int
 
 
 async def _tree(events: Sequence[Event], workspace: Workspace, number: int) -> str:
-    """The working tree before a request. Before one that only read it is as the next one found it, or as it is."""
+    """The working tree before a request. Before one that only read it is as the next one found it,
+    or as it is.
+    """
     later = views.requests(events)[number - 1 :]
     known = next((tree for facts in later if (tree := views.start_snapshot(facts))), "")
     return known or await workspace.history.snapshot() or ""
@@ -349,12 +429,16 @@ def _note(folder: Path) -> list[Path]:
 
 
 def _prepare_folder(folder: Path) -> None:
-    """The user's alone, like the sessions. Copies from more than a week ago go; their sessions stay."""
+    """The user's alone, like the sessions. Copies from more than a week ago go; their sessions
+    stay.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)
     except OSError as error:
-        raise StorageError(f"cannot write into {folder}: {error.strerror}", hint="make it writable") from error
+        raise StorageError(
+            f"cannot write into {folder}: {error.strerror}", hint="make it writable"
+        ) from error
     for place in folder.glob("*"):
         if place.is_dir() and time.time() - place.stat().st_mtime > COPY_LIFETIME:
             shutil.rmtree(place, ignore_errors=True)

@@ -1,4 +1,6 @@
-"""`fugu review`: one agent looks for what is wrong with a change, another judges each finding. It changes nothing."""
+"""`fugu review`: one agent looks for what is wrong with a change, another judges each finding. It
+changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,14 @@ from fugu_cli.session.events import Member
 from fugu_cli.tools import commits
 from fugu_cli.tools.commits import UserGit
 from fugu_cli.ui.formatting import plural, sanitize
-from fugu_cli.ui.review_report import Review, ReviewFinding, review_object, review_sarif, review_text, worst_first
+from fugu_cli.ui.review_report import (
+    Review,
+    ReviewFinding,
+    review_object,
+    review_sarif,
+    review_text,
+    worst_first,
+)
 
 UNFINISHED = 3
 
@@ -54,7 +63,9 @@ class _Verdicts(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True)
 class _Change:
-    """What is reviewed: the diff that agents get, whether it is all of it, and the lines of every file after it."""
+    """What is reviewed: the diff that agents get, whether it is all of it, and the lines of every
+    file after it.
+    """
 
     diff: str
     unfinished: str
@@ -74,11 +85,15 @@ class _Pool:
     def dollars(self) -> float:
         return sum(answer.dollars for answer in self.answers)
 
-    def ask(self, question: AgentQuestion[Answer], candidates: Sequence[Member]) -> AgentAnswer[Answer]:
+    def ask(
+        self, question: AgentQuestion[Answer], candidates: Sequence[Member]
+    ) -> AgentAnswer[Answer]:
         """The first of the candidates that answers. Raises UnansweredError where none does."""
         for member in candidates:
             try:
-                answer = asyncio.run(agent_answer(self._affordable(), replace(question, agent=member.name)))
+                answer = asyncio.run(
+                    agent_answer(self._affordable(), replace(question, agent=member.name))
+                )
             except UnansweredError as error:
                 if member is candidates[-1] or not error.for_another:
                     raise
@@ -94,7 +109,9 @@ class _Pool:
         if money.request is None:
             return self.loaded
         left = money.model_copy(update={"request": max(money.request - self.dollars, 1e-9)})
-        return replace(self.loaded, config=self.loaded.config.model_copy(update={"max_budget_usd": left}))
+        return replace(
+            self.loaded, config=self.loaded.config.model_copy(update={"max_budget_usd": left})
+        )
 
     def finders(self) -> Sequence[Member]:
         return [member for member in self.members if self.given in ("", member.name)]
@@ -102,7 +119,10 @@ class _Pool:
     def verifiers(self, finder: str) -> Sequence[Member]:
         """Another vendor's agents, then others, then the finder itself."""
         vendor = next((member.vendor for member in self.members if member.name == finder), "")
-        return sorted(self.members, key=lambda one: (one.name == finder, bool(vendor) and one.vendor in ("", vendor)))
+        return sorted(
+            self.members,
+            key=lambda one: (one.name == finder, bool(vendor) and one.vendor in ("", vendor)),
+        )
 
 
 def review(flags: ReviewFlags) -> int:
@@ -115,11 +135,14 @@ def review(flags: ReviewFlags) -> int:
         return 0
     check_answering(loaded)
     entries = [entry.member() for entry in usable_pool(loaded.config, os.environ)]
-    members = [one for one in reversed(by_strength(entries)) if one.name not in loaded.config.opt_out]
+    members = [
+        one for one in reversed(by_strength(entries)) if one.name not in loaded.config.opt_out
+    ]
     pool = _Pool(loaded, members, flags.agent or "")
     if not pool.finders():
         raise UsageError(
-            f"there is no agent {flags.agent!r} that may review", hint=f"there are {', '.join(m.name for m in members)}"
+            f"there is no agent {flags.agent!r} that may review",
+            hint=f"there are {', '.join(m.name for m in members)}",
         )
     mask = wiring.build_workspace(loaded.config, loaded.root).mask
     made = _reviewed(pool, change, mask)
@@ -128,7 +151,9 @@ def review(flags: ReviewFlags) -> int:
 
 
 def _change(loaded: LoadedConfig, git: UserGit, base: str | None) -> _Change:
-    """From the base to the files as they are now, new ones too. Raises UsageError for a base that is none."""
+    """From the base to the files as they are now, new ones too. Raises UsageError for a base that
+    is none.
+    """
     before = commits.head_tree(git) if base is None else _merge_base(git, base)
     after = commits.working_tree(git)
     changed = commits.changed_blobs(git, before, after)
@@ -136,7 +161,9 @@ def _change(loaded: LoadedConfig, git: UserGit, base: str | None) -> _Change:
     contents = commits.read_blobs(git, [one.after for one in changed if one.after])
     diff = commits.readable_diff(git, before, after, hidden) + named_only(hidden)
     more = len(diff) - LONGEST_DATA
-    unfinished = f"the diff is too long, its last {more:,} characters were left out" if more > 0 else ""
+    unfinished = (
+        f"the diff is too long, its last {more:,} characters were left out" if more > 0 else ""
+    )
     shown = [one for one in changed if one.after and one.path not in hidden]
     lines = {one.path: contents.get(one.after, b"").count(b"\n") + 1 for one in shown}
     return _Change(diff if changed else "", unfinished, lines)
@@ -145,20 +172,35 @@ def _change(loaded: LoadedConfig, git: UserGit, base: str | None) -> _Change:
 def _merge_base(git: UserGit, base: str) -> str:
     commit = git.said("rev-parse", "-q", "--verify", "--end-of-options", f"{base}^{{commit}}")
     if not commit:
-        raise UsageError(f"there is no commit {base!r} here", hint="fetch it first, or name another with --base")
+        raise UsageError(
+            f"there is no commit {base!r} here", hint="fetch it first, or name another with --base"
+        )
     found = git.said("merge-base", commit, "HEAD")
     if not found:
-        raise UsageError(f"{base} and HEAD have no commit in common here", hint="a shallow clone? fetch all of it")
+        raise UsageError(
+            f"{base} and HEAD have no commit in common here",
+            hint="a shallow clone? fetch all of it",
+        )
     return found
 
 
 def _reviewed(pool: _Pool, change: _Change, mask: Callable[[str], str]) -> Review:
     say("looking for what is wrong with the change")
-    found = pool.ask(AgentQuestion(prompts.load("review/find"), change.diff, _Report), pool.finders())
-    findings = [made for one in found.value.findings if (made := _finding(one, change.lines, mask)) is not None]
-    confirmed, verifier, unfinished = _confirmed(pool, change, found, findings) if findings else ((), "", "")
+    found = pool.ask(
+        AgentQuestion(prompts.load("review/find"), change.diff, _Report), pool.finders()
+    )
+    findings = [
+        made
+        for one in found.value.findings
+        if (made := _finding(one, change.lines, mask)) is not None
+    ]
+    confirmed, verifier, unfinished = (
+        _confirmed(pool, change, found, findings) if findings else ((), "", "")
+    )
     unfinished = change.unfinished or unfinished
-    confirmed = tuple(one.model_copy(update={"reason": mask(sanitize(one.reason))}) for one in confirmed)
+    confirmed = tuple(
+        one.model_copy(update={"reason": mask(sanitize(one.reason))}) for one in confirmed
+    )
     priced = {member.name for member in pool.members if member.price is not None}
     return Review(
         worst_first(confirmed),
@@ -177,25 +219,38 @@ def _confirmed(
 ) -> tuple[tuple[ReviewFinding, ...], str, str]:
     """The findings that another agent confirms, who it was, and what was not judged."""
     count, judges = plural(len(findings), "finding"), pool.verifiers(found.agent)
-    say(f"{found.agent} reports {count}, which {'another agent' if judges[1:] else 'it'} judges now")
-    told = "\n\n".join(f"{number}. {_told(finding)}" for number, finding in enumerate(findings, start=1))
+    say(
+        f"{found.agent} reports {count}, which {'another agent' if judges[1:] else 'it'} judges now"
+    )
+    told = "\n\n".join(
+        f"{number}. {_told(finding)}" for number, finding in enumerate(findings, start=1)
+    )
     asked = AgentQuestion(prompts.load("review/verify"), f"{told}\n\n{change.diff}", _Verdicts)
     try:
         judged = pool.ask(asked, judges)
     except UnansweredError as error:
-        return (), "", f"nobody judged {count}, which `fugu trace {found.session.stem}` shows: {error}"
+        return (
+            (),
+            "",
+            f"nobody judged {count}, which `fugu trace {found.session.stem}` shows: {error}",
+        )
     verdicts = {one.number: one for one in judged.value.verdicts}
     known = [number for number in range(1, len(findings) + 1) if number in verdicts]
     left = f"{judged.agent} judged {len(known)} of {count}" if len(known) < len(findings) else ""
     confirmed = [number for number in known if verdicts[number].confirmed]
     return (
-        tuple(findings[number - 1].model_copy(update={"reason": verdicts[number].reason}) for number in confirmed),
+        tuple(
+            findings[number - 1].model_copy(update={"reason": verdicts[number].reason})
+            for number in confirmed
+        ),
         judged.agent,
         left,
     )
 
 
-def _finding(said: ReviewFinding, lines: Mapping[str, int], mask: Callable[[str], str]) -> ReviewFinding | None:
+def _finding(
+    said: ReviewFinding, lines: Mapping[str, int], mask: Callable[[str], str]
+) -> ReviewFinding | None:
     """A finding in a file of the change, at lines that it has; None for one that is elsewhere."""
     file = said.file.removeprefix("./").removeprefix("b/")
     if file not in lines:
@@ -211,7 +266,9 @@ def _told(finding: ReviewFinding) -> str:
     place = f"{finding.file}, line {finding.line}" + (
         f" to {finding.end_line}" if finding.end_line > finding.line else ""
     )
-    return f"{place} ({finding.category}, {finding.severity}): {finding.title}\n{finding.explanation}"
+    return (
+        f"{place} ({finding.category}, {finding.severity}): {finding.title}\n{finding.explanation}"
+    )
 
 
 def _print(made: Review, shape: str) -> None:

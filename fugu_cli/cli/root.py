@@ -1,5 +1,5 @@
-"""The root of the command line and `fugu run`, each of which starts without building the other and the commands of
-`app.py`.
+"""The root of the command line and `fugu run`, each of which starts without building the other and
+the commands of `app.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 app = typer.Typer(
     name="fugu",
-    help="A coding agent for the terminal that works with a pool of models and shows every routing decision.",
+    help=(
+        "A coding agent for the terminal that works with a pool of models and shows every "
+        "routing decision."
+    ),
     epilog="`fugu help` lists pages on configuration, permissions, exit codes and more.",
     invoke_without_command=True,
     rich_markup_mode=None,

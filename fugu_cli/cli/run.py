@@ -1,5 +1,5 @@
-"""`fugu run`: checks the flags, reads the request from the argument, a file or standard input, and starts the run.
-Light: the first line is printed before anything heavy is imported.
+"""`fugu run`: checks the flags, reads the request from the argument, a file or standard input, and
+starts the run. Light: the first line is printed before anything heavy is imported.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def _text(flags: RunFlags, stdin: TextIO | None) -> tuple[str, bool]:
 
 
 def _piped_text(stdin: TextIO | None) -> str:
-    """What standard input holds although the request came from elsewhere; "" where that is nothing."""
+    """What standard input holds although the request came from elsewhere; "" where that is
+    nothing.
+    """
     if stdin is None or stdin.isatty() or not _has_input(stdin):
         return ""
     text = read_stdin(stdin)
@@ -67,7 +69,9 @@ def _piped_text(stdin: TextIO | None) -> str:
 
 
 def _has_input(stdin: TextIO) -> bool:
-    """It is a file that nobody has begun to read (a loop over its lines has), or a pipe that says something in time."""
+    """It is a file that nobody has begun to read (a loop over its lines has), or a pipe that says
+    something in time.
+    """
     try:
         source = stdin.fileno()
     except OSError:  # it is nothing that a shell could have put there
@@ -80,7 +84,8 @@ def _has_input(stdin: TextIO) -> bool:
     if select.select([source], [], [], STDIN_TIMEOUT)[0]:
         return True
     _note(
-        f"standard input said nothing for {STDIN_TIMEOUT:.0f} s and is not read (`< /dev/null` keeps fugu from waiting)"
+        f"standard input said nothing for {STDIN_TIMEOUT:.0f} s and is not read (`< /dev/null` "
+        f"keeps fugu from waiting)"
     )
     return False
 
@@ -98,18 +103,23 @@ def read_stdin(stdin: TextIO) -> str:
             "standard input is not UTF-8 text", hint="convert it, or name a file in the request"
         ) from error
     except OSError as error:
-        raise UsageError(f"standard input cannot be read: {error.strerror}", hint="`< /dev/null` closes it") from error
+        raise UsageError(
+            f"standard input cannot be read: {error.strerror}", hint="`< /dev/null` closes it"
+        ) from error
     finally:
         said.cancel()
     if len(text) > LARGEST_REQUEST:
         raise UsageError(
-            f"standard input holds more than {LARGEST_REQUEST:,} characters", hint="name a file in the request"
+            f"standard input holds more than {LARGEST_REQUEST:,} characters",
+            hint="name a file in the request",
         )
     return text.removeprefix("\ufeff")
 
 
 def read_schema(given: str | None) -> str:
-    """The schema of `--json-schema`, as text; "" without one. Raises UsageError for what is none."""
+    """The schema of `--json-schema`, as text; "" without one. Raises UsageError for what is
+    none.
+    """
     if given is None:
         return ""
     import json
@@ -144,12 +154,16 @@ def _file(path: Path, flag: str) -> str:
 
 
 def run(flags: RunFlags) -> int:
-    """The exit code: 0 accepted, 1 usage, 2 infrastructure, 3 a limit or not accepted, 4 aborted."""
+    """The exit code: 0 accepted, 1 usage, 2 infrastructure, 3 a limit or not accepted, 4
+    aborted.
+    """
     if flags.worktree is None:
         return _run(flags)
     from fugu_cli.cli.worktree import work_in_worktree
 
-    return work_in_worktree(flags, _run, lambda code: code == 0, lambda error: _refused(flags, error))
+    return work_in_worktree(
+        flags, _run, lambda code: code == 0, lambda error: _refused(flags, error)
+    )
 
 
 def _run(flags: RunFlags) -> int:
@@ -190,8 +204,8 @@ def _prepared(flags: RunFlags) -> Path | None:
 
 
 def _refused(flags: RunFlags, error: FuguError, reason: str = "failed") -> None:
-    """Programs learn of wrong words, and of an early signal, as well where they read: on standard output and in
-    `--output-dir`."""
+    """Programs learn of wrong words, and of an early signal, as well where they read: on standard
+    output and in `--output-dir`."""
     if flags.output_format == OutputFormat.text and not flags.output_dir:
         return
     from fugu_cli.cli.output import RunOutput
@@ -206,10 +220,22 @@ def _check(flags: RunFlags) -> None:
     check_session(flags)
     check_empty(output_dir=flags.output_dir)
     if flags.agent and flags.coordinator:
-        raise UsageError("--agent and --coordinator exclude one another", hint="--agent NAME bypasses the coordinator")
+        raise UsageError(
+            "--agent and --coordinator exclude one another",
+            hint="--agent NAME bypasses the coordinator",
+        )
     if flags.yolo and flags.permission_mode:
-        raise UsageError("--yolo and --permission-mode exclude one another", hint="--yolo is --permission-mode yolo")
+        raise UsageError(
+            "--yolo and --permission-mode exclude one another",
+            hint="--yolo is --permission-mode yolo",
+        )
     if flags.script and flags.coordinator:
-        raise UsageError("--script and --coordinator exclude one another", hint="such a run has one agent, the script")
+        raise UsageError(
+            "--script and --coordinator exclude one another",
+            hint="such a run has one agent, the script",
+        )
     if flags.script and flags.agent not in (None, "scripted"):
-        raise UsageError("--script and --agent exclude one another", hint="the script is the only agent of such a run")
+        raise UsageError(
+            "--script and --agent exclude one another",
+            hint="the script is the only agent of such a run",
+        )

@@ -1,4 +1,6 @@
-"""The run itself: the session, the reader of its log, signals, and the end. One object a run, used once."""
+"""The run itself: the session, the reader of its log, signals, and the end. One object a run, used
+once.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,17 @@ from fugu_cli.ui.terminal_output import TerminalOutput
 def resolve_request(
     text: str, flags: RunFlags, loaded: LoadedConfig, environ: Mapping[str, str]
 ) -> tuple[TypedRequest, LoadedConfig]:
-    """The request, and the configuration it is to run with. Raises UsageError for a command, a skill or an agent that
-    is not there."""
+    """The request, and the configuration it is to run with. Raises UsageError for a command, a
+    skill or an agent that is not there."""
     wanted = skill_library.parse_headless_request(text, loaded.library)
     changed: dict[str, str] = {}
     if wanted.agent and not (flags.agent or flags.coordinator or flags.script):
         known = [entry.name for entry in usable_pool(loaded.config, environ)]
         if wanted.agent not in known:
             what = f"{text.split()[0]} is for the agent {wanted.agent!r}, which is not in the pool"
-            raise UsageError(what, hint=f"the pool has: {', '.join(known)}; --agent NAME takes another")
+            raise UsageError(
+                what, hint=f"the pool has: {', '.join(known)}; --agent NAME takes another"
+            )
         changed["coordinator"] = f"single:{wanted.agent}"
     if wanted.tier and flags.tier is None:
         changed["tier"] = wanted.tier
@@ -50,13 +54,17 @@ def resolve_request(
 
 INTERRUPTED = RunEnding("interrupted", "the turn was cut; `fugu run --continue` goes on with it")
 NOT_RECORDED = RunEnding("interrupted", "nothing was recorded yet; give the request again")
-CRASHED = RunEnding("failed", "fugu itself failed; `fugu run --continue` goes on with what was recorded")
+CRASHED = RunEnding(
+    "failed", "fugu itself failed; `fugu run --continue` goes on with what was recorded"
+)
 ABORTED = 4
 
 
 @dataclass(frozen=True)
 class RunParts:
-    """What the flags name, checked and read: the folder of `--output-dir`, the schema of `--json-schema`."""
+    """What the flags name, checked and read: the folder of `--output-dir`, the schema of
+    `--json-schema`.
+    """
 
     folder: Path | None = None
     schema: str = ""
@@ -65,7 +73,9 @@ class RunParts:
 class RequestRun:
     """One `fugu run`."""
 
-    def __init__(self, flags: RunFlags, said: RequestInput, environ: Mapping[str, str], parts: RunParts) -> None:
+    def __init__(
+        self, flags: RunFlags, said: RequestInput, environ: Mapping[str, str], parts: RunParts
+    ) -> None:
         self._flags = flags
         self._text = said.text
         self._piped = said.piped
@@ -103,7 +113,9 @@ class RequestRun:
         return code
 
     async def _followed(self, session: Session) -> int:
-        """The open session to its end, whatever that is; then everything that has to be said about it."""
+        """The open session to its end, whatever that is; then everything that has to be said about
+        it.
+        """
         self._since = len(session.log.records) if self._flags.go_on or self._flags.resume else 0
         end: RunEnding | None = CRASHED
         patch = b""
@@ -118,12 +130,16 @@ class RequestRun:
             self._working = None
             await session.close()
             for note in session.notes():
-                if note not in noted:  # a hook that failed meanwhile, a collector that did not answer
+                if (
+                    note not in noted
+                ):  # a hook that failed meanwhile, a collector that did not answer
                     self._screen.show(f"fugu: {note}")
             told = self._told(session, end)
             self._leaving.close(told, patch)
         if lost := self._screen.out.failure:
-            self._screen.show(f"fugu: cannot write to standard output: {lost}; the answer is in the session")
+            self._screen.show(
+                f"fugu: cannot write to standard output: {lost}; the answer is in the session"
+            )
             return exit_code(told.end.reason) or exit_code("failed")
         return exit_code(told.end.reason)
 
@@ -135,20 +151,29 @@ class RequestRun:
 
     def _heard(self, session: Session) -> bool:
         """The request is recorded: it was not cut off before, nor refused by a hook."""
-        return self._text is None or any(isinstance(event, Asked) for event in session.log.events[self._since :])
+        return self._text is None or any(
+            isinstance(event, Asked) for event in session.log.events[self._since :]
+        )
 
     async def _opened(self) -> Session:
-        """The session, with something to do in it. Raises FuguError when there is none, or nothing to do."""
+        """The session, with something to do in it. Raises FuguError when there is none, or nothing
+        to do.
+        """
         settings = dict(self._flags.settings())
         if self._flags.script is not None:
             from fugu_cli.providers.scripted import load_script
 
             load_script(self._flags.script)  # a faulty one is refused before a session is begun
-            entry = AgentEntry(name="scripted", provider="scripted", model=str(self._flags.script), slot="strong")
+            entry = AgentEntry(
+                name="scripted", provider="scripted", model=str(self._flags.script), slot="strong"
+            )
             settings |= {"agents": (entry,), "coordinator": "single:scripted"}
         flags = self._flags
         loaded = current_config(
-            settings, trust=flags.trust, appended=flags.append_system_prompt, mcp_config=flags.mcp_config
+            settings,
+            trust=flags.trust,
+            appended=flags.append_system_prompt,
+            mcp_config=flags.mcp_config,
         )
         loaded = replace(loaded, answer_schema=self._schema)
         if self._text is not None:
@@ -159,7 +184,11 @@ class RequestRun:
         if before is not None and self._text is None and self._flags.tier is None:
             loaded = _with_request_tier(loaded, before)
         typed = headless.read_typed_line
-        asks = headless.ask_on_terminal(self._screen, typed, loaded.root) if self._watched else headless.deny_headless
+        asks = (
+            headless.ask_on_terminal(self._screen, typed, loaded.root)
+            if self._watched
+            else headless.deny_headless
+        )
         session = wiring.build_session(loaded, self._environ, asks, before)
         if self._watched and session.servers is not None:
             session.servers.ask_line = headless.ask_line_on_terminal(self._screen, typed)
@@ -208,7 +237,9 @@ class RequestRun:
         session.warm()
         if self._text is not None:
             wanted = self._wanted
-            await session.ask(wanted.text, typed=wanted.typed, skill=wanted.skill, piped=self._piped)
+            await session.ask(
+                wanted.text, typed=wanted.typed, skill=wanted.skill, piped=self._piped
+            )
         await session.run()
 
     def _reader(self, session: Session) -> Coroutine[Any, Any, None]:
@@ -234,18 +265,22 @@ class RequestRun:
 
 
 def _check_resumed(path: Path, root: Path, *, new: bool) -> str:
-    """A session of another folder goes on here with something `new`, and a sentence says so; what it began there is
-    finished there. Raises UsageError."""
+    """A session of another folder goes on here with something `new`, and a sentence says so; what
+    it began there is finished there. Raises UsageError."""
     events = [record.event for record in log.read(path)]
     if not new and not store.unfinished(events):
-        raise UsageError("the session has no unfinished request", hint="give a prompt to ask for something new")
+        raise UsageError(
+            "the session has no unfinished request", hint="give a prompt to ask for something new"
+        )
     opened = views.opened(events)
     if opened is None or opened.repo == store.recorded_root(root):
         return ""
     if not new:
         raise UsageError(
             f"the session {path.stem} worked in {opened.repo}, not in {root}",
-            hint="finish its request in that folder, or give a prompt to ask for something new here",
+            hint=(
+                "finish its request in that folder, or give a prompt to ask for something new here"
+            ),
         )
     return f"the session {path.stem} worked in {opened.repo}; it goes on in {root}"
 

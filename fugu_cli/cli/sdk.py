@@ -1,8 +1,9 @@
-"""`fugu --input-format stream-json`: the protocol that Claude Code's SDKs speak with its binary, as JSON lines on
-standard input and output.
+"""`fugu --input-format stream-json`: the protocol that Claude Code's SDKs speak with its binary, as
+JSON lines on standard input and output.
 
-Messages of the user are requests, answered one after the other; control requests are answered meanwhile; what policy
-asks is asked on the stream. What fugu cannot do is refused with the protocol's own error.
+Messages of the user are requests, answered one after the other; control requests are answered
+meanwhile; what policy asks is asked on the stream. What fugu cannot do is refused with the
+protocol's own error.
 """
 
 from __future__ import annotations
@@ -27,8 +28,19 @@ from fugu_cli.cli.run import read_schema
 from fugu_cli.cli.session_stream import SessionStream
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.extensions.hook_protocol import UNSUPPORTED_TOOLS, describe_call, fugu_rule, fugu_tools
-from fugu_cli.extensions.hook_settings import DEFAULT_TIMEOUT, GUARD_EVENT, HOOK_EVENTS, DeclaredHooks, Hook
+from fugu_cli.extensions.hook_protocol import (
+    UNSUPPORTED_TOOLS,
+    describe_call,
+    fugu_rule,
+    fugu_tools,
+)
+from fugu_cli.extensions.hook_settings import (
+    DEFAULT_TIMEOUT,
+    GUARD_EVENT,
+    HOOK_EVENTS,
+    DeclaredHooks,
+    Hook,
+)
 from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.system import signals
@@ -48,7 +60,9 @@ MODES: dict[str, Mode] = {
     "default": "ask", "acceptEdits": "edit", "bypassPermissions": "yolo", "dontAsk": "ask",
     "plan": "plan", "ask": "ask", "edit": "edit", "auto": "auto", "yolo": "yolo",
 }  # fmt: skip
-"""Claude Code's permission modes, and fugu's own under their names. In `dontAsk` nobody is asked."""
+"""Claude Code's permission modes, and fugu's own under their names. In `dontAsk` nobody is
+asked.
+"""
 ABORTED = 4
 CHANGED = "the client changed the arguments of the call; fugu runs a call as it is, or not"
 SERVERS = "an entry is a program, an address, or a server of the SDK itself"
@@ -56,8 +70,8 @@ AGENTS = "fugu takes no subagents of an SDK: write them into .agents/agents (`fu
 
 
 def answer_sdk(flags: SdkFlags) -> int:
-    """Answers until standard input ends. The exit code is that of the last request. Raises FuguError for flags that
-    contradict one another, and where no session can be opened."""
+    """Answers until standard input ends. The exit code is that of the last request. Raises
+    FuguError for flags that contradict one another, and where no session can be opened."""
     check_session(flags)
     check_empty(system_prompt=flags.system_prompt or None)
     schema = read_schema(flags.json_schema)
@@ -70,7 +84,9 @@ def answer_sdk(flags: SdkFlags) -> int:
 
 
 def _configuration(flags: SdkFlags) -> LoadedConfig:
-    settings: dict[str, Any] = {name: value for name, value in settings_of(flags).items() if name != "coordinator"}
+    settings: dict[str, Any] = {
+        name: value for name, value in settings_of(flags).items() if name != "coordinator"
+    }
     if flags.coordinator:
         settings["coordinator"] = flags.coordinator
     settings["permission_mode"] = MODES[flags.mode or "default"]
@@ -86,19 +102,27 @@ def _configuration(flags: SdkFlags) -> LoadedConfig:
         return loaded
     pool = {entry.name: entry.model for entry in usable_pool(loaded.config, os.environ)}
     name = named_agent(flags.agent, pool)
-    return replace(loaded, config=loaded.config.model_copy(update={"coordinator": f"single:{name}"}))
+    return replace(
+        loaded, config=loaded.config.model_copy(update={"coordinator": f"single:{name}"})
+    )
 
 
 def named_agent(wanted: str, pool: dict[str, str]) -> str:
-    """The agent that has this name or runs this model; `pool`: models by agents. Raises UsageError."""
+    """The agent that has this name or runs this model; `pool`: models by agents. Raises
+    UsageError.
+    """
     found = [name for name, model in pool.items() if wanted in (name, model)]
     if not found:
-        raise UsageError(f"no agent is called {wanted!r} or runs it", hint=f"the pool has: {', '.join(pool)}")
+        raise UsageError(
+            f"no agent is called {wanted!r} or runs it", hint=f"the pool has: {', '.join(pool)}"
+        )
     return found[0]
 
 
 def split_rules(given: Sequence[str]) -> list[str]:
-    """The rules of a list with commas or spaces between them; those inside of parentheses belong to a rule."""
+    """The rules of a list with commas or spaces between them; those inside of parentheses belong to
+    a rule.
+    """
     found, depth, now = list[str](), 0, ""
     for letter in ",".join(given):
         depth += {"(": 1, ")": -1}.get(letter, 0)
@@ -111,10 +135,14 @@ def split_rules(given: Sequence[str]) -> list[str]:
 
 
 def _allowing(rule: str) -> list[str]:
-    """fugu's rules for one of Claude Code's; `Bash(git log:*)` is the command alone, and with more words after it."""
+    """fugu's rules for one of Claude Code's; `Bash(git log:*)` is the command alone, and with more
+    words after it.
+    """
     if rule.partition("(")[0] in UNSUPPORTED_TOOLS:
         return []
-    both = [rule.replace(":*)", ")"), rule.replace(":*)", " *)")] if rule.endswith(":*)") else [rule]
+    both = (
+        [rule.replace(":*)", ")"), rule.replace(":*)", " *)")] if rule.endswith(":*)") else [rule]
+    )
     return [_checked(one) for one in both]
 
 
@@ -130,7 +158,10 @@ def _denying(rule: str) -> list[str]:
 def _checked(rule: str) -> str:
     ours = fugu_rule(rule)
     if fault := rule_matching.pattern_fault(ours):
-        raise UsageError(f"the rule {rule!r} cannot be read: {fault}", hint="leave it out, or write it as fugu does")
+        raise UsageError(
+            f"the rule {rule!r} cannot be read: {fault}",
+            hint="leave it out, or write it as fugu does",
+        )
     return ours
 
 
@@ -139,8 +170,8 @@ class ClientError(FuguError):
 
 
 class ClientQuestions:
-    """What is asked of the client: what policy asks, its hooks, its MCP servers. `silent`: what policy would ask is
-    denied."""
+    """What is asked of the client: what policy asks, its hooks, its MCP servers. `silent`: what
+    policy would ask is denied."""
 
     def __init__(self, send: Callable[[Object], None]) -> None:
         self.silent = False
@@ -149,8 +180,12 @@ class ClientQuestions:
         self._numbers = itertools.count(1)
         self._gone = False
 
-    async def permission(self, stream: SessionStream, call: Call, judgement: Judgement) -> Permission:
-        """The client's answer. A call that Claude Code would make as several is asked about part by part."""
+    async def permission(
+        self, stream: SessionStream, call: Call, judgement: Judgement
+    ) -> Permission:
+        """The client's answer. A call that Claude Code would make as several is asked about part by
+        part.
+        """
         from fugu_cli.engine.environment import Refusal
 
         workspace = stream.session.environment.workspace
@@ -167,7 +202,13 @@ class ClientQuestions:
                     permission_suggestions=[],
                 )
             except ClientError as error:
-                return "headless" if self._gone else Refusal(feedback=str(error)) if str(error) else "no"
+                return (
+                    "headless"
+                    if self._gone
+                    else Refusal(feedback=str(error))
+                    if str(error)
+                    else "no"
+                )
             if answer.get("behavior") != "allow":
                 if answer.get("interrupt"):
                     stream.work.interrupt()
@@ -180,13 +221,17 @@ class ClientQuestions:
     async def relay(self, server: str, message: Object) -> object:
         """An MCP message to a server inside of the client (mcp_client.Relay)."""
         try:
-            return (await self.ask("mcp_message", server_name=server, message=message)).get("mcp_response")
+            return (await self.ask("mcp_message", server_name=server, message=message)).get(
+                "mcp_response"
+            )
         except ClientError:
             return None
 
     async def call_hook(self, id: str, told: Object) -> dict[str, Any]:
         """What a hook inside of the client says. Raises ClientError."""
-        return await self.ask("hook_callback", callback_id=id, input=told, tool_use_id=told.get("tool_use_id"))
+        return await self.ask(
+            "hook_callback", callback_id=id, input=told, tool_use_id=told.get("tool_use_id")
+        )
 
     async def ask(self, subtype: str, **request: Any) -> dict[str, Any]:
         """Send a control request, and wait for its answer. Raises ClientError."""
@@ -194,12 +239,20 @@ class ClientQuestions:
             raise ClientError("the client is gone")
         name = f"fugu_{next(self._numbers)}"
         answer = self._open[name] = asyncio.get_running_loop().create_future()
-        self._send({"type": "control_request", "request_id": name, "request": {"subtype": subtype, **request}})
+        self._send(
+            {
+                "type": "control_request",
+                "request_id": name,
+                "request": {"subtype": subtype, **request},
+            }
+        )
         try:
             said: dict[str, Any] = await answer
             return said
         except asyncio.CancelledError:
-            self._send({"type": "control_cancel_request", "request_id": name})  # the request was interrupted
+            self._send(
+                {"type": "control_cancel_request", "request_id": name}
+            )  # the request was interrupted
             raise
         finally:
             del self._open[name]
@@ -226,7 +279,9 @@ class ClientQuestions:
 
 @dataclass
 class SdkConversation:
-    """One client. Its lines come in order; requests wait for one another, control requests do not wait."""
+    """One client. Its lines come in order; requests wait for one another, control requests do not
+    wait.
+    """
 
     flags: SdkFlags
     answers: TextIO
@@ -238,8 +293,8 @@ class SdkConversation:
     _stopped: bool = False
 
     async def run(self, loaded: LoadedConfig, source: int) -> int:
-        """The exit code, after the last line of the file descriptor `source` was answered. Raises FuguError where no
-        session can be opened."""
+        """The exit code, after the last line of the file descriptor `source` was answered. Raises
+        FuguError where no session can be opened."""
         self.questions = ClientQuestions(self._send)
         self.stream = SessionStream(
             self._send,
@@ -319,7 +374,10 @@ class SdkConversation:
             case "keep_alive" | "control_cancel_request":
                 pass
             case _:
-                say(f"a line of standard input is no message of the protocol and was left out: {line.strip()[:80]!r}")
+                say(
+                    f"a line of standard input is no message of the protocol and was left out: "
+                    f"{line.strip()[:80]!r}"
+                )
 
     def _answer_control(self, message: Object) -> None:
         request = message.get("request")
@@ -328,7 +386,10 @@ class SdkConversation:
             done = self._control(request if isinstance(request, dict) else {})
             answer |= {"subtype": "success", "response": done}
         except FuguError as error:
-            answer |= {"subtype": "error", "error": "; ".join(filter(None, (str(error), error.hint)))}
+            answer |= {
+                "subtype": "error",
+                "error": "; ".join(filter(None, (str(error), error.hint))),
+            }
         self._send({"type": "control_response", "response": answer})
 
     def _control(self, request: Object) -> Object:
@@ -344,13 +405,20 @@ class SdkConversation:
                 self.stream.work.interrupt()
             case "set_permission_mode":
                 if (mode := MODES.get(str(request.get("mode")))) is None:
-                    raise UsageError(f"there is no mode {request.get('mode')!r}", hint=f"there are {', '.join(MODES)}")
+                    raise UsageError(
+                        f"there is no mode {request.get('mode')!r}",
+                        hint=f"there are {', '.join(MODES)}",
+                    )
                 session.set_mode(mode)
-                self.questions.silent = self.flags.prompt_tool is None or request.get("mode") == "dontAsk"
+                self.questions.silent = (
+                    self.flags.prompt_tool is None or request.get("mode") == "dontAsk"
+                )
             case "set_model":
                 wanted = request.get("model")
                 pool = {name: member.model for name, member in session.team.members.items()}
-                self.stream.work.pin(None if wanted in (None, "default") else named_agent(str(wanted), pool))
+                self.stream.work.pin(
+                    None if wanted in (None, "default") else named_agent(str(wanted), pool)
+                )
             case "mcp_status":
                 servers = session.servers.names if session.servers is not None else ()
                 return {"mcpServers": [{"name": name, "status": "pending"} for name in servers]}
@@ -359,7 +427,9 @@ class SdkConversation:
         return {}
 
     def _add_hooks(self, given: object) -> None:
-        """The hooks inside of the client, after those of files. Raises UsageError for an event that fugu has not."""
+        """The hooks inside of the client, after those of files. Raises UsageError for an event that
+        fugu has not.
+        """
         from fugu_cli.extension_wiring import build_hooks
 
         session = self.stream.session
@@ -373,7 +443,8 @@ class SdkConversation:
     def _greeting(self) -> Object:
         session = self.stream.session
         commands = [
-            {"name": one.name, "description": one.about, "argumentHint": one.hint} for one in session.library.commands
+            {"name": one.name, "description": one.about, "argumentHint": one.hint}
+            for one in session.library.commands
         ]
         models = [
             {"value": name, "displayName": name, "description": member.description or member.model}
@@ -394,7 +465,9 @@ class SdkConversation:
     # Requests.
 
     def _request(self, message: Object) -> QueuedRequest:
-        """The request that a message makes. Raises UsageError. In a thread: it may look at the disk."""
+        """The request that a message makes. Raises UsageError. In a thread: it may look at the
+        disk.
+        """
         inner = message.get("message")
         content = inner.get("content") if isinstance(inner, dict) else None
         said, media = _content(content)
@@ -416,19 +489,27 @@ class _HookGroup(BaseModel, extra="ignore"):
 
 
 def client_hooks(given: object) -> tuple[Hook, ...]:
-    """The hooks that a client names when it greets fugu. Raises UsageError for an event that fugu has not, and for what
-    cannot be read."""
+    """The hooks that a client names when it greets fugu. Raises UsageError for an event that fugu
+    has not, and for what cannot be read."""
     try:
         groups = TypeAdapter(dict[str, list[_HookGroup]]).validate_python(given or {})
         for group in itertools.chain(*groups.values()):
             re.compile(group.matcher or "")
     except (ValidationError, re.error) as error:
-        raise UsageError(f"the hooks of the SDK cannot be read: {str(error).splitlines()[0]}") from error
+        raise UsageError(
+            f"the hooks of the SDK cannot be read: {str(error).splitlines()[0]}"
+        ) from error
     for event in groups:
         if event not in HOOK_EVENTS:
-            raise UsageError(f"fugu has no hooks for {event}", hint=f"there are {', '.join(HOOK_EVENTS)}")
-        if event != GUARD_EVENT and any(one.onFailure not in (None, "continue") for one in groups[event]):
-            raise UsageError(f"of the hooks of an SDK those for {GUARD_EVENT} alone can block where they fail")
+            raise UsageError(
+                f"fugu has no hooks for {event}", hint=f"there are {', '.join(HOOK_EVENTS)}"
+            )
+        if event != GUARD_EVENT and any(
+            one.onFailure not in (None, "continue") for one in groups[event]
+        ):
+            raise UsageError(
+                f"of the hooks of an SDK those for {GUARD_EVENT} alone can block where they fail"
+            )
     return tuple(
         Hook(
             moment=moment,
@@ -467,7 +548,9 @@ def _content(content: object) -> tuple[str, tuple[Media, ...]]:
                 except NotTaken as fault:
                     raise UsageError(str(fault), hint="send another picture") from fault
             case _:
-                raise UsageError("a message holds something else than text and pictures", hint="send those")
+                raise UsageError(
+                    "a message holds something else than text and pictures", hint="send those"
+                )
     text = "\n\n".join(said)
     if not text.strip():
         raise UsageError("the message says nothing", hint="write what is to be done")
@@ -475,8 +558,8 @@ def _content(content: object) -> tuple[str, tuple[Media, ...]]:
 
 
 def _read(source: int, loop: asyncio.AbstractEventLoop, heard: asyncio.Queue[str]) -> None:
-    """Pass on lines; "" at the end. A thread of its own, because no other way reads pipes, files and terminals alike;
-    it holds no lock while it waits, so that the process can end meanwhile."""
+    """Pass on lines; "" at the end. A thread of its own, because no other way reads pipes, files
+    and terminals alike; it holds no lock while it waits, so that the process can end meanwhile."""
     begun = b""
     try:
         while piece := os.read(source, 65536):

@@ -1,7 +1,9 @@
-"""Opens, resumes, forks and lists the sessions of one folder for the interfaces, and gets its models what they need.
+"""Opens, resumes, forks and lists the sessions of one folder for the interfaces, and gets its
+models what they need.
 
-Fulfils ui/tui/session_protocol.SessionOpener and ModelSetup with the real parts. Light: opening costs imports and a
-look at the repository, so `prepare` does them in a thread while the first frame is already on the screen.
+Fulfils ui/tui/session_protocol.SessionOpener and ModelSetup with the real parts. Light: opening
+costs imports and a look at the repository, so `prepare` does them in a thread while the first frame
+is already on the screen.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class FolderSessions:
 
     async def fork(self, id: str, ask: AskPermission, before: int | None = None) -> Session:
         return await self._opened(
-            ask, lambda: store.fork_session(self.loaded.config.data, self.root, self._find(id), before)
+            ask,
+            lambda: store.fork_session(self.loaded.config.data, self.root, self._find(id), before),
         )
 
     def listed(self) -> Sequence[store.SessionSummary]:
@@ -112,7 +115,9 @@ class UserSetup:
         return doctor.report()
 
     def lacking(self) -> tuple[str, ...]:
-        """A sentence when embedded models are not fetched. Raises ModelFileError when nobody could work without."""
+        """A sentence when embedded models are not fetched. Raises ModelFileError when nobody could
+        work without.
+        """
         from fugu_cli.cli.current_folder import check_embedded
 
         return check_embedded(self.config, self.environ)
@@ -132,7 +137,9 @@ class UserSetup:
         )
 
     def keep_key(self, provider: str, key: str) -> str:
-        """Keep a key as `fugu login` does, and use it from now on. Raises UsageError, StorageError."""
+        """Keep a key as `fugu login` does, and use it from now on. Raises UsageError,
+        StorageError.
+        """
         from fugu_cli.cli import login
 
         variable, where = login.keep_checked(provider, key)

@@ -1,7 +1,8 @@
-"""An open session for programs: its requests run one after the other, and everything it tells is sent as the objects of
-`stream-json`. Knows neither the process's streams nor who reads.
+"""An open session for programs: its requests run one after the other, and everything it tells is
+sent as the objects of `stream-json`. Knows neither the process's streams nor who reads.
 
-Over ui/tui/request_queue.py, which drives the session as it does for the terminal. Used by sdk.py and python_api.py.
+Over ui/tui/request_queue.py, which drives the session as it does for the terminal. Used by sdk.py
+and python_api.py.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class SessionStream:
         partial: bool = False,
         relay: Relay | None = None,
     ) -> None:
-        """`send` gets every object; `answer` is asked what policy asks. `partial`: pieces of text are sent, too.
-        `relay`: the way to MCP servers inside of the client."""
+        """`send` gets every object; `answer` is asked what policy asks. `partial`: pieces of text
+        are sent, too. `relay`: the way to MCP servers inside of the client."""
         self.work = RequestQueue(self)
         self._send = send
         self._answer = answer
@@ -65,7 +66,12 @@ class SessionStream:
         return session_name(self.session.log)
 
     async def open(
-        self, loaded: LoadedConfig, environ: MutableMapping[str, str], resume: str | None = None, *, fork: bool = False
+        self,
+        loaded: LoadedConfig,
+        environ: MutableMapping[str, str],
+        resume: str | None = None,
+        *,
+        fork: bool = False,
     ) -> None:
         """A new session, or one to go on with. Raises FuguError."""
         folder = FolderSessions(loaded, environ)
@@ -85,7 +91,9 @@ class SessionStream:
         self.session.warm()
 
     async def request(self, wanted: QueuedRequest | None) -> Object:
-        """Carry a request out, or the unfinished one; returns the result object. A failure of the world is in it."""
+        """Carry a request out, or the unfinished one; returns the result object. A failure of the
+        world is in it.
+        """
         since, started, self._failure = len(self.session.log.records), time.monotonic(), None
         if wanted is None:
             await self.work.go_on()

@@ -1,4 +1,6 @@
-"""`fugu sessions`, `fugu export` and `fugu cost`: the sessions of a folder, and what they cost. Light: no wiring."""
+"""`fugu sessions`, `fugu export` and `fugu cost`: the sessions of a folder, and what they cost.
+Light: no wiring.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +39,15 @@ def list_or_change_sessions(flags: SessionsFlags) -> int:
 
 
 def _show(wanted: SessionsFlags) -> int:
-    """Print a line a session, or only their paths. No session at all is an error only where one was asked for."""
+    """Print a line a session, or only their paths. No session at all is an error only where one was
+    asked for.
+    """
     loaded = current_config()
     data, root = loaded.config.data, loaded.root
     if wanted.latest and wanted.paths and not wanted.search and not wanted.everywhere:
-        print_clean(str(kept.find_session(data, root, "latest")))  # scripts ask this; the others need not be read
+        print_clean(
+            str(kept.find_session(data, root, "latest"))
+        )  # scripts ask this; the others need not be read
         return 0
     paths = kept.session_paths(data, None if wanted.everywhere else root)
     found = kept.session_summaries(paths, archived=wanted.archived)
@@ -50,7 +56,9 @@ def _show(wanted: SessionsFlags) -> int:
         listed = listed[:1]
     if not listed:
         if wanted.latest or wanted.search or wanted.archived:
-            raise UsageError("no session matches", hint="`fugu sessions --all` lists those of every folder")
+            raise UsageError(
+                "no session matches", hint="`fugu sessions --all` lists those of every folder"
+            )
         print_clean('this folder has no session yet; start one with `fugu run "..."`')
         return 0
     for one in listed:
@@ -70,7 +78,9 @@ def _session_line(one: SessionSummary, everywhere: bool) -> str:
 def _repair(word: str, key: str) -> int:
     """Copy a damaged session up to its fault; prints the new one's id."""
     if word != "repair":
-        raise UsageError(f"one text is searched for, not {word!r} and {key!r}", hint='fugu sessions "two words"')
+        raise UsageError(
+            f"one text is searched for, not {word!r} and {key!r}", hint='fugu sessions "two words"'
+        )
     loaded = current_config()
     data, root = loaded.config.data, loaded.root
     path = kept.find_session(data, root, key)
@@ -119,8 +129,13 @@ def _delete(key: str, yes: bool) -> int:
     about = f"{path.stem}: {first_line(found[0].title, 60)}" if found else path.stem
     if not yes:
         if sys.stdin is None or not sys.stdin.isatty():
-            raise UsageError("a deletion is asked about, and there is no terminal", hint="add --yes")
-        say(f"{about}\ndelete it for good? Its undo and its costs go with it; --archive only hides it [y/N]")
+            raise UsageError(
+                "a deletion is asked about, and there is no terminal", hint="add --yes"
+            )
+        say(
+            f"{about}\ndelete it for good? Its undo and its costs go with it; --archive only "
+            f"hides it [y/N]"
+        )
         if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
             return 4
     kept.delete_session(loaded.config.data, path)
@@ -146,7 +161,9 @@ def export(key: str, shape: str | None, file: Path | None) -> int:
     except FileExistsError as error:
         raise UsageError(f"{file} exists already", hint="name another file") from error
     except OSError as error:
-        raise StorageError(f"cannot write {file}: {error.strerror}", hint="name another file") from error
+        raise StorageError(
+            f"cannot write {file}: {error.strerror}", hint="name another file"
+        ) from error
     print_clean(str(file))
     return 0
 
@@ -171,7 +188,9 @@ class CostRow:
 
 
 def show_cost(by: str, days: int | None, everywhere: bool, as_json: bool) -> int:
-    """Print the table. `days`: only so many, today included. Raises UsageError for a heading that does not exist."""
+    """Print the table. `days`: only so many, today included. Raises UsageError for a heading that
+    does not exist.
+    """
     if by not in GROUPINGS:
         raise UsageError(f"--by {by!r} does not exist", hint=f"one of {', '.join(GROUPINGS)}")
     loaded = current_config()
@@ -182,7 +201,11 @@ def show_cost(by: str, days: int | None, everywhere: bool, as_json: bool) -> int
     rows = cost_table(shown, GROUPINGS[by])
     left = _budgets_left(loaded, paid)
     if as_json:
-        print(json.dumps({"by": by, "rows": [_object(row) for row in rows], "budgets": left}, indent=2))
+        print(
+            json.dumps(
+                {"by": by, "rows": [_object(row) for row in rows], "budgets": left}, indent=2
+            )
+        )
         return 0
     for text in _lines(rows, by, "every folder" if everywhere else str(loaded.root)):
         print_clean(text)
@@ -196,18 +219,29 @@ def cost_table(paid: Sequence[Payment], key: Callable[[Payment], str]) -> list[C
     groups: dict[str, list[Payment]] = {}
     for one in paid:
         groups.setdefault(key(one), []).append(one)
-    return [*(_cost_row(name, group) for name, group in sorted(groups.items())), _cost_row("all", paid)]
+    return [
+        *(_cost_row(name, group) for name, group in sorted(groups.items())),
+        _cost_row("all", paid),
+    ]
 
 
 def _cost_row(name: str, group: Sequence[Payment]) -> CostRow:
     usage = Usage()
     for one in group:
         usage += one.usage
-    return CostRow(name, len(group), usage, sum(one.dollars for one in group), sum(not one.priced for one in group))
+    return CostRow(
+        name,
+        len(group),
+        usage,
+        sum(one.dollars for one in group),
+        sum(not one.priced for one in group),
+    )
 
 
 def _budgets_left(loaded: LoadedConfig, paid: Sequence[Payment]) -> dict[str, tuple[float, float]]:
-    """The day's and the project's budgets: spent and allowed. Other budgets end with their session."""
+    """The day's and the project's budgets: spent and allowed. Other budgets end with their
+    session.
+    """
     limits, root = loaded.config.money, recorded_root(loaded.root)
     today = sum(one.dollars for one in paid if one.day == date.today())
     project = sum(one.dollars for one in paid if one.repo == root)
@@ -227,7 +261,9 @@ def _lines(rows: Sequence[CostRow], by: str, where: str) -> list[str]:
     ]
     widths = [max(len(line[column]) for line in [header, *body]) for column in range(len(header))]
     text = [
-        "  ".join([line[0].ljust(widths[0]), *(cell.rjust(widths[i]) for i, cell in enumerate(line) if i)]).rstrip()
+        "  ".join(
+            [line[0].ljust(widths[0]), *(cell.rjust(widths[i]) for i, cell in enumerate(line) if i)]
+        ).rstrip()
         for line in [header, *body]
     ]
     return [f"spent in {where}", "", *text]

@@ -13,7 +13,13 @@ from fugu_cli.cli import eval
 from fugu_cli.cli.coordinator import as_usage_errors
 from fugu_cli.cli.current_folder import current_config
 from fugu_cli.cli.eval import evaluate, say_progress
-from fugu_cli.cli.training_flags import EvalFlags, MatrixFlags, RolloutFlags, SftFlags, TrainSessionsFlags
+from fugu_cli.cli.training_flags import (
+    EvalFlags,
+    MatrixFlags,
+    RolloutFlags,
+    SftFlags,
+    TrainSessionsFlags,
+)
 from fugu_cli.config import Config
 from fugu_cli.coordinators import backbone_files, trinity
 from fugu_cli.errors import StorageError
@@ -40,15 +46,18 @@ def load_backbone(config: Config) -> Backbone:
     if config.backbone is not None:
         folder = backbone_files.locate_backbone(config.backbone)
     else:
-        folder = backbone_files.backbone_folder(config.cache / "models" / f"{trinity.EMBEDDED}.gguf", config.cache)
+        folder = backbone_files.backbone_folder(
+            config.cache / "models" / f"{trinity.EMBEDDED}.gguf", config.cache
+        )
     return backbone.load_backbone(folder, cache=config.cache / "backbones")
 
 
 def backbone_for_checkpoint(
     config: Config, start: Checkpoint | None = None, *, searched: bool = False
 ) -> tuple[Backbone, HiddenStates]:
-    """The backbone as sessions with `start` read with it, and the states it then has. `searched`: the offsets of the
-    second-to-last layer are left to the search. Raises CoordinatorUnavailable where `start` is of another backbone."""
+    """The backbone as sessions with `start` read with it, and the states it then has. `searched`:
+    the offsets of the second-to-last layer are left to the search. Raises CoordinatorUnavailable
+    where `start` is of another backbone."""
     from fugu_cli.training import search
     from fugu_cli.training.search import HiddenStates
 
@@ -57,7 +66,9 @@ def backbone_for_checkpoint(
         start.check(backbone.identity, backbone.shape)
         searches = [searched and 1 <= index <= 7 for index in range(len(start.offsets))]
         blocks = [block * (not out) for block, out in zip(start.offsets, searches, strict=True)]
-        named = search.apply_offsets(backbone, blocks, start.meta.tied, singular_values_folder(config, backbone))
+        named = search.apply_offsets(
+            backbone, blocks, start.meta.tied, singular_values_folder(config, backbone)
+        )
     return backbone, HiddenStates(backbone, hidden_states_folder(config), say_progress, named)
 
 
@@ -96,7 +107,9 @@ def train_sft(flags: SftFlags) -> int:
     config = current_config().config
     out = flags.out or config.data / "coordinators" / "warm-start.safetensors"
     descent = DescentSettings(seed=flags.seed) if flags.offsets else None
-    recipe = WarmStartSettings(rows, ValueSettings(cost=flags.cost, tau=flags.tau), seed=flags.seed, descent=descent)
+    recipe = WarmStartSettings(
+        rows, ValueSettings(cost=flags.cost, tau=flags.tau), seed=flags.seed, descent=descent
+    )
     if flags.digest:
         recipe = replace(recipe, format="digest", budget=DIGEST_TOKENS)
     with as_usage_errors(), locked_folder(out.parent, "training"):
@@ -125,12 +138,17 @@ def train_own_sessions(flags: TrainSessionsFlags) -> int:
         say_progress(f"{len(decided)} decisions turned out one way or the other")
         if len({one.group for one in decided}) < own_sessions.LEAST_REQUESTS:
             raise own_sessions.too_few(len({one.group for one in decided}))
-        told = own_sessions.session_examples(decided, checkpoint, labels, backbone_for_checkpoint(config, checkpoint))
+        told = own_sessions.session_examples(
+            decided, checkpoint, labels, backbone_for_checkpoint(config, checkpoint)
+        )
         found = own_sessions.learn_from_sessions(told, checkpoint)
-        print(f"{found.decisions} decisions of {found.requests} requests; distance to what turned out well, held out: "
+        print(f"{found.decisions} decisions of {found.requests} requests; distance to what "
+            f"turned out well, held out: "
               f"{found.before.kl:.3f} before, {found.after.kl:.3f} after")  # fmt: skip
         if not found.better:
-            print("not better on requests held out: the checkpoint in use stays, nothing was written")
+            print(
+                "not better on requests held out: the checkpoint in use stays, nothing was written"
+            )
             return 0
         save_checkpoint(found.checkpoint, out)
     print(out)
@@ -138,7 +156,9 @@ def train_own_sessions(flags: TrainSessionsFlags) -> int:
     return 0
 
 
-def _decisions(paths: Sequence[Path], checkpoint: Checkpoint) -> tuple[list[LabelledDecision], dict[str, str]]:
+def _decisions(
+    paths: Sequence[Path], checkpoint: Checkpoint
+) -> tuple[list[LabelledDecision], dict[str, str]]:
     """Of all sessions that can be read, the newest first, and what each agent's row is called."""
     from fugu_cli.session import views
     from fugu_cli.training import own_sessions
@@ -151,17 +171,26 @@ def _decisions(paths: Sequence[Path], checkpoint: Checkpoint) -> tuple[list[Labe
         except StorageError as error:
             say_progress(f"{path.name}: left out: {error}")
             continue
-        labels = {**trinity.agent_labels(checkpoint.meta, list(views.pool(events).values())), **labels}
+        labels = {
+            **trinity.agent_labels(checkpoint.meta, list(views.pool(events).values())),
+            **labels,
+        }
         decided += own_sessions.labelled_decisions(events, path.stem)
     return decided, labels
 
 
-def usable_tasks(problems: Sequence[Problem], folder: Path) -> tuple[list[Problem], dict[str, ExpectedTests]]:
-    """Tasks that can judge, and what is known of their tests; checks are kept in `folder`. Raises UsageError for
-    none."""
+def usable_tasks(
+    problems: Sequence[Problem], folder: Path
+) -> tuple[list[Problem], dict[str, ExpectedTests]]:
+    """Tasks that can judge, and what is known of their tests; checks are kept in `folder`. Raises
+    UsageError for none."""
     eval.add_python_to_path()
     checks = asyncio.run(runner.check_tasks(problems, folder, say_progress))
-    found = [problem for problem in problems if problem.id not in checks or not checks[problem.id].refused]
+    found = [
+        problem
+        for problem in problems
+        if problem.id not in checks or not checks[problem.id].refused
+    ]
     if not found:
         raise runner.no_task_left()
     return found, {name: check.expected for name, check in checks.items()}
@@ -217,7 +246,9 @@ def _reported(flags: MatrixFlags, kind: str, folder: Path) -> None:
         for row in found
     ]
     try:
-        write_atomically(folder / MATRIX_FILE, "".join(f"{cell.model_dump_json()}\n" for cell in cells).encode())
+        write_atomically(
+            folder / MATRIX_FILE, "".join(f"{cell.model_dump_json()}\n" for cell in cells).encode()
+        )
     except OSError as error:
         raise StorageError(f"{folder / MATRIX_FILE} cannot be written: {error}") from error
     try:
@@ -234,7 +265,9 @@ def _missing(folder: Path, runs: int, repeats: int) -> int:
     if begun is None:
         return 0
     refused = {
-        found.task for found in results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck) if found.refused
+        found.task
+        for found in results_folder.read_rows(folder / runner.CHECKS_FILE, TaskCheck)
+        if found.refused
     }
     return max(len({*begun.tasks} - refused) * len(begun.pool) * repeats - runs, 0)
 

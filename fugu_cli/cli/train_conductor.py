@@ -1,8 +1,8 @@
-"""`fugu train conductor`: GRPO for a planner of workflows, rewarded by what its workflows achieve with the user's
-pool.
+"""`fugu train conductor`: GRPO for a planner of workflows, rewarded by what its workflows achieve
+with the user's pool.
 
-Every workflow is carried out in a session of its own, with tools and tests, and every agent reply is paid for once. A
-run that was stopped goes on from its newest saved step.
+Every workflow is carried out in a session of its own, with tools and tests, and every agent reply
+is paid for once. A run that was stopped goes on from its newest saved step.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ CHOSEN = ("steps", "questions", "replies", "tokens", "rate", "lora", "seed")
 
 @dataclass(frozen=True)
 class WorkflowRunner:
-    """Carries workflows out: problems by id, where their sessions lie, who pays, how many run at once, and what is
-    known of the problems' tests."""
+    """Carries workflows out: problems by id, where their sessions lie, who pays, how many run at
+    once, and what is known of the problems' tests."""
 
     problems: Mapping[str, Problem]
     folder: Path
@@ -75,8 +75,8 @@ class WorkflowRunner:
     expected: Mapping[str, ExpectedTests] = field(default_factory=dict)
 
     def __call__(self, problem: str, steps: tuple[WorkflowStep, ...]) -> WorkflowResult:
-        """One workflow on one problem; the same one is not carried out again. Raises SpendingLimitReached and
-        AgentUnanswered."""
+        """One workflow on one problem; the same one is not carried out again. Raises
+        SpendingLimitReached and AgentUnanswered."""
         self.ahead([(problem, steps)])
         row = self._known()[_arm(steps), problem]
         events = [record.event for record in log.read(self.folder / row.session)]
@@ -94,20 +94,27 @@ class WorkflowRunner:
             expected = self.expected.get(problem, ExpectedTests())
             job = RolloutJob(arm=_arm(steps), problem=self.problems[problem], expected=expected)
             async with room:
-                row = await rollout(job, _session_with_plan(self.opening(self.spending), steps), self.folder)
+                row = await rollout(
+                    job, _session_with_plan(self.opening(self.spending), steps), self.folder
+                )
             results_folder.append_row(self.folder / WORKFLOWS, row)
 
         await asyncio.gather(*(one(problem, steps) for problem, steps in workflows))
 
     def _known(self) -> dict[tuple[str, str], RolloutOutcome]:
-        return {(row.arm, row.task): row for row in results_folder.read_rows(self.folder / WORKFLOWS, RolloutOutcome)}
+        return {
+            (row.arm, row.task): row
+            for row in results_folder.read_rows(self.folder / WORKFLOWS, RolloutOutcome)
+        }
 
 
 def _arm(steps: tuple[WorkflowStep, ...]) -> str:
     return f"workflow:{hashlib.sha256(repr(steps).encode()).hexdigest()[:16]}"
 
 
-def _session_with_plan(open_session: OpenRolloutSession, steps: tuple[WorkflowStep, ...]) -> OpenRolloutSession:
+def _session_with_plan(
+    open_session: OpenRolloutSession, steps: tuple[WorkflowStep, ...]
+) -> OpenRolloutSession:
     async def opened(place: RolloutContext) -> RolloutSession:
         session = await open_session(replace(place, arm="cascade"))
         assert isinstance(session, OpenSession)
@@ -120,7 +127,9 @@ def _session_with_plan(open_session: OpenRolloutSession, steps: tuple[WorkflowSt
 def train_conductor(flags: ConductorFlags) -> int:
     """The exit code: 0 trained. Raises UsageError, SessionBusy, and what stopped it."""
     if flags.preset not in PRESETS:
-        raise UsageError(f"there is no preset {flags.preset!r}", hint=f"presets are {', '.join(PRESETS)}")
+        raise UsageError(
+            f"there is no preset {flags.preset!r}", hint=f"presets are {', '.join(PRESETS)}"
+        )
     if flags.recursion and flags.form_only:
         raise UsageError("--recursion needs workflows to be carried out: leave out --form-only")
     grpo.require_libraries()
@@ -134,18 +143,26 @@ def train_conductor(flags: ConductorFlags) -> int:
         problems: Sequence[Problem] = eval.load_problems(flags, flags.suites, say_progress)
         problems, expected = (problems, {}) if flags.form_only else usable_tasks(problems, folder)
         opening = RolloutSessionFactory(config, pool_keys(config, os.environ), folder)
-        spending = Spending(folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests))
-        trying = WorkflowRunner({one.id: one for one in problems}, folder, opening, spending, at_once, expected)
+        spending = Spending(
+            folder / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests)
+        )
+        trying = WorkflowRunner(
+            {one.id: one for one in problems}, folder, opening, spending, at_once, expected
+        )
         about: dict[str, JsonValue] = {
             **about_pool(config, os.environ),
-            **{name: getattr(flags, name) for name in ("agents", "max_steps", "form_only", "recursion")},
+            **{
+                name: getattr(flags, name)
+                for name in ("agents", "max_steps", "form_only", "recursion")
+            },
             "tasks": {one.id: problem_sha(one) for one in problems},
         }
 
         def tell(step: GrpoStep) -> None:
             results_folder.append_row(folder / grpo.GRPO_LOG, step)
             say_progress(
-                f"step {step.step} of {settings.steps}: reward {step.reward:.2f}, readable {step.readable:.0%}, "
+                f"step {step.step} of {settings.steps}: reward {step.reward:.2f}, readable "
+                f"{step.readable:.0%}, "
                 f"right {step.right:.0%}; {step.seconds:.0f} s"
             )
 
@@ -154,16 +171,24 @@ def train_conductor(flags: ConductorFlags) -> int:
 
 
 def _trained(
-    flags: ConductorFlags, settings: GrpoSettings, trying: WorkflowRunner, members: Mapping[str, Member], run: GrpoRun
+    flags: ConductorFlags,
+    settings: GrpoSettings,
+    trying: WorkflowRunner,
+    members: Mapping[str, Member],
+    run: GrpoRun,
 ) -> Path:
     grpo.begin_training(flags.model, settings, run)
     needed = settings.steps * settings.questions
     times = max(1, -(-needed // len(trying.problems)))
-    asked = ExampleSettings(steps=flags.max_steps, most=flags.agents, times=times, seed=settings.seed)
+    asked = ExampleSettings(
+        steps=flags.max_steps, most=flags.agents, times=times, seed=settings.seed
+    )
     say_progress(f"reading the planner {flags.model}")
     with grpo.quiet_libraries():
         tokenizer = grpo.planner_tokenizer(flags.model)
-    examples = list(planner_examples(tuple(trying.problems.values()), members, tokenizer, asked))[:needed]
+    examples = list(planner_examples(tuple(trying.problems.values()), members, tokenizer, asked))[
+        :needed
+    ]
     if flags.recursion:
         file = run.folder / FIRST_ROUNDS
         firsts = FirstRounds(

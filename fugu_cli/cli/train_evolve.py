@@ -36,7 +36,12 @@ from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import StorageError
 from fugu_cli.evaluation import results_folder, runner
 from fugu_cli.evaluation.intervals import paired_difference
-from fugu_cli.evaluation.paid_calls import AgentUnanswered, Spending, SpendingLimitReached, SpendingLimits
+from fugu_cli.evaluation.paid_calls import (
+    AgentUnanswered,
+    Spending,
+    SpendingLimitReached,
+    SpendingLimits,
+)
 from fugu_cli.evaluation.rollout import RolloutJob, RolloutOutcome, rollout
 from fugu_cli.messages import Value
 from fugu_cli.session.events import ROLES
@@ -59,7 +64,9 @@ class CandidateRow(Value):
 
 @dataclass(frozen=True)
 class CandidateRollout:
-    """One rollout: a candidate's opening, on one problem with one seed. `arm`: who decides in it."""
+    """One rollout: a candidate's opening, on one problem with one seed. `arm`: who decides in
+    it.
+    """
 
     place: str
     problem: Problem
@@ -80,48 +87,65 @@ HELD_OUT_SEEDS = 2
 
 @dataclass(frozen=True)
 class HeldOutScores:
-    """Solved and relative cost of each rollout, by arm: the evolved checkpoint, the start, the cascade."""
+    """Solved and relative cost of each rollout, by arm: the evolved checkpoint, the start, the
+    cascade.
+    """
 
     tasks: int
     solved: tuple[tuple[float, ...], ...]
     costs: tuple[tuple[float, ...], ...]
 
     def verdict(self, price: float) -> tuple[list[str], bool]:
-        """Lines for people, and whether the evolved checkpoint may replace the start: better than it, and not behind
-        the cascade by more than a paired standard error. `price`: what a cost of 1 is worth."""
+        """Lines for people, and whether the evolved checkpoint may replace the start: better than
+        it, and not behind the cascade by more than a paired standard error. `price`: what a cost of
+        1 is worth."""
         rewards = [
             [ok - price * paid for ok, paid in zip(*both, strict=True)]
             for both in zip(self.solved, self.costs, strict=True)
         ]
         lines, passes = (
-            [f"held out: {self.tasks} task{'s' * (self.tasks > 1)}, {len(rewards[0])} rollouts an arm"],
+            [
+                f"held out: {self.tasks} task{'s' * (self.tasks > 1)}, {len(rewards[0])} "
+                f"rollouts an arm"
+            ],
             True,
         )
         for place, name in enumerate(("evolved", "start", "cascade")):
             gap = paired_difference(rewards[0], rewards[place])
             behind = f"; evolved is {gap.mean:+.3f} ± {gap.error:.3f} in reward" if place else ""
-            lines.append(f"{name}: solved {mean(self.solved[place]):.1%}, cost {mean(self.costs[place]):.3f}{behind}")
+            lines.append(
+                f"{name}: solved {mean(self.solved[place]):.1%}, cost "
+                f"{mean(self.costs[place]):.3f}{behind}"
+            )
             passes &= gap.mean > 0 if name == "start" else gap.mean >= -gap.error
         return lines, passes
 
 
 class RolloutFitness:
-    """A trial of real sessions. Tasks whose tests pass before, hang or cannot be run are refused and named."""
+    """A trial of real sessions. Tasks whose tests pass before, hang or cannot be run are refused
+    and named.
+    """
 
     def __init__(self, flags: EvolveFlags, config: Config, out: Path, base: Checkpoint) -> None:
         self._flags = flags
         self._config = config
         self._out = out
         self._base = base
-        found, self._expected = usable_tasks(eval.load_problems(flags, flags.suites, say_progress), out)
+        found, self._expected = usable_tasks(
+            eval.load_problems(flags, flags.suites, say_progress), out
+        )
         self.tasks = {problem.id: problem_sha(problem) for problem in found}
         count = len(found) // HELD_OUT_SHARE
         self._problems, self._held = found[count:], found[:count]
         self._environ = eval.pool_keys(config, os.environ)
         members = [entry.member() for entry in usable_pool(config, dict(self._environ))]
         self._slots = {member.name: member.slot for member in members}
-        self._priced = any(member.price and (member.price.input or member.price.output) for member in members)
-        self._spending = Spending(out / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests))
+        self._priced = any(
+            member.price and (member.price.input or member.price.output) for member in members
+        )
+        self._spending = Spending(
+            out / "paid.jsonl", SpendingLimits(flags.max_budget_usd, flags.max_requests)
+        )
 
     def play(self, candidates: Candidates, iteration: int) -> TrialResult:
         """Every candidate on the iteration's tasks, the same tasks and seeds for all."""
@@ -129,7 +153,9 @@ class RolloutFitness:
         chosen = [draw.choice(self._problems) for _ in range(self._flags.replications)]
         seeds = [draw.randrange(1000) for _ in chosen]
         wanted = [
-            CandidateRollout(f"{iteration}-{who}", problem, seed, self._opening(candidates, who, iteration))
+            CandidateRollout(
+                f"{iteration}-{who}", problem, seed, self._opening(candidates, who, iteration)
+            )
             for who in range(candidates.size)
             for problem, seed in zip(chosen, seeds, strict=True)
         ]
@@ -141,13 +167,23 @@ class RolloutFitness:
         return None
 
     def judge(self, evolved: Checkpoint) -> HeldOutScores | None:
-        """The evolved checkpoint, the one it began with and the rule cascade on the tasks that no candidate has met;
-        None where there are too few to hold any out."""
+        """The evolved checkpoint, the one it began with and the rule cascade on the tasks that no
+        candidate has met; None where there are too few to hold any out."""
         if not self._held:
             return None
-        arms = (("evolved", "trinity", evolved), ("start", "trinity", self._base), ("cascade", "cascade", self._base))
+        arms = (
+            ("evolved", "trinity", evolved),
+            ("start", "trinity", self._base),
+            ("cascade", "cascade", self._base),
+        )
         wanted = [
-            CandidateRollout(f"held-{name}", problem, seed, self._deciding(made, f"held-{name}", sample=False), arm)
+            CandidateRollout(
+                f"held-{name}",
+                problem,
+                seed,
+                self._deciding(made, f"held-{name}", sample=False),
+                arm,
+            )
             for name, arm, made in arms
             for problem in self._held
             for seed in range(HELD_OUT_SEEDS)
@@ -160,11 +196,17 @@ class RolloutFitness:
             raise _unanswered("no rollout on the tasks held out was answered for all arms")
         solved = [[right(one) for one in row if one] for row in both]
         costs = [[self._cost(one) / unit for one in row if one] for row in both]
-        return HeldOutScores(len(self._held), tuple(zip(*solved, strict=True)), tuple(zip(*costs, strict=True)))
+        return HeldOutScores(
+            len(self._held), tuple(zip(*solved, strict=True)), tuple(zip(*costs, strict=True))
+        )
 
     def pack(self, head: Vector, offsets: Vector, how: str) -> Checkpoint:
-        """A checkpoint like the one the search began with, with another head (and offsets, where there are any)."""
-        training = TrainingOrigin(stage="evolved on sessions", data=f"{', '.join(self.tasks)[:400]}; {how}")
+        """A checkpoint like the one the search began with, with another head (and offsets, where
+        there are any).
+        """
+        training = TrainingOrigin(
+            stage="evolved on sessions", data=f"{', '.join(self.tasks)[:400]}; {how}"
+        )
         meta = self._base.meta.model_copy(update={"training": training})
         return checkpoints.make(checkpoint_vector(self._base.offsets, offsets, head), meta)
 
@@ -172,17 +214,21 @@ class RolloutFitness:
         """Sessions with this candidate's checkpoint."""
         assert isinstance(candidates, HeadCandidates)
         offsets = np.zeros(0, np.float32) if candidates.offsets is None else candidates.offsets[who]
-        return self._deciding(self.pack(candidates.heads[who], offsets, "a candidate"), f"{iteration}-{who}")
+        return self._deciding(
+            self.pack(candidates.heads[who], offsets, "a candidate"), f"{iteration}-{who}"
+        )
 
-    def _deciding(self, made: Checkpoint, name: str, *, sample: bool = True) -> RolloutSessionFactory:
+    def _deciding(
+        self, made: Checkpoint, name: str, *, sample: bool = True
+    ) -> RolloutSessionFactory:
         path = self._out / "candidates" / f"{name}.safetensors"
         save_checkpoint(made, path)
         config = self._config.model_copy(update={"checkpoint": path, "sample": sample})
         return RolloutSessionFactory(config, self._environ, self._out)
 
     async def _all(self, wanted: Sequence[CandidateRollout]) -> list[RolloutOutcome | None]:
-        """In the order of `wanted`; None where an agent did not answer. Raises Spent, StorageError, and Unanswered
-        where it is final or the agent is down."""
+        """In the order of `wanted`; None where an agent did not answer. Raises Spent, StorageError,
+        and Unanswered where it is final or the agent is down."""
         flags, file = self._flags, self._out / "rollouts.jsonl"
         known = {
             (row.place, row.outcome.task, row.outcome.seed): row.outcome
@@ -191,7 +237,9 @@ class RolloutFitness:
         jobs = {job.key: job for job in wanted}
         begun, left = time.monotonic(), len(jobs.keys() - known.keys())
         every, finished = max(left // 10, 10), list[RolloutOutcome]()
-        local = any(entry.provider == "local" for entry in usable_pool(self._config, dict(self._environ)))
+        local = any(
+            entry.provider == "local" for entry in usable_pool(self._config, dict(self._environ))
+        )
         wanted_at_once = flags.rollouts or (1 if local else None)
         gate = asyncio.Semaphore(runner.rollouts_at_once(wanted_at_once))
 
@@ -211,7 +259,10 @@ class RolloutFitness:
                 finished.append(done)
                 if len(finished) % every == 0 and len(finished) < left:
                     wait = (time.monotonic() - begun) / len(finished) * (left - len(finished))
-                    say_progress(f"{len(finished)} of {left} rollouts of this iteration; about {duration(wait)} left")
+                    say_progress(
+                        f"{len(finished)} of {left} rollouts of this iteration; about "
+                        f"{duration(wait)} left"
+                    )
                 return done
 
         done = await _gather_all([asyncio.create_task(one(job)) for job in jobs.values()])
@@ -220,7 +271,9 @@ class RolloutFitness:
 
     def _job(self, wanted: CandidateRollout) -> RolloutJob:
         expected = self._expected.get(wanted.problem.id, ExpectedTests())
-        return RolloutJob(arm=wanted.arm, problem=wanted.problem, seed=wanted.seed, expected=expected)
+        return RolloutJob(
+            arm=wanted.arm, problem=wanted.problem, seed=wanted.seed, expected=expected
+        )
 
     def _played(self, found: Sequence[RolloutOutcome | None], size: int) -> TrialResult:
         rowed = self._base.meta.rows
@@ -262,11 +315,14 @@ class RolloutFitness:
             return unit
         except (OSError, ValueError) as error:
             raise StorageError(
-                f"{file} cannot be read: {error}", hint="delete it: the next iteration's mean counts as 1 then"
+                f"{file} cannot be read: {error}",
+                hint="delete it: the next iteration's mean counts as 1 then",
             ) from error
 
     def _cost(self, outcome: RolloutOutcome) -> float:
-        """USD where any agent of the pool costs money, else the models' seconds: one unit for the whole run."""
+        """USD where any agent of the pool costs money, else the models' seconds: one unit for the
+        whole run.
+        """
         return outcome.usd if self._priced else outcome.model_seconds
 
 
@@ -276,10 +332,14 @@ def right(outcome: RolloutOutcome) -> float:
 
 
 def _unanswered(what: str) -> AgentUnanswered:
-    return AgentUnanswered(what, agent="", final=True, hint="everything is kept, and the same command goes on")
+    return AgentUnanswered(
+        what, agent="", final=True, hint="everything is kept, and the same command goes on"
+    )
 
 
-async def _gather_all(tasks: Sequence[asyncio.Task[RolloutOutcome | None]]) -> list[RolloutOutcome | None]:
+async def _gather_all(
+    tasks: Sequence[asyncio.Task[RolloutOutcome | None]],
+) -> list[RolloutOutcome | None]:
     """All of them; what ends one for good ends all, with everything kept."""
     try:
         return await asyncio.gather(*tasks)
@@ -297,7 +357,9 @@ CHECKPOINT_NAME = "checkpoint.safetensors"
 
 
 def evolve(flags: EvolveFlags) -> int:
-    """Run or go on with an evolution: exit code 0, or 4 where it was interrupted. Failures are those of the tree."""
+    """Run or go on with an evolution: exit code 0, or 4 where it was interrupted. Failures are
+    those of the tree.
+    """
     cma_strategy()  # before anything is read that takes minutes
     out = (flags.out or Path("fugu-evolve")).resolve()
     try:
@@ -335,20 +397,27 @@ def _evolve(flags: EvolveFlags, config: Config, out: Path) -> int:
     }
     folder = RunFolder(out, about, lambda mean, path: save_checkpoint(pack(mean, "running"), path))
     with folder.held():
-        evolved = Evolution(settings, trial, layout.breed, folder).run(layout.start(base.head, base.offsets), _tell)
+        evolved = Evolution(settings, trial, layout.breed, folder).run(
+            layout.start(base.head, base.offsets), _tell
+        )
     count = len(evolved.history)
     how = f"{count} iteration{'s' * (count != 1)}, {evolved.stopped}"
     say_progress(how)
     made = pack(evolved.vector, how)
     judged = trial.judge(made)
     if judged is None:
-        say_progress(f"fewer than {HELD_OUT_SHARE} tasks: none was held out, so nothing says whether it is better")
+        say_progress(
+            f"fewer than {HELD_OUT_SHARE} tasks: none was held out, so nothing says whether it "
+            f"is better"
+        )
     else:
         lines, passes = judged.verdict(flags.cost)
         print("\n".join(lines))
         if not passes:
             (out / CHECKPOINT_NAME).unlink(missing_ok=True)
-            print("the checkpoint in use stays: what was evolved is not better on the tasks held out")
+            print(
+                "the checkpoint in use stays: what was evolved is not better on the tasks held out"
+            )
             return 0
     save_checkpoint(made, out / CHECKPOINT_NAME)
     print(out / CHECKPOINT_NAME)
@@ -358,14 +427,16 @@ def _evolve(flags: EvolveFlags, config: Config, out: Path) -> int:
 def _tell(row: EvolutionIteration) -> None:
     held = "" if row.validation is None else f", held {row.validation:.4f}"
     say_progress(
-        f"iteration {row.iteration}: best {row.best:.4f}, mean {row.mean:.4f}{held}; sigma {row.sigma:.3g}; "
-        f"solved {row.reward:.1%}, cost {row.mean_cost:.3f}, turns {row.mean_turns:.2f}; {row.seconds:.1f} s"
+        f"iteration {row.iteration}: best {row.best:.4f}, mean {row.mean:.4f}{held}; sigma "
+        f"{row.sigma:.3g}; "
+        f"solved {row.reward:.1%}, cost {row.mean_cost:.3f}, turns {row.mean_turns:.2f}; "
+        f"{row.seconds:.1f} s"
     )
 
 
 def _layout(flags: EvolveFlags, config: Config, base: Checkpoint) -> HeadLayout:
-    """The head alone, or with the offsets of the second-to-last layer. Units are from a few invented sessions: those to
-    be judged by have not been read yet."""
+    """The head alone, or with the offsets of the second-to-last layer. Units are from a few
+    invented sessions: those to be judged by have not been read yet."""
     from random import Random
 
     from fugu_cli.coordinators import svf
@@ -378,8 +449,12 @@ def _layout(flags: EvolveFlags, config: Config, base: Checkpoint) -> HeadLayout:
     seats = [HeadRow(row, row) for row in base.meta.rows]
     task = TaskRates("", "fix the test in `main.py`", (RowRates(0.5, 0.5, 1, 1),) * len(seats))
     sessions = MatrixSessionWriter(seats, Random(0)).task(task, ValueSettings(), 8)
-    sample = hidden_states([transcript_text(backbone, base.meta, session.events, {}) for session in sessions])
+    sample = hidden_states(
+        [transcript_text(backbone, base.meta, session.events, {}) for session in sessions]
+    )
     layer = None
     if flags.offsets:
-        layer = LayerStates(backbone, svf.SvfAdapter(backbone.model, singular_values_folder(config, backbone)))
+        layer = LayerStates(
+            backbone, svf.SvfAdapter(backbone.model, singular_values_folder(config, backbone))
+        )
     return HeadLayout(hidden_states, len(base.head), sample, layer)

@@ -1,4 +1,6 @@
-"""`fugu update`: which fugu is installed, which is the newest, and the installer's own command to get it."""
+"""`fugu update`: which fugu is installed, which is the newest, and the installer's own command to
+get it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ LOOK_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Installation:
-    """By what fugu was installed. `look` prints the newest version where `newest` finds it, `update` installs it."""
+    """By what fugu was installed. `look` prints the newest version where `newest` finds it,
+    `update` installs it.
+    """
 
     by: str
     look: tuple[str, ...]
@@ -35,8 +39,8 @@ class Installation:
 def update(yes: bool) -> int:
     """Say how things are; where there is a newer one, ask, unless `yes`, and run the command.
 
-    Raises UsageError where it cannot ask or fugu runs from a folder, InfrastructureError where nobody says what is the
-    newest or the command fails.
+    Raises UsageError where it cannot ask or fugu runs from a folder, InfrastructureError where
+    nobody says what is the newest or the command fails.
     """
     found = find_installation(Path(sys.prefix))
     print_clean(f"fugu {__version__}, installed by {found.by} in {sys.prefix}")
@@ -55,7 +59,9 @@ def update(yes: bool) -> int:
     sys.stdout.flush()
     code = subprocess.run(found.update, check=False).returncode
     if code:
-        raise InfrastructureError(f"`{command}` ended with exit code {code}", hint="what it says above is the reason")
+        raise InfrastructureError(
+            f"`{command}` ended with exit code {code}", hint="what it says above is the reason"
+        )
     return 0
 
 
@@ -73,15 +79,21 @@ def find_installation(prefix: Path) -> Installation:
         look = ("pipx", "runpip", PACKAGE, "install", "--dry-run", "--upgrade", PACKAGE)
         return _there(Installation("pipx", look, added, ("pipx", "upgrade", PACKAGE)))
     if util.find_spec("pip") is None:
-        return _there(Installation("uv", dry, added, tuple(word for word in dry if word != "--dry-run")))
+        return _there(
+            Installation("uv", dry, added, tuple(word for word in dry if word != "--dry-run"))
+        )
     pip = (sys.executable, "-m", "pip")
     index = (*pip, "index", "versions", PACKAGE)
-    return Installation("pip", index, rf"^{PACKAGE} \((\S+)\)", (*pip, "install", "--upgrade", PACKAGE))
+    return Installation(
+        "pip", index, rf"^{PACKAGE} \((\S+)\)", (*pip, "install", "--upgrade", PACKAGE)
+    )
 
 
 def _there(found: Installation) -> Installation:
     if shutil.which(found.by) is None:
-        raise UsageError(f"fugu was installed by {found.by}, which is not on PATH", hint=f"put {found.by} there")
+        raise UsageError(
+            f"fugu was installed by {found.by}, which is not on PATH", hint=f"put {found.by} there"
+        )
     return found
 
 
@@ -89,11 +101,20 @@ def _newest(found: Installation) -> str:
     """The newest version; this one where the installer has no newer."""
     try:
         done = subprocess.run(
-            found.look, capture_output=True, text=True, check=False, timeout=LOOK_SECONDS, stdin=subprocess.DEVNULL
+            found.look,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LOOK_SECONDS,
+            stdin=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired as error:
-        raise InfrastructureError(f"{UNKNOWN}: {found.by} does not answer", hint="try again later") from error
-    if (match := re.search(found.newest, f"{done.stdout}\n{done.stderr}", re.MULTILINE)) is not None:
+        raise InfrastructureError(
+            f"{UNKNOWN}: {found.by} does not answer", hint="try again later"
+        ) from error
+    if (
+        match := re.search(found.newest, f"{done.stdout}\n{done.stderr}", re.MULTILINE)
+    ) is not None:
         return match[1]
     if done.returncode == 0:
         return __version__

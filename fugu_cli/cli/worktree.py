@@ -1,6 +1,8 @@
-"""`--worktree`: a session in a git worktree of its own, and its work brought back to where fugu was called.
+"""`--worktree`: a session in a git worktree of its own, and its work brought back to where fugu was
+called.
 
-What cannot be brought back whole stays where it is, and a line says where. Nothing is committed, merged or pushed.
+What cannot be brought back whole stays where it is, and a line says where. Nothing is committed,
+merged or pushed.
 """
 
 from __future__ import annotations
@@ -32,14 +34,21 @@ PATHS = ("prompt_file", "output_dir", "mcp_config", "json_schema", "script", "ad
 """Flags that name files, from the folder where fugu was called."""
 UNFINISHED = 3
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
-CACHES = ("__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis", *ENVIRONMENTS)
+CACHES = (
+    "__pycache__",
+    ".pytest_cache",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".hypothesis",
+    *ENVIRONMENTS,
+)
 """Ignored names that are no work: a worktree that holds no others may be removed."""
 
 
 @dataclass(frozen=True)
 class OpenWorktree:
-    """A worktree that fugu works in. `here`: the repository it was made from; `base`: the commit it began at;
-    `trusted`: it holds what was trusted there; `data`: where sessions are kept."""
+    """A worktree that fugu works in. `here`: the repository it was made from; `base`: the commit it
+    began at; `trusted`: it holds what was trusted there; `data`: where sessions are kept."""
 
     name: str
     here: UserGit
@@ -66,10 +75,13 @@ def work_in_worktree(
     brings_back: Callable[[int], bool],
     refused: Callable[[UsageError], None] = lambda _: None,
 ) -> int:
-    """Do what the flags say in the worktree that they name; returns the exit code. `brings_back`: whether the work is
-    to be brought back after that code. `refused` hears why there can be no worktree. Raises what `start` raises."""
+    """Do what the flags say in the worktree that they name; returns the exit code. `brings_back`:
+    whether the work is to be brought back after that code. `refused` hears why there can be no
+    worktree. Raises what `start` raises."""
     named: dict[str, Any] = {
-        name: whole for name in PATHS if (whole := _whole_path(getattr(flags, name, None))) is not None
+        name: whole
+        for name in PATHS
+        if (whole := _whole_path(getattr(flags, name, None))) is not None
     }
     try:
         found = enter_worktree(flags.worktree or "")
@@ -85,8 +97,8 @@ def work_in_worktree(
 
 
 def _whole_path(given: Any) -> Any:
-    """A path, or each of a list, as it is found from another folder, too. What may also stand there itself, JSON, stays
-    as it is."""
+    """A path, or each of a list, as it is found from another folder, too. What may also stand there
+    itself, JSON, stays as it is."""
     if isinstance(given, list):
         return [_whole_path(one) for one in given]
     if given is None or (isinstance(given, str) and (not given or given.lstrip().startswith("{"))):
@@ -103,14 +115,21 @@ def asks_to_bring_back(code: int) -> bool:
 
 
 def enter_worktree(name: str) -> OpenWorktree:
-    """Make the worktree, or go on in the one of that name, and change into it; "" makes up a name. Raises UsageError
-    outside git, before the first commit, and where git cannot make it."""
+    """Make the worktree, or go on in the one of that name, and change into it; "" makes up a name.
+    Raises UsageError outside git, before the first commit, and where git cannot make it."""
     here = commits.git_in(current_path())
     if not (head := here.said("rev-parse", "-q", "--verify", "HEAD")):
-        raise UsageError("a worktree begins at a commit, and there is none yet", hint="commit something first")
+        raise UsageError(
+            "a worktree begins at a commit, and there is none yet", hint="commit something first"
+        )
     name = name or f"{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
-    if not NAME.fullmatch(name) or here.try_run("check-ref-format", "--branch", f"fugu/{name}").code:
-        raise UsageError(f"{name!r} is no name for a worktree", hint="letters, digits, dots and dashes")
+    if (
+        not NAME.fullmatch(name)
+        or here.try_run("check-ref-format", "--branch", f"fugu/{name}").code
+    ):
+        raise UsageError(
+            f"{name!r} is no name for a worktree", hint="letters, digits, dots and dashes"
+        )
     folder = here.top.parent / f"{here.top.name}.worktrees" / name
     if not (folder / ".git").exists():
         branch = f"fugu/{name}"
@@ -132,7 +151,9 @@ def enter_worktree(name: str) -> OpenWorktree:
 
 
 def _link_environments(top: Path, folder: Path) -> None:
-    """What tests need and git ignores; only where the link is ignored as well, or it would be taken for work."""
+    """What tests need and git ignores; only where the link is ignored as well, or it would be taken
+    for work.
+    """
     for name in ENVIRONMENTS:
         if (top / name).is_dir() and not os.path.lexists(folder / name):
             (folder / name).symlink_to(top / name)
@@ -141,24 +162,36 @@ def _link_environments(top: Path, folder: Path) -> None:
 
 
 def bring_back(found: OpenWorktree, wanted: Callable[[], bool], *, over: bool) -> None:
-    """Put what was done into the files where fugu was called, as changes that are not committed, and remove the
-    worktree. Where that is not `wanted`, or the work was committed, or does not fit, it stays; also where nothing was
-    done yet in a session that is not `over`."""
+    """Put what was done into the files where fugu was called, as changes that are not committed,
+    and remove the worktree. Where that is not `wanted`, or the work was committed, or does not fit,
+    it stays; also where nothing was done yet in a session that is not `over`."""
     os.chdir(found.here.cwd)
     name, top = shlex.quote(found.name), shlex.quote(str(found.there.top))
     if found.there.said("rev-parse", "HEAD") != found.base:
-        rest = " and changes that are not committed" if found.there.said("status", "--porcelain") else ""
-        say(f"the work is in {found.where}: it has commits{rest}. `git merge {found.branch}` brings the commits here")
+        rest = (
+            " and changes that are not committed"
+            if found.there.said("status", "--porcelain")
+            else ""
+        )
+        say(
+            f"the work is in {found.where}: it has commits{rest}. `git merge {found.branch}` "
+            f"brings the commits here"
+        )
         return
     after = commits.working_tree(found.there)
-    patch = found.there.run("diff", *commits.PLAIN_DIFF, "--binary", "--full-index", "--no-renames", found.base, after)
+    patch = found.there.run(
+        "diff", *commits.PLAIN_DIFF, "--binary", "--full-index", "--no-renames", found.base, after
+    )
     begun = not over and store.session_paths(found.data, found.there.top)
     if not patch and not begun:
         _remove(found, "nothing was changed")
         return
     if not patch or not wanted():
         say(f"the work is in {found.where}, and was not brought here:")
-        say(f"`fugu --worktree={name} --continue` goes on there, `git -C {top} diff {found.base[:12]}` shows it")
+        say(
+            f"`fugu --worktree={name} --continue` goes on there, `git -C {top} diff "
+            f"{found.base[:12]}` shows it"
+        )
         return
     done = UserGit(found.here.top, found.here.top, found.here.git_dir).try_run(
         "apply", "--whitespace=nowarn", given=patch
@@ -172,7 +205,9 @@ def bring_back(found: OpenWorktree, wanted: Callable[[], bool], *, over: bool) -
 
 
 def _remove(found: OpenWorktree, what: str) -> None:
-    """The worktree and its branch, where nothing is lost with them; its sessions are those of the repository then."""
+    """The worktree and its branch, where nothing is lost with them; its sessions are those of the
+    repository then.
+    """
     status = found.there.try_run("status", "--porcelain", "-z", "--ignored").out.split(b"\0")
     ignored = [os.fsdecode(entry[3:]) for entry in status if entry.startswith(b"!!")]
     others = [path for path in ignored if Path(path.rstrip("/")).name not in CACHES]
@@ -197,8 +232,8 @@ def _remove(found: OpenWorktree, what: str) -> None:
 
 
 def _move_sessions(found: OpenWorktree) -> list[Path]:
-    """So that trace, blame and commit know them where the work is now. Returns where they are. Raises StorageError,
-    OSError."""
+    """So that trace, blame and commit know them where the work is now. Returns where they are.
+    Raises StorageError, OSError."""
     data, all_moved = found.data, list[Path]()
     for path in store.session_paths(data, found.there.top):
         moved = store.move_session(data, found.here.top, path)
@@ -209,7 +244,10 @@ def _move_sessions(found: OpenWorktree) -> list[Path]:
                 log.append(opened.model_copy(update={"repo": str(found.here.top)}))
         finally:
             log.close()
-    before, now = (data / "snapshots" / store.session_folder(data, git.top).name for git in (found.there, found.here))
+    before, now = (
+        data / "snapshots" / store.session_folder(data, git.top).name
+        for git in (found.there, found.here)
+    )
     own = ("index*", "*.lock", *(("config", "info", "HEAD") if (now / "HEAD").exists() else ()))
     if before.is_dir():
         shutil.copytree(before, now, ignore=shutil.ignore_patterns(*own), dirs_exist_ok=True)

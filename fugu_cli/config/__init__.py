@@ -1,9 +1,9 @@
 """What a user may set: one frozen `Config`, and the entries of the pool.
 
-Stands at the top, read by the command line and wiring only; everything below gets plain values. `config/loader.py`
-reads it from files, the environment and flags, `config/pool.py` turns its entries into a pool that can be used. It
-must not know how anything it names is built. Each key's description is its line in `.fugurc.example` and in `fugu
-help config`.
+Stands at the top, read by the command line and wiring only; everything below gets plain values.
+`config/loader.py` reads it from files, the environment and flags, `config/pool.py` turns its
+entries into a pool that can be used. It must not know how anything it names is built. Each key's
+description is its line in `.fugurc.example` and in `fugu help config`.
 """
 
 # without `from __future__ import annotations`: strings would be compiled at every start
@@ -57,7 +57,9 @@ class TestsEntry(ConfigTable):
     __test__ = False
 
     when: Literal["auto", "always", "never"] = "auto"
-    """auto: after changes, a slow suite once before the Verifier; always: after every turn's changes; never"""
+    """auto: after changes, a slow suite once before the Verifier; always: after every turn's
+    changes; never
+    """
     patience: float = Field(default=60.0, ge=0)
     """seconds from which a suite counts as slow"""
     until: Names = ()
@@ -93,10 +95,14 @@ class TuiEntry(ConfigTable):
 
 
 class Config(ConfigTable):
-    """Every key of `.fugurc`. A key that is None has no default of its own: there is no limit, or fugu finds it."""
+    """Every key of `.fugurc`. A key that is None has no default of its own: there is no limit, or
+    fugu finds it.
+    """
 
     coordinator: str = "cascade"
-    """who decides: cascade, trinity (where a checkpoint or backbone is named), random or single:NAME"""
+    """who decides: cascade, trinity (where a checkpoint or backbone is named), random or
+    single:NAME
+    """
     checkpoint: ConfigPath | None = None
     """a coordinator checkpoint; the shipped one when left out"""
     backbone: ConfigPathOrId | None = None
@@ -110,13 +116,21 @@ class Config(ConfigTable):
     tier: Literal["fugu", "ultra"] = "fugu"
     """fugu decides turn by turn; ultra plans whole workflows (`fugu help ultra`)"""
     conductor: ConductorEntry = ConductorEntry()
-    """who plans workflows, and how far: agent ("" is the strongest), steps, rounds, depth, agents offered"""
+    """who plans workflows, and how far: agent ("" is the strongest), steps, rounds, depth, agents
+    offered
+    """
     max_turns: int = Field(default=5, ge=1, le=100)
     """turns of one request"""
-    max_budget_usd: Annotated[Positive | Annotated[Money, Tag("table")], Discriminator(value_form)] | None = None
+    max_budget_usd: (
+        Annotated[Positive | Annotated[Money, Tag("table")], Discriminator(value_form)] | None
+    ) = None
     """USD one request may cost, no limit when left out; or { request, session, day, project }"""
-    time_limit: Annotated[Positive | Annotated[TimeLimit, Tag("table")], Discriminator(value_form)] | None = None
-    """seconds one request may take, no limit when left out; or { request, wait }: `fugu help providers`"""
+    time_limit: (
+        Annotated[Positive | Annotated[TimeLimit, Tag("table")], Discriminator(value_form)] | None
+    ) = None
+    """seconds one request may take, no limit when left out; or { request, wait }: `fugu help
+    providers`
+    """
     steps_per_turn: int = Field(default=30, ge=1, le=1000)
     """model calls of one turn"""
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -134,7 +148,9 @@ class Config(ConfigTable):
     add_dirs: tuple[ConfigPath, ...] = ()
     """folders beside the repository that agents may read and edit like it"""
     bare: bool = False
-    """no hooks, skills, commands, subagents, MCP servers and instruction files, but what flags name"""
+    """no hooks, skills, commands, subagents, MCP servers and instruction files, but what flags
+    name
+    """
     test_command: str | None = Field(default=None, min_length=1)
     """how the project's tests are run; found when left out"""
     test_timeout: float = Field(default=300.0, gt=0)
@@ -142,9 +158,13 @@ class Config(ConfigTable):
     tests: TestsEntry = TestsEntry()
     """when tests run and what must pass: when, patience, until, until_pass (`fugu help tests`)"""
     search: Text = "auto"
-    """what web_search asks: auto, an agent, the address of a SearXNG, brave or tavily (`fugu help web`)"""
+    """what web_search asks: auto, an agent, the address of a SearXNG, brave or tavily (`fugu help
+    web`)
+    """
     diagnostics: bool | None = None
-    """language servers tell the new errors of edited files: true, false; in trusted folders when left out"""
+    """language servers tell the new errors of edited files: true, false; in trusted folders when
+    left out
+    """
     verify_answers: bool = False
     """let a Verifier look at answers that changed nothing, too"""
     sandbox: SandboxEntry = SandboxEntry()
@@ -175,7 +195,9 @@ class Config(ConfigTable):
 
         if baselines.is_baseline(value):
             return value
-        others = ", ".join((*baselines.WITHOUT_AGENT, *(f"{kind}:NAME" for kind in baselines.WITH_AGENT)))
+        others = ", ".join(
+            (*baselines.WITHOUT_AGENT, *(f"{kind}:NAME" for kind in baselines.WITH_AGENT))
+        )
         named = f"{', '.join(RULES)} or single:NAME with the name of an agent"
         raise ValueError(f"must be one of {named}; to compare with them, {others}")
 
@@ -209,7 +231,9 @@ class Config(ConfigTable):
         return given if isinstance(given, Money) else Money(request=given)
 
     def never(self, names: Iterable[str]) -> frozenset[str]:
-        """Of the pool's agents those that are never chosen: opted out, or beside the one that the rule names."""
+        """Of the pool's agents those that are never chosen: opted out, or beside the one that the
+        rule names.
+        """
         rule, _, alone = self.coordinator.partition(":")
         beside = [name for name in names if name != alone] if alone and rule != "prompted" else []
         return frozenset((*self.opt_out, *beside))
@@ -250,4 +274,6 @@ class Config(ConfigTable):
 PATHS = ("checkpoint", "data_dir", "cache_dir")
 LISTS = ("allow", "ask", "deny", "opt_out", "add_dirs")
 ADDING = (*LISTS, "deny_agents", "max_budget_usd", "time_limit", "tests")
-"""Keys that add up over files, environment and flags; every other key is replaced by the later one."""
+"""Keys that add up over files, environment and flags; every other key is replaced by the later
+one.
+"""

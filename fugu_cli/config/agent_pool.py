@@ -1,7 +1,8 @@
-"""From the entries of a `Config` to a usable pool: keys, addresses, protocols, prices and slots filled in.
+"""From the entries of a `Config` to a usable pool: keys, addresses, protocols, prices and slots
+filled in.
 
-Without entries the pool is found: agents for the keys in the environment, else the embedded models. It must not call
-anybody; whether an agent answers is `fugu pool check`'s question.
+Without entries the pool is found: agents for the keys in the environment, else the embedded models.
+It must not call anybody; whether an agent answers is `fugu pool check`'s question.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from fugu_cli.coordinators.action_space import assign_slots
 from fugu_cli.errors import ConfigError, installing
 
 LOCAL_CONTEXT = 16384
-"""Tokens an embedded model is started with: more costs memory that a small machine needs for tests."""
+"""Tokens an embedded model is started with: more costs memory that a small machine needs for
+tests.
+"""
 
 CONTEXT = 128_000
 """Tokens of a model that nothing is known of."""
@@ -59,7 +62,11 @@ SERVICES = (
         "anthropic",
         "ANTHROPIC_API_KEY",
         "https://api.anthropic.com/v1",
-        (("cheap", "claude-haiku-5-5"), ("middle", "claude-sonnet-5-5"), ("strong", "claude-opus-5-5")),
+        (
+            ("cheap", "claude-haiku-5-5"),
+            ("middle", "claude-sonnet-5-5"),
+            ("strong", "claude-opus-5-5"),
+        ),
         provider="anthropic",
     ),
     KnownService(
@@ -72,7 +79,11 @@ SERVICES = (
         "google",
         "GEMINI_API_KEY",
         "https://generativelanguage.googleapis.com/v1beta/openai",
-        (("cheap", "gemini-3.5-flash-lite"), ("middle", "gemini-3.8-flash"), ("strong", "gemini-4-argon")),
+        (
+            ("cheap", "gemini-3.5-flash-lite"),
+            ("middle", "gemini-3.8-flash"),
+            ("strong", "gemini-4-argon"),
+        ),
     ),
     KnownService(
         "deepseek",
@@ -84,7 +95,11 @@ SERVICES = (
         "mistral",
         "MISTRAL_API_KEY",
         "https://api.mistral.ai/v1",
-        (("cheap", "mistral-small-latest"), ("middle", "mistral-large-4"), ("strong", "mistral-medium-latest")),
+        (
+            ("cheap", "mistral-small-latest"),
+            ("middle", "mistral-large-4"),
+            ("strong", "mistral-medium-latest"),
+        ),
     ),
     KnownService(
         "xai",
@@ -99,9 +114,14 @@ SERVICES = (
         (("cheap", "kimi-k2.5"), ("middle", "kimi-k2.7-code"), ("strong", "kimi-k3.1-pro")),
     ),
     KnownService(
-        "zai", "ZAI_API_KEY", "https://api.z.ai/api/paas/v4", (("cheap", "glm-5.3-flash"), ("strong", "glm-5.3"))
+        "zai",
+        "ZAI_API_KEY",
+        "https://api.z.ai/api/paas/v4",
+        (("cheap", "glm-5.3-flash"), ("strong", "glm-5.3")),
     ),
-    KnownService("dashscope", "DASHSCOPE_API_KEY", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1"),
+    KnownService(
+        "dashscope", "DASHSCOPE_API_KEY", "https://dashscope-intl.aliyuncs.com/compatible-mode/v1"
+    ),
     KnownService(
         "openrouter",
         "OPENROUTER_API_KEY",
@@ -117,7 +137,11 @@ SERVICES = (
         "groq",
         "GROQ_API_KEY",
         "https://api.groq.com/openai/v1",
-        (("cheap", "openai/gpt-oss-20b"), ("middle", "openai/gpt-oss-120b"), ("strong", "qwen/qwen3.8-27b")),
+        (
+            ("cheap", "openai/gpt-oss-20b"),
+            ("middle", "openai/gpt-oss-120b"),
+            ("strong", "qwen/qwen3.8-27b"),
+        ),
         prefixed=True,
     ),
     KnownService(
@@ -190,7 +214,9 @@ EMBEDDED = (
         context=LOCAL_CONTEXT,
     ),
 )
-"""The pool of a machine without keys: the same small model once and five times is cheaper than a larger one here."""
+"""The pool of a machine without keys: the same small model once and five times is cheaper than a
+larger one here.
+"""
 
 ADDRESSES = {"openai": "https://api.openai.com/v1", "anthropic": "https://api.anthropic.com/v1"}
 VARIABLES = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY"}
@@ -215,14 +241,18 @@ class UnusableEntry:
 
 
 def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
-    """The usable agents, every field filled in but the temperature, the reply length and the effort.
+    """The usable agents, every field filled in but the temperature, the reply length and the
+    effort.
 
-    One agent alone takes the strong slot; the coordinator masks the empty ones. Raises ConfigError when nobody is left,
-    or when `coordinator` or `opt_out` name an agent that is not there.
+    One agent alone takes the strong slot; the coordinator masks the empty ones. Raises ConfigError
+    when nobody is left, or when `coordinator` or `opt_out` name an agent that is not there.
     """
     entries = config.agents or detected_pool(environ)
     if config.conductor.agent == PLANNER and all(entry.name != PLANNER for entry in entries):
-        entries = (*entries, next(e for e in EMBEDDED if e.name == "coder").model_copy(update={"name": PLANNER}))
+        entries = (
+            *entries,
+            next(e for e in EMBEDDED if e.name == "coder").model_copy(update={"name": PLANNER}),
+        )
     out = unusable_entries(config, environ)
     missing = {entry.name for entry in out}
     usable = [_filled(entry, config) for entry in entries if entry.name not in missing]
@@ -230,18 +260,23 @@ def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry,
         variables = " or ".join(dict.fromkeys(entry.variable for entry in out if entry.variable))
         mend = f"set {variables}" if variables else f"install it: {installing(*GRAMMARS)}"
         raise ConfigError(
-            f"no agent of the pool can be used: {'; '.join(f'{entry.name}: {entry.reason}' for entry in out)}",
+            f"no agent of the pool can be used: "
+            f"{'; '.join(f'{entry.name}: {entry.reason}' for entry in out)}",
             hint=f"{mend}, or remove the [[agents]] entries to use the embedded models",
         )
     names = [entry.name for entry in entries]
     _check_names(config, names, missing)
     if len({entry.name for entry in usable} - set(config.opt_out)) == 0:
-        raise ConfigError("every usable agent of the pool is opted out", hint="shorten opt_out or --opt-out")
+        raise ConfigError(
+            "every usable agent of the pool is opted out", hint="shorten opt_out or --opt-out"
+        )
     return _slotted(usable)
 
 
 def unusable_entries(config: Config, environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
-    """Entries whose key is not set, and those of models without tool calls where the library for them is missing."""
+    """Entries whose key is not set, and those of models without tool calls where the library for
+    them is missing.
+    """
     out = []
     readable = find_spec("tree_sitter") is not None
     for entry in config.agents:
@@ -249,12 +284,16 @@ def unusable_entries(config: Config, environ: Mapping[str, str]) -> tuple[Unusab
         if variable and not environ.get(variable):
             out.append(UnusableEntry(entry.name, f"{variable} is not set", variable))
         elif not readable and _protocol(entry) != "native":
-            out.append(UnusableEntry(entry.name, "it needs the extra `local`, which is not installed", ""))
+            out.append(
+                UnusableEntry(entry.name, "it needs the extra `local`, which is not installed", "")
+            )
     return tuple(out)
 
 
 def detected_pool(environ: Mapping[str, str]) -> tuple[AgentEntry, ...]:
-    """The pool of a user who configured none: the services whose keys are set, else the embedded models."""
+    """The pool of a user who configured none: the services whose keys are set, else the embedded
+    models.
+    """
     entries = tuple(
         AgentEntry(
             name=(f"{service.name}-" if service.prefixed else "") + model.rpartition("/")[2],
@@ -284,27 +323,47 @@ def unready_services(environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
         if not environ.get(service.variable):
             continue
         if not service.address(environ):
-            reason = f"{service.variable} is set, but AWS_REGION names no region: set it, as in AWS_REGION=us-east-1"
+            reason = (
+                f"{service.variable} is set, but AWS_REGION names no region: set it, as in "
+                f"AWS_REGION=us-east-1"
+            )
             out.append(UnusableEntry(service.name, reason, service.variable))
         elif not service.models:
-            entry = entry_text(f"{service.name}-strong", "MODEL", service.base_url, service.variable)
-            reason = f"{service.variable} is set; no model of it is known, so add one to ~/.fugurc:\n{entry}"
+            entry = entry_text(
+                f"{service.name}-strong", "MODEL", service.base_url, service.variable
+            )
+            reason = (
+                f"{service.variable} is set; no model of it is known, so add one to "
+                f"~/.fugurc:\n{entry}"
+            )
             out.append(UnusableEntry(service.name, reason, service.variable))
     return tuple(out)
 
 
 def entry_text(name: str, model: str, base_url: str, variable: str = "") -> str:
     """An entry of the pool as it stands in `.fugurc`, indented to be read and to be pasted."""
-    keys = {"name": name, "provider": "openai", "model": model, "base_url": base_url, "api_key_env": variable}
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value]
+    keys = {
+        "name": name,
+        "provider": "openai",
+        "model": model,
+        "base_url": base_url,
+        "api_key_env": variable,
+    }
+    lines = [
+        f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in keys.items() if value
+    ]
     return "\n".join(f"    {line}" for line in ("[[agents]]", *lines))
 
 
 def _variable(entry: AgentEntry) -> str | None:
-    """A server that is not the provider's own needs no key unless the entry names one: many on a user's machine."""
+    """A server that is not the provider's own needs no key unless the entry names one: many on a
+    user's machine.
+    """
     if entry.api_key_env or entry.provider not in VARIABLES:
         return entry.api_key_env
-    return VARIABLES[entry.provider] if entry.base_url in (None, ADDRESSES[entry.provider]) else None
+    return (
+        VARIABLES[entry.provider] if entry.base_url in (None, ADDRESSES[entry.provider]) else None
+    )
 
 
 def _protocol(entry: AgentEntry) -> Protocol:
@@ -324,13 +383,17 @@ def _filled(entry: AgentEntry, config: Config) -> AgentEntry:
             "vision": _sees_pictures(entry) if entry.vision is None else entry.vision,
             "vendor": _vendor(entry) if entry.vendor is None else entry.vendor,
             "price": entry.price or price_of(entry.provider, entry.model, entry.base_url or ""),
-            "temperature": entry.temperature if entry.temperature is not None else config.temperature,
+            "temperature": entry.temperature
+            if entry.temperature is not None
+            else config.temperature,
         }
     )
 
 
 def _api(entry: AgentEntry, base_url: str | None) -> Api | None:
-    """OpenAI's models think beside tools on the newer one alone; whatever else speaks like OpenAI has the older one."""
+    """OpenAI's models think beside tools on the newer one alone; whatever else speaks like OpenAI
+    has the older one.
+    """
     if entry.provider != "openai":
         return None
     return entry.api or ("responses" if base_url == ADDRESSES["openai"] else "chat")
@@ -343,7 +406,9 @@ def _sees_pictures(entry: AgentEntry) -> bool:
 
 
 def _vendor(entry: AgentEntry) -> str:
-    """By the model's name; else the provider, where it serves its own models. A script's model is a path."""
+    """By the model's name; else the provider, where it serves its own models. A script's model is a
+    path.
+    """
     if entry.provider == "scripted":
         return ""
     direct = entry.provider in ADDRESSES and entry.base_url in (None, ADDRESSES[entry.provider])
@@ -351,7 +416,9 @@ def _vendor(entry: AgentEntry) -> str:
 
 
 def _infills(entry: AgentEntry) -> bool:
-    """Only where a llama.cpp of our own serves the model, and as the user says where the model is one of theirs."""
+    """Only where a llama.cpp of our own serves the model, and as the user says where the model is
+    one of theirs.
+    """
     if entry.provider != "local":
         return False
     from fugu_cli.models import manifest
@@ -366,17 +433,24 @@ def _context(entry: AgentEntry, base_url: str | None) -> int:
 
 
 def _slotted(entries: Sequence[AgentEntry]) -> tuple[AgentEntry, ...]:
-    """Slots for those that name none: by price; the only agent is strong; one without a price is middle."""
+    """Slots for those that name none: by price; the only agent is strong; one without a price is
+    middle.
+    """
     if len(entries) == 1:
         return (entries[0].model_copy(update={"slot": entries[0].slot or "strong"}),)
     slots = assign_slots({entry.name: entry.price for entry in entries if entry.price is not None})
     return tuple(
-        entry if entry.slot else entry.model_copy(update={"slot": slots.get(entry.name, "middle")}) for entry in entries
+        entry if entry.slot else entry.model_copy(update={"slot": slots.get(entry.name, "middle")})
+        for entry in entries
     )
 
 
 def _check_names(config: Config, names: Sequence[str], missing: set[str]) -> None:
-    pinned = config.coordinator.removeprefix("single:") if config.coordinator.startswith("single:") else None
+    pinned = (
+        config.coordinator.removeprefix("single:")
+        if config.coordinator.startswith("single:")
+        else None
+    )
     planner = config.conductor.agent or None
     for name, key in [
         (pinned, "coordinator"),
@@ -390,7 +464,8 @@ def _check_names(config: Config, names: Sequence[str], missing: set[str]) -> Non
             raise ConfigError(f"{key} names {name!r}, which is not an agent of the pool", hint=hint)
     if pinned in missing:
         raise ConfigError(
-            f"{pinned!r} cannot be used: its key is not set", hint="`fugu pool` says which variable it needs"
+            f"{pinned!r} cannot be used: its key is not set",
+            hint="`fugu pool` says which variable it needs",
         )
     if pinned is not None and pinned in config.opt_out:
         raise ConfigError(f"{pinned!r} is both pinned and opted out", hint="drop one of the two")

@@ -1,6 +1,7 @@
 """The text of `.fugurc.example`, written from `Config` itself.
 
-`python -m fugu_cli.config.example > .fugurc.example` writes the file again; a test holds the two equal.
+`python -m fugu_cli.config.example > .fugurc.example` writes the file again; a test holds the two
+equal.
 """
 
 from __future__ import annotations
@@ -73,7 +74,11 @@ def example() -> str:
             continue
         default = spec.default
         mark = "# " if default is None else ""
-        given = default.model_dump(mode="json") if isinstance(default, BaseModel) else SAMPLES.get(key, default)
+        given = (
+            default.model_dump(mode="json")
+            if isinstance(default, BaseModel)
+            else SAMPLES.get(key, default)
+        )
         value = _inline(given)
         lines.append(_line(f"{mark}{key} = {value}", notes[key]))
     lines.append(POOL.rstrip("\n"))
@@ -86,21 +91,27 @@ def example() -> str:
 
 
 def key_notes(table: type[BaseModel]) -> dict[str, str]:
-    """What stands below each key of a table."""
+    """Return the docstring below each key of a table, on one line."""
     body = ast.parse(inspect.getsource(table)).body[0]
     assert isinstance(body, ast.ClassDef)
     return {
-        key.target.id: note.value.value
+        key.target.id: " ".join(note.value.value.split())
         for key, note in zip(body.body, body.body[1:], strict=False)
         if isinstance(key, ast.AnnAssign) and isinstance(key.target, ast.Name)
-        if isinstance(note, ast.Expr) and isinstance(note.value, ast.Constant) and isinstance(note.value.value, str)
+        if isinstance(note, ast.Expr)
+        and isinstance(note.value, ast.Constant)
+        and isinstance(note.value.value, str)
     }
 
 
 def _inline(value: object) -> str:
     if not isinstance(value, dict):
         return json.dumps(value)
-    return "{ " + ", ".join(f"{key} = {_inline(one)}" for key, one in value.items()) + " }" if value else "{}"
+    return (
+        "{ " + ", ".join(f"{key} = {_inline(one)}" for key, one in value.items()) + " }"
+        if value
+        else "{}"
+    )
 
 
 def _line(setting: str, description: str) -> str:

@@ -1,9 +1,10 @@
-"""Keys of providers that `fugu login` keeps, and logins of `fugu mcp login`: in the system's keyring where Python's
-`keyring` works, else in a file.
+"""Keys of providers that `fugu login` keeps, and logins of `fugu mcp login`: in the system's
+keyring where Python's `keyring` works, else in a file.
 
-Keys are put into the process's environment, under the names that providers give their keys. From there on they are
-what keys of the environment are: masked in every text, and taken out of the environment of agents' commands. Commands
-do not see the file's folder. It stays where it is whatever `data_dir` says: no repository moves it.
+Keys are put into the process's environment, under the names that providers give their keys. From
+there on they are what keys of the environment are: masked in every text, and taken out of the
+environment of agents' commands. Commands do not see the file's folder. It stays where it is
+whatever `data_dir` says: no repository moves it.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from fugu_cli.errors import StorageError
 from fugu_cli.system import atomic_files
 
 LOCK_SECONDS = 30.0
-"""Seconds that another process may take to change the file; a keyring may ask its owner meanwhile."""
+"""Seconds that another process may take to change the file; a keyring may ask its owner
+meanwhile.
+"""
 SERVICE = "fugu"
 """What the keyring calls us."""
 MCP_LOGIN = "mcp "
 """What names of logins at MCP servers begin with; no variable has a space."""
 RECOMMENDED = 1
-"""From this priority on `keyring` recommends a backend; it gives less to one that does not work, or hides nothing."""
+"""From this priority on `keyring` recommends a backend; it gives less to one that does not work, or
+hides nothing.
+"""
 
 Kept = dict[str, str | None]
 """Variable, or name of a login -> key, or login; None where the keyring has it."""
@@ -46,7 +51,9 @@ def keys_file() -> Path:
 
 
 def add_kept_keys(environ: MutableMapping[str, str]) -> tuple[str, ...]:
-    """Set the kept keys of known providers that `environ` does not have. Returns sentences about what is wrong."""
+    """Set the kept keys of known providers that `environ` does not have. Returns sentences about
+    what is wrong.
+    """
     from fugu_cli.config.agent_pool import SERVICES
 
     try:
@@ -61,12 +68,16 @@ def add_kept_keys(environ: MutableMapping[str, str]) -> tuple[str, ...]:
         if key:
             environ[variable] = key
         else:
-            notes.append(f"{variable} cannot be read from the keyring: unlock it, or `fugu login` again")
+            notes.append(
+                f"{variable} cannot be read from the keyring: unlock it, or `fugu login` again"
+            )
     return tuple(notes)
 
 
 def read_kept_keys() -> tuple[Kept, str]:
-    """What is kept, and a sentence when the file was open to others. Raises StorageError for a file not to be used."""
+    """What is kept, and a sentence when the file was open to others. Raises StorageError for a file
+    not to be used.
+    """
     path = keys_file()
     try:
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -80,13 +91,17 @@ def read_kept_keys() -> tuple[Kept, str]:
             found = json.loads(file.read())
         except (ValueError, OSError) as error:
             raise _unused(path, "it is not what `fugu login` wrote") from error
-    if not isinstance(found, dict) or not all(value is None or isinstance(value, str) for value in found.values()):
+    if not isinstance(found, dict) or not all(
+        value is None or isinstance(value, str) for value in found.values()
+    ):
         raise _unused(path, "it is not what `fugu login` wrote")
     return found, note
 
 
 def _made_private(path: Path, number: int) -> str:
-    """Close the file to others. Returns a sentence when it was open. Raises StorageError where that fails."""
+    """Close the file to others. Returns a sentence when it was open. Raises StorageError where that
+    fails.
+    """
     state = os.fstat(number)
     if not stat.S_ISREG(state.st_mode):
         raise _unused(path, "it is not a file")
@@ -97,17 +112,24 @@ def _made_private(path: Path, number: int) -> str:
     try:
         os.fchmod(number, 0o600)
     except OSError as error:
-        raise _unused(path, f"others may read it, and that cannot be changed ({error.strerror})") from error
-    return f"{path} could be read by others and is closed to them now; replace its keys if others use this machine"
+        raise _unused(
+            path, f"others may read it, and that cannot be changed ({error.strerror})"
+        ) from error
+    return (
+        f"{path} could be read by others and is closed to them now; replace its keys if others "
+        f"use this machine"
+    )
 
 
 def _unused(path: Path, why: str) -> StorageError:
-    return StorageError(f"the keys in {path} are not used: {why}", hint="remove it, then `fugu login` again")
+    return StorageError(
+        f"the keys in {path} are not used: {why}", hint="remove it, then `fugu login` again"
+    )
 
 
 class KeptLogins:
-    """Logins at MCP servers, by the server's address (extensions/mcp_login.py's LoginStore). `hide` is given the
-    tokens of every new one."""
+    """Logins at MCP servers, by the server's address (extensions/mcp_login.py's LoginStore). `hide`
+    is given the tokens of every new one."""
 
     def __init__(self, hide: Callable[[Mapping[str, str]], None] = lambda _: None) -> None:
         self.hide = hide
@@ -128,7 +150,9 @@ class KeptLogins:
 
 
 def keep_key(variable: str, key: str) -> str:
-    """Keep a key in place of an older one. Returns where. Raises StorageError; what was kept before is kept then."""
+    """Keep a key in place of an older one. Returns where. Raises StorageError; what was kept before
+    is kept then.
+    """
     with _alone():
         kept, _ = read_kept_keys()
         held = _into_keyring(variable, key)
@@ -193,7 +217,12 @@ def _keyring() -> Any | None:
         ring: Any = importlib.import_module("keyring")
         importlib.import_module("keyring.errors")
         return ring if ring.get_keyring().priority >= RECOMMENDED else None
-    except (ImportError, AttributeError, RuntimeError, OSError):  # also of a backend that its settings name wrongly
+    except (
+        ImportError,
+        AttributeError,
+        RuntimeError,
+        OSError,
+    ):  # also of a backend that its settings name wrongly
         return None
 
 

@@ -1,9 +1,10 @@
-"""What is known of a model that the pool uses for entries that do not say it: by its name who made it and whether it
-sees pictures, from the list that genai-prices carries with it what it costs and how much it reads.
+"""What is known of a model that the pool uses for entries that do not say it: by its name who made
+it and whether it sees pictures, from the list that genai-prices carries with it what it costs and
+how much it reads.
 
-No network is asked. It must not guess: of a name that it does not know it says nothing. genai-prices names who sells a
-model, which may be anybody. Loading its list takes longer than the rest of a start, so it is not asked about servers
-nearby.
+No network is asked. It must not guess: of a name that it does not know it says nothing.
+genai-prices names who sells a model, which may be anybody. Loading its list takes longer than the
+rest of a start, so it is not asked about servers nearby.
 """
 
 from __future__ import annotations
@@ -57,12 +58,14 @@ FAMILIES = {
     "ibm": r"granite",
 }
 """Vendors, and how their models are called."""
-_FAMILY = re.compile("|".join(f"(?P<{vendor}>{names})" for vendor, names in FAMILIES.items()), re.IGNORECASE)
+_FAMILY = re.compile(
+    "|".join(f"(?P<{vendor}>{names})" for vendor, names in FAMILIES.items()), re.IGNORECASE
+)
 
 
 def vendor_of(model: str) -> str:
-    """Who made a model of this name; "" where nobody knows. Of a distilled model, whose name has two families, the
-    first: its answers are those of the model that taught it."""
+    """Who made a model of this name; "" where nobody knows. Of a distilled model, whose name has
+    two families, the first: its answers are those of the model that taught it."""
     found = _FAMILY.search(model)
     return (found.lastgroup or "") if found else ""
 
@@ -77,8 +80,9 @@ PROBE = 1000
 def price_of(provider: str, model: str, base_url: str = "") -> Price | None:
     """USD per million tokens, None for what the list does not know.
 
-    `provider` is an entry's (openai, anthropic, local, scripted); `base_url` tells who is behind `openai`: the list
-    finds providers by their address. Of prices with thresholds the lowest is given.
+    `provider` is an entry's (openai, anthropic, local, scripted); `base_url` tells who is behind
+    `openai`: the list finds providers by their address. Of prices with thresholds the lowest is
+    given.
     """
     if provider == "local":
         return EMBEDDED
@@ -87,7 +91,12 @@ def price_of(provider: str, model: str, base_url: str = "") -> Price | None:
     from genai_prices import Usage
 
     full = _cost(Usage(input_tokens=PROBE, output_tokens=0), provider, model, base_url)
-    cached = _cost(Usage(input_tokens=PROBE, cache_read_tokens=PROBE, output_tokens=0), provider, model, base_url)
+    cached = _cost(
+        Usage(input_tokens=PROBE, cache_read_tokens=PROBE, output_tokens=0),
+        provider,
+        model,
+        base_url,
+    )
     output = _cost(Usage(input_tokens=0, output_tokens=PROBE), provider, model, base_url)
     if full is None or output is None:
         return None
@@ -95,7 +104,9 @@ def price_of(provider: str, model: str, base_url: str = "") -> Price | None:
 
 
 def context_of(provider: str, model: str, base_url: str = "") -> int | None:
-    """The context window in tokens, None for what the list does not know. The arguments are those of `price_of`."""
+    """The context window in tokens, None for what the list does not know. The arguments are those
+    of `price_of`.
+    """
     if not _may_be_listed(provider, base_url):
         return None
     from genai_prices import Usage

@@ -13,7 +13,17 @@ from pathlib import Path
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from fugu_cli.config import ADDING, LISTS, MODES, PATHS, ConductorEntry, Config, SandboxEntry, TestsEntry, TuiEntry
+from fugu_cli.config import (
+    ADDING,
+    LISTS,
+    MODES,
+    PATHS,
+    ConductorEntry,
+    Config,
+    SandboxEntry,
+    TestsEntry,
+    TuiEntry,
+)
 from fugu_cli.config import trust as config_trust
 from fugu_cli.config.schema import FORMS, AgentEntry, Money, TimeLimit, TimeoutPhases
 from fugu_cli.errors import ConfigError
@@ -25,7 +35,9 @@ from fugu_cli.extensions.skill_library import SkillLibrary
 from fugu_cli.safety.paths import is_folder, path_exists
 from fugu_cli.session.events import Price
 
-HARMLESS = frozenset({"ask", "deny", "opt_out", "deny_agents", "verify_answers", "seed", "test_timeout"})
+HARMLESS = frozenset(
+    {"ask", "deny", "opt_out", "deny_agents", "verify_answers", "seed", "test_timeout"}
+)
 """Keys an untrusted repository may set: they take rights away or cost nothing."""
 LOWERED = ("max_turns", "max_budget_usd", "time_limit", "steps_per_turn")
 """Keys an untrusted repository may only lower."""
@@ -40,7 +52,9 @@ class ConfigLayer:
 
 
 def merge_layers(layers: Sequence[ConfigLayer]) -> Config:
-    """The layers laid over one another, the last on top. Who names a checkpoint or a backbone means trinity."""
+    """The layers laid over one another, the last on top. Who names a checkpoint or a backbone means
+    trinity.
+    """
     values: dict[str, object] = {}
     for layer in layers:
         for key in layer.config.model_fields_set:
@@ -57,15 +71,25 @@ def _over(before: object, value: object) -> object:
         return tuple(dict.fromkeys([*(before if isinstance(before, tuple) else ()), *value]))
     if isinstance(value, dict):
         both = dict(before) if isinstance(before, dict) else {}
-        return both | {key: tuple(dict.fromkeys([*both.get(key, ()), *names])) for key, names in value.items()}
+        return both | {
+            key: tuple(dict.fromkeys([*both.get(key, ()), *names])) for key, names in value.items()
+        }
     if isinstance(before, TestsEntry) and isinstance(value, TestsEntry):
         update = value.model_dump(exclude_unset=True)
         return before.model_copy(update=update | {"until": (*before.until, *value.until)})
     if isinstance(before, Money | TimeLimit):
-        given = value.model_dump(exclude_unset=True) if isinstance(value, Money | TimeLimit) else {"request": value}
+        given = (
+            value.model_dump(exclude_unset=True)
+            if isinstance(value, Money | TimeLimit)
+            else {"request": value}
+        )
         return before.model_copy(update=given)
     if isinstance(before, float) and isinstance(value, Money | TimeLimit):
-        return value if "request" in value.model_fields_set else value.model_copy(update={"request": before})
+        return (
+            value
+            if "request" in value.model_fields_set
+            else value.model_copy(update={"request": before})
+        )
     return value
 
 
@@ -77,7 +101,9 @@ def narrow_layer(layer: ConfigLayer, below: Config) -> tuple[ConfigLayer, tuple[
         if key in HARMLESS or _lowers(key, value, getattr(below, key)):
             kept[key] = value
         else:
-            ignored.append(f"{key} (it may only be lowered)" if key in (*LOWERED, "permission_mode") else key)
+            ignored.append(
+                f"{key} (it may only be lowered)" if key in (*LOWERED, "permission_mode") else key
+            )
     return ConfigLayer(layer.source, Config().model_copy(update=kept)), tuple(ignored)
 
 
@@ -89,13 +115,19 @@ def _lowers(key: str, value: float | str, before: float | str | None) -> bool:
     if key not in ("max_budget_usd", "time_limit"):
         return value <= before  # type: ignore[operator]
     said, held = _limits(value), _limits(before)
-    return all(limit <= held.get(name, 0.0 if name == "wait" else limit) for name, limit in said.items())
+    return all(
+        limit <= held.get(name, 0.0 if name == "wait" else limit) for name, limit in said.items()
+    )
 
 
 def _limits(value: object) -> dict[str, float]:
     """Limits by name; a wait that is not lowered to nothing counts as raised."""
     if isinstance(value, Money | TimeLimit):
-        return {name: limit for name, limit in value.model_dump(exclude_unset=True).items() if limit is not None}
+        return {
+            name: limit
+            for name, limit in value.model_dump(exclude_unset=True).items()
+            if limit is not None
+        }
     return {} if value is None else {"request": float(str(value))}
 
 
@@ -103,7 +135,16 @@ NAME = ".fugurc"
 PREFIX = "FUGU_"
 POOL = "FUGU_AGENTS"
 """The one key that the environment cannot hold."""
-TABLES = ("sandbox", "conductor", "deny_agents", "max_budget_usd", "time_limit", "tests", "tui", "keys")
+TABLES = (
+    "sandbox",
+    "conductor",
+    "deny_agents",
+    "max_budget_usd",
+    "time_limit",
+    "tests",
+    "tui",
+    "keys",
+)
 TABLE_KEYS: Mapping[str, type[BaseModel]] = {
     "sandbox": SandboxEntry,
     "conductor": ConductorEntry,
@@ -138,17 +179,27 @@ class LoadedConfig:
     below: tuple[Path, ...] = ()
     """Instructions of folders below the root that count, the nearest last."""
     vouched: Callable[[Path], bool] = field(default=lambda _: False)
-    """Whether a file that tells agents what to do counts: it is as it was when the user trusted it."""
+    """Whether a file that tells agents what to do counts: it is as it was when the user trusted
+    it.
+    """
     trust_data: Path = Path()
-    """Where it is written which folders are trusted: the user's data, whatever `data_dir` a repository names."""
+    """Where it is written which folders are trusted: the user's data, whatever `data_dir` a
+    repository names.
+    """
     answer_schema: str = ""
     """The JSON schema, as text, that answers must follow."""
     appended: str = ""
-    """Standing instructions that were given with the command line: they stand behind those of files."""
+    """Standing instructions that were given with the command line: they stand behind those of
+    files.
+    """
 
 
 def load_config(
-    folder: Path, environ: Mapping[str, str], flags: Mapping[str, Setting] | None = None, *, trust: bool = False
+    folder: Path,
+    environ: Mapping[str, str],
+    flags: Mapping[str, Setting] | None = None,
+    *,
+    trust: bool = False,
 ) -> LoadedConfig:
     """Everything that was set for a run in `folder`. `trust` trusts the folder for this run.
 
@@ -165,15 +216,22 @@ def load_config(
     if own is not None and not known:
         own, ignored = narrow_layer(own, user.config if user else Config())
         if ignored:
-            notes.append(f"{own.source}: ignored until you run `fugu trust` here: {', '.join(ignored)}")
+            notes.append(
+                f"{own.source}: ignored until you run `fugu trust` here: {', '.join(ignored)}"
+            )
     config = merge_layers([layer for layer in (user, own, surroundings, given) if layer])
     files = tuple(Path(layer.source) for layer in (user, own) if layer)
     if lost := [str(path) for path in config.add_dirs if not is_folder(path)]:
-        raise ConfigError(f"add_dirs: {', '.join(lost)}: there is no such folder", hint="name folders that are there")
+        raise ConfigError(
+            f"add_dirs: {', '.join(lost)}: there is no such folder",
+            hint="name folders that are there",
+        )
     if config.bare:
         return LoadedConfig(config, files, tuple(notes), root, known, trust_data=data)
     own_servers = None if root == home.resolve() else root / mcp_settings.MCP_FILE
-    servers = mcp_settings.read_servers(home / mcp_settings.MCP_FILE, own_servers, trusted=known, environ=environ)
+    servers = mcp_settings.read_servers(
+        home / mcp_settings.MCP_FILE, own_servers, trusted=known, environ=environ
+    )
     hooked = hooks.read_hooks(home, None if root == home.resolve() else root, trusted=known)
 
     def trusts(place: Path) -> bool:
@@ -189,10 +247,20 @@ def load_config(
     below += instruction_files.files_in(
         path for path in config.add_dirs if trust or config_trust.is_trusted(data, path)
     )
-    if left := [str(path) for path in instruction_files.untrusted_instructions(folder, root, counts)]:
-        notes.append(f"{', '.join(left)}: no agent is shown what stands there until you run `fugu trust` here")
-    notes += [*standing_instructions(root if known else None, below, counts).notes, *misspelled_variables(environ)]
-    return LoadedConfig(config, files, tuple(notes), root, known, servers, hooked, library, below, counts, data)
+    if left := [
+        str(path) for path in instruction_files.untrusted_instructions(folder, root, counts)
+    ]:
+        notes.append(
+            f"{', '.join(left)}: no agent is shown what stands there until you run `fugu trust` "
+            f"here"
+        )
+    notes += [
+        *standing_instructions(root if known else None, below, counts).notes,
+        *misspelled_variables(environ),
+    ]
+    return LoadedConfig(
+        config, files, tuple(notes), root, known, servers, hooked, library, below, counts, data
+    )
 
 
 def _home() -> Path:
@@ -207,7 +275,11 @@ def _home() -> Path:
 
 def _changed(data: Path, root: Path) -> list[str]:
     names = ", ".join(config_trust.changed_files(data, root))
-    return [f"{root} is not trusted any more: {names} changed since; look at it, then `fugu trust`"] if names else []
+    return (
+        [f"{root} is not trusted any more: {names} changed since; look at it, then `fugu trust`"]
+        if names
+        else []
+    )
 
 
 def repository(folder: Path) -> Path:
@@ -224,9 +296,13 @@ def _file_layer(path: Path) -> ConfigLayer | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8") from error
+        raise ConfigError(
+            f"{path} is not UTF-8 text (byte {error.start})", hint="save it as UTF-8"
+        ) from error
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", hint="check the file's permissions") from error
+        raise ConfigError(
+            f"cannot read {path}: {error.strerror}", hint="check the file's permissions"
+        ) from error
     return parse_layer(text, path)
 
 
@@ -239,7 +315,8 @@ def parse_layer(text: str, path: Path) -> ConfigLayer:
         raise ConfigError(f"{path} is nested too deep", hint=HELP) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
-            f"{path} is not valid TOML: {str(error)[:1].lower() + str(error)[1:]}", hint="`fugu help config` shows one"
+            f"{path} is not valid TOML: {str(error)[:1].lower() + str(error)[1:]}",
+            hint="`fugu help config` shows one",
         ) from error
     lines = key_lines(text)
     try:
@@ -257,16 +334,26 @@ def from_environment(environ: Mapping[str, str], folder: Path) -> ConfigLayer | 
     for key in Config.model_fields:
         value = environ.get(PREFIX + key.upper(), "")
         if PREFIX + key.upper() != POOL and value:
-            values[key] = _listed(key, value) if key in LISTS else _tabled(key, value) if key in TABLES else value
+            values[key] = (
+                _listed(key, value)
+                if key in LISTS
+                else _tabled(key, value)
+                if key in TABLES
+                else value
+            )
     return from_settings(values, "the environment", folder) if values else None
 
 
 def from_settings(values: Mapping[str, Setting], source: str, folder: Path) -> ConfigLayer | None:
-    """Settings given as values; text is read leniently ("3", "true"). None when nothing was given."""
+    """Settings given as values; text is read leniently ("3", "true"). None when nothing was
+    given.
+    """
     if not values:
         return None
     try:
-        config = Config.model_validate({key: value for key, value in values.items() if value is not None})
+        config = Config.model_validate(
+            {key: value for key, value in values.items() if value is not None}
+        )
     except ValidationError as error:
         first = _worst(error)
         key = str(first["loc"][0])
@@ -276,14 +363,22 @@ def from_settings(values: Mapping[str, Setting], source: str, folder: Path) -> C
 
 
 def misspelled_variables(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """A sentence for each FUGU_ variable that is nearly a key: a typing mistake that would go unseen."""
+    """A sentence for each FUGU_ variable that is nearly a key: a typing mistake that would go
+    unseen.
+    """
     known = [PREFIX + key.upper() for key in Config.model_fields]
     notes = []
     if environ.get(POOL):
-        notes.append(f"the environment's {POOL} was ignored: agents are entries of .fugurc (`fugu help pool`)")
+        notes.append(
+            f"the environment's {POOL} was ignored: agents are entries of .fugurc (`fugu help "
+            f"pool`)"
+        )
     for name in sorted(name for name in environ if name.startswith(PREFIX) and name not in known):
         if near := difflib.get_close_matches(name, known, n=1, cutoff=0.85):
-            notes.append(f"the environment's {name} is not a setting and was ignored; did you mean {near[0]}?")
+            notes.append(
+                f"the environment's {name} is not a setting and was ignored; did you mean "
+                f"{near[0]}?"
+            )
     return tuple(notes)
 
 
@@ -294,7 +389,8 @@ def _listed(key: str, value: str) -> list[str]:
             return [str(item) for item in found]
         except tomllib.TOMLDecodeError as error:
             raise ConfigError(
-                f"the environment ({PREFIX}{key.upper()}) holds a list that is not valid TOML: {value}"
+                f"the environment ({PREFIX}{key.upper()}) holds a list that is not valid TOML: "
+                f"{value}"
             ) from error
     return [part.strip() for part in re.split(r",(?![^()]*\))", value) if part.strip()]
 
@@ -313,7 +409,9 @@ def _tabled(key: str, value: str) -> dict[str, object] | str:
 
 
 def _resolved(config: Config, base: Path) -> Config:
-    """Paths made absolute: `~` is the home, anything relative is meant from `base`. A backbone may be a hub's id."""
+    """Paths made absolute: `~` is the home, anything relative is meant from `base`. A backbone may
+    be a hub's id.
+    """
     paths = {key: getattr(config, key) for key in PATHS if getattr(config, key) is not None}
     update: dict[str, object] = {key: base / Path(path).expanduser() for key, path in paths.items()}
     if config.backbone is not None and config.backbone.startswith(("~", "./", "../")):
@@ -351,7 +449,9 @@ def _line(lines: Mapping[KeyPath, int], spot: KeyPath) -> int | None:
 
 
 def _worst(error: ValidationError) -> ErrorDetails:
-    """The fault to name: a key that does not exist before one that is missing, for it is often the same, mistyped."""
+    """The fault to name: a key that does not exist before one that is missing, for it is often the
+    same, mistyped.
+    """
     return min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
 
 
@@ -362,20 +462,33 @@ def _refused(error: ErrorDetails, where: str) -> ConfigError:
         return ConfigError(f"{where} is nested too deep", hint=HELP)
     key, kind = str(spot[-1]), error["type"]
     if key in {"api_key", "key", "apikey", "token"} and kind == "extra_forbidden":
-        advice = 'put the key into an environment variable and name that: api_key_env = "OPENAI_API_KEY"'
-        return ConfigError(f"{where}: {key!r} is refused: a key does not belong into a file", hint=advice)
+        advice = (
+            'put the key into an environment variable and name that: api_key_env = "OPENAI_API_KEY"'
+        )
+        return ConfigError(
+            f"{where}: {key!r} is refused: a key does not belong into a file", hint=advice
+        )
     if kind == "extra_forbidden":
         near = difflib.get_close_matches(key, _keys(spot), n=1)
-        return ConfigError(f"{where}: unknown key {key!r}", hint=f"did you mean {near[0]!r}? {HELP}" if near else HELP)
+        return ConfigError(
+            f"{where}: unknown key {key!r}",
+            hint=f"did you mean {near[0]!r}? {HELP}" if near else HELP,
+        )
     name = ".".join(str(part) for part in spot if not isinstance(part, int))
     if kind == "missing":
-        return ConfigError(f"{where}: an agent needs {key!r}", hint="`fugu help pool` shows an entry")
-    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+        return ConfigError(
+            f"{where}: an agent needs {key!r}", hint="`fugu help pool` shows an entry"
+        )
+    message = (
+        error["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+    )
     hidden = key in {"api_key_env", "agents", "headers"} or isinstance(error["input"], dict)
     shown = "" if hidden else f" = {_shown(error['input'])}"
     near = difflib.get_close_matches(str(error["input"]), re.findall(r"'(\w+)'", message), n=1)
     page = "`fugu help permissions` shows rules" if key in {"allow", "ask", "deny"} else HELP
-    return ConfigError(f"{where}: {name}{shown}: {message}", hint=f"did you mean {near[0]!r}?" if near else page)
+    return ConfigError(
+        f"{where}: {name}{shown}: {message}", hint=f"did you mean {near[0]!r}?" if near else page
+    )
 
 
 _PASSWORD = re.compile(r"""(?:(?<=://)[^\s/@"']*|[^\s/@"':]+:[^\s/@"']+)@""")
@@ -389,5 +502,11 @@ def _shown(value: object) -> str:
 def _keys(spot: KeyPath) -> list[str]:
     model: type[BaseModel] = TABLE_KEYS.get(str(spot[0]), Config) if len(spot) > 1 else Config
     if len(spot) > 2 and spot[0] == "agents":
-        model = Price if "price" in spot[:-1] else TimeoutPhases if "timeout" in spot[:-1] else AgentEntry
+        model = (
+            Price
+            if "price" in spot[:-1]
+            else TimeoutPhases
+            if "timeout" in spot[:-1]
+            else AgentEntry
+        )
     return list(model.model_fields)

@@ -64,7 +64,9 @@ class TimeLimit(ConfigTable):
     request: float | None = Field(default=None, gt=0)
     """for one request"""
     wait: float | None = Field(default=None, ge=0)
-    """that a request waits when no agent is available; 180, where a server says how long, when left out"""
+    """that a request waits when no agent is available; 180, where a server says how long, when left
+    out
+    """
 
 
 class TimeoutPhases(ConfigTable):
@@ -82,8 +84,13 @@ class TimeoutPhases(ConfigTable):
 
 def _sendable(headers: dict[str, str]) -> dict[str, str]:
     for name, value in headers.items():
-        if not HEADER.fullmatch(name) or not (value.isascii() and (value.isprintable() or not value)):
-            raise ValueError(f"{name!r} is no header: names are letters, digits and dashes, values printable ASCII")
+        if not HEADER.fullmatch(name) or not (
+            value.isascii() and (value.isprintable() or not value)
+        ):
+            raise ValueError(
+                f"{name!r} is no header: names are letters, digits and dashes, values printable "
+                f"ASCII"
+            )
     return headers
 
 
@@ -120,7 +127,9 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 
 
 class AgentEntry(ConfigTable):
-    """One entry of the pool, as the user wrote it; `config.pool.pool` fills in what was left out."""
+    """One entry of the pool, as the user wrote it; `config.pool.pool` fills in what was left
+    out.
+    """
 
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     """unique in the pool; letters, digits, dots, dashes"""
@@ -131,7 +140,9 @@ class AgentEntry(ConfigTable):
     base_url: str | None = None
     """the server's address up to the version"""
     api: Api | None = None
-    """which API a server for openai speaks: chat (Chat Completions) or responses; responses at OpenAI, else chat"""
+    """which API a server for openai speaks: chat (Chat Completions) or responses; responses at
+    OpenAI, else chat
+    """
     api_key_env: str | None = None
     """the environment variable that holds the key; never the key itself"""
     protocol: Protocol | None = None
@@ -141,7 +152,9 @@ class AgentEntry(ConfigTable):
     attempts: int = Field(default=1, ge=1, le=20)
     """attempts at a Worker turn where tests judge"""
     infill: bool | None = None
-    """true: a local model with Qwen's marks for filling in the middle of code; known for the embedded ones"""
+    """true: a local model with Qwen's marks for filling in the middle of code; known for the
+    embedded ones
+    """
     vision: bool | None = None
     """whether it sees pictures: true or false; known for well-known models, else false"""
     vendor: Annotated[str, StringConstraints(to_lower=True, strip_whitespace=True)] | None = None
@@ -154,7 +167,10 @@ class AgentEntry(ConfigTable):
     """longest reply in tokens"""
     context: int | None = Field(default=None, ge=512)
     """context window in tokens; the model list's when left out, else 128000"""
-    timeout: Annotated[Positive | Annotated[TimeoutPhases, Tag("table")], Discriminator(value_form)] | None = None
+    timeout: (
+        Annotated[Positive | Annotated[TimeoutPhases, Tag("table")], Discriminator(value_form)]
+        | None
+    ) = None
     """seconds to the first sign of a reply; or { connect, first, between, total }"""
     effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     """how much it may reason first: none, minimal, low, medium, high, xhigh or max"""
@@ -176,8 +192,12 @@ class AgentEntry(ConfigTable):
     @field_validator("api_key_env")
     @classmethod
     def _names_a_variable(cls, value: str | None) -> str | None:
-        if value is not None and not (value.isidentifier() and value.isascii() and value == value.upper()):
-            raise ValueError("must be the NAME of an environment variable, in capitals, never the key itself")
+        if value is not None and not (
+            value.isidentifier() and value.isascii() and value == value.upper()
+        ):
+            raise ValueError(
+                "must be the NAME of an environment variable, in capitals, never the key itself"
+            )
         return value
 
     @field_validator("base_url")
@@ -190,13 +210,17 @@ class AgentEntry(ConfigTable):
             raise ValueError("must be an address such as https://api.example.com/v1")
         _ = parts.port  # raises ValueError for one that is none
         if parts.username or parts.password:
-            raise ValueError("must not hold a user name or password; put the key into the variable api_key_env names")
+            raise ValueError(
+                "must not hold a user name or password; put the key into the variable "
+                "api_key_env names"
+            )
         return value.rstrip("/")
 
     @property
     def rates(self) -> Price | None:
-        """What it costs, None where nobody knows. Only for entries that `config.pool.pool` returned. What runs here is
-        free, and so is a server that is sent no key: it cannot tell whom to bill."""
+        """What it costs, None where nobody knows. Only for entries that `config.pool.pool`
+        returned. What runs here is free, and so is a server that is sent no key: it cannot tell
+        whom to bill."""
         free = self.provider in ("local", "scripted") or not (self.api_key_env or self.headers)
         return self.price or (Price() if free else None)
 
@@ -226,7 +250,11 @@ class AgentEntry(ConfigTable):
             needs_tests=self.needs_tests,
             max_tokens=self.max_tokens,
             thinking=THINKING_TOKENS.get(self.effort or "", 0) if self.thinks_besides else 0,
-            reasoning="" if self.provider in ("local", "scripted") else "beside" if self.thinks_besides else "within",
+            reasoning=""
+            if self.provider in ("local", "scripted")
+            else "beside"
+            if self.thinks_besides
+            else "within",
             effort=self.effort or "",
             description=" ".join(self.description.split()),
             vision=self.sees,

@@ -1,9 +1,9 @@
 """Which folders the user trusts, and with which contents.
 
-`DATA/trusted` maps each trusted folder to the hashes of the files in it that tell fugu or its agents what to do, as
-they were when the user said yes. A folder where one of them has changed, or a new one lies, has to be trusted again.
-Instructions of folders below it are looked at one by one, when agents work there: no start walks through all folders.
-Knows nothing of what trust is used for.
+`DATA/trusted` maps each trusted folder to the hashes of the files in it that tell fugu or its
+agents what to do, as they were when the user said yes. A folder where one of them has changed, or a
+new one lies, has to be trusted again. Instructions of folders below it are looked at one by one,
+when agents work there: no start walks through all folders. Knows nothing of what trust is used for.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from fugu_cli.safety.paths import is_file
 from fugu_cli.system import atomic_files
 
 TRUSTED_FILES = (".fugurc", ".mcp.json")
-"""Files of a repository's root that tell what to do. So do its instructions and what they import, everything in
-`.agents`, skills, commands and subagents in `.claude`, and the files in the repository that `.mcp.json` and the hooks
-would have run, or that skills, commands and subagents link to."""
+"""Files of a repository's root that tell what to do. So do its instructions and what they import,
+everything in `.agents`, skills, commands and subagents in `.claude`, and the files in the
+repository that `.mcp.json` and the hooks would have run, or that skills, commands and subagents
+link to."""
 FOLDERS = (".agents", ".claude/skills", ".claude/commands", ".claude/agents")
 UNREADABLE = "unreadable"
 BELOW = "below:"
@@ -34,7 +35,9 @@ Hashes = Mapping[str, str]
 
 
 def is_trusted(data: Path, folder: Path) -> bool:
-    """Whether `folder` was trusted as it is now, or holds nothing that needs trust below one that was."""
+    """Whether `folder` was trusted as it is now, or holds nothing that needs trust below one that
+    was.
+    """
     here = folder.resolve()
     known = _read(data)
     if here in known:
@@ -44,13 +47,17 @@ def is_trusted(data: Path, folder: Path) -> bool:
 
 
 def holds_what_is_trusted(data: Path, folder: Path, copy: Path) -> bool:
-    """Whether a copy of a folder holds what tells what to do exactly as the user trusted it there."""
+    """Whether a copy of a folder holds what tells what to do exactly as the user trusted it
+    there.
+    """
     known = _read(data).get(folder.resolve())
     return known is not None and not _differing(known, _hashes(copy.resolve()))
 
 
 def unchanged_since_trust(data: Path, root: Path) -> Callable[[Path], bool]:
-    """Whether a file of the trusted `root` is as it was when that was trusted; for files that tell what to do."""
+    """Whether a file of the trusted `root` is as it was when that was trusted; for files that tell
+    what to do.
+    """
     here = root.resolve()
     known = _read(data).get(here, {})
 
@@ -63,7 +70,9 @@ def unchanged_since_trust(data: Path, root: Path) -> Callable[[Path], bool]:
 
 
 def changed_files(data: Path, folder: Path) -> tuple[str, ...]:
-    """Files of a trusted folder that are not what they were when it was trusted; none for one that never was."""
+    """Files of a trusted folder that are not what they were when it was trusted; none for one that
+    never was.
+    """
     here = folder.resolve()
     known = _read(data)
     return _differing(known[here], _hashes(here)) if here in known else ()
@@ -73,7 +82,10 @@ def trust(data: Path, folder: Path) -> bool:
     """Trust `folder` as it is now; False when it was trusted so already."""
     here = folder.resolve()
     known = _read(data)
-    below = {f"{BELOW}{path.relative_to(here).as_posix()}": _hash(path) for path in instruction_files.below_root(here)}
+    below = {
+        f"{BELOW}{path.relative_to(here).as_posix()}": _hash(path)
+        for path in instruction_files.below_root(here)
+    }
     now = {**_hashes(here), **below}
     if known.get(here) == now and not _differing(known[here], now):
         return False
@@ -91,7 +103,9 @@ def untrust(data: Path, folder: Path) -> bool:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    """Name -> SHA-256 of each file that tells what to do. One that cannot be read counts as changed every time."""
+    """Name -> SHA-256 of each file that tells what to do. One that cannot be read counts as changed
+    every time.
+    """
     return {path.relative_to(folder).as_posix(): _hash(path) for path in _telling(folder)}
 
 
@@ -114,8 +128,14 @@ def _telling(folder: Path) -> Iterator[Path]:
 
 
 def _differing(then: Hashes, now: Hashes) -> tuple[str, ...]:
-    unequal = {name for name in {**then, **now} if then.get(name) != now.get(name) and not name.startswith(BELOW)}
-    return tuple(sorted(unequal | {name for name, value in now.items() if value.startswith(UNREADABLE)}))
+    unequal = {
+        name
+        for name in {**then, **now}
+        if then.get(name) != now.get(name) and not name.startswith(BELOW)
+    }
+    return tuple(
+        sorted(unequal | {name for name, value in now.items() if value.startswith(UNREADABLE)})
+    )
 
 
 def _file(data: Path) -> Path:
@@ -135,7 +155,9 @@ def _read(data: Path) -> dict[Path, Hashes]:
         return {}  # trust that cannot be read is none
     if not isinstance(found, dict):
         return {}
-    return {Path(place): dict(hashes) for place, hashes in found.items() if isinstance(hashes, dict)}
+    return {
+        Path(place): dict(hashes) for place, hashes in found.items() if isinstance(hashes, dict)
+    }
 
 
 def _write(data: Path, known: Mapping[Path, Hashes]) -> None:
@@ -146,5 +168,6 @@ def _write(data: Path, known: Mapping[Path, Hashes]) -> None:
             draft.write_text(text + "\n", encoding="utf-8", errors="surrogateescape")
     except OSError as error:
         raise StorageError(
-            f"cannot write {target}: {error.strerror}", hint="check space and permissions; nothing was changed"
+            f"cannot write {target}: {error.strerror}",
+            hint="check space and permissions; nothing was changed",
         ) from error

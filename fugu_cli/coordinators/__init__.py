@@ -1,7 +1,7 @@
-"""Coordinators: given the log, what happens next? Holds the `Coordinator` protocol, the decisions there are, and the
-settings that all coordinators share. `trinity.py` is the default (a learned head); `rules.py` needs no model;
-`conductor/` plans whole workflows. A coordinator is a function of the log: it has no memory and runs nothing
-itself.
+"""Coordinators: given the log, what happens next? Holds the `Coordinator` protocol, the decisions
+there are, and the settings that all coordinators share. `trinity.py` is the default (a learned
+head); `rules.py` needs no model; `conductor/` plans whole workflows. A coordinator is a function of
+the log: it has no memory and runs nothing itself.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class RunSuite:
 
 @dataclass(frozen=True)
 class MergeTurns:
-    """Several turns did the same job in worktrees: record their diffs and take over `chosen`'s work; or, while it
-    is `open`, record only the diffs `among` which a later step chooses."""
+    """Several turns did the same job in worktrees: record their diffs and take over `chosen`'s
+    work; or, while it is `open`, record only the diffs `among` which a later step chooses."""
 
     plan: int
     turns: tuple[int, ...]
@@ -55,21 +55,27 @@ class Coordinator(Protocol):
     """Decides the next step of the request at the end of the log."""
 
     async def decide(self, events: Sequence[Event]) -> Decision:
-        """Called only between turns: the newest turn is closed. Raises CoordinatorUnavailable when it cannot decide."""
+        """Called only between turns: the newest turn is closed. Raises CoordinatorUnavailable when
+        it cannot decide.
+        """
 
 
 @dataclass(frozen=True)
 class CoordinatorSettings:
-    """`turns` is TRINITY's K; `sample`, `temperature` and `seed` only matter to coordinators that draw.
+    """`turns` is TRINITY's K; `sample`, `temperature` and `seed` only matter to coordinators that
+    draw.
 
-    `verify_answers`: an answer that changed nothing needs a Verifier too. `opt_out` names agents never to be assigned.
+    `verify_answers`: an answer that changed nothing needs a Verifier too. `opt_out` names agents
+    never to be assigned.
     """
 
     turns: int = 5
     verify_answers: bool = False
     opt_out: frozenset[str] = frozenset()
     roles: bool = True
-    """False: one agent a request and no roles (arXiv 2606.21228), also with a checkpoint that has them."""
+    """False: one agent a request and no roles (arXiv 2606.21228), also with a checkpoint that has
+    them.
+    """
     sample: bool = False
     temperature: float = 1.0
     seed: int = 0

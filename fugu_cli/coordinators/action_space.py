@@ -1,5 +1,6 @@
-"""What may happen next, for every coordinator: slots (which agents serve a row of the head), action masks (which
-agents and roles are out, and why), and termination (when the request is over, and as what). Pure.
+"""What may happen next, for every coordinator: slots (which agents serve a row of the head), action
+masks (which agents and roles are out, and why), and termination (when the request is over, and as
+what). Pure.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class RowAgent:
 
 
 def blended_price(price: Price | None) -> float:
-    """USD per million tokens of a coding agent's usual mix: three prompt tokens to one written; 0 for an unknown
-    price."""
+    """USD per million tokens of a coding agent's usual mix: three prompt tokens to one written; 0
+    for an unknown price."""
     if price is None:
         return 0.0
     return (3 * price.input + price.output) / 4
@@ -66,29 +67,44 @@ def assign_slots(prices: Mapping[str, Price]) -> dict[str, Slot]:
     paid = [cost for cost in costs.values() if cost > 0]
     if len(set(costs.values())) < 2 or not paid:
         return dict.fromkeys(prices, "middle")
-    floor = min(paid) / 10  # an agent that costs nothing is cheaper than any other, and a logarithm needs a number
+    floor = (
+        min(paid) / 10
+    )  # an agent that costs nothing is cheaper than any other, and a logarithm needs a number
     scale = {name: math.log(max(cost, floor)) for name, cost in costs.items()}
     low, high = min(scale.values()), max(scale.values())
-    return {name: SLOTS[min(int(3 * (value - low) / (high - low)), 2)] for name, value in scale.items()}
+    return {
+        name: SLOTS[min(int(3 * (value - low) / (high - low)), 2)] for name, value in scale.items()
+    }
 
 
-def choose_agent(candidates: Sequence[Member], out: Mapping[str, Exclusion], events: Sequence[Event]) -> Member | None:
-    """One of several agents for a seat: health, then a vendor (at about that price) and a model that have not worked on
-    this request yet, then a warm prompt cache, then price, then the pool's order.
+def choose_agent(
+    candidates: Sequence[Member], out: Mapping[str, Exclusion], events: Sequence[Event]
+) -> Member | None:
+    """One of several agents for a seat: health, then a vendor (at about that price) and a model
+    that have not worked on this request yet, then a warm prompt cache, then price, then the pool's
+    order.
 
-    Another vendor's model solves more of what one of equal strength could not than that one does when it tries again,
-    and the same model at another effort solves nothing more; so effort is not looked at. Of a vendor's far dearer model
-    its cheap one's failure says little. `out` names the agents that cannot act now, with the reason. None when nobody
-    is left.
+    Another vendor's model solves more of what one of equal strength could not than that one does
+    when it tries again, and the same model at another effort solves nothing more; so effort is not
+    looked at. Of a vendor's far dearer model its cheap one's failure says little. `out` names the
+    agents that cannot act now, with the reason. None when nobody is left.
     """
     able = [member for member in candidates if member.name not in out]
     failed, warm = _failed_recently(events), _newest_agent(events)
     worked = members_so_far(events, candidates)
 
     def order(member: Member) -> tuple[bool, int, int, bool, float]:
-        vendor = sum(vendor_key(one) == vendor_key(member) and near_price(one, member) for one in worked)
+        vendor = sum(
+            vendor_key(one) == vendor_key(member) and near_price(one, member) for one in worked
+        )
         model = sum(one.model == member.model for one in worked)
-        return (member.name in failed, vendor, model, member.name != warm, blended_price(member.price))
+        return (
+            member.name in failed,
+            vendor,
+            model,
+            member.name != warm,
+            blended_price(member.price),
+        )
 
     return min(able, key=order, default=None)
 
@@ -111,12 +127,17 @@ def vendor_key(member: Member) -> str:
 
 
 def agents_by_slot(
-    rows: Sequence[str], members: Sequence[Member], out: Mapping[str, Exclusion], events: Sequence[Event]
+    rows: Sequence[str],
+    members: Sequence[Member],
+    out: Mapping[str, Exclusion],
+    events: Sequence[Event],
 ) -> tuple[RowAgent, ...]:
     """Who takes each row of a slot checkpoint: one of the slot's agents."""
     slots = [(row, [member for member in members if member.slot == row]) for row in rows]
     return tuple(
-        _row_agent(row, candidates, out, events) if candidates else RowAgent(row, None, "no agent in this slot")
+        _row_agent(row, candidates, out, events)
+        if candidates
+        else RowAgent(row, None, "no agent in this slot")
         for row, candidates in slots
     )
 
@@ -127,7 +148,9 @@ def agents_by_name(
     """Who takes each row of a checkpoint for one pool: its namesake."""
     named = [(row, [member for member in members if member.name == row]) for row in rows]
     return tuple(
-        _row_agent(row, candidates, out, ()) if candidates else RowAgent(row, None, "not in the pool")
+        _row_agent(row, candidates, out, ())
+        if candidates
+        else RowAgent(row, None, "not in the pool")
         for row, candidates in named
     )
 
@@ -158,7 +181,9 @@ def _failed_recently(events: Sequence[Event]) -> set[str]:
 
 
 def _newest_agent(events: Sequence[Event]) -> str | None:
-    begun = (event for event in reversed(events) if isinstance(event, Assigned) and event.subtask is None)
+    begun = (
+        event for event in reversed(events) if isinstance(event, Assigned) and event.subtask is None
+    )
     return next((event.agent for event in begun), None)
 
 
@@ -172,10 +197,11 @@ NO_VISION = "it does not see pictures, and there are some"
 def agents_out(
     events: Sequence[Event], opt_out: Iterable[str] = (), members: Sequence[Member] = ()
 ) -> dict[str, Exclusion]:
-    """Agents by name that are opted out, failed in this request or are too dear for it, with the reason.
+    """Agents by name that are opted out, failed in this request or are too dear for it, with the
+    reason.
 
-    Of `members`, who may be chosen from, also those that need an acceptance check where there is none, and those that
-    see no pictures where there are some, unless nobody else is left.
+    Of `members`, who may be chosen from, also those that need an acceptance check where there is
+    none, and those that see no pictures where there are some, unless nobody else is left.
     """
     opted = dict.fromkeys(sorted(opt_out), Exclusion(message="opted out"))
     out = {**opted, **views.failed_agents(events), **opted}
@@ -183,19 +209,25 @@ def agents_out(
         weak = [member.name for member in members if member.needs_tests]
         out = _without(out, members, weak, "no acceptance check judges this request")
     if views.has_picture(events):
-        out = _without(out, members, [member.name for member in members if not member.vision], NO_VISION)
+        out = _without(
+            out, members, [member.name for member in members if not member.vision], NO_VISION
+        )
     return out
 
 
 def agents_out_for_turn(
     events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[str, Exclusion]:
-    """The same for a turn of its own. Where work is to be verified, also the agent that did it, if another is left;
-    where a Thinker is due, the newest Worker; else all that are weaker than the strongest, once that one has worked in
-    vain: they would solve far less of it."""
+    """The same for a turn of its own. Where work is to be verified, also the agent that did it, if
+    another is left; where a Thinker is due, the newest Worker; else all that are weaker than the
+    strongest, once that one has worked in vain: they would solve far less of it."""
     out, worker = agents_out(events, settings.opt_out, members), newest_worker(events)
     if "worker" in roles_out(events):
-        return out if worker is None else _without(out, members, [worker], "it did the work that is to be verified")
+        return (
+            out
+            if worker is None
+            else _without(out, members, [worker], "it did the work that is to be verified")
+        )
     if worker is not None and thinker_due(events, settings, members):
         return _without(out, members, [worker], "it has worked in vain: another agent thinks")
     top = max((slot_level(member) for member in members if member.name not in out), default=0)
@@ -215,17 +247,27 @@ def _without(
 
 
 def finish_without_agents(out: Mapping[str, Exclusion]) -> Finished:
-    """The end of a request in which everybody is out who could act: by `budget` where more money would let one act."""
-    said = "; ".join(f"{name}: {str(why).rstrip('.')}" for name, why in out.items()) or "the pool is empty"
+    """The end of a request in which everybody is out who could act: by `budget` where more money
+    would let one act.
+    """
+    said = (
+        "; ".join(f"{name}: {str(why).rstrip('.')}" for name, why in out.items())
+        or "the pool is empty"
+    )
     if any(why.kind == BUDGET for why in out.values()):
-        return Finished(reason="budget", message=f"no agent is left that the budget carries ({said})")
-    return Finished(reason="failed", message=f"all models are unavailable ({said}). `fugu pool check` tries each one.")
+        return Finished(
+            reason="budget", message=f"no agent is left that the budget carries ({said})"
+        )
+    return Finished(
+        reason="failed",
+        message=f"all models are unavailable ({said}). `fugu pool check` tries each one.",
+    )
 
 
 def roles_out(events: Sequence[Event]) -> dict[Role, str]:
-    """Roles that make no sense now, with the reason. Work that nothing speaks against is verified next; work without a
-    last word has failed, unless a Thinker sees it otherwise; after a REVISE somebody works first; a Thinker is followed
-    by another role."""
+    """Roles that make no sense now, with the reason. Work that nothing speaks against is verified
+    next; work without a last word has failed, unless a Thinker sees it otherwise; after a REVISE
+    somebody works first; a Thinker is followed by another role."""
     if not views.has_worker_answer(events):
         return {"verifier": "there is no Worker answer yet", **_after_thinker(events)}
     if why := views.acceptance_blocker(events):
@@ -247,9 +289,11 @@ def roles_out_for_turn(
     return {**roles_out(events), **due}
 
 
-def thinker_due(events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]) -> bool:
-    """All of the strongest agents that are left have worked in vain, another agent than the newest Worker is there to
-    think, and turns are left for it, a Worker and a Verifier."""
+def thinker_due(
+    events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]
+) -> bool:
+    """All of the strongest agents that are left have worked in vain, another agent than the newest
+    Worker is there to think, and turns are left for it, a Worker and a Verifier."""
     left = settings.turns - turns_taken(events)
     if not settings.roles or left < len(ROLES) or {"worker", "thinker"} & roles_out(events).keys():
         return False
@@ -258,24 +302,41 @@ def thinker_due(events: Sequence[Event], settings: CoordinatorSettings, members:
     top = max(map(slot_level, able), default=0)
     worked = [member.name for member in members_so_far(events, members)]
     strongest = {member.name for member in able if slot_level(member) == top}
-    return bool(strongest) and strongest <= {*worked} and any(member.name != worked[-1] for member in able)
+    return (
+        bool(strongest)
+        and strongest <= {*worked}
+        and any(member.name != worked[-1] for member in able)
+    )
 
 
 def _after_thinker(events: Sequence[Event]) -> dict[Role, str]:
-    """The newest turn that came to its end was a Thinker's; who was only asked whom to ask has thought of nothing."""
-    turns = (turn for turn in views.turns(events) if not (turn.failed or turn.interrupted or turn.assigned.chooses))
+    """The newest turn that came to its end was a Thinker's; who was only asked whom to ask has
+    thought of nothing.
+    """
+    turns = (
+        turn
+        for turn in views.turns(events)
+        if not (turn.failed or turn.interrupted or turn.assigned.chooses)
+    )
     ended = [turn for turn in turns if turn.replies]
-    return {"thinker": "a Thinker has just spoken"} if ended and ended[-1].assigned.role == "thinker" else {}
+    return (
+        {"thinker": "a Thinker has just spoken"}
+        if ended and ended[-1].assigned.role == "thinker"
+        else {}
+    )
 
 
 def verifier_due(events: Sequence[Event]) -> bool:
-    """Finished work waits for a Verifier, or a Thinker asks for one where the work may be verified."""
+    """Finished work waits for a Verifier, or a Thinker asks for one where the work may be
+    verified.
+    """
     return "worker" in roles_out(events) or thinker_suggestion(events) == "verifier"
 
 
 def members_so_far(events: Sequence[Event], members: Iterable[Member]) -> list[Member]:
-    """Who worked on this request, the newest last, once for each turn: also where the turn came to an abnormal end. Not
-    an agent that failed before it said anything, nor one that the user interrupted. `members`: as they are now."""
+    """Who worked on this request, the newest last, once for each turn: also where the turn came to
+    an abnormal end. Not an agent that failed before it said anything, nor one that the user
+    interrupted. `members`: as they are now."""
     known = {**views.pool(events), **{member.name: member for member in members}}
     turns = (turn for turn in views.turns(events) if turn.assigned.role == "worker" and turn.spent)
     names = [turn.assigned.agent for turn in turns if not turn.interrupted]
@@ -284,12 +345,23 @@ def members_so_far(events: Sequence[Event], members: Iterable[Member]) -> list[M
 
 def newest_worker(events: Sequence[Event]) -> str | None:
     """Who worked last in this request."""
-    return next((t.assigned.agent for t in reversed(views.counted_turns(events)) if t.assigned.role == "worker"), None)
+    return next(
+        (
+            t.assigned.agent
+            for t in reversed(views.counted_turns(events))
+            if t.assigned.role == "worker"
+        ),
+        None,
+    )
 
 
 def _newest(events: Sequence[Event]) -> views.Turn | None:
     """The newest turn of a Worker or Verifier whose work counts."""
-    said = (turn for turn in reversed(views.counted_turns(events)) if turn.assigned.role != "thinker" and turn.replies)
+    said = (
+        turn
+        for turn in reversed(views.counted_turns(events))
+        if turn.assigned.role != "thinker" and turn.replies
+    )
     return next(said, None)
 
 
@@ -303,15 +375,20 @@ def thinker_suggestion(events: Sequence[Event]) -> Role | None:
 
 
 def next_turn_number(events: Sequence[Event]) -> int:
-    """The number of the turn to be assigned, counting from 1 within a request, subtasks included."""
-    return 1 + max((event.turn for event in views.request(events) if isinstance(event, Assigned)), default=0)
+    """The number of the turn to be assigned, counting from 1 within a request, subtasks
+    included.
+    """
+    return 1 + max(
+        (event.turn for event in views.request(events) if isinstance(event, Assigned)), default=0
+    )
 
 
 def request_end(events: Sequence[Event], *, turns: int, verify_answers: bool) -> Finished | None:
     """The end of the newest request, if this is it; None when another turn is to be assigned.
 
-    Looks at closed turns only. A turn whose agent failed or that was interrupted does not count towards `turns`, nor do
-    those before the session was opened again: who goes on with a stopped request gives it as many once more.
+    Looks at closed turns only. A turn whose agent failed or that was interrupted does not count
+    towards `turns`, nor do those before the session was opened again: who goes on with a stopped
+    request gives it as many once more.
     """
     closed = views.turns(events)
     if closed and _accepted(events, closed[-1]):
@@ -328,7 +405,9 @@ def request_end(events: Sequence[Event], *, turns: int, verify_answers: bool) ->
 
 
 def end_without_agents(events: Sequence[Event]) -> Finished | None:
-    """The end of a request all of whose agents failed or are too dear; None while somebody can act."""
+    """The end of a request all of whose agents failed or are too dear; None while somebody can
+    act.
+    """
     opened, out = views.opened(events), views.failed_agents(events)
     if opened is None or not opened.pool or not {member.name for member in opened.pool} <= set(out):
         return None
@@ -336,8 +415,9 @@ def end_without_agents(events: Sequence[Event]) -> Finished | None:
 
 
 def end_by_refusals(events: Sequence[Event]) -> Finished | None:
-    """The end of a request in which nothing was changed because nobody could allow it: a call that would do more than
-    read was refused by a rule, a hook, or for want of anybody to ask, and none of that tool was allowed later.
+    """The end of a request in which nothing was changed because nobody could allow it: a call that
+    would do more than read was refused by a rule, a hook, or for want of anybody to ask, and none
+    of that tool was allowed later.
 
     What the user refused, the user knows; in plan mode nothing is to be done.
     """
@@ -361,9 +441,20 @@ def end_by_refusals(events: Sequence[Event]) -> Finished | None:
 
 
 def _unchanged(events: Sequence[Event], root: Path) -> str:
-    """Said where no call ran that does more than read: of what another one did outside, no change of a file tells."""
-    runs = (run for turn in views.turns(events) for run in turn.work if run.permitted.allowed and not run.evidence)
-    return "" if any(not _reads(run.permitted.call, root) for run in runs) else "nothing was changed, and "
+    """Said where no call ran that does more than read: of what another one did outside, no change
+    of a file tells.
+    """
+    runs = (
+        run
+        for turn in views.turns(events)
+        for run in turn.work
+        if run.permitted.allowed and not run.evidence
+    )
+    return (
+        ""
+        if any(not _reads(run.permitted.call, root) for run in runs)
+        else "nothing was changed, and "
+    )
 
 
 def _reads(call: Call, root: Path) -> bool:
@@ -392,7 +483,9 @@ def _accepted(events: Sequence[Event], turn: views.Turn) -> bool:
 
 
 def _answered(events: Sequence[Event], turn: views.Turn) -> bool:
-    """A Worker came to its last word, nothing was changed, and no check of the user's asks for more."""
+    """A Worker came to its last word, nothing was changed, and no check of the user's asks for
+    more.
+    """
     if turn.assigned.role != "worker" or turn.failed or turn.interrupted:
         return False
     wanted = any(check.by == "user" for check in views.unmet_checks(events))
@@ -400,8 +493,8 @@ def _answered(events: Sequence[Event], turn: views.Turn) -> bool:
 
 
 def tried_to_change(events: Sequence[Event]) -> bool:
-    """Nothing was changed, but somebody tried to in vain, or a call that may have changed something was killed. Then
-    words are no answer yet: a Verifier reads them."""
+    """Nothing was changed, but somebody tried to in vain, or a call that may have changed something
+    was killed. Then words are no answer yet: a Verifier reads them."""
     every = views.turns(events)
     return any(_tried(turn) or views.interrupted_calls(turn) for turn in every)
 
@@ -416,4 +509,7 @@ def _limit_message(events: Sequence[Event], taken: int) -> str:
     why = views.acceptance_blocker(events)
     state = f" {why[0].upper()}{why[1:]}." if why else ""
     again = "`fugu run --continue` goes on from here."
-    return f"stopped after {taken} turn{'s' if taken != 1 else ''} without an accepted result.{state} {again}"
+    return (
+        f"stopped after {taken} turn{'s' if taken != 1 else ''} without an accepted "
+        f"result.{state} {again}"
+    )

@@ -1,9 +1,10 @@
-"""The backbone: a causal language model that is read and never generates. Gives the hidden state at a text's
-penultimate token, and keeps keys and values of what it has read, so that a text that grew costs only its new tokens.
-Also how torch is started on this machine. Must not know what the text means.
+"""The backbone: a causal language model that is read and never generates. Gives the hidden state at
+a text's penultimate token, and keeps keys and values of what it has read, so that a text that grew
+costs only its new tokens. Also how torch is started on this machine. Must not know what the text
+means.
 
-Departures from the authors' code: no flash attention; the last token is never computed, since the state at the
-penultimate one cannot depend on it.
+Departures from the authors' code: no flash attention; the last token is never computed, since the
+state at the penultimate one cannot depend on it.
 """
 
 from __future__ import annotations
@@ -35,17 +36,21 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 HALVES = re.compile("[\ud800-\udfff]")
-"""Halves of characters, which no tokenizer takes: a stream may have been cut between them, a file name be no UTF-8."""
+"""Halves of characters, which no tokenizer takes: a stream may have been cut between them, a file
+name be no UTF-8.
+"""
 CHUNK = 512
-"""Tokens of one forward pass; a longer text is read in several, which bounds the memory of a pass."""
+"""Tokens of one forward pass; a longer text is read in several, which bounds the memory of a
+pass.
+"""
 REMEMBERED_COUNTS = 1024
 """Texts whose number of tokens is remembered."""
 
 
 @dataclass(frozen=True)
 class HiddenState:
-    """`hidden` (width,) fp32, final layer, penultimate token; of `tokens` read, `cached` were known before. `at_once`:
-    none were, so that the text alone made the state."""
+    """`hidden` (width,) fp32, final layer, penultimate token; of `tokens` read, `cached` were known
+    before. `at_once`: none were, so that the text alone made the state."""
 
     hidden: NDArray[np.float32]
     tokens: int
@@ -60,7 +65,12 @@ class Backbone:
     """A loaded backbone. One reader at a time: calls from several threads wait for each other."""
 
     def __init__(
-        self, model: PreTrainedModel, tokenizer: Tokenizer, shape: ModelShape, identity: str, template: str = ""
+        self,
+        model: PreTrainedModel,
+        tokenizer: Tokenizer,
+        shape: ModelShape,
+        identity: str,
+        template: str = "",
     ) -> None:
         self.model = model
         self.shape = shape
@@ -69,11 +79,15 @@ class Backbone:
         self.template = template
         self._lock = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="backbone")
-        self.count = functools.lru_cache(maxsize=REMEMBERED_COUNTS)(functools.partial(_count, tokenizer))
-        """How many tokens a text has. It does not know the backbone, whose memory would else wait for the garbage
-        collector."""
+        self.count = functools.lru_cache(maxsize=REMEMBERED_COUNTS)(
+            functools.partial(_count, tokenizer)
+        )
+        """How many tokens a text has. It does not know the backbone, whose memory would else wait
+        for the garbage collector."""
         names = inspect.signature(model.forward).parameters
-        self._cache_name = "cache" if "cache" in names else "past_key_values"  # of older transformers
+        self._cache_name = (
+            "cache" if "cache" in names else "past_key_values"
+        )  # of older transformers
         self._known: list[int] = []
         self._reset()
 
@@ -82,11 +96,11 @@ class Backbone:
         return list(_encoded(self.tokenizer, text))
 
     def read(self, tokens: Sequence[int], *, fresh: bool = False) -> HiddenState:
-        """The hidden state at the penultimate of `tokens` (of a single one: its own), `fresh`: with nothing kept from
-        before. Blocking: call it on a thread.
+        """The hidden state at the penultimate of `tokens` (of a single one: its own), `fresh`: with
+        nothing kept from before. Blocking: call it on a thread.
 
-        Raises ValueError for no tokens, MemoryError when there is no room for them, CoordinatorUnavailable where what
-        was computed is no number.
+        Raises ValueError for no tokens, MemoryError when there is no room for them,
+        CoordinatorUnavailable where what was computed is no number.
         """
         if not tokens:
             raise ValueError("nothing to read: a transcript has at least one token")
@@ -94,7 +108,9 @@ class Backbone:
         with self._lock:
             kept = 0 if fresh else min(_common(self._known, wanted), len(wanted) - 1)
             try:
-                last = self.compute(f"to read {len(wanted)} tokens", lambda: self._extend(wanted, kept))
+                last = self.compute(
+                    f"to read {len(wanted)} tokens", lambda: self._extend(wanted, kept)
+                )
             except MemoryError:
                 self._reset()
                 raise
@@ -102,15 +118,16 @@ class Backbone:
         if not last.isfinite().all():
             self.forget()
             raise CoordinatorUnavailable(
-                "the backbone computes numbers that are not finite", hint=backbone_files.REPLACE_HINT
+                "the backbone computes numbers that are not finite",
+                hint=backbone_files.REPLACE_HINT,
             )
         return HiddenState(last.numpy(), len(tokens), kept)
 
     def compute(self, what: str, work: Callable[[], T]) -> T:
         """What `work` gives, without gradients. Raises MemoryError: no memory `what`.
 
-        Always on one thread: torch gives every thread that computes helpers of its own, and with two such groups in a
-        process each pass over few tokens takes a third longer.
+        Always on one thread: torch gives every thread that computes helpers of its own, and with
+        two such groups in a process each pass over few tokens takes a third longer.
         """
         import torch
 
@@ -121,7 +138,9 @@ class Backbone:
         return self._thread.submit(sums).result()
 
     def forget(self) -> None:
-        """Drop everything read: the weights were changed, or the next text has nothing to do with the last."""
+        """Drop everything read: the weights were changed, or the next text has nothing to do with
+        the last.
+        """
         with self._lock:
             self._reset()
 
@@ -142,16 +161,19 @@ class Backbone:
             self._reset()
         for start in range(kept, len(wanted), CHUNK):
             piece = torch.tensor([wanted[start : start + CHUNK]], device=self.model.device)
-            states = self.model(input_ids=piece, use_cache=True, **{self._cache_name: self._cache}).last_hidden_state
+            states = self.model(
+                input_ids=piece, use_cache=True, **{self._cache_name: self._cache}
+            ).last_hidden_state
         last: torch.Tensor = states[0, -1].float().cpu()
         return last
 
 
 def load_backbone(folder: Path, *, device: str = "auto", cache: Path | None = None) -> Backbone:
-    """A backbone from its folder, in bf16 where the machine computes in it, on the GPU where there is one.
+    """A backbone from its folder, in bf16 where the machine computes in it, on the GPU where there
+    is one.
 
-    `cache` is a folder for small notes (the hash of weights without a sidecar). Raises CoordinatorUnavailable, and
-    MemoryError where the weights find no room.
+    `cache` is a folder for small notes (the hash of weights without a sidecar). Raises
+    CoordinatorUnavailable, and MemoryError where the weights find no room.
     """
     start_torch()
     shape, tokenizer = backbone_files.shape_of(folder), backbone_files.tokenizer_of(folder)
@@ -162,7 +184,10 @@ def load_backbone(folder: Path, *, device: str = "auto", cache: Path | None = No
     target = device_of(device)
     with out_of_memory_as_error(f"for the backbone on {target}"):
         model = backbone_files.model_of(folder, dtype_of(target)).to(target)
-    identity, template = backbone_files.backbone_identity(folder, cache), backbone_files.chat_template_of(folder)
+    identity, template = (
+        backbone_files.backbone_identity(folder, cache),
+        backbone_files.chat_template_of(folder),
+    )
     return Backbone(model, tokenizer, shape, identity, template)
 
 
@@ -178,7 +203,9 @@ def _count(tokenizer: Tokenizer, text: str) -> int:
 def _common(known: Sequence[int], wanted: Sequence[int]) -> int:
     """Length of the longest common prefix."""
     pairs = enumerate(zip(known, wanted, strict=False))
-    return next((index for index, (one, other) in pairs if one != other), min(len(known), len(wanted)))
+    return next(
+        (index for index, (one, other) in pairs if one != other), min(len(known), len(wanted))
+    )
 
 
 @contextmanager
@@ -189,7 +216,11 @@ def out_of_memory_as_error(what: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # torch.OutOfMemoryError is one
-        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in str(error) or "out of mem" in str(error):
+        if (
+            isinstance(error, torch.OutOfMemoryError)
+            or "allocate memory" in str(error)
+            or "out of mem" in str(error)
+        ):
             raise MemoryError(f"no memory {what}") from error
         raise
 
@@ -198,14 +229,17 @@ def require_torch() -> None:
     """Raises CoordinatorUnavailable where torch is not installed; imports nothing."""
     if sys.modules.get("torch") is None and importlib.util.find_spec("torch") is None:
         raise CoordinatorUnavailable(
-            "torch is not installed, so the learned coordinator cannot run", hint=installing("torch>=2.4,<3")
+            "torch is not installed, so the learned coordinator cannot run",
+            hint=installing("torch>=2.4,<3"),
         )
 
 
 def start_torch() -> None:
-    """Import torch, told to let other programs have the cores between two of its loops: local agents need them too.
+    """Import torch, told to let other programs have the cores between two of its loops: local
+    agents need them too.
 
-    The setting is read when its OpenMP library is loaded and is not left behind for child processes.
+    The setting is read when its OpenMP library is loaded and is not left behind for child
+    processes.
     """
     set_here = "OMP_WAIT_POLICY" not in os.environ
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -233,8 +267,8 @@ def device_of(wanted: str) -> torch.device:
 
 
 def dtype_of(device: torch.device) -> torch.dtype:
-    """bf16; fp16 on a GPU that has none, fp32 on a processor without kernels for it: there bf16 takes five times as
-    long, and fp32 twice the memory."""
+    """bf16; fp16 on a GPU that has none, fp32 on a processor without kernels for it: there bf16
+    takes five times as long, and fp32 twice the memory."""
     import torch
 
     if device.type == "cpu":
@@ -247,8 +281,12 @@ def dtype_of(device: torch.device) -> torch.dtype:
 
 
 def _lacks_bf16_kernels() -> bool:
-    """An x86 processor of the years of AVX2: oneDNN's products of bf16 want AVX-512, torch's own take each alone."""
+    """An x86 processor of the years of AVX2: oneDNN's products of bf16 want AVX-512, torch's own
+    take each alone.
+    """
     import torch
 
-    has: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # older ones cannot tell
+    has: dict[str, object] = getattr(
+        torch.cpu, "get_capabilities", dict
+    )()  # older ones cannot tell
     return bool(has.get("avx2")) and not has.get("avx512_f") and not has.get("avx_ne_convert")

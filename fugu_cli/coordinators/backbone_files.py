@@ -1,6 +1,6 @@
 """A backbone's folder on disk: its config, weights, tokenizer and identity; found by path or hub
-name, or converted once from the embedded model's GGUF file. Everything that is wrong with it becomes an error that
-says what to do.
+name, or converted once from the embedded model's GGUF file. Everything that is wrong with it
+becomes an error that says what to do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SIDECAR = "fugu.json"
-_WANTED = ["config.json", "*.safetensors", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
+_WANTED = [
+    "config.json",
+    "*.safetensors",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+]
 REPLACE_HINT = "`fugu models pull` fetches the embedded one; or name another backbone in .fugurc"
 
 
@@ -39,12 +45,15 @@ def required_libraries() -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise CoordinatorUnavailable(
-            f"{error.name} is not installed, so the learned coordinator cannot run", hint=installing(error.name or "")
+            f"{error.name} is not installed, so the learned coordinator cannot run",
+            hint=installing(error.name or ""),
         ) from error
 
 
 def locate_backbone(source: str) -> Path:
-    """The folder of a backbone given by path or by its name on the Hugging Face hub (downloaded once by its client)."""
+    """The folder of a backbone given by path or by its name on the Hugging Face hub (downloaded
+    once by its client).
+    """
     folder = Path(source).expanduser()
     if folder.is_dir():
         return folder
@@ -59,13 +68,15 @@ def locate_backbone(source: str) -> Path:
         pass
     except HFValidationError as error:
         raise CoordinatorUnavailable(
-            f"there is no backbone at {source}, and no model on the hub has such a name", hint=REPLACE_HINT
+            f"there is no backbone at {source}, and no model on the hub has such a name",
+            hint=REPLACE_HINT,
         ) from error
     try:
         return Path(snapshot_download(source, allow_patterns=_WANTED))
     except (OSError, HfHubHTTPError, LocalEntryNotFoundError) as error:
         raise CoordinatorUnavailable(
-            f"the backbone {source} is not on this machine and the hub cannot be reached", hint=REPLACE_HINT
+            f"the backbone {source} is not on this machine and the hub cannot be reached",
+            hint=REPLACE_HINT,
         ) from error
 
 
@@ -93,7 +104,9 @@ def shape_of(folder: Path) -> ModelShape:
     kind = config.get("model_type")
     if kind not in FAMILY:
         raise CoordinatorUnavailable(
-            f"the backbone in {folder} is of the kind {kind!r}; known kinds are {', '.join(FAMILY)}", hint=REPLACE_HINT
+            f"the backbone in {folder} is of the kind {kind!r}; known kinds are "
+            f"{', '.join(FAMILY)}",
+            hint=REPLACE_HINT,
         )
     try:
         heads = int(config["num_attention_heads"])
@@ -108,17 +121,20 @@ def shape_of(folder: Path) -> ModelShape:
             tied=bool(config.get("tie_word_embeddings", False)),
         )
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        raise CoordinatorUnavailable(f"{folder / 'config.json'} lacks or garbles {error}", hint=REPLACE_HINT) from error
+        raise CoordinatorUnavailable(
+            f"{folder / 'config.json'} lacks or garbles {error}", hint=REPLACE_HINT
+        ) from error
     if min(shape.width, shape.kv_heads, shape.head_dim // 2, shape.inner, shape.layers - 1) < 1:
         raise CoordinatorUnavailable(
-            f"{folder / 'config.json'} has sizes that no backbone has; it needs two layers or more", hint=REPLACE_HINT
+            f"{folder / 'config.json'} has sizes that no backbone has; it needs two layers or more",
+            hint=REPLACE_HINT,
         )
     return shape
 
 
 def model_of(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The model in `folder` without its LM head, which a router never reads. transformers' own loading would set
-    torch's default type for all threads while it loads."""
+    """The model in `folder` without its LM head, which a router never reads. transformers' own
+    loading would set torch's default type for all threads while it loads."""
     import torch
     from safetensors import SafetensorError, safe_open
     from transformers import MODEL_MAPPING, AutoConfig
@@ -128,7 +144,9 @@ def model_of(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
         for file in sorted(folder.glob("*.safetensors")):
             with safe_open(file, framework="pt", device="cpu") as opened:
                 names = [name for name in opened.keys() if not name.startswith("lm_head.")]  # noqa: SIM118 - no dict
-                weights |= {name.removeprefix("model."): opened.get_tensor(name).to(dtype) for name in names}
+                weights |= {
+                    name.removeprefix("model."): opened.get_tensor(name).to(dtype) for name in names
+                }
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
         with torch.device("meta"):
             model: PreTrainedModel = MODEL_MAPPING[type(config)](config)
@@ -136,14 +154,20 @@ def model_of(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
         model.rotary_emb = type(model.rotary_emb)(config=config)
     except (SafetensorError, OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
         why = " ".join(str(error).split())
-        raise CoordinatorUnavailable(f"the model in {folder} cannot be read: {why[:300]}", hint=REPLACE_HINT) from error
+        raise CoordinatorUnavailable(
+            f"the model in {folder} cannot be read: {why[:300]}", hint=REPLACE_HINT
+        ) from error
     if missing:
-        raise CoordinatorUnavailable(f"the weights in {folder} lack {missing[0]}", hint=REPLACE_HINT)
+        raise CoordinatorUnavailable(
+            f"the weights in {folder} lack {missing[0]}", hint=REPLACE_HINT
+        )
     return model.requires_grad_(False).eval()
 
 
 class _Unreadable:
-    """The tokenizers library raises a bare Exception for a file it cannot read: that very class becomes ours."""
+    """The tokenizers library raises a bare Exception for a file it cannot read: that very class
+    becomes ours.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -152,10 +176,15 @@ class _Unreadable:
         return None
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if kind is Exception:
-            raise CoordinatorUnavailable(f"{self._path} is not a tokenizer: {error}", hint=REPLACE_HINT) from error
+            raise CoordinatorUnavailable(
+                f"{self._path} is not a tokenizer: {error}", hint=REPLACE_HINT
+            ) from error
 
 
 def tokenizer_of(folder: Path) -> Tokenizer:
@@ -164,7 +193,9 @@ def tokenizer_of(folder: Path) -> Tokenizer:
 
     path = folder / "tokenizer.json"
     if not path.is_file():
-        raise CoordinatorUnavailable(f"the backbone in {folder} has no tokenizer.json", hint=REPLACE_HINT)
+        raise CoordinatorUnavailable(
+            f"the backbone in {folder} has no tokenizer.json", hint=REPLACE_HINT
+        )
     with _Unreadable(path):
         return Tokenizer.from_str(path.read_text(encoding="utf-8", errors="replace"))
 
@@ -180,7 +211,8 @@ def chat_template_of(folder: Path) -> str:
 
 
 def backbone_identity(folder: Path, cache: Path | None = None) -> str:
-    """What a checkpoint names its backbone by: the sha256 its weights came from, else that of the weights themselves.
+    """What a checkpoint names its backbone by: the sha256 its weights came from, else that of the
+    weights themselves.
 
     Hashing takes a second per gigabyte; with `cache`, a folder for small files, it is done once.
     """
@@ -191,11 +223,17 @@ def backbone_identity(folder: Path, cache: Path | None = None) -> str:
             return known
     files = sorted(folder.glob("*.safetensors"))
     stamp = [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files]
-    note = cache / f"{hashlib.sha256(json.dumps(stamp).encode()).hexdigest()[:32]}.txt" if cache else None
+    note = (
+        cache / f"{hashlib.sha256(json.dumps(stamp).encode()).hexdigest()[:32]}.txt"
+        if cache
+        else None
+    )
     if note is not None and note.is_file():
         return note.read_text(encoding="ascii").strip()
     if not files:
-        raise CoordinatorUnavailable(f"there are no weights (*.safetensors) in {folder}", hint=REPLACE_HINT)
+        raise CoordinatorUnavailable(
+            f"there are no weights (*.safetensors) in {folder}", hint=REPLACE_HINT
+        )
     sums = [_sha256(file) for file in files]
     found = sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
     if note is not None:
@@ -215,7 +253,9 @@ def _json(path: Path) -> dict[str, Any]:
     except FileNotFoundError as error:
         raise CoordinatorUnavailable(f"{path} is missing", hint=REPLACE_HINT) from error
     except (OSError, ValueError) as error:
-        raise CoordinatorUnavailable(f"{path} cannot be read: {error}", hint=REPLACE_HINT) from error
+        raise CoordinatorUnavailable(
+            f"{path} cannot be read: {error}", hint=REPLACE_HINT
+        ) from error
     if not isinstance(found, dict):
         raise CoordinatorUnavailable(f"{path} is not a JSON object", hint=REPLACE_HINT)
     return found
@@ -247,7 +287,9 @@ _LAYER = {
 
 @dataclass(frozen=True, slots=True)
 class BackboneNote:
-    """What a converted folder says about itself. The source's `size` and `mtime_ns` spare hashing it at every start."""
+    """What a converted folder says about itself. The source's `size` and `mtime_ns` spare hashing
+    it at every start.
+    """
 
     source_sha256: str
     format: int
@@ -255,16 +297,21 @@ class BackboneNote:
     mtime_ns: int
 
 
-def backbone_folder(gguf: Path, cache: Path, tell: ReportConversion = lambda done, what: None) -> Path:
-    """The converted backbone of a qwen2 GGUF file: bf16 safetensors, config.json, tokenizer and fugu.json.
+def backbone_folder(
+    gguf: Path, cache: Path, tell: ReportConversion = lambda done, what: None
+) -> Path:
+    """The converted backbone of a qwen2 GGUF file: bf16 safetensors, config.json, tokenizer and
+    fugu.json.
 
-    Converts at the first call (a second process waits for the first), afterwards costs a few file look-ups. Raises
-    ModelFileError (not a model that can be a backbone), StorageError (no room) and CoordinatorUnavailable (no torch).
+    Converts at the first call (a second process waits for the first), afterwards costs a few file
+    look-ups. Raises ModelFileError (not a model that can be a backbone), StorageError (no room) and
+    CoordinatorUnavailable (no torch).
     """
     target = cache / "backbones" / f"{gguf.stem}-{CONVERSION_FORMAT}"
     if not gguf.is_file():
         raise ModelFileError(
-            f"The backbone's model file {gguf} is not there.", hint=f"Fetch it with: fugu models pull {gguf.stem}"
+            f"The backbone's model file {gguf} is not there.",
+            hint=f"Fetch it with: fugu models pull {gguf.stem}",
         )
     if _is_current(target, gguf):
         return target
@@ -282,7 +329,10 @@ def backbone_folder(gguf: Path, cache: Path, tell: ReportConversion = lambda don
     except OSError as error:
         raise StorageError(
             f"The backbone cannot be written to {target.parent}: {error.strerror or error}.",
-            hint="Free about 1.2 GB, or set FUGU_CACHE_DIR to a folder on another disk, and run it again.",
+            hint=(
+                "Free about 1.2 GB, or set FUGU_CACHE_DIR to a folder on another disk, and run "
+                "it again."
+            ),
         ) from error
     return target
 
@@ -307,7 +357,11 @@ def _is_current(target: Path, gguf: Path) -> bool:
 def _same_bytes(target: Path, gguf: Path) -> bool:
     """A source that was only touched or fetched again keeps its backbone."""
     note = read_note(target)
-    if note is None or note.format != CONVERSION_FORMAT or note.source_sha256 != _sha256_of_model(gguf):
+    if (
+        note is None
+        or note.format != CONVERSION_FORMAT
+        or note.source_sha256 != _sha256_of_model(gguf)
+    ):
         return False
     _write_note(target, gguf, note.source_sha256)
     return True
@@ -316,7 +370,8 @@ def _same_bytes(target: Path, gguf: Path) -> bool:
 def _converted(gguf: Path, target: Path, tell: ReportConversion) -> None:
     if (free := shutil.disk_usage(target.parent).free) < NEEDED_BYTES:
         raise StorageError(
-            f"Not enough room for the backbone: it needs 1.2 GB in {target.parent}, and {free / 1e9:.1f} GB are free.",
+            f"Not enough room for the backbone: it needs 1.2 GB in {target.parent}, and "
+            f"{free / 1e9:.1f} GB are free.",
             hint="Free some space, or set FUGU_CACHE_DIR to a folder on another disk.",
         )
     fresh = target.with_name(f"{target.name}.new")
@@ -328,7 +383,8 @@ def _converted(gguf: Path, target: Path, tell: ReportConversion) -> None:
         _write_tokenizer(gguf, fresh, tell)
     except ImportError as error:
         raise CoordinatorUnavailable(
-            f"The backbone cannot be converted: {error}.", hint="Install torch, transformers, safetensors and gguf."
+            f"The backbone cannot be converted: {error}.",
+            hint="Install torch, transformers, safetensors and gguf.",
         ) from error
     _write_note(fresh, gguf, _sha256_of_model(gguf))
     fresh.replace(target)
@@ -345,7 +401,9 @@ def _write_model(gguf: Path, folder: Path, tell: ReportConversion) -> None:
     except (ValueError, IndexError, KeyError) as error:
         raise ModelFileError(
             f"{gguf} cannot be read as a GGUF file: {error}.",
-            hint=f"Fetch it again: fugu models remove {gguf.stem}, then fugu models pull {gguf.stem}",
+            hint=(
+                f"Fetch it again: fugu models remove {gguf.stem}, then fugu models pull {gguf.stem}"
+            ),
         ) from error
     config = _config_of(reader, gguf)
     weights: dict[str, Tensor] = {}
@@ -359,7 +417,9 @@ def _write_model(gguf: Path, folder: Path, tell: ReportConversion) -> None:
 
 
 def _config_of(reader: GGUFReader, gguf: Path) -> dict[str, object]:
-    """The config.json that transformers expects for this architecture, in the words of the published Qwen2.5 ones."""
+    """The config.json that transformers expects for this architecture, in the words of the
+    published Qwen2.5 ones.
+    """
 
     def said(key: str) -> object:
         field = reader.fields.get(key)
@@ -413,7 +473,9 @@ def _bf16(reader: GGUFReader, index: int) -> Tensor:
     from gguf.quants import dequantize
 
     tensor = reader.tensors[index]
-    return torch.from_numpy(numpy.array(dequantize(tensor.data, tensor.tensor_type))).to(torch.bfloat16)
+    return torch.from_numpy(numpy.array(dequantize(tensor.data, tensor.tensor_type))).to(
+        torch.bfloat16
+    )
 
 
 def _write_tokenizer(gguf: Path, folder: Path, tell: ReportConversion) -> None:
@@ -425,7 +487,9 @@ def _write_tokenizer(gguf: Path, folder: Path, tell: ReportConversion) -> None:
 
 def _write_note(folder: Path, gguf: Path, sha256: str) -> None:
     now, fresh = gguf.stat(), folder / f"{NOTE_FILE}.new"
-    note = BackboneNote(source_sha256=sha256, format=CONVERSION_FORMAT, size=now.st_size, mtime_ns=now.st_mtime_ns)
+    note = BackboneNote(
+        source_sha256=sha256, format=CONVERSION_FORMAT, size=now.st_size, mtime_ns=now.st_mtime_ns
+    )
     fresh.write_text(json.dumps(asdict(note)), encoding="utf-8")
     fresh.replace(folder / NOTE_FILE)
 

@@ -1,13 +1,14 @@
-"""Baselines on the same engine, which a learned coordinator has to beat (`fugu help evaluation`): one pass, retry,
-self-reflection, mixture of agents, a panel with a judge, and a language model as router. Each is a function of the
-log and can be named in a configuration.
+"""Baselines on the same engine, which a learned coordinator has to beat (`fugu help evaluation`):
+one pass, retry, self-reflection, mixture of agents, a panel with a judge, and a language model as
+router. Each is a function of the log and can be named in a configuration.
 
-Mixture of agents (Wang et al. 2024): layers of proposers, each reading the layer before, then an aggregator. Panel,
-judge, merge: the same with a judge that compares. Both are a fixed workflow in the log, its steps isolated from
-each other.
+Mixture of agents (Wang et al. 2024): layers of proposers, each reading the layer before, then an
+aggregator. Panel, judge, merge: the same with a judge that compares. Both are a fixed workflow in
+the log, its steps isolated from each other.
 
-Departures from the papers: they answer questions, these work in a repository with tools and tests. So what they
-sample in parallel is asked one after the other, and a run ends when the tests or acceptance checks pass.
+Departures from the papers: they answer questions, these work in a repository with tools and tests.
+So what they sample in parallel is asked one after the other, and a run ends when the tests or
+acceptance checks pass.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from fugu_cli import prompts
 from fugu_cli.coordinators import CoordinatorSettings, action_space
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Event, Exclusion, Finished, Member, Planned, Role, WorkflowStep
+from fugu_cli.session.events import (
+    Assigned,
+    Event,
+    Exclusion,
+    Finished,
+    Member,
+    Planned,
+    Role,
+    WorkflowStep,
+)
 
 WITH_AGENT = ("one-pass", "retry-same", "self-reflection", "prompted")
 """Those that are about one agent: `retry-same:NAME`."""
@@ -35,7 +45,9 @@ def is_baseline(coordinator: str) -> bool:
     return coordinator in WITHOUT_AGENT or (kind in WITH_AGENT and bool(name))
 
 
-def build_baseline(coordinator: str, members: Sequence[Member], settings: CoordinatorSettings) -> Coordinator:
+def build_baseline(
+    coordinator: str, members: Sequence[Member], settings: CoordinatorSettings
+) -> Coordinator:
     """The baseline that `is_baseline` knows."""
     kind, _, name = coordinator.partition(":")
     match kind:
@@ -56,7 +68,9 @@ def build_baseline(coordinator: str, members: Sequence[Member], settings: Coordi
 
 
 class SingleAgentRounds:
-    """One agent as Worker, `most` times at most; a reflecting one is told to look critically from its second turn."""
+    """One agent as Worker, `most` times at most; a reflecting one is told to look critically from
+    its second turn.
+    """
 
     def __init__(self, kind: str, name: str, most: int) -> None:
         self._kind = kind
@@ -70,18 +84,24 @@ class SingleAgentRounds:
             return action_space.finish_without_agents({self._name: out[self._name]})
         taken = finished_turns(events)
         if taken and (len(taken) >= self._most or checks_pass(events) or self._answered(events)):
-            return finish_baseline(events, f"{self._kind}: {len(taken)} of {self._most} turns were taken")
+            return finish_baseline(
+                events, f"{self._kind}: {len(taken)} of {self._most} turns were taken"
+            )
         return Assigned(
             turn=action_space.next_turn_number(events),
             agent=self._name,
             role="worker",
             by=self._kind,
             reason=f"turn {len(taken) + 1} of at most {self._most}",
-            instruction=prompts.load("evaluation/reflect") if taken and self._kind == "self-reflection" else "",
+            instruction=prompts.load("evaluation/reflect")
+            if taken and self._kind == "self-reflection"
+            else "",
         )
 
     def _answered(self, events: Sequence[Event]) -> bool:
-        """Nothing speaks against it: asking again would be another sample, not a retry. Reflection goes on."""
+        """Nothing speaks against it: asking again would be another sample, not a retry. Reflection
+        goes on.
+        """
         return self._kind == "retry-same" and not views.acceptance_blocker(events)
 
 
@@ -93,7 +113,9 @@ def finished_turns(events: Sequence[Event]) -> list[views.Turn]:
 def checks_pass(events: Sequence[Event]) -> bool:
     """There are acceptance checks, and all of them pass now; or the tests pass after a change."""
     run = views.tests(events)
-    checked = bool(views.checks(events)) or (run is not None and run.passes and bool(views.changes(events)))
+    checked = bool(views.checks(events)) or (
+        run is not None and run.passes and bool(views.changes(events))
+    )
     return checked and not views.acceptance_blocker(events)
 
 
@@ -109,17 +131,23 @@ def finish_baseline(events: Sequence[Event], what: str) -> Finished:
 
 def strongest_agent(members: Sequence[Member], out: Mapping[str, Exclusion]) -> str | None:
     """The strongest agent that can act."""
-    return next((one.name for one in reversed(action_space.by_strength(members)) if one.name not in out), None)
+    return next(
+        (one.name for one in reversed(action_space.by_strength(members)) if one.name not in out),
+        None,
+    )
 
 
 PANEL_SIZE = 3
-"""Agents that are asked at most: of a larger pool the cheapest of each kind, one after the other."""
+"""Agents that are asked at most: of a larger pool the cheapest of each kind, one after the
+other.
+"""
 
 
 class FixedWorkflow:
-    """A workflow that is the same for every request, one step after the other; `name` stands in the trace, `titles` in
-    the reasons. Steps before `left_out` whose agent is out are left out, and what would have read them reads the
-    others; later ones are the strongest agent's. Those of `works` act on files, the others think."""
+    """A workflow that is the same for every request, one step after the other; `name` stands in the
+    trace, `titles` in the reasons. Steps before `left_out` whose agent is out are left out, and
+    what would have read them reads the others; later ones are the strongest agent's. Those of
+    `works` act on files, the others think."""
 
     def __init__(
         self,
@@ -129,7 +157,9 @@ class FixedWorkflow:
         left_out: int | None = None,
         members: Sequence[Member] = (),
     ) -> None:
-        """Without `titles` every step is a Worker's and may be left out: how a planner's reply is tried in training."""
+        """Without `titles` every step is a Worker's and may be left out: how a planner's reply is
+        tried in training.
+        """
         self._steps = tuple(steps)
         self._name = name
         self._titles = tuple(titles)
@@ -139,7 +169,9 @@ class FixedWorkflow:
     async def decide(self, events: Sequence[Event]) -> Planned | Assigned | Finished:
         """The plan, then each step once."""
         if not views.plans(events):
-            return Planned(steps=self._steps, text=f"{self._name}: the same workflow for every request")
+            return Planned(
+                steps=self._steps, text=f"{self._name}: the same workflow for every request"
+            )
         out = action_space.agents_out(events)
         turns = {turn.assigned.step: turn for turn in finished_turns(events)}
         for number, step in enumerate(self._steps):
@@ -161,10 +193,14 @@ class FixedWorkflow:
                 plan=1,
                 step=number,
             )
-        return finish_baseline(events, f"{self._name}: {len(turns)} of {len(self._steps)} steps were taken")
+        return finish_baseline(
+            events, f"{self._name}: {len(turns)} of {len(self._steps)} steps were taken"
+        )
 
 
-def mixture_of_agents(members: Sequence[Member], settings: CoordinatorSettings, layers: int = 2) -> FixedWorkflow:
+def mixture_of_agents(
+    members: Sequence[Member], settings: CoordinatorSettings, layers: int = 2
+) -> FixedWorkflow:
     """`layers` of proposers, then the strongest agent as aggregator."""
     panel = _panel_members(members, settings)
     parts: list[tuple[str, str, tuple[int, ...]]] = []
@@ -173,7 +209,9 @@ def mixture_of_agents(members: Sequence[Member], settings: CoordinatorSettings, 
         first = len(parts)
         parts += [(name, "propose", before) for name in panel]
         before = tuple(range(first, len(parts)))
-    return _panel("mixture-of-agents", [*parts, (panel[-1] if panel else "", "aggregate", before)], members)
+    return _panel(
+        "mixture-of-agents", [*parts, (panel[-1] if panel else "", "aggregate", before)], members
+    )
 
 
 def panel_judge_merge(members: Sequence[Member], settings: CoordinatorSettings) -> FixedWorkflow:
@@ -181,11 +219,19 @@ def panel_judge_merge(members: Sequence[Member], settings: CoordinatorSettings) 
     panel = _panel_members(members, settings)
     last, read = panel[-1] if panel else "", tuple(range(len(panel)))
     parts = [(name, "propose", ()) for name in panel]
-    return _panel("panel-judge-merge", [*parts, (last, "judge", read), (last, "merge", (*read, len(read)))], members)
+    return _panel(
+        "panel-judge-merge",
+        [*parts, (last, "judge", read), (last, "merge", (*read, len(read)))],
+        members,
+    )
 
 
-def _panel(name: str, parts: Sequence[tuple[str, str, tuple[int, ...]]], members: Sequence[Member]) -> FixedWorkflow:
-    """Steps by agent, prompt and what they read; a proposal may be left out, who settles it works on files."""
+def _panel(
+    name: str, parts: Sequence[tuple[str, str, tuple[int, ...]]], members: Sequence[Member]
+) -> FixedWorkflow:
+    """Steps by agent, prompt and what they read; a proposal may be left out, who settles it works
+    on files.
+    """
     steps = [
         WorkflowStep(agent=agent, instruction=prompts.load(f"evaluation/{prompt}"), access=reads)
         for agent, prompt, reads in parts
@@ -195,10 +241,20 @@ def _panel(name: str, parts: Sequence[tuple[str, str, tuple[int, ...]]], members
 
 
 def _panel_members(members: Sequence[Member], settings: CoordinatorSettings) -> list[str]:
-    """Of each slot in turn the cheapest that is left, the strongest last; no model twice while others are to be had."""
-    able = [member for member in action_space.by_strength(members) if member.name not in settings.opt_out]
-    first = [next((m for m in able if m.slot == slot), None) for slot in reversed(action_space.SLOTS)]
-    chosen = list(dict.fromkeys(member.name for member in (*first, *able) if member is not None))[:PANEL_SIZE]
+    """Of each slot in turn the cheapest that is left, the strongest last; no model twice while
+    others are to be had.
+    """
+    able = [
+        member
+        for member in action_space.by_strength(members)
+        if member.name not in settings.opt_out
+    ]
+    first = [
+        next((m for m in able if m.slot == slot), None) for slot in reversed(action_space.SLOTS)
+    ]
+    chosen = list(dict.fromkeys(member.name for member in (*first, *able) if member is not None))[
+        :PANEL_SIZE
+    ]
     return [member.name for member in able if member.name in chosen]
 
 
@@ -221,7 +277,9 @@ class LLMRouter:
         working = [turn for turn in turns if not turn.assigned.chooses]
         if turns and turns[-1].assigned.chooses:
             return await self._chosen(events, turns[-1].text)
-        end = action_space.request_end(events, turns=len(turns) + 1, verify_answers=self._settings.verify_answers)
+        end = action_space.request_end(
+            events, turns=len(turns) + 1, verify_answers=self._settings.verify_answers
+        )
         if end is not None:
             return end
         if len(working) >= self._settings.turns:
@@ -240,7 +298,9 @@ class LLMRouter:
 
     def _team(self) -> str:
         """The agents by number: who leads knows their slots and no names."""
-        return "\n".join(f"{number}: a {member.slot} agent" for number, member in enumerate(self._members))
+        return "\n".join(
+            f"{number}: a {member.slot} agent" for number, member in enumerate(self._members)
+        )
 
     async def _chosen(self, events: Sequence[Event], text: str) -> Assigned | Finished:
         agent, role = _AGENT_NUMBER.findall(text), _ROLE_NAME.findall(text)
@@ -249,7 +309,9 @@ class LLMRouter:
         member = self._members[int(agent[-1])]
         wanted: Role = role[-1].lower()
         out = action_space.agents_out_for_turn(events, self._settings, self._members)
-        if member.name in out or wanted in action_space.roles_out_for_turn(events, self._settings, self._members):
+        if member.name in out or wanted in action_space.roles_out_for_turn(
+            events, self._settings, self._members
+        ):
             return await self._fallback(events, f"{member.name} cannot act as {wanted} now")
         return Assigned(
             turn=action_space.next_turn_number(events),
@@ -263,7 +325,9 @@ class LLMRouter:
         decision = await self._cascade.decide(events)
         if isinstance(decision, Finished):
             return decision
-        return decision.model_copy(update={"by": "prompted", "reason": f"{why}; the cascade: {decision.reason}"})
+        return decision.model_copy(
+            update={"by": "prompted", "reason": f"{why}; the cascade: {decision.reason}"}
+        )
 
 
 if TYPE_CHECKING:

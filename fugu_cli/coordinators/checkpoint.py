@@ -1,10 +1,12 @@
-"""A checkpoint: the head, the SVF offsets, and everything they are valid for. Stored as safetensors with JSON
-metadata; `.npy` holds the flat vector alone. Also imports the published TRINITY vector, which fugu does not ship. A
-checkpoint that does not fit its backbone is refused. What it is valid for is read without numpy.
+"""A checkpoint: the head, the SVF offsets, and everything they are valid for. Stored as safetensors
+with JSON metadata; `.npy` holds the flat vector alone. Also imports the published TRINITY vector,
+which fugu does not ship. A checkpoint that does not fit its backbone is refused. What it is valid
+for is read without numpy.
 
-The published vector (19,456 numbers for Qwen3-0.6B and seven agents) does not say how it was trained to read. The
-default, raw with the Workers' replies alone, is the combination of no one source; `fugu coordinator import` takes
---format chat and --tied authors, as the authors' code has it, and --all-replies.
+The published vector (19,456 numbers for Qwen3-0.6B and seven agents) does not say how it was
+trained to read. The default, raw with the Workers' replies alone, is the combination of no one
+source; `fugu coordinator import` takes --format chat and --tied authors, as the authors' code has
+it, and --all-replies.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 LARGEST = 1e4
 """No sane weight or offset is larger; one that is comes from a broken file."""
-_OTHER_CHECKPOINT = "train one for this backbone, or leave the checkpoint out to use the one that ships with fugu"
+_OTHER_CHECKPOINT = (
+    "train one for this backbone, or leave the checkpoint out to use the one that ships with fugu"
+)
 
 
 class TrainingOrigin(Value):
@@ -76,17 +80,22 @@ class CheckpointMeta(Value):
         return len(self.rows) + (len(ROLES) if self.roles else 0)
 
     def check_pool(self, names: Sequence[str]) -> None:
-        """Raises CoordinatorUnavailable where no agent of the pool has a row: it was trained for another pool."""
+        """Raises CoordinatorUnavailable where no agent of the pool has a row: it was trained for
+        another pool.
+        """
         if self.kind == "agents" and not set(self.rows) & set(names):
             raise CoordinatorUnavailable(
-                f"the checkpoint chooses among {', '.join(self.rows)}; none is in the pool ({', '.join(names)})",
+                f"the checkpoint chooses among {', '.join(self.rows)}; none is in the pool "
+                f"({', '.join(names)})",
                 hint=_OTHER_CHECKPOINT,
             )
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """`head` (head_rows, width) and `offsets`, nine vectors of the sizes in `meta.ranks`; all fp32."""
+    """`head` (head_rows, width) and `offsets`, nine vectors of the sizes in `meta.ranks`; all
+    fp32.
+    """
 
     meta: CheckpointMeta
     head: svf.Vector
@@ -116,11 +125,15 @@ class Checkpoint:
                 hint=_OTHER_CHECKPOINT,
             )
         if self.meta.width != shape.width or self.meta.ranks != svf.ranks(shape):
-            raise CoordinatorUnavailable("the checkpoint's layout is not that of this backbone", hint=_OTHER_CHECKPOINT)
+            raise CoordinatorUnavailable(
+                "the checkpoint's layout is not that of this backbone", hint=_OTHER_CHECKPOINT
+            )
 
 
 def make(vector: NDArray[np.floating], meta: CheckpointMeta) -> Checkpoint:
-    """A checkpoint of a flat vector. Raises CoordinatorUnavailable for a wrong length, NaN or huge numbers."""
+    """A checkpoint of a flat vector. Raises CoordinatorUnavailable for a wrong length, NaN or huge
+    numbers.
+    """
     import numpy as np
 
     from fugu_cli.coordinators import svf
@@ -128,7 +141,8 @@ def make(vector: NDArray[np.floating], meta: CheckpointMeta) -> Checkpoint:
     _check_length(vector.size, meta)
     if not np.isfinite(vector).all() or np.abs(vector).max() > LARGEST:
         raise CoordinatorUnavailable(
-            "the checkpoint holds numbers that are not finite or far too large", hint=_OTHER_CHECKPOINT
+            "the checkpoint holds numbers that are not finite or far too large",
+            hint=_OTHER_CHECKPOINT,
         )
     offsets, head = svf.split(vector.astype(np.float32), meta.ranks, meta.width)
     return Checkpoint(meta, head, offsets)
@@ -164,7 +178,9 @@ def read_meta(path: Path) -> CheckpointMeta:
         header = json.loads(data[8 : 8 + size])
         text, (numbers,) = header["__metadata__"]["fugu"], header["vector"]["shape"]
     except FileNotFoundError as error:
-        raise CoordinatorUnavailable(f"there is no checkpoint at {path}", hint=_OTHER_CHECKPOINT) from error
+        raise CoordinatorUnavailable(
+            f"there is no checkpoint at {path}", hint=_OTHER_CHECKPOINT
+        ) from error
     except (OSError, KeyError, TypeError, ValueError, struct.error) as error:
         raise _broken(path, error) from error
     meta = _meta(text, path)
@@ -176,13 +192,16 @@ def _check_length(numbers: int, meta: CheckpointMeta) -> None:
     wanted = sum(meta.ranks) + meta.head_rows * meta.width
     if numbers != wanted:
         raise CoordinatorUnavailable(
-            f"the checkpoint holds {numbers} numbers, {len(meta.rows)} rows on this backbone need {wanted}",
+            f"the checkpoint holds {numbers} numbers, {len(meta.rows)} rows on this backbone "
+            f"need {wanted}",
             hint=_OTHER_CHECKPOINT,
         )
 
 
 def _broken(path: Path, error: Exception) -> CoordinatorUnavailable:
-    return CoordinatorUnavailable(f"{path} is not a whole checkpoint of fugu: {error}", hint=_OTHER_CHECKPOINT)
+    return CoordinatorUnavailable(
+        f"{path} is not a whole checkpoint of fugu: {error}", hint=_OTHER_CHECKPOINT
+    )
 
 
 def load_vector(path: Path, meta: CheckpointMeta) -> Checkpoint:
@@ -199,16 +218,22 @@ def save_vector(checkpoint: Checkpoint, path: Path) -> None:
 
 
 def read_npy(path: Path) -> NDArray[np.floating]:
-    """Numbers of a `.npy` file. Raises CoordinatorUnavailable where it is none; pickles are never opened."""
+    """Numbers of a `.npy` file. Raises CoordinatorUnavailable where it is none; pickles are never
+    opened.
+    """
     import numpy as np
 
     try:
         with path.open("rb") as file:
             found = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise CoordinatorUnavailable(f"{path} is not a whole .npy file: {error}", hint=_OTHER_CHECKPOINT) from error
+        raise CoordinatorUnavailable(
+            f"{path} is not a whole .npy file: {error}", hint=_OTHER_CHECKPOINT
+        ) from error
     if not isinstance(found, np.ndarray) or not np.issubdtype(found.dtype, np.floating):
-        raise CoordinatorUnavailable(f"{path} does not hold floating-point numbers", hint=_OTHER_CHECKPOINT)
+        raise CoordinatorUnavailable(
+            f"{path} does not hold floating-point numbers", hint=_OTHER_CHECKPOINT
+        )
     return found
 
 
@@ -217,14 +242,16 @@ def _meta(text: str, path: Path) -> CheckpointMeta:
         version = json.loads(text).get("format_version")
         if version != FORMAT_VERSION:
             raise CoordinatorUnavailable(
-                f"{path} has format version {version}, this fugu reads {FORMAT_VERSION}", hint="update fugu"
+                f"{path} has format version {version}, this fugu reads {FORMAT_VERSION}",
+                hint="update fugu",
             )
         return CheckpointMeta.model_validate_json(text)
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
         raise CoordinatorUnavailable(
-            f"{path} does not say what it is valid for: {where}: {fault['msg']}", hint=_OTHER_CHECKPOINT
+            f"{path} does not say what it is valid for: {where}: {fault['msg']}",
+            hint=_OTHER_CHECKPOINT,
         ) from error
     except (ValueError, AttributeError) as error:
         raise CoordinatorUnavailable(
@@ -260,26 +287,34 @@ PUBLISHED_ROWS = (
 
 
 def import_published(
-    path: Path, mapping: Mapping[str, str], backbone: str, shape: ModelShape, *, sha256: str = PUBLISHED_SHA256
+    path: Path,
+    mapping: Mapping[str, str],
+    backbone: str,
+    shape: ModelShape,
+    *,
+    sha256: str = PUBLISHED_SHA256,
 ) -> Checkpoint:
     """The vector at `path` as a checkpoint for the given backbone.
 
-    `mapping` gives published agents the names of the user's; rows that are not mapped keep theirs and are masked when
-    no such agent is in the pool. Raises ConfigError for an unknown name in `mapping` or another file than the published
-    one, CoordinatorUnavailable for a vector or a backbone of another layout.
+    `mapping` gives published agents the names of the user's; rows that are not mapped keep theirs
+    and are masked when no such agent is in the pool. Raises ConfigError for an unknown name in
+    `mapping` or another file than the published one, CoordinatorUnavailable for a vector or a
+    backbone of another layout.
     """
     from fugu_cli.coordinators import svf
 
     unknown = [name for name in mapping if name not in PUBLISHED_ROWS]
     if unknown:
         raise ConfigError(
-            f"--map {unknown[0]}=...: the published agents are {', '.join(PUBLISHED_ROWS)}", hint="name one of them"
+            f"--map {unknown[0]}=...: the published agents are {', '.join(PUBLISHED_ROWS)}",
+            hint="name one of them",
         )
     vector = read_npy(path)
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != sha256:
         raise ConfigError(
-            f"{path} is not the published vector: its sha256 is {found}", hint=f"the published one has {sha256}"
+            f"{path} is not the published vector: its sha256 is {found}",
+            hint=f"the published one has {sha256}",
         )
     meta = CheckpointMeta(
         backbone=backbone,
@@ -299,7 +334,8 @@ def import_published(
     )
     if other or vector.size != sum(meta.ranks) + meta.head_rows * meta.width:
         raise CoordinatorUnavailable(
-            f"the published vector has {vector.size} numbers for Qwen3-0.6B; this backbone, {shape.width} wide with "
+            f"the published vector has {vector.size} numbers for Qwen3-0.6B; this backbone, "
+            f"{shape.width} wide with "
             f"{shape.layers} layers, needs another",
             hint="set `Qwen/Qwen3-0.6B` or its folder as the backbone",
         )

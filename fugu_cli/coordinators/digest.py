@@ -1,10 +1,11 @@
-"""The digest that a learned coordinator reads instead of a whole transcript: who judges the work, what agents cost
-beside each other, one line for each turn, and how things stand. At most `budget` tokens however long the session is.
+"""The digest that a learned coordinator reads instead of a whole transcript: who judges the work,
+what agents cost beside each other, one line for each turn, and how things stand. At most `budget`
+tokens however long the session is.
 
-Not a word of the request is in it: its wording says nothing of its difficulty, and what is not read cannot turn a
-decision (tests/benchmarks/results/outcome-replay.md). Numbers are rounded to 1, 2 or 5 of a power of ten, so that few
-digests differ, and what was read once is known the next time. Pure; no tokenizer is needed, tokens are counted from
-above.
+Not a word of the request is in it: its wording says nothing of its difficulty, and what is not read
+cannot turn a decision (tests/benchmarks/results/outcome-replay.md). Numbers are rounded to 1, 2 or
+5 of a power of ten, so that few digests differ, and what was read once is known the next time.
+Pure; no tokenizer is needed, tokens are counted from above.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ LAST_LINE = "next:"
 
 
 def digest(events: Sequence[Event], labels: Mapping[str, str], budget: int = DIGEST_TOKENS) -> str:
-    """The digest of the newest request. `labels` names agents as the checkpoint was trained to read them. The oldest
-    turns are left out where there is no room."""
+    """The digest of the newest request. `labels` names agents as the checkpoint was trained to read
+    them. The oldest turns are left out where there is no room."""
     head, turns, state = _head(events, labels), _turn_lines(events, labels), _state(events, labels)
     for left_out in range(len(turns) + 1):
         earlier = [f"{left_out} earlier turns"] if left_out else []
@@ -49,8 +50,8 @@ def digest(events: Sequence[Event], labels: Mapping[str, str], budget: int = DIG
 
 
 def tokens_at_most(text: str) -> int:
-    """More tokens than a byte-level tokenizer makes of such lines: three letters of a word each, every digit and sign,
-    every byte of other scripts."""
+    """More tokens than a byte-level tokenizer makes of such lines: three letters of a word each,
+    every digit and sign, every byte of other scripts."""
     words = re.findall(r"[A-Za-z]+", text)
     others = re.sub(r"[A-Za-z ]+", "", text)
     return sum(-(-len(word) // 3) for word in words) + len(others.encode(errors="replace"))
@@ -61,11 +62,17 @@ def _name(text: str) -> str:
 
 
 def _head(events: Sequence[Event], labels: Mapping[str, str]) -> list[str]:
-    """Who judges the work, how far that can be trusted, what agents cost, and the tests before the work."""
+    """Who judges the work, how far that can be trusted, what agents cost, and the tests before the
+    work.
+    """
     asked, checks = views.asked(events), views.checks(events)
     judge = "a Verifier"
     if checks:
-        judge = "a check of the user" if any(check.by == "user" for check in checks) else "a check of an agent"
+        judge = (
+            "a check of the user"
+            if any(check.by == "user" for check in checks)
+            else "a check of an agent"
+        )
     elif asked is not None and asked.test_command:
         judge = "the tests and a Verifier"
     runs = [run for run in views.baseline(events) if run.permitted.call.tool == views.RUN_TESTS]
@@ -74,7 +81,9 @@ def _head(events: Sequence[Event], labels: Mapping[str, str]) -> list[str]:
 
 
 def _trust(events: Sequence[Event]) -> str:
-    """How far an acceptance can be trusted: how much of this session's earlier accepted work the user undid."""
+    """How far an acceptance can be trusted: how much of this session's earlier accepted work the
+    user undid.
+    """
     standing = set(views.undo_history(events).requests)
     accepted = [
         number
@@ -103,7 +112,9 @@ def _prices(events: Sequence[Event], labels: Mapping[str, str]) -> list[str]:
     least = min((cost for cost in costs.values() if cost > 0), default=0.0)
     if len(costs) < 2 or not least:
         return []
-    return ["prices: " + ", ".join(f"{label} {_rounded(cost / least)}" for label, cost in costs.items())]
+    return [
+        "prices: " + ", ".join(f"{label} {_rounded(cost / least)}" for label, cost in costs.items())
+    ]
 
 
 class _TestCounts(NamedTuple):
@@ -121,12 +132,21 @@ def _counts(run: views.CallRecord) -> _TestCounts | None:
     if result is None:
         return None
     if (report := result.tests) is not None:
-        return _TestCounts(result.ok, report.passed, report.failed, frozenset(report.failing) if report.by_id else None)
-    return _TestCounts(result.ok, views.passed_count(result.output), views.failed_count(result.output), None)
+        return _TestCounts(
+            result.ok,
+            report.passed,
+            report.failed,
+            frozenset(report.failing) if report.by_id else None,
+        )
+    return _TestCounts(
+        result.ok, views.passed_count(result.output), views.failed_count(result.output), None
+    )
 
 
 def _tests(before: _TestCounts | None, now: _TestCounts | None) -> str:
-    """`tests failed 2, passed 5, 1 fixed, 1 broken`: what changed is told where the run before is known."""
+    """`tests failed 2, passed 5, 1 fixed, 1 broken`: what changed is told where the run before is
+    known.
+    """
     if now is None:
         return "tests interrupted"
     parts = [f"tests {'passed' if now.ok else 'failed'}"]
@@ -138,20 +158,35 @@ def _tests(before: _TestCounts | None, now: _TestCounts | None) -> str:
         else:
             change = (0 if now.ok else now.failed or 0) - (0 if before.ok else before.failed or 0)
             fixed, broken = max(-change, 0), max(change, 0)
-        parts += [f"{_rounded(number)} {what}" for number, what in ((fixed, "fixed"), (broken, "broken")) if number]
+        parts += [
+            f"{_rounded(number)} {what}"
+            for number, what in ((fixed, "fixed"), (broken, "broken"))
+            if number
+        ]
     return ", ".join(parts)
 
 
 def _turn_lines(events: Sequence[Event], labels: Mapping[str, str]) -> Sequence[str]:
-    """`Worker cheap openai: files 2, lines 30, tests failed 1, 2 fixed`, a line for each closed turn."""
+    """`Worker cheap openai: files 2, lines 30, tests failed 1, 2 fixed`, a line for each closed
+    turn.
+    """
     pool, usual = views.pool(events), _usual(events)
-    before = next((_counts(run) for run in views.baseline(events) if run.permitted.call.tool == views.RUN_TESTS), None)
+    before = next(
+        (
+            _counts(run)
+            for run in views.baseline(events)
+            if run.permitted.call.tool == views.RUN_TESTS
+        ),
+        None,
+    )
     lines = []
     for turn in views.turns(events):
         member = pool.get(turn.assigned.agent)
         label = _name(labels.get(turn.assigned.agent, turn.assigned.agent))
         name = f"{turn.assigned.role.capitalize()} {label} {_name(member.vendor) if member else ''}".rstrip()
-        runs = [run for run in turn.runs if run.evidence and run.permitted.call.tool == views.RUN_TESTS]
+        runs = [
+            run for run in turn.runs if run.evidence and run.permitted.call.tool == views.RUN_TESTS
+        ]
         now = _counts(runs[-1]) if runs else None
         parts = [*_ended(events, turn), *_work(turn), *_effort(turn, usual)]
         if runs:
@@ -182,14 +217,26 @@ def _work(turn: views.Turn) -> list[str]:
     own = [run for run in turn.work if not run.evidence]
     parts = []
     if files := {change.path for change in turn.changes}:
-        lines = sum(_written_lines(run.permitted.call.arguments) for run in own if run.result and run.result.changes)
-        parts.append(f"files {_rounded(len(files))}" + (f", lines {_rounded(lines)}" if lines else ""))
+        lines = sum(
+            _written_lines(run.permitted.call.arguments)
+            for run in own
+            if run.result and run.result.changes
+        )
+        parts.append(
+            f"files {_rounded(len(files))}" + (f", lines {_rounded(lines)}" if lines else "")
+        )
     elif own:
         parts.append("nothing changed")
     if turn.draws:
         parts.append(f"{_rounded(len(turn.draws))} tries rolled back")
-    in_vain = Counter(run.permitted.call.tool for run in own if run.result is None or not run.result.ok)
-    parts += [f"{_name(tool)} failed {_rounded(times)} times" for tool, times in in_vain.items() if times >= REPEATED]
+    in_vain = Counter(
+        run.permitted.call.tool for run in own if run.result is None or not run.result.ok
+    )
+    parts += [
+        f"{_name(tool)} failed {_rounded(times)} times"
+        for tool, times in in_vain.items()
+        if times >= REPEATED
+    ]
     return parts
 
 
@@ -199,7 +246,11 @@ def _written_lines(arguments: str) -> int:
         given = json.loads(arguments)
     except ValueError:
         return 0
-    texts = [value for value in given.values() if isinstance(value, str)] if isinstance(given, dict) else []
+    texts = (
+        [value for value in given.values() if isinstance(value, str)]
+        if isinstance(given, dict)
+        else []
+    )
     return max((text.count("\n") + 1 for text in texts), default=0)
 
 
@@ -222,7 +273,10 @@ def _usual(events: Sequence[Event]) -> dict[str, tuple[float, float]]:
         for turn in views.turns(facts):
             if turn.assigned.role == "worker" and turn.replies:
                 found.setdefault(turn.assigned.agent, []).append((_calls(turn), _tokens(turn)))
-    return {name: (mean(one[0] for one in each), mean(one[1] for one in each)) for name, each in found.items()}
+    return {
+        name: (mean(one[0] for one in each), mean(one[1] for one in each))
+        for name, each in found.items()
+    }
 
 
 def _calls(turn: views.Turn) -> int:
@@ -234,7 +288,9 @@ def _tokens(turn: views.Turn) -> int:
 
 
 def _state(events: Sequence[Event], labels: Mapping[str, str]) -> list[str]:
-    """What speaks against the work, who has not worked on it yet, what was spent, and what a new agent would read."""
+    """What speaks against the work, who has not worked on it yet, what was spent, and what a new
+    agent would read.
+    """
     pool, turns = views.pool(events), views.turns(events)
     blocked = views.acceptance_blocker(events).partition(":")[0]
     worked = {turn.assigned.agent for turn in turns if turn.assigned.role == "worker"}

@@ -1,6 +1,8 @@
-"""Coordinators that follow fixed rules: cascade, single, random. They need no model and say which rule decided.
+"""Coordinators that follow fixed rules: cascade, single, random. They need no model and say which
+rule decided.
 
-Baselines of every comparison, and what routes when the learned coordinator cannot (CoordinatorUnavailable).
+Baselines of every comparison, and what routes when the learned coordinator cannot
+(CoordinatorUnavailable).
 """
 
 from __future__ import annotations
@@ -21,13 +23,15 @@ FAR_PRICE = 10
 class Cascade:
     """Cheap first, the tests judge, escalate.
 
-    A cheap Worker begins. While something speaks against the work, or a Verifier wants a revision, the next Worker is
-    of the next slot up, at the top of the topmost. Another vendor's agent is preferred, in its slot and, where the slot
-    has none, at about the same price. The first Worker tries twice where a check fails and the next one costs ten times
-    as much. Where all of the top have worked in vain, another agent thinks before the next one works, if turns are left
-    for both and a Verifier. Work that came to no last word is a failure too: somebody goes on with it first.
-    Another agent verifies, of another vendor where one costs about the same: a cheap one where the tests pass, else a
-    strong one, for then the verdict is all there is. An agent verifies its own work only when alone.
+    A cheap Worker begins. While something speaks against the work, or a Verifier wants a revision,
+    the next Worker is of the next slot up, at the top of the topmost. Another vendor's agent is
+    preferred, in its slot and, where the slot has none, at about the same price. The first Worker
+    tries twice where a check fails and the next one costs ten times as much. Where all of the top
+    have worked in vain, another agent thinks before the next one works, if turns are left for both
+    and a Verifier. Work that came to no last word is a failure too: somebody goes on with it first.
+    Another agent verifies, of another vendor where one costs about the same: a cheap one where the
+    tests pass, else a strong one, for then the verdict is all there is. An agent verifies its own
+    work only when alone.
     """
 
     def __init__(self, members: Sequence[Member], settings: CoordinatorSettings) -> None:
@@ -60,10 +64,16 @@ class Cascade:
             return _assigned(events, worked[0], "worker", "cascade", why)
         return _assigned(events, member, "worker", "cascade", _why_work(events, member, worked))
 
-    def _next_up(self, events: Sequence[Event], able: list[Member], worked: Sequence[Member]) -> Member:
-        """The first Worker comes from the lowest slot there is; each one after a failure from above all that failed."""
+    def _next_up(
+        self, events: Sequence[Event], able: list[Member], worked: Sequence[Member]
+    ) -> Member:
+        """The first Worker comes from the lowest slot there is; each one after a failure from above
+        all that failed.
+        """
         tried = max((slot_level(member) for member in worked), default=-1)
-        above = min((slot_level(member) for member in able if slot_level(member) > tried), default=None)
+        above = min(
+            (slot_level(member) for member in able if slot_level(member) > tried), default=None
+        )
         level = max(map(slot_level, able)) if above is None else above
         slot = [member for member in able if slot_level(member) == level]
         fresh = [member for member in slot if member not in worked]
@@ -86,13 +96,15 @@ class Cascade:
 
 
 def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence[Member]) -> Member:
-    """`usual`; where its vendor has worked already at about its price, one of `others` of about that price whose vendor
-    has not: of the nearest slot, and in it the nearest price."""
+    """`usual`; where its vendor has worked already at about its price, one of `others` of about
+    that price whose vendor has not: of the nearest slot, and in it the nearest price."""
     near = [member for member in worked if near_price(member, usual)]
     vendors = set(map(action_space.vendor_key, near))
     if action_space.vendor_key(usual) not in vendors:
         return usual
-    fresh = [m for m in others if action_space.vendor_key(m) not in vendors and near_price(m, usual)]
+    fresh = [
+        m for m in others if action_space.vendor_key(m) not in vendors and near_price(m, usual)
+    ]
 
     def distance(member: Member) -> tuple[int, float]:
         cost = action_space.blended_price(member.price) - action_space.blended_price(usual.price)
@@ -102,13 +114,20 @@ def _of_another_vendor(usual: Member, others: Sequence[Member], worked: Sequence
 
 
 def _tries_again(events: Sequence[Event], first: Member, following: Member) -> bool:
-    """A check judged the work of the only Worker so far, which came to its last word, and the next one is far dearer.
-    One that is drawn several times a turn has tried again already."""
+    """A check judged the work of the only Worker so far, which came to its last word, and the next
+    one is far dearer. One that is drawn several times a turn has tried again already."""
     if first.price is None or following.price is None or first.attempts > 1:
         return False
     low, high = action_space.blended_price(first.price), action_space.blended_price(following.price)
-    ended = [turn.concluded for turn in views.counted_turns(events) if turn.assigned.role == "worker"]
-    return high > 0 and high >= FAR_PRICE * low and ended[-1:] == [True] and bool(views.acceptance_blocker(events))
+    ended = [
+        turn.concluded for turn in views.counted_turns(events) if turn.assigned.role == "worker"
+    ]
+    return (
+        high > 0
+        and high >= FAR_PRICE * low
+        and ended[-1:] == [True]
+        and bool(views.acceptance_blocker(events))
+    )
 
 
 class Single:
@@ -133,7 +152,9 @@ class Single:
 
 
 class Random:
-    """Any agent in any role that may act, drawn from a generator seeded by `settings.seed` and the place in the log."""
+    """Any agent in any role that may act, drawn from a generator seeded by `settings.seed` and the
+    place in the log.
+    """
 
     def __init__(self, members: Sequence[Member], settings: CoordinatorSettings) -> None:
         self._members = members
@@ -154,24 +175,43 @@ class Random:
         roles = action_space.roles_out_for_turn(events, self._settings, self._members)
         role = draw.choice([role for role in ROLES if role not in roles])
         suggested = action_space.thinker_suggestion(events)
-        assigned = _assigned(events, member, suggested or role, "random", f"drawn with seed {self._settings.seed}")
-        return assigned.model_copy(update={"override": role if suggested and suggested != role else None})
+        assigned = _assigned(
+            events, member, suggested or role, "random", f"drawn with seed {self._settings.seed}"
+        )
+        return assigned.model_copy(
+            update={"override": role if suggested and suggested != role else None}
+        )
 
 
 def _stop(events: Sequence[Event], settings: CoordinatorSettings) -> Finished | None:
-    return action_space.request_end(events, turns=settings.turns, verify_answers=settings.verify_answers)
+    return action_space.request_end(
+        events, turns=settings.turns, verify_answers=settings.verify_answers
+    )
 
 
-def _assigned(events: Sequence[Event], member: Member, role: Role, by: str, reason: str) -> Assigned:
-    return Assigned(turn=action_space.next_turn_number(events), agent=member.name, role=role, by=by, reason=reason)
+def _assigned(
+    events: Sequence[Event], member: Member, role: Role, by: str, reason: str
+) -> Assigned:
+    return Assigned(
+        turn=action_space.next_turn_number(events),
+        agent=member.name,
+        role=role,
+        by=by,
+        reason=reason,
+    )
 
 
 def _why_work(events: Sequence[Event], member: Member, worked: Sequence[Member]) -> str:
     if not views.counted_turns(events):
         return f"{member.slot} first"
-    changed = bool(worked) and action_space.vendor_key(member) not in map(action_space.vendor_key, worked)
+    changed = bool(worked) and action_space.vendor_key(member) not in map(
+        action_space.vendor_key, worked
+    )
     why = views.acceptance_blocker(events) or "not accepted yet"
-    return f"{why}: {member.slot}{' of another vendor' if changed and member.vendor else ''} works on it"
+    return (
+        f"{why}: {member.slot}{' of another vendor' if changed and member.vendor else ''} works "
+        f"on it"
+    )
 
 
 if TYPE_CHECKING:

@@ -2,12 +2,14 @@
 
 W = U diag(s) V^T (original weight),  s' = (1 + delta) * s,  W' = U diag(s') V^T * (sum s / sum s')
 
-Nine matrices, in this order: input embedding; q, k, v, o, gate, up, down of the second-to-last layer; LM head. A
-flat vector is their offsets, min(rows, columns) each, then the head, row-major. Changes the weights of a loaded model.
+Nine matrices, in this order: input embedding; q, k, v, o, gate, up, down of the second-to-last
+layer; LM head. A flat vector is their offsets, min(rows, columns) each, then the head, row-major.
+Changes the weights of a loaded model.
 
-Departures: U diag((1 + delta) s) V^T = W V diag(1 + delta) V^T needs only the basis of the shorter side, so only that
-is kept (22 MB for nine matrices, not 1.5 GB). It comes from the Gram matrix in fp64, nearer to the exact SVD than an
-fp32 one. The embedding's map is applied to looked-up rows, not to the whole table. The LM head is never read.
+Departures: U diag((1 + delta) s) V^T = W V diag(1 + delta) V^T needs only the basis of the shorter
+side, so only that is kept (22 MB for nine matrices, not 1.5 GB). It comes from the Gram matrix in
+fp64, nearer to the exact SVD than an fp32 one. The embedding's map is applied to looked-up rows,
+not to the whole table. The LM head is never read.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
 Vector = NDArray[np.float32]
 Tied = Literal["untied", "authors"]
-"""Which block moves the input embedding where it is one tensor with the LM head: the first, or, as in the authors' code
-where the later write wins, the ninth."""
+"""Which block moves the input embedding where it is one tensor with the LM head: the first, or, as
+in the authors' code where the later write wins, the ninth."""
 
 LAYER_BLOCKS = ("q", "k", "v", "o", "gate", "up", "down")
 BLOCKS = ("embedding", *LAYER_BLOCKS, "lm_head")
@@ -42,13 +44,18 @@ ROWS_AT_ONCE = 8192
 
 def layer_matrices(layer: Module) -> dict[str, Linear]:
     """The seven matrices of a layer, by block."""
-    parts = {name: layer.mlp if name in ("gate", "up", "down") else layer.self_attn for name in LAYER_BLOCKS}
+    parts = {
+        name: layer.mlp if name in ("gate", "up", "down") else layer.self_attn
+        for name in LAYER_BLOCKS
+    }
     return {name: getattr(part, f"{name}_proj") for name, part in parts.items()}
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Singular values, largest first (r,), and the shorter side's singular vectors as columns (r, r), both fp32."""
+    """Singular values, largest first (r,), and the shorter side's singular vectors as columns (r,
+    r), both fp32.
+    """
 
     values: Tensor
     basis: Tensor
@@ -56,14 +63,28 @@ class Spectrum:
 
 def ranks(shape: ModelShape) -> tuple[int, ...]:
     """min(rows, columns) of the nine matrices."""
-    width, queries, keys = shape.width, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    width, queries, keys = (
+        shape.width,
+        shape.heads * shape.head_dim,
+        shape.kv_heads * shape.head_dim,
+    )
     table = min(shape.vocab, width)
     inner = min(shape.inner, width)
-    return (table, min(queries, width), min(keys, width), min(keys, width), min(queries, width), *[inner] * 3, table)
+    return (
+        table,
+        min(queries, width),
+        min(keys, width),
+        min(keys, width),
+        min(queries, width),
+        *[inner] * 3,
+        table,
+    )
 
 
 def split(vector: Vector, sizes: Sequence[int], width: int) -> tuple[tuple[Vector, ...], Vector]:
-    """A flat vector into nine blocks' offsets and the head (rows, width). Raises ValueError when it does not divide."""
+    """A flat vector into nine blocks' offsets and the head (rows, width). Raises ValueError when it
+    does not divide.
+    """
     offsets = sum(sizes)
     if vector.ndim != 1 or len(vector) <= offsets or (len(vector) - offsets) % width:
         raise ValueError(f"{vector.shape} is not {offsets} offsets and a head of rows of {width}")
@@ -93,7 +114,8 @@ def spectrum(weight: Tensor) -> Spectrum:
 def update_map(found: Spectrum, offsets: Vector) -> Tensor:
     """The map (r, r), fp32, that W is multiplied with on its shorter side to give W'.
 
-    Raises ValueError where the changed singular values sum to zero: there is no scale that keeps the energy.
+    Raises ValueError where the changed singular values sum to zero: there is no scale that keeps
+    the energy.
     """
     import torch
 
@@ -122,7 +144,8 @@ def updated_weight(weight: Tensor, found: Spectrum, offsets: Vector) -> Tensor:
 class SvfAdapter:
     """Puts offsets on a model, always from its original weights, and takes them off again.
 
-    Spectra are computed when a block first has a nonzero offset and kept in `store`, a folder for this very backbone.
+    Spectra are computed when a block first has a nonzero offset and kept in `store`, a folder for
+    this very backbone.
     """
 
     def __init__(self, model: PreTrainedModel, store: Path | None = None) -> None:
@@ -134,11 +157,17 @@ class SvfAdapter:
         self._spectra: dict[str, Spectrum] = {}
 
     def apply(self, offsets: Sequence[Vector], tied: Tied = "untied") -> None:
-        """All nine blocks; zeros give the original weights back exactly. What was read before is stale now."""
+        """All nine blocks; zeros give the original weights back exactly. What was read before is
+        stale now.
+        """
         if self._hook is not None:
             self._hook.remove()
             self._hook = None
-        table = offsets[8] if tied == "authors" and self._model.config.tie_word_embeddings else offsets[0]
+        table = (
+            offsets[8]
+            if tied == "authors" and self._model.config.tie_word_embeddings
+            else offsets[0]
+        )
         if np.any(table):
             by = update_map(self.spectrum("embedding"), table).to(self._model.device)
             self._hook = self._model.embed_tokens.register_forward_hook(
@@ -146,7 +175,9 @@ class SvfAdapter:
             )
         for name, block in zip(LAYER_BLOCKS, offsets[1:8], strict=True):
             weight = self._original[name]
-            changed = updated_weight(weight, self.spectrum(name), block) if np.any(block) else weight
+            changed = (
+                updated_weight(weight, self.spectrum(name), block) if np.any(block) else weight
+            )
             self._matrices[name].weight.data = changed
 
     def spectrum(self, block: str) -> Spectrum:
@@ -170,7 +201,9 @@ class SvfAdapter:
     def _compute(self, block: str) -> Spectrum:
         from safetensors.torch import save
 
-        found = spectrum(self._model.embed_tokens.weight.data if block == "embedding" else self._original[block])
+        found = spectrum(
+            self._model.embed_tokens.weight.data if block == "embedding" else self._original[block]
+        )
         if self._store is not None:
             data = save({"values": found.values, "basis": found.basis.contiguous()})
             with atomic_files.replacement_file(self._store / f"{block}.safetensors") as draft:

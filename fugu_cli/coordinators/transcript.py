@@ -1,10 +1,11 @@
-"""The transcript that a learned coordinator reads, built from the log alone: requests, turns, and a one-line digest
-of each turn's tool calls, cut to a token budget. Written as plain lines or through the backbone's chat template.
-Pure; tokens are counted by the caller.
+"""The transcript that a learned coordinator reads, built from the log alone: requests, turns, and a
+one-line digest of each turn's tool calls, cut to a token budget. Written as plain lines or through
+the backbone's chat template. Pure; tokens are counted by the caller.
 
-Departures: TRINITY leaves the layout open; here a turn is `Worker (cheap): ...` under the chat role `assistant`,
-and what fugu found out itself stands under `system`. Every message is cut to a share of the budget, not only the
-whole. Chat templates come with weights from elsewhere, so they run in jinja's sandbox.
+Departures: TRINITY leaves the layout open; here a turn is `Worker (cheap): ...` under the chat role
+`assistant`, and what fugu found out itself stands under `system`. Every message is cut to a share
+of the budget, not only the whole. Chat templates come with weights from elsewhere, so they run in
+jinja's sandbox.
 """
 
 from __future__ import annotations
@@ -30,11 +31,14 @@ _TARGETS = ("path", "file", "command", "pattern", "query", "target")
 def tool_digest(turn: views.Turn) -> str:
     """`[read a.py ok; edit a.py failed x2; tests failed 1; 4 calls]`, "" for a turn without tools.
 
-    The agent's own calls, then how the tests that fugu ran itself stand, and draws that were rolled back.
+    The agent's own calls, then how the tests that fugu ran itself stand, and draws that were rolled
+    back.
     """
     own = [run for run in turn.runs if not run.evidence]
     parts = _entries(own)
-    checks = [run for run in turn.runs if run.evidence and run.permitted.call.tool == views.RUN_TESTS]
+    checks = [
+        run for run in turn.runs if run.evidence and run.permitted.call.tool == views.RUN_TESTS
+    ]
     if checks:
         parts.append(tests_state(checks[-1]))
     if turn.draws:
@@ -48,13 +52,19 @@ def tests_state(run: views.CallRecord) -> str:
     """`tests passed 5`, `tests failed 2`: with the count where the output says it."""
     if run.result is None:
         return "tests interrupted"
-    count = views.passed_count(run.result.output) if run.result.ok else views.failed_count(run.result.output)
+    count = (
+        views.passed_count(run.result.output)
+        if run.result.ok
+        else views.failed_count(run.result.output)
+    )
     state = "passed" if run.result.ok else "failed"
     return f"tests {state} {count}" if count else f"tests {state}"
 
 
 def _entries(runs: list[views.CallRecord]) -> list[str]:
-    """One entry per tool, target and outcome, in order of first appearance, with how often it came."""
+    """One entry per tool, target and outcome, in order of first appearance, with how often it
+    came.
+    """
     times = Counter(_entry(run) for run in runs)
     entries = [f"{entry} x{count}" if count > 1 else entry for entry, count in times.items()]
     return entries if len(entries) <= DIGEST_ENTRIES else ["...", *entries[-DIGEST_ENTRIES:]]
@@ -94,7 +104,9 @@ def _plural(count: int, one: str, many: str) -> str:
 CountTokens = Callable[[str], int]
 """Number of tokens of a text."""
 TranscriptFormat = Literal["raw", "chat", "digest"]
-"""The whole transcript as plain lines or through the backbone's chat template; or a digest of what happened."""
+"""The whole transcript as plain lines or through the backbone's chat template; or a digest of what
+happened.
+"""
 
 CUT = "\n[... cut ...]\n"
 LEFT_OUT = "[... earlier turns left out ...]"
@@ -102,7 +114,9 @@ LEFT_OUT = "[... earlier turns left out ...]"
 
 @dataclass(frozen=True)
 class TranscriptMessage:
-    """One message: a chat role (system, user, assistant) and its content. `kept`: never dropped, only cut."""
+    """One message: a chat role (system, user, assistant) and its content. `kept`: never dropped,
+    only cut.
+    """
 
     role: str
     content: str
@@ -132,10 +146,14 @@ class TranscriptReader(Protocol):
 
 
 def transcript_text(
-    reader: TranscriptReader | None, layout: TranscriptLayout, events: Sequence[Event], labels: Mapping[str, str]
+    reader: TranscriptReader | None,
+    layout: TranscriptLayout,
+    events: Sequence[Event],
+    labels: Mapping[str, str],
 ) -> str:
-    """What `reader` reads of these events, cut to the layout's budget, in its format. `labels` names the agents as the
-    checkpoint was trained to read them; an agent without one keeps its own name. A digest needs no reader."""
+    """What `reader` reads of these events, cut to the layout's budget, in its format. `labels`
+    names the agents as the checkpoint was trained to read them; an agent without one keeps its own
+    name. A digest needs no reader."""
     if layout.format == "digest":
         return digest(events, labels, layout.budget)
     assert reader is not None, layout.format
@@ -149,8 +167,8 @@ def transcript_messages(
 ) -> tuple[TranscriptMessage, ...]:
     """Every request and every closed turn of the session, oldest first.
 
-    `labels` names agents as the checkpoint was trained to read them; an agent without one keeps its own name.
-    `workers_only` leaves out all replies but the Workers' (the authors' code).
+    `labels` names agents as the checkpoint was trained to read them; an agent without one keeps its
+    own name. `workers_only` leaves out all replies but the Workers' (the authors' code).
     """
     found: list[TranscriptMessage] = []
     all_requests = views.requests(events)
@@ -168,14 +186,21 @@ def render_raw(messages: Sequence[TranscriptMessage]) -> str:
     return "\n".join(f"{line.role}: {line.content}" for line in messages)
 
 
-def fit_budget(messages: Sequence[TranscriptMessage], budget: int, count: CountTokens) -> tuple[TranscriptMessage, ...]:
-    """At most `budget` tokens: the first request, the newest one and the newest turns stay, the middle goes.
+def fit_budget(
+    messages: Sequence[TranscriptMessage], budget: int, count: CountTokens
+) -> tuple[TranscriptMessage, ...]:
+    """At most `budget` tokens: the first request, the newest one and the newest turns stay, the
+    middle goes.
 
-    A request may take a third of the budget, any other message a quarter, each cut in its middle. Messages are dropped
-    in blocks of half a budget, so that a growing transcript keeps its beginning (and the cache of it) for many turns.
+    A request may take a third of the budget, any other message a quarter, each cut in its middle.
+    Messages are dropped in blocks of half a budget, so that a growing transcript keeps its
+    beginning (and the cache of it) for many turns.
     """
     shares = [budget // 3 if line.role == "user" else budget // 4 for line in messages]
-    cut = [replace(m, content=cut_middle(m.content, max(n, 1), count)) for m, n in zip(messages, shares, strict=True)]
+    cut = [
+        replace(m, content=cut_middle(m.content, max(n, 1), count))
+        for m, n in zip(messages, shares, strict=True)
+    ]
     sizes = [count(f"{line.role}: {line.content}") + 1 for line in cut]
     excess = sum(sizes) - budget
     if excess <= 0:
@@ -193,7 +218,9 @@ def fit_budget(messages: Sequence[TranscriptMessage], budget: int, count: CountT
 
 
 def cut_middle(text: str, limit: int, count: CountTokens) -> str:
-    """`text` in at most about `limit` tokens: its beginning and its end, and a mark where it was cut."""
+    """`text` in at most about `limit` tokens: its beginning and its end, and a mark where it was
+    cut.
+    """
     if len(text.encode(errors="replace")) <= limit:  # a token is at least one byte
         return text
     shortened = text if len(text) <= 64 * limit else text[: 32 * limit] + CUT + text[-32 * limit :]
@@ -209,7 +236,9 @@ def cut_middle(text: str, limit: int, count: CountTokens) -> str:
 
 
 def _oldest(messages: Sequence[TranscriptMessage], sizes: Sequence[int], tokens: int) -> set[int]:
-    """The oldest droppable messages of at least `tokens` in all, as far as there are any; the newest one stays."""
+    """The oldest droppable messages of at least `tokens` in all, as far as there are any; the
+    newest one stays.
+    """
     chosen: set[int] = set()
     for index, line in enumerate(messages[:-1]):
         if tokens <= 0:
@@ -243,7 +272,9 @@ def _turn(facts: Sequence[Event], turn: views.Turn, labels: Mapping[str, str]) -
 
 
 def render_chat(template: str, lines: Sequence[TranscriptMessage]) -> str:
-    """The text the backbone reads. Raises CoordinatorUnavailable where there is no template or it refuses the lines."""
+    """The text the backbone reads. Raises CoordinatorUnavailable where there is no template or it
+    refuses the lines.
+    """
     from jinja2 import TemplateError
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -260,10 +291,16 @@ def render_chat(template: str, lines: Sequence[TranscriptMessage]) -> str:
     messages = [{"role": line.role, "content": line.content} for line in lines]
     try:
         return environment.from_string(template).render(
-            messages=messages, add_generation_prompt=True, enable_thinking=False, bos_token="", eos_token=""
+            messages=messages,
+            add_generation_prompt=True,
+            enable_thinking=False,
+            bos_token="",
+            eos_token="",
         )
     except TemplateError as error:
-        raise CoordinatorUnavailable(f"the backbone's chat template refuses the transcript: {error}") from error
+        raise CoordinatorUnavailable(
+            f"the backbone's chat template refuses the transcript: {error}"
+        ) from error
 
 
 def _tojson(value: object, indent: int | None = None) -> str:

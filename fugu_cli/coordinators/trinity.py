@@ -1,13 +1,15 @@
-"""Trinity (arXiv 2512.04695), the default coordinator: a small model reads the transcript, and a linear head on one
-hidden state chooses the next agent and its role. Where it cannot be loaded, `Fallback` decides by a rule and says
-so. Must not import torch itself: the backbone is handed in and runs on a thread.
+"""Trinity (arXiv 2512.04695), the default coordinator: a small model reads the transcript, and a
+linear head on one hidden state chooses the next agent and its role. Where it cannot be loaded,
+`Fallback` decides by a rule and says so. Must not import torch itself: the backbone is handed in
+and runs on a thread.
 
-l = W h,  agent ~ softmax(l[:L] / T),  role ~ softmax(l[L:] / T), independent; a mask is -inf before the softmax.
+l = W h,  agent ~ softmax(l[:L] / T),  role ~ softmax(l[L:] / T), independent; a mask is -inf before
+the softmax.
 
-Departures: argmax unless `sample`; rows may be slots; a request that a Worker answered without a change ends there;
-where the head is for a Verifier that may not act yet, a Worker acts. In product mode (without roles) the chosen agent
-goes on, with nothing read, until nothing speaks against its work or its turns are used up; where it cannot act another
-one is chosen.
+Departures: argmax unless `sample`; rows may be slots; a request that a Worker answered without a
+change ends there; where the head is for a Verifier that may not act yet, a Worker acts. In product
+mode (without roles) the chosen agent goes on, with nothing read, until nothing speaks against its
+work or its turns are used up; where it cannot act another one is chosen.
 """
 
 from __future__ import annotations
@@ -26,7 +28,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fugu_cli.coordinators import Coordinator, CoordinatorSettings, Decision, action_space, transcript
+from fugu_cli.coordinators import (
+    Coordinator,
+    CoordinatorSettings,
+    Decision,
+    action_space,
+    transcript,
+)
 from fugu_cli.errors import CoordinatorUnavailable, InfrastructureError, StorageError
 from fugu_cli.session import views
 from fugu_cli.session.events import (
@@ -50,14 +58,21 @@ if TYPE_CHECKING:
 
 def logits(head: Sequence[Sequence[float]], hidden: Sequence[float]) -> list[float]:
     """One number per row of `head` (rows, width) for a hidden state (width,)."""
-    return [math.fsum(weight * value for weight, value in zip(row, hidden, strict=True)) for row in head]
+    return [
+        math.fsum(weight * value for weight, value in zip(row, hidden, strict=True)) for row in head
+    ]
 
 
 def probabilities(scores: Sequence[float], out: Collection[int], temperature: float) -> list[float]:
-    """Softmax of `scores` / temperature without the rows in `out`; those get 0. At least one row must be left."""
+    """Softmax of `scores` / temperature without the rows in `out`; those get 0. At least one row
+    must be left.
+    """
     heat = max(temperature, 1e-6)
     top = max(score for index, score in enumerate(scores) if index not in out)
-    weights = [0.0 if index in out else math.exp((score - top) / heat) for index, score in enumerate(scores)]
+    weights = [
+        0.0 if index in out else math.exp((score - top) / heat)
+        for index, score in enumerate(scores)
+    ]
     total = math.fsum(weights)
     return [weight / total for weight in weights]
 
@@ -70,8 +85,12 @@ def pick_row(chances: Sequence[float], draw: random.Random | None) -> int:
 
 
 def margin(scores: Sequence[float], out: Collection[int] = ()) -> float:
-    """How far the highest of those not in `out` is ahead of the second; infinite where there is no second."""
-    ordered = sorted((score for index, score in enumerate(scores) if index not in out), reverse=True)
+    """How far the highest of those not in `out` is ahead of the second; infinite where there is no
+    second.
+    """
+    ordered = sorted(
+        (score for index, score in enumerate(scores) if index not in out), reverse=True
+    )
     return ordered[0] - ordered[1] if len(ordered) > 1 else math.inf
 
 
@@ -82,8 +101,8 @@ def rounded_for_log(values: Sequence[float]) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class ReadTranscript:
-    """A text, the head's logits on it (rows, then roles), and what each part took. Of `tokens`, `cached` were known
-    before: all of them where the decision is from the disk."""
+    """A text, the head's logits on it (rows, then roles), and what each part took. Of `tokens`,
+    `cached` were known before: all of them where the decision is from the disk."""
 
     text: str
     logits: tuple[float, ...]
@@ -98,11 +117,18 @@ def agent_labels(meta: CheckpointMeta, members: Sequence[Member]) -> Mapping[str
 
 
 def transcript_of(
-    meta: CheckpointMeta, events: Sequence[Event], members: Sequence[Member], reader: TranscriptReader | None = None
+    meta: CheckpointMeta,
+    events: Sequence[Event],
+    members: Sequence[Member],
+    reader: TranscriptReader | None = None,
 ) -> str:
-    """What a checkpoint reads of `events`. Who has left the pool is named too. A digest needs no reader."""
+    """What a checkpoint reads of `events`. Who has left the pool is named too. A digest needs no
+    reader.
+    """
     known = {**views.pool(events), **{member.name: member for member in members}}
-    return transcript.transcript_text(reader, meta, events, agent_labels(meta, tuple(known.values())))
+    return transcript.transcript_text(
+        reader, meta, events, agent_labels(meta, tuple(known.values()))
+    )
 
 
 def milliseconds_since(started: float) -> float:
@@ -111,8 +137,9 @@ def milliseconds_since(started: float) -> float:
 
 
 class KnownLogits:
-    """Logits of digests by the checkpoint and the text, in one file of the cache folder. Every decision that is found
-    there needs no backbone. A file that is damaged is as good as none, and one that cannot be written is left."""
+    """Logits of digests by the checkpoint and the text, in one file of the cache folder. Every
+    decision that is found there needs no backbone. A file that is damaged is as good as none, and
+    one that cannot be written is left."""
 
     def __init__(self, folder: Path, checkpoint: str) -> None:
         """`checkpoint`: the hash of its file, which names its backbone by hash."""
@@ -127,7 +154,9 @@ class KnownLogits:
     def find(self, text: str, rows: int) -> tuple[int, tuple[float, ...]] | None:
         """The number of tokens, and so many logits."""
         match self._all().get(self._key(text)):
-            case [int(tokens), *logits] if len(logits) == rows and all(isinstance(one, float) for one in logits):
+            case [int(tokens), *logits] if len(logits) == rows and all(
+                isinstance(one, float) for one in logits
+            ):
                 return tokens, tuple(logits)
         return None
 
@@ -150,11 +179,14 @@ class KnownLogits:
 
 
 class HeadReader:
-    """Reads logs for the head of one checkpoint. A digest that was read before is known; for all else the backbone is
-    loaded, at the first need or when it is warmed."""
+    """Reads logs for the head of one checkpoint. A digest that was read before is known; for all
+    else the backbone is loaded, at the first need or when it is warmed."""
 
     def __init__(
-        self, meta: CheckpointMeta, load: Callable[[], tuple[Checkpoint, Backbone]], known: KnownLogits | None = None
+        self,
+        meta: CheckpointMeta,
+        load: Callable[[], tuple[Checkpoint, Backbone]],
+        known: KnownLogits | None = None,
     ) -> None:
         """`load`: blocking; raises CoordinatorUnavailable and MemoryError."""
         self.meta = meta
@@ -183,12 +215,19 @@ class HeadReader:
         text = transcript_of(self.meta, events, members)
         written = milliseconds_since(started)
         found = self._known.find(text, self.meta.head_rows)
-        return found and ReadTranscript(text, found[1], found[0], found[0], DecisionTimings(format=written))
+        return found and ReadTranscript(
+            text, found[1], found[0], found[0], DecisionTimings(format=written)
+        )
 
     async def read(
-        self, events: Sequence[Event], members: Sequence[Member], settled: Callable[[Sequence[float]], bool]
+        self,
+        events: Sequence[Event],
+        members: Sequence[Member],
+        settled: Callable[[Sequence[float]], bool],
     ) -> ReadTranscript:
-        """The logits of this log. `settled`: whether rounding cannot turn what these logits decide."""
+        """The logits of this log. `settled`: whether rounding cannot turn what these logits
+        decide.
+        """
         parts = await asyncio.shield(asyncio.wrap_future(self.warm()))
         read = await asyncio.to_thread(_read, parts, events, members, settled)
         if self._known is not None:
@@ -202,8 +241,9 @@ def _read(
     members: Sequence[Member],
     settled: Callable[[Sequence[float]], bool],
 ) -> ReadTranscript:
-    """Format, cut, tokenise and read. Rounding depends on the pieces in which a text was read, so one that is not
-    settled is read again at once, as a digest always is: its logits are kept. Blocking."""
+    """Format, cut, tokenise and read. Rounding depends on the pieces in which a text was read, so
+    one that is not settled is read again at once, as a digest always is: its logits are kept.
+    Blocking."""
     started = time.perf_counter()
     checkpoint, backbone = parts
     text = transcript_of(checkpoint.meta, events, members, backbone)
@@ -224,8 +264,8 @@ def _read(
 
 
 class Fallback:
-    """Asks what `factory` makes. Once that has raised CoordinatorUnavailable, at first or later, it asks `rule`, with
-    the reason in every Assigned (`fallback`)."""
+    """Asks what `factory` makes. Once that has raised CoordinatorUnavailable, at first or later, it
+    asks `rule`, with the reason in every Assigned (`fallback`)."""
 
     def __init__(self, factory: Callable[[], Coordinator], rule: Coordinator) -> None:
         self._learned = functools.cache(factory)
@@ -262,19 +302,20 @@ SHIPPED = Path(__file__).parent / "data" / "slots.safetensors"
 EMBEDDED = "qwen2.5-coder-0.5b"
 """The embedded model that is the backbone where no other is named."""
 LOGIT_NOISE = 0.1
-"""Logits that are nearer may change places with the pieces a text was read in: bf16 moved one by .10 at most
-in 500 texts."""
+"""Logits that are nearer may change places with the pieces a text was read in: bf16 moved one by
+.10 at most in 500 texts."""
 KNOWN_AT_MOST = 400
 """Decisions that are kept."""
 LOADED_AFTER = 5.0
-"""Seconds from a decision that was known until the backbone is loaded: the agent's request goes out first, and most
-questions are answered by then, after which nothing is read any more."""
+"""Seconds from a decision that was known until the backbone is loaded: the agent's request goes out
+first, and most questions are answered by then, after which nothing is read any more."""
 
 
 @dataclass(frozen=True)
 class TrinityFiles:
-    """Where the parts are: a checkpoint (the shipped one when None), a backbone's folder or hub id (the embedded one
-    when None), and the cache that holds models and what is computed once per backbone."""
+    """Where the parts are: a checkpoint (the shipped one when None), a backbone's folder or hub id
+    (the embedded one when None), and the cache that holds models and what is computed once per
+    backbone."""
 
     checkpoint: Path | None
     backbone: str | None
@@ -284,7 +325,9 @@ class TrinityFiles:
 class Trinity:
     """Decides with what a reader gives: the logits of a checkpoint's head."""
 
-    def __init__(self, reader: HeadReader, members: Sequence[Member], settings: CoordinatorSettings) -> None:
+    def __init__(
+        self, reader: HeadReader, members: Sequence[Member], settings: CoordinatorSettings
+    ) -> None:
         """Raises CoordinatorUnavailable when the checkpoint is of another pool."""
         reader.meta.check_pool([member.name for member in members])
         self._reader = reader
@@ -293,8 +336,12 @@ class Trinity:
         self._settings = replace(settings, roles=settings.roles and reader.meta.roles)
 
     async def decide(self, events: Sequence[Event]) -> Assigned | Finished:
-        """The next turn, or the end of the request. Raises CoordinatorUnavailable when memory runs out."""
-        end = action_space.request_end(events, turns=self._settings.turns, verify_answers=self._settings.verify_answers)
+        """The next turn, or the end of the request. Raises CoordinatorUnavailable when memory runs
+        out.
+        """
+        end = action_space.request_end(
+            events, turns=self._settings.turns, verify_answers=self._settings.verify_answers
+        )
         if end is not None:
             return end
         if not self._settings.roles and (end := _product_end(events)) is not None:
@@ -313,7 +360,11 @@ class Trinity:
                 reason="it has the request",
             )
         if all(seat.member is None for seat in seats):
-            rows = {name: why for name, why in out.items() if self._meta.kind == "slots" or name in self._meta.rows}
+            rows = {
+                name: why
+                for name, why in out.items()
+                if self._meta.kind == "slots" or name in self._meta.rows
+            }
             return action_space.finish_without_agents(rows)
         return self._assign(events, await self._read(events, seats), seats)
 
@@ -321,26 +372,36 @@ class Trinity:
         """Who was chosen for this request and can go on; "" where somebody is to be chosen."""
         turns = views.turns(events)
         name = turns[-1].assigned.agent if turns and not turns[-1].assigned.plan else ""
-        return name if name not in out and any(member.name == name for member in self._members) else ""
+        return (
+            name if name not in out and any(member.name == name for member in self._members) else ""
+        )
 
-    async def _read(self, events: Sequence[Event], seats: Sequence[action_space.RowAgent]) -> ReadTranscript:
-        """What was read before, and the backbone is loaded a little later, for the next text may be a new one; else
-        what is read now."""
+    async def _read(
+        self, events: Sequence[Event], seats: Sequence[action_space.RowAgent]
+    ) -> ReadTranscript:
+        """What was read before, and the backbone is loaded a little later, for the next text may be
+        a new one; else what is read now."""
         if (known := self._reader.known(events, self._members)) is not None:
             asyncio.get_running_loop().call_later(LOADED_AFTER, self._reader.warm)
             return known
         try:
-            return await self._reader.read(events, self._members, lambda scores: self._settled(events, seats, scores))
+            return await self._reader.read(
+                events, self._members, lambda scores: self._settled(events, seats, scores)
+            )
         except MemoryError as error:
             raise CoordinatorUnavailable(
-                f"the coordinator ran out of memory: {error}", hint="close other programs, or use a smaller backbone"
+                f"the coordinator ran out of memory: {error}",
+                hint="close other programs, or use a smaller backbone",
             ) from error
 
     def _settled(
-        self, events: Sequence[Event], seats: Sequence[action_space.RowAgent], scores: Sequence[float]
+        self,
+        events: Sequence[Event],
+        seats: Sequence[action_space.RowAgent],
+        scores: Sequence[float],
     ) -> bool:
-        """The first is well ahead of the second. Where decisions are drawn nothing is settled, so that a training
-        repeats exactly, however large the logits of its candidates are."""
+        """The first is well ahead of the second. Where decisions are drawn nothing is settled, so
+        that a training repeats exactly, however large the logits of its candidates are."""
         rows, roles = scores[: len(seats)], self._role_logits(scores)
         empty = {index for index, seat in enumerate(seats) if seat.member is None}
         out = {ROLES.index(role) for role in self._roles_out(events, roles)}
@@ -362,13 +423,17 @@ class Trinity:
         seat = seats[pick_row(chances, draw)]
         assert seat.member is not None
         role, by_head, role_chances = self._role(events, role_scores, draw)
-        now = DecisionTimings(**{**read.milliseconds.model_dump(), "head": milliseconds_since(started)})
+        now = DecisionTimings(
+            **{**read.milliseconds.model_dump(), "head": milliseconds_since(started)}
+        )
         return Assigned(
             turn=action_space.next_turn_number(events),
             agent=seat.member.name,
             role=role,
             by="trinity",
-            reason=_reason(f"tier {seat.row}" if self._meta.kind == "slots" else seat.row, role, by_head),
+            reason=_reason(
+                f"tier {seat.row}" if self._meta.kind == "slots" else seat.row, role, by_head
+            ),
             scores=Scores(
                 rows=tuple(s.row for s in seats),
                 row_logits=rounded_for_log(scores),
@@ -388,25 +453,35 @@ class Trinity:
     def _role(
         self, events: Sequence[Event], scores: Sequence[float], draw: random.Random | None
     ) -> tuple[Role, Role, tuple[float, ...]]:
-        """The role taken, the role the head chose, and the probabilities. Without roles: a Worker."""
+        """The role taken, the role the head chose, and the probabilities. Without roles: a
+        Worker.
+        """
         if not self._settings.roles:
             return "worker", "worker", ()
         out = self._roles_out(events, scores)
-        chances = probabilities(scores, {ROLES.index(role) for role in out}, self._settings.temperature)
+        chances = probabilities(
+            scores, {ROLES.index(role) for role in out}, self._settings.temperature
+        )
         by_head = ROLES[pick_row(chances, draw)]
         return action_space.thinker_suggestion(events) or by_head, by_head, rounded_for_log(chances)
 
     def _roles_out(self, events: Sequence[Event], scores: Sequence[float]) -> dict[Role, str]:
-        """Roles that cannot be chosen now, with the reason. Where the head is for a Verifier and none may act, no
-        Thinker does either unless one is due: how it orders the two roles that it is against means nothing, and only a
-        Worker's turn brings the Verifier nearer. `scores`: of the roles; none without roles."""
-        out = action_space.roles_out_for_turn(events, self._settings, self._members) if scores else {}
+        """Roles that cannot be chosen now, with the reason. Where the head is for a Verifier and
+        none may act, no Thinker does either unless one is due: how it orders the two roles that it
+        is against means nothing, and only a Worker's turn brings the Verifier nearer. `scores`: of
+        the roles; none without roles."""
+        out = (
+            action_space.roles_out_for_turn(events, self._settings, self._members) if scores else {}
+        )
         if scores and out.keys() == {"verifier"} and ROLES[pick_row(scores, None)] == "verifier":
             return {**out, "thinker": "the head is for a Verifier, and a Worker comes before it"}
         return out
 
     def _masked(
-        self, events: Sequence[Event], seats: Sequence[action_space.RowAgent], scores: Sequence[float]
+        self,
+        events: Sequence[Event],
+        seats: Sequence[action_space.RowAgent],
+        scores: Sequence[float],
     ) -> tuple[tuple[str, str], ...]:
         rows = [(seat.row, seat.why) for seat in seats if seat.member is None]
         return (*rows, *self._roles_out(events, scores).items())
@@ -421,11 +496,14 @@ class Trinity:
 
 
 def build_trinity(
-    places: TrinityFiles, members: Sequence[Member], settings: CoordinatorSettings, rule: Coordinator
+    places: TrinityFiles,
+    members: Sequence[Member],
+    settings: CoordinatorSettings,
+    rule: Coordinator,
 ) -> tuple[Fallback, str | None, Callable[[], None]]:
-    """A Trinity that loads when first needed and gives way to `rule` where it cannot; the checkpoint's sha256; and what
-    starts loading in the background, unless decisions of this checkpoint are known. Touches nothing but its file and
-    what is known."""
+    """A Trinity that loads when first needed and gives way to `rule` where it cannot; the
+    checkpoint's sha256; and what starts loading in the background, unless decisions of this
+    checkpoint are known. Touches nothing but its file and what is known."""
     path = places.checkpoint or SHIPPED
     digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
     reader = functools.cache(lambda: reader_of(places))
@@ -439,7 +517,9 @@ def build_trinity(
 
 
 def reader_of(places: TrinityFiles) -> HeadReader:
-    """What reads with the checkpoint of these files. Raises CoordinatorUnavailable where there is none."""
+    """What reads with the checkpoint of these files. Raises CoordinatorUnavailable where there is
+    none.
+    """
     from fugu_cli.coordinators import checkpoint as checkpoints
 
     path = places.checkpoint or SHIPPED
@@ -447,7 +527,8 @@ def reader_of(places: TrinityFiles) -> HeadReader:
     def load() -> tuple[Checkpoint, Backbone]:
         from fugu_cli.coordinators import backbone
 
-        backbone.require_torch()  # said before a missing model: without torch, fetching one is no help
+        # said before a missing model: without torch, fetching one is no help
+        backbone.require_torch()
         return _load_cached(path, path.stat().st_mtime_ns, backbone_folder(places), places.cache)
 
     meta = checkpoints.read_meta(path)
@@ -456,14 +537,18 @@ def reader_of(places: TrinityFiles) -> HeadReader:
 
 
 @functools.lru_cache(maxsize=1)
-def _load_cached(checkpoint: Path, stamp: int, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
-    """Loaded once a process: a pin, an exclusion or the next session finds it as the last one left it."""
+def _load_cached(
+    checkpoint: Path, stamp: int, folder: Path, cache: Path
+) -> tuple[Checkpoint, Backbone]:
+    """Loaded once a process: a pin, an exclusion or the next session finds it as the last one left
+    it.
+    """
     return load_parts(checkpoint, folder, cache)
 
 
 def load_parts(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint, Backbone]:
-    """The checkpoint, and its backbone with the offsets on it. Blocking. `cache` is a folder for what is computed once
-    per backbone. Raises CoordinatorUnavailable and MemoryError."""
+    """The checkpoint, and its backbone with the offsets on it. Blocking. `cache` is a folder for
+    what is computed once per backbone. Raises CoordinatorUnavailable and MemoryError."""
     from fugu_cli.coordinators import backbone, backbone_files
     from fugu_cli.coordinators import checkpoint as checkpoints
     from fugu_cli.coordinators.svf import SvfAdapter
@@ -473,44 +558,64 @@ def load_parts(checkpoint: Path, folder: Path, cache: Path) -> tuple[Checkpoint,
         loaded = backbone.load_backbone(folder, cache=cache / "backbones")
         chosen.check(loaded.identity, loaded.shape)
         try:
-            adapter = functools.partial(SvfAdapter, loaded.model, cache / "svf" / loaded.identity[:16])
-            loaded.compute("for the offsets", lambda: adapter().apply(chosen.offsets, chosen.meta.tied))
+            adapter = functools.partial(
+                SvfAdapter, loaded.model, cache / "svf" / loaded.identity[:16]
+            )
+            loaded.compute(
+                "for the offsets", lambda: adapter().apply(chosen.offsets, chosen.meta.tied)
+            )
         except ValueError as error:
-            raise CoordinatorUnavailable(f"the checkpoint's offsets cannot be applied: {error}") from error
+            raise CoordinatorUnavailable(
+                f"the checkpoint's offsets cannot be applied: {error}"
+            ) from error
     return chosen, loaded
 
 
 def reader_with(checkpoint: Checkpoint, backbone: Backbone) -> HeadReader:
-    """What reads with a backbone that carries the checkpoint's offsets already. Raises CoordinatorUnavailable where the
-    two do not fit."""
+    """What reads with a backbone that carries the checkpoint's offsets already. Raises
+    CoordinatorUnavailable where the two do not fit."""
     checkpoint.check(backbone.identity, backbone.shape)
     return HeadReader(checkpoint.meta, lambda: (checkpoint, backbone))
 
 
 def backbone_folder(places: TrinityFiles) -> Path:
-    """Where the backbone is; the embedded one is converted at the first call. Raises CoordinatorUnavailable."""
+    """Where the backbone is; the embedded one is converted at the first call. Raises
+    CoordinatorUnavailable.
+    """
     from fugu_cli.coordinators import backbone_files
 
     if places.backbone is not None:
         return backbone_files.locate_backbone(places.backbone)
     try:
-        return backbone_files.backbone_folder(places.cache / "models" / f"{EMBEDDED}.gguf", places.cache)
+        return backbone_files.backbone_folder(
+            places.cache / "models" / f"{EMBEDDED}.gguf", places.cache
+        )
     except InfrastructureError as error:
         raise CoordinatorUnavailable(str(error), hint=error.hint) from error
 
 
 def _product_end(events: Sequence[Event]) -> Finished | None:
-    """Without roles nobody verifies: a Worker's answer ends the request unless something speaks against it."""
+    """Without roles nobody verifies: a Worker's answer ends the request unless something speaks
+    against it.
+    """
     turns = views.turns(events)
     if not turns or turns[-1].failed or turns[-1].interrupted or not turns[-1].replies:
         return None
     if not (turns[-1].concluded or turns[-1].changes):
         return None
-    return None if views.acceptance_blocker(events) else Finished(reason="answered", message="answered by one agent")
+    return (
+        None
+        if views.acceptance_blocker(events)
+        else Finished(reason="answered", message="answered by one agent")
+    )
 
 
 def _reason(row: str, role: Role, by_head: Role) -> str:
-    return row if role == by_head else f"{row}; the Thinker asked for a {role}, the head chose {by_head}"
+    return (
+        row
+        if role == by_head
+        else f"{row}; the Thinker asked for a {role}, the head chose {by_head}"
+    )
 
 
 if TYPE_CHECKING:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def wake(team: Team, name: str | None = None) -> None:
-    """Let an agent, or all of them, be tried at once that are unavailable after a failure: the user has said so."""
+    """Let an agent, or all of them, be tried at once that are unavailable after a failure: the user
+    has said so.
+    """
     if team.breaker is not None:
         team.breaker.wake(name)
 
@@ -34,14 +36,19 @@ async def decide(
     dear: Mapping[str, str],
     read: Callable[[Sequence[Event]], Sequence[Event]] = lambda events: events,
 ) -> Decision:
-    """The coordinator's decision, with everybody masked who is unavailable, nobody who is available again, and the
-    agents whose next call no budget carries: `dear` says why. `read`: what it reads of the facts."""
+    """The coordinator's decision, with everybody masked who is unavailable, nobody who is available
+    again, and the agents whose next call no budget carries: `dear` says why. `read`: what it reads
+    of the facts."""
     breaker, limit = team.breaker, team.wait_limit
     left = limit.most
     while True:
         record_exclusions(log, breaker, dear)
         decision = await team.coordinator.decide(read(log.events))
-        if breaker is None or not isinstance(decision, Finished) or decision.reason not in {"failed", "budget"}:
+        if (
+            breaker is None
+            or not isinstance(decision, Finished)
+            or decision.reason not in {"failed", "budget"}
+        ):
             return decision
         name, seconds = _next(log, breaker, team)
         if not left or name is None or seconds > left:
@@ -58,19 +65,25 @@ def _next(log: Log, breaker: CircuitBreaker, team: Team) -> tuple[str | None, fl
     if team.wait_limit.seconds is None:
         return breaker.soonest(able, asked=True) or (None, 0.0)
     failed = views.failed_agents(log.events)
-    back = [name for name, why in failed.items() if name in able and breaker.recovered(name, why.kind)]
+    back = [
+        name for name, why in failed.items() if name in able and breaker.recovered(name, why.kind)
+    ]
     return (back[0], 0.0) if back else breaker.soonest(able) or (None, 0.0)
 
 
 def record_exclusions(log: Log, breaker: CircuitBreaker | None, dear: Mapping[str, str]) -> None:
     """Write down who is out now, where that has changed.
 
-    Who failed is tried again after its time once somebody has answered since, and when it is woken. Before that every
-    other agent comes first, and where they all fail the request is over: without a network it would go on for minutes.
-    Who was too dear stays out: what is left of a budget only shrinks.
+    Who failed is tried again after its time once somebody has answered since, and when it is woken.
+    Before that every other agent comes first, and where they all fail the request is over: without
+    a network it would go on for minutes. Who was too dear stays out: what is left of a budget only
+    shrinks.
     """
     known = views.failed_agents(log.events)
-    unavailable, waits = breaker.unavailable() if breaker else {}, views.failed_since_reply(log.events)
+    unavailable, waits = (
+        breaker.unavailable() if breaker else {},
+        views.failed_since_reply(log.events),
+    )
 
     def back(name: str, kind: str) -> bool:
         if breaker is None or kind == views.BUDGET:
@@ -91,8 +104,8 @@ def all_unavailable(team: Team) -> bool:
 
 
 OtherAgents = Literal["soon", "now", "none"]
-"""Who may take a turn from a call that waits: whoever is available before the pause ends, only who is available at
-once, or nobody."""
+"""Who may take a turn from a call that waits: whoever is available before the pause ends, only who
+is available at once, or nobody."""
 
 
 class CallPauses:
@@ -119,7 +132,9 @@ class CallPauses:
         team = self._team
         if self._others == "none":
             return math.inf
-        out = action_space.agents_out(events, {*team.never, self._name}, tuple(team.members.values()))
+        out = action_space.agents_out(
+            events, {*team.never, self._name}, tuple(team.members.values())
+        )
         breaker = team.breaker
         if breaker is None:
             return 0.0 if team.members.keys() - out else math.inf
@@ -177,7 +192,9 @@ class BudgetReservations:
 async def may_call(
     log: Log, turn: int, who: tuple[Member, Prompt], budget: Limit, reserved: BudgetReservations
 ) -> bool:
-    """Whether the budget carries this call; the refusal is recorded as the agent's failure in `turn`."""
+    """Whether the budget carries this call; the refusal is recorded as the agent's failure in
+    `turn`.
+    """
     (member, prompt), limits = who, spending.budgets_of(budget)
     while said := spending.over_budget(log.events, member, prompt, limits, reserved.held):
         if alone := spending.over_budget(log.events, member, prompt, limits):
@@ -188,8 +205,10 @@ async def may_call(
     return True
 
 
-def check_budget(events: Sequence[Event], member: Member, prompt: Prompt, budget: Limit, held: float = 0.0) -> None:
-    """Raises AgentError where a try of a call might exceed the rest of a budget. `held`: set aside for other calls, and
-    spent on tries before it."""
+def check_budget(
+    events: Sequence[Event], member: Member, prompt: Prompt, budget: Limit, held: float = 0.0
+) -> None:
+    """Raises AgentError where a try of a call might exceed the rest of a budget. `held`: set aside
+    for other calls, and spent on tries before it."""
     if said := spending.over_budget(events, member, prompt, spending.budgets_of(budget), held):
         raise AgentError(said, kind="budget")

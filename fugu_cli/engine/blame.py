@@ -1,4 +1,6 @@
-"""Blame: the lines of a file, or of what a session changed, with the turn that wrote each and its cost."""
+"""Blame: the lines of a file, or of what a session changed, with the turn that wrote each and its
+cost.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ from fugu_cli.tools.git_repositories import blob_id
 from fugu_cli.tools.workspace import Workspace
 
 ALIKE = 0.5
-"""Share of equal lines from which a file that appears where another one goes counts as that one, moved."""
+"""Share of equal lines from which a file that appears where another one goes counts as that one,
+moved.
+"""
 LONG = 2000
 """Lines of two texts together that are too many to compare every one with every other."""
 
@@ -75,8 +79,9 @@ class AttributedLines:
 
 @dataclass(frozen=True)
 class FileState:
-    """A file after the changes so far: the blob it is (None: it does not exist) and its lines. `first` is what it was
-    before the first of them; `was` its path then, where it was moved since."""
+    """A file after the changes so far: the blob it is (None: it does not exist) and its lines.
+    `first` is what it was before the first of them; `was` its path then, where it was moved
+    since."""
 
     blob: str | None
     written: AttributedLines
@@ -85,7 +90,9 @@ class FileState:
 
 
 def attributed_edits(session: str, records: Sequence[Recorded]) -> list[AttributedEdit]:
-    """The changes agents made in a session, oldest first, without undone requests and draws that were rolled back."""
+    """The changes agents made in a session, oldest first, without undone requests and draws that
+    were rolled back.
+    """
     at = {id(record.event): record for record in records}
     events = [record.event for record in records]
     every, found = requests(events), []
@@ -99,7 +106,9 @@ def attributed_edits(session: str, records: Sequence[Recorded]) -> list[Attribut
 
 
 def merged_edits(found: Iterable[AttributedEdit]) -> list[AttributedEdit]:
-    """Those of several sessions in the order of time; what a forked session repeats of its original counts once."""
+    """Those of several sessions in the order of time; what a forked session repeats of its original
+    counts once.
+    """
     once: dict[tuple[float, int], AttributedEdit] = {}
     for edit in found:
         once.setdefault((edit.at, edit.seq), edit)
@@ -115,11 +124,13 @@ class _Writers:
         replies = [fact for fact in facts if isinstance(fact, Replied)]
         self._models = {call.id: reply.model for reply in replies for call in reply.calls}
         self._newest = {reply.turn: reply.model for reply in replies}
-        self._own = {fact.call.id for fact in facts if isinstance(fact, Permitted) and fact.by == EVIDENCE}
+        self._own = {
+            fact.call.id for fact in facts if isinstance(fact, Permitted) and fact.by == EVIDENCE
+        }
 
     def of(self, fact: Event, at: float) -> LineAuthor | None:
-        """Who made the changes of this fact; None where there are none. What was taken over from a worktree is the
-        work of the turn that was chosen."""
+        """Who made the changes of this fact; None where there are none. What was taken over from a
+        worktree is the work of the turn that was chosen."""
         if isinstance(fact, Merged):
             number, model = fact.chosen, self._newest.get(fact.chosen, "")
         elif isinstance(fact, ToolRan) and fact.call.id not in self._own:
@@ -141,11 +152,15 @@ def lines_of(data: bytes) -> tuple[bytes, ...]:
 
 
 def matcher(old: Sequence[bytes], new: Sequence[bytes]) -> SequenceMatcher[bytes]:
-    """Compares lines; in long texts the commonest ones, such as empty ones, begin no match (it takes seconds)."""
+    """Compares lines; in long texts the commonest ones, such as empty ones, begin no match (it
+    takes seconds).
+    """
     return SequenceMatcher(None, old, new, autojunk=len(old) + len(new) > LONG)
 
 
-def carry_authors(old: AttributedLines, lines: Sequence[bytes], author: LineAuthor | None) -> AttributedLines:
+def carry_authors(
+    old: AttributedLines, lines: Sequence[bytes], author: LineAuthor | None
+) -> AttributedLines:
     """`lines`, where those of `old` keep their writers and the others are `author`'s."""
     size = min(len(old.lines), len(lines))
     head = next((i for i in range(size) if old.lines[i] != lines[i]), size)
@@ -161,8 +176,8 @@ def carry_authors(old: AttributedLines, lines: Sequence[bytes], author: LineAuth
 
 @dataclass
 class BlameTracker:
-    """Carries files forward, edit after edit. `contents` holds blobs by id; what is missing makes its lines nobody's,
-    and its path is one of `lost`."""
+    """Carries files forward, edit after edit. `contents` holds blobs by id; what is missing makes
+    its lines nobody's, and its path is one of `lost`."""
 
     contents: Mapping[str, bytes]
     states: dict[str, FileState] = field(default_factory=dict)
@@ -198,10 +213,14 @@ class BlameTracker:
         else:
             self.lost.add(path)
             written = AttributedLines()
-        return FileState(blob, written, state.first if state else written, state.was if state else path)
+        return FileState(
+            blob, written, state.first if state else written, state.was if state else path
+        )
 
     def _moved(self, change: FileChange, gone: dict[str, FileState]) -> FileState | None:
-        """The file that went in the same call and is this one, if any; it is taken out of `gone`."""
+        """The file that went in the same call and is this one, if any; it is taken out of
+        `gone`.
+        """
         data = self.contents.get(change.after or "")
         if not data:
             return None
@@ -230,11 +249,15 @@ class BlameTracker:
         if state is not None and state.blob == blob:
             return state.written
         known = self._known.get((path, blob))
-        return known or carry_authors(state.written if state else AttributedLines(), lines_of(data), None)
+        return known or carry_authors(
+            state.written if state else AttributedLines(), lines_of(data), None
+        )
 
 
 def related_edits(found: Sequence[AttributedEdit], path: str) -> list[AttributedEdit]:
-    """The edits a file's lines may come from: its own, and those of files it may have been moved or copied from."""
+    """The edits a file's lines may come from: its own, and those of files it may have been moved or
+    copied from.
+    """
     left = {change.after: change.path for edit in found for change in edit.changes}
     wanted, kept = {path}, []
     for edit in reversed(found):
@@ -246,17 +269,24 @@ def related_edits(found: Sequence[AttributedEdit], path: str) -> list[Attributed
         if any(change.before is None for change in mine):
             wanted |= {change.path for change in edit.changes if change.after is None}
     kept.reverse()
-    return [replace(edit, changes=tuple(c for c in edit.changes if c.path in wanted)) for edit in kept]
+    return [
+        replace(edit, changes=tuple(c for c in edit.changes if c.path in wanted)) for edit in kept
+    ]
 
 
-def moved_from(found: Sequence[AttributedEdit], data: bytes, contents: Mapping[str, bytes]) -> str | None:
-    """The file among those that are given with their last contents which `data` is most like, if it is alike at all.
+def moved_from(
+    found: Sequence[AttributedEdit], data: bytes, contents: Mapping[str, bytes]
+) -> str | None:
+    """The file among those that are given with their last contents which `data` is most like, if it
+    is alike at all.
 
     For a file that no edit names: somebody may have moved it.
     """
     last = {change.path: change.after for edit in found for change in edit.changes}
     lines = lines_of(data)
-    texts = {path: contents[blob] for path, blob in last.items() if blob is not None and blob in contents}
+    texts = {
+        path: contents[blob] for path, blob in last.items() if blob is not None and blob in contents
+    }
     shares = {path: matcher(lines_of(text), lines).ratio() for path, text in texts.items()}
     best = max(shares, key=lambda path: shares[path], default=None)
     return best if best is not None and shares[best] >= ALIKE else None
@@ -271,7 +301,9 @@ CONTEXT_LINES = 3
 
 @dataclass(frozen=True)
 class BlameLine:
-    """A line of a file or of a diff. `number` counts from 1 in the file it stands in: the old one for removed lines."""
+    """A line of a file or of a diff. `number` counts from 1 in the file it stands in: the old one
+    for removed lines.
+    """
 
     kind: LineKind
     number: int
@@ -289,7 +321,9 @@ class TurnShare:
 
 @dataclass(frozen=True)
 class FileBlame:
-    """A file as it is now. `turns` are those that wrote a line of it; `lost`: contents of some change are gone."""
+    """A file as it is now. `turns` are those that wrote a line of it; `lost`: contents of some
+    change are gone.
+    """
 
     path: str
     lines: tuple[BlameLine, ...]
@@ -301,7 +335,9 @@ class FileBlame:
 
 @dataclass(frozen=True)
 class FileDiff:
-    """What a session made of a file, as it left it. `was`: where it stood before. `later`: it is not like that now."""
+    """What a session made of a file, as it left it. `was`: where it stood before. `later`: it is
+    not like that now.
+    """
 
     path: str
     was: str
@@ -320,11 +356,17 @@ class SessionBlame:
     turns: tuple[TurnShare, ...]
 
 
-async def blame_path(workspace: Workspace, path: Path, sessions: Sequence[NamedSession]) -> FileBlame:
-    """The text file at `path`, links followed. Raises UsageError where there is none in the workspace."""
+async def blame_path(
+    workspace: Workspace, path: Path, sessions: Sequence[NamedSession]
+) -> FileBlame:
+    """The text file at `path`, links followed. Raises UsageError where there is none in the
+    workspace.
+    """
     found = Path(os.path.realpath(path))
     if not paths.inside(found, workspace.root):
-        raise UsageError(f"{path} is not in {workspace.root}", hint="blame a file in its own repository")
+        raise UsageError(
+            f"{path} is not in {workspace.root}", hint="blame a file in its own repository"
+        )
     name = paths.quoted_path(found.relative_to(workspace.root).as_posix())
     try:
         if found.is_dir():
@@ -335,29 +377,44 @@ async def blame_path(workspace: Workspace, path: Path, sessions: Sequence[NamedS
             raise UsageError(what, hint="without a path the diff is shown")
         made = await blame_file(workspace, name, sessions)
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {error.strerror}", hint="check the file's permissions") from error
+        raise UsageError(
+            f"cannot read {path}: {error.strerror}", hint="check the file's permissions"
+        ) from error
     if any(b"\0" in line.text for line in made.lines):
-        raise UsageError(f"{path} is binary and has no lines", hint="without a path the newest session's diff is shown")
+        raise UsageError(
+            f"{path} is binary and has no lines",
+            hint="without a path the newest session's diff is shown",
+        )
     return made
 
 
 def _deleted(name: str, every: Sequence[NamedSession]) -> str:
     """Who deleted it, where that was an agent."""
     found = merged_edits(edit for session in every for edit in attributed_edits(*session))
-    newest = next(((e.author, c) for e in reversed(found) for c in e.changes if c.path == name), None)
+    newest = next(
+        ((e.author, c) for e in reversed(found) for c in e.changes if c.path == name), None
+    )
     if newest is None or newest[1].after is not None:
         return ""
     author = newest[0]
-    return f": {author.agent} deleted it in request {author.request}, turn {author.turn} of session {author.session}"
+    return (
+        f": {author.agent} deleted it in request {author.request}, turn {author.turn} of session "
+        f"{author.session}"
+    )
 
 
 async def blame_file(workspace: Workspace, path: str, every: Sequence[NamedSession]) -> FileBlame:
-    """The file at `path` (from the workspace's root) as it is now, over all these sessions. Raises OSError."""
+    """The file at `path` (from the workspace's root) as it is now, over all these sessions. Raises
+    OSError.
+    """
     data = (workspace.root / paths.unquoted_path(path)).read_bytes()
     made = merged_edits(edit for session in every for edit in attributed_edits(*session))
     now, lost = await blame_content(workspace, path, data, made)
     pairs = zip(now.lines, now.authors, strict=True)
-    lines = tuple(BlameLine("same", number, text, author) for number, (text, author) in enumerate(pairs, start=1))
+    lines = tuple(
+        BlameLine("same", number, text, author)
+        for number, (text, author) in enumerate(pairs, start=1)
+    )
     turns = [cost for session in every for cost in turn_costs(*session)]
     return FileBlame(path, lines, turn_shares(turns, lines, writing=True), lost)
 
@@ -365,7 +422,9 @@ async def blame_file(workspace: Workspace, path: str, every: Sequence[NamedSessi
 async def blame_content(
     workspace: Workspace, path: str, data: bytes, made: Sequence[AttributedEdit]
 ) -> tuple[AttributedLines, bool]:
-    """A content of the file at `path` by lines, with their writers; whether contents of some edit are gone."""
+    """A content of the file at `path` by lines, with their writers; whether contents of some edit
+    are gone.
+    """
     blob = blob_id(data, workspace.history.hash_name)
     source = await _source(workspace, path, made, data)
     found = related_edits(made, source)
@@ -375,12 +434,20 @@ async def blame_content(
     return known.now(source, blob, data), bool(known.lost)
 
 
-async def _source(workspace: Workspace, path: str, made: Sequence[AttributedEdit], data: bytes) -> str:
-    """The path itself; where no edit names it, that of a file which is gone and much like it: the user moved it."""
+async def _source(
+    workspace: Workspace, path: str, made: Sequence[AttributedEdit], data: bytes
+) -> str:
+    """The path itself; where no edit names it, that of a file which is gone and much like it: the
+    user moved it.
+    """
     last = {change.path: change.after for edit in made for change in edit.changes}
     if path in last:
         return path
-    gone = [blob for name, blob in last.items() if blob and not (workspace.root / paths.unquoted_path(name)).exists()]
+    gone = [
+        blob
+        for name, blob in last.items()
+        if blob and not (workspace.root / paths.unquoted_path(name)).exists()
+    ]
     return moved_from(made, data, await diff.read_contents(workspace, gone)) or path
 
 
@@ -426,22 +493,30 @@ def _hunks(old: AttributedLines, new: AttributedLines) -> Iterable[tuple[BlameLi
                 lines += [BlameLine("same", i + 1, new.lines[i]) for i in range(start, end)]
                 continue
             lines += [BlameLine("removed", i + 1, old.lines[i]) for i in range(first, last)]
-            lines += [BlameLine("added", i + 1, new.lines[i], new.authors[i]) for i in range(start, end)]
+            lines += [
+                BlameLine("added", i + 1, new.lines[i], new.authors[i]) for i in range(start, end)
+            ]
         yield tuple(lines)
 
 
 def turn_shares(
     turns: Iterable[TurnCost], lines: Iterable[BlameLine], *, writing: bool = False
 ) -> tuple[TurnShare, ...]:
-    """Every turn with its count, or those alone that wrote some of the lines. One that went to another agent, the first
-    having failed, is two: the writer's name tells them apart."""
-    counted = Counter((*line.author.place, line.author.agent) for line in lines if line.author is not None)
+    """Every turn with its count, or those alone that wrote some of the lines. One that went to
+    another agent, the first having failed, is two: the writer's name tells them apart."""
+    counted = Counter(
+        (*line.author.place, line.author.agent) for line in lines if line.author is not None
+    )
     once = {(*cost.place, cost.agent): cost for cost in turns}
-    return tuple(TurnShare(cost, counted[key]) for key, cost in once.items() if counted[key] or not writing)
+    return tuple(
+        TurnShare(cost, counted[key]) for key, cost in once.items() if counted[key] or not writing
+    )
 
 
 def _blobs(found: Iterable[AttributedEdit]) -> list[str]:
-    named = (blob for edit in found for change in edit.changes for blob in (change.before, change.after))
+    named = (
+        blob for edit in found for change in edit.changes for blob in (change.before, change.after)
+    )
     return list(dict.fromkeys(blob for blob in named if blob is not None))
 
 

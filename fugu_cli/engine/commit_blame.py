@@ -1,7 +1,9 @@
-"""Who wrote the lines of a commit, and how that leaves this machine: as an Agent Trace record in a git note.
+"""Who wrote the lines of a commit, and how that leaves this machine: as an Agent Trace record in a
+git note.
 
-The record is that of https://agent-trace.dev, version 0.1.0; what fugu knows beside it stands under `metadata.fugu`. A
-note is whoever's who may push to the repository: it is parsed, its names are cut and cleaned, and nothing of it is run.
+The record is that of https://agent-trace.dev, version 0.1.0; what fugu knows beside it stands under
+`metadata.fugu`. A note is whoever's who may push to the repository: it is parsed, its names are cut
+and cleaned, and nothing of it is run.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ LONGEST_NOTE = 4 << 20
 
 @dataclass(frozen=True)
 class CommitBlame:
-    """The lines that agents added, by file and in the file as the commit leaves it; the turns that wrote them."""
+    """The lines that agents added, by file and in the file as the commit leaves it; the turns that
+    wrote them.
+    """
 
     files: Mapping[str, tuple[BlameLine, ...]]
     turns: tuple[TurnShare, ...]
@@ -45,10 +49,15 @@ class CommitBlame:
 
 
 async def blame_commit(
-    workspace: Workspace, changed: Sequence[BlobChange], contents: Mapping[str, bytes], every: Sequence[NamedSession]
+    workspace: Workspace,
+    changed: Sequence[BlobChange],
+    contents: Mapping[str, bytes],
+    every: Sequence[NamedSession],
 ) -> CommitBlame:
     """Who wrote what these changes add, as the sessions here tell it."""
-    made = blame.merged_edits(edit for session in every for edit in blame.attributed_edits(*session))
+    made = blame.merged_edits(
+        edit for session in every for edit in blame.attributed_edits(*session)
+    )
     files: dict[str, tuple[BlameLine, ...]] = {}
     for change in changed if made else ():
         name, data = paths.quoted_path(change.path), contents.get(change.after, b"")
@@ -100,10 +109,14 @@ def record_text(found: CommitBlame, commit: str) -> str:
     return json.dumps(record)
 
 
-def _conversations(lines: Sequence[BlameLine], models: Mapping[tuple[str, str], Member]) -> list[dict[str, object]]:
+def _conversations(
+    lines: Sequence[BlameLine], models: Mapping[tuple[str, str], Member]
+) -> list[dict[str, object]]:
     """One for each turn, with the ranges of lines that it wrote."""
     found: dict[str, dict[str, Any]] = {}
-    for author, run in groupby(enumerate(lines), key=lambda one: (one[1].author, one[1].number - one[0])):
+    for author, run in groupby(
+        enumerate(lines), key=lambda one: (one[1].author, one[1].number - one[0])
+    ):
         if (writer := author[0]) is None:
             continue
         member = models.get((writer.session, writer.agent))
@@ -111,7 +124,8 @@ def _conversations(lines: Sequence[BlameLine], models: Mapping[tuple[str, str], 
         vendor = (member.vendor or member.provider) if member else ""
         named = {"model_id": f"{vendor}/{model}".strip("/")[:250]} if model else {}
         one = found.setdefault(
-            _address(writer), {"url": _address(writer), "contributor": {"type": "ai", **named}, "ranges": []}
+            _address(writer),
+            {"url": _address(writer), "contributor": {"type": "ai", **named}, "ranges": []},
         )
         numbers = [line.number for _, line in run]
         one["ranges"].append({"start_line": numbers[0], "end_line": numbers[-1]})
@@ -208,7 +222,9 @@ class AgentTrace(BaseModel):
         session, agent = _clean(turn.session) or f"commit {commit[:12]}", _clean(turn.agent) or "ai"
         author = LineAuthor(session, turn.request, turn.turn, agent, turn.role, model, turn.at)
         used = Usage(input=turn.input, output=turn.output)
-        cost = TurnCost(session, turn.request, turn.turn, agent, turn.role, turn.at, (model,) if model else ())
+        cost = TurnCost(
+            session, turn.request, turn.turn, agent, turn.role, turn.at, (model,) if model else ()
+        )
         return author, replace(cost, calls=turn.calls, usage=used, dollars=turn.cost_usd)
 
 
@@ -218,7 +234,9 @@ def _clean(name: str) -> str:
 
 
 async def add_noted_authors(workspace: Workspace, made: FileBlame) -> FileBlame:
-    """The same file where lines nobody here wrote have the writers that notes of their commits name."""
+    """The same file where lines nobody here wrote have the writers that notes of their commits
+    name.
+    """
     repository = find_repository(workspace.root)
     if repository is None or all(line.author is not None for line in made.lines):
         return made
@@ -246,7 +264,12 @@ async def add_noted_authors(workspace: Workspace, made: FileBlame) -> FileBlame:
     once: dict[tuple[object, ...], TurnCost] = {}
     for cost in costs:  # those that the sessions here know come first
         once.setdefault((*cost.place, cost.agent), cost)
-    return replace(made, lines=tuple(lines), turns=blame.turn_shares(once.values(), lines, writing=True), noted=noted)
+    return replace(
+        made,
+        lines=tuple(lines),
+        turns=blame.turn_shares(once.values(), lines, writing=True),
+        noted=noted,
+    )
 
 
 def _spoken_at(spans: Sequence[_Span], line: int) -> _NotedConversation | None:
@@ -255,9 +278,11 @@ def _spoken_at(spans: Sequence[_Span], line: int) -> _NotedConversation | None:
 
 
 async def _line_origins(git: Git, path: str) -> dict[int, tuple[str, str, int]]:
-    """For each line of the file as it is now, from 1: the commit it is from, the file's name there and its number in
-    it. What is not committed is in no commit."""
-    done = await git.try_run("blame", "--no-textconv", "--line-porcelain", "--", paths.unquoted_path(path))
+    """For each line of the file as it is now, from 1: the commit it is from, the file's name there
+    and its number in it. What is not committed is in no commit."""
+    done = await git.try_run(
+        "blame", "--no-textconv", "--line-porcelain", "--", paths.unquoted_path(path)
+    )
     found: dict[int, tuple[str, str, int]] = {}
     head: list[str] = []
     name = ""

@@ -1,9 +1,10 @@
-"""The content that a call's output depends on, as one id: a file's blob, or the whole tree for calls that read many
-files.
+"""The content that a call's output depends on, as one id: a file's blob, or the whole tree for
+calls that read many files.
 
-The tool memory of workflows keys its entries by it. "" where it cannot be told, so that nothing is remembered: outside
-the repository, what needs a yes, a command that reads more than what files hold. Files that git ignores and nested
-repositories count too; caches, dependencies and environments count by their names only. Changes nothing.
+The tool memory of workflows keys its entries by it. "" where it cannot be told, so that nothing is
+remembered: outside the repository, what needs a yes, a command that reads more than what files
+hold. Files that git ignores and nested repositories count too; caches, dependencies and
+environments count by their names only. Changes nothing.
 """
 
 from __future__ import annotations
@@ -28,13 +29,16 @@ from fugu_cli.tools.snapshots import Snapshots
 from fugu_cli.tools.workspace import Workspace
 
 CONTENT = names_of(
-    "cat head tail wc grep egrep fgrep rg find ls sed awk sort uniq cut tr nl diff cmp comm md5sum sha1sum sha256sum "
-    "sha512sum cksum jq od hexdump strings rev tac paste fold expand join column basename dirname echo printf true "
+    "cat head tail wc grep egrep fgrep rg find ls sed awk sort uniq cut tr nl diff cmp comm "
+    "md5sum sha1sum sha256sum "
+    "sha512sum cksum jq od hexdump strings rev tac paste fold expand join column basename "
+    "dirname echo printf true "
     "false test [ seq cd :"
 )
 _LS = set("1aAFpdBmxCRrNQ")
 _FIND = names_of(
-    "-name -iname -path -ipath -wholename -iwholename -regex -iregex -regextype -type -maxdepth -mindepth -prune -not "
+    "-name -iname -path -ipath -wholename -iwholename -regex -iregex -regextype -type -maxdepth "
+    "-mindepth -prune -not "
     "-and -or -a -o -print -print0 -empty -true -false -depth"
 )
 _TEST = names_of("-e -f -d -L -h -n -z -a -o")
@@ -55,8 +59,8 @@ def reads_content_only(line: str) -> bool:
 
 
 def searches_recursively(line: str) -> bool:
-    """Some command of the line goes down into every folder, or into any that a pattern matches, those that git ignores
-    included."""
+    """Some command of the line goes down into every folder, or into any that a pattern matches,
+    those that git ignores included."""
     return any(
         any(word.globbed for word in command.words)
         or _searches_recursively(program_name(command), command_arguments(command))
@@ -86,14 +90,21 @@ def _reads_content_only(command: Command) -> bool:
 
 
 def _searches_recursively(name: str, arguments: Sequence[str]) -> bool:
-    short = {letter for a in arguments if a.startswith("-") and not a.startswith("--") for letter in a[1:]}
+    short = {
+        letter
+        for a in arguments
+        if a.startswith("-") and not a.startswith("--")
+        for letter in a[1:]
+    }
     match name:
         case "find":
             return True
         case "ls":
             return "R" in short
         case "grep" | "egrep" | "fgrep":
-            return bool(short & {"r", "R"}) or any(a.startswith(("--recursive", "--dereference-r")) for a in arguments)
+            return bool(short & {"r", "R"}) or any(
+                a.startswith(("--recursive", "--dereference-r")) for a in arguments
+            )
         case "diff":
             return "r" in short or "--recursive" in arguments
         case "rg":
@@ -119,7 +130,9 @@ SMALL = 65_536
 
 @dataclass(frozen=True)
 class IgnoredContent:
-    """`name` is the id, "" where there is nothing. `unread`: there is something that counts by its name only."""
+    """`name` is the id, "" where there is nothing. `unread`: there is something that counts by its
+    name only.
+    """
 
     name: str = ""
     unread: bool = False
@@ -130,8 +143,14 @@ async def ignored_content(snapshots: Snapshots) -> IgnoredContent | None:
     listing = ("ls-files", "-z", "-o", "-i", "--directory", "--exclude-standard", "--", ".")
     found = split_names(await snapshots.git.run(*listing))
     entries = (await snapshots.git.run("ls-files", "-z", "-s", "--", ".")).split(b"\0")
-    found += [os.fsdecode(entry.partition(b"\t")[2]) for entry in entries if entry.startswith(NESTED.encode())]
-    return await asyncio.to_thread(_hash_files, snapshots.root, found) if found else IgnoredContent()
+    found += [
+        os.fsdecode(entry.partition(b"\t")[2])
+        for entry in entries
+        if entry.startswith(NESTED.encode())
+    ]
+    return (
+        await asyncio.to_thread(_hash_files, snapshots.root, found) if found else IgnoredContent()
+    )
 
 
 def _hash_files(root: Path, found: Sequence[str]) -> IgnoredContent | None:
@@ -148,7 +167,9 @@ def _hash_files(root: Path, found: Sequence[str]) -> IgnoredContent | None:
 
 
 def _below(path: Path) -> Iterator[Path]:
-    """A path and what is below it; links are not followed, nor is anything looked into that counts by its name."""
+    """A path and what is below it; links are not followed, nor is anything looked into that counts
+    by its name.
+    """
     yield path
     if path.name in UNREAD or path.is_symlink() or not path.is_dir():
         return
@@ -158,7 +179,9 @@ def _below(path: Path) -> Iterator[Path]:
 
 
 def _content(path: Path) -> bytes:
-    """A file's content where it is small, else its size and time; where a link leads; nothing of what is unread."""
+    """A file's content where it is small, else its size and time; where a link leads; nothing of
+    what is unread.
+    """
     try:
         if path.is_symlink():
             return os.fsencode(path.readlink())
@@ -180,14 +203,18 @@ LARGEST_KEYED_FILE = 2_000_000
 
 @dataclass(frozen=True)
 class TreeContent:
-    """All there is in the working tree. `name` is its id, "" outside git; `unread`: some of it is not told by that."""
+    """All there is in the working tree. `name` is its id, "" outside git; `unread`: some of it is
+    not told by that.
+    """
 
     name: str = ""
     unread: bool = False
 
 
 async def tree_content(workspace: Workspace) -> TreeContent:
-    """The tree with what git ignores, but for caches, dependencies and environments. Raises StorageError."""
+    """The tree with what git ignores, but for caches, dependencies and environments. Raises
+    StorageError.
+    """
     tree = await workspace.history.snapshot()
     if tree is None or workspace.history.snapshots is None:
         return TreeContent()
@@ -198,8 +225,8 @@ async def tree_content(workspace: Workspace) -> TreeContent:
 
 
 async def content_key(workspace: Workspace, call: Call, known: TreeContent | None = None) -> str:
-    """The id now. The same id later means: the same call would say the same. `known`: `whole`, where it was looked at
-    already."""
+    """The id now. The same id later means: the same call would say the same. `known`: `whole`,
+    where it was looked at already."""
     given = arguments_of(call)
     if isinstance(given, MalformedArguments):
         return ""
@@ -225,7 +252,11 @@ def _into_unread(tool: str, given: dict[str, object], command: str) -> bool:
     """It looks, or may look, into what `Whole` does not tell."""
     if tool == "bash" and searches_recursively(command):
         return True
-    named = [command, str(given.get("path", "")), str(given.get("pattern", "")) if tool == "glob" else ""]
+    named = [
+        command,
+        str(given.get("path", "")),
+        str(given.get("pattern", "")) if tool == "glob" else "",
+    ]
     return bool(UNREAD.intersection(_NAMES.split(" ".join(named))))
 
 

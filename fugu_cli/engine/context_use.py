@@ -1,7 +1,8 @@
 """What fills an agent's next prompt, part by part, and what that costs: for `/context`.
 
-Builds the prompt as a turn would, and measures it. Tokens are counted by what the agent's provider has counted for its
-newest call in this session; of an agent that was not called yet they are a guess.
+Builds the prompt as a turn would, and measures it. Tokens are counted by what the agent's provider
+has counted for its newest call in this session; of an agent that was not called yet they are a
+guess.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ PARTS = (
 
 @dataclass(frozen=True)
 class ContextUse:
-    """The next prompt of an agent. `parts`: tokens by name, in the order of PARTS, without those that are empty.
-    `cached`: tokens that its provider has seen before; `dollars`: what reading the prompt costs, None without a price.
-    `counted`: by the provider's own count, not by a guess."""
+    """The next prompt of an agent. `parts`: tokens by name, in the order of PARTS, without those
+    that are empty. `cached`: tokens that its provider has seen before; `dollars`: what reading the
+    prompt costs, None without a price. `counted`: by the provider's own count, not by a guess."""
 
     agent: str
     parts: dict[str, int]
@@ -58,7 +59,9 @@ def context_use(
     return tuple(_use(events, member, team, environment) for member in members)
 
 
-def _use(events: Sequence[Event], member: Member, team: Team, environment: Environment) -> ContextUse:
+def _use(
+    events: Sequence[Event], member: Member, team: Team, environment: Environment
+) -> ContextUse:
     sizes = _sizes(_next_prompt(events, member, team, environment), environment)
     rate, cached = 1 / views.BYTES, 0
     inside = views.lines_of_subtasks(events)  # their prompts are others
@@ -68,13 +71,20 @@ def _use(events: Sequence[Event], member: Member, team: Team, environment: Envir
     if place is not None and isinstance(newest, Replied):
         before = _sizes(_prompt(events[:place], member, team, environment), environment)
         text = sum(before.values()) - before["pictures"]
-        rate = max(newest.usage.input - before["pictures"] / views.BYTES, 0) / text if text else rate
+        rate = (
+            max(newest.usage.input - before["pictures"] / views.BYTES, 0) / text if text else rate
+        )
         cached = newest.usage.input if newest.usage.cached or newest.usage.written else 0
-    parts = {name: round(size * (1 / views.BYTES if name == "pictures" else rate)) for name, size in sizes.items()}
+    parts = {
+        name: round(size * (1 / views.BYTES if name == "pictures" else rate))
+        for name, size in sizes.items()
+    }
     parts = {name: parts[name] for name in PARTS if parts.get(name)}
     total = sum(parts.values())
     cached = min(cached, total)
-    dollars = usd(Usage(input=total, cached=cached), member.price) if member.price is not None else None
+    dollars = (
+        usd(Usage(input=total, cached=cached), member.price) if member.price is not None else None
+    )
     return ContextUse(member.name, parts, member.context, cached, dollars, place is not None)
 
 
@@ -82,30 +92,46 @@ def _answered(event: Event, member: Member) -> bool:
     return isinstance(event, Replied) and event.agent == member.name and event.usage.input > 0
 
 
-def _next_prompt(events: Sequence[Event], member: Member, team: Team, environment: Environment) -> Prompt:
+def _next_prompt(
+    events: Sequence[Event], member: Member, team: Team, environment: Environment
+) -> Prompt:
     """As if the user asked something now, and this agent worked on it."""
-    asked = () if views.asked(events) is not None and views.finished(events) is None else (Asked(text=""),)
+    asked = (
+        ()
+        if views.asked(events) is not None and views.finished(events) is None
+        else (Asked(text=""),)
+    )
     now = (*events, *asked)
-    turn = Assigned(turn=action_space.next_turn_number(now), agent=member.name, role="worker", by="user")
+    turn = Assigned(
+        turn=action_space.next_turn_number(now), agent=member.name, role="worker", by="user"
+    )
     return _prompt((*now, turn), member, team, environment)
 
 
-def _prompt(events: Sequence[Event], member: Member, team: Team, environment: Environment) -> Prompt:
+def _prompt(
+    events: Sequence[Event], member: Member, team: Team, environment: Environment
+) -> Prompt:
     way = harness.chosen(team, member.name)
-    return way.prompt(events, member, way.tools(events, member, environment), environment.instructions)
+    return way.prompt(
+        events, member, way.tools(events, member, environment), environment.instructions
+    )
 
 
 def _sizes(prompt: Prompt, environment: Environment) -> Counter[str]:
     """Bytes by part."""
     told = views.byte_size(environment.instructions.strip())
-    sizes = Counter({"system prompt": max(views.byte_size(prompt.system) - told, 0), "instructions": told})
+    sizes = Counter(
+        {"system prompt": max(views.byte_size(prompt.system) - told, 0), "instructions": told}
+    )
     for tool in prompt.tools:
         part = "MCP tools" if tool.name.startswith(MCP) else "tools"
         sizes[part] += views.byte_size(tool.name + tool.description + tool.parameters)
     for message in prompt.messages:
         match message:
             case FromTool():
-                sizes["files read" if message.tool in READING else "tool results"] += views.byte_size(message.text)
+                sizes["files read" if message.tool in READING else "tool results"] += (
+                    views.byte_size(message.text)
+                )
             case FromUser():
                 sizes["conversation"] += views.byte_size(message.text)
             case FromAgent():

@@ -1,7 +1,8 @@
-"""A session's decisions made again by another coordinator, each on exactly the facts that the recorded one had.
+"""A session's decisions made again by another coordinator, each on exactly the facts that the
+recorded one had.
 
-Deciding is a function of the log, so nothing is called for it. What would have followed another decision is not known
-here, and not guessed. Must not know how a coordinator is built.
+Deciding is a function of the log, so nothing is called for it. What would have followed another
+decision is not known here, and not guessed. Must not know how a coordinator is built.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class RecordedDecision:
 
 @dataclass(frozen=True)
 class ReplayedDecision:
-    """A decision as it was recorded and as the other one makes it. `pool` is what the other one chose from."""
+    """A decision as it was recorded and as the other one makes it. `pool` is what the other one
+    chose from.
+    """
 
     place: RecordedDecision
     other: Decision
@@ -38,7 +41,9 @@ class ReplayedDecision:
 
     @property
     def same_agent(self) -> bool | None:
-        """None where one of the two ends the request: then there is no other agent to compare with."""
+        """None where one of the two ends the request: then there is no other agent to compare
+        with.
+        """
         pair = self._assigned
         return None if pair is None else pair[0].agent == pair[1].agent
 
@@ -65,8 +70,8 @@ class ReplayedDecision:
 
 
 def decision_points(events: Sequence[Event]) -> tuple[list[RecordedDecision], int]:
-    """Where a coordinator decided turn by turn, and how many turns were steps of a workflow, which nobody decides one
-    by one. Subtasks are left out: they were decided by their own prompts."""
+    """Where a coordinator decided turn by turn, and how many turns were steps of a workflow, which
+    nobody decides one by one. Subtasks are left out: they were decided by their own prompts."""
     found: list[RecordedDecision] = []
     request = steps = 0
     planned = False

@@ -1,4 +1,6 @@
-"""Where turns are taken, by whom and under which rules: the values that wiring builds and the engine hands on."""
+"""Where turns are taken, by whom and under which rules: the values that wiring builds and the
+engine hands on.
+"""
 
 from __future__ import annotations
 
@@ -67,8 +69,9 @@ TestSchedule = Literal["auto", "always", "never"]
 
 
 class TestRules(Value):
-    """When fugu runs the test suite. `auto`: after a turn's changes; where the suite takes longer than `patience`
-    seconds, only before a Verifier. `always`: after every turn's changes. `never`: only as an acceptance check."""
+    """When fugu runs the test suite. `auto`: after a turn's changes; where the suite takes longer
+    than `patience` seconds, only before a Verifier. `always`: after every turn's changes. `never`:
+    only as an acceptance check."""
 
     __test__ = False
 
@@ -79,21 +82,29 @@ class TestRules(Value):
 def due_run(
     events: Sequence[Event], turn: views.Turn | None, rules: TestRules, *, verifying: bool = False
 ) -> Call | None:
-    """The next run that the work as it is needs: the suite, the failing tests as they stood before, a check. None where
-    everything is known. `verifying`: a Verifier is about to read it."""
+    """The next run that the work as it is needs: the suite, the failing tests as they stood before,
+    a check. None where everything is known. `verifying`: a Verifier is about to read it."""
     request = views.asked(events)
     if request is None:
         return None
     if _suite_due(events, rules, verifying=verifying):
         return Call(id=_id(events, turn), tool=views.RUN_TESTS)
-    ids = views.lookup_due(events) if request.test_command is not None and rules.when != "never" else None
+    ids = (
+        views.lookup_due(events)
+        if request.test_command is not None and rules.when != "never"
+        else None
+    )
     if ids is not None:
         run, changed = views.tests(events), views.changes(events)
         edited = [
             {"path": path, "before": changed[path].before, "after": changed[path].after}
             for path in tests_among(changed)
         ]
-        given = {"tree": views.start_snapshot(events), "ids": list(ids), "failing": run is not None and not run.ok}
+        given = {
+            "tree": views.start_snapshot(events),
+            "ids": list(ids),
+            "failing": run is not None and not run.ok,
+        }
         return Call.make(_id(events, turn), views.TESTS_BEFORE, **given, edited=edited)
     for check in views.checks(events):
         if check.stale and not check.suite:
@@ -102,7 +113,9 @@ def due_run(
 
 
 def _id(events: Sequence[Event], turn: views.Turn | None) -> str:
-    return f"c{len(events)}" if turn is None else f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}"
+    return (
+        f"c{len(events)}" if turn is None else f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}"
+    )
 
 
 def _suite_due(events: Sequence[Event], rules: TestRules, *, verifying: bool) -> bool:
@@ -117,14 +130,24 @@ def _suite_due(events: Sequence[Event], rules: TestRules, *, verifying: bool) ->
 
 
 def _changed(events: Sequence[Event]) -> bool:
-    """Something was changed, or may have been: a call that was started and killed can have changed anything."""
-    return bool(views.changes(events)) or any(views.interrupted_calls(turn) for turn in views.turns(events))
+    """Something was changed, or may have been: a call that was started and killed can have changed
+    anything.
+    """
+    return bool(views.changes(events)) or any(
+        views.interrupted_calls(turn) for turn in views.turns(events)
+    )
 
 
 def _seconds(events: Sequence[Event]) -> float:
     """How long the newest whole run of the session took; 0 where there was none."""
-    runs = (event for event in reversed(events) if isinstance(event, ToolRan) and event.call.tool == views.RUN_TESTS)
-    return next((run.seconds for run in runs if views.is_whole_run(run.call) and not run.skipped), 0.0)
+    runs = (
+        event
+        for event in reversed(events)
+        if isinstance(event, ToolRan) and event.call.tool == views.RUN_TESTS
+    )
+    return next(
+        (run.seconds for run in runs if views.is_whole_run(run.call) and not run.skipped), 0.0
+    )
 
 
 def tests_unknown_notice(events: Sequence[Event]) -> str:
@@ -135,7 +158,9 @@ def tests_unknown_notice(events: Sequence[Event]) -> str:
     if request.test_command is None:
         return "[No test command is known for this repository: no tests were run.]"
     return (
-        "[The user ended the test run: no tests were run.]" if views.tests_skipped(events) else "[No tests were run.]"
+        "[The user ended the test run: no tests were run.]"
+        if views.tests_skipped(events)
+        else "[No tests were run.]"
     )
 
 
@@ -147,8 +172,9 @@ class Refusal(Value):
 
 Permission = Literal["once", "session", "no", "headless"] | Refusal
 AskPermission = Callable[[Call, policy.Judgement], Awaitable[Permission]]
-"""The one question that flows in: may this call run? Where nobody can be asked the answer is `headless`: no. `session`
-holds for what the judgement's `rule` says, else for its very target. Several may be asked at the same time."""
+"""The one question that flows in: may this call run? Where nobody can be asked the answer is
+`headless`: no. `session` holds for what the judgement's `rule` says, else for its very target.
+Several may be asked at the same time."""
 
 
 MAX_WAIT_SECONDS = 180.0
@@ -159,8 +185,8 @@ MAX_WAIT_SECONDS = 180.0
 class WaitLimit:
     """How long a request waits at a stretch while no agent is available. Tests bring their sleep.
 
-    `seconds` None: where a server said how long, but `LONGEST` at most. A number: after any failure, that long; 0: the
-    request ends.
+    `seconds` None: where a server said how long, but `LONGEST` at most. A number: after any
+    failure, that long; 0: the request ends.
     """
 
     seconds: float | None = None
@@ -174,7 +200,9 @@ class WaitLimit:
 
 @dataclass(frozen=True)
 class RequestLimits:
-    """What ends a request early. Money in USD, a request's where it is a number; `deadline` on the monotonic clock."""
+    """What ends a request early. Money in USD, a request's where it is a number; `deadline` on the
+    monotonic clock.
+    """
 
     budget: Limit = None
     deadline: float | None = None
@@ -183,13 +211,17 @@ class RequestLimits:
 
 @dataclass(frozen=True)
 class Team:
-    """Who works: the members of the pool by name, each one's agent, and the coordinator that chooses among them."""
+    """Who works: the members of the pool by name, each one's agent, and the coordinator that
+    chooses among them.
+    """
 
     members: Mapping[str, Member]
     agents: Mapping[str, Agent]
     coordinator: Coordinator
     breaker: CircuitBreaker | None = None
-    """Who is unavailable after a failure; None where every failure stands until the request's end."""
+    """Who is unavailable after a failure; None where every failure stands until the request's
+    end.
+    """
     wait_limit: WaitLimit = field(default_factory=WaitLimit)
     """How long a request waits when no agent is available."""
     never: frozenset[str] = frozenset()
@@ -199,14 +231,16 @@ class Team:
 
 
 class ClientChannel(Protocol):
-    """Whom turns speak to, where it is not the user of a repository: an endpoint's client. Plans and summaries are no
-    turns: nobody but fugu reads them."""
+    """Whom turns speak to, where it is not the user of a repository: an endpoint's client. Plans
+    and summaries are no turns: nobody but fugu reads them."""
 
     def put(self, prompt: Prompt, events: Sequence[Event], now: views.Turn) -> Prompt:
         """The prompt of a turn's call as it is put to its agent."""
 
     def wait(self, now: views.Turn) -> None:
-        """A turn's call waits, and may then be tried again. Raises AgentError where it must not be."""
+        """A turn's call waits, and may then be tried again. Raises AgentError where it must not
+        be.
+        """
 
 
 @dataclass(frozen=True)
@@ -220,13 +254,17 @@ class Environment:
     limits: RequestLimits = RequestLimits()
     instructions: str = ""
     remembers: bool = False
-    """What a call depended on is recorded with its result: the tool memory of workflows needs it."""
+    """What a call depended on is recorded with its result: the tool memory of workflows needs
+    it.
+    """
     denials: Denials | None = None
     """Files that are kept from some agents."""
     hooks: Hooks | None = None
     """The user's own commands around agents' calls."""
     nearer: Callable[[Path], Mapping[str, str]] | None = None
-    """Standing instructions for a path in the repository, each under its heading; None where nobody is shown any."""
+    """Standing instructions for a path in the repository, each under its heading; None where nobody
+    is shown any.
+    """
     voice: ClientChannel | None = None
     """Whom turns speak to; None: the user of the repository."""
     tests: TestRules = field(default_factory=TestRules)
@@ -278,14 +316,24 @@ class Harness(Protocol):
     def has_history(self) -> bool:
         """Its prompts hold the whole history, which can be summed up when it grows too long."""
 
-    def next_step(self, events: Sequence[Event], member: Member, environment: Environment) -> NextStep:
+    def next_step(
+        self, events: Sequence[Event], member: Member, environment: Environment
+    ) -> NextStep:
         """What the turn needs next."""
 
-    def prompt(self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str) -> Prompt:
+    def prompt(
+        self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str
+    ) -> Prompt:
         """The next model call. `instructions`: the user's standing ones (AGENTS.md)."""
 
-    def tools(self, events: Sequence[Event], member: Member, environment: Environment) -> tuple[ToolSpec, ...]:
+    def tools(
+        self, events: Sequence[Event], member: Member, environment: Environment
+    ) -> tuple[ToolSpec, ...]:
         """The tools that the agent may use now."""
 
-    def refuses(self, call: Call, events: Sequence[Event], member: Member, environment: Environment) -> str:
-        """Why the agent must not make this call, whatever the user permits; "" where policy judges it."""
+    def refuses(
+        self, call: Call, events: Sequence[Event], member: Member, environment: Environment
+    ) -> str:
+        """Why the agent must not make this call, whatever the user permits; "" where policy judges
+        it.
+        """

@@ -1,9 +1,10 @@
-"""How an agent takes a turn: the protocol, and the harness for models that call tools. Also which tests and checks
-run next.
+"""How an agent takes a turn: the protocol, and the harness for models that call tools. Also which
+tests and checks run next.
 
-The loop asks the harness of a turn's agent what the turn needs next, what the agent is shown and which tools it has.
-`ToolCalling` is the default and all that a reader of the loop meets; wiring may choose another one for an agent. Every
-answer is a function of the log, so a turn that was killed goes on where it stood.
+The loop asks the harness of a turn's agent what the turn needs next, what the agent is shown and
+which tools it has. `ToolCalling` is the default and all that a reader of the loop meets; wiring may
+choose another one for an agent. Every answer is a function of the log, so a turn that was killed
+goes on where it stood.
 """
 
 from __future__ import annotations
@@ -42,14 +43,20 @@ MAX_REPLY_TOKENS = 8192
 
 
 class ToolCalling:
-    """Models with native tool calls: they read the whole history and act until they say their last word."""
+    """Models with native tool calls: they read the whole history and act until they say their last
+    word.
+    """
 
     @property
     def has_history(self) -> bool:
         return True
 
-    def next_step(self, events: Sequence[Event], member: Member, environment: Environment) -> NextStep:
-        """Evidence, the agent's replies and calls, then the tests and checks that its changes make due."""
+    def next_step(
+        self, events: Sequence[Event], member: Member, environment: Environment
+    ) -> NextStep:
+        """Evidence, the agent's replies and calls, then the tests and checks that its changes make
+        due.
+        """
         turn = views.turns(events)[-1]
         if turn.failed is not None or turn.interrupted:
             return TurnClosed()
@@ -61,18 +68,27 @@ class ToolCalling:
         if calls := views.open_calls(turn):
             return RunCall(calls[0])
         more = len(turn.replies) < environment.limits.replies
-        if not agent_is_done(turn, environment.limits.replies) or (more and correction_due(events, turn)):
+        if not agent_is_done(turn, environment.limits.replies) or (
+            more and correction_due(events, turn)
+        ):
             return RequestReply()
         return _after(events, turn, member, environment)
 
-    def prompt(self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str) -> Prompt:
-        """The whole history as messages. A further attempt is sampled (temperature .8, a seed of its own)."""
+    def prompt(
+        self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str
+    ) -> Prompt:
+        """The whole history as messages. A further attempt is sampled (temperature .8, a seed of
+        its own).
+        """
         turn = views.turns(events)[-1]
         again = attempts_before(events, turn) if member.attempts > 1 else 0
         return Prompt(
-            system=prompts.fill(prompts.load("system"), instructions=told_instructions(turn, instructions)).strip(),
+            system=prompts.fill(
+                prompts.load("system"), instructions=told_instructions(turn, instructions)
+            ).strip(),
             messages=shown_media.as_shown(
-                message_history.history(visible_facts(events), _told(events, turn)), _not_shown(events, member)
+                message_history.history(visible_facts(events), _told(events, turn)),
+                _not_shown(events, member),
             ),
             tools=tuple(tools),
             max_tokens=MAX_REPLY_TOKENS,
@@ -81,10 +97,12 @@ class ToolCalling:
             reply_schema=wanted_schema(events, turn),
         )
 
-    def tools(self, events: Sequence[Event], member: Member, environment: Environment) -> tuple[ToolSpec, ...]:
-        """A Worker has all tools, a Thinker those that read, a Verifier those and the tests; all may set acceptance
-        checks, unless the mode or the files kept from some agents forbid running them. A subtask has those that its
-        subagent's file names."""
+    def tools(
+        self, events: Sequence[Event], member: Member, environment: Environment
+    ) -> tuple[ToolSpec, ...]:
+        """A Worker has all tools, a Thinker those that read, a Verifier those and the tests; all
+        may set acceptance checks, unless the mode or the files kept from some agents forbid running
+        them. A subtask has those that its subagent's file names."""
         turn, found = views.turns(events)[-1], views.found_tools(events)
 
         def is_at_hand(tool: AnyTool) -> bool:
@@ -99,15 +117,25 @@ class ToolCalling:
         more = {views.ACCEPTANCE_CHECK} if checks else set[str]()
         match turn.assigned.role:
             case "worker":
-                out = policy.INTERNAL_TOOLS if checks else policy.INTERNAL_TOOLS | {views.ACCEPTANCE_CHECK}
+                out = (
+                    policy.INTERNAL_TOOLS
+                    if checks
+                    else policy.INTERNAL_TOOLS | {views.ACCEPTANCE_CHECK}
+                )
                 out = out if _has_subtasks(events, turn) else out | {views.TASK}
-                return environment.toolbox.specs(lambda tool: tool.name not in out and is_at_hand(tool))
+                return environment.toolbox.specs(
+                    lambda tool: tool.name not in out and is_at_hand(tool)
+                )
             case "thinker":
                 return environment.toolbox.specs(lambda tool: _reads(tool) or tool.name in more)
             case "verifier":
-                return environment.toolbox.specs(lambda tool: _reads(tool) or tool.name in {*more, views.RUN_TESTS})
+                return environment.toolbox.specs(
+                    lambda tool: _reads(tool) or tool.name in {*more, views.RUN_TESTS}
+                )
 
-    def refuses(self, call: Call, events: Sequence[Event], member: Member, environment: Environment) -> str:
+    def refuses(
+        self, call: Call, events: Sequence[Event], member: Member, environment: Environment
+    ) -> str:
         """Tools that the role does not have."""
         return no_such_tool(call, events, environment, self.tools(events, member, environment))
 
@@ -141,12 +169,17 @@ def _not_shown(events: Sequence[Event], member: Member) -> shown_media.WhyNot:
     return shown_media.why_not(vision=member.vision, documents=member.documents, refused=refused)
 
 
-def no_such_tool(call: Call, events: Sequence[Event], environment: Environment, offered: Sequence[ToolSpec]) -> str:
+def no_such_tool(
+    call: Call, events: Sequence[Event], environment: Environment, offered: Sequence[ToolSpec]
+) -> str:
     """Why a call of a tool that was not offered is not made; "" for others."""
     role = views.turns(events)[-1].assigned.role.capitalize()
     absent = call.tool in environment.toolbox and all(spec.name != call.tool for spec in offered)
     if absent and role == "Worker" and _is_deferred(environment.toolbox[call.tool]):
-        return f"{call.tool} was not found yet: call {views.FIND_TOOLS} first, which shows how it is called"
+        return (
+            f"{call.tool} was not found yet: call {views.FIND_TOOLS} first, which shows how it "
+            f"is called"
+        )
     return f"a {role} has no tool {call.tool}" if absent else ""
 
 
@@ -161,7 +194,9 @@ def _reads(tool: AnyTool) -> bool:
 
 
 def _opening(events: Sequence[Event], turn: views.Turn, environment: Environment) -> Call | None:
-    """The next piece of evidence that a Verifier's turn opens with; None when it has all, and for other roles."""
+    """The next piece of evidence that a Verifier's turn opens with; None when it has all, and for
+    other roles.
+    """
     if turn.draws or turn.assigned.role != "verifier":
         return None
     if (call := due_run(events, turn, environment.tests, verifying=True)) is not None:
@@ -170,32 +205,49 @@ def _opening(events: Sequence[Event], turn: views.Turn, environment: Environment
 
 
 def diff_due(events: Sequence[Event], turn: views.Turn) -> Call | None:
-    """The diff of the request, which a Verifier is shown once; None where it has it, or where undo is limited."""
+    """The diff of the request, which a Verifier is shown once; None where it has it, or where undo
+    is limited.
+    """
     began = views.start_snapshot(events)
     done = [run.permitted.call.tool for run in turn.runs if run.evidence and run.result is not None]
     if not began or "diff" in done:
         return None
-    more = [(change.path, change.before, change.after) for change in views.unsnapshotted_changes(events).values()]
+    more = [
+        (change.path, change.before, change.after)
+        for change in views.unsnapshotted_changes(events).values()
+    ]
     given = {"since": began} | ({"beside": more} if more else {})
     return Call.make(f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}", "diff", **given)
 
 
-def _after(events: Sequence[Event], turn: views.Turn, member: Member, environment: Environment) -> NextStep:
-    """After the agent's last word: the tests and checks that are due, then whether the attempt stands."""
+def _after(
+    events: Sequence[Event], turn: views.Turn, member: Member, environment: Environment
+) -> NextStep:
+    """After the agent's last word: the tests and checks that are due, then whether the attempt
+    stands.
+    """
     if turn.assigned.role != "worker":
         call = due_run(events, turn, environment.tests) if sets_check(turn) else None
         return GatherEvidence(call) if call is not None else TurnClosed()
     if (call := due_run(events, turn, environment.tests)) is not None:
         return GatherEvidence(call)
     asked = views.asked(events)
-    undoes = member.attempts > 1 and bool(turn.changes) and asked is not None and asked.snapshot is not None
+    undoes = (
+        member.attempts > 1
+        and bool(turn.changes)
+        and asked is not None
+        and asked.snapshot is not None
+    )
     why = views.acceptance_blocker(events) if undoes else ""
     return RollBackAttempt(why) if why else TurnClosed()
 
 
 def sets_check(turn: views.Turn) -> bool:
     """The turn set an acceptance check, which may have to run on the changed files at once."""
-    return any(run.permitted.call.tool == views.ACCEPTANCE_CHECK and run.result is not None for run in turn.runs)
+    return any(
+        run.permitted.call.tool == views.ACCEPTANCE_CHECK and run.result is not None
+        for run in turn.runs
+    )
 
 
 def agent_is_done(turn: views.Turn, replies: int) -> bool:
@@ -205,12 +257,15 @@ def agent_is_done(turn: views.Turn, replies: int) -> bool:
         return True
     last = newest.calls[-1]
     failed = [run.permitted.call for run in turn.runs if run.result is None or not run.result.ok]
-    return sum((call.tool, call.arguments) == (last.tool, last.arguments) for call in failed) >= SAME_CALL_LIMIT
+    return (
+        sum((call.tool, call.arguments) == (last.tool, last.arguments) for call in failed)
+        >= SAME_CALL_LIMIT
+    )
 
 
 def attempts_before(events: Sequence[Event], turn: views.Turn) -> int:
-    """How often this agent's model has answered in this role in this request. The same prompt must not give the same
-    answer."""
+    """How often this agent's model has answered in this role in this request. The same prompt must
+    not give the same answer."""
     pool = views.pool(events)
 
     def model(one: views.Turn) -> str:
@@ -218,13 +273,17 @@ def attempts_before(events: Sequence[Event], turn: views.Turn) -> int:
         return pool[name].model if name in pool else name
 
     earlier = (one for one in views.turns(events) if one.number < turn.number)
-    same = (one for one in earlier if one.assigned.role == turn.assigned.role and model(one) == model(turn))
+    same = (
+        one
+        for one in earlier
+        if one.assigned.role == turn.assigned.role and model(one) == model(turn)
+    )
     return sum(len(one.draws) + bool(one.replies) for one in same) + len(turn.draws)
 
 
 def _told(events: Sequence[Event], turn: views.Turn) -> str:
-    """What the newest turn's agent is told besides: tests that ran in steps it does not see, and, as a Verifier, that
-    no tests have run."""
+    """What the newest turn's agent is told besides: tests that ran in steps it does not see, and,
+    as a Verifier, that no tests have run."""
     verifier = turn.assigned.role == "verifier"
     parts = (tests_since(events, turn), tests_unknown_notice(events) if verifier else "")
     return "\n\n".join(part for part in parts if part)
@@ -233,7 +292,9 @@ def _told(events: Sequence[Event], turn: views.Turn) -> str:
 TOOL_CALLING = ToolCalling()
 
 
-def prompt_of(team: Team, environment: Environment, events: Sequence[Event], member: Member) -> Prompt:
+def prompt_of(
+    team: Team, environment: Environment, events: Sequence[Event], member: Member
+) -> Prompt:
     """The next call's prompt of an agent, of the facts up to it; without its tools."""
     return chosen(team, member.name).prompt(events, member, (), environment.instructions)
 

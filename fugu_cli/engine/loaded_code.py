@@ -1,8 +1,10 @@
-"""Makes a Python run use one copy of a repository, and records which code it loaded from another one.
+"""Makes a Python run use one copy of a repository, and records which code it loaded from another
+one.
 
-Copied as sitecustomize.py into a folder on PYTHONPATH, beside a note (JSON) with `old` and `new`, the two folders,
-`linked`, the paths in the old one that the new one only links to, and `told`, the file to write to. Paths of the old
-folder that an editable installation put on sys.path lead to the new one. Imports nothing of fugu; for Python 3.7 on.
+Copied as sitecustomize.py into a folder on PYTHONPATH, beside a note (JSON) with `old` and `new`,
+the two folders, `linked`, the paths in the old one that the new one only links to, and `told`, the
+file to write to. Paths of the old folder that an editable installation put on sys.path lead to the
+new one. Imports nothing of fugu; for Python 3.7 on.
 """
 
 from __future__ import annotations

@@ -35,7 +35,8 @@ def text_argument(call: Call, name: str) -> str | None:
 
 
 UNDO_MESSAGE = (
-    "[The user undid the newest request that stood: its changes to files are gone. Read a file before you change it.]"
+    "[The user undid the newest request that stood: its changes to files are gone. Read a file "
+    "before you change it.]"
 )
 REDO_MESSAGE = "[The user brought back what was undone last: its changes to files are there again.]"
 
@@ -47,28 +48,45 @@ def undo_messages(facts: Sequence[Event], turn: Assigned | None) -> list[FromUse
         if isinstance(fact, Assigned) and fact.subtask is None:
             newest = fact
         elif isinstance(fact, Undone) and not fact.turn and newest is turn:
-            said.append(FromUser(text=(REDO_MESSAGE if fact.kind == "redo" else UNDO_MESSAGE) + fact.exception))
+            said.append(
+                FromUser(
+                    text=(REDO_MESSAGE if fact.kind == "redo" else UNDO_MESSAGE) + fact.exception
+                )
+            )
     return said
 
 
 EVIDENCE_HEADINGS = {
     views.RUN_TESTS: ("The tests were run: they pass", "The tests were run: they FAIL"),
-    views.RUN_CHECK: ("An acceptance check was run: it passes", "An acceptance check was run: it FAILS"),
-    "run_reproduction": ("The reproduction was run: it passes", "The reproduction was run: it FAILS"),
-    views.TESTS_BEFORE: ("How these tests stood before the request", "How the tests stood before is not known"),
+    views.RUN_CHECK: (
+        "An acceptance check was run: it passes",
+        "An acceptance check was run: it FAILS",
+    ),
+    "run_reproduction": (
+        "The reproduction was run: it passes",
+        "The reproduction was run: it FAILS",
+    ),
+    views.TESTS_BEFORE: (
+        "How these tests stood before the request",
+        "How the tests stood before is not known",
+    ),
 }
 """How fugu's own runs are introduced, where they are ok and where not."""
 MAX_EVIDENCE = 24_000
-"""Characters of a file that fugu read for another agent; of a longer one only the length is told."""
+"""Characters of a file that fugu read for another agent; of a longer one only the length is
+told.
+"""
 
 
 def history(events: Sequence[Event], told: str = "") -> tuple[Message, ...]:
-    """Every request with its turns, as one neutral history; what was compacted, as its summary. `told`: what the newest
-    turn's agent is told besides."""
+    """Every request with its turns, as one neutral history; what was compacted, as its summary.
+    `told`: what the newest turn's agent is told besides."""
     summary, kept = views.after_compaction(events)
     *earlier, newest = views.requests(kept)
     before = "\n\n".join(part for part in (summary, views.still_open(events)) if part)
-    messages: list[Message] = [FromUser(text=f"[What happened before, summed up:]\n{before}")] if summary else []
+    messages: list[Message] = (
+        [FromUser(text=f"[What happened before, summed up:]\n{before}")] if summary else []
+    )
     for facts in earlier:
         messages += _past(_Past(facts))
     return (*messages, *_request_messages(newest, told))
@@ -98,7 +116,10 @@ def _past(past: _Past) -> tuple[Message, ...]:
 def _request_messages(facts: Sequence[Event], told: str = "") -> tuple[Message, ...]:
     request = facts[0]
     assert isinstance(request, Asked)
-    messages: list[Message] = [FromUser(text=request.whole, media=request.media), *_runs_as_text(views.baseline(facts))]
+    messages: list[Message] = [
+        FromUser(text=request.whole, media=request.media),
+        *_runs_as_text(views.baseline(facts)),
+    ]
     messages += undo_messages(facts, None)
     turns = views.turns(facts)
     for turn in turns:
@@ -110,9 +131,17 @@ def _request_messages(facts: Sequence[Event], told: str = "") -> tuple[Message, 
 
 
 def _opening(turn: views.Turn) -> str:
-    role = "" if turn.assigned.plan else prompts.load("subtask" if turn.assigned.subtask else turn.assigned.role)
+    role = (
+        ""
+        if turn.assigned.plan
+        else prompts.load("subtask" if turn.assigned.subtask else turn.assigned.role)
+    )
     opening = opening_ids(turn)
-    shown = [_evidence_text(run) for run in turn.runs if run.evidence and run.permitted.call.id in opening]
+    shown = [
+        _evidence_text(run)
+        for run in turn.runs
+        if run.evidence and run.permitted.call.id in opening
+    ]
     failed = [
         f"[Attempt {index} of this turn was rolled back: {getattr(draw[-1], 'reason', '')}]"
         for index, draw in enumerate(turn.draws, start=1)
@@ -121,14 +150,20 @@ def _opening(turn: views.Turn) -> str:
 
 
 def turn_messages(turn: views.Turn, schema: str = "") -> list[Message]:
-    """A turn's replies with the results of their calls. `schema`: the one that its last words must follow."""
+    """A turn's replies with the results of their calls. `schema`: the one that its last words must
+    follow.
+    """
     results = {run.permitted.call.id: run for run in turn.runs if not run.evidence}
     opening = opening_ids(turn)
     messages: list[Message] = []
     corrected = structured_answer.correction(turn, schema)
     begun = [place for place, fact in enumerate(turn.facts) if isinstance(fact, Replied)]
     for reply, start, stop in zip(turn.replies, begun, [*begun, len(turn.facts)][1:], strict=True):
-        messages.append(FromAgent(agent=reply.agent, text=reply.text, thinking=reply.thinking, calls=reply.calls))
+        messages.append(
+            FromAgent(
+                agent=reply.agent, text=reply.text, thinking=reply.thinking, calls=reply.calls
+            )
+        )
         messages += [_result(results[call.id]) for call in reply.calls if call.id in results]
         if corrected and not reply.calls:
             messages.append(FromUser(text=corrected))
@@ -145,23 +180,32 @@ def turn_messages(turn: views.Turn, schema: str = "") -> list[Message]:
 def _result(run: views.CallRecord) -> FromTool:
     call = run.permitted.call
     if not run.permitted.allowed:
-        return FromTool(call=call.id, tool=call.tool, text=f"Not allowed: {run.permitted.reason}", ok=False)
+        return FromTool(
+            call=call.id, tool=call.tool, text=f"Not allowed: {run.permitted.reason}", ok=False
+        )
     if run.result is None:
         text = "Interrupted: the call was started and did not come to an end. It was not run again."
         return FromTool(call=call.id, tool=call.tool, text=text, ok=False)
     result = run.result
-    return FromTool(call=call.id, tool=call.tool, text=result.output, ok=result.ok, media=result.media)
+    return FromTool(
+        call=call.id, tool=call.tool, text=result.output, ok=result.ok, media=result.media
+    )
 
 
 def _runs_as_text(runs: Sequence[views.CallRecord]) -> list[Message]:
     texts = [_evidence_text(run) for run in runs if run.evidence]
-    media = tuple(one for run in runs if run.evidence and run.result is not None for one in run.result.media)
+    media = tuple(
+        one for run in runs if run.evidence and run.result is not None for one in run.result.media
+    )
     return [FromUser(text="\n\n".join(texts), media=media)] if texts else []
 
 
 def _evidence_text(run: views.CallRecord) -> str:
     if not run.permitted.allowed:
-        return f"[{run.permitted.call.tool} {path_argument(run) or ''}]\nNot allowed: {run.permitted.reason}"
+        return (
+            f"[{run.permitted.call.tool} {path_argument(run) or ''}]\nNot allowed: "
+            f"{run.permitted.reason}"
+        )
     if run.result is None:
         return ""
     call, text = run.permitted.call, run.result.output

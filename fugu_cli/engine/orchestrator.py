@@ -1,8 +1,8 @@
 """The loop: drives the request at the end of the log to its end.
 
-Stands above coordinators, agents and tools and below every user interface; a session, a rollout and a benchmark are
-this same `run`. Knows no provider, no screen and no file format. What comes next is read from the log each time, so a
-run that was killed is continued by calling `run` again.
+Stands above coordinators, agents and tools and below every user interface; a session, a rollout and
+a benchmark are this same `run`. Knows no provider, no screen and no file format. What comes next is
+read from the log each time, so a run that was killed is continued by calling `run` again.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = ["Team", "run"]
 async def run(log: Log, team: Team, environment: Environment) -> Finished:
     """Drive the newest request to its end and return how it ended.
 
-    Cancelled, it records what was cut off and leaves the request unfinished, to be continued by another `run`. Raises
-    StorageError when the log or a file cannot be written; nothing recorded is lost. Raises ValueError for a log without
-    a request: no step could end it.
+    Cancelled, it records what was cut off and leaves the request unfinished, to be continued by
+    another `run`. Raises StorageError when the log or a file cannot be written; nothing recorded is
+    lost. Raises ValueError for a log without a request: no step could end it.
     """
     if views.asked(log.events) is None:
         raise ValueError("there is no request to drive")
@@ -59,11 +59,16 @@ async def run(log: Log, team: Team, environment: Environment) -> Finished:
 
 
 def _loop_time(deadline: float | None) -> float | None:
-    return None if deadline is None else asyncio.get_running_loop().time() + deadline - time.monotonic()
+    return (
+        None
+        if deadline is None
+        else asyncio.get_running_loop().time() + deadline - time.monotonic()
+    )
 
 
 def _cut(place: TurnContext) -> None:
-    """Record that the open turns were cut, unless a reply that was being written has recorded it with its text.
+    """Record that the open turns were cut, unless a reply that was being written has recorded it
+    with its text.
 
     Turn 0 where none was open: what a closed turn did stands.
     """
@@ -79,7 +84,9 @@ def _cut(place: TurnContext) -> None:
 
 
 async def _step(place: TurnContext) -> None:
-    """One step: the open turns to their ends, what is to be found out before a decision, or a decision."""
+    """One step: the open turns to their ends, what is to be found out before a decision, or a
+    decision.
+    """
     if open_now := parallel_turns.open_turns(place):
         await parallel_turns.run_turns(place, open_now)
     elif (due := _due_after_a_cut(place)) is not None:
@@ -97,33 +104,44 @@ async def _gather(place: TurnContext, due: Call) -> None:
 
 
 async def _attach(place: TurnContext, attached: Call) -> None:
-    """Read what the request names. The user has named an MCP server's resource: no rule has to allow it, one may forbid
-    it."""
+    """Read what the request names. The user has named an MCP server's resource: no rule has to
+    allow it, one may forbid it."""
     from fugu_cli.engine.tool_calls import run_call
 
     environment = place.environment
     if attached.tool.startswith(MCP):
         allow = (*environment.rules.allow, attached.tool)
-        environment = replace(environment, rules=environment.rules.model_copy(update={"allow": allow}))
+        environment = replace(
+            environment, rules=environment.rules.model_copy(update={"allow": allow})
+        )
     await run_call(place.log, environment, 0, attached)
 
 
 def _due_after_a_cut(place: TurnContext) -> Call | None:
-    """The tests and checks, where acceptance checks decide and the newest turn was cut after it had changed something:
-    who is to act depends on what it left behind. A workflow runs them at its end."""
+    """The tests and checks, where acceptance checks decide and the newest turn was cut after it had
+    changed something: who is to act depends on what it left behind. A workflow runs them at its
+    end."""
     events = place.log.events
     turns = views.turns(events)
-    cut = bool(turns) and (turns[-1].interrupted or turns[-1].failed) and not turns[-1].assigned.plan
-    if not cut or not (turns[-1].changes or views.interrupted_calls(turns[-1])) or not views.checks(events):
+    cut = (
+        bool(turns) and (turns[-1].interrupted or turns[-1].failed) and not turns[-1].assigned.plan
+    )
+    if (
+        not cut
+        or not (turns[-1].changes or views.interrupted_calls(turns[-1]))
+        or not views.checks(events)
+    ):
         return None
     return due_run(events, None, place.environment.tests)
 
 
 def _due_attachment(place: TurnContext) -> Call | None:
-    """The call that shows the next of what the request attaches; None where a turn or a plan has begun. Each is judged
-    once, like a call of an agent's."""
+    """The call that shows the next of what the request attaches; None where a turn or a plan has
+    begun. Each is judged once, like a call of an agent's."""
     facts = views.request(place.log.events)
-    if not (request := views.asked(facts)) or any(isinstance(fact, Assigned | Planned) for fact in facts):
+    if not (request := views.asked(facts)) or any(
+        isinstance(fact, Assigned | Planned) for fact in facts
+    ):
         return None
     judged = sum(isinstance(fact, Permitted) and fact.by != EVIDENCE for fact in facts)
     if judged >= len(request.attachments):

@@ -47,14 +47,18 @@ def _home(log: Log, workspace: Workspace) -> Path:
     return store.worktrees_folder(workspace.store.parents[1], log.path)
 
 
-async def ensure_worktrees(log: Log, workspace: Workspace, turns: Sequence[views.Turn]) -> list[Workspace]:
+async def ensure_worktrees(
+    log: Log, workspace: Workspace, turns: Sequence[views.Turn]
+) -> list[Workspace]:
     """The worktrees of these turns, made where nothing was done in them yet.
 
-    Raises StorageError where one is gone in which something was done. Its turn is cut in the log, with those that chose
-    by what it had made, so that whoever goes on has them done again.
+    Raises StorageError where one is gone in which something was done. Its turn is cut in the log,
+    with those that chose by what it had made, so that whoever goes on has them done again.
     """
     gone = [
-        turn for turn in turns if _worked(turn) and not worktrees.worktree_exists(worktree_folder(log, workspace, turn))
+        turn
+        for turn in turns
+        if _worked(turn) and not worktrees.worktree_exists(worktree_folder(log, workspace, turn))
     ]
     if gone:
         raise _lost(log, workspace, gone)
@@ -72,7 +76,11 @@ async def _made(workspace: Workspace, turn: views.Turn, place: Path) -> Workspac
 
 def _worked(turn: views.Turn) -> bool:
     """Something was done that somebody may still want."""
-    return not turn.failed and not turn.interrupted and bool(turn.changes or views.interrupted_calls(turn))
+    return (
+        not turn.failed
+        and not turn.interrupted
+        and bool(turn.changes or views.interrupted_calls(turn))
+    )
 
 
 def _lost(log: Log, workspace: Workspace, gone: Sequence[views.Turn]) -> StorageError:
@@ -89,11 +97,13 @@ def _lost(log: Log, workspace: Workspace, gone: Sequence[views.Turn]) -> Storage
 
 
 def remove_unused_worktrees(data: Path) -> None:
-    """Remove the worktrees that nobody can go on with: of sessions that are gone, of requests that are over. Those of a
-    session that is open stay."""
+    """Remove the worktrees that nobody can go on with: of sessions that are gone, of requests that
+    are over. Those of a session that is open stay."""
     root = data / "worktrees"
     for home in root.glob("*"):
-        with contextlib.suppress(OSError, StorageError):  # a folder that is not ours, a session that cannot be read
+        with contextlib.suppress(
+            OSError, StorageError
+        ):  # a folder that is not ours, a session that cannot be read
             _set_apart(home)
     for folder in root.glob(f"*{REMOVING}"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -131,7 +141,11 @@ async def run_turns(place: TurnContext, numbers: Sequence[int]) -> None:
 async def _told(place: TurnContext, number: int) -> None:
     """Hooks hear that a step of a workflow, or a subtask, is over."""
     now = views.turn_of(place.log.events, number)
-    if place.environment.hooks is None or now is None or not (now.assigned.plan or now.assigned.subtask):
+    if (
+        place.environment.hooks is None
+        or now is None
+        or not (now.assigned.plan or now.assigned.subtask)
+    ):
         return
     told = {"agent_id": f"turn-{number}", "last_assistant_message": now.text}
     task = now.assigned.subtask
@@ -164,8 +178,16 @@ class TurnRunner:
 
     async def _do(self, place: TurnContext, number: int, step: NextStep) -> None:
         now = views.turn_of(place.log.events, number)
-        here = now is not None and now.assigned.agent in place.team.agents and now.assigned.subtask is None
-        if here and isinstance(step, RunCall) and step.call.tool == views.TASK in place.environment.toolbox:
+        here = (
+            now is not None
+            and now.assigned.agent in place.team.agents
+            and now.assigned.subtask is None
+        )
+        if (
+            here
+            and isinstance(step, RunCall)
+            and step.call.tool == views.TASK in place.environment.toolbox
+        ):
             from fugu_cli.engine import subtasks
 
             await subtasks.run_tasks(place, number, step.call, TurnRunner(place).drive)
@@ -173,7 +195,9 @@ class TurnRunner:
             await do_step(place, number, step)
 
     async def _environment(self, number: int) -> Environment:
-        """The turn's own environment: alone it is the one there is; beside others it has not seen what they saw."""
+        """The turn's own environment: alone it is the one there is; beside others it has not seen
+        what they saw.
+        """
         environment, log = self._place.environment, self._place.log
         now = views.turn_of(log.events, number)
         assert now is not None
@@ -185,7 +209,9 @@ class TurnRunner:
             return environment
         start = next(i for i, event in enumerate(log.events) if event is now.assigned)
         known = 0 if now.assigned.subtask is not None else start  # a subtask was shown nothing
-        mine = [r for r in log.records if r.seq < known or getattr(r.event, "turn", number) == number]
+        mine = [
+            r for r in log.records if r.seq < known or getattr(r.event, "turn", number) == number
+        ]
         recall_reads(workspace, mine)
         return replace(environment, workspace=workspace)
 
@@ -193,14 +219,20 @@ class TurnRunner:
         """Until it is this turn's time to write or run something."""
         if not self._writes(place, step) or not self._shared(place):
             return
-        before = [one for one in self._over if one < number and not self._over[one].is_set() and self._here(one)]
+        before = [
+            one
+            for one in self._over
+            if one < number and not self._over[one].is_set() and self._here(one)
+        ]
         for one in before:
-            place.log.tell(Waiting(why=f"turn {number} waits for turn {one} before it changes anything"))
+            place.log.tell(
+                Waiting(why=f"turn {number} waits for turn {one} before it changes anything")
+            )
             await self._over[one].wait()
 
     def _alone(self, place: TurnContext, step: NextStep) -> AbstractAsyncContextManager[object]:
-        """One at a time is run what is looked at for its changes: a command that reads must not be given those of a
-        turn that writes."""
+        """One at a time is run what is looked at for its changes: a command that reads must not be
+        given those of a turn that writes."""
         runs = self._acts(place, step) and self._shared(place)
         return self._running if runs else nullcontext()
 
@@ -214,14 +246,18 @@ class TurnRunner:
 
     def _writes(self, place: TurnContext, step: NextStep) -> bool:
         """It may change something. What policy knows to read only does not."""
-        return self._acts(place, step) and not (isinstance(step, RunCall) and self._reads(place, step.call))
+        return self._acts(place, step) and not (
+            isinstance(step, RunCall) and self._reads(place, step.call)
+        )
 
     def _reads(self, place: TurnContext, call: Call) -> bool:
         environment = place.environment
         try:
             return content_key.only_reads(
                 environment.workspace,
-                secret_restoration.restore_secrets(place.log, environment.toolbox, environment.workspace, call),
+                secret_restoration.restore_secrets(
+                    place.log, environment.toolbox, environment.workspace, call
+                ),
             )
         except secret_restoration.UnrestorableMark:
             return True  # it is refused
@@ -239,13 +275,14 @@ class TurnRunner:
 
 
 MAX_PLAN_BYTES = 262_144
-"""Characters of a plan after which the planner is taken to write for ever; coordinators/conductor/planner.py reads far
-fewer."""
+"""Characters of a plan after which the planner is taken to write for ever;
+coordinators/conductor/planner.py reads far fewer."""
 
 
 async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
-    """Ask the planner and record what it wrote; what it costs is the request's like any other call. One that no budget
-    carries has failed: another agent plans, or the request is done turn by turn."""
+    """Ask the planner and record what it wrote; what it costs is the request's like any other call.
+    One that no budget carries has failed: another agent plans, or the request is done turn by
+    turn."""
     log, name = place.log, decision.agent
     member = place.team.members[name]
     if not await availability.may_call(
@@ -260,7 +297,9 @@ async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
     def wait(pause: Pause) -> None:
         pauses.check(pause, log.events)
         lost = usd(pause.used, member.price)
-        availability.check_budget(log.events, member, decision.prompt, place.environment.limits.budget, lost)
+        availability.check_budget(
+            log.events, member, decision.prompt, place.environment.limits.budget, lost
+        )
         log.tell(availability.waiting_event(pause, 0, name))
 
     try:
@@ -270,7 +309,9 @@ async def record_plan(place: TurnContext, decision: AskPlanner) -> None:
         return
     seconds = reply.seconds or round(time.monotonic() - started, 3)
     planned = decision.read(reply)
-    log.append(planned.model_copy(update={"seconds": seconds, "model": planned.model or member.model}))
+    log.append(
+        planned.model_copy(update={"seconds": seconds, "model": planned.model or member.model})
+    )
 
 
 class _SilentPlanner:
@@ -283,15 +324,26 @@ class _SilentPlanner:
     def __call__(self, text: str) -> None:
         self._heard += len(text)
         if self._heard > MAX_PLAN_BYTES:
-            said = f"{self._planner} did not stop: more than {MAX_PLAN_BYTES} characters where a plan was asked for"
-            raise AgentError(said, kind="protocol", hint="its server does not keep the limit of a reply")
+            said = (
+                f"{self._planner} did not stop: more than {MAX_PLAN_BYTES} characters where a "
+                f"plan was asked for"
+            )
+            raise AgentError(
+                said, kind="protocol", hint="its server does not keep the limit of a reply"
+            )
 
 
 async def begin_steps(log: Log, environment: Environment, decision: ParallelTurns) -> None:
-    """Record the steps that begin now, each with the tree it starts from and what the memory still knows."""
+    """Record the steps that begin now, each with the tree it starts from and what the memory still
+    knows.
+    """
     workspace = environment.workspace
     tree = await workspace.history.snapshot()
-    whole = await content_key.tree_content(workspace) if environment.remembers else content_key.TreeContent()
+    whole = (
+        await content_key.tree_content(workspace)
+        if environment.remembers
+        else content_key.TreeContent()
+    )
 
     async def state(call: Call) -> str:
         return await content_key.content_key(workspace, call, whole)
@@ -301,7 +353,11 @@ async def begin_steps(log: Log, environment: Environment, decision: ParallelTurn
         step = (decided.plan, decided.agent)
         if environment.remembers and step not in known:
             known[step] = await step_context.valid_results(log.events, *step, state)
-        update = {"snapshot": tree, "remembers": known.get(step, ()), "worktree": _worktree(log, decided, tree)}
+        update = {
+            "snapshot": tree,
+            "remembers": known.get(step, ()),
+            "worktree": _worktree(log, decided, tree),
+        }
         log.append(decided.model_copy(update=update))
 
 
@@ -313,7 +369,8 @@ def _worktree(log: Log, decided: Assigned, tree: str | None) -> str:
 
 
 async def merge_worktrees(log: Log, environment: Environment, decision: MergeTurns) -> None:
-    """Record what was done in the worktrees, take the chosen one's work over, and remove them once that is settled.
+    """Record what was done in the worktrees, take the chosen one's work over, and remove them once
+    that is settled.
 
     Raises StorageError as `apart.opened` does: what is gone is never taken over.
     """
@@ -322,7 +379,9 @@ async def merge_worktrees(log: Log, environment: Environment, decision: MergeTur
     diffs: list[tuple[int, str]] = []
     made: tuple[FileChange, ...] = ()
     left: tuple[str, ...] = ()
-    for one, worktree in zip(group, await ensure_worktrees(log, environment.workspace, group), strict=True):
+    for one, worktree in zip(
+        group, await ensure_worktrees(log, environment.workspace, group), strict=True
+    ):
         start = one.assigned.snapshot
         assert start is not None
         await environment.workspace.jobs.close(worktree.root)

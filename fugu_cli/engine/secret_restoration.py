@@ -1,9 +1,10 @@
 """A recorded call as it runs: for each mark in it, the secret value that the mark stands for.
 
-Between the log, whose calls hold marks where secrets stood, and environment.py, which judges and runs them. Agents read
-marks and write them again. fugu's own tools get the values, so that a file keeps its secret. A command gets a
-value that no shell reads as anything else. Nothing else gets one: what leaves this machine holds no secret that
-its agent was not shown. A call that needs a value nobody knows is refused with a sentence.
+Between the log, whose calls hold marks where secrets stood, and environment.py, which judges and
+runs them. Agents read marks and write them again. fugu's own tools get the values, so that a file
+keeps its secret. A command gets a value that no shell reads as anything else. Nothing else gets
+one: what leaves this machine holds no secret that its agent was not shown. A call that needs a
+value nobody knows is refused with a sentence.
 """
 
 from __future__ import annotations
@@ -28,18 +29,24 @@ LARGEST = 2_000_000
 _INERT = re.compile(r"[\w./:@%+=,][\w./:@%+=,-]*")
 """A value that reads the same in a shell, quoted or not, and is no option."""
 OUTSIDE = (
-    "{mark} stands for a secret, and secrets are not sent to {tool}. Leave the mark out, or let the tool read the value"
+    "{mark} stands for a secret, and secrets are not sent to {tool}. Leave the mark out, or let "
+    "the tool read the value"
     " where it stands."
 )
 UNSAFE_IN_SHELL = (
-    "{mark} stands for a secret that a shell would not read as one word. Let the command read it where it stands (a"
+    "{mark} stands for a secret that a shell would not read as one word. Let the command read it "
+    "where it stands (a"
     " file, a variable), or change the file with edit or write."
 )
 UNKNOWN = (
-    "what {mark} stands for is not known. Read the file that holds it and try again, or change only other lines with"
+    "what {mark} stands for is not known. Read the file that holds it and try again, or change "
+    "only other lines with"
     " edit."
 )
-AMBIGUOUS = "{mark} stands for more than one secret. Change only other lines with edit, and leave this one as it is."
+AMBIGUOUS = (
+    "{mark} stands for more than one secret. Change only other lines with edit, and leave this "
+    "one as it is."
+)
 
 
 class UnrestorableMark(Exception):
@@ -53,9 +60,11 @@ class RestoredCall(NamedTuple):
     call: Call
 
 
-def restore_secrets(log: Log, toolbox: Toolbox, workspace: Workspace, call: Call, *, alone: bool = False) -> Call:
-    """The call that is to be judged and run. `alone`: files are kept from the agent, so that it gets no values but
-    those of the very files that it writes. Raises Unrestorable."""
+def restore_secrets(
+    log: Log, toolbox: Toolbox, workspace: Workspace, call: Call, *, alone: bool = False
+) -> Call:
+    """The call that is to be judged and run. `alone`: files are kept from the agent, so that it
+    gets no values but those of the very files that it writes. Raises Unrestorable."""
     mask = log.mask
     if mask is None:
         return call
@@ -66,10 +75,14 @@ def restore_secrets(log: Log, toolbox: Toolbox, workspace: Workspace, call: Call
     if tool.foreign is not None or tool.name in LEAVING:
         raise UnrestorableMark(OUTSIDE.format(mark=MARK.findall(call.arguments)[0], tool=tool.name))
     near = _files(workspace, call, mask, alone) if tool.effect == "writes" else ()
-    return call.model_copy(update={"arguments": restore_marks(call.arguments, _values(mask, tool, near, alone))})
+    return call.model_copy(
+        update={"arguments": restore_marks(call.arguments, _values(mask, tool, near, alone))}
+    )
 
 
-def _values(mask: Redaction, tool: AnyTool, near: tuple[str, ...], alone: bool) -> Callable[[str], str]:
+def _values(
+    mask: Redaction, tool: AnyTool, near: tuple[str, ...], alone: bool
+) -> Callable[[str], str]:
     def value(found: str) -> str:
         values = mask.values(found, near, others=not alone)
         if len(values) == 1:
@@ -97,7 +110,9 @@ def _files(workspace: Workspace, call: Call, mask: Redaction, alone: bool) -> tu
     patch = given.get("patch")
     names = patched_paths(patch) if isinstance(patch, str) else (given.get("path"),)
     found = (
-        _text(workspace, MARK.sub(lambda one: named(one.group()), name)) for name in names if isinstance(name, str)
+        _text(workspace, MARK.sub(lambda one: named(one.group()), name))
+        for name in names
+        if isinstance(name, str)
     )
     return tuple(text for text in found if text)
 

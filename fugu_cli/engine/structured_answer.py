@@ -1,5 +1,6 @@
-"""An answer that must follow a JSON schema of the user's: whether it does, what an agent is told whose answer does not,
-and how the request then ends. Pure. `jsonschema` is imported where a schema is used, and nowhere else.
+"""An answer that must follow a JSON schema of the user's: whether it does, what an agent is told
+whose answer does not, and how the request then ends. Pure. `jsonschema` is imported where a schema
+is used, and nowhere else.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from referencing._core import Resolver
 
 CORRECTION = (
-    "[Your last message does not follow the JSON schema of the request: {fault}. Say it again: the JSON alone, without"
+    "[Your last message does not follow the JSON schema of the request: {fault}. Say it again: "
+    "the JSON alone, without"
     " a word before or behind it.]"
 )
 FENCE = re.compile(r"```\w*\s*\n(.*)\n\s*```", re.DOTALL)
@@ -49,7 +51,9 @@ def schema_fault(schema: object) -> str:
 
 
 def _lost_reference(held: Resource[Any], known: Resolver[Any]) -> str:
-    """The first reference, of a schema or of those inside it, to what is not in it; "" where there is none."""
+    """The first reference, of a schema or of those inside it, to what is not in it; "" where there
+    is none.
+    """
     from referencing.exceptions import Unresolvable
 
     here = held.contents if isinstance(held.contents, dict) else {}
@@ -78,7 +82,9 @@ def answer_fault(schema: str, text: str) -> str:
     held = json.loads(schema)
     try:
         value = answer_value(text)
-        validator = validator_for(held)(held, registry=Registry())  # an empty one: nothing is fetched
+        validator = validator_for(held)(
+            held, registry=Registry()
+        )  # an empty one: nothing is fetched
         error = next(iter(validator.iter_errors(value)), None)
     except ValueError as error_in_text:
         return f"it is not JSON ({error_in_text})"
@@ -94,14 +100,18 @@ def _place(path: Sequence[object]) -> str:
 
 
 def wanted_schema(events: Sequence[Event], turn: views.Turn) -> str:
-    """The schema that the turn's last words must follow; "" where they need not. A workflow's steps answer no user."""
+    """The schema that the turn's last words must follow; "" where they need not. A workflow's steps
+    answer no user.
+    """
     request = views.asked(events)
     answers = turn.assigned.role == "worker" and not turn.assigned.plan
     return request.answer_schema if request is not None and answers else ""
 
 
 def correction(turn: views.Turn, schema: str) -> str:
-    """What an agent must correct in its final text; "" where that follows the schema. It is asked once a turn."""
+    """What an agent must correct in its final text; "" where that follows the schema. It is asked
+    once a turn.
+    """
     last = next((reply for reply in turn.replies if not reply.calls), None)
     fault = answer_fault(schema, last.text) if schema and last is not None else ""
     return CORRECTION.format(fault=fault) if fault else ""

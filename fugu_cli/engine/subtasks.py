@@ -1,8 +1,9 @@
 """task: an agent has subtasks done, each by whom the coordinator chooses, in a context of its own.
 
-Between parallel_turns.py, which drives turns, and tool_calls.py, which judges and records the call. A subtask is a turn
-in the same log that names the call that began it (`Assigned.subtask`); its last words are the call's result. What it
-reads is the view's matter (session/turns.py), which tools it has the harness's.
+Between parallel_turns.py, which drives turns, and tool_calls.py, which judges and records the call.
+A subtask is a turn in the same log that names the call that began it (`Assigned.subtask`); its last
+words are the call's result. What it reads is the view's matter (session/turns.py), which tools it
+has the harness's.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from pydantic import Field
 from fugu_cli.coordinators import action_space
 from fugu_cli.engine import availability
 from fugu_cli.engine.turn import TurnContext, call_refusal, run_together
-from fugu_cli.extensions.subagents import BUILT_IN_AGENTS, INHERIT, SLOT_WISHES, Subagent, named_agents
+from fugu_cli.extensions.subagents import (
+    BUILT_IN_AGENTS,
+    INHERIT,
+    SLOT_WISHES,
+    Subagent,
+    named_agents,
+)
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Event, Exclusion, Finished, Replied, Subtask
@@ -46,15 +53,21 @@ async def _outside(given: TaskArguments, workspace: Workspace, say: Say) -> Tool
     return ToolResult(text="Only an agent's turn can have a subtask done.", ok=False)
 
 
-TASK_TOOL = Tool(name=TASK, effect="reads", arguments=TaskArguments, run=_outside, native=True, worker=True)
-"""A turn replaces `run` for each of its calls. It changes nothing itself: the subtask's calls are judged one by one."""
+TASK_TOOL = Tool(
+    name=TASK, effect="reads", arguments=TaskArguments, run=_outside, native=True, worker=True
+)
+"""A turn replaces `run` for each of its calls. It changes nothing itself: the subtask's calls are
+judged one by one.
+"""
 
 DriveTurn = Callable[[int], Awaitable[None]]
 """Takes a turn to its end."""
 
 
 async def run_tasks(place: TurnContext, number: int, first: Call, drive: DriveTurn) -> None:
-    """Run the `task` calls of turn `number` that come one after the other from `first` on, side by side."""
+    """Run the `task` calls of turn `number` that come one after the other from `first` on, side by
+    side.
+    """
     turn = views.turn_of(place.log.events, number)
     assert turn is not None
     due = dropwhile(lambda call: call.id != first.id, views.open_calls(turn))
@@ -64,8 +77,8 @@ async def run_tasks(place: TurnContext, number: int, first: Call, drive: DriveTu
 
 @dataclass(frozen=True)
 class _Wish:
-    """Who is wanted for a subtask: exactly one of `named`; one of `wished`, where one of them can act; or nobody in
-    particular. `note` says why a file's wish does not count."""
+    """Who is wanted for a subtask: exactly one of `named`; one of `wished`, where one of them can
+    act; or nobody in particular. `note` says why a file's wish does not count."""
 
     named: tuple[str, ...] = ()
     wished: frozenset[str] = frozenset()
@@ -94,10 +107,20 @@ class _SubtaskGroup:
                 return
             tool = replace(environment.toolbox[TASK], run=partial(self._answer, call))
             inside = replace(environment, toolbox=environment.toolbox.replaced(tool))
-            await run_call(log, inside, self.turn.number, call, lambda made: call_refusal(self.place, log.events, made))
+            await run_call(
+                log,
+                inside,
+                self.turn.number,
+                call,
+                lambda made: call_refusal(self.place, log.events, made),
+            )
 
-    async def _answer(self, call: Call, given: TaskArguments, workspace: Workspace, say: Say) -> ToolResult:
-        """The call's result: the subtask's last words. Who fails is masked, and the subtask is assigned again."""
+    async def _answer(
+        self, call: Call, given: TaskArguments, workspace: Workspace, say: Say
+    ) -> ToolResult:
+        """The call's result: the subtask's last words. Who fails is masked, and the subtask is
+        assigned again.
+        """
         subagent = self._subagent(given.agent.strip())
         if isinstance(subagent, ToolResult):
             return subagent
@@ -110,7 +133,11 @@ class _SubtaskGroup:
             tried.append(assigned.turn)
             await self.drive(assigned.turn)
             done = views.turn_of(self.place.log.events, assigned.turn)
-            if done is None or done.failed is None or views.finished(self.place.log.events) is not None:
+            if (
+                done is None
+                or done.failed is None
+                or views.finished(self.place.log.events) is not None
+            ):
                 break
         return self._result(tried, "")
 
@@ -122,18 +149,27 @@ class _SubtaskGroup:
         near = difflib.get_close_matches(name, known, 1)
         others = f"There are {', '.join(known)}." if known else "There are none."
         hint = f"Did you mean {near[0]}?" if near else others
-        return ToolResult(text=f"There is no subagent {name}. {hint} Without `agent` a general one does it.", ok=False)
+        return ToolResult(
+            text=f"There is no subagent {name}. {hint} Without `agent` a general one does it.",
+            ok=False,
+        )
 
     def _subtask(self, call: Call, given: TaskArguments, subagent: Subagent | None) -> Subtask:
-        """What is recorded of it. Where the file does not say how much to reason, the request does."""
+        """What is recorded of it. Where the file does not say how much to reason, the request
+        does.
+        """
         asked, about = views.asked(self.place.log.events), " ".join(given.description.split())
-        task = Subtask(turn=self.turn.number, call=call.id, about=about, effort=asked.effort if asked else "")
+        task = Subtask(
+            turn=self.turn.number, call=call.id, about=about, effort=asked.effort if asked else ""
+        )
         if subagent is None:
             return task
         known = {"name": subagent.name, "brief": subagent.body, "tools": subagent.tools}
         return task.model_copy(update={**known, "effort": subagent.effort or task.effort})
 
-    async def _assigned(self, task: Subtask, prompt: str, subagent: Subagent | None) -> Assigned | str:
+    async def _assigned(
+        self, task: Subtask, prompt: str, subagent: Subagent | None
+    ) -> Assigned | str:
         """Record who does it; why nobody can, in words."""
         log = self.place.log
         async with self.deciding:
@@ -141,7 +177,10 @@ class _SubtaskGroup:
             found = await self._chosen(task, prompt, wish)
             if isinstance(found, str):
                 return f"Nobody could take the subtask: {found}"
-            told: dict[str, object] = {"turn": action_space.next_turn_number(log.events), "role": "worker"}
+            told: dict[str, object] = {
+                "turn": action_space.next_turn_number(log.events),
+                "role": "worker",
+            }
             told |= {"override": None, "sees": (), "instruction": prompt, "subtask": task}
             reason = "; ".join(part for part in (wish.note, found.reason) if part)
             assigned = found.model_copy(update={**told, "reason": reason})
@@ -155,7 +194,10 @@ class _SubtaskGroup:
             availability.record_exclusions(log, team.breaker, {})
             return self._named(wish)
         decision = await availability.decide(
-            log, team, {}, lambda events: views.events_to_assign(events, task, prompt, self._out(events, wish))
+            log,
+            team,
+            {},
+            lambda events: views.events_to_assign(events, task, prompt, self._out(events, wish)),
         )
         if isinstance(decision, Assigned):
             return decision
@@ -166,7 +208,9 @@ class _SubtaskGroup:
         able = [name for name in wish.named if name not in out]
         if not able:
             return f"{wish.named[0]}: {out[wish.named[0]]}"
-        return Assigned(turn=0, agent=able[0], role="worker", by=views.BY_FILE, reason=f"{wish.what} names it")
+        return Assigned(
+            turn=0, agent=able[0], role="worker", by=views.BY_FILE, reason=f"{wish.what} names it"
+        )
 
     def _wish(self, subagent: Subagent | None) -> _Wish:
         """What the file says of who does it."""
@@ -177,14 +221,21 @@ class _SubtaskGroup:
         if named := named_agents(model, able):
             return _Wish(named=tuple(named), what=subagent.file.name)
         if model == INHERIT:
-            return _Wish(wished=frozenset({self.turn.assigned.agent}), what="the agent that asks for it")
+            return _Wish(
+                wished=frozenset({self.turn.assigned.agent}), what="the agent that asks for it"
+            )
         if model in SLOT_WISHES:
             slot = SLOT_WISHES[model]
-            return _Wish(wished=frozenset(one.name for one in able if one.slot == slot), what=f"a {slot} agent")
+            return _Wish(
+                wished=frozenset(one.name for one in able if one.slot == slot),
+                what=f"a {slot} agent",
+            )
         return _Wish(note=f"{subagent.file.name} names {model}, which cannot be chosen here")
 
     def _out(self, events: Sequence[Event], wish: _Wish) -> dict[str, Exclusion]:
-        """Who is not to do it: whoever cannot act, and all others where one that is wished for can."""
+        """Who is not to do it: whoever cannot act, and all others where one that is wished for
+        can.
+        """
         out = views.failed_agents(events)
         if not wish.wished - out.keys():
             return out
@@ -200,7 +251,9 @@ class _SubtaskGroup:
         if turn is not None and not done and not why:
             cut = f"it had no last word after {len(turn.replies)} replies"
             why = f"The subtask came to nothing: {turn.failed.message if turn.failed else cut}"
-        spent = _spent([event for event in views.request(events) if getattr(event, "turn", 0) in tried], events)
+        spent = _spent(
+            [event for event in views.request(events) if getattr(event, "turn", 0) in tried], events
+        )
         return ToolResult(text="\n\n".join(part for part in (why, said, spent) if part), ok=done)
 
 
@@ -211,6 +264,8 @@ def _spent(facts: Sequence[Event], events: Sequence[Event]) -> str:
     if not replies and used == Usage():
         return ""
     members = views.pool(events)
-    cost = "cost unknown" if views.unpriced(facts, members) else f"${views.cost(facts, members):.4f}"
+    cost = (
+        "cost unknown" if views.unpriced(facts, members) else f"${views.cost(facts, members):.4f}"
+    )
     plural = "reply" if replies == 1 else "replies"
     return f"[{replies} {plural}, {used.input:,} tokens in, {used.output:,} out, {cost}]"

@@ -1,4 +1,6 @@
-"""The tool tests_before: how failing tests stood before the request, run on a copy of the files as they were."""
+"""The tool tests_before: how failing tests stood before the request, run on a copy of the files as
+they were.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,20 @@ from fugu_cli.tools import repository_files, worktrees
 from fugu_cli.tools.git_repositories import split_names
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.run_tests import SuiteRun, report_folder, run_suite
-from fugu_cli.tools.runner_commands import NAME_SEPARATOR, Invocation, recognise_runner, select_failing
+from fugu_cli.tools.runner_commands import (
+    NAME_SEPARATOR,
+    Invocation,
+    recognise_runner,
+    select_failing,
+)
 from fugu_cli.tools.workspace import Tool, Workspace
 
 if TYPE_CHECKING:
     from fugu_cli.tools.runner_results import TestOutcomes
 
-NEEDED = frozenset({".venv", "venv", "env", "node_modules", "vendor", ".tox", ".nox", "site-packages", ".eggs"})
+NEEDED = frozenset(
+    {".venv", "venv", "env", "node_modules", "vendor", ".tox", ".nox", "site-packages", ".eggs"}
+)
 """Names of dependencies and environments, which are linked into the copy."""
 LEFT_OUT = (repository_files.SKIPPED_FOLDERS - NEEDED) | {
     "out",
@@ -54,9 +63,9 @@ _JOINTS = ("::", NAME_SEPARATOR, " ", ".", "#", "/")
 class EarlierResults:
     """How tests that fail now stood before: by their names, in the order they were asked for.
 
-    `absent` did not exist, or were not run. `unknown` is the reason why nothing can be said of the tests, "" where it
-    can. Without `by_id` the runner names no tests: then the whole suite was run, and `ok` and `report` say how it
-    ended.
+    `absent` did not exist, or were not run. `unknown` is the reason why nothing can be said of the
+    tests, "" where it can. Without `by_id` the runner names no tests: then the whole suite was run,
+    and `ok` and `report` say how it ended.
     """
 
     failed: tuple[str, ...] = ()
@@ -71,7 +80,8 @@ class EarlierResults:
 async def failing_before(
     workspace: Workspace, snapshot: str | None, report: TestReport | None, say: Say
 ) -> EarlierResults:
-    """Run the failing tests of `report` on the files of `snapshot` (a git tree id); all tests where it names none.
+    """Run the failing tests of `report` on the files of `snapshot` (a git tree id); all tests where
+    it names none.
 
     Changes nothing in the repository. `say` is told the runner's output.
     """
@@ -79,7 +89,9 @@ async def failing_before(
     if command is None:
         return EarlierResults(unknown="there is no test command")
     if snapshot is None or not workspace.in_git:
-        return EarlierResults(unknown="outside a git repository the files as they were cannot be laid out")
+        return EarlierResults(
+            unknown="outside a git repository the files as they were cannot be laid out"
+        )
     try:
         with temp_dirs.temp_dir("before") as folder, _place(workspace) as place:
             copy = await worktrees.make_worktree(workspace, snapshot, folder / "copy")
@@ -117,15 +129,21 @@ def _place(workspace: Workspace) -> Iterator[Path]:
         yield Path(place)
 
 
-# --- the copy ---------------------------------------------------------------------------------------------------------
+# --- the copy -------------------------------------------------------------------------------------
 
 
 async def _bring_along(workspace: Workspace, copy: Workspace) -> _Brought:
     """Link or copy what git ignores."""
     assert workspace.history.snapshots is not None
     listing = ("ls-files", "-z", "-o", "-i", "--directory", "--exclude-standard", "--", ".")
-    ignored = [name.rstrip("/") for name in split_names(await workspace.history.snapshots.git.run(*listing))]
-    found = [*ignored, *(name for name in worktrees.ENVIRONMENTS if (workspace.root / name).is_dir())]
+    ignored = [
+        name.rstrip("/")
+        for name in split_names(await workspace.history.snapshots.git.run(*listing))
+    ]
+    found = [
+        *ignored,
+        *(name for name in worktrees.ENVIRONMENTS if (workspace.root / name).is_dir()),
+    ]
     return await asyncio.to_thread(_laid, workspace.root, copy.root, list(dict.fromkeys(found)))
 
 
@@ -153,7 +171,9 @@ def _laid(old: Path, new: Path, found: Sequence[str]) -> _Brought:
 
 
 def _packages(source: Path, target: Path, old: Path, new: Path) -> None:
-    """A folder of packages: each is linked; one that is a link into the repository leads into the copy."""
+    """A folder of packages: each is linked; one that is a link into the repository leads into the
+    copy.
+    """
     target.mkdir()
     for entry in source.iterdir():
         if entry.name in CACHES:
@@ -161,46 +181,73 @@ def _packages(source: Path, target: Path, old: Path, new: Path) -> None:
         if entry.name.startswith("@") and not entry.is_symlink():
             _packages(entry, target / entry.name, old, new)
         else:
-            (target / entry.name).symlink_to(_led(entry, old, new), target_is_directory=entry.is_dir())
+            (target / entry.name).symlink_to(
+                _led(entry, old, new), target_is_directory=entry.is_dir()
+            )
 
 
 def _led(path: Path, old: Path, new: Path) -> Path:
-    """Where a link to `path` leads: into the copy, where `path` leads to the repository's own code."""
+    """Where a link to `path` leads: into the copy, where `path` leads to the repository's own
+    code.
+    """
     real = path.resolve()
-    own = path.is_symlink() and real.is_relative_to(old) and not NEEDED & set(real.relative_to(old).parts)
+    own = (
+        path.is_symlink()
+        and real.is_relative_to(old)
+        and not NEEDED & set(real.relative_to(old).parts)
+    )
     return new / real.relative_to(old) if own else path
 
 
-# --- the run ----------------------------------------------------------------------------------------------------------
+# --- the run --------------------------------------------------------------------------------------
 
 
 def _watched(workspace: Workspace, copy: Workspace, place: Path, brought: _Brought) -> _Watch:
-    """Variables for a run in the copy: Python's code comes from there, and builds leave the user's own alone."""
+    """Variables for a run in the copy: Python's code comes from there, and builds leave the user's
+    own alone.
+    """
     told = place / "told"
     shutil.copy(loaded_code.__file__, place / "sitecustomize.py")
-    note = {"old": str(workspace.root), "new": str(copy.root), "linked": brought.linked, "told": str(told)}
+    note = {
+        "old": str(workspace.root),
+        "new": str(copy.root),
+        "linked": brought.linked,
+        "told": str(told),
+    }
     (place / "note.json").write_text(json.dumps(note), encoding="utf-8")
     path = os.pathsep.join(filter(None, (str(place), os.environ.get("PYTHONPATH", ""))))
     cargo = str(workspace.store / "cargo-target")
-    return _Watch({"PYTHONPATH": path, "UV_NO_SYNC": "1", "CARGO_TARGET_DIR": cargo}, told, brought.left)
+    return _Watch(
+        {"PYTHONPATH": path, "UV_NO_SYNC": "1", "CARGO_TARGET_DIR": cargo}, told, brought.left
+    )
 
 
 NOT_FOUND = 4
 """pytest's exit code for a test that is not there."""
 _NOT_FOUND = re.compile(
-    r"^ERROR: (?:not found: (?P<id>.+?)(?:\s*$| \()|file or directory not found: (?P<file>.+)$)", re.M
+    r"^ERROR: (?:not found: (?P<id>.+?)(?:\s*$| \()|file or directory not found: (?P<file>.+)$)",
+    re.M,
 )
 
 
 async def _run(command: str, copy: Workspace, say: Say, watch: _Watch) -> SuiteRun | ToolResult:
-    """pytest runs nothing where one of the tests is not there: it is run again without those. It tells of files that
-    are not there first, one by one, and then of tests."""
+    """pytest runs nothing where one of the tests is not there: it is run again without those. It
+    tells of files that are not there first, one by one, and then of tests."""
     ran = await run_suite(command, copy, copy.test_timeout, say, watch.variables)
     invocation = recognise_runner(command, copy.root)
-    if isinstance(ran, ToolResult) or invocation is None or invocation.kind != "pytest" or ran.ended.code != NOT_FOUND:
+    if (
+        isinstance(ran, ToolResult)
+        or invocation is None
+        or invocation.kind != "pytest"
+        or ran.ended.code != NOT_FOUND
+    ):
         return ran
     missing = [found["id"] or found["file"] for found in _NOT_FOUND.finditer(ran.ended.output)]
-    kept = [word for word in invocation.own if not any(_names(name, word, copy.root) for name in missing)]
+    kept = [
+        word
+        for word in invocation.own
+        if not any(_names(name, word, copy.root) for name in missing)
+    ]
     if len(kept) == len(invocation.own):
         return ran
     if not any("::" in word or word.endswith(".py") for word in kept):
@@ -214,7 +261,10 @@ def _names(missing: str, word: str, root: Path) -> bool:
 
 
 def _said(
-    ran: SuiteRun | ToolResult, report: TestReport | None, watch: _Watch, invocation: Invocation | None
+    ran: SuiteRun | ToolResult,
+    report: TestReport | None,
+    watch: _Watch,
+    invocation: Invocation | None,
 ) -> EarlierResults:
     if isinstance(ran, ToolResult):
         return EarlierResults(unknown=ran.text)
@@ -225,14 +275,18 @@ def _said(
     if ran.results is None:
         how = f"exit code {ran.ended.code}"
         return EarlierResults(
-            unknown=f"on the files as they were the tests could not be run, or told apart ({how})", ok=ran.ok
+            unknown=f"on the files as they were the tests could not be run, or told apart ({how})",
+            ok=ran.ok,
         )
     stood = {name: _stood(name, ran.results) for name in report.failing}
     failed, passed, absent = (
-        tuple(name for name, one in stood.items() if one == what) for what in ("failed", "passed", "absent")
+        tuple(name for name, one in stood.items() if one == what)
+        for what in ("failed", "passed", "absent")
     )
     if failed and (needed := _built(ran.ended.output, watch.left)):
-        return EarlierResults(unknown=f"they may need {needed}, which is built and was not there before", ok=ran.ok)
+        return EarlierResults(
+            unknown=f"they may need {needed}, which is built and was not there before", ok=ran.ok
+        )
     return EarlierResults(failed, passed, absent, by_id=True, ok=ran.ok, report=ran.report)
 
 
@@ -245,19 +299,30 @@ def _doubt(ran: SuiteRun, watch: _Watch, invocation: Invocation | None) -> str:
     except OSError:
         told = []
     if wrong := [line for line in told if line != "begun"]:
-        return f"the tests load the code from the repository itself, wherever they are run ({wrong[0]})"
+        return (
+            f"the tests load the code from the repository itself, wherever they are run "
+            f"({wrong[0]})"
+        )
     if invocation is not None and invocation.kind in {"pytest", "unittest"} and not told:
         return "it cannot be told which code the tests loaded"
     return ""
 
 
 def _stood(name: str, results: TestOutcomes) -> str:
-    """failed, passed or absent. A file or class that could not be loaded stood as the tests in it did."""
+    """failed, passed or absent. A file or class that could not be loaded stood as the tests in it
+    did.
+    """
     outcome = results.get(name)
     if outcome is None:
-        around = [other for other, one in results.items() if one == "failed" and _is_within(name, other)]
+        around = [
+            other for other, one in results.items() if one == "failed" and _is_within(name, other)
+        ]
         inside = [one for other, one in results.items() if _is_within(other, name)]
-        outcome = "failed" if around else next((one for one in ("passed", "failed") if one in inside), None)
+        outcome = (
+            "failed"
+            if around
+            else next((one for one in ("passed", "failed") if one in inside), None)
+        )
     return outcome if outcome in {"failed", "passed"} else "absent"
 
 
@@ -268,7 +333,9 @@ def _is_within(name: str, other: str) -> bool:
 def _built(output: str, left: Sequence[str]) -> str:
     """The first path that the copy lacks and the output names."""
     mentioned = (name for name in left if re.search(rf"(?<![\w.-]){re.escape(name)}\b", output))
-    return next((name for name in mentioned if Path(name).name not in {"__pycache__", "target"}), "")
+    return next(
+        (name for name in mentioned if Path(name).name not in {"__pycache__", "target"}), ""
+    )
 
 
 SHOWN = 50
@@ -276,8 +343,8 @@ SHOWN = 50
 
 
 class TestsBeforeArguments(Value):
-    """Arguments: the snapshot before the request, the ids of tests that fail now (none where the runner gives no ids),
-    whether any fail, and the test files that were changed."""
+    """Arguments: the snapshot before the request, the ids of tests that fail now (none where the
+    runner gives no ids), whether any fail, and the test files that were changed."""
 
     __test__ = False
 
@@ -297,22 +364,30 @@ async def tests_before(given: TestsBeforeArguments, workspace: Workspace, say: S
     before = await failing_before(workspace, given.tree or None, report if given.ids else None, say)
     if before.unknown:
         said = f"It is not known how the failing tests stood before this request: {before.unknown}."
-        return ToolResult(text="\n".join(filter(None, [said, gone])), ok=False, tests=TestReport(removed=removed))
+        return ToolResult(
+            text="\n".join(filter(None, [said, gone])), ok=False, tests=TestReport(removed=removed)
+        )
     found = _report(before, removed)
     return ToolResult(text="\n".join(filter(None, [*_told(before), gone])), tests=found)
 
 
 async def _removed(edited: Sequence[FileChange], workspace: Workspace) -> tuple[str, ...]:
     """Names of the tests that the changes took away."""
-    names = {name for change in edited for name in (change.before, change.after) if name is not None}
-    texts = {name: (await workspace.history.blob(name)).decode("utf-8", "replace") for name in names}
+    names = {
+        name for change in edited for name in (change.before, change.after) if name is not None
+    }
+    texts = {
+        name: (await workspace.history.blob(name)).decode("utf-8", "replace") for name in names
+    }
     return removed_tests(edited, texts.get)
 
 
 def _report(before: EarlierResults, removed: tuple[str, ...]) -> TestReport:
     if before.by_id:
         counts = {"passed": len(before.passed), "failed": len(before.failed)}
-        return TestReport(**counts, failing=before.failed, passing=before.passed, by_id=True, removed=removed)
+        return TestReport(
+            **counts, failing=before.failed, passing=before.passed, by_id=True, removed=removed
+        )
     known = before.report or TestReport(failed=0 if before.ok else 1)
     return known.model_copy(update={"removed": removed})
 
@@ -320,8 +395,14 @@ def _report(before: EarlierResults, removed: tuple[str, ...]) -> TestReport:
 def _told(before: EarlierResults) -> list[str]:
     if not before.by_id:
         state = "they passed" if before.ok else "they failed"
-        count = f" ({before.report.failed} failed)" if before.report is not None and not before.ok else ""
-        return [f"All tests were run on the files as they were before this request: {state}{count}."]
+        count = (
+            f" ({before.report.failed} failed)"
+            if before.report is not None and not before.ok
+            else ""
+        )
+        return [
+            f"All tests were run on the files as they were before this request: {state}{count}."
+        ]
     return [
         text
         for text in (
@@ -339,4 +420,6 @@ def _listed(head: str, names: Sequence[str]) -> str:
     return "\n".join([head, *(f"  {name}" for name in names[:SHOWN]), *more]) if names else ""
 
 
-TESTS_BEFORE = Tool(name="tests_before", effect="reads", arguments=TestsBeforeArguments, run=tests_before)
+TESTS_BEFORE = Tool(
+    name="tests_before", effect="reads", arguments=TestsBeforeArguments, run=tests_before
+)

@@ -1,4 +1,6 @@
-"""One call of a tool: policy, approval, execution, result. Also the environment in which agents work."""
+"""One call of a tool: policy, approval, execution, result. Also the environment in which agents
+work.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,18 @@ from fugu_cli.safety import policy
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
 from fugu_cli.safety.prompt_injection import mark_injection
 from fugu_cli.session import views
-from fugu_cli.session.events import EVIDENCE, HOOK, ROLE, Event, Finished, Permitted, Recorded, Replied, ToolRan, Undone
+from fugu_cli.session.events import (
+    EVIDENCE,
+    HOOK,
+    ROLE,
+    Event,
+    Finished,
+    Permitted,
+    Recorded,
+    Replied,
+    ToolRan,
+    Undone,
+)
 from fugu_cli.session.live_events import OutputStreamed
 from fugu_cli.session.log import Log, heartbeat
 from fugu_cli.system import temp_dirs
@@ -30,18 +43,23 @@ from fugu_cli.tools.toolbox import AnyTool
 from fugu_cli.tools.workspace import Workspace, recall_reads
 
 NO_SNAPSHOT = (
-    "It was not run and does not count: something was changed already, and outside a git repository the files as they"
+    "It was not run and does not count: something was changed already, and outside a git "
+    "repository the files as they"
     " were before cannot be laid out."
 )
 
 
 def on_original_files(tool: AnyTool, events: Sequence[Event]) -> AnyTool:
-    """`tool`; where it sets a check and something was changed already, one that runs on the files as they were."""
+    """`tool`; where it sets a check and something was changed already, one that runs on the files
+    as they were.
+    """
     if tool.name != views.ACCEPTANCE_CHECK or not views.changes(events):
         return tool
     tree = views.start_snapshot(events)
 
-    async def run(arguments: AcceptanceCheckArguments, workspace: Workspace, say: Say) -> ToolResult:
+    async def run(
+        arguments: AcceptanceCheckArguments, workspace: Workspace, say: Say
+    ) -> ToolResult:
         if not tree or not workspace.in_git:
             return ToolResult(text=NO_SNAPSHOT, ok=False)
         with temp_dirs.temp_dir("before") as folder:
@@ -54,21 +72,31 @@ def on_original_files(tool: AnyTool, events: Sequence[Event]) -> AnyTool:
 SKIPPABLE = frozenset({views.RUN_TESTS, views.TESTS_BEFORE})
 """Runs of fugu's that the user may end."""
 CUT_OFF = (
-    "{tool} was not run: your reply reached its limit of tokens in the middle of this call, so its arguments are not "
-    "whole. Nothing was changed. Say less at once: a long file in parts, the first with write, the others with edit."
+    "{tool} was not run: your reply reached its limit of tokens in the middle of this call, so "
+    "its arguments are not "
+    "whole. Nothing was changed. Say less at once: a long file in parts, the first with write, "
+    "the others with edit."
 )
 MOVED = "it leads to another place now than when it was asked about"
 NOTHING_TO_ASK = "it cannot be carried out as things are, so nobody was asked"
 
 
 async def run_call(
-    log: Log, environment: Environment, number: int, recorded: Call, barred: Callable[[Call], str] = lambda _: ""
+    log: Log,
+    environment: Environment,
+    number: int,
+    recorded: Call,
+    barred: Callable[[Call], str] = lambda _: "",
 ) -> None:
-    """The agent's recorded call, as it made it: judged, perhaps asked about, permitted in the log, then run. `barred`:
-    why its turn must not make it."""
+    """The agent's recorded call, as it made it: judged, perhaps asked about, permitted in the log,
+    then run. `barred`: why its turn must not make it."""
     try:
         call = secret_restoration.restore_secrets(
-            log, environment.toolbox, environment.workspace, recorded, alone=_alone(log, environment, number)
+            log,
+            environment.toolbox,
+            environment.workspace,
+            recorded,
+            alone=_alone(log, environment, number),
         )
         reason = barred(call)
     except secret_restoration.UnrestorableMark as error:
@@ -81,16 +109,41 @@ async def run_call(
         hooked = await _hooked(environment, call)
         judgement = _judged(environment, hooked.call)
     made = RestoredCall(recorded if hooked.call == call else hooked.call, hooked.call)
-    if "ask" in (judgement.verdict, hooked.decision) and judgement.verdict != "deny" and hooked.decision != "deny":
+    if (
+        "ask" in (judgement.verdict, hooked.decision)
+        and judgement.verdict != "deny"
+        and hooked.decision != "deny"
+    ):
         fault = _cannot_run(log, environment, number, made.call)
         if fault is not None:
-            log.append(Permitted(turn=number, call=made.recorded, allowed=True, by="policy", reason=NOTHING_TO_ASK))
+            log.append(
+                Permitted(
+                    turn=number,
+                    call=made.recorded,
+                    allowed=True,
+                    by="policy",
+                    reason=NOTHING_TO_ASK,
+                )
+            )
             told = _told(call, made.call, hooked.context)
-            log.append(ToolRan(turn=number, call=made.recorded, output=told + mark_injection(fault.text), ok=False))
+            log.append(
+                ToolRan(
+                    turn=number,
+                    call=made.recorded,
+                    output=told + mark_injection(fault.text),
+                    ok=False,
+                )
+            )
             return
-    permit = await _permission(log, environment, made, (hooked, _with_subtask(log, number, judgement)))
+    permit = await _permission(
+        log, environment, made, (hooked, _with_subtask(log, number, judgement))
+    )
     snapshot = await _before(environment, made.call) if permit.allowed else None
-    if permit.allowed and permit.by != "policy" and _judged(environment, made.call).target != judgement.target:
+    if (
+        permit.allowed
+        and permit.by != "policy"
+        and _judged(environment, made.call).target != judgement.target
+    ):
         permit, snapshot = permit.model_copy(update={"allowed": False, "reason": MOVED}), None
     log.append(permit.model_copy(update={"turn": number, "snapshot": snapshot}))
     if permit.allowed:
@@ -107,7 +160,9 @@ def _with_subtask(log: Log, number: int, judgement: policy.Judgement) -> policy.
 
 
 def _told(made: Call, run: Call, context: str) -> str:
-    """What the agent is told above the result: that a hook has changed its call, and what hooks add."""
+    """What the agent is told above the result: that a hook has changed its call, and what hooks
+    add.
+    """
     change = f"[A hook changed the arguments: {run.arguments}]\n" if run != made else ""
     return change + (f"[A hook says: {context}]\n" if context else "")
 
@@ -115,27 +170,45 @@ def _told(made: Call, run: Call, context: str) -> str:
 def _alone(log: Log, environment: Environment, number: int) -> bool:
     """Some files are kept from the turn's agent."""
     now = views.turn_of(log.events, number) if environment.denials is not None else None
-    return now is not None and environment.denials is not None and bool(environment.denials.of(now.assigned.agent))
+    return (
+        now is not None
+        and environment.denials is not None
+        and bool(environment.denials.of(now.assigned.agent))
+    )
 
 
-def asks_about(log: Log, environment: Environment, number: int, call: Call) -> policy.Judgement | None:
-    """What the user will be asked about this call of a reply, as far as is known before its turn comes; None: nothing.
-    Hooks are not asked."""
+def asks_about(
+    log: Log, environment: Environment, number: int, call: Call
+) -> policy.Judgement | None:
+    """What the user will be asked about this call of a reply, as far as is known before its turn
+    comes; None: nothing. Hooks are not asked."""
     judgement = _judged(environment, call)
     if judgement.verdict != "ask" or _cannot_run(log, environment, number, call) is not None:
         return None
-    granted = judgement.target and not judgement.every_time and _granted(log, environment, call, judgement.target)
+    granted = (
+        judgement.target
+        and not judgement.every_time
+        and _granted(log, environment, call, judgement.target)
+    )
     return None if granted else judgement
 
 
 def _cannot_run(log: Log, environment: Environment, number: int, call: Call) -> ToolResult | None:
-    """What the call would answer, where that is known before it is run: a file was not read, a text is not there. Only
-    of files that the agent may look into without a question."""
+    """What the call would answer, where that is known before it is run: a file was not read, a text
+    is not there. Only of files that the agent may look into without a question."""
     tool, arguments = environment.toolbox.parse(call)
     given = arguments_of(call)
-    if tool is None or tool.plan is None or isinstance(arguments, ToolResult) or isinstance(given, MalformedArguments):
+    if (
+        tool is None
+        or tool.plan is None
+        or isinstance(arguments, ToolResult)
+        or isinstance(given, MalformedArguments)
+    ):
         return None
-    names = [*tool.access.named(given), *(patched_paths(str(given.get(tool.patch, ""))) if tool.patch else ())]
+    names = [
+        *tool.access.named(given),
+        *(patched_paths(str(given.get(tool.patch, ""))) if tool.patch else ()),
+    ]
     if _alone(log, environment, number) or not all(may_read(environment, name) for name in names):
         return None
     planned = tool.plan(arguments, environment.workspace)
@@ -146,9 +219,13 @@ def _judged(environment: Environment, call: Call) -> policy.Judgement:
     if call.tool not in environment.toolbox:
         return policy.Judgement(verdict="allow", reason="there is no such tool: nothing will run")
     if isinstance(environment.toolbox.parse(call)[1], ToolResult):
-        return policy.Judgement(verdict="allow", reason="its arguments do not fit the tool: nothing will run")
+        return policy.Judgement(
+            verdict="allow", reason="its arguments do not fit the tool: nothing will run"
+        )
     box = environment.workspace.box
-    return policy.judge(call, environment.rules, environment.workspace.root, sealed=box is not None and box.seals)
+    return policy.judge(
+        call, environment.rules, environment.workspace.root, sealed=box is not None and box.seals
+    )
 
 
 async def _hooked(environment: Environment, call: Call) -> HookVerdict:
@@ -159,10 +236,13 @@ async def _hooked(environment: Environment, call: Call) -> HookVerdict:
 
 
 async def _permission(
-    log: Log, environment: Environment, made: RestoredCall, judged: tuple[HookVerdict, policy.Judgement]
+    log: Log,
+    environment: Environment,
+    made: RestoredCall,
+    judged: tuple[HookVerdict, policy.Judgement],
 ) -> Permitted:
-    """Whether the call may run. A hook may forbid it, ask about it, or answer in the user's place; what a rule denies
-    or asks about, and what needs a yes every time, no hook allows."""
+    """Whether the call may run. A hook may forbid it, ask about it, or answer in the user's place;
+    what a rule denies or asks about, and what needs a yes every time, no hook allows."""
     (hooked, judgement), call = judged, made.call
 
     def say(allowed: bool, by: str, reason: str = judgement.reason) -> Permitted:
@@ -174,7 +254,9 @@ async def _permission(
         return say(False, HOOK, f"a hook forbids it: {hooked.reason}")
     if hooked.decision == "ask":
         reason = f"a hook asks: {hooked.reason}" if hooked.reason else "a hook asks"
-        judgement = judgement.model_copy(update={"verdict": "ask", "reason": reason, "every_time": True})
+        judgement = judgement.model_copy(
+            update={"verdict": "ask", "reason": reason, "every_time": True}
+        )
     if judgement.verdict == "allow":
         return say(True, "policy")
     yielding = not judgement.every_time and not hook_protocol.matches_any_rule(
@@ -182,7 +264,11 @@ async def _permission(
     )
     if hooked.decision == "allow" and yielding:
         return say(True, HOOK, "a hook allows it")
-    if judgement.target and not judgement.every_time and _granted(log, environment, call, judgement.target):
+    if (
+        judgement.target
+        and not judgement.every_time
+        and _granted(log, environment, call, judgement.target)
+    ):
         return say(True, "session")
     if environment.hooks is not None:
         answer = await environment.hooks.judge("PermissionRequest", call, environment.workspace)
@@ -201,14 +287,18 @@ _ANSWERS = {
 }
 
 
-async def _asked(log: Log, environment: Environment, made: RestoredCall, judgement: policy.Judgement) -> Permitted:
+async def _asked(
+    log: Log, environment: Environment, made: RestoredCall, judgement: policy.Judgement
+) -> Permitted:
     """The user's answer; hooks are told while somebody has to wait for it."""
     from fugu_cli.safety.offered_rules import offered_rule
 
     rule = offered_rule(made.call, judgement, environment.rules, environment.workspace.root)
     judgement, began = judgement.model_copy(update={"rule": rule}), time.monotonic()
     asking = asyncio.ensure_future(
-        environment.ask(made.recorded, log.mask.fact(judgement) if log.mask is not None else judgement)
+        environment.ask(
+            made.recorded, log.mask.fact(judgement) if log.mask is not None else judgement
+        )
     )
     try:
         await asyncio.sleep(0)
@@ -218,20 +308,28 @@ async def _asked(log: Log, environment: Environment, made: RestoredCall, judgeme
     finally:
         asking.cancel()
     waited = round(time.monotonic() - began, 3)
-    permit = Permitted(turn=0, call=made.recorded, allowed=False, by="user", reason=judgement.reason, waited=waited)
+    permit = Permitted(
+        turn=0, call=made.recorded, allowed=False, by="user", reason=judgement.reason, waited=waited
+    )
     if isinstance(answer, Refusal):
         return permit.model_copy(update={"reason": f"the user said no: {answer.feedback}"})
     allowed, by = _ANSWERS[answer]
-    return permit.model_copy(update={"allowed": allowed, "by": by, "rule": rule if by == "session" else ""})
+    return permit.model_copy(
+        update={"allowed": allowed, "by": by, "rule": rule if by == "session" else ""}
+    )
 
 
 def _granted(log: Log, environment: Environment, call: Call, target: str) -> bool:
-    """The user said yes for the whole session to a rule that allows the call, or to this very target."""
+    """The user said yes for the whole session to a rule that allows the call, or to this very
+    target.
+    """
     from fugu_cli.safety.offered_rules import is_allowed_by
 
     yes = [fact for fact in log.events if isinstance(fact, Permitted) and fact.by == "session"]
     rules = dict.fromkeys(fact.rule for fact in yes if fact.rule)
-    if any(is_allowed_by(call, rule, environment.rules, environment.workspace.root) for rule in rules):
+    if any(
+        is_allowed_by(call, rule, environment.rules, environment.workspace.root) for rule in rules
+    ):
         return True
     return any(_target(log, environment, fact.call) == target for fact in yes)
 
@@ -239,23 +337,32 @@ def _granted(log: Log, environment: Environment, call: Call, target: str) -> boo
 def _target(log: Log, environment: Environment, recorded: Call) -> str:
     """What a recorded call was aimed at; "" where that is not known any more."""
     try:
-        call = secret_restoration.restore_secrets(log, environment.toolbox, environment.workspace, recorded)
+        call = secret_restoration.restore_secrets(
+            log, environment.toolbox, environment.workspace, recorded
+        )
     except secret_restoration.UnrestorableMark:
         return ""
     return policy.judge(call, environment.rules, environment.workspace.root).target
 
 
 def may_read(environment: Environment, path: str) -> bool:
-    """fugu reads for an agent only what the agent might read without a question: no secrets, nothing outside."""
+    """fugu reads for an agent only what the agent might read without a question: no secrets,
+    nothing outside.
+    """
     return (
-        policy.judge(Call.make("", "read", path=path), environment.rules, environment.workspace.root).verdict == "allow"
+        policy.judge(
+            Call.make("", "read", path=path), environment.rules, environment.workspace.root
+        ).verdict
+        == "allow"
     )
 
 
 async def run_evidence(log: Log, environment: Environment, number: int, recorded: Call) -> None:
     """A run of fugu's own: evidence. What it runs may be an agent's, taken from the log."""
     try:
-        call = secret_restoration.restore_secrets(log, environment.toolbox, environment.workspace, recorded)
+        call = secret_restoration.restore_secrets(
+            log, environment.toolbox, environment.workspace, recorded
+        )
     except secret_restoration.UnrestorableMark as error:
         log.append(Permitted(turn=number, call=recorded, allowed=True, by=EVIDENCE))
         log.append(ToolRan(turn=number, call=recorded, output=f"It was not run: {error}", ok=False))
@@ -267,7 +374,11 @@ async def run_evidence(log: Log, environment: Environment, number: int, recorded
 
 def _with_hooks(environment: Environment, tool: AnyTool, call: Call, *, by_fugu: bool) -> AnyTool:
     """The tool with the user's hooks around it."""
-    return environment.hooks.around(tool, call) if environment.hooks is not None and not by_fugu else tool
+    return (
+        environment.hooks.around(tool, call)
+        if environment.hooks is not None and not by_fugu
+        else tool
+    )
 
 
 async def _before(environment: Environment, call: Call, *, by_fugu: bool = False) -> str | None:
@@ -283,7 +394,9 @@ async def _before(environment: Environment, call: Call, *, by_fugu: bool = False
 
 
 async def _finish_tool(log: Log, environment: Environment, call: Call, told: str) -> None:
-    """Run the call that the newest fact has permitted, and record what came back, below what its agent is `told`."""
+    """Run the call that the newest fact has permitted, and record what came back, below what its
+    agent is `told`.
+    """
     permitted = log.events[-1]
     assert isinstance(permitted, Permitted)
     recorded, number, by_fugu = permitted.call, permitted.turn, permitted.by == EVIDENCE
@@ -297,7 +410,11 @@ async def _finish_tool(log: Log, environment: Environment, call: Call, told: str
     tool = on_original_files(tool, log.events)
     ran = _with_hooks(environment, tool, call, by_fugu=by_fugu)
     ran = environment.skip.around(ran) if by_fugu and call.tool in SKIPPABLE else ran
-    state = await content_key.content_key(environment.workspace, call) if environment.remembers and ran is tool else ""
+    state = (
+        await content_key.content_key(environment.workspace, call)
+        if environment.remembers and ran is tool
+        else ""
+    )
     async with heartbeat(log):
         result, made = await environment.workspace.observe(
             ran,
@@ -308,13 +425,18 @@ async def _finish_tool(log: Log, environment: Environment, call: Call, told: str
     if not by_fugu:
         told = _instructions(log.events, environment, number, call) + told
         told += environment.hooks.said(call) if environment.hooks is not None else ""
-    if state and (made.changes or not result.ok or state != await content_key.content_key(environment.workspace, call)):
+    if state and (
+        made.changes
+        or not result.ok
+        or state != await content_key.content_key(environment.workspace, call)
+    ):
         state = ""  # somebody wrote meanwhile: nobody can tell which content it saw
     log.append(
         ToolRan(
             turn=number,
             call=recorded,
-            output=told + (result.text if by_fugu or tool.instructs else mark_injection(result.text)),
+            output=told
+            + (result.text if by_fugu or tool.instructs else mark_injection(result.text)),
             ok=result.ok,
             seconds=round(time.monotonic() - started, 3),
             changes=made.changes,
@@ -337,11 +459,20 @@ def _cut(events: Sequence[Event], call: Call) -> bool:
     return made is not None and made.stop == "length" and made.calls[-1].id == call.id
 
 
-def _instructions(events: Sequence[Event], environment: Environment, number: int, call: Call) -> str:
-    """Standing instructions for where the call works, as far as its agent has not been shown them."""
+def _instructions(
+    events: Sequence[Event], environment: Environment, number: int, call: Call
+) -> str:
+    """Standing instructions for where the call works, as far as its agent has not been shown
+    them.
+    """
     root = environment.workspace.root
-    named = [part.input.get("file_path") or part.input.get("path") for part in hook_protocol.describe_call(call, root)]
-    paths = [Path(name) for name in named if isinstance(name, str) and Path(name).is_relative_to(root)]
+    named = [
+        part.input.get("file_path") or part.input.get("path")
+        for part in hook_protocol.describe_call(call, root)
+    ]
+    paths = [
+        Path(name) for name in named if isinstance(name, str) and Path(name).is_relative_to(root)
+    ]
     nearer = environment.nearer or (lambda _: {})
     found = {head: said for path in paths for head, said in nearer(path.relative_to(root)).items()}
     if not found:
@@ -350,21 +481,37 @@ def _instructions(events: Sequence[Event], environment: Environment, number: int
     apart = now is not None and (now.assigned.plan or now.assigned.subtask)
     seen = now.facts if now is not None and apart else views.after_compaction(events)[1]
     shown = [event.output for event in seen if isinstance(event, ToolRan)]
-    return "".join(f"{head}\n{said}\n\n" for head, said in found.items() if not any(head in one for one in shown))
+    return "".join(
+        f"{head}\n{said}\n\n"
+        for head, said in found.items()
+        if not any(head in one for one in shown)
+    )
 
 
 async def roll_back_attempt(environment: Environment, turn: views.Turn, reason: str) -> Undone:
-    """Put the files that the draw changed back to how they stood when the turn began; what somebody else changed
-    meanwhile stays.
+    """Put the files that the draw changed back to how they stood when the turn began; what somebody
+    else changed meanwhile stays.
 
-    Those are again what fugu read for the turn, so that counts as read: an agent without a tool to read may write them.
+    Those are again what fugu read for the turn, so that counts as read: an agent without a tool to
+    read may write them.
     """
     begun = [run.result.job for run in turn.work if run.result is not None and run.result.job]
     await environment.workspace.jobs.stop(begun, "undo")
-    snapshot = next((run.permitted.snapshot for run in turn.work if run.permitted.snapshot), turn.assigned.snapshot)
-    paths, others = await undo.roll_back_turn(environment.workspace, snapshot, turn) if snapshot else ((), frozenset())
+    snapshot = next(
+        (run.permitted.snapshot for run in turn.work if run.permitted.snapshot),
+        turn.assigned.snapshot,
+    )
+    paths, others = (
+        await undo.roll_back_turn(environment.workspace, snapshot, turn)
+        if snapshot
+        else ((), frozenset())
+    )
     shown = [
-        run.result for run in turn.runs if run.evidence and run.result is not None and path_argument(run) not in others
+        run.result
+        for run in turn.runs
+        if run.evidence and run.result is not None and path_argument(run) not in others
     ]
-    recall_reads(environment.workspace, [Recorded(seq=0, at=time.time(), event=result) for result in shown])
+    recall_reads(
+        environment.workspace, [Recorded(seq=0, at=time.time(), event=result) for result in shown]
+    )
     return Undone(snapshot=snapshot, kind="rollback", turn=turn.number, reason=reason, paths=paths)

@@ -1,7 +1,8 @@
 """Does one step of an open turn and records it: evidence, the agent's reply, a call, a rollback.
 
-Between the loop, which says which turn goes on (orchestrator.py, parallel_turns.py), and the harness, which says what
-it needs. A turn sees the facts as `facts_of` gives them: other turns may be open at the same time.
+Between the loop, which says which turn goes on (orchestrator.py, parallel_turns.py), and the
+harness, which says what it needs. A turn sees the facts as `facts_of` gives them: other turns may
+be open at the same time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ _GONE = "it is not in the pool any more; another agent takes the turn"
 
 @dataclass(frozen=True)
 class TurnContext:
-    """Where a turn goes on: the log, who works, under which rules, and what calls under way may cost."""
+    """Where a turn goes on: the log, who works, under which rules, and what calls under way may
+    cost.
+    """
 
     log: Log
     team: Team
@@ -52,7 +55,9 @@ class TurnContext:
 
 
 async def run_together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run these side by side to their ends. Where one fails, or all are cut, the others are cut and waited for."""
+    """Run these side by side to their ends. Where one fails, or all are cut, the others are cut and
+    waited for.
+    """
     tasks = [asyncio.create_task(work) for work in works]
     try:
         await asyncio.gather(*tasks)
@@ -78,19 +83,26 @@ def next_step(place: TurnContext, number: int) -> NextStep:
 
 
 def over_budget_agents(place: TurnContext) -> dict[str, str]:
-    """Agents whose next call no budget carries, with the reason, as far as it is known before a turn begins: that of a
-    Worker, or of a step that reads no other. What the turn adds to its prompt counts when the call is due."""
+    """Agents whose next call no budget carries, with the reason, as far as it is known before a
+    turn begins: that of a Worker, or of a step that reads no other. What the turn adds to its
+    prompt counts when the call is due."""
     events, environment, found = place.log.events, place.environment, dict[str, str]()
     limits = spending.budgets_of(environment.limits.budget)
     if spending.remaining_budget(events, limits) is None:
         return found
     flows = views.workflows(events)
-    plan = flows[-1].number if flows and all(one.assigned.plan for one in views.turns(events)) else 0
+    plan = (
+        flows[-1].number if flows and all(one.assigned.plan for one in views.turns(events)) else 0
+    )
     for name, member in place.team.members.items():
-        begun = Assigned(turn=action_space.next_turn_number(events), agent=name, role="worker", by="", plan=plan)
+        begun = Assigned(
+            turn=action_space.next_turn_number(events), agent=name, role="worker", by="", plan=plan
+        )
         known = path_rules.visible_events((*events, begun), name, environment.denials)
         now, kind = views.turns(known)[-1], harness.chosen(place.team, name)
-        prompt = kind.prompt(known, member, kind.tools(known, member, environment), environment.instructions)
+        prompt = kind.prompt(
+            known, member, kind.tools(known, member, environment), environment.instructions
+        )
         if environment.voice is not None:
             prompt = environment.voice.put(prompt, known, now)
         prompt = _with_effort(prompt, events, member)
@@ -105,7 +117,9 @@ async def do_step(place: TurnContext, number: int, step: NextStep) -> None:
     events = turn_events(place.log.events, number)
     now = views.turns(events)[-1]
     if now.assigned.agent not in place.team.agents:
-        place.log.append(Failed(turn=number, what=now.assigned.agent, kind="invalid", message=_GONE))
+        place.log.append(
+            Failed(turn=number, what=now.assigned.agent, kind="invalid", message=_GONE)
+        )
         return
     if isinstance(step, RequestReply):
         await _reply(place, events, now)
@@ -117,30 +131,42 @@ async def do_step(place: TurnContext, number: int, step: NextStep) -> None:
         case GatherEvidence(call):
             await tool_calls.run_evidence(log, environment, number, call)
         case RunCall(call):
-            await tool_calls.run_call(log, environment, number, call, lambda made: call_refusal(place, events, made))
+            await tool_calls.run_call(
+                log, environment, number, call, lambda made: call_refusal(place, events, made)
+            )
         case RollBackAttempt(reason):
             log.append(await tool_calls.roll_back_attempt(environment, now, reason))
 
 
 def call_refusal(place: TurnContext, events: Sequence[Event], call: Call) -> str:
-    """Why the turn's role or agent must not make this call; "" when it may be judged like any other."""
+    """Why the turn's role or agent must not make this call; "" when it may be judged like any
+    other.
+    """
     now, environment = views.turns(events)[-1], place.environment
     member = place.team.members[now.assigned.agent]
     task = now.assigned.subtask
-    if task is not None and call.tool in environment.toolbox and (barred := harness.subtask_refusal(task, call.tool)):
-        return barred
-    if refused := harness.chosen(place.team, member.name).refuses(call, events, member, environment):
-        return refused
-    if (job := job_tools.job_of_call(call)) in views.jobs(place.log.events) and job not in views.jobs(
-        visible_facts(events)
+    if (
+        task is not None
+        and call.tool in environment.toolbox
+        and (barred := harness.subtask_refusal(task, call.tool))
     ):
+        return barred
+    if refused := harness.chosen(place.team, member.name).refuses(
+        call, events, member, environment
+    ):
+        return refused
+    if (job := job_tools.job_of_call(call)) in views.jobs(
+        place.log.events
+    ) and job not in views.jobs(visible_facts(events)):
         return f"{job} was started in another step, which is not shown here"
-    return path_rules.call_refusal(place.log.events, member.name, call, environment.denials, environment.workspace.root)
+    return path_rules.call_refusal(
+        place.log.events, member.name, call, environment.denials, environment.workspace.root
+    )
 
 
 async def _reply(place: TurnContext, events: Sequence[Event], now: views.Turn) -> None:
-    """One model call. A failure after the agent's own retries, and a call that no budget carries, close the turn; the
-    coordinator masks the agent."""
+    """One model call. A failure after the agent's own retries, and a call that no budget carries,
+    close the turn; the coordinator masks the agent."""
     log, environment, name = place.log, place.environment, now.assigned.agent
     member = place.team.members[name]
     kind = harness.chosen(place.team, name)
@@ -151,14 +177,18 @@ async def _reply(place: TurnContext, events: Sequence[Event], now: views.Turn) -
         if environment.denials
         else events
     )
-    prompt = kind.prompt(known, member, kind.tools(events, member, environment), environment.instructions)
+    prompt = kind.prompt(
+        known, member, kind.tools(events, member, environment), environment.instructions
+    )
     if environment.voice is not None:
         prompt = environment.voice.put(prompt, events, now)
     prompt = _with_effort(prompt, events, member)
     if kind.has_history and compaction.is_due(events, prompt, member):
         await _compact(place, member)
         return
-    if not await availability.may_call(log, now.number, (member, prompt), environment.limits.budget, place.reserved):
+    if not await availability.may_call(
+        log, now.number, (member, prompt), environment.limits.budget, place.reserved
+    ):
         return
     await _ask(place, events, (now, member), prompt)
 
@@ -168,7 +198,9 @@ def _with_effort(prompt: Prompt, events: Sequence[Event], member: Member) -> Pro
     return prompt.model_copy(update={"effort": effort}) if effort else prompt
 
 
-async def _ask(place: TurnContext, events: Sequence[Event], who: tuple[views.Turn, Member], prompt: Prompt) -> None:
+async def _ask(
+    place: TurnContext, events: Sequence[Event], who: tuple[views.Turn, Member], prompt: Prompt
+) -> None:
     """Make the call and record its reply or its failure."""
     log, (now, member) = place.log, who
     name, kind = member.name, harness.chosen(place.team, member.name)
@@ -178,13 +210,18 @@ async def _ask(place: TurnContext, events: Sequence[Event], who: tuple[views.Tur
         agent = place.team.agents[name]
         if kind.has_history and not now.changes and not views.interrupted_calls(now):
             agent = Retrying(Speaking(agent))  # who changed something may end in silence
-        reply = await agent.reply(shown_media.loaded(prompt, partial(stored_media, log.path)), call, call.wait)
+        reply = await agent.reply(
+            shown_media.loaded(prompt, partial(stored_media, log.path)), call, call.wait
+        )
     except asyncio.CancelledError:
         log.append(Interrupted(turn=now.number, partial="".join(call.said)))
         raise
     except AgentError as error:
         place.reserved.hold(now.number, 0.0)
-        if kind.has_history and (shown := compaction.with_shown_limit(events, prompt, member, error)) is not None:
+        if (
+            kind.has_history
+            and (shown := compaction.with_shown_limit(events, prompt, member, error)) is not None
+        ):
             await _compact(place, shown)
         else:
             log.append(failed_event(now.number, name, error))
@@ -210,7 +247,9 @@ async def _ask(place: TurnContext, events: Sequence[Event], who: tuple[views.Tur
 
 
 class _UnderWay:
-    """A turn's call while it is made: what it says and waits for is told, what it may cost is set aside."""
+    """A turn's call while it is made: what it says and waits for is told, what it may cost is set
+    aside.
+    """
 
     def __init__(self, place: TurnContext, now: views.Turn, member: Member, prompt: Prompt) -> None:
         self._place = place
@@ -218,19 +257,27 @@ class _UnderWay:
         self._member = member
         self._prompt = prompt
         self._most = spending.worst_case_cost(member, prompt)
-        self._pauses = availability.CallPauses(place.team, member.name, _others(place.log.events, now))
+        self._pauses = availability.CallPauses(
+            place.team, member.name, _others(place.log.events, now)
+        )
         self.said: list[str] = []
         place.reserved.hold(now.number, self._most)
 
     def __call__(self, text: str) -> None:
         self.said.append(text)
-        self._place.log.tell(TextStreamed(turn=self._now.number, agent=self._member.name, text=text))
+        self._place.log.tell(
+            TextStreamed(turn=self._now.number, agent=self._member.name, text=text)
+        )
 
     def think(self, text: str) -> None:
-        self._place.log.tell(ThoughtStreamed(turn=self._now.number, agent=self._member.name, text=text))
+        self._place.log.tell(
+            ThoughtStreamed(turn=self._now.number, agent=self._member.name, text=text)
+        )
 
     def wait(self, pause: Pause) -> None:
-        """It waits, or is tried again, where no budget, no listener and no agent that is sooner there forbids it."""
+        """It waits, or is tried again, where no budget, no listener and no agent that is sooner
+        there forbids it.
+        """
         place, number = self._place, self._now.number
         self._pauses.check(pause, place.log.events)
         lost, budget = usd(pause.used, self._member.price), place.environment.limits.budget
@@ -244,14 +291,18 @@ class _UnderWay:
 
 
 def _others(events: Sequence[Event], now: views.Turn) -> availability.OtherAgents:
-    """Who may take the turn from a call that waits. A step of a workflow is given to another agent only once, and a
-    subtask to nobody but the agent that its file names."""
+    """Who may take the turn from a call that waits. A step of a workflow is given to another agent
+    only once, and a subtask to nobody but the agent that its file names."""
     plan, step = now.assigned.plan, now.assigned.step
     if now.assigned.by == views.BY_FILE:
         return "none"
     if not plan:
         return "soon"
-    tried = [turn for turn in views.turns(events) if (turn.assigned.plan, turn.assigned.step) == (plan, step)]
+    tried = [
+        turn
+        for turn in views.turns(events)
+        if (turn.assigned.plan, turn.assigned.step) == (plan, step)
+    ]
     return "none" if any(turn.failed for turn in tried) else "now"
 
 
@@ -263,21 +314,34 @@ async def _compact(place: TurnContext, member: Member) -> None:
     if (hooks := place.environment.hooks) is not None and (
         why := await hooks.compacting("auto", place.environment.workspace)
     ):
-        log.tell(Waiting(why=f"a PreCompact hook objects ({why}); what was said does not fit, so it is summed up"))
+        log.tell(
+            Waiting(
+                why=(
+                    f"a PreCompact hook objects ({why}); what was said does not fit, so it is "
+                    f"summed up"
+                )
+            )
+        )
     scribe = compaction.Summarizer(
         member,
         place.team.agents[member.name],
-        lambda prompt, lost: availability.check_budget(log.events, member, prompt, limits, place.reserved.held + lost),
+        lambda prompt, lost: availability.check_budget(
+            log.events, member, prompt, limits, place.reserved.held + lost
+        ),
     )
     await compaction.compact(log, (scribe,), upto)
 
 
 def failed_event(turn: int, name: str, error: AgentError) -> Failed:
-    """The fact of an agent's failure, in words, with what it used. It names the agent, its words need not."""
+    """The fact of an agent's failure, in words, with what it used. It names the agent, its words
+    need not.
+    """
     said = str(error).removeprefix(f"{name}: ")
     joint = "." if error.hint[:1].isupper() else ";"
     words = f"{said.rstrip('.')}{joint} {error.hint}" if error.hint else said
-    return Failed(turn=turn, what=name, kind=error.kind, message=words, usage=error.usage or Usage())
+    return Failed(
+        turn=turn, what=name, kind=error.kind, message=words, usage=error.usage or Usage()
+    )
 
 
 def _numbered(calls: Sequence[Call], now: views.Turn) -> tuple[Call, ...]:

@@ -1,4 +1,6 @@
-"""Puts files back: undo and redo of requests, rollback of an attempt, and what killed calls had changed."""
+"""Puts files back: undo and redo of requests, rollback of an attempt, and what killed calls had
+changed.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +35,23 @@ from fugu_cli.tools.file_history import RestorePlan
 from fugu_cli.tools.workspace import Workspace
 
 
-async def roll_back_turn(workspace: Workspace, tree: str, turn: views.Turn) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Put what the turn's draw changed back to how it was at `tree`, a snapshot; returns the paths, and those that are
-    not as they were then. Raises StorageError.
+async def roll_back_turn(
+    workspace: Workspace, tree: str, turn: views.Turn
+) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Put what the turn's draw changed back to how it was at `tree`, a snapshot; returns the paths,
+    and those that are not as they were then. Raises StorageError.
 
-    What a killed call or a background job has done is in no fact: after one, all that differs is taken for its doing.
+    What a killed call or a background job has done is in no fact: after one, all that differs is
+    taken for its doing.
     """
     made = _made(turn)
-    if views.interrupted_calls(turn) or any(run.result is not None and run.result.job for run in turn.work):
+    if views.interrupted_calls(turn) or any(
+        run.result is not None and run.result.job for run in turn.work
+    ):
         all_of_it = await workspace.history.since(tree)
         made = FileEffects(
-            (*all_of_it.changes, *(change for change in turn.changes if change.beside)), all_of_it.attributes
+            (*all_of_it.changes, *(change for change in turn.changes if change.beside)),
+            all_of_it.attributes,
         )
     restored = await workspace.take_back(made)
     now = await workspace.history.snapshot()
@@ -54,12 +62,23 @@ async def roll_back_turn(workspace: Workspace, tree: str, turn: views.Turn) -> t
 def _made(turn: views.Turn) -> FileEffects:
     """What the draw did to files, in its order."""
     runs = [run for run in turn.work if run.result is not None]
-    agents = {change.path for run in runs if run.result and not run.evidence for change in run.result.changes}
+    agents = {
+        change.path
+        for run in runs
+        if run.result and not run.evidence
+        for change in run.result.changes
+    }
     changes: list[FileChange] = []
     for run in runs:
         assert run.result is not None
-        changes += (c for c in run.result.changes if not run.evidence or c.before is None or c.path in agents)
-    attributes = (one for run in runs if run.result and not run.evidence for one in run.result.attributes)
+        changes += (
+            c
+            for c in run.result.changes
+            if not run.evidence or c.before is None or c.path in agents
+        )
+    attributes = (
+        one for run in runs if run.result and not run.evidence for one in run.result.attributes
+    )
     return FileEffects(tuple(changes), tuple(attributes))
 
 
@@ -68,14 +87,20 @@ GRACE_SECONDS = 0.1
 
 
 async def record_killed_calls(log: Log, workspace: Workspace) -> None:
-    """Record what the killed calls of the newest request did. Where no snapshot tells, nothing. Raises StorageError."""
+    """Record what the killed calls of the newest request did. Where no snapshot tells, nothing.
+    Raises StorageError.
+    """
     facts = views.request(log.events)
     killed = [place for place, fact in enumerate(facts) if _was_killed(facts, place)]
     if not killed or not workspace.in_git:
         return
     first = len(log.events) - len(facts) + killed[0]
     before = _tree_before(log.events[: first + 1])
-    made = _until(await workspace.history.since(before) if before else NO_EFFECTS, _end(log, first), workspace.root)
+    made = _until(
+        await workspace.history.since(before) if before else NO_EFFECTS,
+        _end(log, first),
+        workspace.root,
+    )
     for place in killed:
         fact = facts[place]
         assert isinstance(fact, Permitted)
@@ -95,27 +120,38 @@ async def record_killed_calls(log: Log, workspace: Workspace) -> None:
 def _was_killed(facts: Sequence[Event], place: int) -> bool:
     """A call in the repository that may have changed something began here and has no result."""
     fact = facts[place]
-    older = isinstance(facts[0], Asked) and facts[0].snapshot  # an older log: calls have no snapshot of their own
+    older = (
+        isinstance(facts[0], Asked) and facts[0].snapshot
+    )  # an older log: calls have no snapshot of their own
     if not isinstance(fact, Permitted) or not fact.allowed or not (fact.snapshot or older):
         return False
-    turn = next((e for e in reversed(facts[:place]) if isinstance(e, Assigned) and e.turn == fact.turn), None)
+    turn = next(
+        (e for e in reversed(facts[:place]) if isinstance(e, Assigned) and e.turn == fact.turn),
+        None,
+    )
     results = {e.call.id for e in facts[place:] if isinstance(e, ToolRan) and e.turn == fact.turn}
     return not (turn and turn.worktree) and results.isdisjoint({fact.call.id, _told(fact.call).id})
 
 
 def _told(call: Call) -> Call:
-    """Whose result tells what this call did. It is no answer to it: nobody takes it for the tests', or an agent's."""
+    """Whose result tells what this call did. It is no answer to it: nobody takes it for the tests',
+    or an agent's.
+    """
     return call.model_copy(update={"id": f"{call.id}-{KILLED}", "tool": KILLED})
 
 
 def _tree_before(events: Sequence[Event]) -> str:
-    known = (e.snapshot for e in reversed(events) if isinstance(e, Asked | Assigned | Permitted) and e.snapshot)
+    known = (
+        e.snapshot
+        for e in reversed(events)
+        if isinstance(e, Asked | Assigned | Permitted) and e.snapshot
+    )
     return next(known, "")
 
 
 def _end(log: Log, place: int) -> float:
-    """When the call that began at this place of the log was killed, in seconds since the epoch: what the log says, else
-    when its process was last known to live."""
+    """When the call that began at this place of the log was killed, in seconds since the epoch:
+    what the log says, else when its process was last known to live."""
     for record in log.records[place + 1 :]:
         if isinstance(record.event, Interrupted):
             return record.at + GRACE_SECONDS
@@ -123,7 +159,9 @@ def _end(log: Log, place: int) -> float:
 
 
 def _until(made: FileEffects, end: float, root: Path) -> FileEffects:
-    """Without what was written since. A file that is gone was deleted: to bring it back loses nothing."""
+    """Without what was written since. A file that is gone was deleted: to bring it back loses
+    nothing.
+    """
 
     def before_the_end(one: FileChange | FileAttribute) -> bool:
         try:
@@ -131,7 +169,10 @@ def _until(made: FileEffects, end: float, root: Path) -> FileEffects:
         except OSError:
             return True
 
-    changes, attributes = filter(before_the_end, made.changes), filter(before_the_end, made.attributes)
+    changes, attributes = (
+        filter(before_the_end, made.changes),
+        filter(before_the_end, made.attributes),
+    )
     return FileEffects(tuple(changes), tuple(attributes))
 
 
@@ -150,7 +191,9 @@ class UndoableRequest:
 
 
 def undoable_requests(events: Sequence[Event]) -> tuple[list[UndoableRequest], list[Undone]]:
-    """Requests that can be undone, the next one last; and undos that can be redone, the next one last."""
+    """Requests that can be undone, the next one last; and undos that can be redone, the next one
+    last.
+    """
     found, every = undo_history(events), views.requests(events)
     return [_step(every[place]) for place in found.requests], list(found.undone)
 
@@ -163,13 +206,16 @@ def _step(facts: Sequence[Event]) -> UndoableRequest:
 
 
 async def undo_preview(log: Log, workspace: Workspace) -> str:
-    """What `undo` would change, as a unified diff. Raises Nothing, or UsageError where edits would be lost."""
+    """What `undo` would change, as a unified diff. Raises Nothing, or UsageError where edits would
+    be lost.
+    """
     found = await _undoable(log, workspace)
     return await _patch(workspace, found)
 
 
 async def undo_request(log: Log, workspace: Workspace) -> Undone:
-    """Take back what the newest request that stands did to files; the background jobs it started end first.
+    """Take back what the newest request that stands did to files; the background jobs it started
+    end first.
 
     Raises UsageError, StorageError.
     """
@@ -182,7 +228,9 @@ async def undo_request(log: Log, workspace: Workspace) -> Undone:
 
 
 async def redo_preview(log: Log, workspace: Workspace) -> str:
-    """What `redo` would change, as a unified diff. Raises Nothing, or UsageError where edits would be lost."""
+    """What `redo` would change, as a unified diff. Raises Nothing, or UsageError where edits would
+    be lost.
+    """
     found = await _redoable(log, workspace)
     return await _patch(workspace, found)
 
@@ -223,7 +271,12 @@ def rewind_points(events: Sequence[Event]) -> list[RewindPoint]:
             number = found[-1].request + 1 if found else 1
             found.append(RewindPoint(line, number, event))
             turns = set()
-        elif isinstance(event, Assigned) and found and event.subtask is None and event.turn not in turns:
+        elif (
+            isinstance(event, Assigned)
+            and found
+            and event.subtask is None
+            and event.turn not in turns
+        ):
             turns.add(event.turn)
             if len(turns) > 1:
                 who = f"{event.agent}, {event.role}"
@@ -237,26 +290,30 @@ def find_point(events: Sequence[Event], name: str) -> RewindPoint:
     found = next((one for one in points if one.name == name), None)
     if found is None:
         known = ", ".join(one.name for one in points) if points else "none: nothing was asked yet"
-        raise UsageError(f"there is no request or turn {name!r} to go back to", hint=f"there are {known}")
+        raise UsageError(
+            f"there is no request or turn {name!r} to go back to", hint=f"there are {known}"
+        )
     return found
 
 
 async def rewind_preview(log: Log, workspace: Workspace, point: RewindPoint) -> str:
-    """What `rewind_files` would change, as a unified diff, "" for nothing. Raises UsageError where edits would be
-    lost."""
+    """What `rewind_files` would change, as a unified diff, "" for nothing. Raises UsageError where
+    edits would be lost."""
     await record_killed_calls(log, workspace)
     return await _patch(workspace, _rewindable(log, workspace, point))
 
 
 async def rewind_files(log: Log, workspace: Workspace, point: RewindPoint) -> list[Undone]:
-    """Put the files back to how they were at this point, one request after the other, the newest first; background jobs
-    that were started since end first. Raises UsageError, StorageError."""
+    """Put the files back to how they were at this point, one request after the other, the newest
+    first; background jobs that were started since end first. Raises UsageError, StorageError."""
     await record_killed_calls(log, workspace)
     _rewindable(log, workspace, point)
     if await workspace.jobs.stop(views.jobs(log.events[point.line :]), "undo"):
         _rewindable(log, workspace, point)  # they may have written something meanwhile
     steps = reversed(_made_since(log.events, point))
-    return [await _take_back(log, workspace, workspace.history.standing(made), "undo") for made in steps]
+    return [
+        await _take_back(log, workspace, workspace.history.standing(made), "undo") for made in steps
+    ]
 
 
 def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePlan:
@@ -264,7 +321,9 @@ def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePl
     _refuse_elsewhere(log.events, point.asked, workspace)
     steps = _made_since(log.events, point)
     changes = tuple(one for made in steps for one in made.changes)
-    found = workspace.history.standing(FileEffects(changes, tuple(one for made in steps for one in made.attributes)))
+    found = workspace.history.standing(
+        FileEffects(changes, tuple(one for made in steps for one in made.attributes))
+    )
     _refuse(found.conflicts, "rewind", workspace.root)
     if between := _edited_between(steps):
         said = f"rewind would lose edits made between two requests: {_named(between)}"
@@ -278,14 +337,20 @@ def _made_since(events: Sequence[Event], point: RewindPoint) -> list[FileEffects
     found = []
     for number in undo_history(events).requests:
         start, end = starts[number], [*starts[1:], len(events)][number]
-        kept = [one for one in events[start : max(point.line, start)] if isinstance(one, Asked | Assigned)]
+        kept = [
+            one
+            for one in events[start : max(point.line, start)]
+            if isinstance(one, Asked | Assigned)
+        ]
         if end > point.line:
             found.append(views.file_effects((*kept, *events[max(point.line, start) : end])))
     return found
 
 
 def _edited_between(steps: Sequence[FileEffects]) -> list[str]:
-    """Files that were changed between two requests that changed them, too: no copy was kept of that."""
+    """Files that were changed between two requests that changed them, too: no copy was kept of
+    that.
+    """
     known: dict[str, FileChange] = {}
     found = []
     for change in (one for made in steps for one in made.changes):
@@ -300,17 +365,23 @@ async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
     await record_killed_calls(log, workspace)
     done, _ = undoable_requests(log.events)
     if not done:
-        raise NothingToUndo("there is nothing to undo", hint="no request of this session stands that changed a file")
+        raise NothingToUndo(
+            "there is nothing to undo", hint="no request of this session stands that changed a file"
+        )
     step = done[-1]
     _refuse_elsewhere(log.events, step.asked, workspace)
     made = step.made
     if step.extras and step.asked.snapshot and (now := await workspace.history.snapshot()):
-        made = FileEffects(made.changes, (await workspace.history.made(step.asked.snapshot, now)).attributes)
+        made = FileEffects(
+            made.changes, (await workspace.history.made(step.asked.snapshot, now)).attributes
+        )
     found = workspace.history.standing(made)
     if not any(made):
         raise NothingToUndo("there is nothing to undo", hint="the newest request changed no file")
     if not (any(found.made) or found.conflicts or found.beside or found.unkept or found.nested):
-        raise NothingToUndo("there is nothing to undo", hint="the files are as they were before the request")
+        raise NothingToUndo(
+            "there is nothing to undo", hint="the files are as they were before the request"
+        )
     _refuse(found.conflicts, "undo", workspace.root)
     return found
 
@@ -319,7 +390,8 @@ async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
     _, taken = undoable_requests(log.events)
     if not taken:
         raise NothingToUndo(
-            "there is nothing to redo", hint="redo brings back what undo took, until something is asked"
+            "there is nothing to redo",
+            hint="redo brings back what undo took, until something is asked",
         )
     undone = taken[-1]
     _refuse_elsewhere(log.events, undone, workspace)
@@ -351,7 +423,8 @@ def _refuse(edited: Sequence[str], what: str, root: Path) -> None:
         files = shlex.join(map(paths.unquoted_path, edited)) if len(edited) <= 5 else "FILE ..."
         aside = f"git -C {shlex.quote(str(root))} stash push -u -- {files}"
         raise UsageError(
-            f"{what} would lose edits made since in {len(edited)} {'file' if len(edited) == 1 else 'files'}: "
+            f"{what} would lose edits made since in {len(edited)} "
+            f"{'file' if len(edited) == 1 else 'files'}: "
             f"{_named(edited)}",
             hint=f"stash them (`{aside}`), {what}, then `git stash pop`",
         )
@@ -362,18 +435,32 @@ def _named(found: Sequence[str]) -> str:
 
 
 async def _patch(workspace: Workspace, stands: RestorePlan) -> str:
-    """What taking this back would change: contents as diffs, the rest as a line each; and what stays as it is."""
+    """What taking this back would change: contents as diffs, the rest as a line each; and what
+    stays as it is.
+    """
     from fugu_cli.tools.diff import change_diffs
 
     back = stands.made.back
     found = await change_diffs(workspace, back.changes)
-    modes = [f"mode of {one.path}: {one.mode_before} -> {one.mode}\n" for one in back.changes if one.mode_before]
-    others = [f"{one.path}: {one.before or 'as usual'} -> {one.after or 'as usual'}\n" for one in back.attributes]
-    stays = [f"{path}: stays as it is, for no copy was kept\n" for path in (*stands.unkept, *stands.nested)]
+    modes = [
+        f"mode of {one.path}: {one.mode_before} -> {one.mode}\n"
+        for one in back.changes
+        if one.mode_before
+    ]
+    others = [
+        f"{one.path}: {one.before or 'as usual'} -> {one.after or 'as usual'}\n"
+        for one in back.attributes
+    ]
+    stays = [
+        f"{path}: stays as it is, for no copy was kept\n"
+        for path in (*stands.unkept, *stands.nested)
+    ]
     return "".join([*found.values(), *modes, *others, *stays])
 
 
-async def _take_back(log: Log, workspace: Workspace, found: RestorePlan, kind: Literal["undo", "redo"]) -> Undone:
+async def _take_back(
+    log: Log, workspace: Workspace, found: RestorePlan, kind: Literal["undo", "redo"]
+) -> Undone:
     done = await workspace.take_back(found.made)
     back = done.made.back
     undone = Undone(

@@ -1,7 +1,7 @@
 """What a decision costs on this machine: cold and warm, with a real backbone and checkpoint.
 
-Kinds alternate in one process, so that a busy machine slows all of them alike; the ratio of medians is the figure to
-trust. Used by `fugu coordinator bench` and the benchmarks. Must not know commands.
+Kinds alternate in one process, so that a busy machine slows all of them alike; the ratio of medians
+is the figure to trust. Used by `fugu coordinator bench` and the benchmarks. Must not know commands.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Duration:
 
 @dataclass(frozen=True)
 class LatencyRow:
-    """One kind of decision at one length; medians. `ratio`: how many times cheaper than cold, on the wall."""
+    """One kind of decision at one length; medians. `ratio`: how many times cheaper than cold, on
+    the wall.
+    """
 
     tokens: int
     kind: str
@@ -42,8 +44,8 @@ class LatencyRow:
 
 @dataclass(frozen=True)
 class LatencyReport:
-    """Everything measured: `library` is torch's import, `start` all that follows until the first decision can
-    begin: transformers' import, weights, tokenizer, offsets."""
+    """Everything measured: `library` is torch's import, `start` all that follows until the first
+    decision can begin: transformers' import, weights, tokenizer, offsets."""
 
     device: str
     torch: str
@@ -60,7 +62,8 @@ class LatencyReport:
     def text(self) -> str:
         """For people."""
         rows = [
-            f"{line.tokens:>6}  {line.kind:<10} {1e3 * line.wall:>9.1f} ms {line.ratio:>8.1f}" for line in self.lines
+            f"{line.tokens:>6}  {line.kind:<10} {1e3 * line.wall:>9.1f} ms {line.ratio:>8.1f}"
+            for line in self.lines
         ]
         memory = [] if self.megabytes is None else [f"resident memory: {self.megabytes} MB"]
         return "\n".join(
@@ -81,8 +84,11 @@ def duration_of(run: Callable[[], object]) -> Duration:
     return Duration(time.perf_counter() - wall, time.process_time() - cpu)
 
 
-def measure_latency(checkpoint: Path, folder: Path, cache: Path, plan: tuple[Sequence[int], int]) -> LatencyReport:
-    """Load the backbone with the checkpoint's offsets and time decisions; `plan` is the lengths and the repeats.
+def measure_latency(
+    checkpoint: Path, folder: Path, cache: Path, plan: tuple[Sequence[int], int]
+) -> LatencyReport:
+    """Load the backbone with the checkpoint's offsets and time decisions; `plan` is the lengths and
+    the repeats.
 
     Raises CoordinatorUnavailable and MemoryError.
     """
@@ -93,13 +99,21 @@ def measure_latency(checkpoint: Path, folder: Path, cache: Path, plan: tuple[Seq
     loaded: list[Backbone] = []
     start = duration_of(lambda: loaded.append(trinity.load_parts(checkpoint, folder, cache)[1]))
     backbone = loaded[0]
-    first = duration_of(lambda: backbone.read(backbone.tokens("user: fix the tests\nsystem: tests failed 2")))
+    first = duration_of(
+        lambda: backbone.read(backbone.tokens("user: fix the tests\nsystem: tests failed 2"))
+    )
     lengths, repeats = plan
     lines = [line for length in lengths for line in time_decisions(backbone, length, repeats)]
     import torch
 
     return LatencyReport(
-        str(backbone.model.device), torch.__version__, library, start, first, tuple(lines), resident_megabytes()
+        str(backbone.model.device),
+        torch.__version__,
+        library,
+        start,
+        first,
+        tuple(lines),
+        resident_megabytes(),
     )
 
 
@@ -124,7 +138,9 @@ def time_reading(backbone: Backbone, tokens: list[int]) -> Duration:
 
 def _line(length: int, kind: str, times: list[Duration], cold: float) -> LatencyRow:
     wall = statistics.median(one.wall for one in times)
-    return LatencyRow(length, kind, wall, statistics.median(one.cpu for one in times), cold / max(wall, 1e-9))
+    return LatencyRow(
+        length, kind, wall, statistics.median(one.cpu for one in times), cold / max(wall, 1e-9)
+    )
 
 
 def text_of(backbone: Backbone, length: int, salt: int) -> list[int]:
@@ -133,7 +149,8 @@ def text_of(backbone: Backbone, length: int, salt: int) -> list[int]:
     while True:
         number = len(turns)
         turns.append(
-            f"assistant: Worker (middle): changed line {number * 7 + salt} of file_{number}.py\n[tests failed 2]"
+            f"assistant: Worker (middle): changed line {number * 7 + salt} of "
+            f"file_{number}.py\n[tests failed 2]"
         )
         if number % 20 == 0:
             tokens = backbone.tokens("\n".join(turns))

@@ -1,10 +1,13 @@
-"""Harbor's adapter: fugu as an agent of benchmarks that Harbor runs (terminal-bench, SWE-bench Verified).
+"""Harbor's adapter: fugu as an agent of benchmarks that Harbor runs (terminal-bench, SWE-bench
+Verified).
 
-    harbor run -d terminal-bench@2.0 -a fugu_cli.evaluation.harbor:FuguAgent --ak wheel=fugu_cli-0.1.0-py3-none-any.whl
+    harbor run -d terminal-bench@2.0 -a fugu_cli.evaluation.harbor:FuguAgent --ak
+    wheel=fugu_cli-0.1.0-py3-none-any.whl
 
-Imported by Harbor alone, in its own Python: it needs Harbor and nothing of fugu's libraries. A task's container gets
-the wheel, without torch (the cascade decides) unless `learned` is set, the `.fugurc` that `config` names and the keys
-that this names. fugu writes the trajectory (ATIF) and the costs; this reads them.
+Imported by Harbor alone, in its own Python: it needs Harbor and nothing of fugu's libraries. A
+task's container gets the wheel, without torch (the cascade decides) unless `learned` is set, the
+`.fugurc` that `config` names and the keys that this names. fugu writes the trajectory (ATIF) and
+the costs; this reads them.
 """
 
 from __future__ import annotations
@@ -31,24 +34,37 @@ FOLDER, LOGS = "/installed-agent", "/logs/agent"
 LIGHT = "printf \"torch ; sys_platform == 'none'\\ntransformers ; sys_platform == 'none'\\n\""
 """Leaves out what only the learned coordinator needs: 1.3 GB in each container."""
 NOT_ACCEPTED = 3
-"""fugu's exit code for a limit, and for work that was not accepted: the task's own tests judge all the same."""
+"""fugu's exit code for a limit, and for work that was not accepted: the task's own tests judge all
+the same.
+"""
 
 
 class FuguOptions(InstalledAgentOptions):  # type: ignore[misc, unused-ignore]
     """`--ak NAME=VALUE`; `config` is a `.fugurc` with the pool."""
 
-    wheel: str = Field(default="", description="The wheel of fugu, a path here or a name that uv can install.")
-    learned: bool = Field(default=False, description="Install torch too, for the learned coordinator.")
-    coordinator: Annotated[str | None, Cli("--coordinator")] = Field(default=None, description="Who decides.")
+    wheel: str = Field(
+        default="", description="The wheel of fugu, a path here or a name that uv can install."
+    )
+    learned: bool = Field(
+        default=False, description="Install torch too, for the learned coordinator."
+    )
+    coordinator: Annotated[str | None, Cli("--coordinator")] = Field(
+        default=None, description="Who decides."
+    )
     tier: Annotated[str | None, Cli("--tier")] = Field(default=None, description="fugu or ultra.")
-    max_turns: Annotated[int | None, Cli("--max-turns")] = Field(default=None, description="Turns at most.")
+    max_turns: Annotated[int | None, Cli("--max-turns")] = Field(
+        default=None, description="Turns at most."
+    )
     max_budget_usd: Annotated[float | None, Cli("--max-budget-usd")] = Field(
         default=None, description="USD at most for each task."
     )
     time_limit: Annotated[float | None, Cli("--time-limit")] = Field(
-        default=None, description="Seconds at most; less than the task's own, so that all is written down."
+        default=None,
+        description="Seconds at most; less than the task's own, so that all is written down.",
     )
-    reasoning_effort: Annotated[str | None, Cli("--effort")] = Field(default=None, description="As --effort.")
+    reasoning_effort: Annotated[str | None, Cli("--effort")] = Field(
+        default=None, description="As --effort."
+    )
 
 
 class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
@@ -68,7 +84,9 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
         return stdout.strip().removeprefix("fugu ")
 
     async def install(self, environment: BaseEnvironment) -> None:
-        """With uv, which brings a Python of its own. Raises RuntimeError where no wheel is named."""
+        """With uv, which brings a Python of its own. Raises RuntimeError where no wheel is
+        named.
+        """
         if (await environment.exec(command=f"{_PATH} command -v fugu")).return_code == 0:
             return
         wheel = self.options.wheel or ""
@@ -92,15 +110,21 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
             await environment.upload_file(self.config_source, f"{FOLDER}/fugurc")
 
     @with_prompt_template  # type: ignore[untyped-decorator, unused-ignore]
-    async def run(self, instruction: str, environment: BaseEnvironment, context: AgentContext) -> None:
+    async def run(
+        self, instruction: str, environment: BaseEnvironment, context: AgentContext
+    ) -> None:
         """One request. The container is the sandbox: everything is allowed in it."""
-        model = f"--model {shlex.quote(self.model_name.rpartition('/')[2])} " if self.model_name else ""
+        model = (
+            f"--model {shlex.quote(self.model_name.rpartition('/')[2])} " if self.model_name else ""
+        )
         output = f"{LOGS}/fugu.txt"
         await self.exec_as_agent(
             environment,
             f'{_PATH} if [ -f {FOLDER}/fugurc ]; then cp {FOLDER}/fugurc "$HOME/.fugurc"; fi; '
-            f"fugu run -p {shlex.quote(instruction)} --yolo {model}{self.build_cli_flags()} --output-dir {LOGS} "
-            f"< /dev/null > {output} 2>&1 || {{ code=$?; tail -n 20 {output}; test $code -eq {NOT_ACCEPTED}; }}",
+            f"fugu run -p {shlex.quote(instruction)} --yolo {model}{self.build_cli_flags()} "
+            f"--output-dir {LOGS} "
+            f"< /dev/null > {output} 2>&1 || "
+            f"{{ code=$?; tail -n 20 {output}; test $code -eq {NOT_ACCEPTED}; }}",
             env={**self._keys(), "FUGU_SANDBOX": '{ mode = "off" }'},
         )
 
@@ -125,7 +149,12 @@ class FuguAgent(BaseInstalledAgent):  # type: ignore[misc, unused-ignore]
         context.n_output_tokens = metrics["total_completion_tokens"]
         context.cost_usd = metrics["total_cost_usd"]
         own = summary.get("fugu", {})
-        context.metadata = {"fugu": {"version": __version__, **{k: own.get(k) for k in ("reason", "end", "routing")}}}
+        context.metadata = {
+            "fugu": {
+                "version": __version__,
+                **{k: own.get(k) for k in ("reason", "end", "routing")},
+            }
+        }
 
 
 _PATH = 'export PATH="$HOME/.local/bin:$PATH"; '

@@ -29,16 +29,19 @@ class Proportion:
 
 
 def wilson(count: int, total: int, z: float = Z95) -> Proportion:
-    """Wilson's score interval (Wilson 1927): honest for few tasks and for shares near 0 and 1. (0, 1) for no tasks."""
+    """Wilson's score interval (Wilson 1927): honest for few tasks and for shares near 0 and 1. (0,
+    1) for no tasks.
+    """
     if not 0 <= count <= total:
         raise ValueError(f"{count} of {total} is no share")
     return _scored(count, total, total, z)
 
 
 def wilson_repeated(tries: Sequence[Sequence[bool]]) -> Proportion:
-    """Wilson's interval where each of `tries` are those of one task. They are not independent, so it is for as many as
-    they are worth: their number by the design effect (Kish 1965, Korn & Graubard 1998), at least one a task. With one
-    try a task it is `wilson`; a bootstrap over few tasks that were all solved would be sure of 100 %."""
+    """Wilson's interval where each of `tries` are those of one task. They are not independent, so
+    it is for as many as they are worth: their number by the design effect (Kish 1965, Korn &
+    Graubard 1998), at least one a task. With one try a task it is `wilson`; a bootstrap over few
+    tasks that were all solved would be sure of 100 %."""
     kept = [(sum(own), len(own)) for own in tries if own]
     tasks, count, total = len(kept), sum(ok for ok, _ in kept), sum(size for _, size in kept)
     if tasks < 2 or count in (0, total):
@@ -50,7 +53,11 @@ def wilson_repeated(tries: Sequence[Sequence[bool]]) -> Proportion:
 
 
 def _scored(count: int, total: int, worth: float, z: float = Z95) -> Proportion:
-    return Proportion(count, total, *_ends(count / total, worth, z)) if total else Proportion(0, 0, 0.0, 1.0)
+    return (
+        Proportion(count, total, *_ends(count / total, worth, z))
+        if total
+        else Proportion(0, 0, 0.0, 1.0)
+    )
 
 
 def _ends(share: float, worth: float, z: float = Z95) -> tuple[float, float]:
@@ -62,7 +69,9 @@ def _ends(share: float, worth: float, z: float = Z95) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class PairedCounts:
-    """Two arms on the tasks both were run on. `p` is the chance of a split at least this uneven if they were equal."""
+    """Two arms on the tasks both were run on. `p` is the chance of a split at least this uneven if
+    they were equal.
+    """
 
     both: int
     first_only: int
@@ -72,12 +81,16 @@ class PairedCounts:
 
 
 def mcnemar(
-    first: Mapping[Key, bool], second: Mapping[Key, bool], task: Callable[[Key], object] = lambda key: key
+    first: Mapping[Key, bool],
+    second: Mapping[Key, bool],
+    task: Callable[[Key], object] = lambda key: key,
 ) -> PairedCounts:
-    """McNemar's exact two-sided test: a binomial test of the tasks on which the arms differ (McNemar 1947).
+    """McNemar's exact two-sided test: a binomial test of the tasks on which the arms differ
+    (McNemar 1947).
 
-    Keys with one `task` are tries of it, and are not independent: each task's tries go to one side or the other
-    together (a permutation test of its difference, Fisher 1935). With one try a task that is McNemar's test.
+    Keys with one `task` are tries of it, and are not independent: each task's tries go to one side
+    or the other together (a permutation test of its difference, Fisher 1935). With one try a task
+    that is McNemar's test.
     """
     common = first.keys() & second.keys()
     both = sum(first[key] and second[key] for key in common)
@@ -91,7 +104,9 @@ def mcnemar(
 
 
 def _flipped(differences: Collection[int]) -> float:
-    """How often a sum is at least this far from 0 when each part of it is as likely on the other side."""
+    """How often a sum is at least this far from 0 when each part of it is as likely on the other
+    side.
+    """
     parts = [abs(difference) for difference in differences if difference]
     ways = {0: 1}
     for part in parts:
@@ -114,8 +129,9 @@ class Mean:
 
 
 def wilson_of_mean(shares: Sequence[float]) -> Mean:
-    """The mean of chances, one a task, with Wilson's interval for so many tasks. Chances spread less than outcomes do:
-    it is rather too wide. A bootstrap over four tasks that were all solved would be sure of 100 %."""
+    """The mean of chances, one a task, with Wilson's interval for so many tasks. Chances spread
+    less than outcomes do: it is rather too wide. A bootstrap over four tasks that were all solved
+    would be sure of 100 %."""
     if not shares:
         return Mean(0.0, 0.0, 1.0)
     share = sum(shares) / len(shares)
@@ -123,8 +139,9 @@ def wilson_of_mean(shares: Sequence[float]) -> Mean:
 
 
 def bootstrap(groups: Sequence[Sequence[float]], draws: int = 2000, seed: int = 0) -> Mean:
-    """The mean of all values with a percentile interval over resampled groups (Efron 1979): repetitions of one task are
-    one group, for they are not independent. The same values give the same interval. (0, 0, 0) for no values."""
+    """The mean of all values with a percentile interval over resampled groups (Efron 1979):
+    repetitions of one task are one group, for they are not independent. The same values give the
+    same interval. (0, 0, 0) for no values."""
     kept = [(sum(group), len(group)) for group in groups if group]
     if not kept:
         return Mean(0.0, 0.0, 0.0)

@@ -1,10 +1,11 @@
-"""Coordinators on recorded outcomes: whom they would have asked, what that would have cost and solved. No agent is
-called. `gate_failures` says what a learned coordinator must reach.
+"""Coordinators on recorded outcomes: whom they would have asked, what that would have cost and
+solved. No agent is called. `gate_failures` says what a learned coordinator must reach.
 
-Stands beside `runner.py`, which measures real sessions. The cascade and a checkpoint decide as they do in a session:
-from a log, in which every Worker's turn that the check refused has failed. They must not know which model solves what;
-only the oracle does. What is not recorded is not made up: a model that was run four times on a task has four tries
-there, and then its runs come again; a Thinker changes nothing and costs nothing.
+Stands beside `runner.py`, which measures real sessions. The cascade and a checkpoint decide as they
+do in a session: from a log, in which every Worker's turn that the check refused has failed. They
+must not know which model solves what; only the oracle does. What is not recorded is not made up: a
+model that was run four times on a task has four tries there, and then its runs come again; a
+Thinker changes nothing and costs nothing.
 """
 
 from __future__ import annotations
@@ -75,8 +76,8 @@ class OutcomeTask:
 
 
 def read_outcomes(path: Path, models: Sequence[str]) -> list[OutcomeTask]:
-    """The tasks of a file (JSONL, perhaps gzipped) on which all `models` were run. A line's `outcomes` hold for a model
-    one run, or `runs`. Raises ConfigError."""
+    """The tasks of a file (JSONL, perhaps gzipped) on which all `models` were run. A line's
+    `outcomes` hold for a model one run, or `runs`. Raises ConfigError."""
     try:
         data = path.read_bytes()
         lines = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode().splitlines()
@@ -89,21 +90,31 @@ def read_outcomes(path: Path, models: Sequence[str]) -> list[OutcomeTask]:
         try:
             row = json.loads(line)
             known |= row["outcomes"].keys()
-            found = {name: _runs(row["outcomes"][name]) for name in models if name in row["outcomes"]}
+            found = {
+                name: _runs(row["outcomes"][name]) for name in models if name in row["outcomes"]
+            }
             if all(found.get(name) for name in models):
                 tasks.append(OutcomeTask(row["id"], found, row.get("text") or ""))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path}:{number}: not a line of outcomes: {error!r}") from error
     if missing := [name for name in models if name not in known]:
-        raise ConfigError(f"{path}: no outcomes of {missing[0]}; there are {', '.join(sorted(known))}")
+        raise ConfigError(
+            f"{path}: no outcomes of {missing[0]}; there are {', '.join(sorted(known))}"
+        )
     if len(tasks) < FOLDS:
-        raise ConfigError(f"{path}: {len(tasks)} tasks have outcomes of all of these models, {FOLDS} are needed")
+        raise ConfigError(
+            f"{path}: {len(tasks)} tasks have outcomes of all of these models, {FOLDS} are needed"
+        )
     return tasks
 
 
 def _runs(told: Mapping[str, Any]) -> tuple[OutcomeRun, ...]:
     runs = told.get("runs", [told])
-    return tuple(OutcomeRun(bool(run["ok"]), float(run["cost"])) for run in runs if run.get("cost") is not None)
+    return tuple(
+        OutcomeRun(bool(run["ok"]), float(run["cost"]))
+        for run in runs
+        if run.get("cost") is not None
+    )
 
 
 def members_of(tasks: Sequence[OutcomeTask], vendors: Mapping[str, str]) -> tuple[Member, ...]:
@@ -112,7 +123,14 @@ def members_of(tasks: Sequence[OutcomeTask], vendors: Mapping[str, str]) -> tupl
     prices = {name: Price(input=cost, output=cost) for name, cost in costs.items()}
     slots = action_space.assign_slots(prices)
     return tuple(
-        Member(name=name, provider="openai", model=name, slot=slots[name], price=prices[name], vendor=vendor)
+        Member(
+            name=name,
+            provider="openai",
+            model=name,
+            slot=slots[name],
+            price=prices[name],
+            vendor=vendor,
+        )
         for name, vendor in vendors.items()
     )
 
@@ -134,7 +152,9 @@ def in_order(models: Sequence[str]) -> NextModel:
 
 
 class DecidedByLog:
-    """A coordinator as it ships, on logs. The same failures give the same decision, so each is asked for once."""
+    """A coordinator as it ships, on logs. The same failures give the same decision, so each is
+    asked for once.
+    """
 
     def __init__(self, coordinator: Coordinator, members: Sequence[Member]) -> None:
         self._coordinator = coordinator
@@ -162,14 +182,20 @@ class DecidedByLog:
                 return None
             if decision.role == "worker":
                 return decision.agent
-            events += [decision, Replied(turn=decision.turn, agent=decision.agent, text="Look again.")]
+            events += [
+                decision,
+                Replied(turn=decision.turn, agent=decision.agent, text="Look again."),
+            ]
 
 
 class ReadingOnce(HeadReader):
     """Reads each log once: what is too dear masks agents and changes no word of it."""
 
     async def read(
-        self, events: Sequence[Event], members: Sequence[Member], settled: Callable[[Sequence[float]], bool]
+        self,
+        events: Sequence[Event],
+        members: Sequence[Member],
+        settled: Callable[[Sequence[float]], bool],
     ) -> ReadTranscript:
         """The first mask that is met says whether a text is read again for its rounding."""
         key: object = tuple(event for event in events if not isinstance(event, Masked))
@@ -202,8 +228,8 @@ def failed_log(members: Sequence[Member], failed: Sequence[str], text: str = "")
 
 @dataclass(frozen=True)
 class TaskDraw:
-    """What chance decides, the same for every arm: the order of each model's runs, an order of the models, and a number
-    for each check."""
+    """What chance decides, the same for every arm: the order of each model's runs, an order of the
+    models, and a number for each check."""
 
     runs: Mapping[str, tuple[OutcomeRun, ...]]
     order: tuple[str, ...]
@@ -221,9 +247,10 @@ def draw_of(task: OutcomeTask, draw: int) -> TaskDraw:
 
 @dataclass(frozen=True)
 class OutcomeLimits:
-    """`check`: which share of right and of wrong work passes. `budget`: USD for a task. `costs`: what a run of each
-    model is expected to cost; where that is more than is left, it is not begun. `carried`: what a run costs more that
-    goes on after others; recorded runs began from the start."""
+    """`check`: which share of right and of wrong work passes. `budget`: USD for a task. `costs`:
+    what a run of each model is expected to cost; where that is more than is left, it is not begun.
+    `carried`: what a run costs more that goes on after others; recorded runs began from the
+    start."""
 
     check: tuple[float, float]
     budget: float
@@ -232,8 +259,8 @@ class OutcomeLimits:
 
 
 class Attempted(NamedTuple):
-    """How a task stands: whether the work that was left is right, what was spent, whose work the check refused, and
-    whether it has passed any."""
+    """How a task stands: whether the work that was left is right, what was spent, whose work the
+    check refused, and whether it has passed any."""
 
     solved: bool = False
     spent: float = 0.0
@@ -257,7 +284,9 @@ def play(draw: TaskDraw, following: NextModel, limits: OutcomeLimits) -> Attempt
     work = Attempted()
     while not work.passed and len(work.failed) < TURNS:
         left = limits.budget - work.spent
-        name = following(work.failed, frozenset(name for name, cost in limits.costs.items() if cost > left))
+        name = following(
+            work.failed, frozenset(name for name, cost in limits.costs.items() if cost > left)
+        )
         if name is None:
             break
         work = attempt(work, draw, name, limits)
@@ -281,7 +310,9 @@ Tasks = Sequence[Sequence[TaskDraw]]
 
 def _result(name: str, found: Sequence[Sequence[Attempted]]) -> ArmResult:
     solved = tuple(sum(one.solved for one in each) / len(each) for each in found)
-    return ArmResult(name, solved, tuple(sum(one.spent for one in each) / len(each) for each in found))
+    return ArmResult(
+        name, solved, tuple(sum(one.spent for one in each) / len(each) for each in found)
+    )
 
 
 def played(name: str, arm: Arm, tasks: Tasks, limits: OutcomeLimits) -> ArmResult:
@@ -307,16 +338,22 @@ def every_list(tasks: Tasks, limits: OutcomeLimits) -> dict[tuple[str, ...], Arm
     return found
 
 
-def tuned(name: str, lists: Sequence[ArmResult], price: float = 0.0, folds: Sequence[int] = ()) -> ArmResult:
-    """In every fold the one of `lists` that solves most of the tasks that are not in it, less `price` for a dollar, the
-    cheaper of equals: what choosing without hindsight reaches. `folds`: of each task, where not one task after the
-    other."""
+def tuned(
+    name: str, lists: Sequence[ArmResult], price: float = 0.0, folds: Sequence[int] = ()
+) -> ArmResult:
+    """In every fold the one of `lists` that solves most of the tasks that are not in it, less
+    `price` for a dollar, the cheaper of equals: what choosing without hindsight reaches. `folds`:
+    of each task, where not one task after the other."""
     solved, cost = [0.0] * len(lists[0].solved), [0.0] * len(lists[0].solved)
     of = folds or [place % FOLDS for place in range(len(solved))]
     for fold in range(FOLDS):
         known = [place for place in range(len(solved)) if of[place] != fold]
-        sums = [(sum(one.solved[i] for i in known), sum(one.cost[i] for i in known)) for one in lists]
-        best = lists[max(range(len(lists)), key=lambda i: (sums[i][0] - price * sums[i][1], -sums[i][1]))]
+        sums = [
+            (sum(one.solved[i] for i in known), sum(one.cost[i] for i in known)) for one in lists
+        ]
+        best = lists[
+            max(range(len(lists)), key=lambda i: (sums[i][0] - price * sums[i][1], -sums[i][1]))
+        ]
         for place in set(range(len(solved))) - set(known):
             solved[place], cost[place] = best.solved[place], best.cost[place]
     return ArmResult(name, tuple(solved), tuple(cost))
@@ -324,7 +361,10 @@ def tuned(name: str, lists: Sequence[ArmResult], price: float = 0.0, folds: Sequ
 
 def _oracle(limits: OutcomeLimits) -> Arm:
     """The cheapest model whose first run is right, the cheapest of all where none is."""
-    order = sorted((name for name, cost in limits.costs.items() if cost <= limits.budget), key=limits.costs.__getitem__)
+    order = sorted(
+        (name for name, cost in limits.costs.items() if cost <= limits.budget),
+        key=limits.costs.__getitem__,
+    )
     return lambda draw: in_order([name for name in order if draw.runs[name][0].ok][:1] or order[:1])
 
 
@@ -338,7 +378,9 @@ def _changes_vendor(models: Sequence[str], pool: Mapping[str, Member]) -> bool:
 
 
 PRICE_OF_COST = 0.1
-"""What a run of the dearest model is worth, in solved tasks: the gate weighs solved tasks and money in one number."""
+"""What a run of the dearest model is worth, in solved tasks: the gate weighs solved tasks and money
+in one number.
+"""
 NOTHING = 0.001
 """A difference that is no difference."""
 SETTINGS = CoordinatorSettings(turns=TURNS + 1)
@@ -346,7 +388,9 @@ SETTINGS = CoordinatorSettings(turns=TURNS + 1)
 
 @dataclass(frozen=True)
 class CellResult:
-    """All arms with one check and one budget (in mean runs of the dearest model, USD `unit`). `lists`: every list."""
+    """All arms with one check and one budget (in mean runs of the dearest model, USD `unit`).
+    `lists`: every list.
+    """
 
     check: tuple[float, float]
     budget: float
@@ -356,12 +400,18 @@ class CellResult:
 
 
 class OutcomeComparison:
-    """One pool, and how chance plays each of its tasks. `learned`: a checkpoint for the arm `trinity`, or None."""
+    """One pool, and how chance plays each of its tasks. `learned`: a checkpoint for the arm
+    `trinity`, or None.
+    """
 
-    def __init__(self, members: Sequence[Member], tasks: Tasks, learned: Trinity | None = None) -> None:
+    def __init__(
+        self, members: Sequence[Member], tasks: Tasks, learned: Trinity | None = None
+    ) -> None:
         self._pool = {member.name: member for member in members}
         self._tasks = tasks
-        self._costs = {name: action_space.blended_price(member.price) for name, member in self._pool.items()}
+        self._costs = {
+            name: action_space.blended_price(member.price) for name, member in self._pool.items()
+        }
         unknown = [member.model_copy(update={"vendor": ""}) for member in members]
         self._deciding = {
             "cascade": DecidedByLog(Cascade(members, SETTINGS), members),
@@ -385,13 +435,16 @@ class OutcomeComparison:
             played("random order", lambda draw: in_order(draw.order), self._tasks, limits),
             played("oracle", _oracle(limits), self._tasks, limits),
         ]
-        return CellResult(check, budget, unit, {arm.name: arm for arm in arms}, list(lists.values()))
+        return CellResult(
+            check, budget, unit, {arm.name: arm for arm in arms}, list(lists.values())
+        )
 
 
 def gate_failures(name: str, cells: Sequence[CellResult]) -> list[str]:
-    """Where an arm does not reach what a learned coordinator must reach to be the default: it is behind the list that
-    was tuned for reward by more than one paired standard error, or, at the middle budget, not ahead of random order by
-    two. Cells whose budget pays for no run are left out."""
+    """Where an arm does not reach what a learned coordinator must reach to be the default: it is
+    behind the list that was tuned for reward by more than one paired standard error, or, at the
+    middle budget, not ahead of random order by two. Cells whose budget pays for no run are left
+    out."""
     found = []
     for cell in cells:
         mine = _reward(cell.arms[name], cell.unit)
@@ -409,7 +462,10 @@ def gate_failures(name: str, cells: Sequence[CellResult]) -> list[str]:
 
 
 def _reward(arm: ArmResult, unit: float) -> list[float]:
-    return [solved - PRICE_OF_COST * cost / unit for solved, cost in zip(arm.solved, arm.cost, strict=True)]
+    return [
+        solved - PRICE_OF_COST * cost / unit
+        for solved, cost in zip(arm.solved, arm.cost, strict=True)
+    ]
 
 
 def play_tasks(
@@ -421,7 +477,9 @@ def play_tasks(
     return [comparison.cell(check, budget) for check in CHECKS for budget in BUDGETS]
 
 
-def report(members: Sequence[Member], tasks: Sequence[OutcomeTask], cells: Sequence[CellResult]) -> str:
+def report(
+    members: Sequence[Member], tasks: Sequence[OutcomeTask], cells: Sequence[CellResult]
+) -> str:
     """All checks and budgets, as Markdown. Differences are to the tuned list on the same tasks."""
     heads = [f"${budget * cells[0].unit:.2f}" for budget in BUDGETS]
     parts = [_pool_table(members, tasks)]
@@ -431,13 +489,18 @@ def report(members: Sequence[Member], tasks: Sequence[OutcomeTask], cells: Seque
             f"## A check that passes {right:.0%} of right and {wrong:.0%} of wrong work",
             "",
             "| way | "
-            + " | ".join(f"at most {head}: solved, spent | points over the tuned list" for head in heads)
+            + " | ".join(
+                f"at most {head}: solved, spent | points over the tuned list" for head in heads
+            )
             + " |",
             "|---" * (1 + 2 * len(heads)) + "|",
         ]
         for name in by_budget[0].arms:
             lines.append(
-                _line([cell.arms[name] for cell in by_budget], [cell.arms["tuned list"] for cell in by_budget])
+                _line(
+                    [cell.arms[name] for cell in by_budget],
+                    [cell.arms["tuned list"] for cell in by_budget],
+                )
             )
         parts.append("\n".join(lines))
     parts.append("\n".join(["## The gate", "", *_gate_lines(cells)]))
@@ -446,14 +509,17 @@ def report(members: Sequence[Member], tasks: Sequence[OutcomeTask], cells: Seque
 
 def _gate_lines(cells: Sequence[CellResult]) -> list[str]:
     lines = [
-        f"Reward is solved, less {PRICE_OF_COST:g} for what a run of the dearest model costs. Shown are points and "
+        f"Reward is solved, less {PRICE_OF_COST:g} for what a run of the dearest model costs. "
+        f"Shown are points and "
         "standard errors of paired differences.",
         "",
     ]
     for name in ("cascade", "trinity"):
         if name in cells[0].arms:
             failures = gate_failures(name, cells)
-            lines.append(f"- {name}: " + (f"fails in {len(failures)} places" if failures else "passes"))
+            lines.append(
+                f"- {name}: " + (f"fails in {len(failures)} places" if failures else "passes")
+            )
             lines += [f"  - {failure}" for failure in failures]
     if "trinity" in cells[0].arms:
         lines += ["", "trinity against the cascade, in reward:", ""]
@@ -477,7 +543,10 @@ def _pool_table(members: Sequence[Member], tasks: Sequence[OutcomeTask]) -> str:
     for member in members:
         alone = bootstrap([[float(run.ok) for run in task.runs[member.name]] for task in tasks])
         cost = action_space.blended_price(member.price)
-        lines.append(f"| {member.name} | {member.vendor or '?'} | {member.slot} | {cost:.3f} | {_percent(alone)} |")
+        lines.append(
+            f"| {member.name} | {member.vendor or '?'} | {member.slot} | {cost:.3f} | "
+            f"{_percent(alone)} |"
+        )
     return "\n".join(lines)
 
 

@@ -1,5 +1,5 @@
-"""Model calls of an evaluation: each is paid for once and its reply kept, and all together stay within limits of
-money and requests.
+"""Model calls of an evaluation: each is paid for once and its reply kept, and all together stay
+within limits of money and requests.
 """
 
 from __future__ import annotations
@@ -26,11 +26,18 @@ from fugu_cli.session.events import Member
 from fugu_cli.session.spending import worst_case_cost
 from fugu_cli.tasks import Task
 
-OUTSIDE_FAILURES = frozenset({"refused", "credit", "absent", "limited", "overloaded", "network", "timeout", "protocol"})
-"""Kinds of failure that say nothing about an agent: the rollout waits for better times, it is never scored 0."""
+OUTSIDE_FAILURES = frozenset(
+    {"refused", "credit", "absent", "limited", "overloaded", "network", "timeout", "protocol"}
+)
+"""Kinds of failure that say nothing about an agent: the rollout waits for better times, it is never
+scored 0.
+"""
 FINAL_FAILURES = frozenset({"refused", "credit", "absent"})
 """Those that no waiting mends: somebody has to do something about a key or an account."""
-FAILURE_HINTS = {"refused": "give the agent a key that is accepted", "credit": "add credit to the account"}
+FAILURE_HINTS = {
+    "refused": "give the agent a key that is accepted",
+    "credit": "add credit to the account",
+}
 """What helps an evaluation, whose pool must stay as it is."""
 MAX_FAILURES = 3
 """Failures in a row after which an agent is not asked again by this run."""
@@ -91,7 +98,8 @@ class Spending:
     async def alone(self, name: str) -> AsyncIterator[None]:
         """One at a time for one reply: whoever comes second finds it kept.
 
-        A lock is gone with the last who wants it: it belongs to one event loop, and trainings run several in a row.
+        A lock is gone with the last who wants it: it belongs to one event loop, and trainings run
+        several in a row.
         """
         self._wanted[name] += 1
         try:
@@ -104,7 +112,9 @@ class Spending:
 
     @asynccontextmanager
     async def call(self, agent: str, worst: float) -> AsyncIterator[None]:
-        """Around a call that may cost `worst` USD. Raises Spent, or Unanswered for an agent that is down."""
+        """Around a call that may cost `worst` USD. Raises Spent, or Unanswered for an agent that is
+        down.
+        """
         if agent in self._down:
             raise self._down[agent]
         self._check(agent, worst)
@@ -134,11 +144,14 @@ class Spending:
     def _check(self, agent: str, worst: float) -> None:
         most, made = self.limits.requests, self.requests + self._under_way
         if most is not None and made >= most:
-            raise SpendingLimitReached(f"{made} of {most} requests are made", hint="a larger --max-requests goes on")
+            raise SpendingLimitReached(
+                f"{made} of {most} requests are made", hint="a larger --max-requests goes on"
+            )
         money = self.limits.usd
         if money is not None and self.usd + self._reserved + worst > money:
             raise SpendingLimitReached(
-                f"${self.usd:.4f} of ${money:.4f} are spent, and the next call to {agent} may cost ${worst:.4f}",
+                f"${self.usd:.4f} of ${money:.4f} are spent, and the next call to {agent} may "
+                f"cost ${worst:.4f}",
                 hint="a larger --max-budget-usd goes on",
             )
 
@@ -146,7 +159,9 @@ class Spending:
         self._failed[agent] += 1
         final = error.kind in FINAL_FAILURES
         hint = FAILURE_HINTS.get(error.kind, error.hint)
-        failure = AgentUnanswered(f"{agent} does not answer: {error}", agent=agent, final=final, hint=hint)
+        failure = AgentUnanswered(
+            f"{agent} does not answer: {error}", agent=agent, final=final, hint=hint
+        )
         if final or self._failed[agent] >= MAX_FAILURES:
             self._down[agent] = failure
         return failure
@@ -159,15 +174,19 @@ _TIMES = (
 )
 _PLACES = ((re.compile(r"0x[0-9a-f]{6,}"), "0x0"), (re.compile(r"/tmp/[\w.-]+"), "/tmp/x"))
 _CHANCE = (*_TIMES, *_PLACES)
-"""What changes from run to run in the words of test runners, and what stands in for it in the name of a reply."""
+"""What changes from run to run in the words of test runners, and what stands in for it in the name
+of a reply.
+"""
 _HERE = "/%repository%"
-"""Stands in kept replies for the rollout's repository: who asks again has another, and must not work in the first."""
+"""Stands in kept replies for the rollout's repository: who asks again has another, and must not
+work in the first.
+"""
 
 
 @dataclass(frozen=True)
 class RolloutBilling:
-    """Who pays: the rollout's name and repository, its seed, the folder of all kept replies, and the spending; and what
-    of the rollout's task looks like chance and is none (`named`)."""
+    """Who pays: the rollout's name and repository, its seed, the folder of all kept replies, and
+    the spending; and what of the rollout's task looks like chance and is none (`named`)."""
 
     rollout: str
     repository: Path
@@ -178,36 +197,53 @@ class RolloutBilling:
 
 
 def task_literals(task: Task) -> frozenset[str]:
-    """What looks like chance and is what a task is about: times in its request, and in its files addresses and paths.
+    """What looks like chance and is what a task is about: times in its request, and in its files
+    addresses and paths.
 
-    Not the times in its files: where there are many, a test run would print one of them now and then.
+    Not the times in its files: where there are many, a test run would print one of them now and
+    then.
     """
     texts = [(pattern, task.prompt) for pattern, _ in _TIMES]
-    texts += [(pattern, text) for pattern, _ in _PLACES for text in (task.prompt, *task.files.values())]
+    texts += [
+        (pattern, text) for pattern, _ in _PLACES for text in (task.prompt, *task.files.values())
+    ]
     return frozenset(found[0] for pattern, text in texts for found in pattern.finditer(text))
 
 
 class PaidAgent:
-    """`agent`, asked only for what nobody paid for yet. `settings` is everything that changes its answers."""
+    """`agent`, asked only for what nobody paid for yet. `settings` is everything that changes its
+    answers.
+    """
 
     def __init__(
-        self, agent: Agent, member: Member, settings: Mapping[str, JsonValue], account: RolloutBilling
+        self,
+        agent: Agent,
+        member: Member,
+        settings: Mapping[str, JsonValue],
+        account: RolloutBilling,
     ) -> None:
         self._account = account
         self._settings = dict(settings) | ({"seed": account.seed} if account.seed else {})
         counted = _CountedAgent(agent, member, account)
-        self._cached = CachedAgent(counted, account.folder / REPLIES_FOLDER, self._settings, self._same)
+        self._cached = CachedAgent(
+            counted, account.folder / REPLIES_FOLDER, self._settings, self._same
+        )
 
     @property
     def name(self) -> str:
         return self._cached.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """The kept reply, or a new one. Raises Spent and Unanswered, which end the rollout for now."""
+        """The kept reply, or a new one. Raises Spent and Unanswered, which end the rollout for
+        now.
+        """
         asked = _with_seed(prompt, self._account.seed)
         async with self._account.spending.alone(reply_key(self._settings, self._same(asked))):
-            # a pause without its error is always made: a limit of the moment must not decide who acts
-            kept = await self._cached.reply(asked, say, lambda pause: wait(replace(pause, error=None)))
+            # a pause without its error is always made: a limit of the moment must not decide who
+            # acts
+            kept = await self._cached.reply(
+                asked, say, lambda pause: wait(replace(pause, error=None))
+            )
         return _with_repository(kept, _HERE, str(self._account.repository))
 
     async def close(self) -> None:
@@ -219,7 +255,9 @@ class PaidAgent:
         return moved.model_copy(update={"messages": tuple(map(self._settled, moved.messages))})
 
     def _settled(self, message: Message) -> Message:
-        """Without what chance put into it. What an agent wrote is kept and comes back as it was, whoever asks again."""
+        """Without what chance put into it. What an agent wrote is kept and comes back as it was,
+        whoever asks again.
+        """
         if isinstance(message, FromAgent):
             return message
         text = message.text
@@ -280,7 +318,10 @@ def _replace_unless(named: frozenset[str], instead: str) -> Callable[[re.Match[s
 
 def _with_repository(reply: Reply, place: str, to: str) -> Reply:
     """The same words and calls about another place. Reasoning stays as it is: providers sign it."""
-    calls = tuple(call.model_copy(update={"arguments": call.arguments.replace(place, to)}) for call in reply.calls)
+    calls = tuple(
+        call.model_copy(update={"arguments": call.arguments.replace(place, to)})
+        for call in reply.calls
+    )
     return reply.model_copy(update={"text": reply.text.replace(place, to), "calls": calls})
 
 

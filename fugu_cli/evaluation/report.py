@@ -1,5 +1,5 @@
-"""The report of an evaluation: Markdown with a picture beside it, and the same as one HTML file that holds
-everything.
+"""The report of an evaluation: Markdown with a picture beside it, and the same as one HTML file
+that holds everything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,18 @@ from fugu_cli.evaluation.intervals import Mean, Proportion
 from fugu_cli.evaluation.summary import ArmPair, ArmSummary, EvaluationSummary
 
 COLOURS = (
-    *("#2f6fb7", "#c8742a", "#3a8f5c", "#a8457a", "#7560c2", "#7d8288", "#b8402f", "#1d8f94", "#94863a", "#555a60"),
+    *(
+        "#2f6fb7",
+        "#c8742a",
+        "#3a8f5c",
+        "#a8457a",
+        "#7560c2",
+        "#7d8288",
+        "#b8402f",
+        "#1d8f94",
+        "#94863a",
+        "#555a60",
+    ),
     *("#5aa9e6", "#e0a458", "#7fb069", "#d98cb3", "#a594f9", "#8d6e63", "#e57368", "#4db6ac"),
 )
 WIDTH = 720
@@ -30,9 +41,11 @@ _STYLE = (
     "@media(prefers-color-scheme:dark){text{fill:#ddd}.axis{stroke:#888}.grid{stroke:#444}}</style>"
 )
 _PAGE_STYLE = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 1rem;color:#222}"
+    "body{font:15px/1.5 system-ui,sans-serif;max-width:70rem;margin:2rem auto;padding:0 "
+    "1rem;color:#222}"
     "table{border-collapse:collapse;display:block;overflow-x:auto;margin:1rem 0}"
-    "td,th{border:1px solid #ccc;padding:.25rem .6rem;white-space:nowrap}svg{max-width:100%;height:auto}"
+    "td,th{border:1px solid #ccc;padding:.25rem "
+    ".6rem;white-space:nowrap}svg{max-width:100%;height:auto}"
     "@media(prefers-color-scheme:dark){body{background:#181a1b;color:#ddd}td,th{border-color:#444}}"
 )
 
@@ -68,16 +81,25 @@ def accuracy_against_cost(summary: EvaluationSummary) -> str:
         colour = COLOURS[index % len(COLOURS)]
         x, y = frame.x(costs[arm.name].value), frame.y(arm.solved.fraction)
         low, high = frame.y(arm.solved.low), frame.y(arm.solved.high)
-        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{colour}"/>')
+        parts.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}" stroke="{colour}"/>'
+        )
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>')
         beside = frame.left + frame.width + 14
-        parts.append(f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{beside - 3:.1f}" y2="{places[index]:.1f}" class="grid"/>')
+        parts.append(
+            f'<line x1="{x:.1f}" y1="{y:.1f}" x2="{beside - 3:.1f}" y2="{places[index]:.1f}" '
+            f'class="grid"/>'
+        )
         parts.append(_text(beside, places[index] + 4, arm.name, f'style="fill:{colour}"'))
     width = max([WIDTH, *(frame.left + frame.width + 14 + LETTER * len(name) for name in costs)])
     box = f"0 0 {width:.0f} {max([frame.top + frame.height + 29, *places]) + 16:.0f}"
     title = "Solved, against what a try costs"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img"><title>{title}</title>'
-    return "\n".join([head, _STYLE, _text(10, 16, title, 'style="font-weight:600"'), *parts, "</svg>\n"])
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{box}" role="img"><title>{title}</title>'
+    )
+    return "\n".join(
+        [head, _STYLE, _text(10, 16, title, 'style="font-weight:600"'), *parts, "</svg>\n"]
+    )
 
 
 def _axes(frame: _Frame, unit: str, ticks: int) -> list[str]:
@@ -85,7 +107,9 @@ def _axes(frame: _Frame, unit: str, ticks: int) -> list[str]:
     parts = []
     for share in (0, 0.25, 0.5, 0.75, 1):
         y = frame.y(share)
-        parts.append(f'<line x1="{frame.left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+        parts.append(
+            f'<line x1="{frame.left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
+        )
         parts.append(_text(frame.left - 6, y + 4, f"{100 * share:.0f} %", 'text-anchor="end"'))
     for tick in range(ticks + 1):
         value = frame.most * tick / ticks
@@ -96,7 +120,9 @@ def _axes(frame: _Frame, unit: str, ticks: int) -> list[str]:
 
 
 def axis_step(largest: float) -> float:
-    """1, 2 or 5 of a power of ten: what an axis up to `largest` is divided by, into eight parts at most."""
+    """1, 2 or 5 of a power of ten: what an axis up to `largest` is divided by, into eight parts at
+    most.
+    """
     if largest <= 0:
         return 1.0
     unit = 10.0 ** floor(log10(largest / 8))
@@ -104,7 +130,9 @@ def axis_step(largest: float) -> float:
 
 
 def _separate_labels(heights: Sequence[float], ties: Sequence[float]) -> list[float]:
-    """The same heights, moved down where labels would lie on each other; of equal ones the least of `ties` is first."""
+    """The same heights, moved down where labels would lie on each other; of equal ones the least of
+    `ties` is first.
+    """
     order = sorted(range(len(heights)), key=lambda index: (heights[index], ties[index]))
     placed = list(heights)
     for before, index in pairwise(order):
@@ -118,7 +146,9 @@ def _text(x: float, y: float, words: str, more: str = "") -> str:
 
 @dataclass(frozen=True)
 class ReportTable:
-    """A heading, what it means in a sentence or two, and its cells; the first `names` columns are words."""
+    """A heading, what it means in a sentence or two, and its cells; the first `names` columns are
+    words.
+    """
 
     title: str
     words: str
@@ -129,14 +159,18 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class ReportNotes:
-    """What a report says besides the numbers: facts about the run by name, and sentences about what is missing."""
+    """What a report says besides the numbers: facts about the run by name, and sentences about what
+    is missing.
+    """
 
     title: str
     facts: Mapping[str, str]
     notes: tuple[str, ...] = ()
 
 
-def write_report(folder: Path, report: ReportNotes, summary: EvaluationSummary) -> tuple[Path, Path]:
+def write_report(
+    folder: Path, report: ReportNotes, summary: EvaluationSummary
+) -> tuple[Path, Path]:
     """report.md with its picture, and report.html, in `folder`. Raises StorageError."""
     page, html = folder / "report.md", folder / "report.html"
     try:
@@ -163,9 +197,16 @@ def as_html(report: ReportNotes, summary: EvaluationSummary) -> str:
     """The same as one file: nothing is fetched from anywhere."""
     from markdown_it import MarkdownIt
 
-    page = MarkdownIt("commonmark", {"html": False}).enable("table").render(as_markdown(report, summary))
+    page = (
+        MarkdownIt("commonmark", {"html": False})
+        .enable("table")
+        .render(as_markdown(report, summary))
+    )
     page = re.sub(rf'<img src="{PICTURE}"[^>]*>', lambda _: accuracy_against_cost(summary), page)
-    opening = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    opening = (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width">'
+    )
     return f"{opening}<title>{escape(report.title)}</title><style>{_PAGE_STYLE}</style>\n{page}</html>\n"
 
 
@@ -192,16 +233,32 @@ def _arms(summary: EvaluationSummary) -> ReportTable:
     if summary.oracle is not None:
         share = summary.oracle
         blank = ("-",) * (len(sources) + 2)
-        lines.append(("oracle of the single agents", f"{share.count} / {share.total}", _between(share), *blank))
-    again = "" if all(arm.once for arm in summary.arms) else ", for as many tries as those of repeated tasks are worth"
+        lines.append(
+            (
+                "oracle of the single agents",
+                f"{share.count} / {share.total}",
+                _between(share),
+                *blank,
+            )
+        )
+    again = (
+        ""
+        if all(arm.once for arm in summary.arms)
+        else ", for as many tries as those of repeated tasks are worth"
+    )
     words = (
-        "Solved: the task's own tests pass in a fresh copy, or the answer is right. The interval is Wilson's, "
+        "Solved: the task's own tests pass in a fresh copy, or the answer is right. The interval "
+        "is Wilson's, "
         f"95 %{again}. "
-        "Accepted is fugu's own word for a request that came to a good end; the last column counts where it was wrong. "
+        "Accepted is fugu's own word for a request that came to a good end; the last column "
+        "counts where it was wrong. "
         "The oracle counts a task as solved when any single agent solved it."
     )
     return ReportTable(
-        "Solved", words, ("arm", "solved", "95 %", *sources, "accepted", "accepted, but wrong"), tuple(lines)
+        "Solved",
+        words,
+        ("arm", "solved", "95 %", *sources, "accepted", "accepted, but wrong"),
+        tuple(lines),
     )
 
 
@@ -229,7 +286,8 @@ def _costs(summary: EvaluationSummary) -> ReportTable:
         for arm in summary.arms
     )
     words = (
-        "Means a try. Model seconds are those of the calls when they were made; a reply that was kept from another arm "
+        "Means a try. Model seconds are those of the calls when they were made; a reply that was "
+        "kept from another arm "
         "counts in full here, so wall seconds can be fewer. Intervals: bootstrap over tasks, 95 %."
     )
     head = ("arm", "USD", "model s", "wall s", "tokens in", "tokens out", "calls", "turns")
@@ -239,17 +297,37 @@ def _costs(summary: EvaluationSummary) -> ReportTable:
 def _pairs(summary: EvaluationSummary) -> ReportTable:
     unit = "USD" if summary.priced else "model seconds"
     words = (
-        "On the tasks and seeds that both were run on; of many arms each with the first. p is McNemar's exact "
-        "two-sided test, the tries of a task taken together, without a correction for the number of comparisons. "
-        f"The last column is the second's mean {unit} less the first's, with a paired bootstrap interval."
+        "On the tasks and seeds that both were run on; of many arms each with the first. p is "
+        "McNemar's exact "
+        "two-sided test, the tries of a task taken together, without a correction for the number "
+        "of comparisons. "
+        f"The last column is the second's mean {unit} less the first's, with a paired bootstrap "
+        f"interval."
     )
-    head = ("first", "second", "both", "first only", "second only", "neither", "p", "cost difference")
-    return ReportTable("Arm against arm", words, head, tuple(_pair(pair, summary.priced) for pair in summary.pairs), 2)
+    head = (
+        "first",
+        "second",
+        "both",
+        "first only",
+        "second only",
+        "neither",
+        "p",
+        "cost difference",
+    )
+    return ReportTable(
+        "Arm against arm",
+        words,
+        head,
+        tuple(_pair(pair, summary.priced) for pair in summary.pairs),
+        2,
+    )
 
 
 def _pair(pair: ArmPair, priced: bool) -> tuple[str, ...]:
     found = pair.paired
-    counts = (str(count) for count in (found.both, found.first_only, found.second_only, found.neither))
+    counts = (
+        str(count) for count in (found.both, found.first_only, found.second_only, found.neither)
+    )
     difference = _interval(pair.difference, "{:+.4f}" if priced else "{:+.1f}")
     return (pair.first, pair.second, *counts, f"{found.p:.3f}", difference)
 
@@ -260,7 +338,13 @@ def _uses(summary: EvaluationSummary) -> ReportTable:
         for name, uses in summary.uses.items()
         for (agent, role), turns in sorted(uses.items())
     )
-    return ReportTable("Who acted", "Turns by agent and role.", ("arm", "agent", "role", "turns", "share"), lines, 3)
+    return ReportTable(
+        "Who acted",
+        "Turns by agent and role.",
+        ("arm", "agent", "role", "turns", "share"),
+        lines,
+        3,
+    )
 
 
 def _money(mean: Mean) -> str:

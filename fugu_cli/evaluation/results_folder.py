@@ -1,5 +1,5 @@
-"""The folder of an evaluation or a training: JSONL rows that a stopped one continues, one writer, and the setup that
-must stay the same.
+"""The folder of an evaluation or a training: JSONL rows that a stopped one continues, one writer,
+and the setup that must stay the same.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ Row = TypeVar("Row", bound=Value)
 
 
 def read_rows(path: Path, kind: type[Row]) -> list[Row]:
-    """The rows of a file, [] when there is none. A last line without its end was cut while it was written and is left
-    out; any other line that is no row raises ConfigError naming file and line."""
+    """The rows of a file, [] when there is none. A last line without its end was cut while it was
+    written and is left out; any other line that is no row raises ConfigError naming file and
+    line."""
     try:
         lines = path.read_bytes().split(b"\n")
     except FileNotFoundError:
@@ -60,8 +61,9 @@ SETUP_FILE = "setup.json"
 
 
 class EvaluationSetup(Value):
-    """What must stay as it is: the pool, what its entries say of an answer by agent, the settings by name, the digest
-    of the checkpoint ("" where no arm decided with one yet), and every task's contents (checking.sha)."""
+    """What must stay as it is: the pool, what its entries say of an answer by agent, the settings
+    by name, the digest of the checkpoint ("" where no arm decided with one yet), and every task's
+    contents (checking.sha)."""
 
     version: str
     pool: tuple[Member, ...]
@@ -73,14 +75,17 @@ class EvaluationSetup(Value):
 
 @contextmanager
 def locked_folder(folder: Path, what: str = "evaluation") -> Iterator[None]:
-    """Hold the folder while measuring. Raises SessionBusy when another process does, StorageError without a place."""
+    """Hold the folder while measuring. Raises SessionBusy when another process does, StorageError
+    without a place.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / ".lock", timeout=processes.LOCK_SECONDS)
         lock.acquire()
     except Timeout as error:
         raise SessionBusy(
-            f"another {what} writes to {folder}", hint="wait for it, or give another folder with --out"
+            f"another {what} writes to {folder}",
+            hint="wait for it, or give another folder with --out",
         ) from error
     except OSError as error:
         raise StorageError(f"{folder}: the results cannot be kept here: {error}") from error
@@ -91,7 +96,9 @@ def locked_folder(folder: Path, what: str = "evaluation") -> Iterator[None]:
 
 
 def record_or_compare_setup(folder: Path, setup: EvaluationSetup) -> None:
-    """Write down what this evaluation is, or compare it with what it was. Raises ConfigError naming what changed."""
+    """Write down what this evaluation is, or compare it with what it was. Raises ConfigError naming
+    what changed.
+    """
     path = folder / SETUP_FILE
     before = read_setup(folder)
     if before is not None:
@@ -124,12 +131,17 @@ def read_setup(folder: Path) -> EvaluationSetup | None:
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}", hint="give another folder with --out") from error
+        raise ConfigError(
+            f"{path}: cannot be read: {error}", hint="give another folder with --out"
+        ) from error
 
 
 def _changed(before: EvaluationSetup, now: EvaluationSetup) -> Iterator[str]:
     if before.pool != now.pool:
-        yield f"another pool ({_pool(before.pool)}; now {_pool(now.pool)}{_difference(before.pool, now.pool)})"
+        yield (
+            f"another pool ({_pool(before.pool)}; now "
+            f"{_pool(now.pool)}{_difference(before.pool, now.pool)})"
+        )
     for name, entry in now.entries.items():
         if before.entries.get(name, entry) != entry:
             yield f"another {name}: {before.entries[name]} (now {entry})"
@@ -137,7 +149,9 @@ def _changed(before: EvaluationSetup, now: EvaluationSetup) -> Iterator[str]:
     if len(digests) > 1:
         yield f"another checkpoint ({before.checkpoint[:12]}; now {now.checkpoint[:12]})"
     for name, value in now.settings.items():
-        if before.settings.get(name, value) != value and not (name == "checkpoint" and before.checkpoint):
+        if before.settings.get(name, value) != value and not (
+            name == "checkpoint" and before.checkpoint
+        ):
             yield f"{name} {before.settings[name]} (now {value})"
     for task, sha in now.tasks.items():
         if before.tasks.get(task, sha) != sha:
@@ -154,7 +168,9 @@ def _difference(before: Sequence[Member], now: Sequence[Member]) -> str:
     for member in now:
         old = known.get(member.name)
         if old is not None and old != member:
-            fields = [name for name in Member.model_fields if getattr(old, name) != getattr(member, name)]
+            fields = [
+                name for name in Member.model_fields if getattr(old, name) != getattr(member, name)
+            ]
             return f": {member.name} has another {', '.join(fields)}"
     return ""
 
@@ -163,8 +179,8 @@ RUN_FILE = "run.json"
 
 
 def begin_run(folder: Path, about: Mapping[str, JsonValue]) -> None:
-    """Write down everything that must not change while a training goes on, or compare it with what it was. Raises
-    UsageError naming what changed, StorageError."""
+    """Write down everything that must not change while a training goes on, or compare it with what
+    it was. Raises UsageError naming what changed, StorageError."""
     file = folder / RUN_FILE
     try:
         if not file.is_file():
@@ -172,10 +188,13 @@ def begin_run(folder: Path, about: Mapping[str, JsonValue]) -> None:
             return
         before = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise StorageError(f"{file}: cannot be kept or read: {error}", hint="give another folder with --out") from error
+        raise StorageError(
+            f"{file}: cannot be kept or read: {error}", hint="give another folder with --out"
+        ) from error
     for key, old, new in _changes(before, about):
         raise UsageError(
-            f"the run in {folder} was started with another {key}: {_short(old)}, now it is {_short(new)}",
+            f"the run in {folder} was started with another {key}: {_short(old)}, now it is "
+            f"{_short(new)}",
             hint="go on with what it was started with, or give another folder with --out",
         )
 
@@ -187,7 +206,9 @@ def _changes(
     for key in dict.fromkeys((*now, *before)):
         old, new = before.get(key), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
-            yield from ((f"{key}: {inner}", was, is_now) for inner, was, is_now in _changes(old, new))
+            yield from (
+                (f"{key}: {inner}", was, is_now) for inner, was, is_now in _changes(old, new)
+            )
         elif old != new:
             yield key, old, new
 

@@ -1,5 +1,5 @@
-"""One rollout: a coordinator and a pool on a task or question with a seed, in the engine's own loop, from nothing to
-a row. A rollout that was killed continues from its log.
+"""One rollout: a coordinator and a pool on a task or question with a seed, in the engine's own
+loop, from nothing to a row. A rollout that was killed continues from its log.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class RolloutSession(Protocol):
 
 @dataclass(frozen=True)
 class RolloutContext:
-    """Where a try happens: the arm's name, the task, its repository, and the folder for the session's data; which
-    repetition it is, the log to go on with, and whether the task is a question that nothing but an answer solves."""
+    """Where a try happens: the arm's name, the task, its repository, and the folder for the
+    session's data; which repetition it is, the log to go on with, and whether the task is a
+    question that nothing but an answer solves."""
 
     arm: str
     task: Task
@@ -61,7 +62,9 @@ OpenRolloutSession = Callable[[RolloutContext], Awaitable[RolloutSession]]
 
 
 class AgentSpending(Value):
-    """What one agent cost in a try: model calls (rolled-back draws included), tokens, seconds of waiting for it."""
+    """What one agent cost in a try: model calls (rolled-back draws included), tokens, seconds of
+    waiting for it.
+    """
 
     agent: str
     calls: int
@@ -80,7 +83,8 @@ class AgentUse(Value):
 
 
 class RolloutOutcome(Value):
-    """A row. `ok` is the grade, `accepted` what the engine said of itself; `session` the log, relative to the rows.
+    """A row. `ok` is the grade, `accepted` what the engine said of itself; `session` the log,
+    relative to the rows.
 
     `seed` counts repetitions, `usd` is what the pool's prices make of it.
     """
@@ -141,7 +145,9 @@ ROLLOUTS_FOLDER = "rollouts"
 PAUSE = 900.0
 """Seconds without a fact from which on a rollout was stopped for that time."""
 LEARNED_ARM = "trinity"
-"""The arm whose decisions a session leaves to the cascade where the learned coordinator cannot load."""
+"""The arm whose decisions a session leaves to the cascade where the learned coordinator cannot
+load.
+"""
 
 
 class RolloutJob(Value):
@@ -158,11 +164,13 @@ class RolloutJob(Value):
         return f"{self.arm.replace(':', '-')}/{self.problem.id}-{self.seed}"
 
 
-async def rollout(job: RolloutJob, open_session: OpenRolloutSession, folder: Path) -> RolloutOutcome:
+async def rollout(
+    job: RolloutJob, open_session: OpenRolloutSession, folder: Path
+) -> RolloutOutcome:
     """Carry the job out, or on from where it was killed, and grade it. Data lies below `folder`.
 
-    Raises what opening and running raise: Spent and Unanswered among them, which leave everything to be continued. The
-    latter also where the arm `trinity` was decided by the cascade.
+    Raises what opening and running raise: Spent and Unanswered among them, which leave everything
+    to be continued. The latter also where the arm `trinity` was decided by the cascade.
     """
     own = folder / ROLLOUTS_FOLDER / job.name
     task = question_as_task(job.problem) if isinstance(job.problem, Question) else job.problem
@@ -173,7 +181,9 @@ async def rollout(job: RolloutJob, open_session: OpenRolloutSession, folder: Pat
     records = logs.read(before) if before is not None else []
     gaps = (after.at - one.at for one, after in pairwise(records))
     earlier = sum(gap for gap in gaps if gap < PAUSE)
-    place = RolloutContext(job.arm, task, repository, own / "data", job.seed, before, isinstance(job.problem, Question))
+    place = RolloutContext(
+        job.arm, task, repository, own / "data", job.seed, before, isinstance(job.problem, Question)
+    )
     session = await open_session(place)
     started = time.monotonic()
     try:
@@ -188,7 +198,9 @@ async def rollout(job: RolloutJob, open_session: OpenRolloutSession, folder: Pat
     solved = await _solved(job, events, repository)
     kept = _keep_log(own, path)
     row = _row(job, events, end, solved)
-    return row.model_copy(update={"seconds": round(seconds, 3), "session": str(kept.relative_to(folder))})
+    return row.model_copy(
+        update={"seconds": round(seconds, 3), "session": str(kept.relative_to(folder))}
+    )
 
 
 async def _run_request(session: RolloutSession, task: Task) -> Finished:
@@ -205,13 +217,18 @@ async def _solved(job: RolloutJob, events: Sequence[Event], repository: Path) ->
 
 
 def _require_own_decisions(job: RolloutJob, events: Sequence[Event], own: Path) -> None:
-    """Raises Unanswered where the cascade stood in: no row of this arm, and the rollout starts again the next time."""
-    stood_in = next((turn.assigned for turn in views.turns(events) if turn.assigned.by == "cascade"), None)
+    """Raises Unanswered where the cascade stood in: no row of this arm, and the rollout starts
+    again the next time.
+    """
+    stood_in = next(
+        (turn.assigned for turn in views.turns(events) if turn.assigned.by == "cascade"), None
+    )
     if stood_in is None:
         return
     _empty_folder(own)
     raise AgentUnanswered(
-        f"{job.name}: the cascade decided in place of the learned coordinator: {stood_in.fallback or stood_in.reason}",
+        f"{job.name}: the cascade decided in place of the learned coordinator: "
+        f"{stood_in.fallback or stood_in.reason}",
         agent="",
         final=True,
         hint="`fugu coordinator bench` says whether it can decide on this machine",
@@ -232,16 +249,21 @@ def _row(job: RolloutJob, events: Sequence[Event], end: Finished, solved: bool) 
         seconds=0.0,
         spent=agent_spending(events),
         session="",
-        failures=tuple(f"{failure.what}: {failure.kind}: {failure.message}" for failure in failures),
+        failures=tuple(
+            f"{failure.what}: {failure.kind}: {failure.message}" for failure in failures
+        ),
         seed=job.seed,
         usd=views.cost(events),
-        uses=tuple(AgentUse(agent=agent, role=role, turns=count) for (agent, role), count in uses.items()),
+        uses=tuple(
+            AgentUse(agent=agent, role=role, turns=count) for (agent, role), count in uses.items()
+        ),
     )
 
 
 def _resumable_log(own: Path) -> Path | None:
-    """The log of a rollout that was killed and can go on: with its request and its working tree, and nothing cut off in
-    the middle of what an agent did. Any other starts again and finds its replies kept."""
+    """The log of a rollout that was killed and can go on: with its request and its working tree,
+    and nothing cut off in the middle of what an agent did. Any other starts again and finds its
+    replies kept."""
     if not (own / "repository" / ".git").is_dir():
         return None
     for path in sorted((own / "data").rglob("*.jsonl")):
@@ -268,8 +290,9 @@ def _empty_folder(own: Path) -> None:
 
 
 def _keep_log(own: Path, path: Path | None) -> Path:
-    """The log beside the folder, and the folder gone: a thousand working trees are nobody's wish. It goes under another
-    name: one that was killed in the middle of that, before its row was written, must not go on with half a tree."""
+    """The log beside the folder, and the folder gone: a thousand working trees are nobody's wish.
+    It goes under another name: one that was killed in the middle of that, before its row was
+    written, must not go on with half a tree."""
     kept = own.parent / f"{own.name}.jsonl"
     try:
         if path is not None and path.is_file():

@@ -21,7 +21,14 @@ from fugu_cli.session.events import Member
 from fugu_cli.tasks import ExpectedTests, Problem, Question
 from fugu_cli.tasks.grading import TaskCheck, check_task, problem_sha
 
-COORDINATOR_ARMS = ("trinity", "conductor", "cascade", "random", "mixture-of-agents", "panel-judge-merge")
+COORDINATOR_ARMS = (
+    "trinity",
+    "conductor",
+    "cascade",
+    "random",
+    "mixture-of-agents",
+    "panel-judge-merge",
+)
 PER_AGENT_ARMS = ("one-pass", "single", "retry-same")
 ALL_ARMS = (
     *COORDINATOR_ARMS[:2],
@@ -37,19 +44,27 @@ ALL_ARMS = (
 DEFAULT_ARMS = ("trinity", "single", "random", "cascade")
 
 
-def expand_arms(words: Sequence[str], members: Sequence[Member], opted_out: Collection[str] = ()) -> tuple[str, ...]:
-    """The arms that `words` name, each once, in their order; `all` names every one. `opted_out`: agents that the user
-    keeps out, which are none of the `members`. Raises UsageError."""
+def expand_arms(
+    words: Sequence[str], members: Sequence[Member], opted_out: Collection[str] = ()
+) -> tuple[str, ...]:
+    """The arms that `words` name, each once, in their order; `all` names every one. `opted_out`:
+    agents that the user keeps out, which are none of the `members`. Raises UsageError."""
     found: list[str] = []
     names = [member.name for member in members]
     for word in (one for given in words for one in (ALL_ARMS if given == "all" else (given,))):
         kind, _, name = word.partition(":")
         if kind not in ALL_ARMS or (name and kind in COORDINATOR_ARMS):
-            raise UsageError(f"there is no arm {word!r}", hint=f"arms are {', '.join(ALL_ARMS)}, or all")
+            raise UsageError(
+                f"there is no arm {word!r}", hint=f"arms are {', '.join(ALL_ARMS)}, or all"
+            )
         if name in opted_out:
-            raise UsageError(f"{word!r} names an agent that is opted out", hint=f"take {name} out of opt_out")
+            raise UsageError(
+                f"{word!r} names an agent that is opted out", hint=f"take {name} out of opt_out"
+            )
         if name and name not in names:
-            raise UsageError(f"{word!r} names no agent of the pool", hint=f"the pool has {', '.join(names)}")
+            raise UsageError(
+                f"{word!r} names no agent of the pool", hint=f"the pool has {', '.join(names)}"
+            )
         if name or kind in COORDINATOR_ARMS:
             found.append(word)
         elif kind in PER_AGENT_ARMS:
@@ -66,9 +81,11 @@ def report_order(arm: str) -> tuple[int, str]:
 
 
 def rollouts_at_once(wanted: int | None) -> int:
-    """What was asked for. Without a word the cores of this process, four at most: providers limit requests before
-    machines do."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """What was asked for. Without a word the cores of this process, four at most: providers limit
+    requests before machines do."""
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return wanted or max(1, min(4, cores))
 
 
@@ -78,8 +95,9 @@ CHECKS_FILE = "checks.jsonl"
 
 @dataclass(frozen=True)
 class EvaluationPlan:
-    """What is to be measured. `settings` are the limits by name that rows of one table share, `entries` what the
-    configuration says of an agent's answers, by agent; `checkpoint` is as in setup.Setup."""
+    """What is to be measured. `settings` are the limits by name that rows of one table share,
+    `entries` what the configuration says of an agent's answers, by agent; `checkpoint` is as in
+    setup.Setup."""
 
     problems: tuple[Problem, ...]
     arms: tuple[str, ...]
@@ -106,8 +124,8 @@ Tell = Callable[[EvaluationProgress | str], None]
 
 @dataclass
 class EvaluationEnd:
-    """The result of an evaluation. `missing` counts rollouts that are left; `stopped` is why, where one reason ended
-    it."""
+    """The result of an evaluation. `missing` counts rollouts that are left; `stopped` is why, where
+    one reason ended it."""
 
     missing: int = 0
     stopped: FuguError | None = None
@@ -116,8 +134,8 @@ class EvaluationEnd:
 async def run_evaluation(
     plan: EvaluationPlan, open_session: OpenRolloutSession, folder: Path, tell: Tell
 ) -> EvaluationEnd:
-    """Measure what is not measured yet. The rows are in `folder`. Raises ConfigError, SessionBusy and StorageError, and
-    UsageError where every task is refused."""
+    """Measure what is not measured yet. The rows are in `folder`. Raises ConfigError, SessionBusy
+    and StorageError, and UsageError where every task is refused."""
     with results_folder.locked_folder(folder):
         tasks = {problem.id: problem_sha(problem) for problem in plan.problems}
         fixed = results_folder.EvaluationSetup(
@@ -131,20 +149,29 @@ async def run_evaluation(
         results_folder.record_or_compare_setup(folder, fixed)
         ended = EvaluationEnd()
         checks = await check_tasks(plan.problems, folder, tell)
-        done = {(row.arm, row.task, row.seed) for row in results_folder.read_rows(folder / ROWS_FILE, RolloutOutcome)}
+        done = {
+            (row.arm, row.task, row.seed)
+            for row in results_folder.read_rows(folder / ROWS_FILE, RolloutOutcome)
+        }
         every = _jobs(plan, checks)
         if not every:
             raise no_task_left()
         jobs = [job for job in every if (job.arm, job.problem.id, job.seed) not in done]
         work = _JobQueue(jobs, len(every), plan.at_once, folder, tell)
-        await asyncio.gather(*(_worker(work, open_session, folder, ended) for _ in range(plan.at_once)))
+        await asyncio.gather(
+            *(_worker(work, open_session, folder, ended) for _ in range(plan.at_once))
+        )
         ended.missing = len(work.jobs) + work.postponed
         return ended
 
 
-async def check_tasks(problems: Sequence[Problem], folder: Path, tell: Callable[[str], None]) -> dict[str, TaskCheck]:
+async def check_tasks(
+    problems: Sequence[Problem], folder: Path, tell: Callable[[str], None]
+) -> dict[str, TaskCheck]:
     """Every task's check, made once. Questions need none."""
-    known = {found.task: found for found in results_folder.read_rows(folder / CHECKS_FILE, TaskCheck)}
+    known = {
+        found.task: found for found in results_folder.read_rows(folder / CHECKS_FILE, TaskCheck)
+    }
     checks = {}
     for problem in problems:
         if isinstance(problem, Question):
@@ -154,14 +181,19 @@ async def check_tasks(problems: Sequence[Problem], folder: Path, tell: Callable[
             found = await check_task(problem)
             results_folder.append_row(folder / CHECKS_FILE, found)
         if found.refused or found.note:
-            tell(f"{problem.id}: {'refused: ' if found.refused else ''}{found.refused or found.note}")
+            tell(
+                f"{problem.id}: {'refused: ' if found.refused else ''}{found.refused or found.note}"
+            )
         checks[problem.id] = found
     return checks
 
 
 def no_task_left() -> UsageError:
     """What is said where every task was refused."""
-    return UsageError("no task is left that could judge anything", hint="`fugu help evaluation` says what a task needs")
+    return UsageError(
+        "no task is left that could judge anything",
+        hint="`fugu help evaluation` says what a task needs",
+    )
 
 
 def _jobs(plan: EvaluationPlan, checks: Mapping[str, TaskCheck]) -> list[RolloutJob]:
@@ -182,7 +214,9 @@ def _jobs(plan: EvaluationPlan, checks: Mapping[str, TaskCheck]) -> list[Rollout
 class _JobQueue:
     """The jobs that are left, and how long such jobs take."""
 
-    def __init__(self, jobs: Sequence[RolloutJob], total: int, at_once: int, folder: Path, tell: Tell) -> None:
+    def __init__(
+        self, jobs: Sequence[RolloutJob], total: int, at_once: int, folder: Path, tell: Tell
+    ) -> None:
         self.jobs = deque(jobs)
         self.postponed = 0
         self.stop = False
@@ -206,7 +240,9 @@ class _JobQueue:
         return sum(each.get(job.arm, fmean(every)) for job in self.jobs) / self._at_once
 
 
-async def _worker(work: _JobQueue, open_session: OpenRolloutSession, folder: Path, ended: EvaluationEnd) -> None:
+async def _worker(
+    work: _JobQueue, open_session: OpenRolloutSession, folder: Path, ended: EvaluationEnd
+) -> None:
     """Takes jobs until none is left or the evaluation is to stop."""
     while work.jobs and not work.stop:
         job = work.jobs.popleft()

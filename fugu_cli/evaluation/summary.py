@@ -1,4 +1,5 @@
-"""What the rows of an evaluation say, as numbers: each arm, every two arms, and turns by agent and role.
+"""What the rows of an evaluation say, as numbers: each arm, every two arms, and turns by agent and
+role.
 
 Pure: rows in, values out; `report.py` makes a report of them. It must not know how a row was made.
 """
@@ -11,7 +12,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-from fugu_cli.evaluation.intervals import Mean, PairedCounts, Proportion, bootstrap, mcnemar, wilson_repeated
+from fugu_cli.evaluation.intervals import (
+    Mean,
+    PairedCounts,
+    Proportion,
+    bootstrap,
+    mcnemar,
+    wilson_repeated,
+)
 from fugu_cli.evaluation.rollout import RolloutOutcome
 
 TaskAndSeed = tuple[str, int]
@@ -20,8 +28,8 @@ TaskAndSeed = tuple[str, int]
 
 @dataclass(frozen=True)
 class ArmSummary:
-    """One arm: `solved` of all its tries; costs are means a try, `usd` and `seconds` (of model calls) with their
-    intervals. `once`: no task was tried twice."""
+    """One arm: `solved` of all its tries; costs are means a try, `usd` and `seconds` (of model
+    calls) with their intervals. `once`: no task was tried twice."""
 
     name: str
     solved: Proportion
@@ -40,8 +48,8 @@ class ArmSummary:
 
 @dataclass(frozen=True)
 class ArmPair:
-    """Two arms on the tasks and seeds that both were run on. `difference` is the second's mean cost less the first's:
-    USD where the pool has prices, else seconds of model calls."""
+    """Two arms on the tasks and seeds that both were run on. `difference` is the second's mean cost
+    less the first's: USD where the pool has prices, else seconds of model calls."""
 
     first: str
     second: str
@@ -51,8 +59,8 @@ class ArmPair:
 
 @dataclass(frozen=True)
 class EvaluationSummary:
-    """All of it. `priced`: costs are money, else seconds. `uses`: turns by arm, agent and role; `oracle` the share that
-    any single agent solved, where there are several."""
+    """All of it. `priced`: costs are money, else seconds. `uses`: turns by arm, agent and role;
+    `oracle` the share that any single agent solved, where there are several."""
 
     priced: bool
 
@@ -63,7 +71,9 @@ class EvaluationSummary:
 
 
 def summarise(rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) -> EvaluationSummary:
-    """Of the rows whose task is in `sources` (task id -> the suite it is from). Arms stay in the order of the rows."""
+    """Of the rows whose task is in `sources` (task id -> the suite it is from). Arms stay in the
+    order of the rows.
+    """
     by_arm: dict[str, list[RolloutOutcome]] = defaultdict(list)
     for row in rows:
         if row.task in sources:
@@ -72,7 +82,10 @@ def summarise(rows: Sequence[RolloutOutcome], sources: Mapping[str, str]) -> Eva
     return EvaluationSummary(
         priced=priced,
         arms=tuple(_arm(name, own, sources) for name, own in by_arm.items()),
-        pairs=tuple(_pair((one, by_arm[one]), (two, by_arm[two]), priced) for one, two in _compared(list(by_arm))),
+        pairs=tuple(
+            _pair((one, by_arm[one]), (two, by_arm[two]), priced)
+            for one, two in _compared(list(by_arm))
+        ),
         uses={name: _uses(own) for name, own in by_arm.items()},
         oracle=_oracle(by_arm),
     )
@@ -83,7 +96,11 @@ MOST_COMPARED = 5
 
 
 def _compared(arms: Sequence[str]) -> list[tuple[str, str]]:
-    return [(one, two) for one, two in combinations(arms, 2) if len(arms) <= MOST_COMPARED or one == arms[0]]
+    return [
+        (one, two)
+        for one, two in combinations(arms, 2)
+        if len(arms) <= MOST_COMPARED or one == arms[0]
+    ]
 
 
 def _key(row: RolloutOutcome) -> TaskAndSeed:
@@ -128,7 +145,9 @@ def _over_tasks(rows: Sequence[RolloutOutcome], values: Sequence[float]) -> Mean
 
 
 def _pair(
-    first: tuple[str, Sequence[RolloutOutcome]], second: tuple[str, Sequence[RolloutOutcome]], priced: bool
+    first: tuple[str, Sequence[RolloutOutcome]],
+    second: tuple[str, Sequence[RolloutOutcome]],
+    priced: bool,
 ) -> ArmPair:
     one, two = ({_key(row): row for row in rows} for _, rows in (first, second))
     common = [key for key in one if key in two]
@@ -150,7 +169,11 @@ def _uses(rows: Sequence[RolloutOutcome]) -> dict[tuple[str, str], int]:
 
 
 def _oracle(by_arm: Mapping[str, Sequence[RolloutOutcome]]) -> Proportion | None:
-    singles = [{_key(row): row.ok for row in own} for name, own in by_arm.items() if name.startswith("single:")]
+    singles = [
+        {_key(row): row.ok for row in own}
+        for name, own in by_arm.items()
+        if name.startswith("single:")
+    ]
     if len(singles) < 2:
         return None
     common = set.intersection(*(set(one) for one in singles))

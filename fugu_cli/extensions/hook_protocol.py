@@ -1,9 +1,10 @@
-"""Hooks in the words of Claude Code (code.claude.com/docs/en/hooks): calls as they are told, answers as they are.
+"""Hooks in the words of Claude Code (code.claude.com/docs/en/hooks): calls as they are told,
+answers as they are.
 
-Between hook_runner.py and what it runs. A call is described by that tool's names of tools and arguments, and translated
-back. A patch is described file by file, and a script that an agent wrote as the file and the command that runs it: a
-guard of edits, writes or commands must not be passed by under another name. Exit code, standard output and standard
-error are read as one answer.
+Between hook_runner.py and what it runs. A call is described by that tool's names of tools and
+arguments, and translated back. A patch is described file by file, and a script that an agent wrote
+as the file and the command that runs it: a guard of edits, writes or commands must not be passed by
+under another name. Exit code, standard output and standard error are read as one answer.
 """
 
 from __future__ import annotations
@@ -71,22 +72,33 @@ class HookCall:
 
 
 def describe_call(call: Call, root: Path, test_command: str | None = None) -> tuple[HookCall, ...]:
-    """The call for hooks; in parts where one is what others do in several calls. `root` is the repository's."""
+    """The call for hooks; in parts where one is what others do in several calls. `root` is the
+    repository's.
+    """
     given = arguments_of(call)
     arguments = {} if isinstance(given, MalformedArguments) else cast(CallArguments, given)
     match call.tool:
         case "apply_patch":
             return _patch(arguments, root)
         case policy.ACCEPTANCE_CHECK:
-            written = {"file_path": str(arguments.get("file") or "check.py"), "content": arguments.get("script")}
+            written = {
+                "file_path": str(arguments.get("file") or "check.py"),
+                "content": arguments.get("script"),
+            }
             script = (_as("Write", written, call.tool),) if arguments.get("script") else ()
             return (*script, _as("Bash", arguments, call.tool))
         case "run_tests":
-            command = " ".join(part for part in (test_command, str(arguments.get("target") or "")) if part)
+            command = " ".join(
+                part for part in (test_command, str(arguments.get("target") or "")) if part
+            )
             return (_as("Bash", {"command": command, **arguments}, call.tool),)
         case _:
             names = CLAUDE_CODE_NAMES.get(call.tool, (call.tool,))
-            return (HookCall(names[0], _renamed(call.tool, arguments, root), frozenset({call.tool, *names})),)
+            return (
+                HookCall(
+                    names[0], _renamed(call.tool, arguments, root), frozenset({call.tool, *names})
+                ),
+            )
 
 
 def call_changed_by_hook(call: Call, before: HookCall, given: Mapping[str, JsonValue]) -> Call:
@@ -105,14 +117,18 @@ def call_changed_by_hook(call: Call, before: HookCall, given: Mapping[str, JsonV
 
 
 def rule_fits(rule: str, call: Call, root: Path) -> bool:
-    """Whether a rule like `Bash(git push *)` or `Edit(src/**)` is for this call; one that cannot be read is for all."""
+    """Whether a rule like `Bash(git push *)` or `Edit(src/**)` is for this call; one that cannot be
+    read is for all.
+    """
     if rule_matching.pattern_fault(ours := fugu_rule(rule)):
         return True
     return matches_any_rule(call, (ours,), root)
 
 
 def matches_any_rule(call: Call, rules: tuple[str, ...], root: Path) -> bool:
-    """Whether one of the rules is for the call, or for a part of it, as a rule that forbids would be."""
+    """Whether one of the rules is for the call, or for a part of it, as a rule that forbids would
+    be.
+    """
     return policy.judge(call, policy.Rules(mode="yolo", deny=rules), root).verdict == "deny"
 
 
@@ -123,13 +139,21 @@ def fugu_rule(rule: str) -> str:
         return rule
     name = next((tool for tool, names in CLAUDE_CODE_NAMES.items() if found[1] in names), found[1])
     inner = (found[2] or "()")[1:-1].strip().removeprefix("domain:")
-    if name in rule_matching.READING | rule_matching.WRITING and inner and not inner.startswith("~"):
-        inner = inner.removeprefix("/") if "/" in inner else f"**/{inner}"  # `/` is the root there, `//` the disk's
+    if (
+        name in rule_matching.READING | rule_matching.WRITING
+        and inner
+        and not inner.startswith("~")
+    ):
+        inner = (
+            inner.removeprefix("/") if "/" in inner else f"**/{inner}"
+        )  # `/` is the root there, `//` the disk's
     return f"{name}({inner})" if inner else name
 
 
 def fugu_tools(name: str) -> tuple[str, ...]:
-    """All tools of fugu's that do what a tool of Claude Code does, a patch and a script of an agent's among them."""
+    """All tools of fugu's that do what a tool of Claude Code does, a patch and a script of an
+    agent's among them.
+    """
     same = [tool for tool, names in CLAUDE_CODE_NAMES.items() if name in names]
     also = {"Edit": ("apply_patch",), "Write": ("apply_patch", policy.ACCEPTANCE_CHECK)}
     return (*same, *also.get(name, ()), *((policy.ACCEPTANCE_CHECK,) if name == "Bash" else ()))
@@ -155,7 +179,11 @@ def _renamed(tool: str, arguments: CallArguments, root: Path) -> CallArguments:
 
 
 def _item(one: JsonValue, old: str, new: str) -> JsonValue:
-    return {new if name == old else name: value for name, value in one.items()} if isinstance(one, dict) else one
+    return (
+        {new if name == old else name: value for name, value in one.items()}
+        if isinstance(one, dict)
+        else one
+    )
 
 
 def _whole(path: str, root: Path) -> str:
@@ -182,8 +210,15 @@ def _file(file: FilePatch, patch: str, root: Path) -> list[HookCall]:
 
 
 def _edit(path: str, hunks: tuple[Hunk, ...], patch: str, root: Path) -> HookCall:
-    old, new = ("\n".join(line for hunk in hunks for line in getattr(hunk, side)) for side in ("old", "new"))
-    given: CallArguments = {"file_path": _whole(path, root), "old_string": old, "new_string": new, "patch": patch}
+    old, new = (
+        "\n".join(line for hunk in hunks for line in getattr(hunk, side)) for side in ("old", "new")
+    )
+    given: CallArguments = {
+        "file_path": _whole(path, root),
+        "old_string": old,
+        "new_string": new,
+        "patch": patch,
+    }
     return HookCall("Edit", given, frozenset({"Edit", "MultiEdit", "apply_patch"}))
 
 
@@ -197,7 +232,9 @@ HookDecision = Literal["", "allow", "ask", "deny"]
 BLOCKING_EXIT_CODE = 2
 """The exit code that says no."""
 FIRST_NOT_RUN_EXIT_CODE = 126
-"""Exit codes of a shell from here on: the command was not found, could not be run, or was ended by a signal."""
+"""Exit codes of a shell from here on: the command was not found, could not be run, or was ended by
+a signal.
+"""
 PLAIN_TEXT_EVENTS = frozenset({"UserPromptSubmit", "SessionStart"})
 """Events whose hooks may speak to agents in plain text."""
 _OBJECT = re.compile(r"^\s*\{", re.MULTILINE)
@@ -205,7 +242,9 @@ _OBJECT = re.compile(r"^\s*\{", re.MULTILINE)
 
 @dataclass(frozen=True)
 class HookOutput:
-    """What a hook's process left. `code` is None when its time was up; `whole`: nothing of its output was dropped."""
+    """What a hook's process left. `code` is None when its time was up; `whole`: nothing of its
+    output was dropped.
+    """
 
     output: str
     errors: str
@@ -217,8 +256,9 @@ class HookOutput:
 class HookAnswer:
     """What a hook decided, "" when nothing; and what it wants said or changed.
 
-    `input` replaces the arguments of the call, `output` its result. `stop` is why all work is to end, None when it is
-    not. `fault` says what went wrong with the hook; `unsure`: so nobody knows what it would have decided.
+    `input` replaces the arguments of the call, `output` its result. `stop` is why all work is to
+    end, None when it is not. `fault` says what went wrong with the hook; `unsure`: so nobody knows
+    what it would have decided.
     """
 
     decision: HookDecision = ""
@@ -277,9 +317,15 @@ def read_answer(written: HookOutput, moment: str) -> HookAnswer:
         return said
     if said.decision == "deny" or said.stop is not None:
         return said
-    how = f"was ended by signal {-written.code}" if written.code < 0 else f"failed with exit code {written.code}"
+    how = (
+        f"was ended by signal {-written.code}"
+        if written.code < 0
+        else f"failed with exit code {written.code}"
+    )
     unsure = not 0 <= written.code < FIRST_NOT_RUN_EXIT_CODE
-    return HookAnswer(message=said.message, fault=how + (f": {errors}" if errors else ""), unsure=unsure)
+    return HookAnswer(
+        message=said.message, fault=how + (f": {errors}" if errors else ""), unsure=unsure
+    )
 
 
 def _read_stdout(written: HookOutput, moment: str) -> HookAnswer:
@@ -310,18 +356,31 @@ def answer_of_client(said: Mapping[str, object], moment: str) -> HookAnswer:
 def _why(error: ValueError | RecursionError) -> str:
     if isinstance(error, ValidationError):
         first = error.errors()[0]
-        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg'][:1].lower()}{first['msg'][1:]}"
+        return (
+            f"{'.'.join(str(part) for part in first['loc'])}: "
+            f"{first['msg'][:1].lower()}{first['msg'][1:]}"
+        )
     return f"not valid JSON: {error}"
 
 
 def _answer(found: _Object, moment: str) -> HookAnswer:
     more = found.hookSpecificOutput or _Specific()
     if more.hookEventName not in (None, moment):
-        return HookAnswer(fault=f"printed what cannot be read: it answers {more.hookEventName}", unsure=True)
+        return HookAnswer(
+            fault=f"printed what cannot be read: it answers {more.hookEventName}", unsure=True
+        )
     asked = more.decision
-    decision = more.permissionDecision or (asked.behavior if asked is not None else None) or found.decision
-    reason = more.permissionDecisionReason or (asked.message if asked is not None else None) or found.reason
-    output = more.updatedToolOutput if more.updatedToolOutput is not None else more.updatedMCPToolOutput
+    decision = (
+        more.permissionDecision or (asked.behavior if asked is not None else None) or found.decision
+    )
+    reason = (
+        more.permissionDecisionReason
+        or (asked.message if asked is not None else None)
+        or found.reason
+    )
+    output = (
+        more.updatedToolOutput if more.updatedToolOutput is not None else more.updatedMCPToolOutput
+    )
     interrupts = asked is not None and asked.interrupt and asked.behavior == "deny"
     stops = found.goes_on is False or interrupts
     return HookAnswer(

@@ -1,8 +1,10 @@
-"""Hooks run: around an agent's call, a request, a session; their answers, and what agents read of them.
+"""Hooks run: around an agent's call, a request, a session; their answers, and what agents read of
+them.
 
-Below the engine, which makes a refusal an event, and the session. A repository's hooks run in the sandbox like its
-tests: an agent may change the scripts that they name. The user's own run with the user's rights. Each has a time
-limit, and ends with everything it started, also when the turn is cut. Knows no log.
+Below the engine, which makes a refusal an event, and the session. A repository's hooks run in the
+sandbox like its tests: an agent may change the scripts that they name. The user's own run with the
+user's rights. Each has a time limit, and ends with everything it started, also when the turn is
+cut. Knows no log.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ from pydantic import BaseModel, JsonValue
 
 from fugu_cli.errors import FuguError
 from fugu_cli.extensions import hook_protocol
-from fugu_cli.extensions.hook_protocol import HookAnswer, HookDecision, HookOutput, answer_of_client, read_answer
+from fugu_cli.extensions.hook_protocol import (
+    HookAnswer,
+    HookDecision,
+    HookOutput,
+    answer_of_client,
+    read_answer,
+)
 from fugu_cli.extensions.hook_settings import (
     GUARD_EVENT,
     ROOT_VARIABLE,
@@ -41,13 +49,21 @@ CONTEXT_LIMIT = 10_000
 WARNING_LIMIT = 300
 """Characters of a warning."""
 WITHHELD = "its words are withheld: some agents must not see every file (deny_agents)"
-MODES = {"plan": "plan", "ask": "default", "edit": "acceptEdits", "auto": "auto", "yolo": "bypassPermissions"}
+MODES = {
+    "plan": "plan",
+    "ask": "default",
+    "edit": "acceptEdits",
+    "auto": "auto",
+    "yolo": "bypassPermissions",
+}
 """The permission modes by the names that hooks know."""
 
 
 @dataclass(frozen=True)
 class HookVerdict:
-    """What hooks decided about a call: `call` is as they want it run, `context` what its agent is told besides."""
+    """What hooks decided about a call: `call` is as they want it run, `context` what its agent is
+    told besides.
+    """
 
     call: Call
     decision: HookDecision = ""
@@ -57,7 +73,9 @@ class HookVerdict:
 
 @dataclass(frozen=True)
 class _EventInput:
-    """An event that hooks are run for: what they are told, and the names that matchers go by; none: all are run."""
+    """An event that hooks are run for: what they are told, and the names that matchers go by; none:
+    all are run.
+    """
 
     moment: HookEvent
     told: Mapping[str, JsonValue]
@@ -66,15 +84,18 @@ class _EventInput:
 
 
 CallClient = Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]
-"""Calls the client's function of that id with what the hook is told. Raises FuguError where it does not answer."""
+"""Calls the client's function of that id with what the hook is told. Raises FuguError where it does
+not answer.
+"""
 
 
 class HookRunner:
-    """The declared hooks: which of them are for an event, and what one of them says. `tell` shows people what is waited
-    for and what went wrong, at once.
+    """The declared hooks: which of them are for an event, and what one of them says. `tell` shows
+    people what is waited for and what went wrong, at once.
 
-    `common` is what every hook is told, and the permission `mode` that holds now. `mute`: files are kept from some
-    agents, so that what hooks write, which may quote any file, reaches none. `client` calls hooks inside of it.
+    `common` is what every hook is told, and the permission `mode` that holds now. `mute`: files are
+    kept from some agents, so that what hooks write, which may quote any file, reaches none.
+    `client` calls hooks inside of it.
     """
 
     def __init__(
@@ -102,7 +123,9 @@ class HookRunner:
         return (*self.declared.notes, *self._warnings)
 
     def stopped(self) -> str | None:
-        """Why a hook wants all work ended, None when none does. Asked once: then it is forgotten."""
+        """Why a hook wants all work ended, None when none does. Asked once: then it is
+        forgotten.
+        """
         stop, self._stop = self._stop, None
         return stop
 
@@ -115,50 +138,90 @@ class HookRunner:
     def matching(self, moment: HookEvent, names: Iterable[str] = ()) -> list[Hook]:
         """The hooks for this, each command once."""
         names = frozenset(names)
-        found = [hook for hook in self.declared.hooks if hook.moment == moment and (not names or hook.matches(names))]
-        once = {(hook.command, hook.callback, hook.rule, hook.fault): hook for hook in reversed(found)}
+        found = [
+            hook
+            for hook in self.declared.hooks
+            if hook.moment == moment and (not names or hook.matches(names))
+        ]
+        once = {
+            (hook.command, hook.callback, hook.rule, hook.fault): hook for hook in reversed(found)
+        }
         return list(once.values())[::-1]
 
     async def ask_all(self, workspace: Workspace, asked: _EventInput) -> list[HookAnswer]:
         """What the hooks of an event say, one after the other."""
-        return [await self.ask(hook, workspace, asked) for hook in self.matching(asked.moment, asked.names)]
+        return [
+            await self.ask(hook, workspace, asked)
+            for hook in self.matching(asked.moment, asked.names)
+        ]
 
     async def ask(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> HookAnswer:
         """What one hook says, made fit to be told: clipped, masked, withheld where it must be."""
-        if hook.rule and asked.call is not None and not hook_protocol.rule_fits(hook.rule, asked.call, workspace.root):
+        if (
+            hook.rule
+            and asked.call is not None
+            and not hook_protocol.rule_fits(hook.rule, asked.call, workspace.root)
+        ):
             return HookAnswer()
         if hook.apart:
             self.begin(hook, workspace, asked)
             return HookAnswer()
         answer = await self._ran(hook, workspace, asked)
         mask = workspace.mask
-        reason, context = truncate(mask(answer.reason), REASON_LIMIT), truncate(mask(answer.context), CONTEXT_LIMIT)
+        reason, context = (
+            truncate(mask(answer.reason), REASON_LIMIT),
+            truncate(mask(answer.context), CONTEXT_LIMIT),
+        )
         if answer.message:
-            self._note(f"the hook `{hook.said}` says: {truncate(mask(answer.message), REASON_LIMIT)}")
+            self._note(
+                f"the hook `{hook.said}` says: {truncate(mask(answer.message), REASON_LIMIT)}"
+            )
         if answer.stop is not None:
-            self._stop = truncate(mask(answer.stop), REASON_LIMIT) or f"the hook `{hook.said}` ended it"
+            self._stop = (
+                truncate(mask(answer.stop), REASON_LIMIT) or f"the hook `{hook.said}` ended it"
+            )
         now = "" if hook.own else hash_of_named_files(hook.command, workspace.root)
-        if answer.decision == "allow" and hook.content != now:  # an agent may have changed a repository's script
+        if (
+            answer.decision == "allow" and hook.content != now
+        ):  # an agent may have changed a repository's script
             answer = replace(answer, decision="")
-        if self.mute and hook.moment != "UserPromptSubmit" and (reason or context or answer.output is not None):
+        if (
+            self.mute
+            and hook.moment != "UserPromptSubmit"
+            and (reason or context or answer.output is not None)
+        ):
             self._tell(f"the hook `{hook.said}` says: {reason or context}")
-            return replace(answer, reason=WITHHELD if answer.decision else "", context="", output=None)
+            return replace(
+                answer, reason=WITHHELD if answer.decision else "", context="", output=None
+            )
         shown = mask(answer.output) if answer.output is not None else None
         return replace(answer, reason=reason, context="" if self.mute else context, output=shown)
 
     async def _ran(self, hook: Hook, workspace: Workspace, asked: _EventInput) -> HookAnswer:
         """Run it and read what it said. A guard that nobody can tell from says no."""
         if hook.fault:
-            return HookAnswer("deny", f"the guard in {hook.source} cannot be run (hooks.{hook.moment}{hook.fault})")
+            return HookAnswer(
+                "deny",
+                f"the guard in {hook.source} cannot be run (hooks.{hook.moment}{hook.fault})",
+            )
         self._tell(f"the hook `{hook.said}` runs")
         mode = {"permission_mode": MODES.get(self.mode, "default")}
-        told = {**self._common, "cwd": str(workspace.root), **mode, "hook_event_name": hook.moment, **asked.told}
-        answer = await (_called(hook, told, self._client) if hook.callback else _run(hook, told, workspace))
+        told = {
+            **self._common,
+            "cwd": str(workspace.root),
+            **mode,
+            "hook_event_name": hook.moment,
+            **asked.told,
+        }
+        answer = await (
+            _called(hook, told, self._client) if hook.callback else _run(hook, told, workspace)
+        )
         if not answer.fault:
             return answer
         if hook.moment == GUARD_EVENT and answer.unsure:
             return HookAnswer(
-                "deny", f"the guard `{hook.said}` in {hook.source} {truncate(answer.fault, WARNING_LIMIT)}"
+                "deny",
+                f"the guard `{hook.said}` in {hook.source} {truncate(answer.fault, WARNING_LIMIT)}",
             )
         self.warn(hook, truncate(answer.fault, WARNING_LIMIT))
         return answer
@@ -174,7 +237,9 @@ class HookRunner:
         task.add_done_callback(self._apart.discard)
 
     def warn(self, hook: Hook, what: str) -> None:
-        self._note(f"the {hook.moment} hook `{hook.said}` in {hook.source} {what}; it was passed over")
+        self._note(
+            f"the {hook.moment} hook `{hook.said}` in {hook.source} {what}; it was passed over"
+        )
 
     def _note(self, said: str) -> None:
         self._tell(said)
@@ -192,9 +257,9 @@ class Hooks:
         self._said: dict[str, str] = {}
 
     async def judge(self, moment: HookEvent, call: Call, workspace: Workspace) -> HookVerdict:
-        """Whether the call may run, as far as hooks go, and how: PreToolUse; PermissionRequest, where the user is to be
-        asked: whether a hook answers instead. The strictest answer of all: no, ask, yes. Each hook is told the call as
-        those before it have changed it."""
+        """Whether the call may run, as far as hooks go, and how: PreToolUse; PermissionRequest,
+        where the user is to be asked: whether a hook answers instead. The strictest answer of all:
+        no, ask, yes. Each hook is told the call as those before it have changed it."""
 
         def parts() -> tuple[hook_protocol.HookCall, ...]:
             return hook_protocol.describe_call(verdict.call, workspace.root, workspace.test_command)
@@ -208,20 +273,27 @@ class Hooks:
                 if answer.input is not None and answer.decision != "deny" and self.runner.mute:
                     answer = HookAnswer("deny", WITHHELD)
                 elif answer.input is not None and answer.decision != "deny" and count > 1:
-                    said = f"the hook `{hook.said}` changes the arguments of one part of the call; make it alone"
+                    said = (
+                        f"the hook `{hook.said}` changes the arguments of one part of the call; "
+                        f"make it alone"
+                    )
                     answer = HookAnswer("deny", said)
                 if answer.stop is not None:
-                    answer = replace(answer, decision="deny", reason=answer.stop or "it ended the work")
+                    answer = replace(
+                        answer, decision="deny", reason=answer.stop or "it ended the work"
+                    )
                 verdict = _stricter(verdict, answer, now)
                 if verdict.decision == "deny":
                     return verdict
         return verdict
 
     def around(self, tool: Tool[Arguments], call: Call) -> Tool[Arguments]:
-        """The tool, its PostToolUse hooks after it: what they change is the call's, and `said` what they say of it. The
-        tool itself where no hook is for it."""
+        """The tool, its PostToolUse hooks after it: what they change is the call's, and `said` what
+        they say of it. The tool itself where no hook is for it."""
         after: tuple[HookEvent, ...] = ("PostToolUse", "PostToolUseFailure")
-        names = frozenset().union(*(part.names for part in hook_protocol.describe_call(call, Path())))
+        names = frozenset().union(
+            *(part.names for part in hook_protocol.describe_call(call, Path()))
+        )
         if not any(self.runner.matching(moment, names) for moment in after):
             return tool
 
@@ -231,10 +303,20 @@ class Hooks:
             for part in hook_protocol.describe_call(call, workspace.root, workspace.test_command):
                 for hook in self.runner.matching(moment, part.names):
                     asked = _of_call(moment, part, call)
-                    more = {"tool_response": _response(part, result)} if result.ok else {"error": result.text}
-                    answer = await self.runner.ask(hook, workspace, replace(asked, told={**asked.told, **more}))
+                    more = (
+                        {"tool_response": _response(part, result)}
+                        if result.ok
+                        else {"error": result.text}
+                    )
+                    answer = await self.runner.ask(
+                        hook, workspace, replace(asked, told={**asked.told, **more})
+                    )
                     self._said[call.id] = self._said.get(call.id, "") + _words(answer)
-                    result = result if answer.output is None else result.model_copy(update={"text": answer.output})
+                    result = (
+                        result
+                        if answer.output is None
+                        else result.model_copy(update={"text": answer.output})
+                    )
             return result
 
         return replace(tool, run=run, effect="runs" if tool.effect == "reads" else tool.effect)
@@ -244,11 +326,13 @@ class Hooks:
         return self._said.pop(call.id, "")
 
     async def prompted(self, text: str, workspace: Workspace) -> HookAnswer:
-        """UserPromptSubmit: "deny" where the request is refused, with words for the user; else context for agents, that
-        of the session's beginning first."""
+        """UserPromptSubmit: "deny" where the request is refused, with words for the user; else
+        context for agents, that of the session's beginning first."""
         said = [self._opening]
         for hook in self.runner.matching("UserPromptSubmit"):
-            answer = await self.runner.ask(hook, workspace, _EventInput("UserPromptSubmit", {"prompt": text}))
+            answer = await self.runner.ask(
+                hook, workspace, _EventInput("UserPromptSubmit", {"prompt": text})
+            )
             stop = self.runner.stopped()
             if answer.decision == "deny" or stop is not None:
                 reason = stop or answer.reason or "it gave no reason"
@@ -270,8 +354,12 @@ class Hooks:
         await self.runner.close()
 
     async def compacting(self, trigger: str, workspace: Workspace) -> str:
-        """PreCompact. Why there should be no summary, "" when there may be. `trigger`: manual or auto."""
-        asked = _EventInput("PreCompact", {"trigger": trigger, "custom_instructions": ""}, frozenset({trigger}))
+        """PreCompact. Why there should be no summary, "" when there may be. `trigger`: manual or
+        auto.
+        """
+        asked = _EventInput(
+            "PreCompact", {"trigger": trigger, "custom_instructions": ""}, frozenset({trigger})
+        )
         answers = await self.runner.ask_all(workspace, asked)
         self.runner.stopped()
         return "\n".join(one.reason for one in answers if one.decision == "deny")
@@ -279,14 +367,21 @@ class Hooks:
     def notify(self, call: Call, workspace: Workspace) -> None:
         """Notification: the user is asked about a call. Nobody waits for these hooks."""
         name = hook_protocol.describe_call(call, workspace.root)[0].name
-        told: dict[str, JsonValue] = {"message": f"fugu needs your permission to use {name}", "title": "fugu"}
+        told: dict[str, JsonValue] = {
+            "message": f"fugu needs your permission to use {name}",
+            "title": "fugu",
+        }
         kind = "permission_prompt"
         asked = _EventInput("Notification", {**told, "notification_type": kind}, frozenset({kind}))
         for hook in self.runner.matching("Notification", asked.names):
             self.runner.begin(hook, workspace, asked)
 
-    async def ended(self, told: Mapping[str, JsonValue], workspace: Workspace, *, again: bool) -> str:
-        """Stop. What is still to be done, "" when the request may end. `again`: a hook has asked to go on already."""
+    async def ended(
+        self, told: Mapping[str, JsonValue], workspace: Workspace, *, again: bool
+    ) -> str:
+        """Stop. What is still to be done, "" when the request may end. `again`: a hook has asked to
+        go on already.
+        """
         asked = _EventInput("Stop", {"stop_hook_active": again, **told})
         left: list[str] = []
         for hook in self.runner.matching("Stop"):
@@ -298,13 +393,21 @@ class Hooks:
                 left.append(words)
         return "" if self.runner.stopped() is not None else "\n".join(left)
 
-    async def step_ended(self, role: str, told: Mapping[str, JsonValue], workspace: Workspace) -> None:
-        """SubagentStop: a step of a workflow is over. It is not gone on with, whatever a hook says."""
+    async def step_ended(
+        self, role: str, told: Mapping[str, JsonValue], workspace: Workspace
+    ) -> None:
+        """SubagentStop: a step of a workflow is over. It is not gone on with, whatever a hook
+        says.
+        """
         names = frozenset({role})
-        asked = _EventInput("SubagentStop", {"stop_hook_active": False, "agent_type": role, **told}, names)
+        asked = _EventInput(
+            "SubagentStop", {"stop_hook_active": False, "agent_type": role, **told}, names
+        )
         await self.runner.ask_all(workspace, asked)
 
-    async def _heard(self, moment: HookEvent, told: Mapping[str, JsonValue], kind: str, workspace: Workspace) -> str:
+    async def _heard(
+        self, moment: HookEvent, told: Mapping[str, JsonValue], kind: str, workspace: Workspace
+    ) -> str:
         """Run the hooks of an event that nothing depends on; what they say to agents."""
         asked = _EventInput(moment, told, frozenset({kind}))
         answers = await self.runner.ask_all(workspace, asked)
@@ -318,7 +421,9 @@ async def _run(hook: Hook, told: Mapping[str, JsonValue], workspace: Workspace) 
     given = json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
     around = CommandContext({ROOT_VARIABLE: str(workspace.root)}, box, given, errors=errors.take)
     try:
-        ended = await run_command(hook.command, workspace.root, hook.timeout, lambda _: None, around)
+        ended = await run_command(
+            hook.command, workspace.root, hook.timeout, lambda _: None, around
+        )
     except OSError as error:
         return HookAnswer(fault=f"could not be started: {error.strerror}", unsure=True)
     return read_answer(HookOutput(ended.output, errors.text, ended.code, ended.whole), hook.moment)
@@ -336,15 +441,23 @@ async def _called(hook: Hook, told: dict[str, Any], client: CallClient | None) -
 
 
 def _of_call(moment: HookEvent, part: hook_protocol.HookCall, call: Call) -> _EventInput:
-    told: dict[str, JsonValue] = {"tool_name": part.name, "tool_input": part.input, "tool_use_id": call.id}
+    told: dict[str, JsonValue] = {
+        "tool_name": part.name,
+        "tool_input": part.input,
+        "tool_use_id": call.id,
+    }
     return _EventInput(moment, told, part.names, call)
 
 
 _STRICT: tuple[HookDecision, ...] = ("", "allow", "ask", "deny")
 
 
-def _stricter(verdict: HookVerdict, answer: HookAnswer, part: hook_protocol.HookCall) -> HookVerdict:
-    """Both decisions as one: the stricter of them, what both say to the agent, and the call as it is now."""
+def _stricter(
+    verdict: HookVerdict, answer: HookAnswer, part: hook_protocol.HookCall
+) -> HookVerdict:
+    """Both decisions as one: the stricter of them, what both say to the agent, and the call as it
+    is now.
+    """
     call, context = verdict.call, "\n\n".join(filter(None, (verdict.context, answer.context)))
     if answer.input is not None and answer.decision != "deny":
         call = hook_protocol.call_changed_by_hook(call, part, answer.input)
@@ -354,7 +467,9 @@ def _stricter(verdict: HookVerdict, answer: HookAnswer, part: hook_protocol.Hook
 
 
 def _response(part: hook_protocol.HookCall, result: ToolResult) -> dict[str, JsonValue]:
-    """What a tool answered: as fugu has it, and under the names that hooks for commands and files look for."""
+    """What a tool answered: as fugu has it, and under the names that hooks for commands and files
+    look for.
+    """
     told: dict[str, JsonValue] = {"output": result.text, "ok": result.ok}
     if part.name == "Bash":
         return {**told, "stdout": result.text, "stderr": "", "interrupted": False}

@@ -1,8 +1,9 @@
 """Hooks as the files declare them.
 
-The files are `.agents/hooks.json` and, in the same shape, `.claude/settings.json` and `.claude/settings.local.json`.
-Read with the configuration, which says whether the repository is trusted. Nothing here runs anything. A fault leaves
-out one hook; a guard with a fault is kept and refuses, for nobody knows what it would have said.
+The files are `.agents/hooks.json` and, in the same shape, `.claude/settings.json` and
+`.claude/settings.local.json`. Read with the configuration, which says whether the repository is
+trusted. Nothing here runs anything. A fault leaves out one hook; a guard with a fault is kept and
+refuses, for nobody knows what it would have said.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator
 
-from fugu_cli.extensions.mcp_settings import SettingsFault, files_of_word, parsed_settings, settings_text
+from fugu_cli.extensions.mcp_settings import (
+    SettingsFault,
+    files_of_word,
+    parsed_settings,
+    settings_text,
+)
 from fugu_cli.messages import Value
 from fugu_cli.safety.policy import rule_matching
 
@@ -31,7 +37,12 @@ HookEvent = Literal[
     "SessionStart", "SessionEnd", "PreCompact", "Notification",
 ]  # fmt: skip
 HOOK_EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
-CALL_EVENTS: tuple[HookEvent, ...] = ("PreToolUse", "PermissionRequest", "PostToolUse", "PostToolUseFailure")
+CALL_EVENTS: tuple[HookEvent, ...] = (
+    "PreToolUse",
+    "PermissionRequest",
+    "PostToolUse",
+    "PostToolUseFailure",
+)
 """Those whose matchers go by tools."""
 GUARD_EVENT: HookEvent = "PreToolUse"
 """A hook of this event says no where it cannot be run or understood."""
@@ -46,11 +57,12 @@ _EXACT = re.compile(r"[\w|, -]+")
 
 
 class Hook(Value):
-    """One command and when it is run. `own`: it is the user's, not the repository's. `timeout` in seconds. `callback`:
-    it is a function of the client's (`fugu sdk`), under this id.
+    """One command and when it is run. `own`: it is the user's, not the repository's. `timeout` in
+    seconds. `callback`: it is a function of the client's (`fugu sdk`), under this id.
 
-    `rule` narrows it to calls such a permission rule is for. `apart`: nobody waits for it. `fault` says why it cannot
-    be run, of a guard alone. `content` is the hash of the files that the command names, of a repository's hook alone.
+    `rule` narrows it to calls such a permission rule is for. `apart`: nobody waits for it. `fault`
+    says why it cannot be run, of a guard alone. `content` is the hash of the files that the command
+    names, of a repository's hook alone.
     """
 
     moment: HookEvent
@@ -66,8 +78,9 @@ class Hook(Value):
     callback: str = ""
 
     def matches(self, names: Iterable[str]) -> bool:
-        """Whether it is for what has these names. Letter case does not matter; "" and * are all. A matcher of plain
-        words is a list of whole names, `mcp__SERVER` among them; any other a regular expression for a part of one."""
+        """Whether it is for what has these names. Letter case does not matter; "" and * are all. A
+        matcher of plain words is a list of whole names, `mcp__SERVER` among them; any other a
+        regular expression for a part of one."""
         if self.matcher in {"", "*"}:
             return True
         if _EXACT.fullmatch(self.matcher):
@@ -88,7 +101,9 @@ class Hook(Value):
 
 @dataclass(frozen=True)
 class DeclaredHooks:
-    """The hooks that count, the user's before the repository's. `notes` are sentences for people: what is left out."""
+    """The hooks that count, the user's before the repository's. `notes` are sentences for people:
+    what is left out.
+    """
 
     hooks: tuple[Hook, ...] = ()
     notes: tuple[str, ...] = ()
@@ -115,15 +130,21 @@ class _Command(BaseModel):
 
     @property
     def line(self) -> str:
-        """The command line. Arguments given apart are words of their own; the root's place is filled in there too."""
+        """The command line. Arguments given apart are words of their own; the root's place is
+        filled in there too.
+        """
         if self.args is None:
             return self.command
         unquoted = f"""'"${{{ROOT_VARIABLE}}}"'"""
-        return " ".join(_PLACE.sub(lambda _: unquoted, shlex.quote(word)) for word in (self.command, *self.args))
+        return " ".join(
+            _PLACE.sub(lambda _: unquoted, shlex.quote(word)) for word in (self.command, *self.args)
+        )
 
 
 def read_hooks(user: Path, own: Path | None, *, trusted: bool) -> DeclaredHooks:
-    """The hooks of the home `user` and those of the repository `own`, the latter only where it is `trusted`."""
+    """The hooks of the home `user` and those of the repository `own`, the latter only where it is
+    `trusted`.
+    """
     hooks: list[Hook] = []
     notes: list[str] = []
     for folder, mine in ((user, True), (own, False)):
@@ -133,7 +154,9 @@ def read_hooks(user: Path, own: Path | None, *, trusted: bool) -> DeclaredHooks:
             found, said = _read_file(path, folder, mine=mine)
             if found and not mine and not trusted:
                 moments = ", ".join(dict.fromkeys(hook.moment for hook in found))
-                notes.append(f"{path} names hooks ({moments}): none is run until you run `fugu trust` here")
+                notes.append(
+                    f"{path} names hooks ({moments}): none is run until you run `fugu trust` here"
+                )
             else:
                 hooks += found
                 notes += said
@@ -141,8 +164,8 @@ def read_hooks(user: Path, own: Path | None, *, trusted: bool) -> DeclaredHooks:
 
 
 def files_named_by_hooks(folder: Path) -> Iterator[Path]:
-    """Files in `folder` that tell which hooks are run, and those that its hooks would have run: whoever may change them
-    may change what is run."""
+    """Files in `folder` that tell which hooks are run, and those that its hooks would have run:
+    whoever may change them may change what is run."""
     for name in HOOK_FILES:
         hooks, _ = _read_file(folder / name, folder, mine=False)
         if hooks and name in SETTINGS_FILES:
@@ -152,7 +175,9 @@ def files_named_by_hooks(folder: Path) -> Iterator[Path]:
 
 
 def content_of(path: Path) -> bytes:
-    """What of a file tells fugu what to do: of another tool's settings the hooks alone. Raises OSError."""
+    """What of a file tells fugu what to do: of another tool's settings the hooks alone. Raises
+    OSError.
+    """
     data = path.read_bytes()
     if path.parent.name != ".claude" or not path.name.startswith("settings."):
         return data
@@ -160,7 +185,11 @@ def content_of(path: Path) -> bytes:
         found = json.loads(data)
     except (ValueError, RecursionError):
         return data
-    told = {key: found.get(key) for key in ("hooks", "disableAllHooks")} if isinstance(found, dict) else found
+    told = (
+        {key: found.get(key) for key in ("hooks", "disableAllHooks")}
+        if isinstance(found, dict)
+        else found
+    )
     return json.dumps(told, sort_keys=True).encode()
 
 
@@ -211,17 +240,28 @@ def _read_file(path: Path, folder: Path, *, mine: bool) -> tuple[list[Hook], lis
             if hook.fault:
                 notes.append(f"{path}, hooks.{moment}{hook.fault}; it cannot be run, so it says no")
             elif moment in CALL_EVENTS and (why := _unfit(hook.matcher)):
-                notes.append(f"{path}, hooks: the matcher `{hook.matcher}` of {moment} fits no tool: {why}")
-            if hook.rule and (why := rule_matching.pattern_fault(hook_protocol.fugu_rule(hook.rule))):
-                notes.append(f"{path}, hooks.{moment}: its `if` cannot be read, so it is run for every call: {why}")
+                notes.append(
+                    f"{path}, hooks: the matcher `{hook.matcher}` of {moment} fits no tool: {why}"
+                )
+            if hook.rule and (
+                why := rule_matching.pattern_fault(hook_protocol.fugu_rule(hook.rule))
+            ):
+                notes.append(
+                    f"{path}, hooks.{moment}: its `if` cannot be read, so it is run for every "
+                    f"call: {why}"
+                )
             hooks.append(
-                hook if mine else hook.model_copy(update={"content": hash_of_named_files(hook.command, folder)})
+                hook
+                if mine
+                else hook.model_copy(update={"content": hash_of_named_files(hook.command, folder)})
             )
     return hooks, notes
 
 
 def _events(path: Path) -> dict[str, JsonValue]:
-    """Event -> groups, as they stand in the file; nothing where there is none. Raises SettingsFault."""
+    """Event -> groups, as they stand in the file; nothing where there is none. Raises
+    SettingsFault.
+    """
     found = _parsed(path)
     if not isinstance(found, dict) or found.get("disableAllHooks") is True:
         return {}
@@ -242,7 +282,12 @@ def _of_event(moment: HookEvent, groups: JsonValue, path: Path, *, mine: bool) -
         matcher = (group.get("matcher") or "") if isinstance(group, dict) else ""
         held = group.get("hooks") if isinstance(group, dict) else None
         if not isinstance(held, list):
-            yield Hook(moment=moment, source=str(path), own=mine, fault=f".{number}.hooks: it should be a list")
+            yield Hook(
+                moment=moment,
+                source=str(path),
+                own=mine,
+                fault=f".{number}.hooks: it should be a list",
+            )
             continue
         why = _unreadable(matcher)
         for index, one in enumerate(held):
@@ -254,7 +299,9 @@ def _of_event(moment: HookEvent, groups: JsonValue, path: Path, *, mine: bool) -
                     raise SettingsFault(f": {why}")
                 yield Hook.model_validate(entry | {"matcher": matcher} | _entry(one))
             except SettingsFault as fault:
-                yield Hook.model_validate(entry | {"matcher": "" if why else matcher, "fault": f"{spot}{fault}"})
+                yield Hook.model_validate(
+                    entry | {"matcher": "" if why else matcher, "fault": f"{spot}{fault}"}
+                )
 
 
 def _entry(one: JsonValue) -> dict[str, object]:
@@ -264,7 +311,12 @@ def _entry(one: JsonValue) -> dict[str, object]:
     except ValidationError as error:
         raise SettingsFault(_said(error)) from error
     seconds = min(found.timeout, LONGEST_TIMEOUT)
-    return {"command": found.line, "timeout": seconds, "rule": found.rule, "apart": found.runs_apart}
+    return {
+        "command": found.line,
+        "timeout": seconds,
+        "rule": found.rule,
+        "apart": found.runs_apart,
+    }
 
 
 def _unreadable(matcher: object) -> str:
@@ -278,7 +330,9 @@ def _unreadable(matcher: object) -> str:
 
 
 def _unfit(matcher: str) -> str:
-    """Why a matcher can fit no tool; "" where it does, or where only a server's tools could tell."""
+    """Why a matcher can fit no tool; "" where it does, or where only a server's tools could
+    tell.
+    """
     from fugu_cli.extensions import hook_protocol
 
     known = {
@@ -286,11 +340,20 @@ def _unfit(matcher: str) -> str:
         *(name for names in hook_protocol.CLAUDE_CODE_NAMES.values() for name in names),
         *hook_protocol.UNSUPPORTED_TOOLS,
     }
-    if Hook(moment=GUARD_EVENT, matcher=matcher, source="", own=True).matches(known) or "mcp" in matcher.casefold():
+    if (
+        Hook(moment=GUARD_EVENT, matcher=matcher, source="", own=True).matches(known)
+        or "mcp" in matcher.casefold()
+    ):
         return ""
     if rule := re.fullmatch(r"(\w+)\(.*\)", matcher):
-        return f"it goes by a tool's name alone, `{rule[1]}`; the key `if` of a hook takes such a rule"
-    return rule_matching.unknown_tool(re.split(r"[|,]", matcher)[0].strip()) if _EXACT.fullmatch(matcher) else ""
+        return (
+            f"it goes by a tool's name alone, `{rule[1]}`; the key `if` of a hook takes such a rule"
+        )
+    return (
+        rule_matching.unknown_tool(re.split(r"[|,]", matcher)[0].strip())
+        if _EXACT.fullmatch(matcher)
+        else ""
+    )
 
 
 def _parsed(path: Path) -> JsonValue:

@@ -1,5 +1,5 @@
-"""AGENTS.md and its like, and which skills and commands count in a folder: the user's own and those of a trusted
-repository."""
+"""AGENTS.md and its like, and which skills and commands count in a folder: the user's own and those
+of a trusted repository."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from pathlib import Path
 from fugu_cli.errors import ConfigError, StorageError
 from fugu_cli.extensions import skill_library
 from fugu_cli.extensions.skill_library import FOLDERS, ExtensionFolder, SkillLibrary
-from fugu_cli.safety.paths import expand_home, inside, is_file, is_folder, is_secret, path_exists, real_path
+from fugu_cli.safety.paths import (
+    expand_home,
+    inside,
+    is_file,
+    is_folder,
+    is_secret,
+    path_exists,
+    real_path,
+)
 from fugu_cli.system.atomic_files import write_atomically
 from fugu_cli.tools.repository_files import SKIPPED_FOLDERS, walk_files
 
@@ -50,7 +58,9 @@ def folder_instruction_file(folder: Path) -> Path | None:
 
 def files_in(folders: Iterable[Path]) -> tuple[Path, ...]:
     """Those of the folders that have one."""
-    return tuple(file for folder in folders if (file := folder_instruction_file(folder)) is not None)
+    return tuple(
+        file for folder in folders if (file := folder_instruction_file(folder)) is not None
+    )
 
 
 def user_instruction_file() -> Path | None:
@@ -62,7 +72,9 @@ def user_instruction_file() -> Path | None:
 
 
 def memory_file(root: Path | None) -> Path:
-    """The file to which what agents shall remember is added: of the repository `root`, or the user's own. Resolved."""
+    """The file to which what agents shall remember is added: of the repository `root`, or the
+    user's own. Resolved.
+    """
     if root is not None:
         return (folder_instruction_file(root) or root / NAMES[0]).resolve()
     from platformdirs import user_config_path
@@ -71,7 +83,9 @@ def memory_file(root: Path | None) -> Path:
 
 
 def add_to_memory(path: Path, text: str) -> str:
-    """Add a list item to the end of a memory file; returns it as it was written. Raises StorageError."""
+    """Add a list item to the end of a memory file; returns it as it was written. Raises
+    StorageError.
+    """
     item = "- " + "\n  ".join(text.split("\n"))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,21 +93,37 @@ def add_to_memory(path: Path, text: str) -> str:
         lead = b"" if not before or before.endswith(b"\n") else b"\n"
         write_atomically(path, before + lead + item.encode("utf-8", "replace") + b"\n")
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}", hint="nothing was changed") from error
+        raise StorageError(
+            f"cannot write {path}: {error.strerror}", hint="nothing was changed"
+        ) from error
     return item
 
 
-def standing_instructions(root: Path | None, below: Sequence[Path], vouched: Vouched) -> StandingInstructions:
-    """The user's own, those of the folder `root`, None where it is not trusted, and of the files `below`. Raises
-    ConfigError."""
-    mine, roots = user_instruction_file(), folder_instruction_file(root) if root is not None else None
+def standing_instructions(
+    root: Path | None, below: Sequence[Path], vouched: Vouched
+) -> StandingInstructions:
+    """The user's own, those of the folder `root`, None where it is not trusted, and of the files
+    `below`. Raises ConfigError."""
+    mine, roots = (
+        user_instruction_file(),
+        folder_instruction_file(root) if root is not None else None,
+    )
     found = [(f"{mine.name}, for every repository", mine, Path.home())] if mine is not None else []
-    if root is not None and roots is not None and (mine is None or real_path(roots) != real_path(mine)):
+    if (
+        root is not None
+        and roots is not None
+        and (mine is None or real_path(roots) != real_path(mine))
+    ):
         found.append((roots.name, roots, root))
-    found += [(f"{path.name} of {path.parent.name}/, for work there", path, root or path.parent) for path in below]
+    found += [
+        (f"{path.name} of {path.parent.name}/, for work there", path, root or path.parent)
+        for path in below
+    ]
     said = [_whole(path, base, vouched if path in below else _all) for _, path, base in found]
     parts, notes = [], []
-    for (place, path, _), text, room in zip(found, said, _rooms([len(text) for text in said]), strict=True):
+    for (place, path, _), text, room in zip(
+        found, said, _rooms([len(text) for text in said]), strict=True
+    ):
         if text:
             parts.append(f"\nThe user's standing instructions ({place}):\n{text[:room]}")
         elif path.stat().st_size:
@@ -112,9 +142,12 @@ def _rooms(lengths: Sequence[int]) -> list[int]:
     return rooms
 
 
-def nested_instructions(root: Path, shown: Sequence[Path], vouched: Vouched) -> Callable[[Path], Mapping[str, str]]:
-    """For a path in the repository, relative to its `root`: the instructions of the folders on the way there, each
-    under its heading, the nearest last. Without those that are `shown` to everybody."""
+def nested_instructions(
+    root: Path, shown: Sequence[Path], vouched: Vouched
+) -> Callable[[Path], Mapping[str, str]]:
+    """For a path in the repository, relative to its `root`: the instructions of the folders on the
+    way there, each under its heading, the nearest last. Without those that are `shown` to
+    everybody."""
 
     def found(path: Path) -> Mapping[str, str]:
         said = {}
@@ -123,17 +156,27 @@ def nested_instructions(root: Path, shown: Sequence[Path], vouched: Vouched) -> 
             if file is None or file in shown or not vouched(file):
                 continue
             text = _whole(file, root, vouched)
-            cut = f"\n[... {len(text) - NEARER:,} characters more in {file.name}]" if len(text) > NEARER else ""
-            said[f"[The user's standing instructions for {folder.as_posix()}/ ({file.name}):]"] = text[:NEARER] + cut
+            cut = (
+                f"\n[... {len(text) - NEARER:,} characters more in {file.name}]"
+                if len(text) > NEARER
+                else ""
+            )
+            said[f"[The user's standing instructions for {folder.as_posix()}/ ({file.name}):]"] = (
+                text[:NEARER] + cut
+            )
         return said
 
     return found
 
 
 def below_root(root: Path) -> Iterator[Path]:
-    """The instruction files of the folders below `root` and what they import; another repository's are not its own."""
+    """The instruction files of the folders below `root` and what they import; another repository's
+    are not its own.
+    """
     names = {Path(name).name for name in NAMES}
-    for folder in dict.fromkeys(path.parent for path in walk_files(root, limit=MOST) if path.name in names):
+    for folder in dict.fromkeys(
+        path.parent for path in walk_files(root, limit=MOST) if path.name in names
+    ):
         owner = folder.parent if folder.name == ".claude" else folder
         file = folder_instruction_file(owner)
         parents = [owner, *owner.parents]
@@ -143,7 +186,9 @@ def below_root(root: Path) -> Iterator[Path]:
 
 
 def imported(file: Path, base: Path) -> list[Path]:
-    """Files that an instruction file imports, and those that they do; all below `base`. Resolved."""
+    """Files that an instruction file imports, and those that they do; all below `base`.
+    Resolved.
+    """
     found: dict[Path, str] = {}
     _read(file, base, _all, found)
     return [path for path in found if path != real_path(file)]
@@ -166,45 +211,75 @@ def _read(file: Path, base: Path, vouched: Vouched, found: dict[Path, str], deep
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}", hint="make it readable, or remove it") from error
-    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))  # UTF-16, as some editors on Windows write it
+        raise ConfigError(
+            f"cannot read {file}: {error.strerror}", hint="make it readable, or remove it"
+        ) from error
+    wide = data.startswith(
+        (b"\xff\xfe", b"\xfe\xff")
+    )  # UTF-16, as some editors on Windows write it
     text = data.decode("utf-16" if wide else "utf-8-sig", "replace")
     found[real_path(file)] = text = "" if "\0" in text else text
     for named in _IMPORT.finditer(_CODE.sub("", text)):
-        path, around = real_path(file.parent / expand_home(named["path"].rstrip(".,;:!?)"))), real_path(base)
+        path, around = (
+            real_path(file.parent / expand_home(named["path"].rstrip(".,;:!?)"))),
+            real_path(base),
+        )
         if deep == DEEPEST or path in found or not inside(path, around) or is_secret(path.name):
             continue
-        if SKIPPED_FOLDERS.isdisjoint(path.relative_to(around).parts) and is_file(path) and vouched(path):
+        if (
+            SKIPPED_FOLDERS.isdisjoint(path.relative_to(around).parts)
+            and is_file(path)
+            and vouched(path)
+        ):
             _read(path, base, vouched, found, deep + 1)
 
 
 def load_library(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> SkillLibrary:
-    """What counts for work in `folder` of the repository `root`; `trusted` says whether a folder of it is."""
+    """What counts for work in `folder` of the repository `root`; `trusted` says whether a folder of
+    it is.
+    """
     return skill_library.load_library((*_repository(folder, root, trusted), *_own()))
 
 
 def instruction_folders(folder: Path, root: Path) -> Iterator[Path]:
-    """The folders from `folder` up to `root` in which the repository tells agents what to do, the nearest first."""
+    """The folders from `folder` up to `root` in which the repository tells agents what to do, the
+    nearest first.
+    """
     here, home = folder.resolve(), Path.home().resolve()
     for place in (here, *here.parents):
-        tells = any(is_folder(place / name) for name in FOLDERS) or folder_instruction_file(place) is not None
+        tells = (
+            any(is_folder(place / name) for name in FOLDERS)
+            or folder_instruction_file(place) is not None
+        )
         if inside(place, root) and place != home and tells:
             yield place
 
 
-def trusted_instructions(folder: Path, root: Path, counts: Callable[[Path], bool]) -> tuple[Path, ...]:
-    """Instructions of the folders between `root` and `folder` that count, the nearest last; not the root's own."""
-    found = [folder_instruction_file(place) for place in instruction_folders(folder, root) if place != root]
+def trusted_instructions(
+    folder: Path, root: Path, counts: Callable[[Path], bool]
+) -> tuple[Path, ...]:
+    """Instructions of the folders between `root` and `folder` that count, the nearest last; not the
+    root's own.
+    """
+    found = [
+        folder_instruction_file(place)
+        for place in instruction_folders(folder, root)
+        if place != root
+    ]
     return tuple(file for file in reversed(found) if file is not None and counts(file))
 
 
-def untrusted_instructions(folder: Path, root: Path, counts: Callable[[Path], bool]) -> tuple[Path, ...]:
+def untrusted_instructions(
+    folder: Path, root: Path, counts: Callable[[Path], bool]
+) -> tuple[Path, ...]:
     """Instructions of the folders from `root` to `folder` that do not count, the nearest last."""
     found = [folder_instruction_file(place) for place in instruction_folders(folder, root)]
     return tuple(file for file in reversed(found) if file is not None and not counts(file))
 
 
-def _repository(folder: Path, root: Path, trusted: Callable[[Path], bool]) -> Iterator[ExtensionFolder]:
+def _repository(
+    folder: Path, root: Path, trusted: Callable[[Path], bool]
+) -> Iterator[ExtensionFolder]:
     for place in instruction_folders(folder, root):
         for name in FOLDERS:
             shown = (place.relative_to(root) / name).as_posix()

@@ -1,9 +1,10 @@
 """Language servers: an edit's result tells which errors are new in the file.
 
-Between the toolbox and the servers on the user's PATH, over pygls. Only in trusted folders: a language server runs code
-of the repository. One is started when the first file of its language is read, so that it knows the errors from before
-the edit; it ends with the session, also when fugu is killed. A server that is slow, wrong or gone changes no edit: what
-it says too late stands in the result of the next one.
+Between the toolbox and the servers on the user's PATH, over pygls. Only in trusted folders: a
+language server runs code of the repository. One is started when the first file of its language is
+read, so that it knows the errors from before the edit; it ends with the session, also when fugu is
+killed. A server that is slow, wrong or gone changes no edit: what it says too late stands in the
+result of the next one.
 """
 
 from __future__ import annotations
@@ -45,14 +46,25 @@ WAIT_SECONDS = 2.0
 FIRST_SECONDS = 15.0
 """Seconds after which a server that has said nothing of a file knows no errors in it."""
 SETTLE_SECONDS = 0.3
-"""Seconds of silence after which what a server said is all, where it does not name the version it speaks of."""
+"""Seconds of silence after which what a server said is all, where it does not name the version it
+speaks of.
+"""
 EXIT_SECONDS = 1.0
 LARGEST = 1_000_000
 """Bytes of the largest file that is shown to a server."""
 MOST_FILES = 64
 """Files that are open in a server because they were read."""
 MOST_ERRORS = 10
-_VARIABLES = ("VIRTUAL_ENV", "GOPATH", "GOROOT", "GOMODCACHE", "GOFLAGS", "CARGO_HOME", "RUSTUP_HOME", "XDG_CACHE_HOME")
+_VARIABLES = (
+    "VIRTUAL_ENV",
+    "GOPATH",
+    "GOROOT",
+    "GOMODCACHE",
+    "GOFLAGS",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "XDG_CACHE_HOME",
+)
 """What a server gets beside what servers of MCP get: no keys."""
 
 
@@ -65,8 +77,18 @@ class ServerKind(NamedTuple):
 
 
 _PYTHON = {".py": "python", ".pyi": "python"}
-_SCRIPT = {".ts": "typescript", ".mts": "typescript", ".cts": "typescript", ".tsx": "typescriptreact"}
-_SCRIPT |= {".js": "javascript", ".mjs": "javascript", ".cjs": "javascript", ".jsx": "javascriptreact"}
+_SCRIPT = {
+    ".ts": "typescript",
+    ".mts": "typescript",
+    ".cts": "typescript",
+    ".tsx": "typescriptreact",
+}
+_SCRIPT |= {
+    ".js": "javascript",
+    ".mjs": "javascript",
+    ".cjs": "javascript",
+    ".jsx": "javascriptreact",
+}
 _C = {".c": "c", ".h": "c", **dict.fromkeys((".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx"), "cpp")}
 KINDS = (
     ServerKind("pyright-langserver", ("--stdio",), _PYTHON),
@@ -79,7 +101,9 @@ KINDS = (
 
 
 def installed_servers(root: Path) -> dict[str, tuple[ServerKind, str]]:
-    """By the ending of files: the first server for it that lies outside of the repository, and its path."""
+    """By the ending of files: the first server for it that lies outside of the repository, and its
+    path.
+    """
     path = search_path_outside(root)
     found: dict[str, tuple[ServerKind, str]] = {}
     for kind in KINDS:
@@ -115,10 +139,14 @@ class LanguageServers:
         return toolbox
 
     def around(self, tool: AnyTool) -> AnyTool:
-        """The tool; one that reads files shows them to a server, one that writes them tells what is wrong now."""
+        """The tool; one that reads files shows them to a server, one that writes them tells what is
+        wrong now.
+        """
 
         async def run(given: BaseModel, workspace: Workspace, say: Say) -> ToolResult:
-            paths = list(self._paths(tool, given)) if real_path(workspace.root) == self._root else []
+            paths = (
+                list(self._paths(tool, given)) if real_path(workspace.root) == self._root else []
+            )
             if tool.effect == "writes":
                 for path in paths:
                     self._show(path)
@@ -170,11 +198,18 @@ class LanguageServers:
         if not lines:
             return ""
         more = [f"... and {len(lines) - MOST_ERRORS} more"] if len(lines) > MOST_ERRORS else []
-        return "\n".join(("\n[New errors, as a language server sees them:", *lines[:MOST_ERRORS], *more)) + "]"
+        return (
+            "\n".join(
+                ("\n[New errors, as a language server sees them:", *lines[:MOST_ERRORS], *more)
+            )
+            + "]"
+        )
 
     async def close(self) -> None:
         """End every server, with all it has started."""
-        await asyncio.gather(*(server.close() for server in self._running.values()), return_exceptions=True)
+        await asyncio.gather(
+            *(server.close() for server in self._running.values()), return_exceptions=True
+        )
 
 
 def _text(path: Path) -> str | None:
@@ -227,8 +262,8 @@ class _Server:
             self._documents[path] = asyncio.create_task(self._open(path, text))
 
     async def news(self, path: Path, root: Path, until: float) -> list[str]:
-        """Errors of the file that were not there before, and were not told. Waits for them `until` a moment of the
-        loop; what comes later is told the next time."""
+        """Errors of the file that were not there before, and were not told. Waits for them `until`
+        a moment of the loop; what comes later is told the next time."""
         opening, loop = self._documents.get(path), asyncio.get_running_loop()
         if opening is None:
             return []
@@ -245,7 +280,11 @@ class _Server:
             if until:
                 return []
         found = self._published.get(path.as_uri())
-        if found is None or found.version not in (None, document.version) or found.at < document.sent:
+        if (
+            found is None
+            or found.version not in (None, document.version)
+            or found.at < document.sent
+        ):
             return []
         lines, seen = [], Counter[tuple[str, str]]()
         for error in found.errors:
@@ -331,7 +370,14 @@ class _Server:
 
     def _settings(self, params: Any) -> list[object]:
         """The repository's own virtual environment; nothing else."""
-        python = next((p for name in (".venv", "venv") if (p := self._root / name / "bin" / "python").exists()), None)
+        python = next(
+            (
+                p
+                for name in (".venv", "venv")
+                if (p := self._root / name / "bin" / "python").exists()
+            ),
+            None,
+        )
         own = {"pythonPath": str(python)} if python is not None else {}
         return [own if item.section == "python" else {} for item in params.items]
 
@@ -355,7 +401,9 @@ class _Server:
             async with asyncio.timeout(FIRST_SECONDS):
                 await self._word(path, document)
         found = self._published.get(path.as_uri())
-        document.known = Counter((str(one.code), one.message) for one in (found.errors if found else ()))
+        document.known = Counter(
+            (str(one.code), one.message) for one in (found.errors if found else ())
+        )
         return document
 
     def _send_change(self, path: Path, document: _Document, text: str) -> None:

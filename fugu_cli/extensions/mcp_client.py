@@ -1,8 +1,8 @@
 """A connected client of one MCP server: the SDK, which is imported when a server is started.
 
-Below mcp_servers.py, above the two ways to a server (mcp_stdio.py, mcp_http.py). What the SDK logs goes nowhere. Lists
-of tools and results are looked at before the SDK reads them: it refuses a whole one for a part that is not as it should
-be.
+Below mcp_servers.py, above the two ways to a server (mcp_stdio.py, mcp_http.py). What the SDK logs
+goes nowhere. Lists of tools and results are looked at before the SDK reads them: it refuses a whole
+one for a part that is not as it should be.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class McpConnectionError(Exception):
 
 
 Relay = Callable[[str, dict[str, Any]], Awaitable[object]]
-"""Takes a message of the protocol to the client's server of that name; its answer, None where the client is gone."""
+"""Takes a message of the protocol to the client's server of that name; its answer, None where the
+client is gone.
+"""
 
 
 class ClientTransport:
@@ -102,7 +104,9 @@ class ClientTransport:
 
 @dataclass(frozen=True)
 class McpLink:
-    """A living server. `left_out`: tools of its newest list that cannot be used, each with the reason."""
+    """A living server. `left_out`: tools of its newest list that cannot be used, each with the
+    reason.
+    """
 
     client: Client
     transport: StdioTransport | HttpTransport | ClientTransport
@@ -120,8 +124,9 @@ class McpLink:
 
 @dataclass(frozen=True)
 class ClientCallbacks:
-    """What is called when a server says something of its own accord: its tools, prompts or resources are others now, or
-    it asks the user something; and `relay`, with what is to be said to a server inside of the client."""
+    """What is called when a server says something of its own accord: its tools, prompts or
+    resources are others now, or it asks the user something; and `relay`, with what is to be said to
+    a server inside of the client."""
 
     changed: Callable[[], None]
     elicit: ElicitationFnT | None = None
@@ -142,8 +147,8 @@ async def connect(
 ) -> AsyncIterator[McpLink]:
     """The server, started in `root` and greeted. `auth` puts a login into its requests.
 
-    The handshake that all servers know comes first; a server that refuses it is asked in the newer way. Raises
-    McpConnectionError.
+    The handshake that all servers know comes first; a server that refuses it is asked in the newer
+    way. Raises McpConnectionError.
     """
     from mcp import MCPError
 
@@ -153,12 +158,16 @@ async def connect(
             await _greet(stack, server, link)
         except MCPError as error:
             if not is_refusal(error) or await link.transport.why():
-                raise McpConnectionError(await describe_error(error, server.patience, link)) from error
+                raise McpConnectionError(
+                    await describe_error(error, server.patience, link)
+                ) from error
             link = _link(server, root, called, auth, mode="auto")
             try:
                 await _greet(stack, server, link)
             except sdk_errors() as again:
-                raise McpConnectionError(await describe_error(again, server.patience, link)) from again
+                raise McpConnectionError(
+                    await describe_error(again, server.patience, link)
+                ) from again
         except sdk_errors() as error:
             raise McpConnectionError(await describe_error(error, server.patience, link)) from error
         yield link
@@ -170,7 +179,12 @@ async def _greet(stack: AsyncExitStack, server: McpServer, link: McpLink) -> Non
 
 
 def _link(
-    server: McpServer, root: Path, called: ClientCallbacks, auth: OAuthClientProvider | None, *, mode: str = "legacy"
+    server: McpServer,
+    root: Path,
+    called: ClientCallbacks,
+    auth: OAuthClientProvider | None,
+    *,
+    mode: str = "legacy",
 ) -> McpLink:
     import mcp_types
     from mcp import Client
@@ -217,20 +231,29 @@ async def _checked(
 
 
 class _CheckedStream:
-    """A server's messages. Of a list of tools it passes on those that can be used, and keeps why the others cannot."""
+    """A server's messages. Of a list of tools it passes on those that can be used, and keeps why
+    the others cannot.
+    """
 
-    def __init__(self, received: ReadStream[SessionMessage | Exception], left_out: dict[str, str]) -> None:
+    def __init__(
+        self, received: ReadStream[SessionMessage | Exception], left_out: dict[str, str]
+    ) -> None:
         self._received = received
         self._left_out = left_out
 
     async def receive(self) -> SessionMessage | Exception:
         message = await self._received.receive()
-        result = None if isinstance(message, Exception) else getattr(message.message, "result", None)
+        result = (
+            None if isinstance(message, Exception) else getattr(message.message, "result", None)
+        )
         if isinstance(result, dict) and isinstance(listed := result.get("tools"), list):
             result["tools"], faults = usable_tools(listed)
             self._left_out.update(faults)
-        # servers leave the content out where they have none, and TypeScript's SDK takes that for an empty one
-        if isinstance(result, dict) and ({"content", "structuredContent"} & result.keys() or result.keys() <= BARE):
+        # servers leave the content out where they have none, and TypeScript's SDK takes that for an
+        # empty one
+        if isinstance(result, dict) and (
+            {"content", "structuredContent"} & result.keys() or result.keys() <= BARE
+        ):
             result["content"] = readable_blocks(result.get("content"))
         return message
 
@@ -271,7 +294,9 @@ async def list_tools(link: McpLink) -> list[Tool]:
 
 @dataclass
 class McpListing:
-    """What a server has beside tools. `templates`: it has resources that it does not list one by one."""
+    """What a server has beside tools. `templates`: it has resources that it does not list one by
+    one.
+    """
 
     prompts: list[Prompt] = field(default_factory=list)
     resources: list[Resource] = field(default_factory=list)
@@ -298,10 +323,20 @@ def sdk_errors() -> tuple[type[Exception], ...]:
     from mcp import MCPError
     from mcp.client.auth import OAuthFlowError
 
-    # RuntimeError and ValueError: a result that is not what the protocol or the tool's own schema says.
+    # RuntimeError and ValueError: a result that is not what the protocol or the tool's own schema
+    # says.
     wrong = (RuntimeError, ValueError)
     gone = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
-    return (MCPError, OAuthFlowError, OSError, httpx2.HTTPError, httpx2.InvalidURL, ExceptionGroup, *wrong, *gone)
+    return (
+        MCPError,
+        OAuthFlowError,
+        OSError,
+        httpx2.HTTPError,
+        httpx2.InvalidURL,
+        ExceptionGroup,
+        *wrong,
+        *gone,
+    )
 
 
 def is_refusal(error: Exception) -> bool:
@@ -316,14 +351,19 @@ def is_closed(error: Exception) -> bool:
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
 
-    return isinstance(error, MCPError) and (error.code, error.message) == (CONNECTION_CLOSED, "Connection closed")
+    return isinstance(error, MCPError) and (error.code, error.message) == (
+        CONNECTION_CLOSED,
+        "Connection closed",
+    )
 
 
 def _is_timeout(error: Exception) -> bool:
     from mcp import MCPError
     from mcp_types import REQUEST_TIMEOUT
 
-    return isinstance(error, TimeoutError) or (isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT)
+    return isinstance(error, TimeoutError) or (
+        isinstance(error, MCPError) and error.code == REQUEST_TIMEOUT
+    )
 
 
 async def describe_error(error: Exception, limit: float, link: McpLink) -> str:

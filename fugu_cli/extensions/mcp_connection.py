@@ -1,7 +1,8 @@
 """One MCP server of a session: started, restarted when it ends, its tools, resources and prompts.
 
-Below mcp_servers.py. A task of its own holds the SDK's client for a server's whole life; calls come from the turns' own
-tasks, and a call that was sent is never sent again. What does not work costs a line that people read, never a session.
+Below mcp_servers.py. A task of its own holds the SDK's client for a server's whole life; calls come
+from the turns' own tasks, and a call that was sent is never sent again. What does not work costs a
+line that people read, never a session.
 """
 
 from __future__ import annotations
@@ -49,17 +50,21 @@ DESCRIPTION = 2000
 """Characters of a tool's description that agents are told."""
 ConnectionState = Literal["starting", "ready", "failed"]
 RESTART_PAUSES = (1.0, 5.0, 25.0)
-"""Seconds before a server that had worked and ended is started again, the first, second and third time."""
+"""Seconds before a server that had worked and ended is started again, the first, second and third
+time.
+"""
 UNLIMITED = 1e6
-"""Seconds for the SDK, whose clock does not stop while the user is asked something: ours limits calls."""
+"""Seconds for the SDK, whose clock does not stop while the user is asked something: ours limits
+calls.
+"""
 READ_SCHEMA = '{"type": "object", "properties": {"uri": {"type": "string"}}, "required": ["uri"]}'
 UNKNOWN = "Whether it did what was asked is not known, and the call was not repeated."
 
 
 @dataclass(frozen=True)
 class ConnectionParts:
-    """What the connections of a session share. `logins`: where logins at servers are kept; `relay`: the way to servers
-    inside of the client."""
+    """What the connections of a session share. `logins`: where logins at servers are kept; `relay`:
+    the way to servers inside of the client."""
 
     root: Path
     tell: Tell
@@ -99,7 +104,9 @@ class CallClock:
 
 
 class McpConnection:
-    """A server of a session. `tools` stay while it is started again, and go when that is given up."""
+    """A server of a session. `tools` stay while it is started again, and go when that is given
+    up.
+    """
 
     def __init__(self, server: McpServer, loaded: Awaitable[None], parts: ConnectionParts) -> None:
         self.server = server
@@ -161,7 +168,11 @@ class McpConnection:
                 except mcp_client.sdk_errors() as error:
                     self.why = await mcp_client.describe_error(error, self.server.patience, link)
         except mcp_client.McpConnectionError as error:
-            wanted = f": `fugu mcp login {shlex.quote(self.server.name)}`" if str(error) == WANTS_LOGIN else ""
+            wanted = (
+                f": `fugu mcp login {shlex.quote(self.server.name)}`"
+                if str(error) == WANTS_LOGIN
+                else ""
+            )
             self.why = f"{error}{wanted}"
         except StorageError as error:
             self.why = f"{error}; {error.hint}"
@@ -192,7 +203,9 @@ class McpConnection:
         for tool, why in link.left_out.items():
             if tool not in self._told:
                 self._told.add(tool)
-                self._tell(f"the tool {tool} of the MCP server {self.server.name} is left out: {why}")
+                self._tell(
+                    f"the tool {tool} of the MCP server {self.server.name} is left out: {why}"
+                )
         known = {tool.name: tool for tool in listed}
         names = tool_names(self.server.name, known)
         self.tools = tuple(
@@ -219,12 +232,18 @@ class McpConnection:
             effect="runs",
             arguments=RawArguments,
             run=self._read,
-            foreign=ForeignSpec(f"Read a resource of the MCP server {self.server.name} by its uri.", READ_SCHEMA),
+            foreign=ForeignSpec(
+                f"Read a resource of the MCP server {self.server.name} by its uri.", READ_SCHEMA
+            ),
         )
-        if (self.resources or listed.templates) and all(tool.name != reader.name for tool in self.tools):
+        if (self.resources or listed.templates) and all(
+            tool.name != reader.name for tool in self.tools
+        ):
             self.tools = (*self.tools, reader)
 
-    async def _run(self, tool: str, arguments: RawArguments, workspace: Workspace, say: Say) -> ToolResult:
+    async def _run(
+        self, tool: str, arguments: RawArguments, workspace: Workspace, say: Say
+    ) -> ToolResult:
         """Call a tool. Whatever goes wrong is the result."""
         del say
         given = dict(arguments.values)
@@ -252,22 +271,38 @@ class McpConnection:
     ) -> ToolResult:
         name, link = self.server.name, self._link
         if workspace.root != self._root:
-            text = f"The MCP server `{name}` works in {self._root} and not in this step's own copy: it was not called."
+            text = (
+                f"The MCP server `{name}` works in {self._root} and not in this step's own copy: "
+                f"it was not called."
+            )
             return ToolResult(text=text, ok=False)
         if link is None or link.ended.is_set():
-            again = "It is being started again." if self.state != "failed" else "It is not started again."
-            return ToolResult(text=f"The MCP server `{name}` is not running: {self.why}. {again}", ok=False)
+            again = (
+                "It is being started again."
+                if self.state != "failed"
+                else "It is not started again."
+            )
+            return ToolResult(
+                text=f"The MCP server `{name}` is not running: {self.why}. {again}", ok=False
+            )
         try:
             return await asyncio.to_thread(told, await self._clock.within_limit(call(link.client)))
         except mcp_client.sdk_errors() as error:
             if mcp_client.is_refusal(error):
-                return ToolResult(text=truncate(f"The MCP server `{name}` refused the call: {error}"), ok=False)
+                return ToolResult(
+                    text=truncate(f"The MCP server `{name}` refused the call: {error}"), ok=False
+                )
             if mcp_client.is_closed(error):
                 link.ended.set()
             why = await mcp_client.describe_error(error, self.server.timeout, link)
-            return ToolResult(text=truncate(f"The call of the MCP server `{name}` failed: {why}. {UNKNOWN}"), ok=False)
+            return ToolResult(
+                text=truncate(f"The call of the MCP server `{name}` failed: {why}. {UNKNOWN}"),
+                ok=False,
+            )
 
-    async def _ask(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
+    async def _ask(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult:
         """The server asks the user something."""
         del context
         with self._clock.stopped():
@@ -277,10 +312,21 @@ class McpConnection:
         """A prompt filled in by the server. Raises UsageError."""
         link = self._link
         if link is None or link.ended.is_set():
-            raise UsageError(f"the MCP server {self.server.name} is not running: {self.why}", hint="ask without it")
+            raise UsageError(
+                f"the MCP server {self.server.name} is not running: {self.why}",
+                hint="ask without it",
+            )
         try:
-            return prompt_text(await self._clock.within_limit(link.client.get_prompt(name, dict(arguments))))
+            return prompt_text(
+                await self._clock.within_limit(link.client.get_prompt(name, dict(arguments)))
+            )
         except mcp_client.sdk_errors() as error:
             refused = mcp_client.is_refusal(error)
-            why = f"{error}" if refused else await mcp_client.describe_error(error, self.server.timeout, link)
-            raise UsageError(f"the MCP server {self.server.name} gave no prompt {name!r}: {why}") from error
+            why = (
+                f"{error}"
+                if refused
+                else await mcp_client.describe_error(error, self.server.timeout, link)
+            )
+            raise UsageError(
+                f"the MCP server {self.server.name} gave no prompt {name!r}: {why}"
+            ) from error

@@ -1,7 +1,7 @@
 """What MCP servers list and return, as fugu's own: names, schemas and results of tools.
 
-Below mcp_servers.py. Pure functions of what a server sent; nothing here talks to one. The schema of a tool's arguments
-is passed on as the server wrote it, but for what providers refuse.
+Below mcp_servers.py. Pure functions of what a server sent; nothing here talks to one. The schema of
+a tool's arguments is passed on as the server wrote it, but for what providers refuse.
 """
 
 from __future__ import annotations
@@ -35,12 +35,16 @@ SCHEMA = 20_000
 """Characters of a schema; a tool with a larger one is offered without it."""
 BRANCHES = ("anyOf", "oneOf", "allOf")
 REFUSED = {*BRANCHES, "enum", "not"}
-"""Words that may stand in a schema, but not at its top: Anthropic and OpenAI refuse any request with such a tool."""
+"""Words that may stand in a schema, but not at its top: Anthropic and OpenAI refuse any request
+with such a tool.
+"""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def usable_tools(listed: Sequence[object]) -> tuple[list[object], dict[str, str]]:
-    """The tools of a list that can be used, with what is read of them, and why each of the others cannot be used."""
+    """The tools of a list that can be used, with what is read of them, and why each of the others
+    cannot be used.
+    """
     found, faults = list[object](), dict[str, str]()
     for number, tool in enumerate(listed, start=1):
         name = tool.get("name") if isinstance(tool, dict) else None
@@ -66,7 +70,10 @@ def readable_blocks(content: object) -> object:
             kinds.validate_python(block)
         except ValueError:
             kind = block.get("type") if isinstance(block, dict) else None
-            block = {"type": "text", "text": f"[{plain_text(str(kind or 'something'))[:40]}: not shown]"}
+            block = {
+                "type": "text",
+                "text": f"[{plain_text(str(kind or 'something'))[:40]}: not shown]",
+            }
         found.append(block)
     return found
 
@@ -100,20 +107,25 @@ def _schema_fault(schema: object) -> str:
 
 
 def tool_names(server: str, tools: Iterable[str]) -> Mapping[str, str]:
-    """Our name -> the server's name: `mcp__SERVER__TOOL`, cut and told apart by a hash where it must be."""
+    """Our name -> the server's name: `mcp__SERVER__TOOL`, cut and told apart by a hash where it
+    must be.
+    """
     found: dict[str, str] = {}
     for tool in tools:
         name = f"{MCP}{_OTHER.sub('_', server)}__{_OTHER.sub('_', tool)}"
         if len(name) > LONGEST_NAME or name in found:
-            mark = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "surrogatepass")).hexdigest()[:6]
+            mark = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "surrogatepass")).hexdigest()[
+                :6
+            ]
             name = f"{name[: LONGEST_NAME - 7]}_{mark}"
         found.setdefault(name, tool)
     return found
 
 
 def arguments_schema(given: Mapping[str, object]) -> str:
-    """The schema of an object with its properties, as JSON text; providers refuse one that says less, or that has
-    several forms: the properties of them all are those of the object, and which go together the server says."""
+    """The schema of an object with its properties, as JSON text; providers refuse one that says
+    less, or that has several forms: the properties of them all are those of the object, and which
+    go together the server says."""
     plain = {key: value for key, value in given.items() if key not in REFUSED}
     whole = {**plain, "type": "object", "properties": {**_of_branches(given), **_properties(given)}}
     text = json.dumps(whole, ensure_ascii=False)
@@ -126,18 +138,30 @@ def _properties(given: object) -> Mapping[str, object]:
 
 
 def _of_branches(given: Mapping[str, object]) -> dict[str, object]:
-    branches = [branch for word in BRANCHES if isinstance(found := given.get(word), list) for branch in found]
-    return {name: value for branch in reversed(branches) for name, value in _properties(branch).items()}
+    branches = [
+        branch
+        for word in BRANCHES
+        if isinstance(found := given.get(word), list)
+        for branch in found
+    ]
+    return {
+        name: value for branch in reversed(branches) for name, value in _properties(branch).items()
+    }
 
 
 def result_of_reply(given: CallToolResult, masked: Callable[[str], str]) -> ToolResult:
-    """What a call returned, as text of a size that a prompt can bear; `masked` before it is cut. Structured content is
-    shown where no text says the same; under the one key `result` servers repeat their text."""
+    """What a call returned, as text of a size that a prompt can bear; `masked` before it is cut.
+    Structured content is shown where no text says the same; under the one key `result` servers
+    repeat their text."""
     text, pictures = _told(given.content)
     structured = given.structured_content
     said = [block.text for block in given.content if block.type == "text"]
     wrapped = bool(said) and isinstance(structured, dict) and list(structured) == ["result"]
-    if structured is not None and not wrapped and not any(_parsed(one) == structured for one in said):
+    if (
+        structured is not None
+        and not wrapped
+        and not any(_parsed(one) == structured for one in said)
+    ):
         text = f"{text}\n{json.dumps(structured, ensure_ascii=False, indent=1)}"
     return _result(text, pictures, masked, ok=not given.is_error)
 
@@ -151,13 +175,17 @@ def result_of_contents(
         if isinstance(text := getattr(one, "text", None), str):
             lines.append(text)
         else:
-            line, pictures = _picture(getattr(one, "blob", ""), number, one.mime_type or "", str(one.uri))
+            line, pictures = _picture(
+                getattr(one, "blob", ""), number, one.mime_type or "", str(one.uri)
+            )
             lines.append(line)
             found += pictures
     return _result("\n".join(lines), tuple(found), masked, ok=True)
 
 
-def _result(text: str, pictures: tuple[Media, ...], masked: Callable[[str], str], *, ok: bool) -> ToolResult:
+def _result(
+    text: str, pictures: tuple[Media, ...], masked: Callable[[str], str], *, ok: bool
+) -> ToolResult:
     shown = plain_text(truncate(masked(text.strip()))).strip()
     said = shown or ("(no output)" if ok else "It failed and said nothing.")
     return ToolResult(text=said, ok=ok, media=pictures)
@@ -198,11 +226,13 @@ class PromptUsage:
     @property
     def hint(self) -> str:
         """`CITY [DAYS]`."""
-        return " ".join(name.upper() if needed else f"[{name.upper()}]" for name, needed in self.arguments)
+        return " ".join(
+            name.upper() if needed else f"[{name.upper()}]" for name, needed in self.arguments
+        )
 
     def arguments_of(self, words: Sequence[str]) -> dict[str, str]:
-        """The words as arguments, in their order; the last one takes the rest. Raises UsageError where one is missing
-        or too many are there."""
+        """The words as arguments, in their order; the last one takes the rest. Raises UsageError
+        where one is missing or too many are there."""
         names = [name for name, _ in self.arguments]
         if len(words) > len(names) > 0:
             words = [*words[: len(names) - 1], " ".join(words[len(names) - 1 :])]
@@ -222,7 +252,9 @@ class FilledPrompt:
 
 
 def prompt_text(given: GetPromptResult) -> FilledPrompt:
-    """Its messages one after the other; those of several speakers say who speaks. Raises UsageError for no text."""
+    """Its messages one after the other; those of several speakers say who speaks. Raises UsageError
+    for no text.
+    """
     roles = {message.role for message in given.messages}
     parts, found = list[str](), list[Media]()
     for message in given.messages:
@@ -254,9 +286,15 @@ def _block(block: ContentBlock) -> str:
         case "text":
             return block.text
         case "image" | "audio":
-            return f"[{block.type}, {block.mime_type}, {len(block.data) * 3 // 4:,} bytes: not shown]"
+            return (
+                f"[{block.type}, {block.mime_type}, {len(block.data) * 3 // 4:,} bytes: not shown]"
+            )
         case "resource_link":
             return f"[resource {block.uri}]"
         case "resource":
             text = getattr(block.resource, "text", None)
-            return text if isinstance(text, str) else f"[resource {block.resource.uri}: not text, not shown]"
+            return (
+                text
+                if isinstance(text, str)
+                else f"[resource {block.resource.uri}: not text, not shown]"
+            )

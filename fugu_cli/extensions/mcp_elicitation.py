@@ -1,7 +1,8 @@
-"""What an MCP server asks the user in the middle of a call (elicitation), as lines that the user types.
+"""What an MCP server asks the user in the middle of a call (elicitation), as lines that the user
+types.
 
-Below mcp_servers.py. A form is asked field by field; an address is shown, and opened by the user. Knows no screen: an
-interface gives what asks for one line.
+Below mcp_servers.py. A form is asked field by field; an address is shown, and opened by the user.
+Knows no screen: an interface gives what asks for one line.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ async def answer_of_user(server: str, params: ElicitRequestParams, ask: AskLine)
 
     said = plain_text(f"{server} asks: {params.message}").strip()
     if params.mode == "url":
-        return await _confirmed(f"{said} Open {plain_text(params.url)} and type y once it is done, or n", ask)
+        return await _confirmed(
+            f"{said} Open {plain_text(params.url)} and type y once it is done, or n", ask
+        )
     fields = params.requested_schema.get("properties")
     if not isinstance(fields, Mapping) or not fields:
         return await _confirmed(f"{said} (y or n)", ask)
@@ -65,8 +68,12 @@ async def _confirmed(heading: str, ask: AskLine) -> ElicitResult:
     return ElicitResult(action="accept", content={})
 
 
-async def _asked(heading: str, field: Mapping[str, Any], ask: AskLine) -> tuple[str | None, FieldValue]:
-    """What was typed, and its value: the default where nothing was typed, None without one or after bad values."""
+async def _asked(
+    heading: str, field: Mapping[str, Any], ask: AskLine
+) -> tuple[str | None, FieldValue]:
+    """What was typed, and its value: the default where nothing was typed, None without one or after
+    bad values.
+    """
     fault = ""
     for _ in range(TRIES):
         typed = await ask(f"{heading}{fault}")
@@ -81,14 +88,23 @@ async def _asked(heading: str, field: Mapping[str, Any], ask: AskLine) -> tuple[
 
 def _heading(name: str, field: Mapping[str, Any], required: bool) -> str:
     """`Colour: of the car (red, blue; nothing: red)`."""
-    title, about = plain_text(str(field.get("title") or name)), plain_text(str(field.get("description") or ""))
-    kind = ", ".join(_choices(field)) or {"boolean": "y or n", "integer": "a whole number", "number": "a number"}.get(
-        str(field.get("type")), ""
+    title, about = (
+        plain_text(str(field.get("title") or name)),
+        plain_text(str(field.get("description") or "")),
     )
+    kind = ", ".join(_choices(field)) or {
+        "boolean": "y or n",
+        "integer": "a whole number",
+        "number": "a number",
+    }.get(str(field.get("type")), "")
     default = field.get("default")
-    nothing = f"nothing: {default}" if default is not None else "" if required else "may be left out"
+    nothing = (
+        f"nothing: {default}" if default is not None else "" if required else "may be left out"
+    )
     hints = "; ".join(part for part in (kind, nothing) if part)
-    return f"{title}{f': {about}' if about and about != title else ''}{f' ({hints})' if hints else ''}"
+    return (
+        f"{title}{f': {about}' if about and about != title else ''}{f' ({hints})' if hints else ''}"
+    )
 
 
 def _choices(field: Mapping[str, Any]) -> list[str]:
@@ -96,7 +112,9 @@ def _choices(field: Mapping[str, Any]) -> list[str]:
     items = field.get("items")
     field = items if isinstance(items, Mapping) else field
     listed = field.get("enum") or [
-        one.get("const") for one in field.get("oneOf") or field.get("anyOf") or () if isinstance(one, Mapping)
+        one.get("const")
+        for one in field.get("oneOf") or field.get("anyOf") or ()
+        if isinstance(one, Mapping)
     ]
     return [str(one) for one in listed if one is not None]
 

@@ -1,7 +1,7 @@
 """A server elsewhere, over HTTP: streamable HTTP, or server-sent events as older servers have them.
 
-Below mcp_client.py. What the server answers that is no message of the protocol (a refusal, a web page) is kept, because
-the SDK tells nobody.
+Below mcp_client.py. What the server answers that is no message of the protocol (a refusal, a web
+page) is kept, because the SDK tells nobody.
 """
 
 from __future__ import annotations
@@ -77,12 +77,15 @@ class HttpTransport:
 
         times = timeout or httpx2.Timeout(CONNECT_SECONDS, read=READ_SECONDS)
         return httpx2.AsyncClient(
-            headers=headers, timeout=times, auth=auth, event_hooks={"response": [self._note], "request": []}
+            headers=headers,
+            timeout=times,
+            auth=auth,
+            event_hooks={"response": [self._note], "request": []},
         )
 
     async def _note(self, response: httpx2.Response) -> None:
-        """Keep what is odd about an answer. Servers need not offer a stream (GET) or an end (DELETE); what servers that
-        give tokens answer is the SDK's."""
+        """Keep what is odd about an answer. Servers need not offer a stream (GET) or an end
+        (DELETE); what servers that give tokens answer is the SDK's."""
         wanted = "GET" if self._way.kind == "sse" else "POST"
         request = response.request
         if request.method == wanted and "text/event-stream" in request.headers.get("accept", ""):
@@ -91,7 +94,9 @@ class HttpTransport:
 
 def _oddity(response: httpx2.Response) -> str:
     status = response.status_code
-    kind = plain_text(response.headers.get("content-type", "")).partition(";")[0].strip().lower()[:60]
+    kind = (
+        plain_text(response.headers.get("content-type", "")).partition(";")[0].strip().lower()[:60]
+    )
     if status == 401:
         return WANTS_LOGIN
     if status == 403:

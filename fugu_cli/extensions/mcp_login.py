@@ -1,8 +1,9 @@
-"""Logins at MCP servers: OAuth 2.1 with PKCE, by the SDK. `fugu mcp login` asks the user; sessions use what was kept.
+"""Logins at MCP servers: OAuth 2.1 with PKCE, by the SDK. `fugu mcp login` asks the user; sessions
+use what was kept.
 
-Below mcp_client.py. A login is kept under the server's address, so no other server gets its token. Where it is kept the
-caller says (LoginStore). A session renews a token that has run out and never opens a browser: a server that wants a new
-login costs a line.
+Below mcp_client.py. A login is kept under the server's address, so no other server gets its token.
+Where it is kept the caller says (LoginStore). A session renews a token that has run out and never
+opens a browser: a server that wants a new login costs a line.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class LoginStore(Protocol):
 
 
 class KeptLogin:
-    """A server's tokens and the client they belong to, as the SDK asks for them (its TokenStorage)."""
+    """A server's tokens and the client they belong to, as the SDK asks for them (its
+    TokenStorage).
+    """
 
     def __init__(self, way: RemoteServer, store: LoginStore, redirect: str, kept: str = "") -> None:
         self._way = way
@@ -75,7 +78,11 @@ class KeptLogin:
             return None
         found = OAuthToken.model_validate(self._data["tokens"])
         until = self._data.get("until")
-        return found if until is None or time.time() < until - EARLY else found.model_copy(update={"access_token": ""})
+        return (
+            found
+            if until is None or time.time() < until - EARLY
+            else found.model_copy(update={"access_token": ""})
+        )
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Keep new tokens. Where that fails they hold for this process."""
@@ -83,11 +90,15 @@ class KeptLogin:
         self._data |= {
             "tokens": tokens.model_dump(mode="json", exclude_none=True),
             "until": time.time() + tokens.expires_in if tokens.expires_in is not None else None,
-            "server": metadata.model_dump(mode="json", exclude_none=True) if metadata is not None else None,
+            "server": metadata.model_dump(mode="json", exclude_none=True)
+            if metadata is not None
+            else None,
         }
         self._store.hide(_named("mcp", self._data["tokens"]))
         with contextlib.suppress(StorageError):
-            self.where = await asyncio.to_thread(self._store.keep, self._way.url, json.dumps(self._data))
+            self.where = await asyncio.to_thread(
+                self._store.keep, self._way.url, json.dumps(self._data)
+            )
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """The client that the entry names, else the one that was registered."""
@@ -108,7 +119,9 @@ class KeptLogin:
 
 
 def login_secrets(servers: Iterable[McpServer], store: LoginStore) -> dict[str, str]:
-    """The tokens that were kept for these servers, under names by which redaction.py tells that they are secrets."""
+    """The tokens that were kept for these servers, under names by which redaction.py tells that
+    they are secrets.
+    """
     found: dict[str, str] = {}
     for server in servers:
         with contextlib.suppress(StorageError, ValueError):
@@ -122,7 +135,9 @@ def _named(server: str, tokens: Mapping[str, str]) -> dict[str, str]:
 
 
 def session_auth(server: McpServer, store: LoginStore | None) -> OAuthClientProvider | None:
-    """What puts the kept token into requests; None for a server without a login. Raises StorageError."""
+    """What puts the kept token into requests; None for a server without a login. Raises
+    StorageError.
+    """
     way = server.way
     if store is None or not isinstance(way, RemoteServer):
         return None
@@ -132,7 +147,11 @@ def session_auth(server: McpServer, store: LoginStore | None) -> OAuthClientProv
     if not kept:
         return None
     try:
-        return _provider(KeptLogin(way, store, "http://127.0.0.1/callback", kept), way, "http://127.0.0.1/callback")
+        return _provider(
+            KeptLogin(way, store, "http://127.0.0.1/callback", kept),
+            way,
+            "http://127.0.0.1/callback",
+        )
     except ValueError as error:
         hint = f"`fugu mcp login {server.name}` logs in again"
         raise StorageError(f"the login at {server.name} cannot be read", hint=hint) from error
@@ -149,7 +168,9 @@ def _provider(
     from mcp.shared.auth import OAuthClientMetadata, OAuthMetadata
 
     about = {"client_name": "fugu", "redirect_uris": [redirect], "scope": way.oauth.scope or None}
-    provider = OAuthClientProvider(way.url, OAuthClientMetadata.model_validate(about), login, ask, answered)
+    provider = OAuthClientProvider(
+        way.url, OAuthClientMetadata.model_validate(about), login, ask, answered
+    )
     if login.metadata is not None:
         provider.context.oauth_metadata = OAuthMetadata.model_validate(login.metadata)
     login.provider = provider
@@ -158,7 +179,9 @@ def _provider(
 
 @dataclass(frozen=True)
 class LoginAttempt:
-    """A login under way. `came_back` takes the address at which the browser ended; False for one that is none."""
+    """A login under way. `came_back` takes the address at which the browser ended; False for one
+    that is none.
+    """
 
     provider: OAuthClientProvider
     login: KeptLogin
@@ -202,22 +225,31 @@ class _Callback:
         try:
             found = await asyncio.wait_for(asyncio.shield(self._answer), self._limit)
         except TimeoutError:
-            raise OAuthFlowError(f"the browser did not come back within {self._limit:g} s") from None
+            raise OAuthFlowError(
+                f"the browser did not come back within {self._limit:g} s"
+            ) from None
         if "code" not in found:
             why = plain_text(found.get("error_description") or found["error"])[:200]
             raise OAuthFlowError(f"the login was refused: {why}")
-        return AuthorizationCodeResult(code=found["code"], state=found.get("state"), iss=found.get("iss"))
+        return AuthorizationCodeResult(
+            code=found["code"], state=found.get("state"), iss=found.get("iss")
+        )
 
 
 @contextlib.asynccontextmanager
 async def asking_login(
     way: RemoteServer, store: LoginStore, show: Callable[[str], Awaitable[None]], limit: float
 ) -> AsyncIterator[LoginAttempt]:
-    """A login from the beginning: `show` is given the address at which the user logs in, and `limit` is how many
-    seconds the browser has to come back. Raises OSError where the callback's port is taken."""
+    """A login from the beginning: `show` is given the address at which the user logs in, and
+    `limit` is how many seconds the browser has to come back. Raises OSError where the callback's
+    port is taken."""
     callback = _Callback(limit)
-    listening = await asyncio.start_server(callback.serve, "127.0.0.1", way.oauth.port, limit=LONGEST)
+    listening = await asyncio.start_server(
+        callback.serve, "127.0.0.1", way.oauth.port, limit=LONGEST
+    )
     async with listening:
         redirect = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}{CALLBACK}"
         login = KeptLogin(way, store, redirect)
-        yield LoginAttempt(_provider(login, way, redirect, show, callback.answered), login, callback.came_back)
+        yield LoginAttempt(
+            _provider(login, way, redirect, show, callback.answered), login, callback.came_back
+        )

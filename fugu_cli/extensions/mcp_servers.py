@@ -1,9 +1,11 @@
-"""The MCP servers of a session: started in the background, their tools as fugu's own, their prompts as requests.
+"""The MCP servers of a session: started in the background, their tools as fugu's own, their prompts
+as requests.
 
-Held by the session; the toolbox asks it for tools before every model call. Nothing is started before `start`, and
-nothing at all where no server is declared. Each server's life is mcp_connection.py's. Where they have too many tools to
-be offered with every call, find_tools finds them by words; which ones an agent may call then follows from the log
-(session/views.py): those that a result of find_tools names.
+Held by the session; the toolbox asks it for tools before every model call. Nothing is started
+before `start`, and nothing at all where no server is declared. Each server's life is
+mcp_connection.py's. Where they have too many tools to be offered with every call, find_tools finds
+them by words; which ones an agent may call then follows from the log (session/views.py): those that
+a result of find_tools names.
 """
 
 from __future__ import annotations
@@ -36,11 +38,15 @@ if TYPE_CHECKING:
     from mcp_types import ElicitRequestParams, ElicitResult
 
 FIRST_CALL_WAIT_SECONDS = 3.0
-"""Seconds the first model call waits, in all, for servers that are still being started. Their tools join later."""
+"""Seconds the first model call waits, in all, for servers that are still being started. Their tools
+join later.
+"""
 
 
 class McpServers:
-    """The servers of a session in `root`. `tell` is told what does not work, whenever that shows."""
+    """The servers of a session in `root`. `tell` is told what does not work, whenever that
+    shows.
+    """
 
     def __init__(
         self,
@@ -59,8 +65,12 @@ class McpServers:
         self._asking = asyncio.Lock()
         self.ask_line: AskLine = nobody
         """Asks the user for a line: what servers want to know. The interface sets it."""
-        self.answer: Callable[[str, ElicitRequestParams], Awaitable[ElicitResult | None]] | None = None
-        """Who answers what a server asks, in the place of lines that are typed; it answers None where it cannot."""
+        self.answer: Callable[[str, ElicitRequestParams], Awaitable[ElicitResult | None]] | None = (
+            None
+        )
+        """Who answers what a server asks, in the place of lines that are typed; it answers None
+        where it cannot.
+        """
         self.relay: mcp_client.Relay | None = None
         """The way to servers inside of the client, set before they are started."""
 
@@ -70,16 +80,20 @@ class McpServers:
         return tuple(server.name for server in self.declared)
 
     def start(self) -> None:
-        """Start them in the background; returns at once. May be called twice. Needs a running event loop."""
+        """Start them in the background; returns at once. May be called twice. Needs a running event
+        loop.
+        """
         if self._running or not self.declared:
             return
         loading = asyncio.create_task(asyncio.to_thread(mcp_client.load_sdk))
         parts = replace(self._parts, relay=self.relay)
-        self._running = tuple(McpConnection(one, asyncio.shield(loading), parts) for one in self.declared)
+        self._running = tuple(
+            McpConnection(one, asyncio.shield(loading), parts) for one in self.declared
+        )
 
     def tools(self) -> tuple[Tool[RawArguments], ...]:
-        """The tools of the servers that are ready, in the files' order; the first one of a name counts. Where there are
-        many, a tool that finds them stands before them."""
+        """The tools of the servers that are ready, in the files' order; the first one of a name
+        counts. Where there are many, a tool that finds them stands before them."""
         found: dict[str, Tool[RawArguments]] = {}
         for connection in self._running:
             for tool in connection.tools:
@@ -87,8 +101,8 @@ class McpServers:
         return _deferred(tuple(found.values()))
 
     async def settled(self, waits: Callable[[str], None]) -> None:
-        """Wait until it is known of each whether it works: FIRST_CALL_WAIT_SECONDS in the whole session. `waits` is
-        told meanwhile, people afterwards where some are not ready."""
+        """Wait until it is known of each whether it works: FIRST_CALL_WAIT_SECONDS in the whole
+        session. `waits` is told meanwhile, people afterwards where some are not ready."""
         slow = [one for one in self._running if not one.settled.is_set()]
         if not slow or self._patience <= 0:
             return
@@ -108,9 +122,13 @@ class McpServers:
 
     @property
     def prompts(self) -> tuple[tuple[str, PromptUsage], ...]:
-        """What `/` and its arguments name: the prompts of the servers that are ready, as `/mcp:SERVER:PROMPT`."""
+        """What `/` and its arguments name: the prompts of the servers that are ready, as
+        `/mcp:SERVER:PROMPT`.
+        """
         return tuple(
-            (f"{MCP_PROMPT}{one.server.name}:{usage.name}", usage) for one in self._running for usage in one.prompts
+            (f"{MCP_PROMPT}{one.server.name}:{usage.name}", usage)
+            for one in self._running
+            for usage in one.prompts
         )
 
     @property
@@ -126,7 +144,9 @@ class McpServers:
         usage = next((one for one in connection.prompts if one.name == name), None)
         if usage is None and connection.prompts:
             known = ", ".join(one.name for one in connection.prompts)
-            raise UsageError(f"the MCP server {server} has no prompt {name!r}", hint=f"it has: {known}")
+            raise UsageError(
+                f"the MCP server {server} has no prompt {name!r}", hint=f"it has: {known}"
+            )
         try:
             words = shlex.split(rest)
         except ValueError:
@@ -134,8 +154,8 @@ class McpServers:
         return await connection.prompt(name, usage.arguments_of(words) if usage is not None else {})
 
     async def ready_for(self, mentioned: Sequence[str]) -> None:
-        """Wait until the servers are ready whose resources are named, `SERVER:URI`. Raises UsageError for one that has
-        none, or does not work. Other names are files."""
+        """Wait until the servers are ready whose resources are named, `SERVER:URI`. Raises
+        UsageError for one that has none, or does not work. Other names are files."""
         tools = {name: resource_tool(name) for name in self.names}
         for named in mentioned:
             if (call := reading_call(self._parts.root, named, "")).tool not in tools.values():
@@ -143,16 +163,25 @@ class McpServers:
             server = next(name for name, tool in tools.items() if tool == call.tool)
             connection = await self.connected(server)
             if connection.state == "failed":
-                raise UsageError(f"the MCP server {server} does not work: {connection.why}", hint="ask without it")
+                raise UsageError(
+                    f"the MCP server {server} does not work: {connection.why}",
+                    hint="ask without it",
+                )
             if call.tool not in {tool.name for tool in connection.tools}:
-                raise UsageError(f"the MCP server {server} has no resources", hint=f"ask without @{named}")
+                raise UsageError(
+                    f"the MCP server {server} has no resources", hint=f"ask without @{named}"
+                )
 
     async def connected(self, name: str) -> McpConnection:
-        """The server, started, once it is known whether it works. Raises UsageError where there is none."""
+        """The server, started, once it is known whether it works. Raises UsageError where there is
+        none.
+        """
         self.start()
         connection = next((one for one in self._running if one.server.name == name), None)
         if connection is None:
-            known = f"there are: {', '.join(self.names)}" if self.names else "`fugu mcp add` adds one"
+            known = (
+                f"there are: {', '.join(self.names)}" if self.names else "`fugu mcp add` adds one"
+            )
             raise UsageError(f"there is no MCP server {name!r}", hint=known)
         await connection.settled.wait()
         return connection
@@ -162,10 +191,16 @@ class McpServers:
         from fugu_cli.extensions.mcp_elicitation import answer_of_user
 
         async with self._asking:
-            if self.answer is not None and (answered := await self.answer(server, params)) is not None:
+            if (
+                self.answer is not None
+                and (answered := await self.answer(server, params)) is not None
+            ):
                 return answered
             if self.ask_line is nobody:
-                self._tell(f"the MCP server {server} asks something, and nobody can answer here: {params.message}")
+                self._tell(
+                    f"the MCP server {server} asks something, and nobody can answer here: "
+                    f"{params.message}"
+                )
             return await answer_of_user(server, params, self.ask_line)
 
     async def close(self) -> None:
@@ -175,15 +210,21 @@ class McpServers:
 
 
 MOST_SHOWN = 40
-"""Tools of all servers together that are offered with every call. With more all of them have to be found."""
+"""Tools of all servers together that are offered with every call. With more all of them have to be
+found.
+"""
 MOST_FOUND = 8
 LONGEST_LINE = 200
 """Characters of a description that a result shows; the whole one is offered from then on."""
-FIND_SCHEMA = '{"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}'
+FIND_SCHEMA = (
+    '{"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}'
+)
 
 
 def _deferred(tools: Sequence[Tool[RawArguments]]) -> tuple[Tool[RawArguments], ...]:
-    """The tools, offered only once they were found, behind the one that finds them. As they are where they are few."""
+    """The tools, offered only once they were found, behind the one that finds them. As they are
+    where they are few.
+    """
     if len(tools) <= MOST_SHOWN:
         return tuple(tools)
     counts = Counter(tool.name.split("__")[1] for tool in tools)
@@ -193,10 +234,16 @@ def _deferred(tools: Sequence[Tool[RawArguments]]) -> tuple[Tool[RawArguments], 
         effect="reads",
         arguments=RawArguments,
         run=partial(_find, tools),
-        foreign=ForeignSpec(prompts.fill(prompts.load(f"tools/{FIND_TOOLS}"), servers=servers), FIND_SCHEMA),
+        foreign=ForeignSpec(
+            prompts.fill(prompts.load(f"tools/{FIND_TOOLS}"), servers=servers), FIND_SCHEMA
+        ),
         worker=True,
     )
-    hidden = (replace(one, foreign=replace(one.foreign, deferred=True)) for one in tools if one.foreign is not None)
+    hidden = (
+        replace(one, foreign=replace(one.foreign, deferred=True))
+        for one in tools
+        if one.foreign is not None
+    )
     return (found, *hidden)
 
 
@@ -207,16 +254,25 @@ async def _find(
     del workspace, say
     words = re.findall(r"[^\W_]+", str(arguments.values.get("query", "")).casefold())
     weights = {tool.name: _weight(tool, words) for tool in tools}
-    best = sorted((tool for tool in tools if weights[tool.name]), key=lambda tool: -weights[tool.name])[:MOST_FOUND]
+    best = sorted(
+        (tool for tool in tools if weights[tool.name]), key=lambda tool: -weights[tool.name]
+    )[:MOST_FOUND]
     if not best:
         return ToolResult(text="No tool fits. Try other words, or the name of a server.")
-    return ToolResult(text="\n".join(_line(tool) for tool in best), found=tuple(tool.name for tool in best))
+    return ToolResult(
+        text="\n".join(_line(tool) for tool in best), found=tuple(tool.name for tool in best)
+    )
 
 
 def _weight(tool: Tool[RawArguments], words: Sequence[str]) -> int:
-    name, about = tool.name.casefold(), tool.foreign.description.casefold() if tool.foreign is not None else ""
+    name, about = (
+        tool.name.casefold(),
+        tool.foreign.description.casefold() if tool.foreign is not None else "",
+    )
     parts = set(re.findall(r"[^\W_]+", name))
-    return sum(8 if word in parts else 4 if word in name else 1 if word in about else 0 for word in words)
+    return sum(
+        8 if word in parts else 4 if word in name else 1 if word in about else 0 for word in words
+    )
 
 
 def _line(tool: Tool[RawArguments]) -> str:
@@ -231,11 +287,15 @@ ServerCheck = tuple[str, bool, str]
 """A server's name, whether it works, and its tools or why it does not, with what is run."""
 
 
-def check_servers(declared: DeclaredServers, root: Path, logins: LoginStore | None = None) -> Sequence[ServerCheck]:
+def check_servers(
+    declared: DeclaredServers, root: Path, logins: LoginStore | None = None
+) -> Sequence[ServerCheck]:
     """What each does now. Without servers nothing is imported."""
     if not declared.servers:
         return ()
-    hurried = tuple(server.model_copy(update={"patience": CHECK_SECONDS}) for server in declared.servers)
+    hurried = tuple(
+        server.model_copy(update={"patience": CHECK_SECONDS}) for server in declared.servers
+    )
     servers = McpServers(DeclaredServers(hurried), root, logins=logins)
     return asyncio.run(_check_servers(servers))
 

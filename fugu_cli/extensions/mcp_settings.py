@@ -1,7 +1,9 @@
-"""MCP servers as `.mcp.json` declares them, as values, and what is wrong with them in words. Also writes entries.
+"""MCP servers as `.mcp.json` declares them, as values, and what is wrong with them in words. Also
+writes entries.
 
-Read with the configuration (config/loader.py), which says whether the repository is trusted. The format is that of
-Claude Code. Nothing here starts anything or imports the SDK; a fault leaves one server out, never a session.
+Read with the configuration (config/loader.py), which says whether the repository is trusted. The
+format is that of Claude Code. Nothing here starts anything or imports the SDK; a fault leaves one
+server out, never a session.
 """
 
 from __future__ import annotations
@@ -41,8 +43,8 @@ class StdioServer(Value):
 
 
 class OAuthClient(Value):
-    """What fugu is at a server that wants a login. Without an id it registers itself; `port`: of the address to which
-    the browser comes back, 0 for any."""
+    """What fugu is at a server that wants a login. Without an id it registers itself; `port`: of
+    the address to which the browser comes back, 0 for any."""
 
     client_id: str = ""
     client_secret: str = ""
@@ -60,11 +62,15 @@ class RemoteServer(Value):
 
 
 class ClientServer(Value):
-    """A server inside of the program that has started fugu (`fugu sdk`): it is reached over that connection."""
+    """A server inside of the program that has started fugu (`fugu sdk`): it is reached over that
+    connection.
+    """
 
 
 class McpServer(Value):
-    """A server by its name in the file `source`. `timeout` and `patience` (until it is ready) in seconds."""
+    """A server by its name in the file `source`. `timeout` and `patience` (until it is ready) in
+    seconds.
+    """
 
     name: str
     source: str
@@ -74,10 +80,16 @@ class McpServer(Value):
 
     @property
     def said(self) -> str:
-        """What is started or called, for people; without variables and headers, which may hold secrets."""
+        """What is started or called, for people; without variables and headers, which may hold
+        secrets.
+        """
         if isinstance(self.way, ClientServer):
             return "inside of the client"
-        return " ".join((self.way.command, *self.way.args)) if isinstance(self.way, StdioServer) else self.way.url
+        return (
+            " ".join((self.way.command, *self.way.args))
+            if isinstance(self.way, StdioServer)
+            else self.way.url
+        )
 
 
 @dataclass(frozen=True)
@@ -89,14 +101,18 @@ class DeclaredServers:
 
     @property
     def secrets(self) -> dict[str, str]:
-        """Values that the entries hold, under names by which redaction.py tells secrets from other settings."""
+        """Values that the entries hold, under names by which redaction.py tells secrets from other
+        settings.
+        """
         found: dict[str, str] = {}
         for server in self.servers:
             if isinstance(server.way, StdioServer):
                 found |= {f"{server.name}_{name}": value for name, value in server.way.env.items()}
             elif isinstance(server.way, RemoteServer):
                 headers = [(name, value.split()) for name, value in server.way.headers.items()]
-                telling = [(name, words[-1]) for name, words in headers if words and _TELLING.search(name)]
+                telling = [
+                    (name, words[-1]) for name, words in headers if words and _TELLING.search(name)
+                ]
                 found |= {f"{server.name}_{name}_KEY": value for name, value in telling}
                 if secret := server.way.oauth.client_secret:
                     found[f"{server.name}_CLIENT_SECRET"] = secret
@@ -137,15 +153,20 @@ class _Entry(BaseModel):
     @property
     def is_program(self) -> bool:
         """It is started; else it runs elsewhere."""
-        return self.type in (None, "stdio") and not (self.type is None and self.url and not self.command)
+        return self.type in (None, "stdio") and not (
+            self.type is None and self.url and not self.command
+        )
 
 
 class SettingsFault(Exception):
     """Why a file of settings, or a part of it, cannot be used."""
 
 
-def read_servers(user: Path, own: Path | None, *, trusted: bool, environ: Mapping[str, str]) -> DeclaredServers:
-    """The servers of the user's file and the repository's `own`, the latter only where it is `trusted`.
+def read_servers(
+    user: Path, own: Path | None, *, trusted: bool, environ: Mapping[str, str]
+) -> DeclaredServers:
+    """The servers of the user's file and the repository's `own`, the latter only where it is
+    `trusted`.
 
     A name in both means the repository's.
     """
@@ -154,12 +175,16 @@ def read_servers(user: Path, own: Path | None, *, trusted: bool, environ: Mappin
         try:
             found = found.joined(_declared(path, counts, environ)) if path is not None else found
         except SettingsFault as fault:
-            found = found.joined(DeclaredServers((), (f"{path}{fault}; its MCP servers are left out",)))
+            found = found.joined(
+                DeclaredServers((), (f"{path}{fault}; its MCP servers are left out",))
+            )
     return found
 
 
 def read_named(given: str, environ: Mapping[str, str]) -> DeclaredServers:
-    """The servers of `--mcp-config`, a file or the JSON itself: all of them count. Raises ConfigError."""
+    """The servers of `--mcp-config`, a file or the JSON itself: all of them count. Raises
+    ConfigError.
+    """
     inline = given.lstrip().startswith("{")
     path = Path("--mcp-config") if inline else Path(given).resolve()
     try:
@@ -172,11 +197,15 @@ def read_named(given: str, environ: Mapping[str, str]) -> DeclaredServers:
 
 
 def _declared(path: Path, counts: bool, environ: Mapping[str, str]) -> DeclaredServers:
-    """The servers of a file, none where it does not count. Raises SettingsFault for a file that cannot be read."""
+    """The servers of a file, none where it does not count. Raises SettingsFault for a file that
+    cannot be read.
+    """
     text = settings_text(path)
     if not counts and (entries := _entries(text)):
         names = ", ".join(entries)
-        note = f"{path} names MCP servers ({names}): none is started until you run `fugu trust` here"
+        note = (
+            f"{path} names MCP servers ({names}): none is started until you run `fugu trust` here"
+        )
         return DeclaredServers((), (note,))
     return _declared_in(text, path, environ)
 
@@ -189,17 +218,22 @@ def _declared_in(text: str, path: Path, environ: Mapping[str, str]) -> DeclaredS
         try:
             server = _server(name, entry, path, environ)
         except SettingsFault as fault:
-            notes.append(f"{path}, line {_line(text, name)}: the MCP server {name!r} is left out: {fault}")
+            notes.append(
+                f"{path}, line {_line(text, name)}: the MCP server {name!r} is left out: {fault}"
+            )
         else:
             servers += [] if server is None else [server]
     return DeclaredServers(tuple(servers), tuple(notes))
 
 
 def add_entry(path: Path, name: str, entry: Mapping[str, JsonValue]) -> None:
-    """Write a server's entry into a file; what else stands there stays. Raises UsageError for a name that is taken or
-    is none, for an entry that could not be read again, and for a file that cannot be read; StorageError."""
+    """Write a server's entry into a file; what else stands there stays. Raises UsageError for a
+    name that is taken or is none, for an entry that could not be read again, and for a file that
+    cannot be read; StorageError."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name of a server", hint="letters, digits, dots, - and _, 40 at most")
+        raise UsageError(
+            f"{name!r} is no name of a server", hint="letters, digits, dots, - and _, 40 at most"
+        )
     text, servers = _changeable(path)
     if name in servers:
         hint = f"`fugu mcp remove {name}` removes it; nothing was changed"
@@ -212,8 +246,8 @@ def add_entry(path: Path, name: str, entry: Mapping[str, JsonValue]) -> None:
 
 
 def remove_entry(path: Path, name: str) -> bool:
-    """Take a server's entry out of a file. False where there is none. Raises UsageError for a file that cannot be
-    read, StorageError."""
+    """Take a server's entry out of a file. False where there is none. Raises UsageError for a file
+    that cannot be read, StorageError."""
     text, servers = _changeable(path)
     if name not in servers:
         return False
@@ -226,19 +260,27 @@ def _changeable(path: Path) -> tuple[str, dict[str, JsonValue]]:
         text = settings_text(path)
         return text, _entries(text)
     except SettingsFault as fault:
-        raise ConfigError(f"{path}{fault}", hint="mend the file first; nothing was changed") from fault
+        raise ConfigError(
+            f"{path}{fault}", hint="mend the file first; nothing was changed"
+        ) from fault
 
 
 def _write(path: Path, text: str, servers: Mapping[str, JsonValue]) -> None:
-    """The file with other servers, indented as it was. A new file is the user's alone: entries may hold secrets."""
+    """The file with other servers, indented as it was. A new file is the user's alone: entries may
+    hold secrets.
+    """
     whole = json.loads(text) if text.strip() else {}
     found = _INDENT.match(text)
-    said = json.dumps({**whole, "mcpServers": servers}, ensure_ascii=False, indent=found[1] if found else 2)
+    said = json.dumps(
+        {**whole, "mcpServers": servers}, ensure_ascii=False, indent=found[1] if found else 2
+    )
     write_atomically(path.resolve(), f"{said}\n".encode(), mode=None if path.exists() else 0o600)
 
 
 def files_named_by_servers(folder: Path) -> Iterator[Path]:
-    """Files in `folder` that its `.mcp.json` would have run: whoever may change them may change what is started."""
+    """Files in `folder` that its `.mcp.json` would have run: whoever may change them may change
+    what is started.
+    """
     try:
         entries = _entries(settings_text(folder / MCP_FILE))
     except SettingsFault:
@@ -312,7 +354,9 @@ def _checked(name: str, entry: JsonValue) -> _Entry:
     if given.type == "sdk":
         return given
     if program and not given.command.strip():
-        raise SettingsFault(f"mcpServers.{name} needs a `command` (or a `type` of http or sse and a `url`)")
+        raise SettingsFault(
+            f"mcpServers.{name} needs a `command` (or a `type` of http or sse and a `url`)"
+        )
     if not program and not given.url.startswith(("http://", "https://", "${")):
         raise SettingsFault(f"mcpServers.{name}.url should begin with http:// or https://")
     if bad := [key for key in given.env if not key or "=" in key or "\0" in key]:
@@ -320,7 +364,9 @@ def _checked(name: str, entry: JsonValue) -> _Entry:
     return given
 
 
-def _server(name: str, entry: JsonValue, path: Path, environ: Mapping[str, str]) -> McpServer | None:
+def _server(
+    name: str, entry: JsonValue, path: Path, environ: Mapping[str, str]
+) -> McpServer | None:
     """None for one that is turned off. Raises SettingsFault."""
     given = _checked(name, entry)
     if given.disabled:
@@ -330,7 +376,9 @@ def _server(name: str, entry: JsonValue, path: Path, environ: Mapping[str, str])
         way = ClientServer()
     elif given.is_program:
         args = tuple(_filled(word, environ) for word in given.args)
-        way = StdioServer(command=_filled(given.command, environ), args=args, env=_all_filled(given.env, environ))
+        way = StdioServer(
+            command=_filled(given.command, environ), args=args, env=_all_filled(given.env, environ)
+        )
     else:
         kind: Literal["http", "sse"] = "sse" if given.type == "sse" else "http"
         said = given.oauth
@@ -341,7 +389,9 @@ def _server(name: str, entry: JsonValue, path: Path, environ: Mapping[str, str])
             scope=said.scopes,
         )
         headers = _all_filled(given.headers, environ)
-        way = RemoteServer(kind=kind, url=_filled(given.url, environ), headers=headers, oauth=client)
+        way = RemoteServer(
+            kind=kind, url=_filled(given.url, environ), headers=headers, oauth=client
+        )
     return McpServer(name=name, source=str(path), way=way, timeout=given.timeout / 1000)
 
 
@@ -356,7 +406,9 @@ def _filled(text: str, environ: Mapping[str, str]) -> str:
         name, otherwise = found.groups()
         held = environ.get(name, "")
         if not held and otherwise is None and name not in environ:
-            raise SettingsFault(f"the variable {name} is not set (`${{{name}:-...}}` gives a value for that case)")
+            raise SettingsFault(
+                f"the variable {name} is not set (`${{{name}:-...}}` gives a value for that case)"
+            )
         return held or otherwise or ""
 
     filled = _VARIABLE.sub(value, text)

@@ -1,8 +1,8 @@
 """A server's process behind its pipes: one JSON message a line, both ways.
 
-Below mcp_client.py. The launcher that starts commands starts it too (without confinement), so that it and everything it
-started end with the session, also when fugu is killed. Output that is no message is not passed on; the last of it is
-kept for people.
+Below mcp_client.py. The launcher that starts commands starts it too (without confinement), so that
+it and everything it started end with the session, also when fugu is killed. Output that is no
+message is not passed on; the last of it is kept for people.
 """
 
 from __future__ import annotations
@@ -35,8 +35,12 @@ KEPT = 2000
 """Bytes kept of the end of its error output."""
 EXIT_SECONDS = 1.0
 """Seconds a server has to end by itself once its input is closed."""
-PASSED = frozenset({"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "LANG", "LANGUAGE"})
-"""Variables a server gets beside LC_* and those its entry names. No keys of providers are among them."""
+PASSED = frozenset(
+    {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "LANG", "LANGUAGE"}
+)
+"""Variables a server gets beside LC_* and those its entry names. No keys of providers are among
+them.
+"""
 
 
 class StdioTransport:
@@ -100,7 +104,13 @@ class StdioTransport:
             return f"it said more than {LARGEST >> 20} MB in one message"
         await self._look()
         code = self._code
-        how = "" if code is None else f"it ended by signal {-code}" if code < 0 else f"it ended with exit code {code}"
+        how = (
+            ""
+            if code is None
+            else f"it ended by signal {-code}"
+            if code < 0
+            else f"it ended with exit code {code}"
+        )
         last = plain_text(self._errors.decode("utf-8", "replace")).strip().splitlines()
         said = f"its last words: {last[-1].strip()[:300]}" if last else ""
         noise = f"it wrote what is no message: {self._noise}" if self._noise and not said else ""
@@ -126,7 +136,9 @@ class StdioTransport:
                 size += len(first)
                 for line in others:
                     if not self._closing:
-                        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                        with contextlib.suppress(
+                            anyio.BrokenResourceError, anyio.ClosedResourceError
+                        ):
                             await self._take(b"".join(kept), out)
                     kept, size = [line], len(line)
                 if size > LARGEST:
@@ -138,7 +150,9 @@ class StdioTransport:
         while await stream.read(1 << 16):  # so that it can come to its end
             pass
 
-    async def _take(self, line: bytes, out: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    async def _take(
+        self, line: bytes, out: MemoryObjectSendStream[SessionMessage | Exception]
+    ) -> None:
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
@@ -147,8 +161,12 @@ class StdioTransport:
         try:
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except ValueError:  # half of a character, as a text has that was cut in the middle of an emoji
-                message = jsonrpc_message_adapter.validate_json(_with_whole_characters(line), by_name=False)
+            except (
+                ValueError
+            ):  # half of a character, as a text has that was cut in the middle of an emoji
+                message = jsonrpc_message_adapter.validate_json(
+                    _with_whole_characters(line), by_name=False
+                )
         except (ValueError, RecursionError):
             self._noise = plain_text(line[:KEPT].decode("utf-8", "replace")).strip()[:200]
             return
@@ -156,12 +174,17 @@ class StdioTransport:
         await out.send(SessionMessage(message))
 
     async def _write(self, given: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """From the session to the process. One that does not take its input has ended, or is waited for in vain."""
+        """From the session to the process. One that does not take its input has ended, or is waited
+        for in vain.
+        """
         assert self._running is not None and self._running.process.stdin is not None
         pipe = self._running.process.stdin
         with contextlib.suppress(ConnectionError):
             async for message in given:
-                pipe.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                pipe.write(
+                    message.message.model_dump_json(by_alias=True, exclude_unset=True).encode()
+                    + b"\n"
+                )
                 await pipe.drain()
 
     async def _listen(self) -> None:
@@ -172,14 +195,23 @@ class StdioTransport:
 
 
 def _with_whole_characters(line: bytes) -> str:
-    """JSON with a replacement character for each half of one. Raises ValueError for what is no JSON."""
+    """JSON with a replacement character for each half of one. Raises ValueError for what is no
+    JSON.
+    """
     text = json.dumps(json.loads(line), ensure_ascii=False)
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def server_environment(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
     """What a server is started with: little, and what its entry names."""
-    return {**{name: value for name, value in environ.items() if name in PASSED or name.startswith("LC_")}, **given}
+    return {
+        **{
+            name: value
+            for name, value in environ.items()
+            if name in PASSED or name.startswith("LC_")
+        },
+        **given,
+    }
 
 
 async def _start(way: StdioServer, root: Path, mark: str) -> LaunchedProcess:
@@ -188,7 +220,9 @@ async def _start(way: StdioServer, root: Path, mark: str) -> LaunchedProcess:
     words = [_program(way.command, root, surroundings["PATH"]), *way.args]
     pipe = asyncio.subprocess.PIPE
     variables = {**surroundings, process_cleanup.CALL_VARIABLE: mark}
-    return await start_process(words, root, variables, StandardStreams(pipe, pipe, errors=pipe), None)
+    return await start_process(
+        words, root, variables, StandardStreams(pipe, pipe, errors=pipe), None
+    )
 
 
 def _program(command: str, root: Path, path: str) -> str:

@@ -1,9 +1,9 @@
-"""Finding skills, custom commands and subagents: which count, which are left out and why, and the request a typed
-line stands for.
+"""Finding skills, custom commands and subagents: which count, which are left out and why, and the
+request a typed line stands for.
 
-Called where the configuration is read, which says what is trusted. A file with a fault is named and left out alone.
-`fugu skills` and `/skills` show the list. A typed line becomes a request between the interface and the session, which
-records both. Reads files, runs nothing.
+Called where the configuration is read, which says what is trusted. A file with a fault is named and
+left out alone. `fugu skills` and `/skills` show the list. A typed line becomes a request between
+the interface and the session, which records both. Reads files, runs nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from fugu_cli.errors import UsageError
-from fugu_cli.extensions.skills import BUILT_IN, SKILL_FILE, CustomCommand, DocumentError, Skill, command_at, skill_at
+from fugu_cli.extensions.skills import (
+    BUILT_IN,
+    SKILL_FILE,
+    CustomCommand,
+    DocumentError,
+    Skill,
+    command_at,
+    skill_at,
+)
 from fugu_cli.safety.paths import inside, path_exists, quoted_path, real_path
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.subagents import Subagent
 
 FOLDERS = (".agents", ".claude")
-"""Folders of a repository, or of the home, that hold `skills/`, `commands/` and `agents/`; the first's go before."""
+"""Folders of a repository, or of the home, that hold `skills/`, `commands/` and `agents/`; the
+first's go before.
+"""
 DEEPEST_FOLDER = 4
 """Folders of commands within one another."""
 LibraryKind = Literal["skill", "command", "agent"]
@@ -36,7 +46,8 @@ Found = TypeVar("Found", Skill, CustomCommand, "Subagent")
 class ExtensionFolder:
     """A folder that may hold `skills/`, `commands/` and `agents/`. `shown` is how agents name it.
 
-    `base` is the folder it must not lead out of, None for the user's own, whose folders may lie anywhere.
+    `base` is the folder it must not lead out of, None for the user's own, whose folders may lie
+    anywhere.
     """
 
     folder: Path
@@ -89,30 +100,49 @@ def load_library(places: Sequence[ExtensionFolder]) -> SkillLibrary:
     notes: list[str] = []
     for place in places:
         faults: list[ExcludedFile] = []
-        found, more, helpers = _skills(place, faults), _commands(place, faults), _subagents(place, faults)
+        found, more, helpers = (
+            _skills(place, faults),
+            _commands(place, faults),
+            _subagents(place, faults),
+        )
         if place.trusted:
             left += [*faults, *_taken("skill", found, skills), *_taken("command", more, commands)]
             left += _taken("agent", helpers, agents)
         elif found or more or helpers or faults:
-            here = [*_waiting("skill", found), *_waiting("command", more), *_waiting("agent", helpers)]
-            notes += [f"{place.folder} names {_listed(here)}: none is used until you run `fugu trust` here"] * bool(
-                here
-            )
+            here = [
+                *_waiting("skill", found),
+                *_waiting("command", more),
+                *_waiting("agent", helpers),
+            ]
+            notes += [
+                f"{place.folder} names {_listed(here)}: none is used until you run `fugu trust` "
+                f"here"
+            ] * bool(here)
             left += [*here, *(replace(fault, quiet=True) for fault in faults)]
-    notes += [f"{one.path}: {one.why}; the {_word(one.kind)} is left out" for one in left if not one.quiet]
+    notes += [
+        f"{one.path}: {one.why}; the {_word(one.kind)} is left out" for one in left if not one.quiet
+    ]
     counting = (tuple(skills.values()), tuple(commands.values()), tuple(agents.values()))
     return SkillLibrary(*counting, tuple(left), tuple(notes))
 
 
 def files_linked_from_library(folder: Path) -> Iterator[Path]:
-    """Files in `folder`, resolved, that its skills, commands and subagents lead to by links out of their own folder:
-    they tell agents what to do like the others there, which are not among them."""
+    """Files in `folder`, resolved, that its skills, commands and subagents lead to by links out of
+    their own folder: they tell agents what to do like the others there, which are not among
+    them."""
     for name in FOLDERS:
         place, agents = ExtensionFolder(folder / name, name, base=folder), folder / name
         for skill in _entries(agents / "skills", "skill", []):
-            if _holds(skill) and (found := _resolved(skill, place)) is not None and not inside(found, agents):
+            if (
+                _holds(skill)
+                and (found := _resolved(skill, place)) is not None
+                and not inside(found, agents)
+            ):
                 yield from (Path(at) / name for at, _, names in os.walk(found) for name in names)
-        for path in (*_files(agents / "commands", DEEPEST_FOLDER, []), *_files(agents / "agents", 1, [], "agent")):
+        for path in (
+            *_files(agents / "commands", DEEPEST_FOLDER, []),
+            *_files(agents / "agents", 1, [], "agent"),
+        ):
             if inside(real_path(path), folder) and not inside(real_path(path), agents):
                 yield real_path(path)
 
@@ -152,7 +182,9 @@ def _is_folder(path: Path) -> bool:
 
 
 def _skill_folder(folder: Path, place: ExtensionFolder) -> Path:
-    """The folder, links followed. Raises Fault where it leads to what the user was not asked about."""
+    """The folder, links followed. Raises Fault where it leads to what the user was not asked
+    about.
+    """
     resolved, file = real_path(folder), real_path(folder / SKILL_FILE)
     if file.parent != resolved:
         raise DocumentError("it is a link that leads out of the skill's folder")
@@ -196,14 +228,18 @@ def _subagents(place: ExtensionFolder, left: list[ExcludedFile]) -> list[Subagen
 
 
 def _file_inside(path: Path, place: ExtensionFolder) -> Path:
-    """The file, links followed. Raises DocumentError where it leads to what the user was not asked about."""
+    """The file, links followed. Raises DocumentError where it leads to what the user was not asked
+    about.
+    """
     resolved = real_path(path)
     if place.base is not None and not inside(resolved, place.base):
         raise DocumentError(f"it is a link that leads out of {place.base}")
     return resolved
 
 
-def _files(folder: Path, deep: int, left: list[ExcludedFile], kind: LibraryKind = "command") -> Iterator[Path]:
+def _files(
+    folder: Path, deep: int, left: list[ExcludedFile], kind: LibraryKind = "command"
+) -> Iterator[Path]:
     """Its `.md` files, those of folders in it after them."""
     entries = _entries(folder, kind, left)
     yield from (path for path in entries if path.suffix == ".md" and not _is_folder(path))
@@ -223,7 +259,9 @@ def _entries(folder: Path, kind: LibraryKind, left: list[ExcludedFile]) -> list[
         return []
 
 
-def _taken(kind: LibraryKind, found: Sequence[Found], known: dict[str, Found]) -> Iterator[ExcludedFile]:
+def _taken(
+    kind: LibraryKind, found: Sequence[Found], known: dict[str, Found]
+) -> Iterator[ExcludedFile]:
     """Take up what has a new name."""
     for one in found:
         if one.name in known:
@@ -235,7 +273,9 @@ def _taken(kind: LibraryKind, found: Sequence[Found], known: dict[str, Found]) -
 
 def _waiting(kind: LibraryKind, found: Sequence[Found]) -> list[ExcludedFile]:
     return [
-        ExcludedFile(kind, one.name, one.file, "its folder is not trusted; `fugu trust` there", quiet=True)
+        ExcludedFile(
+            kind, one.name, one.file, "its folder is not trusted; `fugu trust` there", quiet=True
+        )
         for one in found
     ]
 
@@ -256,7 +296,8 @@ def _word(kind: LibraryKind) -> str:
 
 EMPTY_LIBRARY = (
     "there are no skills, no commands and no subagents here\n"
-    "`.agents/skills/NAME/SKILL.md`, `.agents/commands/NAME.md` and `.agents/agents/NAME.md` make some, in the "
+    "`.agents/skills/NAME/SKILL.md`, `.agents/commands/NAME.md` and `.agents/agents/NAME.md` "
+    "make some, in the "
     "repository or in your home; `fugu help skills` and `fugu help agents` say how"
 )
 WIDEST_NAME = 32
@@ -266,16 +307,24 @@ LibraryRow = tuple[str, str, str]
 
 def format_library(library: SkillLibrary, root: Path) -> str:
     """The whole list. Files are named from `root` or the user's home, where they lie there."""
-    skills = [(one.name, one.description, display_path(one.file.parent, root)) for one in library.skills]
+    skills = [
+        (one.name, one.description, display_path(one.file.parent, root)) for one in library.skills
+    ]
     commands = [
-        (f"/{one.name} {one.hint}".rstrip(), one.about + _pinned(one.agent, one.tier), display_path(one.file, root))
+        (
+            f"/{one.name} {one.hint}".rstrip(),
+            one.about + _pinned(one.agent, one.tier),
+            display_path(one.file, root),
+        )
         for one in library.commands
     ]
     agents = [
-        (one.name, one.description + _pinned(one.model, ""), display_path(one.file, root)) for one in library.agents
+        (one.name, one.description + _pinned(one.model, ""), display_path(one.file, root))
+        for one in library.agents
     ]
     left = [
-        (f"{'/' * (one.kind == 'command')}{one.name}", one.why, display_path(one.path, root)) for one in library.left
+        (f"{'/' * (one.kind == 'command')}{one.name}", one.why, display_path(one.path, root))
+        for one in library.left
     ]
     parts = [
         *_part("skills", skills),
@@ -291,7 +340,9 @@ def display_path(path: Path, root: Path) -> str:
     home = Path.home().resolve()
     if inside(path, root):
         return quoted_path(path.relative_to(root).as_posix())
-    return quoted_path(f"~/{path.relative_to(home).as_posix()}" if inside(path, home) else str(path))
+    return quoted_path(
+        f"~/{path.relative_to(home).as_posix()}" if inside(path, home) else str(path)
+    )
 
 
 def _part(title: str, rows: Sequence[LibraryRow]) -> list[str]:
@@ -302,23 +353,28 @@ def _part(title: str, rows: Sequence[LibraryRow]) -> list[str]:
 
 
 def _pinned(agent: str, tier: str) -> str:
-    said = ", ".join(part for part in (f"agent {agent}" if agent else "", f"tier {tier}" if tier else "") if part)
+    said = ", ".join(
+        part for part in (f"agent {agent}" if agent else "", f"tier {tier}" if tier else "") if part
+    )
     return f" [{said}]" if said else ""
 
 
 SKILL_COMMAND = "skill"
 """`/skill NAME TEXT`: the request TEXT, with what the skill says."""
 MCP_PROMPT = "/mcp:"
-"""What a line begins with that stands for a prompt of an MCP server: the session asks the server for it."""
+"""What a line begins with that stands for a prompt of an MCP server: the session asks the server
+for it.
+"""
 _LINE = re.compile(r"/(?P<name>[\w?][\w.:-]*)(?:\s+(?P<rest>.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class TypedRequest:
-    """`text` is what agents are asked; `typed` what the user wrote, where that is something else, or "".
+    """`text` is what agents are asked; `typed` what the user wrote, where that is something else,
+    or "".
 
-    `skill` is what a skill says that the user named: it stands apart, so that its words are not taken for the user's.
-    `agent` takes every turn, in `tier`; "" where nothing names them.
+    `skill` is what a skill says that the user named: it stands apart, so that its words are not
+    taken for the user's. `agent` takes every turn, in `tier`; "" where nothing names them.
     """
 
     text: str
@@ -329,8 +385,8 @@ class TypedRequest:
 
 
 def parse_request(text: str, library: SkillLibrary) -> TypedRequest:
-    """The request a line stands for. Raises UsageError for a skill that is not there or cannot be read, and for a
-    command that is there and is left out."""
+    """The request a line stands for. Raises UsageError for a skill that is not there or cannot be
+    read, and for a command that is there and is left out."""
     found = _LINE.fullmatch(text.strip())
     if found is None or text.strip().startswith(MCP_PROMPT):
         return TypedRequest(text.strip() if found else text)
@@ -345,25 +401,33 @@ def parse_request(text: str, library: SkillLibrary) -> TypedRequest:
 
 
 def parse_headless_request(text: str, library: SkillLibrary) -> TypedRequest:
-    """The same where no interface is: a command that only it has, or one that is not there, is refused. A path that is
-    there (`/tmp is full`) is a word like any other."""
+    """The same where no interface is: a command that only it has, or one that is not there, is
+    refused. A path that is there (`/tmp is full`) is a word like any other."""
     line = _LINE.fullmatch(text.strip())
     name = line["name"] if line is not None and not text.strip().startswith(MCP_PROMPT) else ""
     if name in BUILT_IN - {SKILL_COMMAND}:
-        raise UsageError(f"/{name} is a command of the terminal interface", hint="`fugu` alone opens it")
+        raise UsageError(
+            f"/{name} is a command of the terminal interface", hint="`fugu` alone opens it"
+        )
     found = parse_request(text, library)
     near = difflib.get_close_matches(name, [command.name for command in library.commands], 1)
     if name and not found.typed and not path_exists(Path("/", name)):
         meant = f"did you mean /{near[0]}? " if near else ""
-        raise UsageError(f"there is no command /{name}", hint=f"{meant}`fugu skills` lists those there are")
+        raise UsageError(
+            f"there is no command /{name}", hint=f"{meant}`fugu skills` lists those there are"
+        )
     return found
 
 
 def refuse_left_out(kind: LibraryKind, name: str, library: SkillLibrary) -> None:
-    """Say why a skill or a command that was asked for is not used. Raises UsageError; does nothing for other names."""
+    """Say why a skill or a command that was asked for is not used. Raises UsageError; does nothing
+    for other names.
+    """
     left = next((one for one in library.left if (one.kind, one.name) == (kind, name)), None)
     if left is not None:
-        raise UsageError(f"the {kind} {name} is not used: {left.why}", hint=f"it stands in {left.path}")
+        raise UsageError(
+            f"the {kind} {name} is not used: {left.why}", hint=f"it stands in {left.path}"
+        )
 
 
 def _with_skill(text: str, rest: str, library: SkillLibrary) -> TypedRequest:
@@ -374,14 +438,23 @@ def _with_skill(text: str, rest: str, library: SkillLibrary) -> TypedRequest:
     if skill is None:
         refuse_left_out("skill", name, library)
         near = difflib.get_close_matches(name, [one.name for one in library.skills], 1)
-        raise UsageError(f"there is no skill {name!r}", hint=f"did you mean {near[0]}?" if near else _known(library))
+        raise UsageError(
+            f"there is no skill {name!r}",
+            hint=f"did you mean {near[0]}?" if near else _known(library),
+        )
     try:
         told = skill.text()
     except DocumentError as fault:
-        raise UsageError(f"{skill.file}: {fault}", hint="`fugu skills` lists what there is") from fault
+        raise UsageError(
+            f"{skill.file}: {fault}", hint="`fugu skills` lists what there is"
+        ) from fault
     return TypedRequest(wanted[0] if wanted else f"Follow the skill `{name}`.", text.strip(), told)
 
 
 def _known(library: SkillLibrary) -> str:
     names = ", ".join(skill.name for skill in library.skills)
-    return f"there are {names}" if names else "there are none here: `fugu help skills` says where they lie"
+    return (
+        f"there are {names}"
+        if names
+        else "there are none here: `fugu help skills` says where they lie"
+    )

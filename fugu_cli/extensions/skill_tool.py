@@ -1,7 +1,7 @@
 """skill: the text of a skill, when an agent asks for it by name.
 
-Made by wiring for the skills that count in a session; where there are none there is no such tool. Their descriptions
-are a part of its description.
+Made by wiring for the skills that count in a session; where there are none there is no such tool.
+Their descriptions are a part of its description.
 """
 
 from __future__ import annotations
@@ -39,4 +39,6 @@ def skill_tool(skills: Sequence[Skill]) -> Tool[SkillArguments]:
         except DocumentError as fault:
             return ToolResult(text=f"{skill.shown} cannot be used: {fault}.", ok=False)
 
-    return Tool(name=SKILL, effect="reads", arguments=SkillArguments, run=load, native=True, instructs=True)
+    return Tool(
+        name=SKILL, effect="reads", arguments=SkillArguments, run=load, native=True, instructs=True
+    )

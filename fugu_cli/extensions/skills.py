@@ -1,8 +1,9 @@
 """A skill and a custom command as their files say them: Markdown with YAML front matter.
 
-Below skill_library.py, which finds the files. A skill is described to agents at once, and its text is read when it is
-wanted; the format is that of agentskills.io. A custom command is a request written once, with places for what is typed
-after its name. Every value of the front matter is text. Nothing here is run: it is text for agents.
+Below skill_library.py, which finds the files. A skill is described to agents at once, and its text
+is read when it is wanted; the format is that of agentskills.io. A custom command is a request
+written once, with places for what is typed after its name. Every value of the front matter is text.
+Nothing here is run: it is text for agents.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from fugu_cli import prompts
 LARGEST = 100_000
 """Bytes of such a file: more does not fit into a request anyway."""
 FENCE = "---"
-_PLAIN = re.compile(r"^(?P<key>[A-Za-z][\w-]*):[ \t]+(?P<value>[^\s\"'|>&*{].*?)[ \t]*$", re.MULTILINE)
+_PLAIN = re.compile(
+    r"^(?P<key>[A-Za-z][\w-]*):[ \t]+(?P<value>[^\s\"'|>&*{].*?)[ \t]*$", re.MULTILINE
+)
 """A line with a value that is not quoted: `description: use it: now`, `argument-hint: [A] [B]`."""
 
 
@@ -41,7 +44,9 @@ class FrontMatterDocument:
         return f"[{', '.join(map(str, found))}]" if isinstance(found, list) else self.text(key)
 
     def text(self, key: str) -> str:
-        """A field's text on one line, "" where it is not given. Raises Fault for a list or a table."""
+        """A field's text on one line, "" where it is not given. Raises Fault for a list or a
+        table.
+        """
         found = (self.fields or {}).get(key, "")
         if not isinstance(found, str):
             raise DocumentError(f"`{key}` should be a text")
@@ -68,7 +73,9 @@ def parse_document(text: str) -> FrontMatterDocument:
     end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == FENCE), None)
     if end is None:
         raise DocumentError(f"its front matter has no end: a line `{FENCE}` is missing")
-    return FrontMatterDocument(_fields("\n".join(lines[1:end])), "\n".join(lines[end + 1 :]).strip())
+    return FrontMatterDocument(
+        _fields("\n".join(lines[1:end])), "\n".join(lines[end + 1 :]).strip()
+    )
 
 
 def _data(path: Path) -> bytes:
@@ -83,7 +90,9 @@ def _data(path: Path) -> bytes:
 
 
 def _fields(text: str) -> Mapping[str, object]:
-    """What the lines between the fences say; what other programs take although it is not YAML is read as they do."""
+    """What the lines between the fences say; what other programs take although it is not YAML is
+    read as they do.
+    """
     try:
         found = _loaded(text)
     except DocumentError as fault:
@@ -105,7 +114,11 @@ def _loaded(text: str) -> object:
     try:
         return yaml.load(text, Loader=yaml.BaseLoader)  # texts, lists and tables, nothing else
     except yaml.MarkedYAMLError as error:
-        line = f"line {error.problem_mark.line + 2}" if error.problem_mark is not None else "its front matter"
+        line = (
+            f"line {error.problem_mark.line + 2}"
+            if error.problem_mark is not None
+            else "its front matter"
+        )
         raise DocumentError(f"{line} is not valid YAML: {error.problem}") from error
     except yaml.YAMLError as error:
         raise DocumentError(
@@ -135,7 +148,9 @@ SHORTEST_DESCRIPTION = 60
 
 @dataclass(frozen=True)
 class Skill:
-    """`folder` is resolved, `shown` the same as agents name it. `own`: it is the user's, not the repository's."""
+    """`folder` is resolved, `shown` the same as agents name it. `own`: it is the user's, not the
+    repository's.
+    """
 
     name: str
     description: str
@@ -152,22 +167,29 @@ class Skill:
     def text(self) -> str:
         """What an agent reads of it: where its files are, and the body. Raises Fault.
 
-        A repository's has to be what it was when the user was asked to trust it: agents can write there.
+        A repository's has to be what it was when the user was asked to trust it: agents can write
+        there.
         """
         document, data = read_document(self.file)
         if not self.own and _digest(data) != self.digest:
             raise DocumentError(
-                "it has changed since this session began; the user has to look at it, and to start fugu again"
+                "it has changed since this session began; the user has to look at it, and to "
+                "start fugu again"
             )
         body = document.body
         if len(body) > BODY_LIMIT:
             kept = body[:BODY_LIMIT].rpartition("\n")[0] or body[:BODY_LIMIT]
-            body = f"{kept}\n[{len(body) - len(kept):,} characters more: read {self.shown}/{SKILL_FILE}]"
+            body = (
+                f"{kept}\n[{len(body) - len(kept):,} characters more: read "
+                f"{self.shown}/{SKILL_FILE}]"
+            )
         return prompts.fill(prompts.load("skill"), name=self.name, folder=self.shown, body=body)
 
 
 def skill_at(folder: Path, shown: str, *, own: bool) -> Skill:
-    """The skill in a folder that holds one; `shown` ends with the folder's own name. Raises Fault."""
+    """The skill in a folder that holds one; `shown` ends with the folder's own name. Raises
+    Fault.
+    """
     document, data = read_document(folder / SKILL_FILE)
     if document.fields is None:
         raise DocumentError("it has no front matter: name and description between two lines `---`")
@@ -188,10 +210,13 @@ def _name(document: FrontMatterDocument, folder: str) -> str:
         raise DocumentError("its `name` is missing")
     if len(name) > LONGEST_NAME or SKILL_NAME.fullmatch(name) is None:
         raise DocumentError(
-            f"its name {printable(name[:LONGEST_NAME])!r} is not small letters, digits and single hyphens"
+            f"its name {printable(name[:LONGEST_NAME])!r} is not small letters, digits and "
+            f"single hyphens"
         )
     if name != folder:
-        raise DocumentError(f"it is called {name!r}, and its folder {folder!r}: they must be the same")
+        raise DocumentError(
+            f"it is called {name!r}, and its folder {folder!r}: they must be the same"
+        )
     return name
 
 
@@ -206,7 +231,9 @@ class Described(Protocol):
 
 
 def describe_each(skills: Sequence[Described]) -> str:
-    """Names and descriptions for a prompt, a line each: all of them in about ROOM characters, however many."""
+    """Names and descriptions for a prompt, a line each: all of them in about ROOM characters,
+    however many.
+    """
     names = sum(len(skill.name) + 5 for skill in skills)
     share = max((DESCRIPTIONS_LIMIT - names) // max(len(skills), 1), 0)
     lines: list[str] = []
@@ -250,10 +277,48 @@ def _digest(data: bytes) -> str:
 
 BUILT_IN = frozenset(
     (
-        *("help", "?", "new", "clear", "sessions", "resume", "fork", "rename", "continue", "undo", "redo", "diff"),
-        *("blame", "jobs", "retry", "skip", "pin", "exclude", "pool", "model", "tier", "cost", "trace", "mode"),
+        *(
+            "help",
+            "?",
+            "new",
+            "clear",
+            "sessions",
+            "resume",
+            "fork",
+            "rename",
+            "continue",
+            "undo",
+            "redo",
+            "diff",
+        ),
+        *(
+            "blame",
+            "jobs",
+            "retry",
+            "skip",
+            "pin",
+            "exclude",
+            "pool",
+            "model",
+            "tier",
+            "cost",
+            "trace",
+            "mode",
+        ),
         *("commit", "context", "effort", "login"),
-        *("permissions", "skill", "skills", "compact", "copy", "export", "open", "theme", "notify", "doctor", "quit"),
+        *(
+            "permissions",
+            "skill",
+            "skills",
+            "compact",
+            "copy",
+            "export",
+            "open",
+            "theme",
+            "notify",
+            "doctor",
+            "quit",
+        ),
         *("exit", "q", "rewind", "remember"),
     )
 )
@@ -268,8 +333,8 @@ _PLACE = re.compile(r"(?P<kept>\\)?\$(?P<what>ARGUMENTS|[1-9])(?!\w)")
 
 @dataclass(frozen=True)
 class CustomCommand:
-    """`name` as it is typed after the slash, folders before a colon. `agent` takes every turn, in `tier`; "" where the
-    file names none. `own`: it is the user's, not the repository's."""
+    """`name` as it is typed after the slash, folders before a colon. `agent` takes every turn, in
+    `tier`; "" where the file names none. `own`: it is the user's, not the repository's."""
 
     name: str
     about: str

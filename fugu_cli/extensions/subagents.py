@@ -1,8 +1,9 @@
-"""A subagent as its file says it: Markdown with YAML front matter, in `.agents/agents` or `.claude/agents`.
+"""A subagent as its file says it: Markdown with YAML front matter, in `.agents/agents` or
+`.claude/agents`.
 
-Below skill_library.py, which finds the files. A subagent is described to agents, and does tasks in a context of its
-own: the file's text is told to whoever does one. Its tools are named as hooks name them. Here nothing is run, and
-nobody is chosen: `model` is a wish that engine/subtasks.py reads.
+Below skill_library.py, which finds the files. A subagent is described to agents, and does tasks in
+a context of its own: the file's text is told to whoever does one. Its tools are named as hooks name
+them. Here nothing is run, and nobody is chosen: `model` is a wish that engine/subtasks.py reads.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ SLOT_WISHES = {
     **{slot: slot for slot in ("cheap", "middle", "strong")},
     **{"haiku": "cheap", "sonnet": "middle", "opus": "strong"},
 }
-"""What a `model` may say instead of an agent's name: a slot, in fugu's words or in Claude Code's."""
+"""What a `model` may say instead of an agent's name: a slot, in fugu's words or in Claude
+Code's.
+"""
 INHERIT = "inherit"
 """As `model`: the agent that asks for the task."""
 BUILT_IN_AGENTS = frozenset({"", "general", "general-purpose"})
@@ -40,8 +43,8 @@ BUILT_IN_AGENTS = frozenset({"", "general", "general-purpose"})
 
 @dataclass(frozen=True)
 class Subagent:
-    """`tools`: those it may use, None for all. `model`: who is wanted for its tasks, "" for nobody in particular.
-    `own`: it is the user's, not the repository's."""
+    """`tools`: those it may use, None for all. `model`: who is wanted for its tasks, "" for nobody
+    in particular. `own`: it is the user's, not the repository's."""
 
     name: str
     description: str
@@ -54,13 +57,17 @@ class Subagent:
 
 
 def subagent_at(file: Path, *, own: bool) -> Subagent:
-    """The subagent in a file; its name is the file's where the front matter has none. Raises DocumentError."""
+    """The subagent in a file; its name is the file's where the front matter has none. Raises
+    DocumentError.
+    """
     document, _ = read_document(file)
     if document.fields is None:
         raise DocumentError("it has no front matter: name and description between two lines `---`")
     name, description = document.text("name") or file.stem, document.text("description")
     if len(name) > LONGEST_NAME or SUBAGENT_NAME.fullmatch(name) is None:
-        raise DocumentError(f"its name {printable(name[:LONGEST_NAME])!r} is not letters, digits, `-` and `_`")
+        raise DocumentError(
+            f"its name {printable(name[:LONGEST_NAME])!r} is not letters, digits, `-` and `_`"
+        )
     if name in BUILT_IN_AGENTS:
         raise DocumentError(f"{name} is the subagent that is always there: give it another name")
     if not description:
@@ -82,7 +89,9 @@ def subagent_at(file: Path, *, own: bool) -> Subagent:
 def _effort(said: str) -> Effort:
     effort: Effort | None = next((known for known in get_args(Effort) if known == said), None)
     if effort is None:
-        raise DocumentError(f"its `effort` is {said!r}: one of {', '.join(filter(None, get_args(Effort)))}")
+        raise DocumentError(
+            f"its `effort` is {said!r}: one of {', '.join(filter(None, get_args(Effort)))}"
+        )
     return effort
 
 
@@ -91,7 +100,9 @@ def _tools(document: FrontMatterDocument) -> tuple[str, ...] | None:
     given, without = (_listed(document, key) for key in ("tools", "disallowedTools"))
     if given in ([], ["*"]):
         if without:
-            raise DocumentError("it has `disallowedTools` alone: name the tools it may use in `tools`")
+            raise DocumentError(
+                "it has `disallowedTools` alone: name the tools it may use in `tools`"
+            )
         return None
     found = dict.fromkeys(tool for name in given for tool in _tools_called(name))
     if {"edit", "write"} <= found.keys():
@@ -114,8 +125,12 @@ def _tools_called(name: str) -> Collection[str]:
     if name in rule_matching.known_tools() or name.startswith(rule_matching.MCP):
         return (name,)
     if "(" in name:
-        raise DocumentError(f"its `tools` hold {printable(name)!r}: name a tool alone; rules stand in permissions")
-    raise DocumentError(f"its `tools` name one that is not there: {rule_matching.unknown_tool(name)}")
+        raise DocumentError(
+            f"its `tools` hold {printable(name)!r}: name a tool alone; rules stand in permissions"
+        )
+    raise DocumentError(
+        f"its `tools` name one that is not there: {rule_matching.unknown_tool(name)}"
+    )
 
 
 def named_agents(model: str, members: Collection[Member]) -> list[str]:
@@ -127,7 +142,8 @@ def named_agents(model: str, members: Collection[Member]) -> list[str]:
 def unknown_models(subagents: Sequence[Subagent], members: Collection[Member]) -> list[str]:
     """A sentence for each subagent whose `model` is nobody in the pool."""
     return [
-        f"{one.file}: no agent of the pool is called {one.model}; the coordinator chooses who does its tasks"
+        f"{one.file}: no agent of the pool is called {one.model}; the coordinator chooses who "
+        f"does its tasks"
         for one in subagents
         if one.model not in ("", INHERIT, *SLOT_WISHES) and not named_agents(one.model, members)
     ]

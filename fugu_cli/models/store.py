@@ -1,7 +1,9 @@
-"""The embedded models on this machine: which are here, fetch one, remove one. The default file of this package.
+"""The embedded models on this machine: which are here, fetch one, remove one. The default file of
+this package.
 
-A file counts as present when a sidecar beside it notes the size, time and hash it was verified with: nobody hashes a
-gigabyte at start-up. A fetch can be killed at any moment: bytes gather in a part file, renamed once its hash is right.
+A file counts as present when a sidecar beside it notes the size, time and hash it was verified
+with: nobody hashes a gigabyte at start-up. A fetch can be killed at any moment: bytes gather in a
+part file, renamed once its hash is right.
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ from platformdirs import user_cache_path
 
 from fugu_cli.errors import InfrastructureError, ModelFileError, StorageError, UsageError
 from fugu_cli.models.manifest import Model, embedded_models
-from fugu_cli.models.sources import FetchProgress, ReportProgress, Source, SourceUnavailable, default_sources, no_report
+from fugu_cli.models.sources import (
+    FetchProgress,
+    ReportProgress,
+    Source,
+    SourceUnavailable,
+    default_sources,
+    no_report,
+)
 from fugu_cli.system import atomic_files
 
 MARGIN = 128 << 20
@@ -61,16 +70,23 @@ class Store:
             if model.name == name:
                 return model
         names = ", ".join(model.name for model in self.known)
-        raise UsageError(f"There is no embedded model called '{name}'.", hint=f"The embedded models are: {names}.")
+        raise UsageError(
+            f"There is no embedded model called '{name}'.",
+            hint=f"The embedded models are: {names}.",
+        )
 
     def find(self, name: str) -> Path | None:
-        """The file of a model that is here and was verified, else None. Costs two `stat` calls; raises UsageError."""
+        """The file of a model that is here and was verified, else None. Costs two `stat` calls;
+        raises UsageError.
+        """
         model = self.model(name)
         file = self.folder / model.filename
         return file if _noted(file) == model.sha256 else None
 
     def resolve(self, name_or_path: str) -> Path:
-        """The file for an embedded model's name or a path to a GGUF file. Raises ModelFileError when it is not here."""
+        """The file for an embedded model's name or a path to a GGUF file. Raises ModelFileError
+        when it is not here.
+        """
         if any(model.name == name_or_path for model in self.known):
             if file := self.find(name_or_path):
                 return file
@@ -83,14 +99,17 @@ class Store:
             return file.resolve()
         names = ", ".join(model.name for model in self.known)
         raise ModelFileError(
-            f"'{name_or_path}' is neither an embedded model nor a file.", hint=f"The embedded models are: {names}."
+            f"'{name_or_path}' is neither an embedded model nor a file.",
+            hint=f"The embedded models are: {names}.",
         )
 
     async def pull(self, name: str, report: ReportProgress = no_report) -> Path:
-        """Fetch and verify a model, or return at once when it is here. Taken up again wherever it was killed.
+        """Fetch and verify a model, or return at once when it is here. Taken up again wherever it
+        was killed.
 
-        Raises UsageError (no such model), ModelFileError (no source could deliver, or one delivered something else) and
-        StorageError (no room, no permission). Two pulls of one model at a time: the second waits and finds it there.
+        Raises UsageError (no such model), ModelFileError (no source could deliver, or one delivered
+        something else) and StorageError (no room, no permission). Two pulls of one model at a time:
+        the second waits and finds it there.
         """
         model = self.model(name)
         if file := self.find(name):
@@ -105,7 +124,9 @@ class Store:
                 return file
 
     def remove(self, name: str) -> int:
-        """Delete a model and the rests of attempts to fetch it; returns the bytes freed. Raises InfrastructureError."""
+        """Delete a model and the rests of attempts to fetch it; returns the bytes freed. Raises
+        InfrastructureError.
+        """
         model = self.model(name)
         if not self.folder.is_dir():
             return 0
@@ -114,10 +135,13 @@ class Store:
                 held = FileLock(self.folder / f"{name}.lock").acquire(timeout=0)
             except Timeout:
                 raise InfrastructureError(
-                    f"'{name}' is being fetched by another fugu right now.", hint="End that one first, then remove it."
+                    f"'{name}' is being fetched by another fugu right now.",
+                    hint="End that one first, then remove it.",
                 ) from None
             with held:
-                return _cleared(self.folder, model.filename) + _cleared(self.folder, f"{name}.part.*")
+                return _cleared(self.folder, model.filename) + _cleared(
+                    self.folder, f"{name}.part.*"
+                )
 
     async def _adopted(self, model: Model, report: ReportProgress) -> Path | None:
         """A file that lies there without a valid note: kept if it is right, deleted if not."""
@@ -127,12 +151,18 @@ class Store:
         if await _digest(file, model, report) == model.sha256:
             _note(file, model.sha256)
             return file
-        report(FetchProgress(0, model.size, f"{model.name} on this machine is damaged, fetching it again"))
+        report(
+            FetchProgress(
+                0, model.size, f"{model.name} on this machine is damaged, fetching it again"
+            )
+        )
         file.unlink()
         return None
 
     def _check_room(self, model: Model) -> None:
-        begun = max((file.stat().st_size for file in self.folder.glob(f"{model.name}.part.*")), default=0)
+        begun = max(
+            (file.stat().st_size for file in self.folder.glob(f"{model.name}.part.*")), default=0
+        )
         needed, free = max(0, model.size - begun) + MARGIN, self.free(self.folder)
         if free < needed:
             raise StorageError(
@@ -153,7 +183,9 @@ class Store:
             if found == model.sha256:
                 return self._kept(model, part)
             _cleared(self.folder, f"{part.name}*")
-            reasons.append(f"{source.label} gave a different file: its sha256 is {found}, not {model.sha256}")
+            reasons.append(
+                f"{source.label} gave a different file: its sha256 is {found}, not {model.sha256}"
+            )
             if source.chosen:
                 break
         raise ModelFileError(
@@ -179,7 +211,11 @@ async def _alone(path: Path, model: Model, report: ReportProgress) -> AsyncItera
             lock.acquire(timeout=0)
             break
         except Timeout:
-            report(FetchProgress(0, model.size, f"waiting for another fugu that is fetching {model.name}"))
+            report(
+                FetchProgress(
+                    0, model.size, f"waiting for another fugu that is fetching {model.name}"
+                )
+            )
             await asyncio.sleep(0.2)
     try:
         yield

@@ -1,7 +1,7 @@
 """Providers: one protocol, `Agent`, and one file for each wire format.
 
-`chat_completions.py` is the default (any compatible server); `llama_server.py` reaches the embedded models through it.
-An agent knows its wire and nothing of logs, roles, tools' insides or policy.
+`chat_completions.py` is the default (any compatible server); `llama_server.py` reaches the embedded
+models through it. An agent knows its wire and nothing of logs, roles, tools' insides or policy.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ class ThoughtListener(Protocol):
 
 @dataclass(frozen=True)
 class Pause:
-    """Why nothing moves. `seconds`: for how long, 0 where nobody knows. `used`: what broken tries have used.
+    """Why nothing moves. `seconds`: for how long, 0 where nobody knows. `used`: what broken tries
+    have used.
 
-    `error` is the failure behind it. `retry` of `retries` follows the pause and starts again: what the broken try said
-    no longer stands. `retry` is 0 where no call was made yet. `notice`: nothing is waited for, the user is told `why`.
+    `error` is the failure behind it. `retry` of `retries` follows the pause and starts again: what
+    the broken try said no longer stands. `retry` is 0 where no call was made yet. `notice`: nothing
+    is waited for, the user is told `why`.
     """
 
     why: str
@@ -44,8 +46,8 @@ class Pause:
 
 
 Wait = Callable[[Pause], None]
-"""Told of every pause before it is made. Raises AgentError where the call must not wait: `error` itself, where another
-agent can act meanwhile."""
+"""Told of every pause before it is made. Raises AgentError where the call must not wait: `error`
+itself, where another agent can act meanwhile."""
 
 
 class Agent(Protocol):
@@ -56,7 +58,9 @@ class Agent(Protocol):
         """The entry's name in the pool."""
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """One model call. Raises AgentError after the retries that are worth it; cancellation closes the stream."""
+        """One model call. Raises AgentError after the retries that are worth it; cancellation
+        closes the stream.
+        """
 
     async def close(self) -> None:
         """Give back connections and leases. May be called twice."""

@@ -1,9 +1,9 @@
-"""Chat Completions with streaming: OpenAI and every server that speaks like it. The default provider.
-`ChatCompletionsDecoder` and `encode` are pure; only `OpenAI` does IO.
+"""Chat Completions with streaming: OpenAI and every server that speaks like it. The default
+provider. `ChatCompletionsDecoder` and `encode` are pure; only `OpenAI` does IO.
 
-Lenient where servers differ (calls sent whole or in pieces, without index or id; a plain completion instead of a
-stream), strict where a reply would be wrong (an error, a cut, no JSON). What a server refuses, it says itself
-(`server_quirks.py`).
+Lenient where servers differ (calls sent whole or in pieces, without index or id; a plain completion
+instead of a stream), strict where a reply would be wrong (an error, a cut, no JSON). What a server
+refuses, it says itself (`server_quirks.py`).
 """
 
 from __future__ import annotations
@@ -48,10 +48,14 @@ from fugu_cli.providers.wire_agent import WireAgent
 
 
 class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, coerce_numbers_to_str=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", defer_build=True, coerce_numbers_to_str=True
+    )
 
 
-_Text = Annotated[str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)]
+_Text = Annotated[
+    str | None, BeforeValidator(lambda value: value if isinstance(value, str) else None)
+]
 """A text; what is none is passed over."""
 
 
@@ -99,7 +103,9 @@ class _Usage(_Wire):
     completion_tokens_details: _OutputDetails | None = None
 
     def neutral(self, *, writing_costs: bool) -> Usage:
-        """Google and xAI count reasoning beside `completion_tokens`, in the total alone; it is paid for like them."""
+        """Google and xAI count reasoning beside `completion_tokens`, in the total alone; it is paid
+        for like them.
+        """
         prompt, output = self.prompt_tokens_details, self.completion_tokens_details
         read, made = self.prompt_tokens or 0, self.completion_tokens or 0
         beside = max((self.total_tokens or 0) - read - made, 0) if read else 0
@@ -165,7 +171,9 @@ def _begins_another(call: _Open, shred: _ToolCall) -> bool:
 
 
 def _arguments(written: str) -> str:
-    """As they were written, but for an object that was packed into a text once more, and for null, which is none."""
+    """As they were written, but for an object that was packed into a text once more, and for null,
+    which is none.
+    """
     try:
         found: object = json.loads(written or "null")
     except (ValueError, RecursionError):
@@ -206,7 +214,9 @@ class ChatCompletionsDecoder:
         return ReplyProgress.BEGUN if self._begun else ReplyProgress.NOTHING
 
     def feed(self, event: ServerEvent) -> str:
-        """Takes one event; returns the text it adds. Raises AgentError for an error inside the stream or no JSON."""
+        """Takes one event; returns the text it adds. Raises AgentError for an error inside the
+        stream or no JSON.
+        """
         self.thought, data = "", event.data.strip()
         if data == "[DONE]":
             self.finished = True
@@ -219,24 +229,36 @@ class ChatCompletionsDecoder:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
             hint = f"Check that {self._access.address} speaks Chat Completions."
-            raise error_mapping.error_of_part(self._access, data, error, "completion", hint) from error
+            raise error_mapping.error_of_part(
+                self._access, data, error, "completion", hint
+            ) from error
         if chunk.error or chunk.object == "error" or event.name == "error":
             raise error_mapping.error_in_stream(self._access, parsed)
         return self._take(chunk)
 
     def cut(self, reason: str) -> None:
-        """End the reply here, as if the server had for this reason: nothing more of it is wanted."""
+        """End the reply here, as if the server had for this reason: nothing more of it is
+        wanted.
+        """
         self._reason, self.finished, self._enough = reason, True, True
 
     def reply(self) -> Reply:
-        """The whole reply. Raises AgentError(kind="network") where the stream ended before it did."""
+        """The whole reply. Raises AgentError(kind="network") where the stream ended before it
+        did.
+        """
         calls = tuple(self._closed_calls())
         if self._reason is None and not (self.finished and self._begun):
-            raise AgentError(f"{self._access.name}: {self._access.host} cut the stream", kind="network", retry=True)
+            raise AgentError(
+                f"{self._access.name}: {self._access.host} cut the stream",
+                kind="network",
+                retry=True,
+            )
         stop = (
             "refusal"
             if self._refused
-            else server_quirks.FINISH_REASONS.get(server_quirks.normalized_reason(self._reason or "stop"), "end")
+            else server_quirks.FINISH_REASONS.get(
+                server_quirks.normalized_reason(self._reason or "stop"), "end"
+            )
         )
         if calls and stop == "end":
             stop = "calls"
@@ -256,7 +278,9 @@ class ChatCompletionsDecoder:
     def _take(self, chunk: _Chunk) -> str:
         self._model = chunk.model or self._model
         if (now := chunk.timings) is not None and chunk.usage is None:
-            self.used = Usage(input=now.prompt_n + now.cache_n, cached=now.cache_n, output=now.predicted_n)
+            self.used = Usage(
+                input=now.prompt_n + now.cache_n, cached=now.cache_n, output=now.predicted_n
+            )
         choice = next((choice for choice in chunk.choices or [] if not choice.index), None)
         usage = chunk.usage or (choice.usage if choice else None)
         if usage is not None:
@@ -265,7 +289,8 @@ class ChatCompletionsDecoder:
             return ""
         if (
             choice.finish_reason
-            and server_quirks.normalized_reason(choice.finish_reason) in server_quirks.BROKEN_REASONS
+            and server_quirks.normalized_reason(choice.finish_reason)
+            in server_quirks.BROKEN_REASONS
         ):
             said = f"the model behind this server failed: {choice.finish_reason}"
             raise error_mapping.error_in_stream(self._access, {"message": said})
@@ -279,7 +304,10 @@ class ChatCompletionsDecoder:
         self.thought = delta.reasoning_content or delta.reasoning or ""
         self._thinking.append(self.thought)
         self._details += delta.reasoning_details or []
-        self._held.add(self.thought, *(str(value) for one in delta.reasoning_details or [] for value in one.values()))
+        self._held.add(
+            self.thought,
+            *(str(value) for one in delta.reasoning_details or [] for value in one.values()),
+        )
         for shred in delta.tool_calls or []:
             self._take_call(shred)
         if delta.function_call is not None:  # the form before tools; a few servers still send it
@@ -303,13 +331,15 @@ class ChatCompletionsDecoder:
         arguments = shred.function.arguments
         if arguments is None:
             return
-        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        written = (
+            arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        )
         self._held.add(written)
         call.shreds.append(written)
 
     def _call_of(self, shred: _ToolCall) -> _Open:
-        """The open call a shred belongs to. By its index; some servers give every call index 0, or none at all: there
-        the id tells apart what is written side by side."""
+        """The open call a shred belongs to. By its index; some servers give every call index 0, or
+        none at all: there the id tells apart what is written side by side."""
         same = [call for call in self._calls if shred.index is None or call.index == shred.index]
         same = [call for call in same if shred.id and call.id == shred.id] or same
         if not same or _begins_another(same[-1], shred):
@@ -321,7 +351,9 @@ class ChatCompletionsDecoder:
     def _unread(self) -> tuple[Thinking, ...]:
         """What the server wants back as it is with the calls."""
         written = [call for call in self._calls if call.name or call.arguments]
-        return providers_reasoning.sealed_blocks([call.extra for call in written], self._details if written else [])
+        return providers_reasoning.sealed_blocks(
+            [call.extra for call in written], self._details if written else []
+        )
 
     def _closed_calls(self) -> list[Call]:
         calls: list[Call] = []
@@ -331,25 +363,38 @@ class ChatCompletionsDecoder:
             taken = {other.id for other in calls}
             id = call.id if call.id and call.id not in taken else self._new_id(len(calls))
             calls.append(
-                Call(id=id, tool=join_surrogates(call.name), arguments=_arguments(join_surrogates(call.arguments)))
+                Call(
+                    id=id,
+                    tool=join_surrogates(call.name),
+                    arguments=_arguments(join_surrogates(call.arguments)),
+                )
             )
         return calls
 
 
 NO_REASONING = " "
-"""Goes as the reasoning of a reply that has none of this agent's: a server that asks for it asks for all of them, and
-some take an empty text for none."""
+"""Goes as the reasoning of a reply that has none of this agent's: a server that asks for it asks
+for all of them, and some take an empty text for none."""
 
 
 def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json:
     """The request body. Only what was asked for is in it: servers refuse what they do not know."""
     told = prompt.system.strip() and dialect.system
     messages: list[Json] = [{"role": "system", "content": prompt.system}] if told else []
-    messages += [_message(message, access, dialect) for message in _history(prompt, access, dialect)]
+    messages += [
+        _message(message, access, dialect) for message in _history(prompt, access, dialect)
+    ]
     if server_quirks.wants_cache_marks(access):
         server_quirks.add_cache_marks(messages)
-    payload: Json = {"model": access.model, "messages": [*messages], "stream": dialect.stream, **_told(prompt, dialect)}
-    payload["max_completion_tokens" if dialect.completion_tokens else "max_tokens"] = dialect.tokens(prompt.max_tokens)
+    payload: Json = {
+        "model": access.model,
+        "messages": [*messages],
+        "stream": dialect.stream,
+        **_told(prompt, dialect),
+    }
+    payload["max_completion_tokens" if dialect.completion_tokens else "max_tokens"] = (
+        dialect.tokens(prompt.max_tokens)
+    )
     if prompt.tools:
         payload["tools"] = [_tool(tool, dialect) for tool in prompt.tools]
     if prompt.temperature is not None and dialect.temperature:
@@ -364,7 +409,11 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json
         payload["prompt_cache_key"] = server_quirks.cache_key(prompt)
     if dialect.stream and dialect.stream_usage:
         payload["stream_options"] = {"include_usage": True}
-    effort = (prompt.effort or access.effort) if dialect.effort_with_tools or not prompt.tools else "none"
+    effort = (
+        (prompt.effort or access.effort)
+        if dialect.effort_with_tools or not prompt.tools
+        else "none"
+    )
     if effort and dialect.effort:
         payload["reasoning_effort"] = effort
     if prompt.reply_schema and dialect.schema == "schema":
@@ -394,14 +443,19 @@ def _message(message: Message, access: ModelEndpoint, dialect: ServerQuirks) -> 
         case FromTool():
             return {"role": "tool", "tool_call_id": message.call, "content": message.text}
         case FromAgent():
-            said: Json = {"role": "assistant", "content": message.text or (None if dialect.null_content else "")}
+            said: Json = {
+                "role": "assistant",
+                "content": message.text or (None if dialect.null_content else ""),
+            }
             if message.calls:
                 said["tool_calls"] = _calls(message, access)
             if sealed := reasoning.sealed_reasoning(message, access):
                 said[reasoning.REASONING_DETAILS] = sealed
             if dialect.reasoning_back:
                 own = message.thinking if message.agent == access.name else ()
-                said["reasoning_content"] = "\n".join(block.text for block in own if block.text) or NO_REASONING
+                said["reasoning_content"] = (
+                    "\n".join(block.text for block in own if block.text) or NO_REASONING
+                )
             return said
 
 
@@ -409,7 +463,9 @@ def _said(message: FromUser) -> JsonValue:
     """Words alone are a text; many servers know nothing else."""
     if not message.media:
         return message.text
-    words: list[JsonValue] = [{"type": "text", "text": message.text}] if message.text.strip() else []
+    words: list[JsonValue] = (
+        [{"type": "text", "text": message.text}] if message.text.strip() else []
+    )
     return [*words, *(_part(one) for one in message.media)]
 
 
@@ -430,7 +486,11 @@ def _calls(message: FromAgent, access: ModelEndpoint) -> list[JsonValue]:
 
 
 def _choice(choice: str) -> JsonValue:
-    return choice if choice in ("none", "required") else {"type": "function", "function": {"name": choice}}
+    return (
+        choice
+        if choice in ("none", "required")
+        else {"type": "function", "function": {"name": choice}}
+    )
 
 
 def _tool(tool: ToolSpec, dialect: ServerQuirks) -> Json:
@@ -442,14 +502,19 @@ def _tool(tool: ToolSpec, dialect: ServerQuirks) -> Json:
 
 
 IsComplete = Callable[[Prompt, Sequence[str], str], str]
-"""Why nothing more of a reply is wanted, "" while it goes on: of the prompt, the pieces so far, and what was shown."""
+"""Why nothing more of a reply is wanted, "" while it goes on: of the prompt, the pieces so far, and
+what was shown.
+"""
 
 
 class OpenAI(WireAgent):
     """An entry of the pool behind a Chat Completions server."""
 
     def __init__(
-        self, access: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None, over: IsComplete | None = None
+        self,
+        access: ModelEndpoint,
+        transport: httpx.AsyncBaseTransport | None = None,
+        over: IsComplete | None = None,
     ) -> None:
         super().__init__(access, access.credentials, transport)
         self._over = over
@@ -467,7 +532,9 @@ class OpenAI(WireAgent):
 
         request = ("/chat/completions", encode(prompt, self._access, quirks))
         heard = say if self._over is None else hear
-        return await self._exchange(request, decoder, stops, heard, frozenset(tool.name for tool in prompt.tools))
+        return await self._exchange(
+            request, decoder, stops, heard, frozenset(tool.name for tool in prompt.tools)
+        )
 
 
 if TYPE_CHECKING:

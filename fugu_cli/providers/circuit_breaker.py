@@ -1,7 +1,9 @@
-"""Which agents are unavailable after a failure, and which accounts are rate-limited; one for all turns of a process.
+"""Which agents are unavailable after a failure, and which accounts are rate-limited; one for all
+turns of a process.
 
-Stands beside retry.py. `Watched` tells it what became of every call, `Retrying` keeps to an account's limits before a
-call is sent. It must not know logs or coordinators: whoever decides asks `unavailable()` and writes down what it says.
+Stands beside retry.py. `Watched` tells it what became of every call, `Retrying` keeps to an
+account's limits before a call is sent. It must not know logs or coordinators: whoever decides asks
+`unavailable()` and writes down what it says.
 """
 
 from __future__ import annotations
@@ -25,19 +27,23 @@ COOLDOWN = {
     "refused": 120.0,
     "credit": 300.0,
 }
-"""Seconds an agent is unavailable after its first failure of a kind; each one after it doubles them.
+"""Seconds an agent is unavailable after its first failure of a kind; each one after it doubles
+them.
 
 `invalid` is missing: a request that one server will not take says nothing of the next one.
 """
 
 LONGEST_COOLDOWN = 900.0
 SHORT_WAIT = 3.0
-"""Seconds that a call waits in all while another agent could act: two pauses of `retry.Backoff`, never the third."""
+"""Seconds that a call waits in all while another agent could act: two pauses of `retry.Backoff`,
+never the third.
+"""
 
 
 @dataclass(frozen=True)
 class Trip:
-    """An agent that failed. It is unavailable until `until` on the monotonic clock; `failures` in a row.
+    """An agent that failed. It is unavailable until `until` on the monotonic clock; `failures` in a
+    row.
 
     `asked`: its server named the time. `woken`: the user wants it tried before its time.
     """
@@ -50,8 +56,8 @@ class Trip:
 
 
 class RateLimits:
-    """Until when accounts asked to be left alone. `accounts`: those of agents, by name; one that is missing has its
-    own."""
+    """Until when accounts asked to be left alone. `accounts`: those of agents, by name; one that is
+    missing has its own."""
 
     def __init__(self, accounts: Mapping[str, str], now: Callable[[], float]) -> None:
         self._accounts = dict(accounts)
@@ -85,16 +91,19 @@ class RateLimits:
 class CircuitBreaker:
     """Agents by name, and the rate `limits` of their `accounts`."""
 
-    def __init__(self, accounts: Mapping[str, str] | None = None, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, accounts: Mapping[str, str] | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
         self.limits = RateLimits(accounts or {}, now)
         self._now = now
         self._trips: dict[str, Trip] = {}
 
     def failed(self, name: str, kind: str, after: float | None = None) -> None:
-        """`name` failed after its retries. `after`: the server's own wish in seconds; one that is longer than a
-        moment holds exactly, also for all that share a limited account.
+        """`name` failed after its retries. `after`: the server's own wish in seconds; one that is
+        longer than a moment holds exactly, also for all that share a limited account.
 
-        Calls that were under way together fail together: while `name` is unavailable that is one failure, not many.
+        Calls that were under way together fail together: while `name` is unavailable that is one
+        failure, not many.
         """
         first = COOLDOWN.get(kind)
         if first is None:
@@ -122,14 +131,21 @@ class CircuitBreaker:
     def unavailable(self) -> dict[str, Exclusion]:
         """The agents that are unavailable now, each with the reason."""
         return {
-            name: Exclusion(kind=trip.kind, message=f"retrying in {left:.0f} s") for name, trip, left in self._open()
+            name: Exclusion(kind=trip.kind, message=f"retrying in {left:.0f} s")
+            for name, trip, left in self._open()
         }
 
     def _open(self) -> list[tuple[str, Trip, float]]:
-        return [(name, trip, left) for name, trip in self._trips.items() if (left := self.seconds(name)) > 0]
+        return [
+            (name, trip, left)
+            for name, trip in self._trips.items()
+            if (left := self.seconds(name)) > 0
+        ]
 
     def recovered(self, name: str, kind: str) -> bool:
-        """`name` is masked for a failure of this kind and its time is over: it may be tried again."""
+        """`name` is masked for a failure of this kind and its time is over: it may be tried
+        again.
+        """
         return name in self._trips and self.seconds(name) <= 0 and kind in COOLDOWN
 
     def woken(self, name: str) -> bool:
@@ -138,7 +154,9 @@ class CircuitBreaker:
         return trip is not None and trip.woken
 
     def wake(self, name: str | None = None) -> None:
-        """Let `name` (None: everybody) be tried at once, and its account be asked. Failures so far stay counted."""
+        """Let `name` (None: everybody) be tried at once, and its account be asked. Failures so far
+        stay counted.
+        """
         now = self._now()
         for one, trip in self._trips.items():
             if name in (None, one):
@@ -146,14 +164,20 @@ class CircuitBreaker:
         self.limits.lift(name)
 
     def soonest(self, names: Collection[str], *, asked: bool = False) -> tuple[str, float] | None:
-        """Of `names`, the unavailable one that may be tried first, and the seconds until then; None where there is
-        none. `asked`: only those whose server named the time."""
-        found = [(left, name) for name, trip, left in self._open() if name in names and (trip.asked or not asked)]
+        """Of `names`, the unavailable one that may be tried first, and the seconds until then; None
+        where there is none. `asked`: only those whose server named the time."""
+        found = [
+            (left, name)
+            for name, trip, left in self._open()
+            if name in names and (trip.asked or not asked)
+        ]
         return (min(found)[1], min(found)[0]) if found else None
 
 
 class BreakerAgent(AgentWrapper):
-    """`agent`, every call of which is told to `breaker`. The outermost wrapper: what it sees failed for good."""
+    """`agent`, every call of which is told to `breaker`. The outermost wrapper: what it sees failed
+    for good.
+    """
 
     def __init__(self, agent: Agent, breaker: CircuitBreaker) -> None:
         super().__init__(agent)

@@ -1,9 +1,10 @@
 """Fenced code blocks in a model's text.
 
-Used by the protocols for models without tools, by tasks and by evaluation. Pure. It must not know what a block is for.
-Models forget the closing fence, put prose around it and nest fences (a README inside a block): a fence with an info
-word opens a level, a bare one closes it, and only a fence at least as long as the one that opened the block counts. A
-bare one inside a string of Python closes nothing: the block ends where it can be read.
+Used by the protocols for models without tools, by tasks and by evaluation. Pure. It must not know
+what a block is for. Models forget the closing fence, put prose around it and nest fences (a README
+inside a block): a fence with an info word opens a level, a bare one closes it, and only a fence at
+least as long as the one that opened the block counts. A bare one inside a string of Python closes
+nothing: the block ends where it can be read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ _QUOTES = re.compile(r"\"{3}|'{3}")
 
 @dataclass(frozen=True)
 class Block:
-    """Lines `start` to `end` (exclusive) of the text, fences included; not `closed` where the text ended first."""
+    """Lines `start` to `end` (exclusive) of the text, fences included; not `closed` where the text
+    ended first.
+    """
 
     info: str
     body: str
@@ -36,7 +39,9 @@ class Block:
 
 
 def lines_of(text: str) -> list[str]:
-    """The lines as an editor counts them: a form feed or another odd separator inside a line stays in it."""
+    """The lines as an editor counts them: a form feed or another odd separator inside a line stays
+    in it.
+    """
     return text.replace("\r\n", "\n").split("\n")
 
 
@@ -72,7 +77,9 @@ def blocks(text: str) -> list[Block]:
 
 
 def _depth(lines: Sequence[str], number: int) -> int:
-    """Characters by which the line is indented for it stands in an item of a list; 0 where it does not."""
+    """Characters by which the line is indented for it stands in an item of a list; 0 where it does
+    not.
+    """
     own = _indent(lines[number])
     if own < MARGIN or not lines[number].lstrip().startswith(("```", "~~~")):
         return 0
@@ -108,11 +115,17 @@ def _closing(lines: list[str], start: int, mark: str) -> int:
 
 
 def _after_strings(lines: list[str], start: int, close: int) -> int:
-    """`close`, or the first bare fence up to which the block is Python where up to `close` it ends inside a string."""
+    """`close`, or the first bare fence up to which the block is Python where up to `close` it ends
+    inside a string.
+    """
     mark, body = _mark(lines[start]), "\n".join(lines[start + 1 : close])
     if not _QUOTES.search(body) or parses(body):
         return close
-    bare = (n for n in range(start + 2, len(lines)) if _mark(lines[n]).startswith(mark) and not _info(lines[n]))
+    bare = (
+        n
+        for n in range(start + 2, len(lines))
+        if _mark(lines[n]).startswith(mark) and not _info(lines[n])
+    )
     return next((number for number in bare if parses("\n".join(lines[start + 1 : number]))), close)
 
 
@@ -128,12 +141,16 @@ def parses(text: str) -> bool:
 def widened(text: str, block: Block) -> Block:
     """The block as a document that holds pairs of bare fences.
 
-    A bare one closes it where the next fence is none that closes a pair: it has an info word, is missing, or stands
-    below words that end with a colon and introduce another block.
+    A bare one closes it where the next fence is none that closes a pair: it has an info word, is
+    missing, or stands below words that end with a colon and introduce another block.
     """
     lines = lines_of(text)
     mark, inside = _mark(lines[block.start]), False
-    inner = [number for number in range(block.start + 1, len(lines)) if _mark(lines[number]).startswith(mark)]
+    inner = [
+        number
+        for number in range(block.start + 1, len(lines))
+        if _mark(lines[number]).startswith(mark)
+    ]
     end = len(lines)
     for number, after in zip_longest(inner, inner[1:]):
         if inside or _info(lines[number]):
@@ -171,12 +188,15 @@ def similarity(one: str, other: str) -> float:
 def body_of(text: str, like: str = "") -> tuple[str, bool]:
     """The body that is meant and whether it is whole; ("", True) where there is no block.
 
-    The one most like `like` (what stands there now), else the longest: some models add examples and tests.
+    The one most like `like` (what stands there now), else the longest: some models add examples and
+    tests.
     """
     found = blocks(text)
     if not found:
         return "", True
-    meant = max(found, key=lambda block: (similarity(like, block.body) if like else 0.0, len(block.body)))
+    meant = max(
+        found, key=lambda block: (similarity(like, block.body) if like else 0.0, len(block.body))
+    )
     return meant.body, meant.closed
 
 

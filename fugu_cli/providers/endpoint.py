@@ -1,6 +1,8 @@
-"""How one entry of the pool is reached: address, key, timeouts, effort. Plain values that wiring fills in.
+"""How one entry of the pool is reached: address, key, timeouts, effort. Plain values that wiring
+fills in.
 
-Stands below every provider. It must not know any wire, and reads nothing from the environment: wiring does that.
+Stands below every provider. It must not know any wire, and reads nothing from the environment:
+wiring does that.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ def _parameter(found: re.Match[str]) -> str:
 
 @dataclass(frozen=True)
 class Timeouts:
-    """Seconds of silence in each phase of one call: until the first token, between tokens; `whole` is all of it."""
+    """Seconds of silence in each phase of one call: until the first token, between tokens; `whole`
+    is all of it.
+    """
 
     connect: float = 10.0
     first_token: float = 120.0
@@ -37,8 +41,9 @@ class Timeouts:
 class ModelEndpoint:
     """One entry of the pool as its provider sees it.
 
-    `name` is the entry's name in the pool, `model` what the server calls it, `base_url` the address up to the version
-    ("https://api.openai.com/v1"). `key` is never shown; `key_env` says where it came from, for messages.
+    `name` is the entry's name in the pool, `model` what the server calls it, `base_url` the address
+    up to the version ("https://api.openai.com/v1"). `key` is never shown; `key_env` says where it
+    came from, for messages.
     """
 
     name: str
@@ -54,7 +59,9 @@ class ModelEndpoint:
 
     @property
     def host(self) -> str:
-        """The server's host as it is shown to people; the whole address where there is none in it."""
+        """The server's host as it is shown to people; the whole address where there is none in
+        it.
+        """
         try:
             return urlsplit(self.base_url).netloc.rpartition("@")[2] or self.address
         except ValueError:
@@ -62,8 +69,8 @@ class ModelEndpoint:
 
     @property
     def address(self) -> str:
-        """`base_url` as it is shown to people: without a password, and without values of parameters that are named like
-        secrets."""
+        """`base_url` as it is shown to people: without a password, and without values of parameters
+        that are named like secrets."""
         shown = re.sub(r"(?<=://)[^/@]*@", "***@", self.base_url)
         return re.sub(r"(?<=[?&])([^=&]+)=[^&]*", _parameter, shown)
 
@@ -83,7 +90,10 @@ class ModelEndpoint:
     @property
     def azure(self) -> bool:
         """The server is Azure's, which takes a key in a header of its own."""
-        return self.host.endswith((".azure.com", ".azure.us", ".azure.cn")) or "api-version=" in self.base_url
+        return (
+            self.host.endswith((".azure.com", ".azure.us", ".azure.cn"))
+            or "api-version=" in self.base_url
+        )
 
     @property
     def credentials(self) -> dict[str, str]:
@@ -93,6 +103,7 @@ class ModelEndpoint:
         return {"api-key": self.key} if self.azure else {"authorization": f"Bearer {self.key}"}
 
     def hidden(self, text: str) -> str:
-        """`text` without the key, should a server have repeated it. Words like `x` and `none`, for servers that want no
-        key, are no secret: without them nobody could read what the server says."""
+        """`text` without the key, should a server have repeated it. Words like `x` and `none`, for
+        servers that want no key, are no secret: without them nobody could read what the server
+        says."""
         return text.replace(self.key, "***") if len(self.key) >= SHORTEST_SECRET else text

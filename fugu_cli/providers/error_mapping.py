@@ -1,7 +1,8 @@
 """Turns a server's refusal into an AgentError that says what happened, why, and what to do next.
 
-Stands beside http_client.py (statuses) and the wires (errors inside a stream). Pure. It must not know which wire it
-serves: all of them put a message, a type or a code somewhere into a JSON object, or send a page for people.
+Stands beside http_client.py (statuses) and the wires (errors inside a stream). Pure. It must not
+know which wire it serves: all of them put a message, a type or a code somewhere into a JSON object,
+or send a page for people.
 """
 
 from __future__ import annotations
@@ -35,24 +36,32 @@ NO_CREDIT = (
     "billing_hard_limit",
     "arrearage",
 )
-BAD_KEY = re.compile(r"(incorrect|invalid) api[ _-]?key|api[ _-]?key (is )?(not valid|invalid)", re.IGNORECASE)
+BAD_KEY = re.compile(
+    r"(incorrect|invalid) api[ _-]?key|api[ _-]?key (is )?(not valid|invalid)", re.IGNORECASE
+)
 """Some servers answer 400 where a key is wrong."""
 
 TOO_LONG = re.compile(
-    r"context.{0,20}(length|size|window|limit)|prompt (is too long|length)|too many tokens|input token count"
-    r"|input is too long|exceed\w* max length|prompt token count|exceeded model token limit|too large for model with"
-    r"|request too large for .*tokens|(maximum model|range of input) length|must (be <=|have less than) \d+( tokens|\.)"
-    r"|(tokens?|token length|messages) .{0,20}exceed\w* .{0,30}(limit|number of (input )?tokens|max message tokens)"
+    r"context.{0,20}(length|size|window|limit)|prompt (is too long|length)|too many tokens|input "
+    r"token count"
+    r"|input is too long|exceed\w* max length|prompt token count|exceeded model token limit|too "
+    r"large for model with"
+    r"|request too large for .*tokens|(maximum model|range of input) length|must (be <=|have "
+    r"less than) \d+( tokens|\.)"
+    r"|(tokens?|token length|messages) .{0,20}exceed\w* .{0,30}(limit|number of (input "
+    r")?tokens|max message tokens)"
     r"|maximum number of input tokens|tokens_limit_reached|too many total text bytes|超长|超限",
     re.IGNORECASE,
 )
 FILTERED = re.compile(
-    r"content[ _-]?(filter|management policy|policy)|usage policy|requires moderation|(was|were|been) flagged"
+    r"content[ _-]?(filter|management policy|policy)|usage policy|requires "
+    r"moderation|(was|were|been) flagged"
     r"|data_inspection_failed|inappropriate content",
     re.IGNORECASE,
 )
 REGION_BLOCKED = re.compile(
-    r"(country|region|location)\b.{0,40}\bnot (supported|available)|not available in your (country|region)",
+    r"(country|region|location)\b.{0,40}\bnot (supported|available)|not available in your "
+    r"(country|region)",
     re.IGNORECASE,
 )
 NO_TOOLS = re.compile(
@@ -60,10 +69,15 @@ NO_TOOLS = re.compile(
     r"|tool[ _-]?choice.*requires|(tools|tool_choice) param requires",
     re.IGNORECASE,
 )
-NO_MODEL = re.compile(r"model.{0,60} does not exist|model_not_found|not a valid model", re.IGNORECASE)
+NO_MODEL = re.compile(
+    r"model.{0,60} does not exist|model_not_found|not a valid model", re.IGNORECASE
+)
 PAGE = "an HTML page"
 RETRY_INFO = re.compile(r'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"')
-_DURATION = r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?!s))?(?:(\d{1,9}(?:\.\d+)?) ?(s|ms)(?:ec(?:ond)?s?)?\b)?"
+_DURATION = (
+    r"(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m(?!s))?(?:(\d{1,9}(?:\.\d+)?) "
+    r"?(s|ms)(?:ec(?:ond)?s?)?\b)?"
+)
 DURATION = re.compile(_DURATION)
 """As Go writes it: `6m0s`, `1.5s`, `120ms`."""
 RETRY_IN_WORDS = re.compile(rf"(?:again in|retry in|retry after) {_DURATION}", re.IGNORECASE)
@@ -95,7 +109,9 @@ STATUS_OF_TYPE = {
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds the server asks to wait (RFC 9110 10.2.3: a number or a date; also in ms); None if it does not."""
+    """Seconds the server asks to wait (RFC 9110 10.2.3: a number or a date; also in ms); None if it
+    does not.
+    """
     for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         value = headers.get(name, "").strip()
         if not value:
@@ -116,8 +132,8 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def retry_delay(body: str) -> float | None:
-    """Seconds that a server asks to wait in its body: Google as google.rpc.RetryInfo, OpenAI, Groq and Azure in words;
-    None if there are none."""
+    """Seconds that a server asks to wait in its body: Google as google.rpc.RetryInfo, OpenAI, Groq
+    and Azure in words; None if there are none."""
     if found := RETRY_INFO.search(body):
         return float(found[1])
     found = RETRY_IN_WORDS.search(body)
@@ -134,11 +150,13 @@ def _duration(found: re.Match[str]) -> float | None:
 
 
 def limit_reset(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds until the limits are reset of which a server's headers say that nothing remains; None where none say so.
+    """Seconds until the limits are reset of which a server's headers say that nothing remains; None
+    where none say so.
 
-    OpenAI, Azure, Groq (`x-ratelimit-reset-tokens: 6m0s`), Anthropic (`anthropic-ratelimit-tokens-reset`, a date),
-    OpenRouter (`x-ratelimit-reset`, milliseconds since 1970) and the IETF draft (`ratelimit-reset`, seconds) differ in
-    the form of the time; all have `remaining` where the other header has `reset`.
+    OpenAI, Azure, Groq (`x-ratelimit-reset-tokens: 6m0s`), Anthropic
+    (`anthropic-ratelimit-tokens-reset`, a date), OpenRouter (`x-ratelimit-reset`, milliseconds
+    since 1970) and the IETF draft (`ratelimit-reset`, seconds) differ in the form of the time; all
+    have `remaining` where the other header has `reset`.
     """
     found = []
     for name, value in headers.items():
@@ -159,7 +177,9 @@ def _number(text: str) -> float | None:
 
 
 def _until(text: str, now: datetime) -> float | None:
-    """Seconds until a time, as a number, a duration or a date says it; None for what is none of these."""
+    """Seconds until a time, as a number, a duration or a date says it; None for what is none of
+    these.
+    """
     if (number := _number(text)) is not None:
         if number >= EPOCH:
             number = number / (1000 if number >= 1000 * EPOCH else 1) - now.timestamp()
@@ -170,7 +190,9 @@ def _until(text: str, now: datetime) -> float | None:
         moment = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return max(0.0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds())
+    return max(
+        0.0, ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - now).total_seconds()
+    )
 
 
 def message_of_body(body: str) -> tuple[str, str]:
@@ -200,8 +222,13 @@ def message_of_object(parsed: object) -> tuple[str, str]:
     metadata = inner.get("metadata")
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     if raw:  # OpenRouter: the words of the server behind it, which alone say what is wrong
-        message = f"{message}: {(message_of_body(raw) if isinstance(raw, str) else message_of_object(raw))[0]}"
-    kinds = [str(inner[key]) for key in ("code", "type", "status") if inner.get(key) not in (None, "")]
+        message = (
+            f"{message}: "
+            f"{(message_of_body(raw) if isinstance(raw, str) else message_of_object(raw))[0]}"
+        )
+    kinds = [
+        str(inner[key]) for key in ("code", "type", "status") if inner.get(key) not in (None, "")
+    ]
     return message[:CLIP] or json.dumps(inner)[:CLIP], " ".join(kinds)
 
 
@@ -216,24 +243,35 @@ def error_in_stream(access: ModelEndpoint, parsed: object) -> AgentError:
         if part in STATUS_OF_TYPE:
             status = STATUS_OF_TYPE[part]
             break
-    return error_of_status(access, status, f"{message} ({kind})" if kind else message, retry_delay(message))
+    return error_of_status(
+        access, status, f"{message} ({kind})" if kind else message, retry_delay(message)
+    )
 
 
-def error_of_part(access: ModelEndpoint, data: str, error: Exception, what: str, hint: str) -> AgentError:
+def error_of_part(
+    access: ModelEndpoint, data: str, error: Exception, what: str, hint: str
+) -> AgentError:
     """What arrived where a piece of a `what` was due, and what is wrong with it."""
     said = str(error)
     if isinstance(error, ValidationError):
         fault = error.errors(include_url=False, include_input=False)[0]
-        said = ": ".join(part for part in (".".join(str(step) for step in fault["loc"]), fault["msg"]) if part)
+        said = ": ".join(
+            part for part in (".".join(str(step) for step in fault["loc"]), fault["msg"]) if part
+        )
     return AgentError(
-        f"{access.name}: {access.host} sent a piece that is no part of a {what} ({said}): {access.hidden(data)[:80]!r}",
+        f"{access.name}: {access.host} sent a piece that is no part of a {what} ({said}): "
+        f"{access.hidden(data)[:80]!r}",
         kind="protocol",
         hint=hint,
     )
 
 
-def error_of_status(access: ModelEndpoint, status: int, message: str, after: float | None = None) -> AgentError:
-    """The error for an HTTP status, with the server's words (`message`) and its wish (`after`, seconds)."""
+def error_of_status(
+    access: ModelEndpoint, status: int, message: str, after: float | None = None
+) -> AgentError:
+    """The error for an HTTP status, with the server's words (`message`) and its wish (`after`,
+    seconds).
+    """
     error = _of_status(access, status, message, after)
     error.status = status
     return error
@@ -241,11 +279,16 @@ def error_of_status(access: ModelEndpoint, status: int, message: str, after: flo
 
 def _of_status(access: ModelEndpoint, status: int, message: str, after: float | None) -> AgentError:
     said = f" ({status}): {access.hidden(message)}" if message else f" ({status})"
-    if status == 402 or (status in (400, 403, 429) and any(sign in message.lower() for sign in NO_CREDIT)):
+    if status == 402 or (
+        status in (400, 403, 429) and any(sign in message.lower() for sign in NO_CREDIT)
+    ):
         return AgentError(
             f"{access.name}: the account at {access.host} has no credit left{said}",
             kind="credit",
-            hint=f"Add credit or raise a limit there, or leave the agent out with `--opt-out {access.name}`.",
+            hint=(
+                f"Add credit or raise a limit there, or leave the agent out with `--opt-out "
+                f"{access.name}`."
+            ),
         )
     if (error := _by_words(access, status, message, said)) is not None:
         return error
@@ -261,9 +304,14 @@ def _of_status(access: ModelEndpoint, status: int, message: str, after: float | 
         )
     if status in (408, 504):
         return AgentError(
-            f"{access.name}: {access.host} gave up waiting{said}", kind="timeout", retry=True, after=after
+            f"{access.name}: {access.host} gave up waiting{said}",
+            kind="timeout",
+            retry=True,
+            after=after,
         )
-    overflow = status == 500 and "context" in message and TOO_LONG.search(message)  # as llama.cpp says it
+    overflow = (
+        status == 500 and "context" in message and TOO_LONG.search(message)
+    )  # as llama.cpp says it
     if (status >= 500 or status in TRANSIENT) and not overflow:
         return AgentError(
             f"{access.name}: {access.host} is overloaded or broken{said}",
@@ -276,7 +324,9 @@ def _of_status(access: ModelEndpoint, status: int, message: str, after: float | 
 
 
 def _by_words(access: ModelEndpoint, status: int, message: str, said: str) -> AgentError | None:
-    """The error that the server's words tell better than its status does; None where they do not."""
+    """The error that the server's words tell better than its status does; None where they do
+    not.
+    """
     host, kind = access.host, "invalid"
     if status in (413, 429) and TOO_LONG.search(message) and "too large" in message.lower():
         return _invalid(access, status, said)
@@ -285,13 +335,19 @@ def _by_words(access: ModelEndpoint, status: int, message: str, said: str) -> Ag
         hint = "Say it in other words, or let another agent of the pool do it."
     elif status in (400, 403, 451) and REGION_BLOCKED.search(message):
         kind, what = "refused", f"{host} does not serve the place it is called from"
-        hint = f"Leave the agent out with `--opt-out {access.name}`, or reach its model through another provider."
+        hint = (
+            f"Leave the agent out with `--opt-out {access.name}`, or reach its model through "
+            f"another provider."
+        )
     elif status == 403 and message == PAGE:
         kind, what = "refused", f"something before {host} does not let the request through"
         hint = f"Check HTTPS_PROXY, a firewall, and `base_url`: {access.address}"
     elif status in (400, 404, 422, 500) and NO_TOOLS.search(message):
         what = f"{access.model} at {host} takes no tools as it is"
-        hint = f'Give the entry {access.name} in .fugurc `protocol = "text"`, or start the server with tool calls.'
+        hint = (
+            f'Give the entry {access.name} in .fugurc `protocol = "text"`, or start the server '
+            f"with tool calls."
+        )
     else:
         return None
     return AgentError(f"{access.name}: {what}{said}", kind=kind, hint=hint)
@@ -301,10 +357,17 @@ def _refused(access: ModelEndpoint, said: str) -> AgentError:
     where = f" in {access.key_env}" if access.key_env else ""
     if access.key:
         what = f"the key{where} was refused by {access.host}{said}"
-        hint = f"Check that {access.key_env or 'the key'} is valid for {access.address} and may use {access.model}."
+        hint = (
+            f"Check that {access.key_env or 'the key'} is valid for {access.address} and may use "
+            f"{access.model}."
+        )
     else:
         what = f"{access.host} wants an API key, and there is none{said}"
-        hint = f"Set {access.key_env}." if access.key_env else f"Set `api_key_env` for {access.name} in .fugurc."
+        hint = (
+            f"Set {access.key_env}."
+            if access.key_env
+            else f"Set `api_key_env` for {access.name} in .fugurc."
+        )
     return AgentError(f"{access.name}: {what}", kind="refused", hint=hint)
 
 
@@ -312,7 +375,10 @@ def _invalid(access: ModelEndpoint, status: int, said: str) -> AgentError:
     kind = "invalid"
     if status == 404 or NO_MODEL.search(said):
         kind = "absent"
-        what, hint = f"nothing at {access.address} answers for {access.model}", "`model` and `base_url`"
+        what, hint = (
+            f"nothing at {access.address} answers for {access.model}",
+            "`model` and `base_url`",
+        )
     elif 300 <= status < 400:
         kind = "absent"
         what, hint = f"{access.address} points somewhere else", "`base_url`"
@@ -323,7 +389,9 @@ def _invalid(access: ModelEndpoint, status: int, said: str) -> AgentError:
     else:
         what, hint = f"{access.host} does not accept the request", "`model` and `context`"
     error = AgentError(
-        f"{access.name}: {what}{said}", kind=kind, hint=f"Check {hint} of the entry {access.name} in .fugurc."
+        f"{access.name}: {what}{said}",
+        kind=kind,
+        hint=f"Check {hint} of the entry {access.name} in .fugurc.",
     )
     error.too_long = hint == "`context`"
     return error

@@ -1,14 +1,16 @@
-"""Turns any list of messages into one that every provider accepts. The only place where a history is repaired.
+"""Turns any list of messages into one that every provider accepts. The only place where a history
+is repaired.
 
-A log may hold anything: a turn cut in the middle, replies of five providers, results whose calls were compacted away.
-Stands before every wire's encoder and before the two protocols for models without tools. Pure. It knows no wire's
-field names. What `closed` promises:
+A log may hold anything: a turn cut in the middle, replies of five providers, results whose calls
+were compacted away. Stands before every wire's encoder and before the two protocols for models
+without tools. Pure. It knows no wire's field names. What `closed` promises:
 
-1. messages of the user and of agents alternate, the first and the last are not an agent's;
-2. an agent's calls are followed at once by one result for each, in the order of the calls, and by nothing else; there
-   are no other results;
-3. call ids are unique and match ID, tool names match NAME, arguments are the JSON text of an object;
-4. no text is blank (an agent that only calls, and pictures alone, have none at all), no thinking is another agent's.
+1. messages of the user and of agents alternate, the first and the last are not an agent's; 2. an
+agent's calls are followed at once by one result for each, in the order of the calls, and by nothing
+else; there
+   are no other results; 3. call ids are unique and match ID, tool names match NAME, arguments are
+the JSON text of an object; 4. no text is blank (an agent that only calls, and pictures alone, have
+none at all), no thinking is another agent's.
 
 A longer history is repaired like its beginning, except at the seam: prompt caches hold.
 """
@@ -41,13 +43,17 @@ CallAsText = Callable[[Call], Sequence[Message]]
 
 
 def normalized(messages: Sequence[Message], agent: str) -> tuple[Message, ...]:
-    """`messages` in the form above, for the agent named `agent`: thinking of any other is dropped."""
+    """`messages` in the form above, for the agent named `agent`: thinking of any other is
+    dropped.
+    """
     paired = _Pairing(agent).over(messages)
     return tuple(_alternating(paired))
 
 
 def as_plain_text(messages: Sequence[Message], show: CallAsText) -> tuple[Message, ...]:
-    """`messages` without calls and results: both as text, in the form above. For models without tools."""
+    """`messages` without calls and results: both as text, in the form above. For models without
+    tools.
+    """
     texts: list[Message] = []
     for message in normalized(messages, agent=""):
         match message:
@@ -63,12 +69,16 @@ def as_plain_text(messages: Sequence[Message], show: CallAsText) -> tuple[Messag
 
 
 def with_short_ids(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """A closed history whose call ids are nine letters and digits: those that are something else are renamed."""
+    """A closed history whose call ids are nine letters and digits: those that are something else
+    are renamed.
+    """
 
     def renamed(message: Message) -> Message:
         match message:
             case FromAgent():
-                calls = tuple(call.model_copy(update={"id": _short(call.id)}) for call in message.calls)
+                calls = tuple(
+                    call.model_copy(update={"id": _short(call.id)}) for call in message.calls
+                )
                 return message.model_copy(update={"calls": calls})
             case FromTool():
                 return message.model_copy(update={"call": _short(message.call)})
@@ -92,7 +102,9 @@ PICTURES_OF_RESULTS = "[Of the results above: {names}]"
 
 
 def with_media_behind_results(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """A closed history in which results are text alone: the user shows their pictures behind them."""
+    """A closed history in which results are text alone: the user shows their pictures behind
+    them.
+    """
     done: list[Message] = []
     held: tuple[Media, ...] = ()
     for message in messages:
@@ -109,12 +121,16 @@ def with_media_behind_results(messages: Sequence[Message]) -> tuple[Message, ...
 
 def _of_results(media: Sequence[Media]) -> FromUser:
     return FromUser(
-        text=PICTURES_OF_RESULTS.format(names=", ".join(one.described for one in media)), media=tuple(media)
+        text=PICTURES_OF_RESULTS.format(names=", ".join(one.described for one in media)),
+        media=tuple(media),
     )
 
 
 def _said_together(first: FromUser, then: FromUser) -> FromUser:
-    return FromUser(text="\n\n".join(filter(str.strip, (first.text, then.text))), media=(*first.media, *then.media))
+    return FromUser(
+        text="\n\n".join(filter(str.strip, (first.text, then.text))),
+        media=(*first.media, *then.media),
+    )
 
 
 def _short(id: str) -> str:
@@ -130,19 +146,22 @@ def result_text(result: FromTool) -> str:
 def call_id(prompt: Prompt, number: int) -> str:
     """An id for call `number` of the reply to `prompt`, for servers and protocols that give none.
 
-    Made from the prompt: the same for the same call, another for any other, so that a replay gives equal logs.
+    Made from the prompt: the same for the same call, another for any other, so that a replay gives
+    equal logs.
     """
     return f"call_{hashlib.sha256(prompt.model_dump_json().encode('utf-8', 'replace')).hexdigest()[:12]}_{number}"
 
 
 def join_surrogates(text: str) -> str:
-    """What was streamed in pieces, some of which ended in half of a character: halves that belong together joined, any
-    other a replacement character."""
+    """What was streamed in pieces, some of which ended in half of a character: halves that belong
+    together joined, any other a replacement character."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def arguments_object(text: str) -> dict[str, object] | None:
-    """The arguments a model wrote, if they are a JSON object (a blank text is an empty one), else None."""
+    """The arguments a model wrote, if they are a JSON object (a blank text is an empty one), else
+    None.
+    """
     if not text.strip():
         return {}
     try:
@@ -182,7 +201,8 @@ class _Pairing:
         return self._done
 
     def _put(self, message: Message) -> None:
-        # What is said while calls wait for their results is said after them: nothing may stand between.
+        # What is said while calls wait for their results is said after them: nothing may stand
+        # between.
         (self._later if self._calls else self._done).append(message)
 
     def _take_reply(self, message: FromAgent) -> None:
@@ -201,7 +221,9 @@ class _Pairing:
                 update = {"call": call.id, "tool": call.tool, "text": text}
                 self._results[call.id] = result.model_copy(update=update)
                 return
-        self._put(FromUser(text=result_text(result.model_copy(update={"text": text})), media=result.media))
+        self._put(
+            FromUser(text=result_text(result.model_copy(update={"text": text})), media=result.media)
+        )
 
     def _settle(self) -> None:
         for _, call in self._calls:
@@ -212,9 +234,15 @@ class _Pairing:
 
     def _repaired(self, call: Call) -> Call:
         parsed = arguments_object(call.arguments)
-        tool = call.tool if NAME.fullmatch(call.tool) else re.sub(r"[^a-zA-Z0-9_-]", "_", call.tool)[:64] or "unnamed"
+        tool = (
+            call.tool
+            if NAME.fullmatch(call.tool)
+            else re.sub(r"[^a-zA-Z0-9_-]", "_", call.tool)[:64] or "unnamed"
+        )
         arguments = {"malformed_arguments": call.arguments} if parsed is None else parsed
-        return Call(id=self._fresh(call.id), tool=tool, arguments=json.dumps(arguments, ensure_ascii=False))
+        return Call(
+            id=self._fresh(call.id), tool=tool, arguments=json.dumps(arguments, ensure_ascii=False)
+        )
 
     def _fresh(self, wanted: str) -> str:
         chosen, number = wanted, len(self._taken)
@@ -241,7 +269,9 @@ def _alternating(messages: Iterable[Message]) -> list[Message]:
             case FromAgent(), _:
                 if last is None:
                     joined.append(FromUser(text=BEGIN))
-                joined.append(message if message.text.strip() else message.model_copy(update={"text": ""}))
+                joined.append(
+                    message if message.text.strip() else message.model_copy(update={"text": ""})
+                )
             case _:
                 joined.append(message)
     if not joined or isinstance(joined[-1], FromAgent):
@@ -250,7 +280,8 @@ def _alternating(messages: Iterable[Message]) -> list[Message]:
 
 
 def _merged(earlier: FromAgent, later: FromAgent) -> FromAgent:
-    # The later block belongs to the calls that follow; a provider checks those and forgets earlier ones.
+    # The later block belongs to the calls that follow; a provider checks those and forgets earlier
+    # ones.
     texts = [part.text for part in (earlier, later) if part.text.strip()]
     return FromAgent(
         agent=later.agent if later.thinking else earlier.agent,

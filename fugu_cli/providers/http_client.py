@@ -1,10 +1,10 @@
-"""One HTTP exchange with a model's server: a JSON request goes out, server-sent events come in. Holds the timeout of
-each phase, the SSE parser and the limits on what one reply may hold. It does not know what an event means: a wire
-format takes each one and says how far the reply has come.
+"""One HTTP exchange with a model's server: a JSON request goes out, server-sent events come in.
+Holds the timeout of each phase, the SSE parser and the limits on what one reply may hold. It does
+not know what an event means: a wire format takes each one and says how far the reply has come.
 
-The SSE grammar is the WHATWG one: lines end in LF, CR or CRLF; `data` lines of one event are joined by newlines; a
-colon begins a comment; a blank line ends the event. Bytes that are no UTF-8 become replacement characters. A server
-that answers with one plain JSON object is passed on as one event.
+The SSE grammar is the WHATWG one: lines end in LF, CR or CRLF; `data` lines of one event are joined
+by newlines; a colon begins a comment; a blank line ends the event. Bytes that are no UTF-8 become
+replacement characters. A server that answers with one plain JSON object is passed on as one event.
 """
 
 from __future__ import annotations
@@ -54,11 +54,15 @@ class ReplyLimits:
             raise self._error(f"more than {MOST_PARTS:,} calls or blocks")
 
     def arrived(self, size: int, events: int) -> None:
-        """A portion of a stream: its bytes, and the events it completed. Raises AgentError likewise."""
+        """A portion of a stream: its bytes, and the events it completed. Raises AgentError
+        likewise.
+        """
         self._bytes += size
         self._events += events
         if self._bytes > MOST_BYTES or self._events > MOST_EVENTS:
-            raise self._error(f"more than {MOST_BYTES // 1024 // 1024} MiB or {MOST_EVENTS:,} events")
+            raise self._error(
+                f"more than {MOST_BYTES // 1024 // 1024} MiB or {MOST_EVENTS:,} events"
+            )
 
     def _error(self, what: str) -> AgentError:
         return AgentError(
@@ -69,14 +73,16 @@ class ReplyLimits:
 
 
 EVENT_LIMIT = 8 * 1024 * 1024
-"""Bytes of one event: a server that sends more without a blank line is not speaking this protocol."""
+"""Bytes of one event: a server that sends more without a blank line is not speaking this
+protocol.
+"""
 
 BOM = b"\xef\xbb\xbf"
 
 
 class ReplyProgress(IntEnum):
-    """How far a reply has come: nothing of it yet, a token at least, all but what it cost, all of it, or all
-    that is wanted."""
+    """How far a reply has come: nothing of it yet, a token at least, all but what it cost, all of
+    it, or all that is wanted."""
 
     NOTHING = 0
     BEGUN = 1
@@ -87,7 +93,9 @@ class ReplyProgress(IntEnum):
 
 @dataclass(frozen=True)
 class ServerEvent:
-    """One event. `whole` is False for what was pending when the stream ended: its last line may be cut short."""
+    """One event. `whole` is False for what was pending when the stream ended: its last line may be
+    cut short.
+    """
 
     data: str
     name: str = "message"
@@ -95,7 +103,9 @@ class ServerEvent:
 
 
 class SseDecoder:
-    """Bytes in any portions -> events, the same ones for every portioning. Raises AgentError(kind="protocol")."""
+    """Bytes in any portions -> events, the same ones for every portioning. Raises
+    AgentError(kind="protocol").
+    """
 
     def __init__(self) -> None:
         self._line = bytearray()
@@ -133,7 +143,8 @@ class SseDecoder:
         self._size += len(part)
         if self._size > EVENT_LIMIT:
             raise AgentError(
-                f"the server sent more than {EVENT_LIMIT // 1024 // 1024} MiB without ending an event",
+                f"the server sent more than {EVENT_LIMIT // 1024 // 1024} MiB without ending an "
+                f"event",
                 kind="protocol",
                 hint="Check that `base_url` is the address of an API, not of a download.",
             )
@@ -173,11 +184,13 @@ CLOSE_TIMEOUT = 1.0
 """Seconds a finished stream may take to close, so that its connection can be used again."""
 
 USAGE_TIMEOUT = 10.0
-"""Seconds a server has after a reply to say what it cost. Some say neither that nor that the stream is over."""
+"""Seconds a server has after a reply to say what it cost. Some say neither that nor that the stream
+is over.
+"""
 
 KEEPALIVE = 30.0
-"""Seconds an idle connection is kept. On this machine none is: opening one costs nothing there, and llama.cpp ends a
-connection after five requests, perhaps just as the sixth is sent."""
+"""Seconds an idle connection is kept. On this machine none is: opening one costs nothing there, and
+llama.cpp ends a connection after five requests, perhaps just as the sixth is sent."""
 
 ERROR_BODY = 64 * 1024
 CONNECT_TRIES = 3
@@ -189,7 +202,10 @@ class HttpConnection:
     """The connections of one entry. Opened on the first request, again after `close`."""
 
     def __init__(
-        self, access: ModelEndpoint, headers: Mapping[str, str], transport: httpx.AsyncBaseTransport | None = None
+        self,
+        access: ModelEndpoint,
+        headers: Mapping[str, str],
+        transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         self._access = access
         self._headers = dict(headers)
@@ -199,12 +215,14 @@ class HttpConnection:
     async def post(self, path: str, payload: Json, take: OnEvent) -> None:
         """Sends `payload` to base_url + `path` and gives every event of the answer to `take`.
 
-        Returns when the stream has ended, whole or not: `take` knows. Raises AgentError for everything else.
+        Returns when the stream has ended, whole or not: `take` knows. Raises AgentError for
+        everything else.
         """
         access = self._access
         if not (access.key.isascii() and access.key.isprintable()):
             raise _odd_key(access)
-        # Lone surrogates (a file name that is no UTF-8) cannot travel in JSON: they go as question marks.
+        # Lone surrogates (a file name that is no UTF-8) cannot travel in JSON: they go as question
+        # marks.
         body = json.dumps({**payload, **access.body}, ensure_ascii=False).encode("utf-8", "replace")
         phase = _Phase(access)
         try:
@@ -236,15 +254,21 @@ class HttpConnection:
                 await _whole_body(self._access, response, take, phase)
 
     def _open(self) -> httpx.AsyncClient:
-        """The client. Raises AgentError for a proxy or certificates in the environment that cannot be used."""
+        """The client. Raises AgentError for a proxy or certificates in the environment that cannot
+        be used.
+        """
         if self._client is None:
             try:
                 self._client = self._made()
             except (ImportError, ValueError, OSError, httpx.InvalidURL) as error:
                 raise AgentError(
-                    f"{self._access.name}: no connection to {self._access.host} can be prepared: {error}",
+                    f"{self._access.name}: no connection to {self._access.host} can be prepared: "
+                    f"{error}",
                     kind="network",
-                    hint="Check ALL_PROXY, HTTPS_PROXY, NO_PROXY and SSL_CERT_FILE. Of proxies, those over http work.",
+                    hint=(
+                        "Check ALL_PROXY, HTTPS_PROXY, NO_PROXY and SSL_CERT_FILE. Of proxies, "
+                        "those over http work."
+                    ),
                 ) from error
         return self._client
 
@@ -261,9 +285,12 @@ class HttpConnection:
                 **self._access.headers,
             },
             timeout=httpx.Timeout(None, connect=self._access.timeouts.connect),
-            limits=httpx.Limits(max_keepalive_connections=0 if here else 10, keepalive_expiry=KEEPALIVE),
+            limits=httpx.Limits(
+                max_keepalive_connections=0 if here else 10, keepalive_expiry=KEEPALIVE
+            ),
             transport=self._transport,
-            # Loading certificates costs 30 ms: not where none are used. SSL_CERT_FILE counts on this machine as well.
+            # Loading certificates costs 30 ms: not where none are used. SSL_CERT_FILE counts on
+            # this machine as well.
             verify=httpx.create_ssl_context() if sealed else False,
             trust_env=not here,
         )
@@ -272,8 +299,9 @@ class HttpConnection:
 class _Phase:
     """Which phase an exchange is in, and when it must have ended.
 
-    Whatever arrives starts the clock again: a comment or an empty piece says that the server is at work. How long it
-    may be silent depends on whether a token has come: some send an empty piece at once and think for minutes then.
+    Whatever arrives starts the clock again: a comment or an empty piece says that the server is at
+    work. How long it may be silent depends on whether a token has come: some send an empty piece at
+    once and think for minutes then.
     """
 
     def __init__(self, access: ModelEndpoint) -> None:
@@ -293,7 +321,11 @@ class _Phase:
         timeouts = self._access.timeouts
         self._limit = timeouts.between if self.began else timeouts.first_token
         if self.finished:
-            self._limit = CLOSE_TIMEOUT if heard == ReplyProgress.WHOLE else min(USAGE_TIMEOUT, timeouts.between)
+            self._limit = (
+                CLOSE_TIMEOUT
+                if heard == ReplyProgress.WHOLE
+                else min(USAGE_TIMEOUT, timeouts.between)
+            )
         self.deadline.reschedule(min(asyncio.get_running_loop().time() + self._limit, self._end))
 
     def timed_out(self) -> AgentError:
@@ -308,7 +340,9 @@ class _Phase:
         )
 
 
-async def _stream(access: ModelEndpoint, response: httpx.Response, take: OnEvent, phase: _Phase) -> None:
+async def _stream(
+    access: ModelEndpoint, response: httpx.Response, take: OnEvent, phase: _Phase
+) -> None:
     decoder = SseDecoder()
     heard = ReplyProgress.NOTHING
     held = ReplyLimits(access.name, access.host)
@@ -324,13 +358,17 @@ async def _stream(access: ModelEndpoint, response: httpx.Response, take: OnEvent
         take(event)
 
 
-async def _whole_body(access: ModelEndpoint, response: httpx.Response, take: OnEvent, phase: _Phase) -> None:
+async def _whole_body(
+    access: ModelEndpoint, response: httpx.Response, take: OnEvent, phase: _Phase
+) -> None:
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
         phase.heard(ReplyProgress.BEGUN)
         if len(body) > EVENT_LIMIT:
-            raise AgentError(f"{access.name}: {access.host} sent more than an answer can be", kind="protocol")
+            raise AgentError(
+                f"{access.name}: {access.host} sent more than an answer can be", kind="protocol"
+            )
     text = body.decode("utf-8", "replace").strip()
     if text.startswith("{"):
         take(ServerEvent(text))
@@ -358,7 +396,11 @@ async def _refusal(access: ModelEndpoint, response: httpx.Response) -> AgentErro
     now = datetime.now(UTC)
     after = error_mapping.retry_after(response.headers, now)
     after = error_mapping.retry_delay(text) if after is None else after
-    after = error_mapping.limit_reset(response.headers, now) if after is None and response.status_code == 429 else after
+    after = (
+        error_mapping.limit_reset(response.headers, now)
+        if after is None and response.status_code == 429
+        else after
+    )
     return error_mapping.error_of_status(
         access, response.status_code, f"{message} ({kind})" if kind else message, after
     )
@@ -377,7 +419,8 @@ def _of_transport(access: ModelEndpoint, error: httpx.HTTPError, *, began: bool)
         return _no_connection(access, reason)
     if isinstance(error, httpx.ProxyError):
         return AgentError(
-            f"{access.name}: the proxy on the way to {access.host} does not let it through: {reason}",
+            f"{access.name}: the proxy on the way to {access.host} does not let it through: "
+            f"{reason}",
             kind="network",
             retry=not reason.startswith("4"),
             hint="Check HTTPS_PROXY, and whether the proxy wants a name and a password in it.",
@@ -385,17 +428,22 @@ def _of_transport(access: ModelEndpoint, error: httpx.HTTPError, *, began: bool)
     if isinstance(error, (httpx.UnsupportedProtocol, httpx.LocalProtocolError)):
         return _bad_address(access, error)
     if isinstance(error, httpx.DecodingError):
-        return AgentError(f"{access.name}: {access.host} sent bytes that do not unpack: {reason}", kind="protocol")
+        return AgentError(
+            f"{access.name}: {access.host} sent bytes that do not unpack: {reason}", kind="protocol"
+        )
     what = "cut the stream" if began else "closed the connection before it answered"
     return AgentError(f"{access.name}: {access.host} {what}: {reason}", kind="network", retry=True)
 
 
 def _no_connection(access: ModelEndpoint, reason: str) -> AgentError:
-    """A certificate stays as it is; a name that is not found or a server that does not listen seldom comes back soon,
-    and every agent behind it would wait as long."""
+    """A certificate stays as it is; a name that is not found or a server that does not listen
+    seldom comes back soon, and every agent behind it would wait as long."""
     known = "CERTIFICATE" in reason
     proxy = "" if access.loopback else " a proxy in HTTPS_PROXY,"
-    hint = f"Check the network,{proxy} that the server runs and that `base_url` is right: {access.address}"
+    hint = (
+        f"Check the network,{proxy} that the server runs and that `base_url` is right: "
+        f"{access.address}"
+    )
     said = f"{access.name}: no connection to {access.host}: {reason}"
     error = AgentError(said, kind="network", retry=not known, hint=_CERTIFICATE if known else hint)
     error.tries = CONNECT_TRIES

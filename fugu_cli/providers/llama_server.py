@@ -1,7 +1,9 @@
-"""An agent that is an embedded model: its llama.cpp server starts when first needed, then is called like any other.
+"""An agent that is an embedded model: its llama.cpp server starts when first needed, then is called
+like any other.
 
-Stands on chat_completions.py. It must not know how a server is started: wiring gives it the function that leases one
-(fugu_cli.models.server_lease.lease_server), so that nothing here imports the models.
+Stands on chat_completions.py. It must not know how a server is started: wiring gives it the
+function that leases one (fugu_cli.models.server_lease.lease_server), so that nothing here imports
+the models.
 """
 
 from __future__ import annotations
@@ -41,14 +43,18 @@ FillIn = Callable[[HttpConnection, ModelEndpoint, Prompt, InfillHole], Awaitable
 
 @dataclass(frozen=True)
 class SmallModelSupport:
-    """What only embedded models need: when their reply has said all, and how they fill in a line."""
+    """What only embedded models need: when their reply has said all, and how they fill in a
+    line.
+    """
 
     over: IsComplete
     fill: FillIn
 
 
 class EmbeddedAgent:
-    """An entry of the pool served by an embedded model. Holds its lease until `close`, or until the server is gone."""
+    """An entry of the pool served by an embedded model. Holds its lease until `close`, or until the
+    server is gone.
+    """
 
     def __init__(
         self,
@@ -115,7 +121,9 @@ class EmbeddedAgent:
 
 
 class _InfillAgent:
-    """The same server, asked for one line of code: llama.cpp answers that beside what it shares with others."""
+    """The same server, asked for one line of code: llama.cpp answers that beside what it shares
+    with others.
+    """
 
     def __init__(self, access: ModelEndpoint, fill: FillIn) -> None:
         self._fill = fill

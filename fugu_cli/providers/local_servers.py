@@ -1,7 +1,7 @@
 """Servers of models that run on this machine, found by asking the ports where they usually listen.
 
-Asked by `fugu pool` and `fugu doctor` alone, all at once and for a second at most. What answers with anything but a
-list of models is left out.
+Asked by `fugu pool` and `fugu doctor` alone, all at once and for a second at most. What answers
+with anything but a list of models is left out.
 """
 
 from __future__ import annotations
@@ -20,13 +20,19 @@ LONGEST = 200
 """Characters of a model's name."""
 EVERYWHERE = frozenset({"", "localhost", "127.0.0.1", "0.0.0.0", "::", "::1"})
 """Hosts that a server names to be reached at this machine."""
-PORTS = (("Ollama", 11434, "OLLAMA_HOST"), ("LM Studio", 1234, ""), ("llama.cpp", 8080, "LLAMA_ARG_PORT"))
+PORTS = (
+    ("Ollama", 11434, "OLLAMA_HOST"),
+    ("LM Studio", 1234, ""),
+    ("llama.cpp", 8080, "LLAMA_ARG_PORT"),
+)
 """Who listens where, and the variable by which its user moves it."""
 
 
 @dataclass(frozen=True)
 class LocalServer:
-    """A server that answered: who usually listens there, its address and its models, at least one."""
+    """A server that answered: who usually listens there, its address and its models, at least
+    one.
+    """
 
     name: str
     base_url: str
@@ -61,7 +67,9 @@ async def _asked(name: str, port: int) -> LocalServer | None:
     try:
         async with (
             asyncio.timeout(PATIENCE),
-            httpx.AsyncClient(trust_env=False, verify=False, headers=headers) as client,  # no TLS is spoken here
+            httpx.AsyncClient(
+                trust_env=False, verify=False, headers=headers
+            ) as client,  # no TLS is spoken here
             client.stream("GET", f"{base_url}/models") as answer,
         ):
             body = b""
@@ -85,4 +93,8 @@ def _models(body: bytes) -> tuple[str, ...]:
     if not isinstance(listed, list):
         return ()
     names = [entry.get("id") for entry in listed if isinstance(entry, dict)]
-    return tuple(name for name in names if isinstance(name, str) and name.isprintable() and 0 < len(name) <= LONGEST)
+    return tuple(
+        name
+        for name in names
+        if isinstance(name, str) and name.isprintable() and 0 < len(name) <= LONGEST
+    )

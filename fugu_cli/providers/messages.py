@@ -1,8 +1,9 @@
-"""The Messages API (Anthropic) with streaming, tool use, prompt caching and thinking. `MessagesDecoder` and `encode`
-are pure; only `Anthropic` does IO. Signed thinking blocks go back unchanged to the agent that wrote them and to no
-other.
+"""The Messages API (Anthropic) with streaming, tool use, prompt caching and thinking.
+`MessagesDecoder` and `encode` are pure; only `Anthropic` does IO. Signed thinking blocks go back
+unchanged to the agent that wrote them and to no other.
 
-A thinking block is kept as the provider's own JSON with its position in the message (`reasoning.py`).
+A thinking block is kept as the provider's own JSON with its position in the message
+(`reasoning.py`).
 """
 
 from __future__ import annotations
@@ -54,8 +55,14 @@ class _Wire(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _nulls_say_nothing(cls, given: object) -> object:
-        """Servers that only speak like Anthropic send null where there is no text, signature or model yet."""
-        return {key: value for key, value in given.items() if value is not None} if isinstance(given, dict) else given
+        """Servers that only speak like Anthropic send null where there is no text, signature or
+        model yet.
+        """
+        return (
+            {key: value for key, value in given.items() if value is not None}
+            if isinstance(given, dict)
+            else given
+        )
 
 
 class _Usage(_Wire):
@@ -112,7 +119,11 @@ class _Open:
 
     def __init__(self, block: _WireBlock) -> None:
         self.block = block
-        self._text, self._thinking, self._signature = [block.text], [block.thinking], [block.signature]
+        self._text, self._thinking, self._signature = (
+            [block.text],
+            [block.thinking],
+            [block.signature],
+        )
         self._json: list[str] = []
 
     def fill(self, delta: _Delta) -> None:
@@ -152,7 +163,9 @@ class _Open:
     def kept(self, after: tuple[int, int]) -> Thinking:
         place = position(after)
         if self.block.type == "redacted_thinking":
-            return Thinking(data=json.dumps({"type": "redacted_thinking", "data": self.block.data, **place}))
+            return Thinking(
+                data=json.dumps({"type": "redacted_thinking", "data": self.block.data, **place})
+            )
         text = join_surrogates(self.thinking)
         data = {"type": "thinking", "thinking": text, "signature": self.signature, **place}
         return Thinking(text=text, data=json.dumps(data, ensure_ascii=False))
@@ -195,7 +208,9 @@ class MessagesDecoder:
         return ReplyProgress.BEGUN if self._blocks else ReplyProgress.NOTHING
 
     def feed(self, event: ServerEvent) -> str:
-        """Takes one event; returns the text it adds. Raises AgentError for an error inside the stream or no JSON."""
+        """Takes one event; returns the text it adds. Raises AgentError for an error inside the
+        stream or no JSON.
+        """
         self.thought = ""
         if not event.data.strip() or self.finished:
             return ""
@@ -208,15 +223,23 @@ class MessagesDecoder:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
             hint = f"Check that {self._access.address} speaks the Messages API."
-            raise error_mapping.error_of_part(self._access, event.data, error, "message", hint) from error
+            raise error_mapping.error_of_part(
+                self._access, event.data, error, "message", hint
+            ) from error
         if taken.type == "error":
             raise error_mapping.error_in_stream(self._access, parsed)
         return self._take(taken)
 
     def reply(self) -> Reply:
-        """The whole reply. Raises AgentError(kind="network") where the stream ended before it did."""
+        """The whole reply. Raises AgentError(kind="network") where the stream ended before it
+        did.
+        """
         if not self.finished and self._reason is None:
-            raise AgentError(f"{self._access.name}: {self._access.host} cut the stream", kind="network", retry=True)
+            raise AgentError(
+                f"{self._access.name}: {self._access.host} cut the stream",
+                kind="network",
+                retry=True,
+            )
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         calls = _calls(blocks)
         stop = STOPS.get(self._reason or "end_turn", "end")
@@ -262,8 +285,8 @@ class MessagesDecoder:
         return "".join(block.text for block in message.content if block.type == "text")
 
     def _count(self, usage: _Usage | None) -> None:
-        """The newest figure of each kind: the counts of `message_delta` are cumulative. Servers that only speak like
-        Anthropic say 0 there of a prompt that `message_start` has counted."""
+        """The newest figure of each kind: the counts of `message_delta` are cumulative. Servers
+        that only speak like Anthropic say 0 there of a prompt that `message_start` has counted."""
         if usage is not None:
             said = usage.model_dump(exclude_none=True)
             kept = {kind: count for kind, count in said.items() if count or kind == "output_tokens"}
@@ -287,9 +310,15 @@ NO_TOOLS: Json = {"type": "object", "properties": {}}
 
 
 def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json:
-    """The request body. Two cache marks: after tools and system, and at the end of what has been said."""
+    """The request body. Two cache marks: after tools and system, and at the end of what has been
+    said.
+    """
     messages = normalized(prompt.messages, access.name if dialect.sealed else "")
-    payload: Json = {"model": access.model, "max_tokens": dialect.tokens(prompt.max_tokens), "stream": True}
+    payload: Json = {
+        "model": access.model,
+        "max_tokens": dialect.tokens(prompt.max_tokens),
+        "stream": True,
+    }
     if prompt.system.strip():
         payload["system"] = [{"type": "text", "text": prompt.system, "cache_control": CACHE_POINT}]
     payload["messages"] = [*_turns(messages)]
@@ -330,7 +359,9 @@ def _thinking(prompt: Prompt, effort: str, dialect: ServerQuirks) -> Json:
 
 
 def _may_think(messages: Sequence[Message]) -> bool:
-    """Not where this call continues tool calls made without thinking: those must begin with a thinking block."""
+    """Not where this call continues tool calls made without thinking: those must begin with a
+    thinking block.
+    """
     if not isinstance(messages[-1], FromTool):
         return True
     newest = next(message for message in reversed(messages) if isinstance(message, FromAgent))
@@ -338,7 +369,9 @@ def _may_think(messages: Sequence[Message]) -> bool:
 
 
 def _turns(messages: Sequence[Message]) -> list[Json]:
-    """Results and a user's words are one message here, results first: `closed` left them in that order."""
+    """Results and a user's words are one message here, results first: `closed` left them in that
+    order.
+    """
     turns: list[tuple[str, list[Json]]] = []
     for message in messages:
         role = "assistant" if isinstance(message, FromAgent) else "user"
@@ -355,7 +388,9 @@ def _blocks(message: Message) -> list[Json]:
             return [*map(_shown, message.media), *_words(message.text)]
         case FromTool():
             text: list[JsonValue] = [*_words(message.text)]
-            content: JsonValue = [*text, *map(_shown, message.media)] if message.media else message.text
+            content: JsonValue = (
+                [*text, *map(_shown, message.media)] if message.media else message.text
+            )
             result: Json = {"type": "tool_result", "tool_use_id": message.call, "content": content}
             return [result if message.ok else {**result, "is_error": True}]
         case FromAgent():
@@ -377,7 +412,8 @@ def _words(text: str) -> list[Json]:
 
 def _uses(calls: Sequence[Call]) -> list[Json]:
     return [
-        {"type": "tool_use", "id": call.id, "name": call.tool, "input": json.loads(call.arguments)} for call in calls
+        {"type": "tool_use", "id": call.id, "name": call.tool, "input": json.loads(call.arguments)}
+        for call in calls
     ]
 
 
@@ -389,7 +425,11 @@ def _block(thinking: Thinking) -> Json | None:
     signed = block.get("type") == "thinking" and block.get("signature")
     sealed = block.get("type") == "redacted_thinking" and block.get("data")
     own: Json = json.loads(thinking.data)
-    return {name: value for name, value in own.items() if name != POSITION} if signed or sealed else None
+    return (
+        {name: value for name, value in own.items() if name != POSITION}
+        if signed or sealed
+        else None
+    )
 
 
 def _choice(choice: str) -> Json:
@@ -402,24 +442,43 @@ def _choice(choice: str) -> Json:
 
 
 def _tool(tool: ToolSpec, dialect: ServerQuirks) -> Json:
-    return {"name": tool.name, "description": tool.description, "input_schema": tool_parameters(tool, dialect)}
+    return {
+        "name": tool.name,
+        "description": tool.description,
+        "input_schema": tool_parameters(tool, dialect),
+    }
 
 
 def _tools_of(messages: Sequence[Message]) -> list[Json]:
     """A history with calls is refused without tools, even where none may be called now."""
-    names = dict.fromkeys(call.tool for message in messages if isinstance(message, FromAgent) for call in message.calls)
-    return [{"name": name, "description": "Not at hand now.", "input_schema": NO_TOOLS} for name in names]
+    names = dict.fromkeys(
+        call.tool
+        for message in messages
+        if isinstance(message, FromAgent)
+        for call in message.calls
+    )
+    return [
+        {"name": name, "description": "Not at hand now.", "input_schema": NO_TOOLS}
+        for name in names
+    ]
 
 
 class Anthropic(WireAgent):
     """An entry of the pool behind the Messages API."""
 
-    def __init__(self, access: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        headers = {"anthropic-version": VERSION, **({"x-api-key": access.key} if access.key else {})}
+    def __init__(
+        self, access: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        headers = {
+            "anthropic-version": VERSION,
+            **({"x-api-key": access.key} if access.key else {}),
+        }
         super().__init__(access, headers, transport)
 
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
-        stops = StopSequences([stop for stop in prompt.stop if not stop.strip()])  # which the API refuses
+        stops = StopSequences(
+            [stop for stop in prompt.stop if not stop.strip()]
+        )  # which the API refuses
         request = (_path(self._access), encode(prompt, self._access, quirks))
         return await self._exchange(request, MessagesDecoder(self._access), stops, say, frozenset())
 

@@ -1,10 +1,10 @@
-"""A model's reasoning, kept so that it can go back to the same agent: think tags in the text, thought signatures and
-sealed reasoning, and their order among text and calls. Each is kept as the provider's own JSON, because a changed
-byte makes its signature invalid. Pure.
+"""A model's reasoning, kept so that it can go back to the same agent: think tags in the text,
+thought signatures and sealed reasoning, and their order among text and calls. Each is kept as the
+provider's own JSON, because a changed byte makes its signature invalid. Pure.
 
-Gemini 3 and later refuse a call without its signature; for calls of another agent they take a fixed word in its
-place (https://ai.google.dev/gemini-api/docs/thought-signatures). Behind OpenRouter signatures travel as
-`reasoning_details` of the whole reply.
+Gemini 3 and later refuse a call without its signature; for calls of another agent they take a fixed
+word in its place (https://ai.google.dev/gemini-api/docs/thought-signatures). Behind OpenRouter
+signatures travel as `reasoning_details` of the whole reply.
 """
 
 from __future__ import annotations
@@ -24,14 +24,18 @@ CLOSING_ALONE = re.compile(r"(.*?)\n</think>[ \t]*\n+", re.DOTALL)
 
 
 class ThinkTagParser:
-    """Text as it comes. `feed` returns what of it is to be shown, `parts` the whole of it: answer and thought."""
+    """Text as it comes. `feed` returns what of it is to be shown, `parts` the whole of it: answer
+    and thought.
+    """
 
     def __init__(self) -> None:
         self._said: list[str] = []
         self._held: list[str] = []
         """What may be, or is, the beginning of a thought."""
         self._tail = ""
-        """The end of what is held of an open thought, in which its end may have begun; "" where none is open."""
+        """The end of what is held of an open thought, in which its end may have begun; "" where
+        none is open.
+        """
         self._thought = ""
         self._blank = True
         """Nothing but white space has come."""
@@ -83,8 +87,12 @@ SIGNATURE_FORMAT = "google-gemini-v1"
 UNSIGNED: JsonValue = {"google": {"thought_signature": SKIP_SIGNATURE}}
 
 
-def sealed_blocks(extras: Sequence[JsonValue], details: Sequence[dict[str, JsonValue]]) -> tuple[Thinking, ...]:
-    """The blocks that keep what came beside the calls, in their order, and the pieces of sealed reasoning."""
+def sealed_blocks(
+    extras: Sequence[JsonValue], details: Sequence[dict[str, JsonValue]]
+) -> tuple[Thinking, ...]:
+    """The blocks that keep what came beside the calls, in their order, and the pieces of sealed
+    reasoning.
+    """
     found: list[JsonValue] = []
     if any(extras):
         found.append({"type": EXTRA_CONTENT, "calls": [*extras]})
@@ -94,12 +102,19 @@ def sealed_blocks(extras: Sequence[JsonValue], details: Sequence[dict[str, JsonV
 
 
 def _joined(details: Sequence[dict[str, JsonValue]]) -> list[dict[str, JsonValue]]:
-    """A text that was streamed in pieces, each with the same type and index, is one again; other pieces stay alone."""
+    """A text that was streamed in pieces, each with the same type and index, is one again; other
+    pieces stay alone.
+    """
     whole: list[dict[str, JsonValue]] = []
     for piece in details:
         last = whole[-1] if whole else {}
-        part = {"reasoning.text": "text", "reasoning.summary": "summary"}.get(str(piece.get("type")), "")
-        if part and (last.get("type"), last.get("index")) == (piece.get("type"), piece.get("index")):
+        part = {"reasoning.text": "text", "reasoning.summary": "summary"}.get(
+            str(piece.get("type")), ""
+        )
+        if part and (last.get("type"), last.get("index")) == (
+            piece.get("type"),
+            piece.get("index"),
+        ):
             said = {key: value for key, value in piece.items() if value is not None}
             whole[-1] = {**last, **said, part: f"{last.get(part) or ''}{piece.get(part) or ''}"}
         else:
@@ -108,8 +123,9 @@ def _joined(details: Sequence[dict[str, JsonValue]]) -> list[dict[str, JsonValue
 
 
 def sealed_reasoning(message: FromAgent, access: ModelEndpoint) -> JsonValue:
-    """The sealed reasoning that goes back with the message; None where there is none. For calls of another agent
-    OpenRouter takes Google's word in its place: one piece, by the name of the first call."""
+    """The sealed reasoning that goes back with the message; None where there is none. For calls of
+    another agent OpenRouter takes Google's word in its place: one piece, by the name of the first
+    call."""
     for block in message.thinking if message.agent == access.name else ():
         given = json.loads(block.data) if arguments_object(block.data) else {}
         if given.get("type") == REASONING_DETAILS:
@@ -164,7 +180,9 @@ def in_order(
     words: Callable[[str], list[Json]],
     uses: Callable[[Sequence[Call]], list[Json]],
 ) -> list[Json]:
-    """The message's thoughts, text and calls as the wire's own pieces, in the order in which they came."""
+    """The message's thoughts, text and calls as the wire's own pieces, in the order in which they
+    came.
+    """
     pieces: list[Json] = []
     said = made = 0
     for thinking in message.thinking:

@@ -1,6 +1,6 @@
-"""The Responses API with streaming, for OpenAI's models, which on Chat Completions do not reason where tools are
-offered. Nothing is stored at the server: the whole history is sent, with the agent's own sealed reasoning.
-`ResponsesDecoder` and `encode` are pure; only `Responses` does IO.
+"""The Responses API with streaming, for OpenAI's models, which on Chat Completions do not reason
+where tools are offered. Nothing is stored at the server: the whole history is sent, with the
+agent's own sealed reasoning. `ResponsesDecoder` and `encode` are pure; only `Responses` does IO.
 """
 
 from __future__ import annotations
@@ -30,13 +30,25 @@ from fugu_cli.messages import (
 )
 from fugu_cli.providers import Say, error_mapping, server_quirks
 from fugu_cli.providers.endpoint import ModelEndpoint
-from fugu_cli.providers.history import arguments_object, call_id, join_surrogates, normalized, with_media_behind_results
+from fugu_cli.providers.history import (
+    arguments_object,
+    call_id,
+    join_surrogates,
+    normalized,
+    with_media_behind_results,
+)
 from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, ServerEvent
 from fugu_cli.providers.reasoning import POSITION, in_order, position
 from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences
 from fugu_cli.providers.wire_agent import WireAgent
 
-ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done")
+ENDS = (
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+    "response.cancelled",
+    "response.done",
+)
 
 
 class _Wire(BaseModel):
@@ -113,16 +125,28 @@ class ResponsesDecoder:
 
     @property
     def heard(self) -> ReplyProgress:
-        """How far the reply has come. A thought is none of it yet: it is opened at once and may take minutes."""
-        return ReplyProgress.WHOLE if self.finished else ReplyProgress.BEGUN if self._begun else ReplyProgress.NOTHING
+        """How far the reply has come. A thought is none of it yet: it is opened at once and may
+        take minutes.
+        """
+        return (
+            ReplyProgress.WHOLE
+            if self.finished
+            else ReplyProgress.BEGUN
+            if self._begun
+            else ReplyProgress.NOTHING
+        )
 
     @property
     def phased(self) -> bool:
-        """The server says of a message whether it is commentary or the answer (OpenAI's models from gpt-5.4 on)."""
+        """The server says of a message whether it is commentary or the answer (OpenAI's models from
+        gpt-5.4 on).
+        """
         return any(isinstance(item.get("phase"), str) for item in self._items.values())
 
     def feed(self, event: ServerEvent) -> str:
-        """Takes one event; returns the text it adds. Raises AgentError for an error inside the stream or no JSON."""
+        """Takes one event; returns the text it adds. Raises AgentError for an error inside the
+        stream or no JSON.
+        """
         self.thought, data = "", event.data.strip()
         if not data or self.finished or data == "[DONE]":
             return ""
@@ -138,16 +162,23 @@ class ResponsesDecoder:
                 data,
                 error,
                 "response",
-                f'Check that {self._access.address} speaks the Responses API, or say `api = "chat"`.',
+                f"Check that {self._access.address} speaks the Responses API, or say `api = "
+                f'"chat"`.',
             ) from error
         if taken.type == "error" or event.name == "error" or (taken.error and whole is None):
             raise error_mapping.error_in_stream(self._access, _without_its_kind(parsed))
         return self._take_whole(whole) if whole is not None else self._take(taken)
 
     def reply(self) -> Reply:
-        """The whole reply. Raises AgentError(kind="network") where the stream ended before it did."""
+        """The whole reply. Raises AgentError(kind="network") where the stream ended before it
+        did.
+        """
         if not self.finished:
-            raise AgentError(f"{self._access.name}: {self._access.host} cut the stream", kind="network", retry=True)
+            raise AgentError(
+                f"{self._access.name}: {self._access.host} cut the stream",
+                kind="network",
+                retry=True,
+            )
         text, calls, thinking, refused = "", list[Call](), list[Thinking](), False
         for index in sorted(self._items.keys() | self._texts.keys()):
             item = self._items.get(index, {})
@@ -176,12 +207,16 @@ class ResponsesDecoder:
 
     def _take(self, event: _Event) -> str:
         match event.type:
-            case "response.output_item.added" | "response.output_item.done" if event.item is not None:
+            case "response.output_item.added" | "response.output_item.done" if (
+                event.item is not None
+            ):
                 self._begun = self._begun or event.item.get("type") != "reasoning"
                 self._items[event.output_index] = event.item
                 self._held.add(*map(str, event.item.values()))
                 self._held.parts(len(self._items))
-            case "response.output_text.delta" | "response.refusal.delta" if isinstance(event.delta, str):
+            case "response.output_text.delta" | "response.refusal.delta" if isinstance(
+                event.delta, str
+            ):
                 self._begun = True
                 self._texts.setdefault(event.output_index, []).append(event.delta)
                 self._held.add(event.delta)
@@ -199,7 +234,9 @@ class ResponsesDecoder:
         """The last word. Its items stand for those that came before, unless it holds none."""
         self._last, self.finished = response, True
         if response.usage is not None:
-            self.used = response.usage.neutral(writing_costs=server_quirks.bills_cache_writes(self._access))
+            self.used = response.usage.neutral(
+                writing_costs=server_quirks.bills_cache_writes(self._access)
+            )
         if response.error or response.status in ("failed", "cancelled"):
             raise error_mapping.error_in_stream(
                 self._access, response.error or {"message": f"the response {response.status}"}
@@ -207,7 +244,11 @@ class ResponsesDecoder:
         if response.output:
             shown = bool(self._texts)
             self._items, self._texts = dict(enumerate(response.output)), {}
-            return "" if shown else "".join(self._said(index, item)[0] for index, item in self._items.items())
+            return (
+                ""
+                if shown
+                else "".join(self._said(index, item)[0] for index, item in self._items.items())
+            )
         return ""
 
     def _said(self, index: int, item: dict[str, JsonValue]) -> tuple[str, bool]:
@@ -215,7 +256,11 @@ class ResponsesDecoder:
         if item.get("type", "message") != "message":
             return "", False
         content = item.get("content")
-        parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+        parts = (
+            [part for part in content if isinstance(part, dict)]
+            if isinstance(content, list)
+            else []
+        )
         refused = any(part.get("type") == "refusal" for part in parts)
         whole = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
         return join_surrogates(whole or "".join(self._texts.get(index, []))), refused
@@ -223,11 +268,17 @@ class ResponsesDecoder:
     def _call(self, item: dict[str, JsonValue], before: list[Call]) -> Call:
         given, arguments = item.get("call_id") or item.get("id"), item.get("arguments")
         taken = {call.id for call in before}
-        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        written = (
+            arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        )
         return Call(
-            id=given if isinstance(given, str) and given not in taken else self._new_id(len(before)),
+            id=given
+            if isinstance(given, str) and given not in taken
+            else self._new_id(len(before)),
             tool=join_surrogates(str(item.get("name") or "")),
-            arguments="{}" if arguments is None or not written.strip() else join_surrogates(written),
+            arguments="{}"
+            if arguments is None or not written.strip()
+            else join_surrogates(written),
         )
 
 
@@ -241,10 +292,18 @@ def _without_its_kind(parsed: object) -> object:
 def _reasoning_block(item: dict[str, JsonValue], after: tuple[int, int]) -> Thinking:
     """A summary of it, or all of it where the server tells; sealed it goes back."""
     told = [item.get("summary"), item.get("content")]
-    parts = [part for list_ in told if isinstance(list_, list) for part in list_ if isinstance(part, dict)]
+    parts = [
+        part
+        for list_ in told
+        if isinstance(list_, list)
+        for part in list_
+        if isinstance(part, dict)
+    ]
     text = "\n\n".join(str(part.get("text") or "") for part in parts).strip()
     sealed = item.get("encrypted_content")
-    return Thinking(text=join_surrogates(text), data=json.dumps({**item, **position(after)}) if sealed else "")
+    return Thinking(
+        text=join_surrogates(text), data=json.dumps({**item, **position(after)}) if sealed else ""
+    )
 
 
 SHORTEST_REPLY = 16
@@ -252,13 +311,18 @@ SHORTEST_REPLY = 16
 SEALED = "reasoning.encrypted_content"
 
 
-def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks, *, phased: bool = False) -> Json:
-    """The request body. `phased`: the server says of its messages whether they are commentary, and wants to be told.
+def encode(
+    prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks, *, phased: bool = False
+) -> Json:
+    """The request body. `phased`: the server says of its messages whether they are commentary, and
+    wants to be told.
 
-    What is thought counts against `max_output_tokens`, so room for it comes on top. There is no seed on this wire, and
-    there are no stop sequences.
+    What is thought counts against `max_output_tokens`, so room for it comes on top. There is no
+    seed on this wire, and there are no stop sequences.
     """
-    history = with_media_behind_results(normalized(prompt.messages, access.name if dialect.sealed else ""))
+    history = with_media_behind_results(
+        normalized(prompt.messages, access.name if dialect.sealed else "")
+    )
     effort = prompt.effort or access.effort
     most = max(prompt.max_tokens + THINKING_TOKENS.get(effort, 0), SHORTEST_REPLY)
     payload: Json = {
@@ -295,15 +359,21 @@ def _items(message: Message, phased: bool) -> list[Json]:
         case FromUser():
             return [{"role": "user", "content": _asked(message)}]
         case FromTool():
-            return [{"type": "function_call_output", "call_id": message.call, "output": message.text}]
+            return [
+                {"type": "function_call_output", "call_id": message.call, "output": message.text}
+            ]
         case FromAgent():
-            return _said(message, ("commentary" if message.calls else "final_answer") if phased else "")
+            return _said(
+                message, ("commentary" if message.calls else "final_answer") if phased else ""
+            )
 
 
 def _asked(message: FromUser) -> JsonValue:
     if not message.media:
         return message.text
-    words: list[JsonValue] = [{"type": "input_text", "text": message.text}] if message.text.strip() else []
+    words: list[JsonValue] = (
+        [{"type": "input_text", "text": message.text}] if message.text.strip() else []
+    )
     return [*words, *(_part(one) for one in message.media)]
 
 
@@ -323,8 +393,8 @@ def _said(message: FromAgent, phase: str) -> list[Json]:
 
 
 def _thought(thinking: Thinking) -> Json | None:
-    """The provider's own item out of an opaque value, without its status, which is refused; None for one that was not
-    sealed."""
+    """The provider's own item out of an opaque value, without its status, which is refused; None
+    for one that was not sealed."""
     item = arguments_object(thinking.data)
     if not item or item.get("type") != "reasoning" or not item.get("encrypted_content"):
         return None
@@ -339,7 +409,13 @@ def _words(text: str, phase: str) -> list[Json]:
 
 def _uses(calls: Sequence[Call]) -> list[Json]:
     return [
-        {"type": "function_call", "call_id": call.id, "name": call.tool, "arguments": call.arguments} for call in calls
+        {
+            "type": "function_call",
+            "call_id": call.id,
+            "name": call.tool,
+            "arguments": call.arguments,
+        }
+        for call in calls
     ]
 
 
@@ -367,7 +443,9 @@ def _format(schema: str, dialect: ServerQuirks) -> Json:
 class Responses(WireAgent):
     """An entry of the pool behind a Responses server."""
 
-    def __init__(self, access: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(
+        self, access: ModelEndpoint, transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
         super().__init__(access, access.credentials, transport)
         self._phased = False
 

@@ -1,10 +1,10 @@
 """Retries a failed call where that can help, and reports each pause before it begins.
 
-Stands around any agent. It must not know wires or statuses: an AgentError says itself whether to retry and how
-long the server wants to be left alone. Nor does it know other agents: whoever listens to `wait` forbids a pause
-that another agent can spare. The loop is our own, not stamina's: stamina draws its jittered delay after the hook
-that could report it, reports through hooks of the whole process, not to the call's `wait`, and takes no sleep from
-outside.
+Stands around any agent. It must not know wires or statuses: an AgentError says itself whether to
+retry and how long the server wants to be left alone. Nor does it know other agents: whoever listens
+to `wait` forbids a pause that another agent can spare. The loop is our own, not stamina's: stamina
+draws its jittered delay after the hook that could report it, reports through hooks of the whole
+process, not to the call's `wait`, and takes no sleep from outside.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class RetryClock:
 
 
 class Retrying(AgentWrapper):
-    """`agent`, tried again after failures that may pass. `breaker` knows the rate limits that other calls met."""
+    """`agent`, tried again after failures that may pass. `breaker` knows the rate limits that other
+    calls met.
+    """
 
     def __init__(
         self,
@@ -61,8 +63,9 @@ class Retrying(AgentWrapper):
         self._breaker = breaker
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """The first reply that comes whole. What a broken one had said is dropped: the next starts again. What it had
-        used is not: it was paid for, and counts with the reply, or with the last error."""
+        """The first reply that comes whole. What a broken one had said is dropped: the next starts
+        again. What it had used is not: it was paid for, and counts with the reply, or with the last
+        error."""
         began, used = self._time.now(), Usage()
         attempt = 1
         while True:
@@ -73,7 +76,11 @@ class Retrying(AgentWrapper):
             except AgentError as error:
                 error.usage = used = used + (error.usage or Usage())
                 seconds = self._pause(error, attempt)
-                if self._breaker is not None and error.kind == "limited" and (error.after or seconds):
+                if (
+                    self._breaker is not None
+                    and error.kind == "limited"
+                    and (error.after or seconds)
+                ):
                     self._breaker.limits.hold(self.name, error.after or seconds or 0.0)
                 gone = self._time.now() - began
                 attempts = min(self._backoff.attempts, error.tries or self._backoff.attempts)
@@ -84,7 +91,9 @@ class Retrying(AgentWrapper):
                 attempt += 1
 
     async def _keep_to_limits(self, wait: Wait) -> None:
-        """Another call was told to leave the account alone: so does this one. Raises AgentError for too long a wait."""
+        """Another call was told to leave the account alone: so does this one. Raises AgentError for
+        too long a wait.
+        """
         seconds = self._breaker.limits.seconds(self.name) if self._breaker else 0.0
         if seconds <= 0:
             return
@@ -100,12 +109,15 @@ class Retrying(AgentWrapper):
         if not error.retry:
             return None
         whole = min(self._backoff.longest, self._backoff.first * 2.0 ** (attempt - 1))
-        # Some servers always ask for 0 seconds, and a date may be over by this machine's clock: that is no wish.
+        # Some servers always ask for 0 seconds, and a date may be over by this machine's clock:
+        # that is no wish.
         return error.after or whole * (1 + self._time.chance()) / 2
 
 
 def _tell(wait: Wait, pause: Pause) -> None:
-    """That it is tried again. Where that is forbidden, what the tries have used is still to be paid for."""
+    """That it is tried again. Where that is forbidden, what the tries have used is still to be paid
+    for.
+    """
     try:
         wait(pause)
     except AgentError as forbidden:
@@ -114,13 +126,19 @@ def _tell(wait: Wait, pause: Pause) -> None:
 
 
 class Speaking(AgentWrapper):
-    """`agent`, for whom a reply with neither a word nor a call is a failure. It is tried once more."""
+    """`agent`, for whom a reply with neither a word nor a call is a failure. It is tried once
+    more.
+    """
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
         reply = await self._agent.reply(prompt, say, wait)
         if reply.text.strip() or reply.calls or reply.stop != "end":
             return reply
-        error = AgentError(f"{self.name}: the reply is empty: no text and no tool call", kind="protocol", retry=True)
+        error = AgentError(
+            f"{self.name}: the reply is empty: no text and no tool call",
+            kind="protocol",
+            retry=True,
+        )
         error.tries, error.usage = 2, reply.usage
         raise error
 

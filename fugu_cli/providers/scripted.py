@@ -1,22 +1,22 @@
-"""An agent that answers from a script: for tests, demonstrations and `fugu run --script`. No model, no network.
+"""An agent that answers from a script: for tests, demonstrations and `fugu run --script`. No model,
+no network.
 
 A script is TOML, one `[[step]]` after the other, each the answer to one call:
 
-    [[step]]
-    text = "I read the file first."                      # streamed line by line
-    calls = [{ tool = "read", arguments = { path = "a.py" } }]  # arguments: a table, or a text that may be no JSON
-    usage = { input = 120, cached = 100, output = 12 }   # priced like any other, by the entry's `price`
-    stop = "calls"                                       # default: calls if there are any, else end
-    model = "served-by"                                  # default: the entry's name
-    delay = 0.5                                          # seconds before it, and between lines: `pace`
+    [[step]] text = "I read the file first."                      # streamed line by line calls = [{
+    tool = "read", arguments = { path = "a.py" } }]  # arguments: a table, or a text that may be no
+    JSON usage = { input = 120, cached = 100, output = 12 }   # priced like any other, by the
+    entry's `price` stop = "calls"                                       # default: calls if there
+    are any, else end model = "served-by"                                  # default: the entry's
+    name delay = 0.5                                          # seconds before it, and between
+    lines: `pace`
 
-    [[step]]
-    text = "Half a sen"                                  # said before the error: a stream cut in the middle
-    error = { kind = "limited", message = "slow down", retry = true, after = 2.0 }
+    [[step]] text = "Half a sen"                                  # said before the error: a stream
+    cut in the middle error = { kind = "limited", message = "slow down", retry = true, after = 2.0 }
 
-Which step is next is not kept here but told: `done` replies of this agent are in the log already, so a session
-that was killed goes on at the right step. Errors are in no log as replies: those before the next reply are raised
-again.
+Which step is next is not kept here but told: `done` replies of this agent are in the log already,
+so a session that was killed goes on at the right step. Errors are in no log as replies: those
+before the next reply are raised again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,17 @@ from fugu_cli.errors import AgentError, ConfigError
 from fugu_cli.messages import Call, Prompt, Reply, Thinking, Usage, Value
 from fugu_cli.providers import Say, Wait
 
-ErrorKind = Literal["refused", "absent", "invalid", "limited", "overloaded", "network", "timeout", "protocol", "credit"]
+ErrorKind = Literal[
+    "refused",
+    "absent",
+    "invalid",
+    "limited",
+    "overloaded",
+    "network",
+    "timeout",
+    "protocol",
+    "credit",
+]
 
 
 class ScriptedError(Value):
@@ -80,7 +90,8 @@ def load_script(path: Path) -> Script:
         return Script.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"the script {path} cannot be read: {error}", hint="A scripted agent's `model` is the path of its script."
+            f"the script {path} cannot be read: {error}",
+            hint="A scripted agent's `model` is the path of its script.",
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"the script {path} is no TOML: {error}") from error
@@ -91,7 +102,9 @@ def load_script(path: Path) -> Script:
 
 
 class Scripted:
-    """An entry of the pool that follows a script. `done`: how many replies, plans and summaries of it the log holds."""
+    """An entry of the pool that follows a script. `done`: how many replies, plans and summaries of
+    it the log holds.
+    """
 
     def __init__(self, name: str, script: Script, done: int = 0) -> None:
         self._name = name
@@ -107,7 +120,8 @@ class Scripted:
         """The next step's answer; the prompt makes no difference."""
         if self._at >= len(self._steps):
             raise AgentError(
-                f"{self._name}: the script ends after {self._replied} replies and one more is asked for",
+                f"{self._name}: the script ends after {self._replied} replies and one more is "
+                f"asked for",
                 kind="invalid",
                 hint="Add a step to the script.",
             )
@@ -120,7 +134,11 @@ class Scripted:
         if step.error is not None:
             told = step.error
             error = AgentError(
-                f"{self._name}: {told.message}", kind=told.kind, retry=told.retry, after=told.after, hint=told.hint
+                f"{self._name}: {told.message}",
+                kind=told.kind,
+                retry=told.retry,
+                after=told.after,
+                hint=told.hint,
             )
             error.usage = step.usage
             raise error
@@ -133,7 +151,11 @@ class Scripted:
 
     def _reply(self, step: ScriptedStep) -> Reply:
         calls = tuple(
-            Call(id=call.id or f"{self._name}-{self._replied}-{number}", tool=call.tool, arguments=_written(call))
+            Call(
+                id=call.id or f"{self._name}-{self._replied}-{number}",
+                tool=call.tool,
+                arguments=_written(call),
+            )
             for number, call in enumerate(step.calls)
         )
         return Reply(
@@ -155,7 +177,11 @@ def _steps_before(steps: tuple[ScriptedStep, ...], done: int) -> int:
 
 
 def _written(call: ScriptedCall) -> str:
-    return call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
+    return (
+        call.arguments
+        if isinstance(call.arguments, str)
+        else json.dumps(call.arguments, ensure_ascii=False)
+    )
 
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
-"""How servers differ from the standard they claim: parameters they refuse (learned from their own 400, once for each
-entry), prompt-cache marks, finish reasons, stop sequences they do not take, tool calls they leave in the text.
-Pure; a wire format reads this while it encodes and decodes.
+"""How servers differ from the standard they claim: parameters they refuse (learned from their own
+400, once for each entry), prompt-cache marks, finish reasons, stop sequences they do not take, tool
+calls they leave in the text. Pure; a wire format reads this while it encodes and decodes.
 """
 
 from __future__ import annotations
@@ -42,13 +42,21 @@ class ServerQuirks:
     """`prompt_cache_key`, where the server is one that knows it."""
     effort: bool = True
     effort_with_tools: bool = True
-    """An effort beside tools (OpenAI from gpt-5.4 on takes none there, and from gpt-5.6 on wants to be told "none")."""
+    """An effort beside tools (OpenAI from gpt-5.4 on takes none there, and from gpt-5.6 on wants to
+    be told "none").
+    """
     sealed: bool = True
-    """What this agent thought goes back, as it was signed; a model does not take what another one signed."""
+    """What this agent thought goes back, as it was signed; a model does not take what another one
+    signed.
+    """
     encrypted: bool = True
-    """Responses: thoughts are asked for, sealed, so that they can go back (models that do not think have none)."""
+    """Responses: thoughts are asked for, sealed, so that they can go back (models that do not think
+    have none).
+    """
     summary: bool = True
-    """Responses: a summary of what was thought (only for organisations that OpenAI has verified)."""
+    """Responses: a summary of what was thought (only for organisations that OpenAI has
+    verified).
+    """
     adaptive: bool = False
     """Anthropic: thinking without a budget (Claude 4.7 and later refuse one)."""
     short_ids: bool = False
@@ -63,7 +71,9 @@ class ServerQuirks:
     """A reply of calls alone has no content, not an empty one."""
     stream: bool = True
     whole_schemas: bool = True
-    """Tools keep every keyword of their JSON schemas (Google knows few; each vendor refuses some)."""
+    """Tools keep every keyword of their JSON schemas (Google knows few; each vendor refuses
+    some).
+    """
 
     def tokens(self, wanted: int) -> int:
         """What a reply is asked for at most."""
@@ -79,7 +89,9 @@ ROOM_LEFT = re.compile(
     r"context length is (?P<whole>\d+) tokens(?:.{0,40}requested (?:about )?(?P<asked>\d+) tokens"
     r".{0,99}?(?P<reply>\d+) in the (?:completion|output)| and your request has (?P<prompt>\d+) input tokens)"
 )
-"""The context window and what of it the prompt takes, in the words of OpenAI, OpenRouter and vLLM."""
+"""The context window and what of it the prompt takes, in the words of OpenAI, OpenRouter and
+vLLM.
+"""
 LEAST_ROOM = 1024
 """Tokens for a reply; with less room than this, the prompt is too long."""
 
@@ -107,8 +119,14 @@ RULES: tuple[tuple[str, QuirkChange], ...] = (
         rf"temperature.*({REFUSED}|only the default|may only be)|({REFUSED}).*temperature",
         lambda d: replace(d, temperature=False),
     ),
-    (rf"stream_options.*({REFUSED})|({REFUSED}).*stream_options", lambda d: replace(d, stream_usage=False)),
-    (rf"['`\"]stop['`\"].*({REFUSED})|({REFUSED}).*['`\"]stop['`\"]", lambda d: replace(d, stop=False)),
+    (
+        rf"stream_options.*({REFUSED})|({REFUSED}).*stream_options",
+        lambda d: replace(d, stream_usage=False),
+    ),
+    (
+        rf"['`\"]stop['`\"].*({REFUSED})|({REFUSED}).*['`\"]stop['`\"]",
+        lambda d: replace(d, stop=False),
+    ),
     (rf"\bseed\b.*({REFUSED})|({REFUSED}).*\bseed\b", lambda d: replace(d, seed=False)),
     (r"thinking\.type\.enabled|thinking.*adaptive", lambda d: replace(d, adaptive=True)),
     (
@@ -119,7 +137,10 @@ RULES: tuple[tuple[str, QuirkChange], ...] = (
     (r"unexpected role 'user' after role 'tool'", lambda d: replace(d, bridged=True)),
     (r"prompt_cache_key", lambda d: replace(d, cache_key=False)),
     (r"\bmetadata\b", lambda d: replace(d, metadata=False)),
-    (rf"effort.*({REFUSED})|({REFUSED}).*effort|{EFFORT_REFUSED}", lambda d: replace(d, effort=False)),
+    (
+        rf"effort.*({REFUSED})|({REFUSED}).*effort|{EFFORT_REFUSED}",
+        lambda d: replace(d, effort=False),
+    ),
     (
         r"response_format|response mime type|json_schema|output_config|text\.format",
         lambda d: replace(d, schema="object" if d.schema == "schema" else "none"),
@@ -132,7 +153,10 @@ RULES: tuple[tuple[str, QuirkChange], ...] = (
         r"content.{0,40}(got null|not an allowed value|should be a valid string|of type .?null|must be a string)",
         lambda d: replace(d, null_content=False),
     ),
-    (rf"verified to stream|\bstream(ing)?\b.{{0,20}}({REFUSED})", lambda d: replace(d, stream=False)),
+    (
+        rf"verified to stream|\bstream(ing)?\b.{{0,20}}({REFUSED})",
+        lambda d: replace(d, stream=False),
+    ),
     (
         r"unknown name .{1,40}tools|function_declarations|schema for function|input_schema|tools?[.\[]\d+.*schema"
         r"|schema keyword",
@@ -142,7 +166,9 @@ RULES: tuple[tuple[str, QuirkChange], ...] = (
 
 
 def adapted(dialect: ServerQuirks, error: AgentError) -> ServerQuirks | None:
-    """The dialect to try after `error`, None where it is not about one of these. Ends: each step is taken once."""
+    """The dialect to try after `error`, None where it is not about one of these. Ends: each step is
+    taken once.
+    """
     if error.kind != "invalid":
         return None
     message = str(error).lower()
@@ -155,7 +181,9 @@ def adapted(dialect: ServerQuirks, error: AgentError) -> ServerQuirks | None:
 
 
 def _longest(message: str) -> int:
-    """How long a reply may be, as a refusal says it; 0 where it says nothing, or that the prompt is too long."""
+    """How long a reply may be, as a refusal says it; 0 where it says nothing, or that the prompt is
+    too long.
+    """
     if found := REPLY_LIMIT.search(message):
         return int(found[found.lastindex or 1])
     if found := ROOM_LEFT.search(message):
@@ -168,11 +196,17 @@ def _longest(message: str) -> int:
 def tool_parameters(tool: ToolSpec, quirks: ServerQuirks) -> dict[str, JsonValue]:
     """The JSON schema of a tool's arguments, as far as the server takes one."""
     whole: dict[str, JsonValue] = json.loads(tool.parameters)
-    return whole if quirks.whole_schemas else {"properties": {}, **_plain_schema(whole, whole, 0), "type": "object"}
+    return (
+        whole
+        if quirks.whole_schemas
+        else {"properties": {}, **_plain_schema(whole, whole, 0), "type": "object"}
+    )
 
 
 def _plain_schema(schema: JsonValue, whole: JsonValue, depth: int) -> dict[str, JsonValue]:
-    """With the keywords that every server takes. What it refers to stands in its place; of alternatives the first."""
+    """With the keywords that every server takes. What it refers to stands in its place; of
+    alternatives the first.
+    """
     found = schema if isinstance(schema, dict) and depth < DEEPEST_SCHEMA else {}
     if isinstance(reference := found.get("$ref"), str):
         target = whole
@@ -193,9 +227,13 @@ def _plain_schema(schema: JsonValue, whole: JsonValue, depth: int) -> dict[str, 
     if isinstance(choices, list) and all(isinstance(one, str) for one in choices):
         plain["enum"] = choices
     if isinstance(fields, dict):
-        plain["properties"] = {name: _plain_schema(one, whole, depth + 1) for name, one in fields.items()}
+        plain["properties"] = {
+            name: _plain_schema(one, whole, depth + 1) for name, one in fields.items()
+        }
         needed = found.get("required")
-        plain["required"] = [one for one in needed if one in fields] if isinstance(needed, list) else []
+        plain["required"] = (
+            [one for one in needed if one in fields] if isinstance(needed, list) else []
+        )
     if plain["type"] == "array":
         plain["items"] = _plain_schema(found.get("items"), whole, depth + 1)
     return plain
@@ -213,8 +251,8 @@ class LearnedQuirks:
     async def call(
         self, once: Callable[[ServerQuirks], Awaitable[Reply]], told: Callable[[ServerQuirks], None]
     ) -> Reply:
-        """One call, and one more for each parameter that the server refuses for the first time, of which `told` learns.
-        Raises AgentError."""
+        """One call, and one more for each parameter that the server refuses for the first time, of
+        which `told` learns. Raises AgentError."""
         while True:
             asked = self._dialect
             try:
@@ -223,7 +261,9 @@ class LearnedQuirks:
                 learned = adapted(asked, error)
                 if learned is None:
                     raise
-                if self._dialect == asked:  # else a call beside this one has learned something meanwhile: it counts
+                if (
+                    self._dialect == asked
+                ):  # else a call beside this one has learned something meanwhile: it counts
                     self._dialect = learned
                     told(learned)
 
@@ -250,17 +290,21 @@ def wants_cache_marks(access: ModelEndpoint) -> bool:
 
 
 def bills_cache_writes(access: ModelEndpoint) -> bool:
-    """What is put into the cache is billed above the price of input, by Anthropic and by OpenAI from gpt-5.6 on, which
-    reports nothing of it for older models."""
+    """What is put into the cache is billed above the price of input, by Anthropic and by OpenAI
+    from gpt-5.6 on, which reports nothing of it for older models."""
     return wants_cache_marks(access) or wants_cache_key(access)
 
 
 def add_cache_marks(messages: list[dict[str, JsonValue]]) -> None:
-    """Two marks, as messages.py sets them: after the system text, and at the end of what has been said."""
+    """Two marks, as messages.py sets them: after the system text, and at the end of what has been
+    said.
+    """
     system = messages[:1] if messages and messages[0]["role"] == "system" else []
     last = [message for message in messages if isinstance(message.get("content"), str)][-1:]
     for message in {id(one): one for one in (*system, *last)}.values():
-        message["content"] = [{"type": "text", "text": message["content"], "cache_control": CACHE_MARK}]
+        message["content"] = [
+            {"type": "text", "text": message["content"], "cache_control": CACHE_MARK}
+        ]
 
 
 Stop = Literal["end", "calls", "length", "refusal", "cut"]
@@ -283,7 +327,9 @@ FINISH_REASONS: dict[str, Stop] = {
     "spii": "refusal",
     "sensitive": "refusal",
 }
-"""`finish_reason` of the servers met so far, up to a colon and in small letters; any other is an end."""
+"""`finish_reason` of the servers met so far, up to a colon and in small letters; any other is an
+end.
+"""
 
 BROKEN_REASONS = {
     "error",
@@ -335,7 +381,9 @@ class StopSequences:
         return text[: min(places)] if places else text
 
     def ended(self, reply: Reply) -> Reply:
-        """The reply up to the first stop. Whatever ended it behind that, a limit above all, did not."""
+        """The reply up to the first stop. Whatever ended it behind that, a limit above all, did
+        not.
+        """
         text = self.cut(reply.text)
         over = "end" if reply.stop == "length" and text != reply.text else reply.stop
         return reply.model_copy(update={"text": text, "stop": over})
@@ -367,13 +415,19 @@ _FENCED = re.compile(r"\s*```(?:json|tool_call)?\s*\n(?P<object>\{.*\})\s*\n```\
 _PARAMETER = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 
 
-_AROUND_NAME = re.compile(r"^\s*(?:functions|default_api|tools?)[.:/]|<\|.*$|:\d+\s*$|\s+$|^\s+", re.DOTALL)
-"""What servers leave around the name of a tool: OpenAI's and Google's name spaces, marks of gpt-oss, Kimi's numbers."""
+_AROUND_NAME = re.compile(
+    r"^\s*(?:functions|default_api|tools?)[.:/]|<\|.*$|:\d+\s*$|\s+$|^\s+", re.DOTALL
+)
+"""What servers leave around the name of a tool: OpenAI's and Google's name spaces, marks of
+gpt-oss, Kimi's numbers.
+"""
 _FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 
 
 def with_calls_repaired(reply: Reply, tools: frozenset[str]) -> Reply:
-    """The reply; its calls with the names of offered tools, and with arguments in JSON, where both are plain to see."""
+    """The reply; its calls with the names of offered tools, and with arguments in JSON, where both
+    are plain to see.
+    """
     calls = tuple(_repaired(call, tools) for call in reply.calls)
     return reply if calls == reply.calls else reply.model_copy(update={"calls": calls})
 
@@ -385,17 +439,21 @@ def _repaired(call: Call, tools: frozenset[str]) -> Call:
         json.loads(given or "{}")
     except ValueError as error:
         bare = _FENCE.sub(r"\1", given)
-        if bare != given or "control character" in str(error):  # line breaks as they are, inside of a string
+        if bare != given or "control character" in str(
+            error
+        ):  # line breaks as they are, inside of a string
             with suppress(ValueError):
                 given = json.dumps(json.loads(bare, strict=False), ensure_ascii=False)
     except RecursionError:
         pass
-    return call.model_copy(update={"tool": name if name in tools else call.tool, "arguments": given})
+    return call.model_copy(
+        update={"tool": name if name in tools else call.tool, "arguments": given}
+    )
 
 
 def read_unparsed_calls(reply: Reply, tools: frozenset[str], access: ModelEndpoint) -> Reply:
-    """The reply; calls of offered tools that its text ends in, or that are all of it in a fence, are its calls. Raises
-    AgentError where the text ends in one that cannot be read."""
+    """The reply; calls of offered tools that its text ends in, or that are all of it in a fence,
+    are its calls. Raises AgentError where the text ends in one that cannot be read."""
     if reply.calls or reply.stop != "end":
         return reply
     begin = _begin_of_calls(reply.text, tools)
@@ -409,8 +467,12 @@ def read_unparsed_calls(reply: Reply, tools: frozenset[str], access: ModelEndpoi
             raise _unparsed(access)
     if not found or any(name not in tools for name, _ in found):
         return reply
-    calls = (Call(id=f"call_{secrets.token_hex(8)}", tool=name, arguments=given) for name, given in found)
-    return reply.model_copy(update={"text": reply.text[:begin].rstrip(), "calls": tuple(calls), "stop": "calls"})
+    calls = (
+        Call(id=f"call_{secrets.token_hex(8)}", tool=name, arguments=given) for name, given in found
+    )
+    return reply.model_copy(
+        update={"text": reply.text[:begin].rstrip(), "calls": tuple(calls), "stop": "calls"}
+    )
 
 
 def _unparsed(access: ModelEndpoint) -> AgentError:
@@ -426,16 +488,24 @@ def _unparsed(access: ModelEndpoint) -> AgentError:
 
 
 def _begin_of_calls(text: str, tools: frozenset[str]) -> int | None:
-    """Where the call begins in which the text ends. Quoted in a fence, or with words below it, it is an example."""
+    """Where the call begins in which the text ends. Quoted in a fence, or with words below it, it
+    is an example.
+    """
     found = CALL_MARK.search(text)
-    if found is None or text[: found.start()].count("```") % 2 or text.rstrip()[-1:] not in (">", "]", "}"):
+    if (
+        found is None
+        or text[: found.start()].count("```") % 2
+        or text.rstrip()[-1:] not in (">", "]", "}")
+    ):
         return None
     named = re.findall(r"[\w-]+", text[found.end() : found.end() + TOOL_NAME_WITHIN])
     return None if tools.isdisjoint(named) else found.start()
 
 
 def _read_calls(text: str) -> list[tuple[str, str]]:
-    """Names and arguments (JSON) of the calls that the text consists of; none where it is something else as well."""
+    """Names and arguments (JSON) of the calls that the text consists of; none where it is something
+    else as well.
+    """
     found: list[tuple[str, str]] = []
     while text:
         match = next((match for form in _CALL_FORMS if (match := form.match(text))), None)
@@ -443,7 +513,9 @@ def _read_calls(text: str) -> list[tuple[str, str]]:
             return []
         parts = match.groupdict()
         if parts.get("name"):
-            given = parts["given"] or json.dumps(dict(_PARAMETER.findall(parts["parameters"])), ensure_ascii=False)
+            given = parts["given"] or json.dumps(
+                dict(_PARAMETER.findall(parts["parameters"])), ensure_ascii=False
+            )
             found.append((parts["name"], given))
         else:
             made = _calls_in_object(parts.get("object") or parts["list"])
@@ -455,7 +527,9 @@ def _read_calls(text: str) -> list[tuple[str, str]]:
 
 
 def _calls_in_object(text: str) -> list[tuple[str, str]]:
-    """Of `{"name": ..., "arguments": {...}}`, or a list of such; none where it is something else."""
+    """Of `{"name": ..., "arguments": {...}}`, or a list of such; none where it is something
+    else.
+    """
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -49,11 +49,14 @@ class ReplyDecoder(Protocol):
 
 
 class WireAgent(ABC):
-    """An entry of the pool behind a server. A wire format is a subclass that writes requests and decodes answers.
-    Remembers which parameters the server refused."""
+    """An entry of the pool behind a server. A wire format is a subclass that writes requests and
+    decodes answers. Remembers which parameters the server refused."""
 
     def __init__(
-        self, access: ModelEndpoint, headers: Mapping[str, str], transport: httpx.AsyncBaseTransport | None
+        self,
+        access: ModelEndpoint,
+        headers: Mapping[str, str],
+        transport: httpx.AsyncBaseTransport | None,
     ) -> None:
         self._access = access
         self._connection = HttpConnection(access, headers, transport)
@@ -66,16 +69,26 @@ class WireAgent(ABC):
         return self._access.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """One call, and one more for each parameter that the server refuses for the first time; and without pictures
-        where it refuses those."""
+        """One call, and one more for each parameter that the server refuses for the first time; and
+        without pictures where it refuses those."""
 
         def told(learned: ServerQuirks) -> None:
-            if (prompt.effort or self._access.effort) and not learned.effort and not self._without_effort:
+            if (
+                (prompt.effort or self._access.effort)
+                and not learned.effort
+                and not self._without_effort
+            ):
                 self._without_effort = True
-                wait(Pause(f"{self.name} takes no effort: {self._access.host} refuses it", notice=True))
+                wait(
+                    Pause(
+                        f"{self.name} takes no effort: {self._access.host} refuses it", notice=True
+                    )
+                )
 
         return await self._refused.reply(
-            prompt, wait, lambda shown: self._quirks.call(lambda quirks: self._once(shown, say, quirks), told)
+            prompt,
+            wait,
+            lambda shown: self._quirks.call(lambda quirks: self._once(shown, say, quirks), told),
         )
 
     async def close(self) -> None:
@@ -83,12 +96,21 @@ class WireAgent(ABC):
 
     @abstractmethod
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
-        """Write the request without what the server refuses, make the exchange, and read the answer."""
+        """Write the request without what the server refuses, make the exchange, and read the
+        answer.
+        """
 
     async def _exchange(
-        self, request: tuple[str, Json], decoder: ReplyDecoder, stops: StopSequences, say: Say, tools: frozenset[str]
+        self,
+        request: tuple[str, Json],
+        decoder: ReplyDecoder,
+        stops: StopSequences,
+        say: Say,
+        tools: frozenset[str],
     ) -> Reply:
-        """Post `request`, a path and a body. `tools`: a call of one of these in the reply's text is one."""
+        """Post `request`, a path and a body. `tools`: a call of one of these in the reply's text is
+        one.
+        """
 
         def take(event: ServerEvent) -> ReplyProgress:
             text = stops.feed(decoder.feed(event))
@@ -103,7 +125,9 @@ class WireAgent(ABC):
             reply = decoder.reply()
             if rest := stops.rest():
                 say(rest)
-            return read_unparsed_calls(with_calls_repaired(stops.ended(reply), tools), tools, self._access)
+            return read_unparsed_calls(
+                with_calls_repaired(stops.ended(reply), tools), tools, self._access
+            )
         except AgentError as error:
             error.usage = decoder.used
             raise

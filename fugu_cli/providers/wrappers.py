@@ -1,6 +1,6 @@
-"""Wrappers around any agent: `Sampling` applies the entry's temperature and reply length, `PathFiltered` removes
-lines of files that the agent may not see, `CachedAgent` keeps replies on disk so that rollouts pay once for the
-same call.
+"""Wrappers around any agent: `Sampling` applies the entry's temperature and reply length,
+`PathFiltered` removes lines of files that the agent may not see, `CachedAgent` keeps replies on
+disk so that rollouts pay once for the same call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from fugu_cli.system import atomic_files
 class Sampling(AgentWrapper):
     """`agent`; None leaves the prompt's value, and so the server's own where that is open too."""
 
-    def __init__(self, agent: Agent, temperature: float | None = None, max_tokens: int | None = None) -> None:
+    def __init__(
+        self, agent: Agent, temperature: float | None = None, max_tokens: int | None = None
+    ) -> None:
         super().__init__(agent)
         self._temperature = temperature
         self._max_tokens = max_tokens
@@ -67,7 +69,11 @@ def _message(message: Message, hidden: IsHidden) -> Message:
             media = tuple(one for one in message.media if not _holds(one.text, hidden))
             return message.model_copy(update={"text": _clean(message.text, hidden), "media": media})
         case FromAgent():
-            thinking = tuple(block for block in message.thinking if not _holds(block.text + "\n" + block.data, hidden))
+            thinking = tuple(
+                block
+                for block in message.thinking
+                if not _holds(block.text + "\n" + block.data, hidden)
+            )
             calls = tuple(_call(call, hidden) for call in message.calls)
             return message.model_copy(
                 update={"text": _clean(message.text, hidden), "thinking": thinking, "calls": calls}
@@ -112,12 +118,20 @@ def reply_key(settings: Mapping[str, JsonValue], prompt: Prompt) -> str:
 
 
 class CachedAgent(AgentWrapper):
-    """`agent`, asked only for what `folder` does not hold. Failures are not kept. Raises StorageError."""
+    """`agent`, asked only for what `folder` does not hold. Failures are not kept. Raises
+    StorageError.
+    """
 
     def __init__(
-        self, agent: Agent, folder: Path, settings: Mapping[str, JsonValue], same: NormalizePrompt | None = None
+        self,
+        agent: Agent,
+        folder: Path,
+        settings: Mapping[str, JsonValue],
+        same: NormalizePrompt | None = None,
     ) -> None:
-        """`same` turns prompts that mean the same into equal ones; the agent gets the prompt as it was."""
+        """`same` turns prompts that mean the same into equal ones; the agent gets the prompt as it
+        was.
+        """
         super().__init__(agent)
         self._folder = folder
         self._settings = settings
@@ -138,7 +152,9 @@ class CachedAgent(AgentWrapper):
 
 
 def _read(path: Path) -> Reply | None:
-    """A file that is not there, cut short or of another time is no reply: the call is made again."""
+    """A file that is not there, cut short or of another time is no reply: the call is made
+    again.
+    """
     try:
         return Reply.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):

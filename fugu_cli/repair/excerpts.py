@@ -1,5 +1,5 @@
-"""The part of a file that a small model is to write: a function, a function without its body, one line that is left
-out.
+"""The part of a file that a small model is to write: a function, a function without its body, one
+line that is left out.
 """
 
 from __future__ import annotations
@@ -12,13 +12,19 @@ from fugu_cli.messages import InfillHole
 from fugu_cli.repair.syntax import Definition, comment_mark, definitions, functions, indent_of
 
 LONG = 8000
-"""Characters of all code shown from which files are not asked for whole: some 2,500 tokens, minutes of writing."""
+"""Characters of all code shown from which files are not asked for whole: some 2,500 tokens, minutes
+of writing.
+"""
 LONGEST_EXCERPT = 6000
 """Characters of a function: a longer one is asked for by edits, like all of its file."""
 SHORT_FILE = 1200
-"""Characters of a file that is asked for whole first: some 350 tokens, a quarter of a minute of writing."""
+"""Characters of a file that is asked for whole first: some 350 tokens, a quarter of a minute of
+writing.
+"""
 MOST_ABOVE, MOST_DESCRIPTION = 800, 2000
-"""Characters of the imports and constants, and of the texts of a file, that are shown with a function of it."""
+"""Characters of the imports and constants, and of the texts of a file, that are shown with a
+function of it.
+"""
 MOST_LINES = 60
 """Of a function that is rewritten or filled in: what a longer one does is in no docstring."""
 
@@ -31,8 +37,8 @@ def part_of(content: str, one: Definition) -> str:
 
 
 def blamed_functions(path: str, content: str, output: str) -> list[Definition]:
-    """The functions that the tests' output leads to, each once: where it broke, the last place first; then what is
-    called, in the order of the output."""
+    """The functions that the tests' output leads to, each once: where it broke, the last place
+    first; then what is called, in the order of the output."""
     spans = functions(path, content)
     found: list[Definition] = []
     for place in reversed(lines_in_output(path, output)):
@@ -46,18 +52,28 @@ def requested_functions(path: str, content: str, request: str) -> list[Definitio
     """The functions that the request names, else the one function there is."""
     spans = functions(path, content)
     words = set(re.findall(r"\w+", request))
-    return _usable(content, [one for one in spans if one.name in words] or (spans if len(spans) == 1 else []))
+    return _usable(
+        content, [one for one in spans if one.name in words] or (spans if len(spans) == 1 else [])
+    )
 
 
 def outermost(found: Sequence[Definition]) -> list[Definition]:
     """Of functions inside others the outer ones."""
-    return [one for one in found if not any(o != one and o.start <= one.start and one.end <= o.end for o in found)]
+    return [
+        one
+        for one in found
+        if not any(o != one and o.start <= one.start and one.end <= o.end for o in found)
+    ]
 
 
 def _usable(content: str, found: Sequence[Definition]) -> list[Definition]:
     """Those that are not too long and can be found again."""
     texts = {one: part_of(content, one) for one in found}
-    return [one for one, text in texts.items() if len(text) <= LONGEST_EXCERPT and content.count(text) == 1]
+    return [
+        one
+        for one, text in texts.items()
+        if len(text) <= LONGEST_EXCERPT and content.count(text) == 1
+    ]
 
 
 def lines_in_output(path: str, output: str) -> list[int]:
@@ -67,7 +83,9 @@ def lines_in_output(path: str, output: str) -> list[int]:
 
 
 def context_above(path: str, content: str) -> str:
-    """What a function finds in its file beside other functions and classes: its imports and constants, shortened."""
+    """What a function finds in its file beside other functions and classes: its imports and
+    constants, shortened.
+    """
     named = [one for one in definitions(path, content) if one.kind in ("import", "value")]
     return shortened("\n".join(part_of(content, one) for one in named), MOST_ABOVE)
 
@@ -90,14 +108,18 @@ _WORDS = re.compile(r"\s*(?!@|#\[)\W*\w{2,}")
 
 
 def without_body(path: str, content: str, function: Definition) -> tuple[str, str, str] | None:
-    """The `function` of the file without its body, the line that stands for that, and what the file's texts say of it;
-    None where nothing says what it is to do, where it is long, and where there is no body to leave out."""
+    """The `function` of the file without its body, the line that stands for that, and what the
+    file's texts say of it; None where nothing says what it is to do, where it is long, and where
+    there is no body to leave out."""
     if MARK in content or function.empty or not 0 < len(function.body) <= MOST_LINES:
         return None
     lines, told = content.split("\n"), _texts_about(path, content, function.name)
     if not (function.doc or told or any(map(_WORDS.match, lines[function.start : function.head]))):
         return None
-    code = next((code for endings, code in _PLACEHOLDERS.items() if PurePosixPath(path).suffix in endings), "")
+    code = next(
+        (code for endings, code in _PLACEHOLDERS.items() if PurePosixPath(path).suffix in endings),
+        "",
+    )
     placeholder = f"{code}  {comment_mark(path)} {MARK}".strip()
     body = range(function.body.start, function.body.stop)
     new = indent_of(lines[body.start : body.stop]) + placeholder
@@ -106,15 +128,22 @@ def without_body(path: str, content: str, function: Definition) -> tuple[str, st
 
 
 def _texts_about(path: str, content: str, name: str) -> str:
-    """The texts of the file's own that are about this function: they name it, or there is no other."""
+    """The texts of the file's own that are about this function: they name it, or there is no
+    other.
+    """
     found = definitions(path, content)
     sole = sum(one.kind in ("function", "class") for one in found) == 1
     texts = [part_of(content, one) for one in found if one.kind == "text"]
-    return shortened("\n\n".join(text for text in texts if sole or re.search(rf"\b{name}\b", text)), MOST_DESCRIPTION)
+    return shortened(
+        "\n\n".join(text for text in texts if sole or re.search(rf"\b{name}\b", text)),
+        MOST_DESCRIPTION,
+    )
 
 
 INFILL_ABOVE, INFILL_BELOW = 3000, 1500
-"""Characters of the file before and behind the function that are read, both before it: once for all of its lines."""
+"""Characters of the file before and behind the function that are read, both before it: once for all
+of its lines.
+"""
 _QUOTED = re.compile(r"""\"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`""")
 _TRIVIAL = re.compile(r"[\W_]*(?:else|try|finally|do|pass|begin|end)?[\W_]*|\s*return[\s;]*")
 """It says nothing that could be wrong. `return []`, `break` and `continue` do."""
@@ -122,13 +151,23 @@ _COMMENT_LINE = re.compile(r"\s*(?:#(?!\[|include)|//|/\*|\*(?:\s|/|$)|--\s)")
 
 
 def line_infills(path: str, content: str, function: Definition) -> list[InfillHole]:
-    """Each line of the function's body that says something, to be filled in; [] where it is long or not written."""
+    """Each line of the function's body that says something, to be filled in; [] where it is long or
+    not written.
+    """
     if function.empty or len(function.body) > MOST_LINES:
         return []
     lines = content.split("\n")
-    inner = [one for one in functions(path, content) if function.body.start <= one.start < function.body.stop]
-    heads = {number for one in inner for number in range(one.head, max(one.body.start, one.head + 1))}
-    worth = [number for number in function.body if number not in heads and _says_something(lines[number])]
+    inner = [
+        one
+        for one in functions(path, content)
+        if function.body.start <= one.start < function.body.stop
+    ]
+    heads = {
+        number for one in inner for number in range(one.head, max(one.body.start, one.head + 1))
+    }
+    worth = [
+        number for number in function.body if number not in heads and _says_something(lines[number])
+    ]
     return [_hole(path, lines, function, number) for number in worth]
 
 
@@ -142,7 +181,9 @@ def _hole(path: str, lines: Sequence[str], function: Definition, number: int) ->
     around = f"{below[:INFILL_BELOW].strip(chr(10))}\n\n\n" if below.strip() else ""
     indent = indent_of([lines[number]])
     start = sum(len(line) + 1 for line in lines[:number]) + len(indent)
-    head = "\n".join([*([above[-INFILL_ABOVE:]] if above else []), *lines[function.start : number], indent])
+    head = "\n".join(
+        [*([above[-INFILL_ABOVE:]] if above else []), *lines[function.start : number], indent]
+    )
     return InfillHole(
         before=around + head,
         after="\n".join(["", *lines[number + 1 : function.end], ""]),
@@ -153,7 +194,9 @@ def _hole(path: str, lines: Sequence[str], function: Definition, number: int) ->
 
 
 def word_infills(hole: InfillHole, content: str, wanted: re.Pattern[str]) -> Iterator[InfillHole]:
-    """Of a line that is to be filled in, each of the `wanted` words alone, outside of quoted texts."""
+    """Of a line that is to be filled in, each of the `wanted` words alone, outside of quoted
+    texts.
+    """
     line = content[hole.start : hole.end]
     column = hole.start - content.rfind("\n", 0, hole.start)
     for word in wanted.finditer(_QUOTED.sub(lambda found: "\0" * len(found[0]), line)):

@@ -1,8 +1,10 @@
-"""Filling in the middle: a model that was trained to do so continues one side of a gap up to the other.
+"""Filling in the middle: a model that was trained to do so continues one side of a gap up to the
+other.
 
-Stands on http_client.py, beside chat_completions.py: the same llama.cpp, asked by /completion, without a chat around
-the text. Its own /infill puts a project and a file's name before it, with which a 0.5b filled in fewer lines right. One
-line is asked for: the answer ends where the line does.
+Stands on http_client.py, beside chat_completions.py: the same llama.cpp, asked by /completion,
+without a chat around the text. Its own /infill puts a project and a file's name before it, with
+which a 0.5b filled in fewer lines right. One line is asked for: the answer ends where the line
+does.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ class _Answer(BaseModel):
     timings: _Timings = _Timings()
 
 
-async def fill_in_middle(connection: HttpConnection, access: ModelEndpoint, prompt: Prompt, gap: InfillHole) -> Reply:
+async def fill_in_middle(
+    connection: HttpConnection, access: ModelEndpoint, prompt: Prompt, gap: InfillHole
+) -> Reply:
     """The line as the model would write it, without what stands before it. Raises AgentError."""
     heard: list[_Answer] = []
 
@@ -46,12 +50,16 @@ async def fill_in_middle(connection: HttpConnection, access: ModelEndpoint, prom
 
     await connection.post("/completion", _payload(prompt, gap), take)
     if not heard:
-        raise AgentError(f"{access.name}: the server ended without an answer", kind="network", retry=True)
+        raise AgentError(
+            f"{access.name}: the server ended without an answer", kind="network", retry=True
+        )
     answer = heard[-1]
     took = answer.timings
     return Reply(
         text=answer.content,
-        usage=Usage(input=took.cache_n + took.prompt_n, cached=took.cache_n, output=took.predicted_n),
+        usage=Usage(
+            input=took.cache_n + took.prompt_n, cached=took.cache_n, output=took.predicted_n
+        ),
         model=access.model,
         stop="length" if answer.stop_type == "limit" else "end",
     )
@@ -73,5 +81,6 @@ def _parsed(data: str, access: ModelEndpoint) -> _Answer:
         return _Answer.model_validate(json.loads(data))
     except (ValueError, ValidationError) as error:
         raise AgentError(
-            f"{access.name}: /completion answered with something else: {data[:200]}", kind="protocol"
+            f"{access.name}: /completion answered with something else: {data[:200]}",
+            kind="protocol",
         ) from error

@@ -1,5 +1,5 @@
-"""How models that cannot call tools take a turn: what they read first, one attempt after the other, and validation by
-the tests.
+"""How models that cannot call tools take a turn: what they read first, one attempt after the other,
+and validation by the tests.
 """
 
 from __future__ import annotations
@@ -32,17 +32,23 @@ from fugu_cli.session.events import Event, Member, Replied, ToolRan
 from fugu_cli.tools.workspace import CHANGED_SINCE_READ
 
 AFTER_LINE, AFTER_REWRITE = (4, 5.0), (10, 30.0)
-"""How long the tests may take after one line, of which many are tried, and after anything else: so many times as long
-as before the request, and so many seconds at least."""
+"""How long the tests may take after one line, of which many are tried, and after anything else: so
+many times as long as before the request, and so many seconds at least."""
 _BROKEN_OFF = re.compile(r"\b\d+ errors?(?:,| in |$)|\berrors=\d", re.MULTILINE)
 """A file of tests may have ended before its first one: pytest, unittest."""
 
 
 def with_test_timeout(call: Call, events: Sequence[Event], turn: views.Turn) -> Call:
-    """The `call` that runs the tests, with a limit where the newest reply is a small model's: it may have made a loop
-    endless. Without one where the run before may have broken off early: it says nothing of how long one takes."""
+    """The `call` that runs the tests, with a limit where the newest reply is a small model's: it
+    may have made a loop endless. Without one where the run before may have broken off early: it
+    says nothing of how long one takes."""
     newest, first = turn.replies[-1] if turn.replies else None, views.first_tests(events)
-    if newest is None or not (newest.filled or newest.aimed) or first is None or _BROKEN_OFF.search(first.output):
+    if (
+        newest is None
+        or not (newest.filled or newest.aimed)
+        or first is None
+        or _BROKEN_OFF.search(first.output)
+    ):
         return call
     times, least = AFTER_LINE if newest.filled else AFTER_REWRITE
     return Call.make(call.id, call.tool, seconds=max(least, round(times * first.seconds, 1)))
@@ -55,13 +61,17 @@ MOST_FILES = 4
 
 
 class Repair:
-    """Models that write text: a prompt with all that matters, and edits that are judged by the tests at once."""
+    """Models that write text: a prompt with all that matters, and edits that are judged by the
+    tests at once.
+    """
 
     @property
     def has_history(self) -> bool:
         return False
 
-    def next_step(self, events: Sequence[Event], member: Member, environment: Environment) -> NextStep:
+    def next_step(
+        self, events: Sequence[Event], member: Member, environment: Environment
+    ) -> NextStep:
         """Tests and files first, then attempts until one stands."""
         turn = views.turns(events)[-1]
         if turn.failed is not None or turn.interrupted:
@@ -77,13 +87,17 @@ class Repair:
             return RequestReply()
         return _after(events, turn, environment)
 
-    def prompt(self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str) -> Prompt:
+    def prompt(
+        self, events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str
+    ) -> Prompt:
         """One message with the request, the files, the tests' output and what is to be written."""
         return build_prompt(events, member, tools, instructions)
 
-    def tools(self, events: Sequence[Event], member: Member, environment: Environment) -> tuple[ToolSpec, ...]:
-        """The tools for files and commands, for a Worker that is to change something. None where it is asked a
-        question, and where failing tests are to be fixed and all pass: it can say so."""
+    def tools(
+        self, events: Sequence[Event], member: Member, environment: Environment
+    ) -> tuple[ToolSpec, ...]:
+        """The tools for files and commands, for a Worker that is to change something. None where it
+        is asked a question, and where failing tests are to be fixed and all pass: it can say so."""
         now, request = views.turns(events)[-1], views.asked(events)
         if request is None or played_role(now) != "worker" or _is_answered_in_words(events):
             return ()
@@ -95,21 +109,35 @@ class Repair:
             lambda tool: tool.name not in out and not (tool.native or tool.foreign), brief=True
         )
 
-    def refuses(self, call: Call, events: Sequence[Event], member: Member, environment: Environment) -> str:
-        """Tools it was not offered, and changes of tests that failed first and judge the request."""
-        if refused := no_such_tool(call, events, environment, self.tools(events, member, environment)):
+    def refuses(
+        self, call: Call, events: Sequence[Event], member: Member, environment: Environment
+    ) -> str:
+        """Tools it was not offered, and changes of tests that failed first and judge the
+        request.
+        """
+        if refused := no_such_tool(
+            call, events, environment, self.tools(events, member, environment)
+        ):
             return refused
         first = views.first_tests(events)
         failed = first is None or not first.ok
-        if failed and views.suite_decides(events) and localization.writes_test(environment.workspace, call):
+        if (
+            failed
+            and views.suite_decides(events)
+            and localization.writes_test(environment.workspace, call)
+        ):
             return "the tests judge this request and stay as they are"
         return ""
 
 
 def _out_of_attempts(events: Sequence[Event], turn: views.Turn, member: Member) -> bool:
-    """The turn has had its attempts. Lines that are filled in one after the other are one attempt, all together."""
+    """The turn has had its attempts. Lines that are filled in one after the other are one attempt,
+    all together.
+    """
     filled = [reply.filled for reply in turn.spent if reply.filled]
-    whole = sum(not any(isinstance(fact, Replied) and fact.filled for fact in draw) for draw in turn.draws)
+    whole = sum(
+        not any(isinstance(fact, Replied) and fact.filled for fact in draw) for draw in turn.draws
+    )
     newest = turn.draws[-1] if turn.draws else ()
     if any(isinstance(fact, Replied) and fact.filled for fact in newest):
         gap = search.next_task(events, turn, member).gap
@@ -119,19 +147,29 @@ def _out_of_attempts(events: Sequence[Event], turn: views.Turn, member: Member) 
 
 
 def _outdated(turn: views.Turn) -> bool:
-    """The newest attempt met a file that the user saved meanwhile. Only a turn of its own is shown it again."""
+    """The newest attempt met a file that the user saved meanwhile. Only a turn of its own is shown
+    it again.
+    """
     facts = turn.draws[-1] if turn.draws else ()
-    refused = (fact for fact in facts if isinstance(fact, ToolRan) and fact.call.tool in WRITING and not fact.ok)
+    refused = (
+        fact
+        for fact in facts
+        if isinstance(fact, ToolRan) and fact.call.tool in WRITING and not fact.ok
+    )
     return any(CHANGED_SINCE_READ in fact.output for fact in refused)
 
 
-def _opening(events: Sequence[Event], turn: views.Turn, member: Member, environment: Environment) -> Call | None:
+def _opening(
+    events: Sequence[Event], turn: views.Turn, member: Member, environment: Environment
+) -> Call | None:
     """The next piece of evidence that the turn opens with; None when it has all."""
     if turn.draws:
         return None
     if played_role(turn) == "verifier":
         due = due_run(events, turn, environment.tests, verifying=True)
-        return due if due is not None or turn.assigned.role != "verifier" else diff_due(events, turn)
+        return (
+            due if due is not None or turn.assigned.role != "verifier" else diff_due(events, turn)
+        )
     if (call := _tests_due(events, turn)) is not None:
         return call
     taken = [run for run in turn.runs if run.evidence]
@@ -142,8 +180,8 @@ def _opening(events: Sequence[Event], turn: views.Turn, member: Member, environm
 
 
 def _tests_due(events: Sequence[Event], turn: views.Turn) -> Call | None:
-    """The tests where they are the acceptance check, and where the request is about them: then they become it while
-    they fail."""
+    """The tests where they are the acceptance check, and where the request is about them: then they
+    become it while they fail."""
     request, run = views.asked(events), views.tests(events)
     if request is None or request.test_command is None:
         return None
@@ -152,55 +190,88 @@ def _tests_due(events: Sequence[Event], turn: views.Turn) -> Call | None:
     id = f"e{turn.number}-{len(turn.draws)}-{len(turn.runs)}"
     if wanted and (run is None or run.stale):
         return Call(id=id, tool=views.RUN_TESTS)
-    if about and run is not None and not run.ok and not run.empty and not views.suite_decides(events):
+    if (
+        about
+        and run is not None
+        and not run.ok
+        and not run.empty
+        and not views.suite_decides(events)
+    ):
         return Call.make(id, views.ACCEPTANCE_CHECK, command=request.test_command)
     return None
 
 
 def _files(events: Sequence[Event], member: Member, environment: Environment) -> tuple[str, ...]:
-    """Paths that the request or the tests' output leads to, and that the agent may read without a question."""
+    """Paths that the request or the tests' output leads to, and that the agent may read without a
+    question.
+    """
     request, run = views.asked(events), views.tests(events)
-    text, output = request.text if request else "", run.output if run is not None and not run.ok else ""
+    text, output = (
+        request.text if request else "",
+        run.output if run is not None and not run.ok else "",
+    )
     found = localization.relevant_files(output, text, environment.workspace.root)
     denials = environment.denials
     return tuple(
-        path for path in found if may_read(environment, path) and not (denials and denials.denied(member.name, path))
+        path
+        for path in found
+        if may_read(environment, path) and not (denials and denials.denied(member.name, path))
     )[:MOST_FILES]
 
 
 def _wrote(turn: views.Turn) -> bool:
     """Its edit was made or refused. Told that it missed, a small model repeats itself."""
-    done = {run.permitted.call.id for run in turn.runs if run.result is not None or not run.permitted.allowed}
+    done = {
+        run.permitted.call.id
+        for run in turn.runs
+        if run.result is not None or not run.permitted.allowed
+    }
     return any(call.tool in WRITING and call.id in done for call in turn.replies[-1].calls)
 
 
 def _after(events: Sequence[Event], turn: views.Turn, environment: Environment) -> NextStep:
-    """After the agent's last word: the tests, when a Worker changed files; then whether the attempt stands."""
+    """After the agent's last word: the tests, when a Worker changed files; then whether the attempt
+    stands.
+    """
     if turn.assigned.role != "worker":
         return TurnClosed()
     if (call := due_run(events, turn, environment.tests)) is not None:
-        return GatherEvidence(with_test_timeout(call, events, turn) if call.tool == views.RUN_TESTS else call)
+        return GatherEvidence(
+            with_test_timeout(call, events, turn) if call.tool == views.RUN_TESTS else call
+        )
     asked = views.asked(events)
     if asked is None or asked.snapshot is None:
         return TurnClosed()
     if not turn.changes and not views.interrupted_calls(turn):
-        return RollBackAttempt("nothing was changed") if _wanted_a_change(events, turn) else TurnClosed()
+        return (
+            RollBackAttempt("nothing was changed")
+            if _wanted_a_change(events, turn)
+            else TurnClosed()
+        )
     if not views.suite_decides(events):
-        return RollBackAttempt("tests that passed before fail") if views.has_regressions(events) else TurnClosed()
+        return (
+            RollBackAttempt("tests that passed before fail")
+            if views.has_regressions(events)
+            else TurnClosed()
+        )
     run = views.tests(events)
     stands = run is None or run.ok or made_progress(events, turn, run)
     return TurnClosed() if stands else RollBackAttempt("the tests failed")
 
 
 def _wanted_a_change(events: Sequence[Event], turn: views.Turn) -> bool:
-    """Words are no answer: failing tests are to be fixed, or a change of files that were shown is asked for."""
+    """Words are no answer: failing tests are to be fixed, or a change of files that were shown is
+    asked for.
+    """
     request, run = views.asked(events), views.tests(events)
     if request is None or turn.assigned.plan:
         return False
     said = bool(turn.text.strip()) and not turn.replies[-1].calls
     if views.suite_decides(events):
         return not (said and run is not None and run.ok)
-    return intent.wants_change(request.text) and bool(files_read(turn)) and not views.changes(events)
+    return (
+        intent.wants_change(request.text) and bool(files_read(turn)) and not views.changes(events)
+    )
 
 
 def _is_answered_in_words(events: Sequence[Event]) -> bool:

@@ -1,6 +1,7 @@
 """What a request asks for: tests, a change or an answer, and which of the shown files it is about.
 
-Rules of words, for models too small to be asked. It must not know the log, nor how anything is shown.
+Rules of words, for models too small to be asked. It must not know the log, nor how anything is
+shown.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _FAILING = re.compile(
     re.IGNORECASE,
 )
 _CHANGE = re.compile(
-    _POLITE + r"(?:add|rename|remove|delete|replace|move|refactor|change|extract|convert|insert|implement|create|update"
+    _POLITE
+    + r"(?:add|rename|remove|delete|replace|move|refactor|change|extract|convert|insert|implement|create|update"
     r"|bump|upgrade|increase|decrease|enable|disable|rewrite|reformat|translate|inline|document|build|generate|support"
     r"|handle|allow|let|ensure|turn|split|merge|simplify|optimi[sz]e|improve|clean|port|wrap|validate|use|switch|sort"
     r"|format|log|cache|make(?!.*\b(?:pass|green)\b)"
@@ -45,11 +47,14 @@ _TAKING = re.compile(
     re.IGNORECASE,
 )
 _QUESTION = re.compile(
-    r"\s*(?:please\s+|can you\s+|could you\s+)?(?:what|why|how|where|who|which|when|explain|describe|summari[sz]e|list"
+    r"\s*(?:please\s+|can you\s+|could "
+    r"you\s+)?(?:what|why|how|where|who|which|when|explain|describe|summari[sz]e|list"
     r"|show|tell|review|analy[sz]e|inspect|suggest|(?:is|are|was|were|does|do|did|has|have)(?=\b[^?]*\?))\b",
     re.IGNORECASE,
 )
-_TALK = re.compile(r"\W*(?:hi|hello|hey|thanks|thank you|good \w+|great|perfect|help)(?:\W+\w+)?\W*", re.IGNORECASE)
+_TALK = re.compile(
+    r"\W*(?:hi|hello|hey|thanks|thank you|good \w+|great|perfect|help)(?:\W+\w+)?\W*", re.IGNORECASE
+)
 _WORK = re.compile(
     r"\b(?:fix|implement|repair|updat|chang|add\b|remov|delet|rewrit|refactor|apply|clean|correct\b|writ|creat|mak|replac)",
     re.IGNORECASE,
@@ -61,7 +66,8 @@ _WORKED_OUT = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _TEST_RUN = re.compile(
-    _POLITE + r"(?:(?:(?:re-?)?run|execute|check|start)\s+(?:(?:all|the|my|our|of|unit|integration)\s+)*"
+    _POLITE
+    + r"(?:(?:(?:re-?)?run|execute|check|start)\s+(?:(?:all|the|my|our|of|unit|integration)\s+)*"
     r"(?:tests?|test suite|pytest|specs?)(?:\s+(?:again|please|now))?"
     r"|(?:do|are)\s+(?:(?:all|the|my|our|of)\s+)*tests?\s+(?:still\s+)?(?:pass|passing|green))\s*[.!?]*\s*",
     re.IGNORECASE,
@@ -78,26 +84,35 @@ def is_for_a_test_run(text: str) -> bool:
 
 
 def is_worked_out(text: str) -> bool:
-    """Something is to be worked out from figures that the request gives; no file says anything of it."""
+    """Something is to be worked out from figures that the request gives; no file says anything of
+    it.
+    """
     found = _WORKED_OUT.search(text) is not None and re.search(r"\d", text) is not None
     return found and not (PATH.search(text) or _ABOUT.search(text))
 
 
 def is_question(text: str) -> bool:
-    """The request asks for words and for no change: a question, talk, or something to be worked out from figures."""
+    """The request asks for words and for no change: a question, talk, or something to be worked out
+    from figures.
+    """
     if is_for_a_test_run(text):
         return False
     asks = text.rstrip().endswith("?") and not _ASKED_FOR.search(text)
     begins = _QUESTION.match(text) is not None
     change = any(_CHANGE.match(piece) for piece in _PIECES.split(text))
-    work = _WORK.search(text[len(text.split("?")[0]) :] if begins and "?" in text else text) is not None
+    work = (
+        _WORK.search(text[len(text.split("?")[0]) :] if begins and "?" in text else text)
+        is not None
+    )
     if change or (work and not text.rstrip().endswith("?")):
         return False
     return is_worked_out(text) or begins or asks or _TALK.fullmatch(text) is not None
 
 
 def is_about_tests(text: str) -> bool:
-    """The request asks for something whose success the tests can show. Questions about the code are not."""
+    """The request asks for something whose success the tests can show. Questions about the code are
+    not.
+    """
     return not (is_question(text) or is_for_a_test_run(text)) and _ABOUT.search(text) is not None
 
 
@@ -107,8 +122,8 @@ def is_for_tests(text: str) -> bool:
 
 
 def wants_change(text: str) -> bool:
-    """The request asks for something to be made or to become otherwise: an answer is not enough. To mend what may not
-    be broken ("fix the bug in a.py") is none: there an answer may say so."""
+    """The request asks for something to be made or to become otherwise: an answer is not enough. To
+    mend what may not be broken ("fix the bug in a.py") is none: there an answer may say so."""
     if is_question(text) or is_for_a_test_run(text):
         return False
     asked = any(_CHANGE.match(piece) for piece in _PIECES.split(text))
@@ -126,9 +141,13 @@ def takes_away(text: str) -> bool:
 
 
 def target_files(files: Iterable[str]) -> list[str]:
-    """The paths that a request judged by tests is about: no tests; documents and manifests only where that is all."""
+    """The paths that a request judged by tests is about: no tests; documents and manifests only
+    where that is all.
+    """
     code = code_among(files)
-    return [path for path in code if not (path.endswith(DOCUMENTS) or MANIFEST.fullmatch(path))] or code
+    return [
+        path for path in code if not (path.endswith(DOCUMENTS) or MANIFEST.fullmatch(path))
+    ] or code
 
 
 def code_files(files: Iterable[str]) -> list[str]:
@@ -143,8 +162,9 @@ def is_unfinished(files: Mapping[str, str]) -> bool:
 
 
 def target_file(request: Asked | None, files: Iterable[str]) -> str:
-    """The one file that is to be written where the request leaves no doubt: one that it names and that is not there,
-    the one test of a request for tests, or the one document that it names; else ""."""
+    """The one file that is to be written where the request leaves no doubt: one that it names and
+    that is not there, the one test of a request for tests, or the one document that it names; else
+    ""."""
     shown = list(files)
     named, missing = _named(request, shown)
     if request is None:
@@ -153,7 +173,11 @@ def target_file(request: Asked | None, files: Iterable[str]) -> str:
     if len(wanted) == 1 and is_for_tests(request.text):
         return wanted[0]
     words = {word.lower() for word in re.findall(r"\w+", request.text)}
-    stems = {path: path.rpartition("/")[2].partition(".")[0].lower() for path in shown if path.endswith(DOCUMENTS)}
+    stems = {
+        path: path.rpartition("/")[2].partition(".")[0].lower()
+        for path in shown
+        if path.endswith(DOCUMENTS)
+    }
     documents = [path for path, stem in stems.items() if stem in words]
     if len(documents) == 1 and not set(named) - set(documents) and wants_change(request.text):
         return documents[0]
@@ -161,8 +185,8 @@ def target_file(request: Asked | None, files: Iterable[str]) -> str:
 
 
 def is_open_ended(request: Asked | None, files: Iterable[str], *, judged: bool) -> bool:
-    """The request may mean other files than these: it asks for tests, names one that is not among them, or names none
-    and is not judged by the tests, whose output has led to these."""
+    """The request may mean other files than these: it asks for tests, names one that is not among
+    them, or names none and is not judged by the tests, whose output has led to these."""
     shown = list(files)
     if request is None or not shown or is_question(request.text):
         return False
@@ -171,10 +195,18 @@ def is_open_ended(request: Asked | None, files: Iterable[str], *, judged: bool) 
 
 
 def _named(request: Asked | None, shown: list[str]) -> tuple[list[str], list[str]]:
-    """Of the files that the request names: those that are shown, and the others that it may want to be written."""
+    """Of the files that the request names: those that are shown, and the others that it may want to
+    be written.
+    """
     if request is None or is_question(request.text):
         return [], []
     paths = [path.removeprefix("./") for path in dict.fromkeys(PATH.findall(request.text))]
-    said = [path for path in shown if any(path == name or path.endswith(f"/{name}") for name in paths)]
-    missing = [name for name in paths if not any(path == name or path.endswith(f"/{name}") for path in shown)]
+    said = [
+        path for path in shown if any(path == name or path.endswith(f"/{name}") for name in paths)
+    ]
+    missing = [
+        name
+        for name in paths
+        if not any(path == name or path.endswith(f"/{name}") for path in shown)
+    ]
     return said, missing if is_for_tests(request.text) else code_among(missing)

@@ -1,4 +1,6 @@
-"""Localization: the files that a failing test's output or a request leads to, by paths, imports, names and words."""
+"""Localization: the files that a failing test's output or a request leads to, by paths, imports,
+names and words.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from fugu_cli.tools import repository_files
 from fugu_cli.tools.workspace import Workspace
 
 PROMPT_ROOM = 24_000
-"""Characters of all files that a small model is shown: some 7,000 tokens, with its answer what its context holds."""
+"""Characters of all files that a small model is shown: some 7,000 tokens, with its answer what its
+context holds.
+"""
 MOST_FOUND, MOST_LONG = 8, 2
 """Files that are found, and files longer than `PROMPT_ROOM` among those that are read."""
 MOST_READ = 100_000
@@ -30,16 +34,24 @@ MOST_READ = 100_000
 
 
 def files_shown(turn: views.Turn) -> dict[str, str]:
-    """Path -> content of the files fugu read when the turn opened; of a long one functions may be shown, not all."""
+    """Path -> content of the files fugu read when the turn opened; of a long one functions may be
+    shown, not all.
+    """
     return {path: content for path, content in files_read(turn).items() if not is_long(content)}
 
 
 def files_read(turn: views.Turn) -> dict[str, str]:
     """The same with the long ones."""
     opening = opening_ids(turn)
-    read = [run for run in turn.runs if run.permitted.call.id in opening and run.permitted.call.tool == "read"]
+    read = [
+        run
+        for run in turn.runs
+        if run.permitted.call.id in opening and run.permitted.call.tool == "read"
+    ]
     return {
-        path_argument(run) or "": run.result.output for run in read if run.evidence and run.result and run.result.ok
+        path_argument(run) or "": run.result.output
+        for run in read
+        if run.evidence and run.result and run.result.ok
     }
 
 
@@ -52,8 +64,12 @@ def writes_test(workspace: Workspace, call: Call) -> bool:
     """The call would write a test, or what tests share."""
     given = arguments_of(call)
     named = None if isinstance(given, MalformedArguments) else given.get("path")
-    path = locate(named, workspace.root) if isinstance(named, str) and call.tool in WRITING else None
-    return isinstance(path, Path) and inside(path, workspace.root) and _is_test(path, workspace.root)
+    path = (
+        locate(named, workspace.root) if isinstance(named, str) and call.tool in WRITING else None
+    )
+    return (
+        isinstance(path, Path) and inside(path, workspace.root) and _is_test(path, workspace.root)
+    )
 
 
 def relevant_files(output: str, request: str, root: Path) -> list[str]:
@@ -74,9 +90,9 @@ _CALLED = re.compile(r"\b(\w{2,})\(")
 def implicated_files(output: str, request: str, root: Path) -> list[str]:
     """Paths relative to `root`, which is resolved; at most `MOST_FOUND`.
 
-    What the request names comes first, then the output's places from the last, which is where it broke, to the first,
-    then what the tests use: first what defines a name that the output calls. Where nothing broke in the code, also what
-    that uses, for a test seldom names who is to blame.
+    What the request names comes first, then the output's places from the last, which is where it
+    broke, to the first, then what the tests use: first what defines a name that the output calls.
+    Where nothing broke in the code, also what that uses, for a test seldom names who is to blame.
     """
     index = repository_files.FileIndex(root)
     asked = _resolved(_mentions(request), root, index)
@@ -88,11 +104,21 @@ def implicated_files(output: str, request: str, root: Path) -> list[str]:
     for test in tests:
         used = used_files(test, root, every)
         used += [
-            path for package in used if package.stem in _PACKAGE_FILES for path in used_files(package, root, every)
+            path
+            for package in used
+            if package.stem in _PACKAGE_FILES
+            for path in used_files(package, root, every)
         ]
         behind += [path for path in used if not _is_test(path, root)]
-        behind += [path for helper in used if _is_test(helper, root) for path in used_files(helper, root, every)]
-    places = {path: rf'{re.escape(path.relative_to(root).as_posix())}(?::|", line )\d' for path in sources}
+        behind += [
+            path
+            for helper in used
+            if _is_test(helper, root)
+            for path in used_files(helper, root, every)
+        ]
+    places = {
+        path: rf'{re.escape(path.relative_to(root).as_posix())}(?::|", line )\d' for path in sources
+    }
     broke = any(path in asked or re.search(place, output) for path, place in places.items())
     if tests and not broke and not any(is_stub(path.name, _text(path)) for path in behind):
         behind += [path for used in [*sources, *behind] for path in used_files(used, root, every)]
@@ -109,18 +135,26 @@ def _mentions(text: str) -> Iterator[str]:
     for line in plain.splitlines():
         yield from _QUOTED.findall(line)
         yield from _ABSOLUTE.findall(line) if _ABSOLUTE.search(line) else PATH.findall(line)
-    yield from (f"{word.upper()}.md" for word in re.findall(r"\b(readme|changelog)\b(?!\.)", text, re.IGNORECASE))
+    yield from (
+        f"{word.upper()}.md"
+        for word in re.findall(r"\b(readme|changelog)\b(?!\.)", text, re.IGNORECASE)
+    )
     for module in dict.fromkeys(_MODULE.findall(text)):
         parts = module.split(".")
         yield from (f"{'/'.join(parts[:length])}.py" for length in range(len(parts), 1, -1))
 
 
 def _resolved(mentions: Iterable[str], root: Path, index: repository_files.FileIndex) -> list[Path]:
-    """Those that exist: as given, else (a bare or partial name) wherever the repository has exactly one or two. Of a
-    place on another machine, as an issue tells it, the file with the longest end of its path."""
+    """Those that exist: as given, else (a bare or partial name) wherever the repository has exactly
+    one or two. Of a place on another machine, as an issue tells it, the file with the longest end
+    of its path."""
     found: list[Path] = []
     for mention in dict.fromkeys(mentions):
-        if "\0" not in mention and len(mention) < 1000 and (path := (root / mention).resolve()).is_file():
+        if (
+            "\0" not in mention
+            and len(mention) < 1000
+            and (path := (root / mention).resolve()).is_file()
+        ):
             found.append(path)
         elif not mention.startswith("/") and mention[1:2] != ":":
             found += index.ending(mention)
@@ -139,8 +173,9 @@ _PACKAGE_FILES = ("__init__", "index", "mod", "lib")
 
 
 def used_files(path: Path, root: Path, every: Sequence[Path]) -> list[Path]:
-    """Of `every` file those that `path` imports: files of its language that are called like a word of its imports, in
-    their order. Of several with one name, the ones whose folders it names as well; more than two say nothing."""
+    """Of `every` file those that `path` imports: files of its language that are called like a word
+    of its imports, in their order. Of several with one name, the ones whose folders it names as
+    well; more than two say nothing."""
     words = _imported_words(path)
     family = next((kinds for kinds in _FAMILIES if path.suffix in kinds), (path.suffix,))
     found: dict[str, list[tuple[int, Path]]] = {}
@@ -156,8 +191,12 @@ def used_files(path: Path, root: Path, every: Sequence[Path]) -> list[Path]:
         nearest = [one for near, one in same if near == max(near for near, _ in same)]
         best += [(words.get(one.stem, len(words)), one) for one in nearest if len(nearest) <= 2]
     ordered = [one for _, one in sorted(best)]
-    passed_on = {folder for one in ordered if one.stem not in _PACKAGE_FILES for folder in one.parents}
-    named = [one for one in ordered if one.stem not in _PACKAGE_FILES or one.parent not in passed_on]
+    passed_on = {
+        folder for one in ordered if one.stem not in _PACKAGE_FILES for folder in one.parents
+    }
+    named = [
+        one for one in ordered if one.stem not in _PACKAGE_FILES or one.parent not in passed_on
+    ]
     return [one for one in named if _own(one, root)]
 
 
@@ -166,7 +205,9 @@ def _imported_words(path: Path) -> dict[str, int]:
     text = _text(path)
     parts = definitions(path.name, text)
     imports = [
-        "\n".join(one.lines(text)) for one in parts if one.kind == "import" or "require" in text.split("\n")[one.head]
+        "\n".join(one.lines(text))
+        for one in parts
+        if one.kind == "import" or "require" in text.split("\n")[one.head]
     ]
     whole = text if path.suffix in _WHOLE_TEXT or not parts else "\n".join(imports)
     words = dict.fromkeys([_AFFIX.sub("", path.stem), *re.findall(r"[\w-]+", whole)])
@@ -174,31 +215,39 @@ def _imported_words(path: Path) -> dict[str, int]:
 
 
 def shown_for(request: str, output: str, found: Sequence[str], root: Path) -> list[str]:
-    """Of what `implicated_files` found, what is to be shown; where that is nothing, what the request's words mean.
+    """Of what `implicated_files` found, what is to be shown; where that is nothing, what the
+    request's words mean.
 
-    Where tests judge, code and documents: what tests ask for is in their `output`. They are shown where the code is a
-    stub, or is not there, and no assertion is told; and where the request is about something else, or asks for tests.
+    Where tests judge, code and documents: what tests ask for is in their `output`. They are shown
+    where the code is a stub, or is not there, and no assertion is told; and where the request is
+    about something else, or asks for tests.
     """
     if intent.is_for_tests(request):
         code = list(found) or retrieve(request, root)
         return [*code, *(path for path in _tests_of(code, root) if path not in code)]
     if not intent.is_about_tests(request):
-        documents = intent.wants_change(request) and all(path.lower().endswith(DOCUMENTS) for path in found)
-        return list(dict.fromkeys([*found, *(retrieve(request, root) if not found or documents else ())]))
+        documents = intent.wants_change(request) and all(
+            path.lower().endswith(DOCUMENTS) for path in found
+        )
+        return list(
+            dict.fromkeys([*found, *(retrieve(request, root) if not found or documents else ())])
+        )
     tests = [path for path in found if is_test(unquoted_path(path))]
     others = [path for path in found if path not in tests]
     if not found:
         others = [path for path in retrieve(request, root) if not is_test(unquoted_path(path))]
     code = [path for path in others if not path.lower().endswith(DOCUMENTS)]
-    finished = bool(code) and not any(is_stub(path, _text(root / unquoted_path(path))) for path in code)
+    finished = bool(code) and not any(
+        is_stub(path, _text(root / unquoted_path(path))) for path in code
+    )
     if finished or (code and "assert" in output.lower()):
         return others
     return [*others, *((tests or _tests_of(code, root))[:1] if code else tests)]
 
 
 def fitting(paths: Iterable[str], root: Path) -> list[str]:
-    """Of `paths`, the likeliest first, those that fit into `PROMPT_ROOM` with all that come before, and `MOST_LONG`
-    that do not fit by themselves: of these functions may be shown."""
+    """Of `paths`, the likeliest first, those that fit into `PROMPT_ROOM` with all that come before,
+    and `MOST_LONG` that do not fit by themselves: of these functions may be shown."""
     found: list[str] = []
     room, more = PROMPT_ROOM, MOST_LONG
     for path in paths:
@@ -215,8 +264,13 @@ def _tests_of(code: Sequence[str], root: Path) -> list[str]:
     kinds = {Path(unquoted_path(path)).suffix for path in code}
     names = {name for path in code for name in _names(root / unquoted_path(path))}
     tests = [path for path in repository_files.walk_files(root, limit=5000) if _is_test(path, root)]
-    cases = [path for path in tests if path.suffix in kinds and path.stem not in ("conftest", "__init__")]
-    ranked = sorted((-len(names & set(re.findall(r"\w{2,}", _text(path)))), len(_text(path)), path) for path in cases)
+    cases = [
+        path for path in tests if path.suffix in kinds and path.stem not in ("conftest", "__init__")
+    ]
+    ranked = sorted(
+        (-len(names & set(re.findall(r"\w{2,}", _text(path)))), len(_text(path)), path)
+        for path in cases
+    )
     return [_quoted(path, root) for held, _, path in ranked[:1] if held]
 
 
@@ -235,16 +289,26 @@ explain describe repository project work more other them some every everywhere o
 
 
 def retrieve(request: str, root: Path) -> list[str]:
-    """The files that hold the request's words, rare words counting most, at most `MOST_RETRIEVED`, tests after the
-    rest; a small repository whole, where none does and the request is no question about something else."""
+    """The files that hold the request's words, rare words counting most, at most `MOST_RETRIEVED`,
+    tests after the rest; a small repository whole, where none does and the request is no question
+    about something else."""
     words, asks = _words(request) - _words(_SAID_ANYWAY), intent.is_question(request)
     texts = _texts(root)
     held = {path: words & _words(f"{_quoted(path, root)} {text}") for path, text in texts.items()}
-    held = {path: some for path, some in held.items() if some and len(some) >= len(words) * (ABOUT if asks else 0)}
+    held = {
+        path: some
+        for path, some in held.items()
+        if some and len(some) >= len(words) * (ABOUT if asks else 0)
+    }
     count = Counter(word for some in held.values() for word in some)
-    scores = {path: sum(math.log(1 + len(texts) / count[word]) for word in some) for path, some in held.items()}
+    scores = {
+        path: sum(math.log(1 + len(texts) / count[word]) for word in some)
+        for path, some in held.items()
+    }
     best = max(scores.values(), default=0.0)
-    found = sorted((path for path in scores if scores[path] > best / 2), key=lambda path: (-scores[path], path))
+    found = sorted(
+        (path for path in scores if scores[path] > best / 2), key=lambda path: (-scores[path], path)
+    )
     if intent.is_worked_out(request):
         return []
     if not found and sum(map(len, texts.values())) <= SMALL_REPOSITORY and not (words and asks):
@@ -255,7 +319,10 @@ def retrieve(request: str, root: Path) -> list[str]:
 
 def _words(text: str) -> set[str]:
     """Words by their first letters: `rounds` and `Rounding` are the same."""
-    return {word[:5] for word in re.findall(r"[a-z0-9]{4,}", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())}
+    return {
+        word[:5]
+        for word in re.findall(r"[a-z0-9]{4,}", re.sub(r"([a-z])([A-Z])", r"\1 \2", text).lower())
+    }
 
 
 def _texts(root: Path) -> dict[Path, str]:

@@ -1,4 +1,6 @@
-"""What a small model is shown: one message with the request, the files, the tests' output and what is to be written."""
+"""What a small model is shown: one message with the request, the files, the tests' output and what
+is to be written.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +22,32 @@ from fugu_cli.session.events import Asked, Event, Member, Role
 from fugu_cli.session.recognized_tests import tests_among
 
 NEWEST, EARLIER, ALL_EARLIER = 1200, 400, 2400
-"""Characters of the answer to the request just before this one, of each exchange before that, and of all of these."""
+"""Characters of the answer to the request just before this one, of each exchange before that, and
+of all of these.
+"""
 COLLEAGUE, ANSWER_LIMIT = 1200, 4000
-"""Characters of a colleague's text, and of the answer that is judged, which ends with its result."""
+"""Characters of a colleague's text, and of the answer that is judged, which ends with its
+result.
+"""
 INSTRUCTIONS = 6000
 """Characters of the standing instructions."""
 SENTENCES, FILE, UNFINISHED, INFILL_TOKENS = 400, 800, 1600, 64
-"""Least tokens of a reply: as a Thinker or Verifier, as a Worker, and where the code is not written; of a line."""
+"""Least tokens of a reply: as a Thinker or Verifier, as a Worker, and where the code is not
+written; of a line.
+"""
 TESTS_LIMIT, UNFINISHED_LIMIT = 1500, 500
-"""Characters of a test run's output; it says little where nothing is written yet, or all is to be written again."""
+"""Characters of a test run's output; it says little where nothing is written yet, or all is to be
+written again.
+"""
 DOCUMENT_LIMIT, TEST_LIMIT = 4000, 3000
 """Characters shown of a document, and of a test beside a stub: some 1,000 tokens."""
 
 
-def build_prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str) -> Prompt:
-    """The next call's prompt for the agent of the newest turn. What was asked for before is sampled (temperature .8,
-    its own seed)."""
+def build_prompt(
+    events: Sequence[Event], member: Member, tools: Sequence[ToolSpec], instructions: str
+) -> Prompt:
+    """The next call's prompt for the agent of the newest turn. What was asked for before is sampled
+    (temperature .8, its own seed)."""
     turn, request = views.turns(events)[-1], views.asked(events)
     assert request is not None
     task = search.next_task(events, turn, member)
@@ -61,7 +73,9 @@ def build_prompt(events: Sequence[Event], member: Member, tools: Sequence[ToolSp
     ).model_copy(update=sampled)
 
 
-def _infill_prompt(task: RepairTask, gap: InfillHole, files: dict[str, str], tools: Sequence[ToolSpec]) -> Prompt:
+def _infill_prompt(
+    task: RepairTask, gap: InfillHole, files: dict[str, str], tools: Sequence[ToolSpec]
+) -> Prompt:
     """The call that asks for a line. The model reads what stands around it, and no request."""
     return Prompt(
         system="",
@@ -78,13 +92,18 @@ def _infill_prompt(task: RepairTask, gap: InfillHole, files: dict[str, str], too
 
 def played_role(turn: views.Turn) -> Role:
     """The part it plays: of a workflow's step, what its instruction says."""
-    judges = turn.assigned.plan and turn.assigned.sees and scheduling.is_judging(turn.assigned.instruction)
+    judges = (
+        turn.assigned.plan
+        and turn.assigned.sees
+        and scheduling.is_judging(turn.assigned.instruction)
+    )
     return "verifier" if judges else turn.assigned.role
 
 
 def request_with_history(events: Sequence[Event], request: Asked) -> str:
-    """The request, after the newest earlier one and its answer. Where words are all that is asked for, after those
-    before it as well: in a conversation they belong together, while beside code to be fixed they only distract."""
+    """The request, after the newest earlier one and its answer. Where words are all that is asked
+    for, after those before it as well: in a conversation they belong together, while beside code to
+    be fixed they only distract."""
     summary, kept = views.after_compaction(events)
     before = views.requests(kept)[:-1]
     judged = views.suite_decides(events)
@@ -101,7 +120,9 @@ def request_with_history(events: Sequence[Event], request: Asked) -> str:
 
 
 def _exchange(facts: Sequence[Event], limit: int = NEWEST, asked: int | None = None) -> str:
-    """A request and its answer, the latter with at most `limit` characters, the former with at most `asked`."""
+    """A request and its answer, the latter with at most `limit` characters, the former with at most
+    `asked`.
+    """
     first, answer = facts[0], views.answer(facts)[:limit]
     assert isinstance(first, Asked)
     got = [f"and got: {answer}"] if answer else []
@@ -120,20 +141,28 @@ def _kind(events: Sequence[Event], turn: views.Turn, request: Asked) -> str:
             return "thinker_step" if turn.assigned.plan else "thinker"
         case _:
             if search.wants_described_change(events, turn):
-                return "tests" if intent.is_for_tests(request.text) and views.changes(events) else "change"
+                return (
+                    "tests"
+                    if intent.is_for_tests(request.text) and views.changes(events)
+                    else "change"
+                )
             if search.is_unjudged(events, request):
                 return "answer"
             return "worker_unfinished" if intent.is_unfinished(files_read(turn)) else "worker"
 
 
-def _messages(events: Sequence[Event], turn: views.Turn, request: Asked, task: RepairTask) -> tuple[Message, ...]:
+def _messages(
+    events: Sequence[Event], turn: views.Turn, request: Asked, task: RepairTask
+) -> tuple[Message, ...]:
     """One user message with all that matters, then this turn's own calls and results."""
     seen, files, target = visible_facts(events), files_shown(turn), task.target
     kind = "worker_unfinished" if task.unwritten else _kind(events, turn, request)
     above = excerpts.context_above(target, files_read(turn).get(target, "")) if task.part else ""
     around = files
     if task.part and task.judged:  # beside one function a small model writes the other code again
-        around = {path: text for path, text in files.items() if path not in intent.code_files(files)}
+        around = {
+            path: text for path, text in files.items() if path not in intent.code_files(files)
+        }
     instead = "\n\n\n".join(filter(None, [above, task.shown or task.part]))
     shown = {**around, target: instead} if task.shown or task.part else around
     judged = views.suite_decides(events)
@@ -146,23 +175,36 @@ def _messages(events: Sequence[Event], turn: views.Turn, request: Asked, task: R
     text = prompts.fill(
         prompts.load("brief"),
         request=request_with_history(seen, request),
-        tests=_tests_section(events, request, UNFINISHED_LIMIT if told_by_tests or task.unwritten else TESTS_LIMIT),
+        tests=_tests_section(
+            events, request, UNFINISHED_LIMIT if told_by_tests or task.unwritten else TESTS_LIMIT
+        ),
         files=(_quoted(target, task.told) if task.told else "")
         + files_section(shown, judged, target if task.part else ""),
         earlier="" if turn.assigned.plan else _earlier_section(events, turn),
-        role="\n\n".join(part for part in (views.turns(seen)[-1].assigned.instruction, said) if part),
+        role="\n\n".join(
+            part for part in (views.turns(seen)[-1].assigned.instruction, said) if part
+        ),
     )
     return (FromUser(text=text.lstrip("\n")), *turn_messages(turn))
 
 
 def _tests_section(events: Sequence[Event], request: Asked, limit: int) -> str:
-    """The tests' output, where they judge the request, something was changed, or they are what is asked about."""
+    """The tests' output, where they judge the request, something was changed, or they are what is
+    asked about.
+    """
     run = views.tests(events)
-    told = views.suite_decides(events) or views.changes(events) or intent.is_for_a_test_run(request.text)
+    told = (
+        views.suite_decides(events)
+        or views.changes(events)
+        or intent.is_for_a_test_run(request.text)
+    )
     if run is None or run.stale or not told:
         return ""
     said = "All tests pass" if run.ok else "It prints"
-    return f"The tests were run with `{request.test_command}`. {said}:\n```\n{last_lines(run.output, limit)}\n```\n\n"
+    return (
+        f"The tests were run with `{request.test_command}`. "
+        f"{said}:\n```\n{last_lines(run.output, limit)}\n```\n\n"
+    )
 
 
 def last_lines(text: str, limit: int) -> str:
@@ -171,21 +213,27 @@ def last_lines(text: str, limit: int) -> str:
 
 
 def _reply_limit(turn: views.Turn, task: RepairTask) -> int:
-    """Tokens that the reply may have: all the code it was shown, or a few sentences. It may run on."""
+    """Tokens that the reply may have: all the code it was shown, or a few sentences. It may run
+    on.
+    """
     if turn.assigned.role != "worker":
         return SENTENCES
     files = files_shown(turn)
     least = UNFINISHED if intent.is_unfinished(files_read(turn)) else FILE
     of_a_long_one = 0 if task.target in files else len(task.part)
-    return max(least, (sum(len(files[path]) for path in intent.target_files(files)) + of_a_long_one) // 2)
+    return max(
+        least, (sum(len(files[path]) for path in intent.target_files(files)) + of_a_long_one) // 2
+    )
 
 
 def _earlier_section(events: Sequence[Event], turn: views.Turn) -> str:
-    """For a Worker what a Thinker or Verifier said since the newest change; for a Verifier the words it is to judge,
-    where nothing was changed."""
+    """For a Worker what a Thinker or Verifier said since the newest change; for a Verifier the
+    words it is to judge, where nothing was changed."""
     before = [one for one in views.turns(events) if one.number < turn.number]
     if turn.assigned.role == "verifier" and not views.changes(events):
-        answers = [one.text.strip() for one in before if one.assigned.role == "worker" and one.text.strip()]
+        answers = [
+            one.text.strip() for one in before if one.assigned.role == "worker" and one.text.strip()
+        ]
         return f"This was answered:\n{answers[-1][-ANSWER_LIMIT:]}\n\n" if answers else ""
     if turn.assigned.role != "worker":
         return ""
@@ -203,16 +251,28 @@ def code_in_words(files: Iterable[str]) -> str:
     paths = list(files)
     code = intent.target_files(paths)
     named = " or ".join(f"`{path}`" for path in code or paths)
-    return f"The code in {named}" if code else f"The code that {named} asks for" if named else "The code"
+    return (
+        f"The code in {named}"
+        if code
+        else f"The code that {named} asks for"
+        if named
+        else "The code"
+    )
 
 
 def files_section(files: Mapping[str, str], judged: bool, part_of: str = "") -> str:
-    """All files. Where tests judge, what stays as it is comes first, so that it need not be read again: documents,
-    quoted, then tests, then the code. Of the file `part_of` only a part is there."""
+    """All files. Where tests judge, what stays as it is comes first, so that it need not be read
+    again: documents, quoted, then tests, then the code. Of the file `part_of` only a part is
+    there."""
     code = intent.target_files(files) if judged else list(files)
-    around = sorted((path for path in files if path not in code), key=lambda path: not path.endswith(DOCUMENTS))
+    around = sorted(
+        (path for path in files if path not in code), key=lambda path: not path.endswith(DOCUMENTS)
+    )
     return "".join(
-        [*(_around(path, files[path]) for path in around), *(_block(p, files[p], p == part_of) for p in code)]
+        [
+            *(_around(path, files[path]) for path in around),
+            *(_block(p, files[p], p == part_of) for p in code),
+        ]
     )
 
 
@@ -224,9 +284,15 @@ def _around(path: str, content: str) -> str:
 
 
 def _quoted(path: str, text: str) -> str:
-    return f"What `{path}` says:\n{chr(10).join(f'> {line}'.rstrip() for line in text.splitlines())}\n\n"
+    return (
+        f"What `{path}` "
+        f"says:\n{chr(10).join(f'> {line}'.rstrip() for line in text.splitlines())}\n\n"
+    )
 
 
 def _block(path: str, content: str, part: bool = False) -> str:
     """The file in a fence that no line of it closes."""
-    return f"{'Of the' if part else 'The'} file `{path}`:\n{fenced(content.rstrip(chr(10)) + chr(10))}\n\n"
+    return (
+        f"{'Of the' if part else 'The'} file "
+        f"`{path}`:\n{fenced(content.rstrip(chr(10)) + chr(10))}\n\n"
+    )

@@ -1,5 +1,5 @@
-"""The `text` and `schema` protocols: what a model writes becomes calls of tools. Plain text holds files, or a part of
-one; a JSON schema picks the tool.
+"""The `text` and `schema` protocols: what a model writes becomes calls of tools. Plain text holds
+files, or a part of one; a JSON schema picks the tool.
 """
 
 from __future__ import annotations
@@ -26,31 +26,49 @@ _WORD = re.compile(r"-?\w+(?:(?:\.|::)\w+)*")
 
 
 def with_infill_edit(prompt: Prompt, reply: Reply) -> Reply:
-    """The reply with the edit of the prompt's gap, without one where it changes nothing or cannot be read; its text
-    says which line."""
+    """The reply with the edit of the prompt's gap, without one where it changes nothing or cannot
+    be read; its text says which line."""
     gap, content = prompt.gap, prompt.files[prompt.target]
     assert gap is not None
     said, rest = reply.text.split("\n")[0].strip(), gap.after.split("\n")[0].strip()
     said = said.removesuffix(rest).strip() if rest else said
-    if not said or "".join(said.split()).rstrip(";") == "".join(content[gap.start : gap.end].split()).rstrip(";"):
-        return reply.model_copy(update={"text": f"{gap.place}: as it is" if said else "", "calls": ()})
+    if not said or "".join(said.split()).rstrip(";") == "".join(
+        content[gap.start : gap.end].split()
+    ).rstrip(";"):
+        return reply.model_copy(
+            update={"text": f"{gap.place}: as it is" if said else "", "calls": ()}
+        )
     new = content[: gap.start] + said + content[gap.end :]
-    broken = not parses(prompt.target, new) or (bool(rest) and not _WORD.fullmatch(said)) or reply.stop == "length"
+    broken = (
+        not parses(prompt.target, new)
+        or (bool(rest) and not _WORD.fullmatch(said))
+        or reply.stop == "length"
+    )
     told = reply.model_copy(update={"text": f"{gap.place}: `{said}`", "calls": ()})
     return told if broken else _with_edit(prompt, told, new)
 
 
 def _with_edit(prompt: Prompt, reply: Reply, new: str) -> Reply:
-    """The reply with the call that makes `new` of the prompt's target; without one where that changes nothing."""
+    """The reply with the call that makes `new` of the prompt's target; without one where that
+    changes nothing.
+    """
     edit = edit_between(prompt.files[prompt.target], new)
     if edit is None:
         return reply.model_copy(update={"calls": ()})
-    return _calling(prompt, reply, [("edit", {"path": prompt.target, "old": edit[0], "new": edit[1]})])
+    return _calling(
+        prompt, reply, [("edit", {"path": prompt.target, "old": edit[0], "new": edit[1]})]
+    )
 
 
-def _calling(prompt: Prompt, reply: Reply, given: Iterable[tuple[str, Mapping[str, object]]]) -> Reply:
+def _calling(
+    prompt: Prompt, reply: Reply, given: Iterable[tuple[str, Mapping[str, object]]]
+) -> Reply:
     calls = tuple(
-        Call(id=call_id(prompt, number), tool=tool, arguments=json.dumps(arguments, ensure_ascii=False))
+        Call(
+            id=call_id(prompt, number),
+            tool=tool,
+            arguments=json.dumps(arguments, ensure_ascii=False),
+        )
         for number, (tool, arguments) in enumerate(given)
     )
     return reply.model_copy(update={"calls": calls, "stop": "calls"})
@@ -65,7 +83,9 @@ _ANSWER: _Arguments = {"answer": ({"type": "string"}, True)}
 
 
 class SchemaProtocol:
-    """`agent`, with tools by schema. `text` is prompts/protocols/schema.md: what the model is told, in four parts."""
+    """`agent`, with tools by schema. `text` is prompts/protocols/schema.md: what the model is told,
+    in four parts.
+    """
 
     def __init__(self, agent: Agent, text: str) -> None:
         self._agent = agent
@@ -76,7 +96,9 @@ class SchemaProtocol:
         return self._agent.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """At most one call. `say` gets the answer, or the body while it is written, but not the JSON."""
+        """At most one call. `say` gets the answer, or the body while it is written, but not the
+        JSON.
+        """
         if not prompt.tools:
             return await self._agent.reply(prompt, say, wait)
         shared = self._shared(prompt)
@@ -99,12 +121,16 @@ class SchemaProtocol:
         content, whole = body_of(written.text, now)
         if not content or (not whole and written.stop == "length"):
             return both  # half a file must not be written
-        return _calling(prompt, both.model_copy(update={"text": ""}), [(tool, {**arguments, body: content})])
+        return _calling(
+            prompt, both.model_copy(update={"text": ""}), [(tool, {**arguments, body: content})]
+        )
 
     async def _written(self, asked: Prompt, before: Usage, say: Say, wait: Wait) -> Reply:
         """The second call. Where it fails, the first one was paid for all the same."""
         try:
-            return await self._agent.reply(asked, say, lambda pause: wait(replace(pause, used=before + pause.used)))
+            return await self._agent.reply(
+                asked, say, lambda pause: wait(replace(pause, used=before + pause.used))
+            )
         except AgentError as error:
             error.usage = before + (error.usage or Usage())
             raise
@@ -115,14 +141,18 @@ class SchemaProtocol:
     def _shared(self, prompt: Prompt) -> Prompt:
         """What both calls begin with: the history as text."""
         bodies = {tool.name: tool.body for tool in prompt.tools}
-        messages = as_plain_text(prompt.messages, lambda call: self._shown(call, bodies.get(call.tool, "")))
+        messages = as_plain_text(
+            prompt.messages, lambda call: self._shown(call, bodies.get(call.tool, ""))
+        )
         return prompt.model_copy(update={"messages": messages, "tools": ()})
 
     def _choosing(self, prompt: Prompt, shared: Prompt) -> Prompt:
         paths = ", ".join(f"`{path}`" for path in _shown_code(prompt))
         known = paths and any(tool.name == "write" for tool in prompt.tools)
         ask = prompts.fill(
-            self._choose_shown if known else self._choose, tools=describe_tools(_by_use(prompt.tools)), paths=paths
+            self._choose_shown if known else self._choose,
+            tools=describe_tools(_by_use(prompt.tools)),
+            paths=paths,
         )
         limits = {
             "max_tokens": min(prompt.max_tokens, CHOICE_TOKENS),
@@ -140,7 +170,9 @@ class SchemaProtocol:
         """An earlier call as this protocol speaks it: the choice, then what was written."""
         arguments = arguments_object(call.arguments) or {}
         written = arguments.pop(body, None) if body else None
-        choice = FromAgent(agent=self.name, text=json.dumps({"tool": call.tool, **arguments}, ensure_ascii=False))
+        choice = FromAgent(
+            agent=self.name, text=json.dumps({"tool": call.tool, **arguments}, ensure_ascii=False)
+        )
         if not isinstance(written, str):
             return [choice]
         ask = FromUser(text=self._body_ask(call.tool, body, arguments))
@@ -151,11 +183,15 @@ def _ending(shared: Prompt, ask: str) -> Prompt:
     """`shared` with one more line for the model, at the end of the user's last words."""
     last = shared.messages[-1]
     assert isinstance(last, FromUser)
-    return shared.model_copy(update={"messages": (*shared.messages[:-1], FromUser(text=f"{last.text}\n\n{ask}"))})
+    return shared.model_copy(
+        update={"messages": (*shared.messages[:-1], FromUser(text=f"{last.text}\n\n{ask}"))}
+    )
 
 
 def protocol_parts(text: str, count: int) -> list[str]:
-    """A protocol file's parts, divided by lines of three equals signs. Raises ValueError for another number of them."""
+    """A protocol file's parts, divided by lines of three equals signs. Raises ValueError for
+    another number of them.
+    """
     found = [part.strip() for part in text.split("\n===\n")]
     if len(found) != count:
         raise ValueError(f"a protocol text of {count} parts is needed, this one has {len(found)}")
@@ -163,15 +199,21 @@ def protocol_parts(text: str, count: int) -> list[str]:
 
 
 def _by_use(tools: Sequence[ToolSpec]) -> list[ToolSpec]:
-    """Those that write first: a 0.5b model takes the first of a list, and what it needs to read it has been shown."""
+    """Those that write first: a 0.5b model takes the first of a list, and what it needs to read it
+    has been shown.
+    """
     return sorted(tools, key=lambda tool: not tool.body)
 
 
 def describe_tools(tools: Sequence[ToolSpec]) -> str:
-    """The tools as a list for the system text: name, arguments (optional ones with a question mark), what it does."""
+    """The tools as a list for the system text: name, arguments (optional ones with a question
+    mark), what it does.
+    """
     lines = []
     for tool in tools:
-        names = [name if required else f"{name}?" for name, (_, required) in _properties(tool).items()]
+        names = [
+            name if required else f"{name}?" for name, (_, required) in _properties(tool).items()
+        ]
         lines.append(f"- {tool.name}({', '.join(names)}): {tool.description.strip()}")
     return "\n".join(lines)
 
@@ -180,16 +222,24 @@ def answer_schema(tools: Sequence[ToolSpec]) -> str:
     """The JSON schema of the first answer, as text: one variant per tool, and `done`."""
     shapes: list[dict[str, object]] = []
     for name, given in [*((tool.name, _properties(tool)) for tool in tools), (DONE, _ANSWER)]:
-        kinds: dict[str, object] = {"tool": {"const": name}, **{key: kind for key, (kind, _) in given.items()}}
+        kinds: dict[str, object] = {
+            "tool": {"const": name},
+            **{key: kind for key, (kind, _) in given.items()},
+        }
         required = ["tool", *(key for key, (_, needed) in given.items() if needed)]
-        shape = {"type": "object", "properties": kinds, "required": required, "additionalProperties": False}
+        shape = {
+            "type": "object",
+            "properties": kinds,
+            "required": required,
+            "additionalProperties": False,
+        }
         shapes.append(shape)
     return json.dumps({"anyOf": shapes})
 
 
 def _properties(tool: ToolSpec) -> _Arguments:
-    """Argument name -> (its schema without words for people, whether it is required), without the tool's body. An
-    optional one may be left out, so `null` is not offered."""
+    """Argument name -> (its schema without words for people, whether it is required), without the
+    tool's body. An optional one may be left out, so `null` is not offered."""
     schema = json.loads(tool.parameters)
     kept, found = ("type", "enum", "const", "items", "minimum", "maximum"), _Arguments()
     for name, kind in schema.get("properties", {}).items():
@@ -205,18 +255,24 @@ EXAMPLE = "hello.py"
 
 
 class TextProtocol:
-    """`agent`, with tools by plain text. `text` is prompts/protocols/text.md: six parts of what the model is told."""
+    """`agent`, with tools by plain text. `text` is prompts/protocols/text.md: six parts of what the
+    model is told.
+    """
 
     def __init__(self, agent: Agent, text: str) -> None:
         self._agent = agent
-        self._one, self._form, self._files, self._part, self._new_one, self._new_files = protocol_parts(text, 6)
+        self._one, self._form, self._files, self._part, self._new_one, self._new_files = (
+            protocol_parts(text, 6)
+        )
 
     @property
     def name(self) -> str:
         return self._agent.name
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
-        """The reply with a call for each file and edit in it. A file cut short by the token limit is no call."""
+        """The reply with a call for each file and edit in it. A file cut short by the token limit
+        is no call.
+        """
         if prompt.gap is not None:
             plain = prompt.model_copy(update={"tools": ()})
             return with_infill_edit(prompt, await self._agent.reply(plain, say, wait))
@@ -226,8 +282,12 @@ class TextProtocol:
             return reply.model_copy(update={"calls": ()})
         if prompt.part and "edit" in offered:
             return _with_part(prompt, reply)
-        written = parse_reply(reply.text, shown=prompt.files, asked=_asked_for(prompt), whole=reply.stop != "length")
-        said = "\n".join(message.text for message in prompt.messages if isinstance(message, FromUser))
+        written = parse_reply(
+            reply.text, shown=prompt.files, asked=_asked_for(prompt), whole=reply.stop != "length"
+        )
+        said = "\n".join(
+            message.text for message in prompt.messages if isinstance(message, FromUser)
+        )
         files = [
             (path, _whole(path, content, prompt))
             for path, content in written.files
@@ -242,7 +302,9 @@ class TextProtocol:
         await self._agent.close()
 
     def _asked(self, prompt: Prompt) -> Prompt:
-        """The prompt as the model gets it: no tools, and at its end what form the answer is to have."""
+        """The prompt as the model gets it: no tools, and at its end what form the answer is to
+        have.
+        """
         messages, system = as_plain_text(prompt.messages, self._shown), prompt.system
         stop = prompt.stop
         if any(tool.name in ("write", "edit") for tool in prompt.tools):
@@ -258,7 +320,9 @@ class TextProtocol:
         return prompt.model_copy(update=update)
 
     def _words(self, prompt: Prompt, path: str) -> tuple[str, str]:
-        """What is said of the form before the history, and the ask after it. `path`: the one file that is asked for."""
+        """What is said of the form before the history, and the ask after it. `path`: the one file
+        that is asked for.
+        """
         one = self._new_one if prompt.wanted else self._one
         if prompt.part:
             return "", prompts.fill(self._part, path=path)
@@ -278,7 +342,9 @@ class TextProtocol:
 
 
 def _whole(path: str, content: str, prompt: Prompt) -> str:
-    """The file that is meant: what the model only left out stays, unless the request may be about that."""
+    """The file that is meant: what the model only left out stays, unless the request may be about
+    that.
+    """
     shown = prompt.files.get(path, "")
     kept = content if prompt.removes else complete_file(path, shown, content, judged=prompt.judged)
     return as_shown(kept, shown)
@@ -287,8 +353,12 @@ def _whole(path: str, content: str, prompt: Prompt) -> str:
 def _with_part(prompt: Prompt, reply: Reply) -> Reply:
     """The reply with the edit that puts what it wrote in the place of the part that was shown."""
     wanted = function_names(prompt.target, prompt.part)
-    likeness = [(len(wanted & function_names(prompt.target, one.body)), one) for one in blocks(reply.text)]
-    _, best = max(likeness, key=lambda one: (one[0], similarity(prompt.part, one[1].body)), default=(0, None))
+    likeness = [
+        (len(wanted & function_names(prompt.target, one.body)), one) for one in blocks(reply.text)
+    ]
+    _, best = max(
+        likeness, key=lambda one: (one[0], similarity(prompt.part, one[1].body)), default=(0, None)
+    )
     if best is None or not (best.closed or reply.stop != "length"):
         return reply.model_copy(update={"calls": ()})
     old = prompt.files[prompt.target]

@@ -1,5 +1,5 @@
-"""What a plain text asks to be written: files in fenced blocks, and which file each means; and when nothing more of
-it is wanted.
+"""What a plain text asks to be written: files in fenced blocks, and which file each means; and when
+nothing more of it is wanted.
 
 Stands on splicing.py. It must not know why something is asked for.
 """
@@ -11,7 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fugu_cli.messages import Prompt
-from fugu_cli.providers.code_blocks import Block, blocks, lines_of, similarity, widened, without_blocks
+from fugu_cli.providers.code_blocks import (
+    Block,
+    blocks,
+    lines_of,
+    similarity,
+    widened,
+    without_blocks,
+)
 from fugu_cli.repair.splicing import complete_file
 from fugu_cli.repair.syntax import comment_mark, function_names, functions, is_stub, parses
 from fugu_cli.session.turns import leading_verdict
@@ -25,7 +32,9 @@ PATH = re.compile(
 )
 """A file in a sentence. Anything odder stands in backticks or alone on its line."""
 _ODD = re.compile(r"(?:[\w.-]+/)*[\w-][\w.-]*\.[A-Za-z]\w*")
-_TITLE = re.compile(r"[^\w\n]*(?:(?:The|Of the) file\s+)?`?([\w./-]+\.\w+|[\w./-]*/[\w.-]+)`?:?[^\w\n]*")
+_TITLE = re.compile(
+    r"[^\w\n]*(?:(?:The|Of the) file\s+)?`?([\w./-]+\.\w+|[\w./-]*/[\w.-]+)`?:?[^\w\n]*"
+)
 """A comment that names the file below it and says nothing else."""
 _COMMAND = re.compile(r"`[^`]*\s[^`]*`")
 _SHELL = {"bash", "sh", "shell", "console", "zsh", "diff", "output"}
@@ -44,13 +53,16 @@ class ParsedReply:
     words: str
 
 
-def parse_reply(text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "", whole: bool = True) -> ParsedReply:
+def parse_reply(
+    text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "", whole: bool = True
+) -> ParsedReply:
     """What `text` asks to be written.
 
-    A block without a path is the one of the files `shown` (path -> content) that it resembles, for small models forget
-    the path; else, where one was `asked` for that is new, still to be written, or gets more functions, the longest
-    block is that file. `whole` is False where the reply was cut: its last, unclosed block is no file. Of several blocks
-    of one file the later ones are put into the first.
+    A block without a path is the one of the files `shown` (path -> content) that it resembles, for
+    small models forget the path; else, where one was `asked` for that is new, still to be written,
+    or gets more functions, the longest block is that file. `whole` is False where the reply was
+    cut: its last, unclosed block is no file. Of several blocks of one file the later ones are put
+    into the first.
     """
     if whole and asked.endswith(DOCUMENTS) and (document := _document(text, asked, shown)):
         rest = parse_reply(without_blocks(text, [document]))
@@ -61,7 +73,9 @@ def parse_reply(text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "
     free: list[Block] = []
     lines, found = lines_of(text), blocks(text)
     if not found and whole and asked and functions(asked, text) and parses(asked, text):
-        found = [Block("", text.strip("\n") + "\n", 0, len(lines), closed=True)]  # the file without a fence
+        found = [
+            Block("", text.strip("\n") + "\n", 0, len(lines), closed=True)
+        ]  # the file without a fence
     for block in (block for block in found if block.body and (block.closed or whole)):
         named, body = _path_and_body(block, lines, shown, asked)
         path = named or _resembled(block, shown, asked)
@@ -81,22 +95,34 @@ def parse_reply(text: str, *, shown: Mapping[str, str] = NOTHING, asked: str = "
 
 
 def _answer(free: Sequence[Block], asked: str, old: str) -> Block | None:
-    """The longest block that can be the file; of one that is there and written, one with functions to be added."""
+    """The longest block that can be the file; of one that is there and written, one with functions
+    to be added.
+    """
     own = [block for block in free if not _is_shell(block) or asked.endswith(".sh")]
     if old and not is_stub(asked, old):
         own = [block for block in own if functions(asked, block.body) and functions(asked, old)]
     return max(own, key=lambda block: len(block.body), default=None)
 
 
-def _path_and_body(block: Block, lines: Sequence[str], shown: Mapping[str, str], asked: str) -> tuple[str, str]:
-    """The file that the block says it is, by its info, the line above or a comment on top; "" where it says none."""
+def _path_and_body(
+    block: Block, lines: Sequence[str], shown: Mapping[str, str], asked: str
+) -> tuple[str, str]:
+    """The file that the block says it is, by its info, the line above or a comment on top; "" where
+    it says none.
+    """
     title = _TITLE.fullmatch(block.body.split("\n")[0])
-    known = title is not None and (title[1] in (*shown, asked) or (not asked and PATH.fullmatch(title[1])))
+    known = title is not None and (
+        title[1] in (*shown, asked) or (not asked and PATH.fullmatch(title[1]))
+    )
     if title and known and not _is_shell(block):
         had = shown.get(title[1], "").startswith(block.body.split("\n")[0])
         return title[1], block.body if had else block.body.partition("\n")[2].lstrip("\n")
     near = [line for line in lines[max(0, block.start - 2) : block.start] if line.strip()]
-    found = "" if _is_shell(block) else path_in_info(block.info) or (path_in_words(near[-1]) if near else "")
+    found = (
+        ""
+        if _is_shell(block)
+        else path_in_info(block.info) or (path_in_words(near[-1]) if near else "")
+    )
     return placed_path(found, shown, asked) if found else "", block.body
 
 
@@ -107,7 +133,11 @@ def path_in_info(info: str) -> str:
 
 def path_in_words(line: str) -> str:
     """The one path that a line names; "" where it names none or several. A command names none."""
-    quoted = [word for word in re.findall(r"`([^`\s]+)`", line) if _ODD.fullmatch(word) or PATH.fullmatch(word)]
+    quoted = [
+        word
+        for word in re.findall(r"`([^`\s]+)`", line)
+        if _ODD.fullmatch(word) or PATH.fullmatch(word)
+    ]
     bare = line.strip().strip("#*`: ").strip()
     alone = [bare] if _ODD.fullmatch(bare) or PATH.fullmatch(bare) else []
     found = set(quoted or alone or PATH.findall(_COMMAND.sub("", line)))
@@ -115,7 +145,9 @@ def path_in_words(line: str) -> str:
 
 
 def placed_path(path: str, shown: Iterable[str], asked: str = "") -> str:
-    """The file that is meant where a model leaves its folders out (`lib.rs` for `src/lib.rs`) or makes them up."""
+    """The file that is meant where a model leaves its folders out (`lib.rs` for `src/lib.rs`) or
+    makes them up.
+    """
     bare = path.removeprefix("./").removeprefix("path/to/")
     known = list(dict.fromkeys([asked, *shown] if asked else shown))
     same = [other for other in known if other == bare or other.endswith(f"/{bare}")]
@@ -123,27 +155,35 @@ def placed_path(path: str, shown: Iterable[str], asked: str = "") -> str:
 
 
 def _resembled(block: Block, shown: Mapping[str, str], asked: str) -> str:
-    """The `shown` file that the block is a new version of: many lines are the same, or only this one has a function of
-    it."""
+    """The `shown` file that the block is a new version of: many lines are the same, or only this
+    one has a function of it."""
     if _is_shell(block) or (asked and asked not in shown):
         return ""
     best = max(shown, key=lambda path: similarity(shown[path], block.body), default="")
     if best and similarity(shown[best], block.body) >= ALIKE:
         return best
-    same = [path for path, text in shown.items() if function_names(path, text) & function_names(path, block.body)]
+    same = [
+        path
+        for path, text in shown.items()
+        if function_names(path, text) & function_names(path, block.body)
+    ]
     return same[0] if len(same) == 1 else asked if asked in same else ""
 
 
 def _document(text: str, asked: str, shown: Mapping[str, str]) -> Block | None:
-    """The document in a reply, with the pairs of fences that it holds: the block that is most like what is there or,
-    where nothing is, the longest one."""
+    """The document in a reply, with the pairs of fences that it holds: the block that is most like
+    what is there or, where nothing is, the longest one."""
     plain = ("", "text", "markdown", "md", "rst")
     found = [
-        widened(text, one) for one in blocks(text) if (one.info.split() or [""])[0].lower() in (*plain, asked.lower())
+        widened(text, one)
+        for one in blocks(text)
+        if (one.info.split() or [""])[0].lower() in (*plain, asked.lower())
     ]
     old = shown.get(asked, "")
     best = max(found, key=lambda one: (similarity(old, one.body), len(one.body)), default=None)
-    like = best is not None and best.body.strip() and (not old or similarity(old, best.body) >= ALIKE)
+    like = (
+        best is not None and best.body.strip() and (not old or similarity(old, best.body) >= ALIKE)
+    )
     return _with_title(best, lines_of(text), asked) if best and like else None
 
 
@@ -165,7 +205,9 @@ def _with_title(block: Block, lines: Sequence[str], path: str) -> Block:
 
 
 PASSAGE, ONCE, SEVERAL = 6, 8, 5
-"""Lines of a passage that may be repeated; how often a line, and a passage of several, stands there in a row."""
+"""Lines of a passage that may be repeated; how often a line, and a passage of several, stands there
+in a row.
+"""
 _WITHIN = re.compile(r"(?s)(.{2,40}?)\1{24,}.{0,40}\Z")
 
 
@@ -178,11 +220,13 @@ def stop_reason(prompt: Prompt, said: Sequence[str], shown: str) -> str:
 
 
 def is_complete(prompt: Prompt, said: Sequence[str]) -> bool:
-    """Nothing more is wanted: an ACCEPT where that is all that counts, or a block that has ended and holds the
-    functions that were asked for."""
+    """Nothing more is wanted: an ACCEPT where that is all that counts, or a block that has ended
+    and holds the functions that were asked for."""
     if prompt.verdict:
         lead = leading_verdict("".join(said))
-        return lead is not None and lead.verdict == "ACCEPT" and bool(lead.rest)  # else a word may go on
+        return (
+            lead is not None and lead.verdict == "ACCEPT" and bool(lead.rest)
+        )  # else a word may go on
     if not prompt.target or not {"`", "\n"} & set(said[-1]):
         return False
     wanted = function_names(prompt.target, prompt.part or prompt.files.get(prompt.target, ""))
@@ -191,29 +235,39 @@ def is_complete(prompt: Prompt, said: Sequence[str]) -> bool:
 
 
 def repeats_itself(text: str, known: str = "") -> bool:
-    """The text ends in repetitions of a passage, which `known` (what the model was shown) does not hold as well."""
+    """The text ends in repetitions of a passage, which `known` (what the model was shown) does not
+    hold as well.
+    """
     *done, rest = text.split("\n")
     for length in range(1, min(PASSAGE, len(done)) + 1):
         passage = done[-length:]
         times = ONCE if length == 1 else SEVERAL
         long = sum(len(line.strip()) for line in passage) >= ONCE  # brackets may close in a row
-        if long and done[-length * times :] == passage * times and "\n".join(passage * 3) not in known:
+        if (
+            long
+            and done[-length * times :] == passage * times
+            and "\n".join(passage * 3) not in known
+        ):
             return True
     found = _WITHIN.search(rest[-1600:])
     return found is not None and bool(found[1].strip()) and found[1] * 12 not in known
 
 
 def stops_of(path: str, shown: str) -> tuple[str, ...]:
-    """How a part begins that only tries the file out: the reply may end there. None is in what was shown; four are what
-    every server takes."""
+    """How a part begins that only tries the file out: the reply may end there. None is in what was
+    shown; four are what every server takes."""
     python = ("\ndef test", "\ndef check", "\nassert ", "\nprint(")
-    marks = python if comment_mark(path) == "#" else ("\n// Test", "\n// Example", "\nconsole.log(", "\nassert(")
+    marks = (
+        python
+        if comment_mark(path) == "#"
+        else ("\n// Test", "\n// Example", "\nconsole.log(", "\nassert(")
+    )
     return tuple(mark for mark in marks if mark not in f"\n{shown}")
 
 
 def as_shown(content: str, shown: str) -> str:
-    """`content` with the empty lines that the file `shown` begins with, and as it was where nothing but white space
-    differs: a change of white space alone is nobody's work."""
+    """`content` with the empty lines that the file `shown` begins with, and as it was where nothing
+    but white space differs: a change of white space alone is nobody's work."""
     if [line.rstrip() for line in content.split("\n") if line.strip()] == [
         line.rstrip() for line in shown.split("\n") if line.strip()
     ]:

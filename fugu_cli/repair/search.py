@@ -1,5 +1,5 @@
-"""What a small model is asked to write next: the candidates where tests fail, the one to try, and whether an attempt
-is worth keeping.
+"""What a small model is asked to write next: the candidates where tests fail, the one to try, and
+whether an attempt is worth keeping.
 """
 
 from __future__ import annotations
@@ -19,13 +19,19 @@ from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event, Member, Replied, ToolRan
 
 FEW, MOST_INFILLS, BROKEN = 12, 40, 2
-"""Lines of a function that are filled in before anything is written whole, of all at most, and where it broke."""
+"""Lines of a function that are filled in before anything is written whole, of all at most, and
+where it broke.
+"""
 SLOW, AGAIN = 60.0, 400
-"""Seconds that the tests take where no lines are tried; characters of a request that may stand in a brief twice."""
+"""Seconds that the tests take where no lines are tried; characters of a request that may stand in a
+brief twice.
+"""
 
 _MISSING = re.compile(
-    r"has no attribute '(\w+)'|name '(\w+)' is not defined|argument '(\w+)'|import name '(\w+)'"  # Python
-    r"|\b(\w+) is not (?:a function|defined)|method named `(\w+)`|cannot find \w+ `(\w+)`"  # node, cargo
+    # Python
+    r"has no attribute '(\w+)'|name '(\w+)' is not defined|argument '(\w+)'|import name '(\w+)'"
+    # node, cargo
+    r"|\b(\w+) is not (?:a function|defined)|method named `(\w+)`|cannot find \w+ `(\w+)`"
     r"|undefined: (?:\w+\.)?(\w+)|has no field or method (\w+)|symbol:\s+\w+ (\w+)"  # go, javac
 )
 """The word that was not found."""
@@ -33,8 +39,9 @@ _MISSING = re.compile(
 
 @dataclass(frozen=True)
 class RepairTask:
-    """The one file that a small model is to write, "" where it may be any; the part of it, "" where it is all; what is
-    shown in the place of either, "" where it is that; and the line that stands in it for what is to be rewritten."""
+    """The one file that a small model is to write, "" where it may be any; the part of it, "" where
+    it is all; what is shown in the place of either, "" where it is that; and the line that stands
+    in it for what is to be rewritten."""
 
     target: str = ""
     part: str = ""
@@ -43,7 +50,9 @@ class RepairTask:
     told: str = ""
     """What the file says of it elsewhere: quoted, for what stands in the code is copied."""
     tried: int = 0
-    """How many attempts there were before, 0 where none of them asked for this: its answer may be the likeliest one."""
+    """How many attempts there were before, 0 where none of them asked for this: its answer may be
+    the likeliest one.
+    """
     judged: bool = False
     """Failing tests say whether it is done."""
     gap: InfillHole | None = None
@@ -55,10 +64,12 @@ class RepairTask:
 def repair_candidates(
     files: Mapping[str, str], output: str, request: str, *, lines: bool, parts: bool
 ) -> list[RepairTask]:
-    """Everything that can be asked for, at least one candidate. `parts`: of files not short. `lines`: to be filled in.
+    """Everything that can be asked for, at least one candidate. `parts`: of files not short.
+    `lines`: to be filled in.
 
-    Few lines first, for they take least; then what is rewritten, the other lines, and last what is corrected as it
-    stands: where the lines did not help, that hardly does (tests/benchmarks/results/infilling.md).
+    Few lines first, for they take least; then what is rewritten, the other lines, and last what is
+    corrected as it stands: where the lines did not help, that hardly does
+    (tests/benchmarks/results/infilling.md).
     """
     code = intent.target_files(files)
     by_file = [ways for path in code if (ways := _ways(path, files[path], output, request, parts))]
@@ -78,8 +89,9 @@ def repair_candidates(
 
 
 def _ways(path: str, content: str, output: str, request: str, parts: bool) -> list[RepairTask]:
-    """The ways to write a file: of a short one it as it stands, then without the body of each function to blame; of
-    another one each such function corrected and rewritten, all of it last. [] where it is too long for any."""
+    """The ways to write a file: of a short one it as it stands, then without the body of each
+    function to blame; of another one each such function corrected and rewritten, all of it last. []
+    where it is too long for any."""
     whole = [] if is_long(content) else [RepairTask(path, key=path)]
     if not parts:
         return whole
@@ -91,12 +103,17 @@ def _ways(path: str, content: str, output: str, request: str, parts: bool) -> li
         ways += [RepairTask(path, part, key=name)] if alone else []
         if new := excerpts.without_body(path, content, one):
             ways.append(RepairTask(path, part, *new, key=f"{name} rewritten"))
-    return [*ways, *(whole if len(content) <= LONG or not ways else [])] if alone else [*whole, *ways]
+    return (
+        [*ways, *(whole if len(content) <= LONG or not ways else [])] if alone else [*whole, *ways]
+    )
 
 
-def _infills(files: Mapping[str, str], output: str, request: str) -> tuple[list[RepairTask], list[RepairTask]]:
-    """The lines to be filled in: first those where it broke and those of functions that have few, the shortest first,
-    for nothing is found out for less; then all, also of the functions that these call. None where there are many."""
+def _infills(
+    files: Mapping[str, str], output: str, request: str
+) -> tuple[list[RepairTask], list[RepairTask]]:
+    """The lines to be filled in: first those where it broke and those of functions that have few,
+    the shortest first, for nothing is found out for less; then all, also of the functions that
+    these call. None where there are many."""
     blamed: list[list[RepairTask]] = []
     called: list[list[RepairTask]] = []
     broke: list[RepairTask] = []
@@ -125,11 +142,16 @@ def _to_blame(path: str, content: str, output: str, request: str) -> list[Defini
 
 def _lines_of(path: str, content: str, one: Definition) -> list[RepairTask]:
     part = part_of(content, one)
-    return [RepairTask(path, part, gap=gap, key=gap.place) for gap in excerpts.line_infills(path, content, one)]
+    return [
+        RepairTask(path, part, gap=gap, key=gap.place)
+        for gap in excerpts.line_infills(path, content, one)
+    ]
 
 
 def _broke(path: str, content: str, lines: Sequence[RepairTask], output: str) -> list[RepairTask]:
-    """Of the lines that the output names, the last one first, each word of it that was not found, and the line."""
+    """Of the lines that the output names, the last one first, each word of it that was not found,
+    and the line.
+    """
     names = sorted({name for groups in _MISSING.findall(output) for name in groups if name})
     wanted = re.compile(rf"\b(?:{'|'.join(map(re.escape, names))})\b")
     at = {way.key: way for way in lines}
@@ -153,10 +175,22 @@ class _Attempt:
 
 
 def next_task(events: Sequence[Event], turn: views.Turn, member: Member) -> RepairTask:
-    """What a small model is to write: where tests fail the candidate that it was asked for least."""
+    """What a small model is to write: where tests fail the candidate that it was asked for
+    least.
+    """
     request, files, run = views.asked(events), files_read(turn), views.tests(events)
-    failing = views.suite_decides(events) and turn.assigned.role == "worker" and run is not None and not run.ok
-    if not failing or request is None or run is None or intent.is_open_ended(request, files, judged=True):
+    failing = (
+        views.suite_decides(events)
+        and turn.assigned.role == "worker"
+        and run is not None
+        and not run.ok
+    )
+    if (
+        not failing
+        or request is None
+        or run is None
+        or intent.is_open_ended(request, files, judged=True)
+    ):
         return replace(_meant(events, turn, member), tried=attempts_before(events, turn))
     text = member.protocol == "text"
     lines = member.infill and text and _may_try_lines(events, request)
@@ -166,16 +200,20 @@ def next_task(events: Sequence[Event], turn: views.Turn, member: Member) -> Repa
     return replace(_next(order, tries, files), judged=True)
 
 
-def _next(order: Sequence[RepairTask], tries: Sequence[_Attempt], files: Mapping[str, str]) -> RepairTask:
+def _next(
+    order: Sequence[RepairTask], tries: Sequence[_Attempt], files: Mapping[str, str]
+) -> RepairTask:
     """The candidate that was asked for least, in their order.
 
-    A model that is sure of the code as it is hands it back by chance, too: what changed nothing the last time waits
-    until no other is left.
+    A model that is sure of the code as it is hands it back by chance, too: what changed nothing the
+    last time waits until no other is left.
     """
     made: list[list[bool]] = [[] for _ in order]
 
     def due() -> int:
-        open_ = [place for place, changed in enumerate(made) if not changed or changed[-1]] or range(len(order))
+        open_ = [
+            place for place, changed in enumerate(made) if not changed or changed[-1]
+        ] or range(len(order))
         return min(open_, key=lambda place: (len(made[place]), place))
 
     keys = {way.key: place for place, way in enumerate(order)}
@@ -188,7 +226,9 @@ def _next(order: Sequence[RepairTask], tries: Sequence[_Attempt], files: Mapping
 
 
 def _attempts(turn: views.Turn, *, done: bool = True) -> Iterator[_Attempt]:
-    """The attempts of a turn, oldest first; of one that is not `done` those that were rolled back."""
+    """The attempts of a turn, oldest first; of one that is not `done` those that were rolled
+    back.
+    """
     files = files_read(turn)
     for draw in [*turn.draws, turn.facts] if done else turn.draws:
         reply = next((fact for fact in draw if isinstance(fact, Replied)), None)
@@ -203,15 +243,17 @@ def _same(before: Mapping[str, str], files: Mapping[str, str], path: str) -> boo
 
 
 def _may_try_lines(events: Sequence[Event], request: Asked) -> bool:
-    """Most lines that are filled in are wrong: they can be put back, and the tests take no minute to say so."""
+    """Most lines that are filled in are wrong: they can be put back, and the tests take no minute
+    to say so.
+    """
     runs = (event for event in views.request(events) if isinstance(event, ToolRan))
     first = next((run.seconds for run in runs if run.call.tool == views.RUN_TESTS), 0.0)
     return request.snapshot is not None and first <= SLOW
 
 
 def _meant(events: Sequence[Event], turn: views.Turn, member: Member) -> RepairTask:
-    """What is written where no failing test leads to it: the file that is meant; of a long one the one function that
-    the request names."""
+    """What is written where no failing test leads to it: the file that is meant; of a long one the
+    one function that the request names."""
     request, files = views.asked(events), files_read(turn)
     code = intent.target_files(files)
     if turn.assigned.role == "worker" and request and len(code) == 1 and is_long(files[code[0]]):
@@ -223,7 +265,9 @@ def _meant(events: Sequence[Event], turn: views.Turn, member: Member) -> RepairT
 
 def _earlier(events: Sequence[Event], turn: views.Turn) -> list[views.Turn]:
     role = turn.assigned.role
-    return [one for one in views.turns(events) if one.number < turn.number and one.assigned.role == role]
+    return [
+        one for one in views.turns(events) if one.number < turn.number and one.assigned.role == role
+    ]
 
 
 def _same_model(events: Sequence[Event], one: views.Turn, other: views.Turn) -> bool:
@@ -240,19 +284,22 @@ def is_unjudged(events: Sequence[Event], request: Asked) -> bool:
 
 
 def wants_described_change(events: Sequence[Event], turn: views.Turn) -> bool:
-    """A Worker is asked for a change that the request describes: the brief ends with the request, for a small model
-    that is asked for a file last gives back the one it was shown. Not a long one: that would be read twice."""
+    """A Worker is asked for a change that the request describes: the brief ends with the request,
+    for a small model that is asked for a file last gives back the one it was shown. Not a long one:
+    that would be read twice."""
     request = views.asked(events)
     if request is None or turn.assigned.role != "worker" or turn.assigned.plan:
         return False
     there = files_read(turn) or intent.target_file(request, ())
     short = len(request.text) <= AGAIN
-    return short and bool(there) and is_unjudged(events, request) and intent.wants_change(request.text)
+    return (
+        short and bool(there) and is_unjudged(events, request) and intent.wants_change(request.text)
+    )
 
 
 def made_progress(events: Sequence[Event], turn: views.Turn, run: views.TestRun) -> bool:
-    """Fewer tests fail than when the turn began, or more pass, and half of all do. Where most tests fail, a small
-    model writes the same again and again."""
+    """Fewer tests fail than when the turn began, or more pass, and half of all do. Where most tests
+    fail, a small model writes the same again and again."""
     before = views.tests(views.events_before(events, turn))
     if before is None or before.ok:
         return False

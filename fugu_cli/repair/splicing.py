@@ -1,4 +1,5 @@
-"""What a reply holds of a file becomes the whole file again: small models leave out what they do not change.
+"""What a reply holds of a file becomes the whole file again: small models leave out what they do
+not change.
 
 Stands on syntax.py. It must not know prompts or tests.
 """
@@ -39,7 +40,9 @@ _TEST_NAME = re.compile(r"(?:run_)?(?:tests?|checks?)(?:_\w+)?$|Test[A-Z]\w*$")
 def is_elision(line: str) -> bool:
     """The line is a comment, or dots alone, that stands for code which is left out."""
     said = _COMMENT.fullmatch(line)
-    return _DOTS.fullmatch(line) is not None or (said is not None and _LEFT_OUT.fullmatch(said[1]) is not None)
+    return _DOTS.fullmatch(line) is not None or (
+        said is not None and _LEFT_OUT.fullmatch(said[1]) is not None
+    )
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ class _Change:
 
 
 def complete_file(path: str, shown: str, body: str, *, judged: bool = False) -> str:
-    """`body` with what it leaves out of the file `shown`; `shown` where no code can be made of it. Where tests judge,
-    without what only tries the code out, and with the docstrings that were there."""
+    """`body` with what it leaves out of the file `shown`; `shown` where no code can be made of it.
+    Where tests judge, without what only tries the code out, and with the docstrings that were
+    there."""
     body = _with_parsable_elisions(path, shown, body)
     before, after = definitions(path, shown), definitions(path, body)
     elided = _elided_lines(shown, body)
@@ -67,17 +71,26 @@ def complete_file(path: str, shown: str, body: str, *, judged: bool = False) -> 
     after = tuple(one for one in after if one not in spare)
     if not elided and not _leaves_out(before, after, shown, body, judged):
         gone = {number for one in spare for number in range(one.start, one.end)}
-        return "\n".join(line for number, line in enumerate(body.split("\n")) if number not in gone).rstrip("\n") + "\n"
+        return (
+            "\n".join(
+                line for number, line in enumerate(body.split("\n")) if number not in gone
+            ).rstrip("\n")
+            + "\n"
+        )
     if not _shares(before, after) and any(one.kind in ("value", "other") for one in after):
         return shown if elided else body  # another file, and not a part of this one
     return _Splice(path, shown, body, elided, judged).merged(before, after)
 
 
 def replace_part(path: str, content: str, part: str, body: str, *, judged: bool = False) -> str:
-    """The file `content` with the functions of `part`, lines of it, as `body` has them, and with the functions and
-    imports beside them that they need. As it is where `body` has none of them."""
+    """The file `content` with the functions of `part`, lines of it, as `body` has them, and with
+    the functions and imports beside them that they need. As it is where `body` has none of them."""
     first = content.count("\n", 0, content.index(part))
-    within = [one for one in functions(path, content) if first <= one.start <= one.end <= first + part.count("\n") + 1]
+    within = [
+        one
+        for one in functions(path, content)
+        if first <= one.start <= one.end <= first + part.count("\n") + 1
+    ]
     splice = _Splice(path, content, body, _elided_lines(content, body), judged)
     if not within:  # its language is not known
         new = "\n".join(indented(body.strip("\n").split("\n"), indent_of([part])))
@@ -88,42 +101,62 @@ def replace_part(path: str, content: str, part: str, body: str, *, judged: bool 
     if not changes:
         return content
     used, known = "\n".join(changes[0].lines), function_names(path, content)
-    beside = [one for one in definitions(path, body) if one.kind == "function" and one.name not in known]
+    beside = [
+        one for one in definitions(path, body) if one.kind == "function" and one.name not in known
+    ]
     for one in beside:
         if re.search(rf"\b{re.escape(one.name)}\(", used):
             changes.append(splice.added(one, was.end, indent_of(was.lines(content))))
-    return splice.applied([*changes, *splice.imported(definitions(path, content), definitions(path, body), used)])
+    return splice.applied(
+        [*changes, *splice.imported(definitions(path, content), definitions(path, body), used)]
+    )
 
 
 def _with_parsable_elisions(path: str, shown: str, body: str) -> str:
-    """Dots in the place of a comment where a class or function of Python holds nothing else; elsewhere dots are no
-    code."""
+    """Dots in the place of a comment where a class or function of Python holds nothing else;
+    elsewhere dots are no code."""
     if parses(path, body):
         return body
     elided, lines = _elided_lines(shown, body), body.split("\n")
     dots = "..." if path.endswith((".py", ".pyi")) else ""
-    return "\n".join(indent_of([line]) + dots if n in elided else line for n, line in enumerate(lines))
+    return "\n".join(
+        indent_of([line]) + dots if n in elided else line for n, line in enumerate(lines)
+    )
 
 
 def _elided_lines(shown: str, body: str) -> set[int]:
     known = {line.strip() for line in shown.split("\n")}
-    return {n for n, line in enumerate(body.split("\n")) if line.strip() not in known and is_elision(line)}
+    return {
+        n
+        for n, line in enumerate(body.split("\n"))
+        if line.strip() not in known and is_elision(line)
+    }
 
 
 def _tries_out(one: Definition, body: str, shown: str) -> bool:
     """A statement, or a function named like a test, that the file has not got."""
     if one.kind == "other":
         return "\n".join(one.lines(body)).strip() not in shown
-    return one.kind in ("function", "class") and bool(_TEST_NAME.match(one.name)) and one.name not in shown
+    return (
+        one.kind in ("function", "class")
+        and bool(_TEST_NAME.match(one.name))
+        and one.name not in shown
+    )
 
 
 def _shares(before: Sequence[Definition], after: Sequence[Definition]) -> bool:
-    named = {one.name for one in before if one.name} | {m.name for one in before for m in one.members}
+    named = {one.name for one in before if one.name} | {
+        m.name for one in before for m in one.members
+    }
     return any(one.name in named for one in after if one.kind in ("function", "class", "value"))
 
 
-def _leaves_out(before: Sequence[Definition], after: Sequence[Definition], shown: str, body: str, judged: bool) -> bool:
-    """`after` lacks a definition or an import of `before`, a member of a class, a docstring, or all that runs."""
+def _leaves_out(
+    before: Sequence[Definition], after: Sequence[Definition], shown: str, body: str, judged: bool
+) -> bool:
+    """`after` lacks a definition or an import of `before`, a member of a class, a docstring, or all
+    that runs.
+    """
     found = {one.key: one for one in after}
     if any(one.kind == "other" for one in before) and not any(one.kind == "other" for one in after):
         return True
@@ -157,22 +190,32 @@ class _Splice:
     judged: bool
 
     def merged(self, before: Sequence[Definition], after: Sequence[Definition]) -> str:
-        """The file with the definitions of `after`; as it is where it could not be read any more."""
+        """The file with the definitions of `after`; as it is where it could not be read any
+        more.
+        """
         inner = {one.name: one for held in before for one in held.members if one.kind == "function"}
         top = {one.name for one in before}
-        free = [one for one in after if one.kind == "function" and one.name not in top and one.name in inner]
+        free = [
+            one
+            for one in after
+            if one.kind == "function" and one.name not in top and one.name in inner
+        ]
         changes = [change for one in free for change in self.replaced(inner[one.name], one)]
         changes += self._changes(before, [one for one in after if one not in free])
         return self.applied([*changes, *self.imported(before, after)])
 
     def applied(self, changes: Sequence[_Change]) -> str:
-        """The file with the changes, made from its end, so that the lines before stay where they are, and at one place
-        in the order given; as it is where it could not be read any more."""
+        """The file with the changes, made from its end, so that the lines before stay where they
+        are, and at one place in the order given; as it is where it could not be read any more."""
         lines, order = self.shown.split("\n"), enumerate(changes)
-        for _, one in sorted(order, key=lambda each: (-each[1].start, each[1].start == each[1].end, -each[0])):
+        for _, one in sorted(
+            order, key=lambda each: (-each[1].start, each[1].start == each[1].end, -each[0])
+        ):
             lines[one.start : one.end] = one.lines
         whole = "\n".join(lines)
-        return whole if parses(self.path, whole) or not parses(self.path, self.shown) else self.shown
+        return (
+            whole if parses(self.path, whole) or not parses(self.path, self.shown) else self.shown
+        )
 
     def added(self, one: Definition, place: int, margin: str) -> _Change:
         """A new function or class below the line `place`."""
@@ -180,12 +223,16 @@ class _Splice:
         return _Change(place, place, [*space, *indented(one.lines(self.body), margin)])
 
     def replaced(self, was: Definition, now: Definition) -> Iterator[_Change]:
-        """The change that puts `now` in the place of `was`, of a class those of its members; none where it only stands
-        in for it. What it lacks of comment and docstring stays."""
+        """The change that puts `now` in the place of `was`, of a class those of its members; none
+        where it only stands in for it. What it lacks of comment and docstring stays."""
         if was.members:
             yield from self._changes(was.members, now.members)
             return
-        if was.name == "exports" or (now.empty and not was.empty) or self.elided & set(range(now.start, now.end)):
+        if (
+            was.name == "exports"
+            or (now.empty and not was.empty)
+            or self.elided & set(range(now.start, now.end))
+        ):
             return
         start = was.head if now.start == now.head else was.start
         lines = now.lines(self.body)
@@ -196,18 +243,34 @@ class _Splice:
             lines[at.start - now.start : at.stop - now.start] = indented(told, inside)
         yield _Change(start, was.end, indented(lines, indent_of(was.lines(self.shown))))
 
-    def _changes(self, before: Sequence[Definition], after: Sequence[Definition]) -> Iterator[_Change]:
-        last = max((one.end for one in before if one.kind in ("function", "class")), default=before[-1].end)
-        first = min((one.start for one in before if one.kind in ("function", "class")), default=before[-1].end)
+    def _changes(
+        self, before: Sequence[Definition], after: Sequence[Definition]
+    ) -> Iterator[_Change]:
+        last = max(
+            (one.end for one in before if one.kind in ("function", "class")), default=before[-1].end
+        )
+        first = min(
+            (one.start for one in before if one.kind in ("function", "class")),
+            default=before[-1].end,
+        )
         above = max(
-            (one.end for one in before if one.kind in ("import", "value", "text") and one.end <= first), default=0
+            (
+                one.end
+                for one in before
+                if one.kind in ("import", "value", "text") and one.end <= first
+            ),
+            default=0,
         )
         margin = indent_of(before[0].lines(self.shown))
         for one in after:
             was, lines = _same_as(one, before), indented(one.lines(self.body), margin)
             if was is not None and one.kind in ("function", "class", "value"):
                 yield from self.replaced(was, one)
-            elif was is None and one.kind in ("function", "class") and not self.elided & set(range(one.start, one.end)):
+            elif (
+                was is None
+                and one.kind in ("function", "class")
+                and not self.elided & set(range(one.start, one.end))
+            ):
                 yield self.added(one, last, margin)
             elif was is None and one.kind == "value":
                 yield _Change(above, above, lines if above else [*lines, ""])
@@ -215,7 +278,9 @@ class _Splice:
     def imported(
         self, before: Sequence[Definition], after: Sequence[Definition], used: str | None = None
     ) -> Iterator[_Change]:
-        """What `after` imports and `before` does not, below the imports there are; of those only what is `used`."""
+        """What `after` imports and `before` does not, below the imports there are; of those only
+        what is `used`.
+        """
         known = {one.key for one in before}
         last = next((one for one in reversed(before) if one.kind == "import"), None)
         first = before[0].end if before[0].kind == "text" else 0
@@ -223,19 +288,32 @@ class _Splice:
         for one in after:
             names = re.findall(r"\w+", "\n".join(one.lines(self.body)))[1:]
             wanted = used is None or any(re.search(rf"\b{name}\b", used) for name in names)
-            if one.kind == "import" and one.key not in known and wanted and not _ONCE.match(one.lines(self.body)[0]):
+            if (
+                one.kind == "import"
+                and one.key not in known
+                and wanted
+                and not _ONCE.match(one.lines(self.body)[0])
+            ):
                 yield _Change(place, place, [*space, *one.lines(self.body)])
                 space = []
 
 
 def _same_as(one: Definition, before: Sequence[Definition]) -> Definition | None:
-    """What `one` is to take the place of: what has its name, of several what has its decorators as well."""
-    same = [was for was in before if was.kind == one.kind and was.name == one.name and (one.name or was.key == one.key)]
+    """What `one` is to take the place of: what has its name, of several what has its decorators as
+    well.
+    """
+    same = [
+        was
+        for was in before
+        if was.kind == one.kind and was.name == one.name and (one.name or was.key == one.key)
+    ]
     return next((was for was in same if len(same) == 1 or was.key == one.key), None)
 
 
 def edit_between(old: str, new: str) -> tuple[str, str] | None:
-    """The lines that differ, with as many around them as make the old ones stand there once, as old and new text."""
+    """The lines that differ, with as many around them as make the old ones stand there once, as old
+    and new text.
+    """
     a, b = old.split("\n"), new.split("\n")
     if a == b:
         return None

@@ -1,7 +1,7 @@
 """The functions, classes and other definitions of a file, read by tree-sitter.
 
-The lowest part of this folder. It must not know requests, prompts or tests. The grammars are part of the extra `local`;
-of a file in another language nothing is known, and it is written whole.
+The lowest part of this folder. It must not know requests, prompts or tests. The grammars are part
+of the extra `local`; of a file in another language nothing is known, and it is written whole.
 """
 
 from __future__ import annotations
@@ -31,14 +31,19 @@ _GRAMMARS = {
     "cc cpp cxx hh hpp": "tree_sitter_cpp.language",
     "rb": "tree_sitter_ruby.language",
 }
-_BY_ENDING = {ending: grammar for endings, grammar in _GRAMMARS.items() for ending in endings.split()}
+_BY_ENDING = {
+    ending: grammar for endings, grammar in _GRAMMARS.items() for ending in endings.split()
+}
 
 _FUNCTION = re.compile(r"function|method|constructor|^arrow")
-_CLASS = re.compile(r"class|impl_|trait|^mod_|interface|^module$|namespace|struct|object_declaration|enum")
+_CLASS = re.compile(
+    r"class|impl_|trait|^mod_|interface|^module$|namespace|struct|object_declaration|enum"
+)
 _IMPORT = re.compile(r"import|^use_|package|include|using")
 _NOTHING = re.compile(r"(?:pass|\.\.\.|raise NotImplementedError\b.*)[;\s]*", re.DOTALL)
 _MARK = re.compile(
-    r"\b(?:todo|unimplemented)!\s*[(\[{]|\b(?:throw new \w+|panic|fail|error|raise)\b.{0,80}?(?:implement|not yet)"
+    r"\b(?:todo|unimplemented)!\s*[(\[{]|\b(?:throw new "
+    r"\w+|panic|fail|error|raise)\b.{0,80}?(?:implement|not yet)"
     r"|\bUnsupportedOperationException\b|\bTODO:? implement",
     re.IGNORECASE,
 )
@@ -52,9 +57,11 @@ NO_LINES = range(0)
 
 @dataclass(frozen=True)
 class Definition:
-    """Lines `start` to `end` of a file, from 0, the last one excluded; its comments end above the line `head`.
+    """Lines `start` to `end` of a file, from 0, the last one excluded; its comments end above the
+    line `head`.
 
-    `body`: the lines of a function below its head and docstring. `key` tells it from the others beside it.
+    `body`: the lines of a function below its head and docstring. `key` tells it from the others
+    beside it.
     """
 
     kind: Kind
@@ -76,7 +83,9 @@ class Definition:
 
 @lru_cache(maxsize=64)
 def definitions(path: str, text: str) -> tuple[Definition, ...]:
-    """What stands in the file by itself, in order, classes with their members; () in an unknown language."""
+    """What stands in the file by itself, in order, classes with their members; () in an unknown
+    language.
+    """
     root = _root(path, text)
     return () if root is None else _items(root)
 
@@ -97,7 +106,9 @@ def function_names(path: str, text: str) -> set[str]:
 
 
 def parses(path: str, text: str) -> bool:
-    """The text can be read, or nothing is known of its language. A block without a line is none to Python alone."""
+    """The text can be read, or nothing is known of its language. A block without a line is none to
+    Python alone.
+    """
     if path.endswith((".py", ".pyi")):
         return code_blocks.parses(text)
     root = _root(path, text)
@@ -158,18 +169,24 @@ def _definition(node: Node) -> Definition:
     name, body = _name(core), core.child_by_field_name("body")
     if body is not None and name and _FUNCTION.search(core.type):
         doc, lines = _body_lines(core, body)
-        made = Definition("function", name, start, head, end, doc, lines, _is_empty(body, bool(doc)))
+        made = Definition(
+            "function", name, start, head, end, doc, lines, _is_empty(body, bool(doc))
+        )
         marks = "".join(_text(one) for one in node.named_children if one.type == "decorator")
         return replace(made, key=("function", f"{marks}{_receiver(core)}{name}", 0))
     if body is not None and _CLASS.search(core.type):
-        return Definition("class", name, start, head, end, key=(core.type, name, 0), members=_items(body))
+        return Definition(
+            "class", name, start, head, end, key=(core.type, name, 0), members=_items(body)
+        )
     bound = next(filter(None, (_bound(one) for one in (core, *core.named_children))), None)
     if bound is not None:
         name, value = bound
         inner = value.child_by_field_name("body")
         if inner is not None and _FUNCTION.search(value.type):
             doc, lines = _body_lines(core, inner)
-            made = Definition("function", name, start, head, end, doc, lines, _is_empty(inner, bool(doc)))
+            made = Definition(
+                "function", name, start, head, end, doc, lines, _is_empty(inner, bool(doc))
+            )
             return replace(made, key=("function", name, 0))
         return Definition("value", name, start, head, end, key=("value", name, 0))
     kind: Kind = "import" if _IMPORT.search(core.type) else "text" if _is_text(core) else "other"
@@ -201,14 +218,23 @@ def _name(node: Node) -> str:
 def _receiver(node: Node) -> str:
     """The type that a function of Go belongs to."""
     receiver = node.child_by_field_name("receiver")
-    return "" if receiver is None else f"{_text(receiver).strip('() ').rpartition(' ')[2].lstrip('*')}."
+    return (
+        ""
+        if receiver is None
+        else f"{_text(receiver).strip('() ').rpartition(' ')[2].lstrip('*')}."
+    )
 
 
 def _bound(node: Node) -> tuple[str, Node] | None:
     """The name that a constant, a variable or an assigned function has, and its value."""
     name = next(filter(None, map(node.child_by_field_name, ("name", "left", "declarator"))), None)
     value = next(filter(None, map(node.child_by_field_name, ("value", "right", "type"))), None)
-    if name is None or value is None or node.type.startswith("augmented") or node.type.endswith("_statement"):
+    if (
+        name is None
+        or value is None
+        or node.type.startswith("augmented")
+        or node.type.endswith("_statement")
+    ):
         return None
     return _text(name).rpartition(".")[2], value
 
@@ -228,13 +254,19 @@ def _is_empty(body: Node, documented: bool) -> bool:
     code = [one for one in body.named_children if not _is_comment(one) and not _is_text(one)]
     said = " ".join(map(_text, code))
     if code:
-        return _NOTHING.fullmatch(said) is not None or (_MARK.search(said) is not None and "NotImplemented" not in said)
+        return _NOTHING.fullmatch(said) is not None or (
+            _MARK.search(said) is not None and "NotImplemented" not in said
+        )
     return documented or not (body.text or b"").startswith(b"{")
 
 
 def _is_text(node: Node) -> bool:
     """A text that stands by itself, as a docstring does."""
-    inner = node.named_children[0] if node.type == "expression_statement" and node.named_child_count == 1 else node
+    inner = (
+        node.named_children[0]
+        if node.type == "expression_statement" and node.named_child_count == 1
+        else node
+    )
     return inner.type == "string"
 
 
@@ -270,6 +302,11 @@ def indent_of(lines: Sequence[str]) -> str:
 
 
 def indented(lines: Sequence[str], indent: str) -> list[str]:
-    """The lines with `indent` in the place of what the first one begins with; one that is indented less stays."""
+    """The lines with `indent` in the place of what the first one begins with; one that is indented
+    less stays.
+    """
     own = indent_of(lines)
-    return [indent + line[len(own) :] if line.strip() and line.startswith(own) else line for line in lines]
+    return [
+        indent + line[len(own) :] if line.strip() and line.startswith(own) else line
+        for line in lines
+    ]

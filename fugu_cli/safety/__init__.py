@@ -1,1 +1,3 @@
-"""What must not happen: policy, sandbox, redaction, path rules and what the user has permitted before."""
+"""What must not happen: policy, sandbox, redaction, path rules and what the user has permitted
+before.
+"""

@@ -1,7 +1,8 @@
-"""The rule that a yes may be remembered as: wide enough to be of use, never wider than what people read beside the yes.
+"""The rule that a yes may be remembered as: wide enough to be of use, never wider than what people
+read beside the yes.
 
-Only for one plain command, and for writing files inside the repository. A command that is compound, wrapped or known
-only when it runs gets none: a yes is then one for this very call.
+Only for one plain command, and for writing files inside the repository. A command that is compound,
+wrapped or known only when it runs gets none: a yes is then one for this very call.
 """
 
 from __future__ import annotations
@@ -15,9 +16,20 @@ from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.safety.paths import inside, locate, path_exists
 from fugu_cli.safety.policy import rule_matching
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, access_of, arguments_of, patched_paths
+from fugu_cli.safety.policy.call_arguments import (
+    MalformedArguments,
+    access_of,
+    arguments_of,
+    patched_paths,
+)
 from fugu_cli.safety.policy.classification import classify
-from fugu_cli.safety.policy.programs import INTERPRETERS, WRITERS, is_local_program, names_of, program_name
+from fugu_cli.safety.policy.programs import (
+    INTERPRETERS,
+    WRITERS,
+    is_local_program,
+    names_of,
+    program_name,
+)
 from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word, parse_command_line
 from fugu_cli.safety.policy.wrappers import RUNNERS, WRAPPERS
 
@@ -25,14 +37,24 @@ _PLAIN = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]*", re.ASCII)
 _TAKES_A_NAME = frozenset({"run", "run-script", "compose"})
 """Subcommands of which the next word says what is run."""
-_OPEN = INTERPRETERS | WRITERS | {*WRAPPERS} | {name for name, (words, _) in RUNNERS.items() if not words}
-_OPEN |= names_of("curl wget find awk gawk mawk nawk sed docker podman psql mysql mariadb sqlite3 mongosh redis-cli")
+_OPEN = (
+    INTERPRETERS
+    | WRITERS
+    | {*WRAPPERS}
+    | {name for name, (words, _) in RUNNERS.items() if not words}
+)
+_OPEN |= names_of(
+    "curl wget find awk gawk mawk nawk sed docker podman psql mysql mariadb sqlite3 mongosh "
+    "redis-cli"
+)
 """Programs whose arguments say what is run, or where it goes: any arguments would be anything."""
 _NEEDS_SUBCOMMAND = frozenset({"make", "git", *RUNNERS})
 
 
 def offered_rule(call: Call, judgement: policy.Judgement, rules: policy.Rules, root: Path) -> str:
-    """The rule to remember a yes to this call as. "" where a yes holds for this very call alone, or only once."""
+    """The rule to remember a yes to this call as. "" where a yes holds for this very call alone, or
+    only once.
+    """
     if judgement.every_time:
         return ""
     arguments = arguments_of(call)
@@ -78,12 +100,20 @@ def _command_rule(line: str, root: Path) -> str:
 
 def _is_plain(command: Command) -> bool:
     """Nothing stands around it, and nothing in it is known only when it runs."""
-    alone = not (command.assignments or command.redirects or command.piped or command.given_more or command.alias)
+    alone = not (
+        command.assignments
+        or command.redirects
+        or command.piped
+        or command.given_more
+        or command.alias
+    )
     return alone and bool(command.words) and not any(word.dynamic for word in command.words)
 
 
 def _leading(words: Sequence[Word], root: Path) -> list[str]:
-    """The program, and the subcommand where there is one; nothing for a program that runs whatever it is given."""
+    """The program, and the subcommand where there is one; nothing for a program that runs whatever
+    it is given.
+    """
     command = Command(tuple(words))
     name = program_name(command)
     if name in _OPEN or is_local_program(command) or not _fits(words[0], _PLAIN):
@@ -104,7 +134,9 @@ def _fits(word: Word, pattern: re.Pattern[str]) -> bool:
 
 
 def _folder_rule(names: Sequence[str], root: Path) -> str:
-    """`edit(src/**)`: the folder that holds all of these files; for a file in the root itself that file alone."""
+    """`edit(src/**)`: the folder that holds all of these files; for a file in the root itself that
+    file alone.
+    """
     found = [locate(name, root) for name in names]
     files = [path for path in found if isinstance(path, Path) and inside(path, root)]
     if not files or len(files) < len(found):

@@ -1,5 +1,5 @@
-"""Which files are kept from which agents (`deny_agents`), whether a command could disclose one in other words, and
-what an agent may know of the log.
+"""Which files are kept from which agents (`deny_agents`), whether a command could disclose one in
+other words, and what an agent may know of the log.
 """
 
 from __future__ import annotations
@@ -34,15 +34,21 @@ from fugu_cli.session.events import (
 
 EVERYBODY = "*"
 LARGEST = 4 * 1024 * 1024
-"""Bytes of a file whose content is looked for in what an agent is shown; a larger one is kept away by its path."""
+"""Bytes of a file whose content is looked for in what an agent is shown; a larger one is kept away
+by its path.
+"""
 
 WORD = re.compile(r"[^\s'\"`()\[\]{}<>,;:=|]+")
 SHORTEST_LINE = 6
 SHORTEST_WORD = 8
-"""Characters. Shorter pieces stand in too many files to say where they come from; a word with a digit may be less."""
+"""Characters. Shorter pieces stand in too many files to say where they come from; a word with a
+digit may be less.
+"""
 
 SEARCHED = 2000
-"""Lines that are looked for inside of others as well; of more, only whole ones and their words are."""
+"""Lines that are looked for inside of others as well; of more, only whole ones and their words
+are.
+"""
 
 COMMON_BYTES = 32 * 1024 * 1024
 """Of the files that everybody may read, so much is read to tell what is said there too."""
@@ -76,48 +82,66 @@ class ContentFingerprint:
 
 def fingerprint_of(text: str) -> ContentFingerprint:
     """The pieces of a text by which it is known again."""
-    lines = frozenset(line for part in text.splitlines() if len(line := part.strip()) >= SHORTEST_LINE)
+    lines = frozenset(
+        line for part in text.splitlines() if len(line := part.strip()) >= SHORTEST_LINE
+    )
     words = frozenset(word for word in WORD.findall(text) if _telling(word))
     return ContentFingerprint(lines, words)
 
 
 def _telling(word: str) -> bool:
     digit = any(char.isdigit() for char in word)
-    return len(word) >= (SHORTEST_LINE if digit else 2 * SHORTEST_WORD) and any(char.isalnum() for char in word)
+    return len(word) >= (SHORTEST_LINE if digit else 2 * SHORTEST_WORD) and any(
+        char.isalnum() for char in word
+    )
 
 
 class Denials:
-    """The rules of one session. `root` is the repository; patterns are relative to it, as in `deny`."""
+    """The rules of one session. `root` is the repository; patterns are relative to it, as in
+    `deny`.
+    """
 
     def __init__(self, rules: Mapping[str, tuple[str, ...]], root: Path) -> None:
         self._rules = dict(rules)
         self.root = Path(os.path.realpath(root))
         self._read: dict[Path, tuple[int, int, ContentFingerprint]] = {}
         self._common = self._shared() if self._rules else ContentFingerprint()
-        """What files say that nobody is kept from, at the session's beginning: it gives nothing away."""
+        """What files say that nobody is kept from, at the session's beginning: it gives nothing
+        away.
+        """
 
     def of(self, agent: str) -> tuple[str, ...]:
         """The patterns that hold for an agent."""
-        return tuple(glob for glob, agents in self._rules.items() if agent in agents or EVERYBODY in agents)
+        return tuple(
+            glob for glob, agents in self._rules.items() if agent in agents or EVERYBODY in agents
+        )
 
     def covers(self, agent: str, other: str) -> bool:
-        """Whatever is kept from `other` is kept from `agent` too: it can have told nothing of it."""
+        """Whatever is kept from `other` is kept from `agent` too: it can have told nothing of
+        it.
+        """
         return set(self.of(other)) <= set(self.of(agent))
 
     def denied(self, agent: str, path: str, copy: Path | None = None) -> bool:
-        """The path, or what it links to, is kept from the agent. Relative paths are meant from the root; where the
-        agent works in a copy of the repository, from that as well."""
+        """The path, or what it links to, is kept from the agent. Relative paths are meant from the
+        root; where the agent works in a copy of the repository, from that as well."""
         tops = [self.root] if copy is None else [self.root, Path(os.path.realpath(copy))]
-        ways = [(top, way(top / path)) for top in tops for way in (os.path.normpath, os.path.realpath)]
+        ways = [
+            (top, way(top / path)) for top in tops for way in (os.path.normpath, os.path.realpath)
+        ]
         forms = {_relative(Path(found), top) for top, found in ways}
         return any(form is not None and self._matches(agent, form) for form in forms)
 
     def files(self, agent: str) -> list[str]:
         """The files that are kept from the agent now, relative to the root."""
-        return [path for path in self._all() if self._matches(agent, path)] if self.of(agent) else []
+        return (
+            [path for path in self._all() if self._matches(agent, path)] if self.of(agent) else []
+        )
 
     def mentioned(self, agent: str, text: str) -> bool:
-        """The text names a file that is kept from the agent, or the folder that a pattern is about."""
+        """The text names a file that is kept from the agent, or the folder that a pattern is
+        about.
+        """
         folders = [glob.split("*")[0].rstrip("/") for glob in self.of(agent)]
         names = {*self.files(agent), *(folder for folder in folders if folder)}
         return any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) for name in names)
@@ -189,24 +213,31 @@ def _relative(path: Path, top: Path) -> str | None:
 
 
 VERBATIM = names_of(
-    "ls cat head tail wc pwd echo printf grep egrep fgrep rg find fd tree file stat du df which type whoami date "
-    "basename dirname realpath readlink sort uniq nl diff cmp comm true false test [ cd : sleep exit wait set tac tee "
+    "ls cat head tail wc pwd echo printf grep egrep fgrep rg find fd tree file stat du df which "
+    "type whoami date "
+    "basename dirname realpath readlink sort uniq nl diff cmp comm true false test [ cd : sleep "
+    "exit wait set tac tee "
     "rm mv cp ln touch mkdir rmdir chmod patch kill"
 )
 """They show text as it is, or nothing of it."""
 
 FILTERS = names_of(
-    "sed awk gawk cut tr rev fold expand column paste join jq base64 base32 xxd od hexdump strings gzip gunzip zcat xz "
+    "sed awk gawk cut tr rev fold expand column paste join jq base64 base32 xxd od hexdump "
+    "strings gzip gunzip zcat xz "
     "bzip2 zstd tar zip unzip cpio openssl md5sum sha1sum sha256sum sha512sum cksum shuf split"
 )
 """They show it otherwise, but only of the files that they or the commands beside them are given."""
 
-TESTERS = names_of("pytest tox nox ruff mypy make cargo go npm pnpm yarn mvn gradle ctest phpunit rspec jest")
+TESTERS = names_of(
+    "pytest tox nox ruff mypy make cargo go npm pnpm yarn mvn gradle ctest phpunit rspec jest"
+)
 PYTHONS = frozenset({"python", "python3"})
 WIDE = frozenset({"find", "fd", "rg", "tree", "tar", "cpio", "zip"})
 """They read a whole folder unasked."""
 
-GIT_SHOWS = names_of("status add commit log diff show branch checkout switch restore stash rm mv rev-parse")
+GIT_SHOWS = names_of(
+    "status add commit log diff show branch checkout switch restore stash rm mv rev-parse"
+)
 
 
 def may_disguise(command: str, root: Path) -> bool:
@@ -217,7 +248,9 @@ def may_disguise(command: str, root: Path) -> bool:
         return True
     if not all(program_name(one) in FILTERS or _plain(one) for one in commands):
         return True
-    return any(program_name(one) in FILTERS for one in commands) and any(_wide(one, root) for one in commands)
+    return any(program_name(one) in FILTERS for one in commands) and any(
+        _wide(one, root) for one in commands
+    )
 
 
 def _plain(command: Command) -> bool:
@@ -234,7 +267,11 @@ def _wide(command: Command, root: Path) -> bool:
     if command.given_more or program_name(command) in WIDE or program_name(command) == "git":
         return True
     options = [word for word in command.words[1:] if word.text.startswith("-")]
-    words: Sequence[Word] = [*may_name_files(command), *options, *(redirect.target for redirect in command.redirects)]
+    words: Sequence[Word] = [
+        *may_name_files(command),
+        *options,
+        *(redirect.target for redirect in command.redirects),
+    ]
     return any(_many(word, root) for word in words)
 
 
@@ -256,8 +293,8 @@ NAMES_ONLY = frozenset({"glob", "list"})
 
 
 def visible_events(events: Sequence[Event], agent: str, denials: Denials | None) -> Sequence[Event]:
-    """`events` as the agent may know them: as many, in the same order. They are all facts of a log: what is withheld
-    depends on what came before."""
+    """`events` as the agent may know them: as many, in the same order. They are all facts of a log:
+    what is withheld depends on what came before."""
     if denials is None or not denials.of(agent):
         return events
     reader = _Reader(agent, denials)
@@ -270,11 +307,18 @@ def withheld_texts(events: Sequence[Event], agent: str, denials: Denials) -> lis
     return [text for before, after in pairs if before != after for text in _texts(before)]
 
 
-def disclosure_check(events: Sequence[Event], agent: str, denials: Denials) -> Callable[[str], bool]:
-    """Whether a line gives away a denied file, or what was said by somebody who could have known it."""
+def disclosure_check(
+    events: Sequence[Event], agent: str, denials: Denials
+) -> Callable[[str], bool]:
+    """Whether a line gives away a denied file, or what was said by somebody who could have known
+    it.
+    """
     known = denials.traces(agent)
     told = frozenset(
-        line for text in withheld_texts(events, agent, denials) for part in text.splitlines() if (line := part.strip())
+        line
+        for text in withheld_texts(events, agent, denials)
+        for part in text.splitlines()
+        if (line := part.strip())
     )
     open_to_all = frozenset(
         line
@@ -302,20 +346,29 @@ def _first_of(lines: Sequence[str], piece: str) -> bool:
 
 
 def call_refusal(
-    events: Sequence[Event], agent: str, call: Call, denials: Denials | None, here: Path | None = None
+    events: Sequence[Event],
+    agent: str,
+    call: Call,
+    denials: Denials | None,
+    here: Path | None = None,
 ) -> str:
-    """Why the agent must not make this call; "" when it may be judged like any other. `here`: the copy of the
-    repository that it works in, where it does in one."""
+    """Why the agent must not make this call; "" when it may be judged like any other. `here`: the
+    copy of the repository that it works in, where it does in one."""
     if denials is None or not denials.of(agent):
         return ""
     foreign = call.tool.startswith(MCP)
     if foreign or call.tool in COMMANDS or access_of(call.tool).command:
         files, what = denials.files(agent), "an MCP server" if foreign else "a command"
-        return f"{what} could read {files[0]}, which deny_agents keeps from {agent}" if files else ""
+        return (
+            f"{what} could read {files[0]}, which deny_agents keeps from {agent}" if files else ""
+        )
     reader = _Reader(agent, denials)
     for event in events:
         reader.take(event)
-    asked = ((path, denials.denied(agent, path, here) or path in reader.written) for path in paths_in_call(call))
+    asked = (
+        (path, denials.denied(agent, path, here) or path in reader.written)
+        for path in paths_in_call(call)
+    )
     named = next((path for path, kept in asked if kept), None)
     return f"deny_agents keeps {named} from {agent}" if named is not None else ""
 
@@ -395,12 +448,16 @@ class _Reader:
     def _ran(self, event: ToolRan) -> Event:
         if event.call.id in self._calls:
             self.written |= {change.path for change in event.changes}
-            return event.model_copy(update={"call": _bare(event.call), "output": WITHHELD, "media": ()})
+            return event.model_copy(
+                update={"call": _bare(event.call), "output": WITHHELD, "media": ()}
+            )
         if not self._touches(event):
             return event
         self._shown = True
         if any(self._denials.denied(self._agent, path) for path in paths_in_call(event.call)):
-            return event.model_copy(update={"call": _bare(event.call), "output": WITHHELD, "media": ()})
+            return event.model_copy(
+                update={"call": _bare(event.call), "output": WITHHELD, "media": ()}
+            )
         return event.model_copy(update={"output": WITHHELD, "media": ()})
 
     def _touches(self, event: ToolRan) -> bool:
@@ -414,11 +471,17 @@ class _Reader:
             return True
         known = self._denials.traces(self._agent)
         words = "\n".join((event.call.arguments, event.output, *(one.text for one in event.media)))
-        return self._denials.mentioned(self._agent, words) or any(known.within(line) for line in words.splitlines())
+        return self._denials.mentioned(self._agent, words) or any(
+            known.within(line) for line in words.splitlines()
+        )
 
     def _disguised(self, event: ToolRan) -> bool:
-        """A command of somebody who may read such files, which could show one in other words than its own."""
-        if event.call.tool not in COMMANDS or self._denials.covers(self._agents.get(event.turn, ""), self._agent):
+        """A command of somebody who may read such files, which could show one in other words than
+        its own.
+        """
+        if event.call.tool not in COMMANDS or self._denials.covers(
+            self._agents.get(event.turn, ""), self._agent
+        ):
             return False
         given = arguments_of(event.call)
         command = given.get("command") if isinstance(given, dict) else None
@@ -434,7 +497,11 @@ def _texts(event: Event) -> list[str]:
     """The words of a fact."""
     match event:
         case Replied():
-            return [event.text, *(call.arguments for call in event.calls), *(block.text for block in event.thinking)]
+            return [
+                event.text,
+                *(call.arguments for call in event.calls),
+                *(block.text for block in event.thinking),
+            ]
         case ToolRan():
             return [event.output, event.call.arguments, *(one.text for one in event.media)]
         case Compacted():

@@ -1,6 +1,7 @@
 """Paths as policy and tools both see them: one way to resolve, one list of what is special.
 
-Stands below the tools: what is judged here is what they open, because both call `locate`. Knows no tool.
+Stands below the tools: what is judged here is what they open, because both call `locate`. Knows no
+tool.
 """
 
 from __future__ import annotations
@@ -18,7 +19,19 @@ SECRETS = (
     "id_ed25519*", ".netrc", "_netrc", ".pypirc", ".npmrc", ".git-credentials", ".htpasswd", ".pgpass", ".my.cnf",
     "credentials", "credentials.*", "secrets", "secrets.*", "service-account*.json", "*.kdbx", ".dockercfg",
 )  # fmt: skip
-NOT_SECRETS = ("*.pub", "*.example", "*.sample", "*.template", "*.dist", "*.py", "*.js", "*.ts", "*.go", "*.rs", "*.md")
+NOT_SECRETS = (
+    "*.pub",
+    "*.example",
+    "*.sample",
+    "*.template",
+    "*.dist",
+    "*.py",
+    "*.js",
+    "*.ts",
+    "*.go",
+    "*.rs",
+    "*.md",
+)
 SECRET_FOLDERS = frozenset({".ssh", ".aws", ".gnupg", ".kube", ".docker", ".azure"})
 GIT_MARKS = frozenset({"HEAD", "objects", "refs"})
 """What makes a folder a git folder."""
@@ -27,11 +40,15 @@ GIT_FILES = frozenset({
     "commondir", "worktrees", "modules",
 })  # fmt: skip
 """What git keeps and obeys in one, in small letters."""
-OWN_RIGHTS = frozenset({".fugurc", "agents.md", "claude.md", "gemini.md", ".cursorrules", ".mcp.json"})
+OWN_RIGHTS = frozenset(
+    {".fugurc", "agents.md", "claude.md", "gemini.md", ".cursorrules", ".mcp.json"}
+)
 OWN_FOLDERS = frozenset({".agents", ".claude"})
 MAY_HOLD_SECRETS = "it may hold secrets"
 SAYS_RIGHTS = "it says what fugu may do"
-"""Files and folders that tell fugu what it may do, or agents what to do: a repository must not widen its own rights."""
+"""Files and folders that tell fugu what it may do, or agents what to do: a repository must not
+widen its own rights.
+"""
 
 _ESCAPE = re.compile(rb"\\([0-7]{3}|.)", re.DOTALL)
 _LETTERS = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
@@ -44,7 +61,8 @@ class PathFault(Value):
 
 
 def quoted_path(path: str) -> str:
-    """`path` as text that is valid anywhere: a name that is not UTF-8, or holds control characters, in git's quotes.
+    """`path` as text that is valid anywhere: a name that is not UTF-8, or holds control characters,
+    in git's quotes.
 
     `path` is as the os module gives it (surrogates for foreign bytes). `actual` is the way back.
     """
@@ -57,7 +75,9 @@ def quoted_path(path: str) -> str:
 
 
 def _quoted(raw: bytes) -> str:
-    plain = (chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}" for byte in raw)
+    plain = (
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\' else f"\\{byte:03o}" for byte in raw
+    )
     return '"' + "".join(plain) + '"'
 
 
@@ -75,9 +95,11 @@ def unquoted_path(text: str) -> str:
 
 
 def locate(text: str, root: Path, base: Path | None = None) -> Path | PathFault:
-    """Where `text` leads, all links followed; relative to `base` (default `root`), `~` being the user's home.
+    """Where `text` leads, all links followed; relative to `base` (default `root`), `~` being the
+    user's home.
 
-    A name that is there only in the other form of Unicode (`é` as one character or two) is that one.
+    A name that is there only in the other form of Unicode (`é` as one character or two) is that
+    one.
     """
     path = unquoted_path(text)
     if not path.strip():
@@ -87,7 +109,10 @@ def locate(text: str, root: Path, base: Path | None = None) -> Path | PathFault:
     if path == "~" or path.startswith("~/"):
         path = str(Path(path).expanduser())
     try:
-        forms = (path, *(unicodedata.normalize(form, path) for form in ("NFC", "NFD") if not path.isascii()))
+        forms = (
+            path,
+            *(unicodedata.normalize(form, path) for form in ("NFC", "NFD") if not path.isascii()),
+        )
         places = [(base or root) / form for form in forms]
         return real_path(next(filter(path_exists, places), places[0]))
     except (ValueError, UnicodeEncodeError) as error:
@@ -103,7 +128,9 @@ def expand_home(path: str | Path) -> Path:
 
 
 def real_path(path: str | Path) -> Path:
-    """`path` with all links followed; as it is written where one may not be read (another process's, in /proc)."""
+    """`path` with all links followed; as it is written where one may not be read (another
+    process's, in /proc).
+    """
     try:
         return Path(os.path.realpath(path))
     except OSError:
@@ -116,13 +143,19 @@ def inside(path: Path, root: Path) -> bool:
 
 
 def search_path_outside(root: Path) -> str:
-    """PATH without folders in `root` and relative ones: what fugu itself runs is nothing a repository brought."""
+    """PATH without folders in `root` and relative ones: what fugu itself runs is nothing a
+    repository brought.
+    """
     kept = (entry for entry in os.get_exec_path() if entry.startswith("/"))
-    return os.pathsep.join(entry for entry in kept if not inside(Path(os.path.realpath(entry)), root))
+    return os.pathsep.join(
+        entry for entry in kept if not inside(Path(os.path.realpath(entry)), root)
+    )
 
 
 def path_exists(path: Path) -> bool:
-    """Something is at `path`, as far as one can tell: not where nobody may look, nor under a name too long for any."""
+    """Something is at `path`, as far as one can tell: not where nobody may look, nor under a name
+    too long for any.
+    """
     return os.path.exists(path)  # noqa: PTH110 - pathlib's raises for both
 
 
@@ -137,7 +170,9 @@ def is_folder(path: Path) -> bool:
 
 
 def protected_reason(path: Path, root: Path, *, writes: bool) -> str:
-    """Why touching `path` needs a yes every time, "" when it does not. Letter case does not hide a name."""
+    """Why touching `path` needs a yes every time, "" when it does not. Letter case does not hide a
+    name.
+    """
     if not inside(path, root):
         return "it is outside the repository"
     parts = [part.casefold() for part in path.relative_to(root).parts]
@@ -151,11 +186,15 @@ def protected_reason(path: Path, root: Path, *, writes: bool) -> str:
 
 
 def _in_git_folder(path: Path, root: Path) -> bool:
-    """It lies in a git folder that is not called `.git`, a bare repository, or would make its folder one."""
+    """It lies in a git folder that is not called `.git`, a bare repository, or would make its
+    folder one.
+    """
     below = path
     while below != root:
         others = GIT_MARKS - {below.name}
-        if below.name.casefold() in GIT_FILES and all(path_exists(below.parent / name) for name in others):
+        if below.name.casefold() in GIT_FILES and all(
+            path_exists(below.parent / name) for name in others
+        ):
             return True
         below = below.parent
     return False

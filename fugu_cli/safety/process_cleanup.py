@@ -1,9 +1,11 @@
-"""A command's process started, and ended with everything it started: by the launcher on Linux, by a search elsewhere.
+"""A command's process started, and ended with everything it started: by the launcher on Linux, by a
+search elsewhere.
 
-Below shell commands and MCP servers. The launcher (launcher.py) is asked over a socket; when fugu is killed the socket
-closes, and the launcher ends the command. A launcher that is itself killed is replaced by the search. It finds
-processes by their process group, by a mark in their environment (they inherit it even when they start a session of
-their own), and by descent. Where there is no /proc only the group is known.
+Below shell commands and MCP servers. The launcher (launcher.py) is asked over a socket; when fugu
+is killed the socket closes, and the launcher ends the command. A launcher that is itself killed is
+replaced by the search. It finds processes by their process group, by a mark in their environment
+(they inherit it even when they start a session of their own), and by descent. Where there is no
+/proc only the group is known.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _PROC = Path("/proc")
 
 
 def processes_of_call(mark: str, leader: int) -> set[int]:
-    """Ids of living processes that belong to the call `mark`, whose first process is (or was) `leader`."""
+    """Ids of living processes that belong to the call `mark`, whose first process is (or was)
+    `leader`.
+    """
     if not _PROC.is_dir():
         return {leader} if _group(leader, 0) else set()
     needle = f"{CALL_VARIABLE}={mark}".encode()
@@ -112,7 +116,9 @@ KILL_SECONDS = 5.0
 
 
 class StandardStreams(NamedTuple):
-    """Descriptors: what a command reads as its input, and where its outputs go: both to one, or `errors` apart."""
+    """Descriptors: what a command reads as its input, and where its outputs go: both to one, or
+    `errors` apart.
+    """
 
     input: int
     output: int
@@ -127,8 +133,9 @@ class LaunchedProcess:
     control: socket.socket | None
 
     async def end(self, mark: str) -> int:
-        """End all of the command's processes, those that asked for it politely first; how many were left. Cancelled, it
-        ends them at once, and takes the first one's exit code before it lets the cancellation through."""
+        """End all of the command's processes, those that asked for it politely first; how many were
+        left. Cancelled, it ends them at once, and takes the first one's exit code before it lets
+        the cancellation through."""
         try:
             return await self._end(mark)
         except BaseException:
@@ -160,7 +167,9 @@ class LaunchedProcess:
             return  # it has just ended
 
     def _heard(self) -> int:
-        """What the launcher says in the end: how many processes had been left. 0 when it was killed."""
+        """What the launcher says in the end: how many processes had been left. 0 when it was
+        killed.
+        """
         try:
             said = self._control.recv(64).split()
         except OSError:
@@ -174,7 +183,11 @@ class LaunchedProcess:
 
 
 async def start_process(
-    command: Sequence[str], folder: Path, environment: Mapping[str, str], ends: StandardStreams, launch: Launch | None
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    ends: StandardStreams,
+    launch: Launch | None,
 ) -> LaunchedProcess:
     """Start `command` in `folder`. Raises OSError."""
     if not LAUNCHED:
@@ -199,10 +212,13 @@ async def start_process(
     return LaunchedProcess(process, ours)
 
 
-async def start_launcher(ours: socket.socket, words: Sequence[str], **options: Any) -> asyncio.subprocess.Process:
+async def start_launcher(
+    ours: socket.socket, words: Sequence[str], **options: Any
+) -> asyncio.subprocess.Process:
     """A launcher's process, controlled by `ours`. Raises OSError.
 
-    Cancelled meanwhile, it is told to end when it is there: asyncio would kill it, and leave its command running.
+    Cancelled meanwhile, it is told to end when it is there: asyncio would kill it, and leave its
+    command running.
     """
     making = asyncio.ensure_future(asyncio.create_subprocess_exec(*words, **options))
     try:

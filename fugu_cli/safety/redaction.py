@@ -15,9 +15,23 @@ from typing import NamedTuple, TypeVar
 from pydantic import BaseModel
 
 from fugu_cli.messages import Call
-from fugu_cli.safety.secret_values import SHORTEST, EnvFiles, Stamp, assigned, in_file, is_word, secrets_of
+from fugu_cli.safety.secret_values import (
+    SHORTEST,
+    EnvFiles,
+    Stamp,
+    assigned,
+    in_file,
+    is_word,
+    secrets_of,
+)
 from fugu_cli.session.events import Event, Failed, Interrupted, Replied, ToolRan
-from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, ThoughtStreamed
+from fugu_cli.session.live_events import (
+    Live,
+    OutputStreamed,
+    Retried,
+    TextStreamed,
+    ThoughtStreamed,
+)
 
 MAX_HELD = 20_000
 """Characters of a live text that are held back at most."""
@@ -52,7 +66,10 @@ _FORMS = (
     _form("https://hooks.slack.com/services/", r"https://hooks\.slack\.com/services/[\w/]+"),
     _form("AIza ya29. GOCSPX-", r"(?<![\w-])(?:AIza[\w-]{35}|ya29\.[\w-]{20,}|GOCSPX-[\w-]{20,})"),
     _form("sk_live_ sk_test_ rk_live_ rk_test_", r"(?<![\w-])[sr]k_(?:live|test)_[A-Za-z0-9]{16,}"),
-    _form("whsec_ hf_ npm_", r"(?<![\w-])(?:whsec_[A-Za-z0-9]{20,}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36})"),
+    _form(
+        "whsec_ hf_ npm_",
+        r"(?<![\w-])(?:whsec_[A-Za-z0-9]{20,}|hf_[A-Za-z0-9]{30,}|npm_[A-Za-z0-9]{36})",
+    ),
     _form("pypi-", r"(?<![\w-])pypi-[\w-]{50,}"),
     _form(
         "gsk_ xai- r8_ nvapi- tvly- pplx- fw_ tgp_v1_",
@@ -77,11 +94,26 @@ _HEAD = re.compile(rf"-----BEGIN {_BLOCK}")
 _FOOT = re.compile(rf"-----END {_BLOCK}")
 _BLOCK_GROWS = re.compile(rf"-----BEGIN(?: [A-Z0-9 ]*-{{0,4}}| {_BLOCK}.*)?", re.DOTALL)
 _IN_BLOCK = re.compile(r"[A-Za-z0-9/][A-Za-z0-9+/=]{7,}|[A-Za-z0-9/][A-Za-z0-9+/]*={1,2}")
-"""What a private key's block holds in its lines: not the number before a line, nor the sign of a diff."""
+"""What a private key's block holds in its lines: not the number before a line, nor the sign of a
+diff.
+"""
 _WRITTEN = re.compile(r'"(?:[^"\\]|\\.)*"|\d{16,}', re.DOTALL)
 """A text in JSON, or a number that may be a secret."""
 UNREDACTED_FIELDS = frozenset(
-    {"type", "id", "tool", "before", "after", "snapshot", "checkpoint", "commit", "mode", "data", "sha", "refused"}
+    {
+        "type",
+        "id",
+        "tool",
+        "before",
+        "after",
+        "snapshot",
+        "checkpoint",
+        "commit",
+        "mode",
+        "data",
+        "sha",
+        "refused",
+    }
 )
 """Fields that hold no text of anybody's: hashes, names, and what a provider signed."""
 
@@ -89,7 +121,9 @@ Fact = TypeVar("Fact", bound=BaseModel)
 
 
 class SecretSpan(NamedTuple):
-    """A secret in a text, from `start` to before `end`; a mark that stands there already is one, too."""
+    """A secret in a text, from `start` to before `end`; a mark that stands there already is one,
+    too.
+    """
 
     start: int
     end: int
@@ -99,8 +133,9 @@ class SecretSpan(NamedTuple):
 class SecretScanner:
     """Finds secrets: the `known` values, and what has the form of one. Pure.
 
-    Where several begin at one place the longest counts, and none begins inside of another. No secret holds a line
-    break: of a private key's block each line is one, so that numbered lines, diffs and single edits keep their shape.
+    Where several begin at one place the longest counts, and none begins inside of another. No
+    secret holds a line break: of a private key's block each line is one, so that numbered lines,
+    diffs and single edits keep their shape.
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
@@ -117,10 +152,12 @@ class SecretScanner:
     def spans(self, text: str, start: int = 0, *, forms: bool = True) -> Iterator[SecretSpan]:
         """What is found from `start` on, from left to right; `forms`: not only known values.
 
-        Beginnings are looked for first, which is cheap: every form tried at every character took a second for a million
-        of them, and nothing else ran meanwhile."""
+        Beginnings are looked for first, which is cheap: every form tried at every character took a
+        second for a million of them, and nothing else ran meanwhile."""
         numbers = range(len(self._literals) if forms else self._exact)
-        waiting = [(at, number) for number in numbers if (at := self._begins(text, number, start)) >= 0]
+        waiting = [
+            (at, number) for number in numbers if (at := self._begins(text, number, start)) >= 0
+        ]
         heapq.heapify(waiting)
         over = start
         while waiting:
@@ -138,7 +175,9 @@ class SecretScanner:
                 yield best
                 over = best.end
 
-    def masked(self, text: str, mark: Callable[[str], str], start: int = 0, *, forms: bool = True) -> str:
+    def masked(
+        self, text: str, mark: Callable[[str], str], start: int = 0, *, forms: bool = True
+    ) -> str:
         """`text` from `start` on, with `mark(secret)` for each secret in it."""
         told, at = list[str](), start
         for span in self.spans(text, start, forms=forms):
@@ -147,7 +186,9 @@ class SecretScanner:
         return "".join([*told, text[at:]])
 
     def settled(self, text: str, start: int, mark: Callable[[str], str]) -> tuple[str, str]:
-        """Of a text that goes on, from `start`: what can be told now, masked, and what may be a part of a secret."""
+        """Of a text that goes on, from `start`: what can be told now, masked, and what may be a
+        part of a secret.
+        """
         told, at = "", start
         for span in self.spans(text, start):
             if self._growing(text, at) <= span.start:
@@ -160,7 +201,11 @@ class SecretScanner:
     def _begins(self, text: str, number: int, least: int) -> int:
         """Where a secret may begin by this literal, not before `least`; -1 for nowhere."""
         literal = self._literals[number]
-        behind = len(literal) if number >= self._exact and self._forms[number - self._exact].behind else 0
+        behind = (
+            len(literal)
+            if number >= self._exact and self._forms[number - self._exact].behind
+            else 0
+        )
         at = text.find(literal, max(0, least - behind))
         return at if at < 0 else at + behind
 
@@ -170,12 +215,16 @@ class SecretScanner:
             return start + len(self._literals[number])
         pattern = self._forms[number - self._exact].pattern if number else MARK
         found = pattern.match(text, start)
-        if found is None or (self._literals[number] == _ADDRESS and is_word(found.group().rpartition(":")[2])):
+        if found is None or (
+            self._literals[number] == _ADDRESS and is_word(found.group().rpartition(":")[2])
+        ):
             return -1
         return found.end()
 
     def _growing(self, text: str, start: int) -> int:
-        """The first place, not before `start`, where something begins that may be a secret if the text goes on."""
+        """The first place, not before `start`, where something begins that may be a secret if the
+        text goes on.
+        """
         found = len(text)
         for form in self._forms:
             grows = _BLOCK_GROWS if form.literals == (_BEGIN,) else _FORM_GROWS
@@ -183,12 +232,17 @@ class SecretScanner:
                 at = text.find(literal, start)
                 while 0 <= at < found:
                     ended = literal == _BEGIN and _FOOT.search(text, at)
-                    if not ended and grows.fullmatch(text, at if literal == _BEGIN else at + len(literal)):
+                    if not ended and grows.fullmatch(
+                        text, at if literal == _BEGIN else at + len(literal)
+                    ):
                         found = at
                     at = text.find(literal, at + 1)
         for at in range(max(start, len(text) - self._longest + 1), found):
             tail = text[at:]
-            if any(len(literal) > len(tail) and literal.startswith(tail) for literal in self._by_first[tail[0]]):
+            if any(
+                len(literal) > len(tail) and literal.startswith(tail)
+                for literal in self._by_first[tail[0]]
+            ):
                 return at
             if tail[0] == _OPENED[0] and _MARK_GROWS.fullmatch(tail):
                 return at
@@ -216,12 +270,16 @@ _KEYS = SecretScanner()
 
 
 def mark_for(value: str) -> str:
-    """The same for the same secret, so that an agent can tell two apart; 16 bits of a hash give no key away."""
+    """The same for the same secret, so that an agent can tell two apart; 16 bits of a hash give no
+    key away.
+    """
     return f"[secret {hashlib.sha256(value.encode('utf-8', 'surrogatepass')).hexdigest()[:4]}]"
 
 
 class _Stream:
-    """A live text that comes in pieces. `told` is the end of what was told, which a secret may depend on."""
+    """A live text that comes in pieces. `told` is the end of what was told, which a secret may
+    depend on.
+    """
 
     def __init__(self) -> None:
         self.told = ""
@@ -244,7 +302,8 @@ class _Stream:
 
 
 class Redactor:
-    """Secrets of one repository: known `values`, and those of its `.env` files, read again when they change.
+    """Secrets of one repository: known `values`, and those of its `.env` files, read again when
+    they change.
 
     It remembers what it has masked: which values a mark stands for, and calls as they were made.
     """
@@ -254,14 +313,18 @@ class Redactor:
         self._files = EnvFiles(root) if root is not None else None
         self._stamps: tuple[Stamp, ...] | None = None
         self._scanner = SecretScanner()
-        self._streams: dict[tuple[int, str], tuple[TextStreamed | ThoughtStreamed | OutputStreamed, _Stream]] = {}
+        self._streams: dict[
+            tuple[int, str], tuple[TextStreamed | ThoughtStreamed | OutputStreamed, _Stream]
+        ] = {}
         self._told: dict[str, set[str]] = defaultdict(set)
         self._in_files: dict[str, set[str]] = defaultdict(set)
         self._made: dict[tuple[str, str], str] = {}
 
     def add(self, values: Mapping[str, str]) -> None:
         """More known values, by names that say that they are secrets."""
-        self._values.update(part for name, value in values.items() for part in secrets_of(name, value))
+        self._values.update(
+            part for name, value in values.items() for part in secrets_of(name, value)
+        )
         self._stamps = None  # what is looked for is computed again
 
     def text(self, text: str) -> str:
@@ -273,8 +336,9 @@ class Redactor:
         return self._without(self._now(), fact)
 
     def live(self, live: Live) -> list[Live]:
-        """What can be shown now, without secrets. The end of a piece that may be the beginning of a secret waits
-        for the next piece, or for `rest`. Files are not looked at: that is done for facts."""
+        """What can be shown now, without secrets. The end of a piece that may be the beginning of a
+        secret waits for the next piece, or for `rest`. Files are not looked at: that is done for
+        facts."""
         scanner = self._scanner if self._stamps is not None else self._now()
         if isinstance(live, Retried):
             for said in ("said", "thought"):
@@ -309,19 +373,25 @@ class Redactor:
         ]
 
     def original(self, call: Call, *, others: bool = True) -> Call:
-        """A recorded call as its agent made it; itself where this process has masked nothing in it. `others`: also as
-        another call was made that is recorded with the same arguments, which fugu makes again as evidence."""
+        """A recorded call as its agent made it; itself where this process has masked nothing in it.
+        `others`: also as another call was made that is recorded with the same arguments, which fugu
+        makes again as evidence."""
         made = self._made.get((call.id, call.arguments))
         made = self._made.get(("", call.arguments)) if made is None and others else made
         return call if made is None else call.model_copy(update={"arguments": made})
 
     def values(self, mark: str, near: Sequence[str], *, others: bool = True) -> set[str]:
-        """What a mark stands for, among the secrets of the texts `near`; with `others` also among those that were
-        masked so far and those of `.env` files. A mark that stands in one of the texts stands for itself."""
+        """What a mark stands for, among the secrets of the texts `near`; with `others` also among
+        those that were masked so far and those of `.env` files. A mark that stands in one of the
+        texts stands for itself."""
         found = {mark} if any(mark in text for text in near) else set()
         for text in near:
             found |= _secrets_by_mark(text, self._now()).get(mark, set())
-        return found | self._told.get(mark, set()) | self._in_files.get(mark, set()) if others else found
+        return (
+            found | self._told.get(mark, set()) | self._in_files.get(mark, set())
+            if others
+            else found
+        )
 
     def _mark(self, value: str) -> str:
         made = mark_for(value)
@@ -335,14 +405,20 @@ class Redactor:
             for value in {value for path, *_ in stamps for value in in_file(Path(path))}:
                 self._in_files[mark_for(value)].add(value)
                 self._values.add(value)  # for good: the file may be moved to where it is read
-            written = (json.dumps(value, ensure_ascii=plain)[1:-1] for value in self._values for plain in (True, False))
+            written = (
+                json.dumps(value, ensure_ascii=plain)[1:-1]
+                for value in self._values
+                for plain in (True, False)
+            )
             self._scanner = SecretScanner(self._values.union(written))
             self._stamps = stamps
         return self._scanner
 
     def _without(self, scanner: SecretScanner, value: Fact) -> Fact:
         def arguments(call: Call) -> str:
-            masked = _masked_arguments(call.arguments, lambda text: scanner.masked(text, self._mark, forms=False))
+            masked = _masked_arguments(
+                call.arguments, lambda text: scanner.masked(text, self._mark, forms=False)
+            )
             if masked != call.arguments:
                 self._made[call.id, masked] = self._made["", masked] = call.arguments
             return masked
@@ -350,7 +426,9 @@ class Redactor:
         return _masked_model(value, lambda text: scanner.masked(text, self._mark), arguments)
 
 
-def _masked_model(value: Fact, masked: Callable[[str], str], arguments: Callable[[Call], str]) -> Fact:
+def _masked_model(
+    value: Fact, masked: Callable[[str], str], arguments: Callable[[Call], str]
+) -> Fact:
     """The same with `masked` texts and `arguments` of calls; itself where nothing changes."""
     changed = {}
     for name in type(value).model_fields:
@@ -366,7 +444,9 @@ def _masked_model(value: Fact, masked: Callable[[str], str], arguments: Callable
     return value.model_copy(update=changed) if changed else value
 
 
-def _masked_value(value: object, masked: Callable[[str], str], arguments: Callable[[Call], str]) -> object:
+def _masked_value(
+    value: object, masked: Callable[[str], str], arguments: Callable[[Call], str]
+) -> object:
     if isinstance(value, str):
         new = masked(value)
         return value if new == value else new
@@ -379,7 +459,9 @@ def _masked_value(value: object, masked: Callable[[str], str], arguments: Callab
 
 
 def _masked_arguments(arguments: str, masked: Callable[[str], str]) -> str:
-    """A call's arguments without known values. A key that an agent made up for a test is left alone."""
+    """A call's arguments without known values. A key that an agent made up for a test is left
+    alone.
+    """
     found = _in_strings(arguments, masked)
     found = found if _is_json(found) else masked(found)
     return arguments if found == arguments else found
@@ -433,7 +515,9 @@ def _secrets_by_mark(text: str, scanner: SecretScanner) -> Mapping[str, set[str]
 
 
 class LogRedactor:
-    """A mask that also knows what the logs at `paths` masked. They are read when there is something to mask."""
+    """A mask that also knows what the logs at `paths` masked. They are read when there is something
+    to mask.
+    """
 
     def __init__(self, paths: Sequence[Path], mask: Callable[[str], str]) -> None:
         self._paths = paths
@@ -447,7 +531,11 @@ class LogRedactor:
 
     @cached_property
     def _told(self) -> str:
-        return "\n".join(path.read_text(encoding="utf-8", errors="replace") for path in self._paths if path.is_file())
+        return "\n".join(
+            path.read_text(encoding="utf-8", errors="replace")
+            for path in self._paths
+            if path.is_file()
+        )
 
     @cached_property
     def _marks(self) -> frozenset[str]:
@@ -456,9 +544,16 @@ class LogRedactor:
     def _run(self, run: str) -> str:
         if run not in self._known:
             found = next(
-                (piece for piece in _pieces(run) if mark_for(piece) in self._marks and piece not in self._told), ""
+                (
+                    piece
+                    for piece in _pieces(run)
+                    if mark_for(piece) in self._marks and piece not in self._told
+                ),
+                "",
             )
-            self._known[run] = mark_for(found).join(map(self._run, run.split(found))) if found else run
+            self._known[run] = (
+                mark_for(found).join(map(self._run, run.split(found))) if found else run
+            )
         return self._known[run]
 
 

@@ -1,7 +1,8 @@
 """What the user allowed for good in one project: rules in a file that the user can read and change.
 
-`DATA/permissions/PROJECT.toml` holds `allow = [...]` in the rule language of policy/rule_matching.py. It lies with the
-user's data, never in the repository: nothing in a repository can widen its own rights.
+`DATA/permissions/PROJECT.toml` holds `allow = [...]` in the rule language of
+policy/rule_matching.py. It lies with the user's data, never in the repository: nothing in a
+repository can widen its own rights.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ def permissions_file(data: Path, root: Path) -> Path:
 
 
 def rule_for(call: Call, judgement: policy.Judgement) -> str:
-    """The narrowest rule that covers this call: its tool and its very target, as policy judged it. One whose path is no
-    UTF-8 cannot be written down: the rule then names another, and allows nothing."""
+    """The narrowest rule that covers this call: its tool and its very target, as policy judged it.
+    One whose path is no UTF-8 cannot be written down: the rule then names another, and allows
+    nothing."""
     if not judgement.target.startswith(f"{call.tool}("):
         return call.tool
     return log.as_written(
@@ -47,7 +49,10 @@ def load_rules(data: Path, root: Path) -> tuple[str, ...]:
             f"cannot read the permissions in {path}: {error}", hint="mend the file or remove it"
         ) from error
     if why := _fault(found):
-        raise ConfigError(f"{path}: {why}", hint="mend that line or remove it; without the file you are asked again")
+        raise ConfigError(
+            f"{path}: {why}",
+            hint="mend that line or remove it; without the file you are asked again",
+        )
     return tuple(found)
 
 
@@ -55,12 +60,17 @@ def _fault(found: object) -> str:
     """What is wrong with the rules of a file, "" when nothing is."""
     if not isinstance(found, list):
         return "`allow` is no list of rules"
-    faults = (rule_matching.pattern_fault(one) if isinstance(one, str) else f"{one!r} is not a rule" for one in found)
+    faults = (
+        rule_matching.pattern_fault(one) if isinstance(one, str) else f"{one!r} is not a rule"
+        for one in found
+    )
     return next(filter(None, faults), "")
 
 
 def add_rule(data: Path, root: Path, new: str) -> None:
-    """Remember one more rule. Raises StorageError when the file cannot be written; the old one is kept then."""
+    """Remember one more rule. Raises StorageError when the file cannot be written; the old one is
+    kept then.
+    """
     path = permissions_file(data, root)
     rules = list(dict.fromkeys([*load_rules(data, root), new]))
     lines = "".join(f"    {_quoted(one)},\n" for one in rules)
@@ -69,7 +79,9 @@ def add_rule(data: Path, root: Path, new: str) -> None:
         with atomic_files.replacement_file(path) as draft:
             draft.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror}", hint="check free space and permissions") from error
+        raise StorageError(
+            f"cannot write {path}: {error.strerror}", hint="check free space and permissions"
+        ) from error
 
 
 def _quoted(text: str) -> str:

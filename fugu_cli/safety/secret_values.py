@@ -1,6 +1,8 @@
-"""Which values are secrets: those of variables and of `.env` files, by their names and by what they are.
+"""Which values are secrets: those of variables and of `.env` files, by their names and by what they
+are.
 
-Below redaction.py, which finds them in texts, and the sandbox, which keeps such variables from commands.
+Below redaction.py, which finds them in texts, and the sandbox, which keeps such variables from
+commands.
 """
 
 from __future__ import annotations
@@ -27,14 +29,22 @@ NAMES = re.compile(
 SHORTEST = 6
 """Characters of the shortest value that is a secret."""
 LONG = 16
-"""Characters from which on a single word or number is one as well: few words are as long, and those are seldom."""
+"""Characters from which on a single word or number is one as well: few words are as long, and those
+are seldom.
+"""
 RACY = 100_000_000
-"""Nanoseconds: a folder that changed so shortly before it was listed may have changed after that as well."""
+"""Nanoseconds: a folder that changed so shortly before it was listed may have changed after that as
+well.
+"""
 FOLDERS = 5_000
 """Folders in which `.env` files are looked for, the upper ones first."""
-DEPENDENCIES = frozenset({".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__", ".venv", "venv"})
+DEPENDENCIES = frozenset(
+    {".git", ".hg", ".svn", "node_modules", "site-packages", "__pycache__", ".venv", "venv"}
+)
 """Folders that hold other people's files."""
-_LINE = re.compile(r"^\ufeff?[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE)
+_LINE = re.compile(
+    r"^\ufeff?[ \t]*(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*?)[ \t]*$", re.MULTILINE
+)
 """A file may begin with a byte order mark."""
 _LETTERS = re.compile(r"[^\W\d_]+")
 Stamp = tuple[str, int, int]
@@ -46,20 +56,31 @@ def secrets_of(name: str, value: str) -> set[str]:
     if NAMES.search(name) is None or _is_path(value):
         return set()
     if name.endswith("_HEADERS"):  # NAME=VALUE,NAME=VALUE
-        return {said for one in value.split(",") if not is_word(said := unquote(one.partition("=")[2]).strip(), name)}
-    lines = [value] if "\n" not in value else [line.strip() for line in value.splitlines() if "-----" not in line]
+        return {
+            said
+            for one in value.split(",")
+            if not is_word(said := unquote(one.partition("=")[2]).strip(), name)
+        }
+    lines = (
+        [value]
+        if "\n" not in value
+        else [line.strip() for line in value.splitlines() if "-----" not in line]
+    )
     return {line for line in lines if not is_word(line, name)}
 
 
 def is_word(value: str, name: str = "") -> bool:
-    """The value of the variable `name` is no secret: it stands in ordinary text as well, and masks would hide that.
+    """The value of the variable `name` is no secret: it stands in ordinary text as well, and masks
+    would hide that.
 
-    It is shorter than SHORTEST; or it is one word in small letters, in capitals or capitalised, or has no letters at
-    all, and is shorter than LONG; or it only repeats words of the name.
+    It is shorter than SHORTEST; or it is one word in small letters, in capitals or capitalised, or
+    has no letters at all, and is shorter than LONG; or it only repeats words of the name.
     """
     if len(value) < SHORTEST:
         return True
-    value = "".join(char for char in value if unicodedata.category(char)[0] != "M")  # vowel signs, accents
+    value = "".join(
+        char for char in value if unicodedata.category(char)[0] != "M"
+    )  # vowel signs, accents
     if not any(char.isalpha() for char in value):
         return len(value) < LONG
     if value.isalpha() and value in {value.lower(), value.upper(), value.capitalize()}:
@@ -70,12 +91,17 @@ def is_word(value: str, name: str = "") -> bool:
 
 def _is_path(value: str) -> bool:
     """A key's file rather than a key; a key may begin with a slash as well."""
-    return value.startswith("/") and "\0" not in value and os.path.lexists(Path(value).parent) and value.count("/") > 1
+    return (
+        value.startswith("/")
+        and "\0" not in value
+        and os.path.lexists(Path(value).parent)
+        and value.count("/") > 1
+    )
 
 
 class _Folder(NamedTuple):
-    """What was found in a folder when it was listed last: names of `.env` files, folders, and links that may lead to
-    some."""
+    """What was found in a folder when it was listed last: names of `.env` files, folders, and links
+    that may lead to some."""
 
     changed: int = 0
     names: tuple[str, ...] = ()
@@ -84,8 +110,8 @@ class _Folder(NamedTuple):
 
 
 class EnvFiles:
-    """`.env` files below a folder, and in the folders that links lead to. A folder is listed again only when it has
-    changed."""
+    """`.env` files below a folder, and in the folders that links lead to. A folder is listed again
+    only when it has changed."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
@@ -113,10 +139,16 @@ class EnvFiles:
         except OSError:
             return _Folder()
         inside = [
-            f"{folder}/{e.name}" for e in entries if e.is_dir(follow_symlinks=False) and e.name not in DEPENDENCIES
+            f"{folder}/{e.name}"
+            for e in entries
+            if e.is_dir(follow_symlinks=False) and e.name not in DEPENDENCIES
         ]
         names = tuple(e.name for e in entries if e.name.startswith(".env") and is_secret(e.name))
-        links = tuple(path for e in entries if e.is_symlink() and os.path.isdir(path := f"{folder}/{e.name}"))  # noqa: PTH112
+        links = tuple(
+            path
+            for e in entries
+            if e.is_symlink() and os.path.isdir(path := f"{folder}/{e.name}")  # noqa: PTH112
+        )
         listed = _Folder(changed, names, tuple(inside), links)
         if time.time_ns() - changed > RACY:
             self._listed[folder] = listed
@@ -144,5 +176,10 @@ def assigned(text: str) -> list[tuple[str, str]]:
     found = []
     for name, value in _LINE.findall(text):
         quoted = value[:1] in {'"', "'"}
-        found.append((name, value[1:].partition(value[0])[0] if quoted else value.partition(" #")[0].rstrip()))
+        found.append(
+            (
+                name,
+                value[1:].partition(value[0])[0] if quoted else value.partition(" #")[0].rstrip(),
+            )
+        )
     return found

@@ -1,5 +1,5 @@
-"""`fugu serve`: the pool behind one endpoint that speaks three wires. Here: where it listens and what it takes, as
-plain values. Nothing heavy is imported here.
+"""`fugu serve`: the pool behind one endpoint that speaks three wires. Here: where it listens and
+what it takes, as plain values. Nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ SHORTEST_TOKEN = 16
 
 @dataclass(frozen=True)
 class ListenAddress:
-    """Where an endpoint listens. Port 0: any free one. `grace`: seconds that answers may take after a stop."""
+    """Where an endpoint listens. Port 0: any free one. `grace`: seconds that answers may take after
+    a stop.
+    """
 
     host: str = "127.0.0.1"
     port: int = 8484
@@ -42,7 +44,9 @@ def is_loopback(host: str) -> bool:
 
 
 def check_address(place: ListenAddress, bounds: EndpointLimits, variable: str) -> None:
-    """Raises UsageError for limits that are none, and for an address that others reach without a token."""
+    """Raises UsageError for limits that are none, and for an address that others reach without a
+    token.
+    """
     if min(bounds.body, bounds.seconds, bounds.at_once, place.grace) <= 0:
         raise UsageError("limits must be above 0", hint="`fugu serve --help` lists them")
     if not 0 <= place.port <= 65535:
@@ -50,7 +54,12 @@ def check_address(place: ListenAddress, bounds: EndpointLimits, variable: str) -
     if place.token is None and not is_loopback(place.host):
         raise UsageError(
             f"{place.host} can be reached from other machines, and no token protects it",
-            hint=f"set {variable} to a long random text, or leave --host out: 127.0.0.1 is this machine alone",
+            hint=(
+                f"set {variable} to a long random text, or leave --host out: 127.0.0.1 is this "
+                f"machine alone"
+            ),
         )
     if place.token is not None and len(place.token) < SHORTEST_TOKEN:
-        raise UsageError(f"the token in {variable} is too short", hint="`openssl rand -hex 24` makes a good one")
+        raise UsageError(
+            f"the token in {variable} is too short", hint="`openssl rand -hex 24` makes a good one"
+        )

@@ -1,5 +1,5 @@
-"""The HTTP side: paths, who may come in (the bearer token), and one exchange: a body in, an answer out, whole or as a
-stream.
+"""The HTTP side: paths, who may come in (the bearer token), and one exchange: a body in, an answer
+out, whole or as a stream.
 """
 
 from __future__ import annotations
@@ -22,7 +22,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fugu_cli.errors import StorageError
 from fugu_cli.server import is_loopback
 from fugu_cli.server.chat_api import CHAT, openai_error
-from fugu_cli.server.client_requests import AnswerHead, ClientRequest, RequestRefused, ServedAnswer, Stream, Wire
+from fugu_cli.server.client_requests import (
+    AnswerHead,
+    ClientRequest,
+    RequestRefused,
+    ServedAnswer,
+    Stream,
+    Wire,
+)
 from fugu_cli.server.messages_api import MESSAGES, anthropic_error, estimated_tokens
 from fugu_cli.server.responses_api import RESPONSES
 from fugu_cli.server.service import LEFT, STOPPED, EndpointService
@@ -36,7 +43,9 @@ PAUSE = 20.0
 """Seconds between two portions of it."""
 
 
-async def answer_request(service: EndpointService, wire: Wire, scope: Scope, receive: Receive, send: Send) -> None:
+async def answer_request(
+    service: EndpointService, wire: Wire, scope: Scope, receive: Receive, send: Send
+) -> None:
     """One exchange on a wire. Raises Refused for a request that is not begun."""
     body = await read_body(service, receive)
     asking = await asyncio.to_thread(wire.parse, body, Http(scope).headers)  # it may hold pictures
@@ -47,13 +56,19 @@ async def answer_request(service: EndpointService, wire: Wire, scope: Scope, rec
     await _while_connected(work, receive)
 
 
-async def count_tokens(service: EndpointService, scope: Scope, receive: Receive, send: Send) -> None:
+async def count_tokens(
+    service: EndpointService, scope: Scope, receive: Receive, send: Send
+) -> None:
     """`POST /v1/messages/count_tokens`: an estimate, before anything is chosen. Raises Refused."""
-    await send_json(200, {"input_tokens": estimated_tokens(await read_body(service, receive))}, send)
+    await send_json(
+        200, {"input_tokens": estimated_tokens(await read_body(service, receive))}, send
+    )
 
 
 async def _while_connected(work: asyncio.Future[None], receive: Receive) -> None:
-    """`work` to its end, cancelled as soon as the client is gone. Raises CancelledError where the endpoint stops."""
+    """`work` to its end, cancelled as soon as the client is gone. Raises CancelledError where the
+    endpoint stops.
+    """
     gone = asyncio.ensure_future(_client_left(receive))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -64,7 +79,11 @@ async def _while_connected(work: asyncio.Future[None], receive: Receive) -> None
         await asyncio.wait({work, gone})
     if work.cancelled() and not left:
         raise asyncio.CancelledError
-    if not work.cancelled() and (error := work.exception()) is not None and not isinstance(error, OSError):
+    if (
+        not work.cancelled()
+        and (error := work.exception()) is not None
+        and not isinstance(error, OSError)
+    ):
         raise error
 
 
@@ -76,7 +95,9 @@ async def _client_left(receive: Receive) -> None:
 class AnswerSender:
     """One answer on its way to one client."""
 
-    def __init__(self, service: EndpointService, wire: Wire, asking: ClientRequest, head: AnswerHead) -> None:
+    def __init__(
+        self, service: EndpointService, wire: Wire, asking: ClientRequest, head: AnswerHead
+    ) -> None:
         self._service = service
         self._wire = wire
         self._asking = asking
@@ -90,7 +111,9 @@ class AnswerSender:
         except RequestRefused as refused:
             await send_refusal(self._wire, refused, send, self._headers())
             return
-        await send_json(200, self._wire.whole(self._head, answer, self._asking), send, self._headers())
+        await send_json(
+            200, self._wire.whole(self._head, answer, self._asking), send, self._headers()
+        )
 
     async def stream(self, send: Send) -> None:
         """The answer as events, as it is written."""
@@ -128,7 +151,11 @@ class AnswerSender:
         self._agent = agent
 
     def _headers(self) -> dict[str, str]:
-        told = {"x-fugu-trace": self._head.id, "x-request-id": self._head.id, "request-id": self._head.id}
+        told = {
+            "x-fugu-trace": self._head.id,
+            "x-request-id": self._head.id,
+            "request-id": self._head.id,
+        }
         return {**told, "x-fugu-agent": self._agent} if self._agent else told
 
 
@@ -146,8 +173,8 @@ class SpokenPiece(NamedTuple):
 
 
 class SpokenPieces:
-    """What an agent says and thinks, until it is sent. What waits is joined: a slow client gets larger pieces, not a
-    longer queue."""
+    """What an agent says and thinks, until it is sent. What waits is joined: a slow client gets
+    larger pieces, not a longer queue."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[list[str], bool]] = []
@@ -197,7 +224,9 @@ class _Sending:
         self.begun = False
 
     def begin(self) -> bytes:
-        """What comes before the first events; to be asked for before them, since a wire may number what it says."""
+        """What comes before the first events; to be asked for before them, since a wire may number
+        what it says.
+        """
         return b"" if self.begun else self._out.begin()
 
     async def more(self, data: bytes, *, over: bool = False) -> None:
@@ -218,7 +247,11 @@ async def _ended(work: asyncio.Future[ServedAnswer], why: str) -> None:
 
 
 async def _begin(send: Send, headers: Mapping[str, str]) -> None:
-    told = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **headers}
+    told = {
+        "content-type": "text/event-stream; charset=utf-8",
+        "cache-control": "no-cache",
+        **headers,
+    }
     await send({"type": "http.response.start", "status": 200, "headers": _raw(told)})
 
 
@@ -234,7 +267,9 @@ def stop_refusal() -> RequestRefused:
     return RequestRefused(503, "the endpoint is stopping", kind="server_error", code="stopping")
 
 
-async def send_json(status: int, value: object, send: Send, headers: Mapping[str, str] | None = None) -> None:
+async def send_json(
+    status: int, value: object, send: Send, headers: Mapping[str, str] | None = None
+) -> None:
     """One JSON object."""
     body = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     told = {"content-type": "application/json", "content-length": str(len(body)), **(headers or {})}
@@ -245,7 +280,9 @@ async def send_json(status: int, value: object, send: Send, headers: Mapping[str
 async def send_refusal(
     wire: Wire, refused: RequestRefused, send: Send, headers: Mapping[str, str] | None = None
 ) -> None:
-    """A refusal in the wire's own form. What was tried here already is not to be tried again at once."""
+    """A refusal in the wire's own form. What was tried here already is not to be tried again at
+    once.
+    """
     told = dict(headers or {})
     if refused.after is not None:
         told["retry-after"] = str(max(1, round(refused.after)))
@@ -255,8 +292,8 @@ async def send_refusal(
 
 
 async def read_body(service: EndpointService, receive: Receive) -> bytes:
-    """The whole body. Raises Refused: one that only trickles in holds a place as an answer does (408), so does one too
-    many (429); 413 as soon as it is too long, 499 for a client that left."""
+    """The whole body. Raises Refused: one that only trickles in holds a place as an answer does
+    (408), so does one too many (429); 413 as soon as it is too long, 499 for a client that left."""
     clock = asyncio.get_running_loop().time
     end = clock() + min(SENDING, service.bounds.seconds)
     body = bytearray()
@@ -270,7 +307,9 @@ async def read_body(service: EndpointService, receive: Receive) -> bytes:
                         patience.reschedule(min(end, clock() + PAUSE))
                     heard()
     except TimeoutError as error:
-        raise RequestRefused(408, "the request did not arrive in time", code="request_timeout") from error
+        raise RequestRefused(
+            408, "the request did not arrive in time", code="request_timeout"
+        ) from error
     return bytes(body)
 
 
@@ -280,12 +319,17 @@ def _take(message: Message, body: bytearray, most: int) -> bool:
         raise RequestRefused(499, "the client went away")
     body += message.get("body", b"")
     if len(body) > most:
-        raise RequestRefused(413, f"the request is longer than {most} bytes", code="request_too_large")
+        raise RequestRefused(
+            413, f"the request is longer than {most} bytes", code="request_too_large"
+        )
     return bool(message.get("more_body"))
 
 
 def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers.items()]
+    return [
+        (name.encode("latin-1"), value.encode("latin-1", "replace"))
+        for name, value in headers.items()
+    ]
 
 
 def _silent(text: str) -> None:
@@ -293,7 +337,9 @@ def _silent(text: str) -> None:
 
 
 class TokenAuth:
-    """`app` behind a token (None: none is asked for, which only a server on a loopback address may do)."""
+    """`app` behind a token (None: none is asked for, which only a server on a loopback address may
+    do).
+    """
 
     def __init__(self, app: ASGIApp, token: str | None) -> None:
         self._app = app
@@ -313,7 +359,11 @@ class TokenAuth:
         if self._token is None:
             return _is_cross_origin(headers)
         given = headers.get("authorization", "")
-        words = given.partition(" ")[2].strip() if given.lower().startswith("bearer ") else headers.get("x-api-key", "")
+        words = (
+            given.partition(" ")[2].strip()
+            if given.lower().startswith("bearer ")
+            else headers.get("x-api-key", "")
+        )
         if hmac.compare_digest(words.encode("utf-8", "replace"), self._token.encode()):
             return None
         said = "the token was not accepted" if words else "a bearer token is needed"
@@ -321,10 +371,14 @@ class TokenAuth:
 
 
 def _is_cross_origin(headers: Mapping[str, str]) -> RequestRefused | None:
-    """A web page must not reach a server without a token through the browser of whoever reads it."""
+    """A web page must not reach a server without a token through the browser of whoever reads
+    it.
+    """
     said, origin = headers.get("host", ""), headers.get("origin")
     if said and not is_loopback(host := _host(f"//{said}") or said):
-        return RequestRefused(403, f"this server answers on this machine only, not as {host}", code="forbidden")
+        return RequestRefused(
+            403, f"this server answers on this machine only, not as {host}", code="forbidden"
+        )
     if origin and not is_loopback(_host(origin)):
         return RequestRefused(403, f"pages of {origin} may not use this server", code="forbidden")
     return None
@@ -355,15 +409,17 @@ def build_app(service: EndpointService, token: str | None) -> ASGIApp:
         Route("/health", places.health, methods=["GET"]),
         Route("/", places.health, methods=["GET"]),
     ]
-    return TokenAuth(Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing}), token)
+    return TokenAuth(
+        Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing}), token
+    )
 
 
 class Post:
-    """An ASGI application as a route's endpoint: a class instance with a method, which Starlette calls as it is. It
-    says on its wire that a request is refused.
+    """An ASGI application as a route's endpoint: a class instance with a method, which Starlette
+    calls as it is. It says on its wire that a request is refused.
 
-    Cut because the endpoint stops, it says so where nothing was said yet. It is not told on: uvicorn, which alone is
-    above it, would print it and answer in plain text.
+    Cut because the endpoint stops, it says so where nothing was said yet. It is not told on:
+    uvicorn, which alone is above it, would print it and answer in plain text.
     """
 
     def __init__(self, wire: Wire, app: ASGIApp) -> None:
@@ -399,9 +455,13 @@ class _InfoEndpoints:
 
     async def model(self, request: Http) -> Response:
         name = request.path_params["name"]
-        found = next((m for m in self._service.models() if isinstance(m, dict) and m["id"] == name), None)
+        found = next(
+            (m for m in self._service.models() if isinstance(m, dict) and m["id"] == name), None
+        )
         if found is None:
-            said = RequestRefused(404, f"the model {name!r} does not exist here", code="model_not_found")
+            said = RequestRefused(
+                404, f"the model {name!r} does not exist here", code="model_not_found"
+            )
             return JSONResponse(openai_error(said), 404)
         return JSONResponse(found)
 
@@ -410,21 +470,30 @@ class _InfoEndpoints:
         try:
             found = self._service.trace(id)
         except StorageError as error:
-            return JSONResponse(openai_error(RequestRefused(500, str(error), kind="server_error")), 500)
+            return JSONResponse(
+                openai_error(RequestRefused(500, str(error), kind="server_error")), 500
+            )
         if found is None:
             return JSONResponse(
-                openai_error(RequestRefused(404, f"there is no trace {id!r}", code="trace_not_found")), 404
+                openai_error(
+                    RequestRefused(404, f"there is no trace {id!r}", code="trace_not_found")
+                ),
+                404,
             )
         return JSONResponse(found)
 
     async def health(self, request: Http) -> Response:
         failed = self._service.traces.failure
-        return JSONResponse({"status": "ok", "busy": self._service.busy, "traces": str(failed) if failed else "ok"})
+        return JSONResponse(
+            {"status": "ok", "busy": self._service.busy, "traces": str(failed) if failed else "ok"}
+        )
 
 
 async def _missing(request: Http, error: Exception) -> Response:
     """A path or method that is not there, said in JSON like everything else, on its path's wire."""
     status = getattr(error, "status_code", 404)
-    said = f"{request.method} {request.url.path} is not offered here; `fugu help serve` lists what is"
+    said = (
+        f"{request.method} {request.url.path} is not offered here; `fugu help serve` lists what is"
+    )
     wire = MESSAGES if request.url.path.startswith("/v1/messages") else CHAT
     return JSONResponse(wire.failure(RequestRefused(status, said, code="not_found")), status)

@@ -118,16 +118,26 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     """The request in `body`. Raises Refused."""
     sent = parse_body(_Body, body)
     if sent.n not in (None, 1):
-        raise RequestRefused(400, f"n = {sent.n} is not offered: one answer a request", code="unsupported_value")
+        raise RequestRefused(
+            400, f"n = {sent.n} is not offered: one answer a request", code="unsupported_value"
+        )
     if sent.functions:
-        raise RequestRefused(400, "functions is not offered: `tools` has taken its place", code="unsupported_value")
+        raise RequestRefused(
+            400, "functions is not offered: `tools` has taken its place", code="unsupported_value"
+        )
     if sent.web_search_options is not None:
-        raise RequestRefused(400, "web_search_options is not offered: nothing is fetched", code="unsupported_value")
+        raise RequestRefused(
+            400, "web_search_options is not offered: nothing is fetched", code="unsupported_value"
+        )
     if other := [kind for kind in sent.modalities or [] if kind != "text"]:
-        raise RequestRefused(400, f"modalities: {other[0]} is not offered, only text", code="unsupported_value")
+        raise RequestRefused(
+            400, f"modalities: {other[0]} is not offered, only text", code="unsupported_value"
+        )
     system, messages = _conversation(sent.messages)
     if not messages:
-        raise RequestRefused(400, "messages: at least one is needed beside the instructions", code="invalid_body")
+        raise RequestRefused(
+            400, "messages: at least one is needed beside the instructions", code="invalid_body"
+        )
     tools = allowed_tools(sent.tool_choice, [_tool(tool) for tool in sent.tools or []])
     return ClientRequest(
         model=sent.model,
@@ -186,7 +196,9 @@ def allowed_tools(said: JsonValue, tools: Sequence[ToolSpec]) -> tuple[ToolSpec,
 
 
 def _some(said: JsonValue) -> Json | None:
-    """A choice of some tools: the mode, and which they are. Chat Completions nests both, Responses does not."""
+    """A choice of some tools: the mode, and which they are. Chat Completions nests both, Responses
+    does not.
+    """
     if not isinstance(said, dict) or said.get("type") != "allowed_tools":
         return None
     inner = said.get("allowed_tools")
@@ -201,11 +213,15 @@ def _named(tool: JsonValue) -> str:
 
 
 def _no_tool(said: JsonValue) -> RequestRefused:
-    return RequestRefused(400, f"tool_choice {json.dumps(said)} names no tool of this request", code="invalid_value")
+    return RequestRefused(
+        400, f"tool_choice {json.dumps(said)} names no tool of this request", code="invalid_value"
+    )
 
 
 def _conversation(sent: Sequence[_Message]) -> tuple[str, tuple[Message, ...]]:
-    """What stands before the conversation is the system text; later instructions are said where they stand."""
+    """What stands before the conversation is the system text; later instructions are said where
+    they stand.
+    """
     system: list[str] = []
     messages: list[Message] = []
     tools: dict[str, str] = {}
@@ -219,14 +235,22 @@ def _conversation(sent: Sequence[_Message]) -> tuple[str, tuple[Message, ...]]:
                 messages.append(FromUser(text=text, media=tuple(beside.taken)))
             case "assistant":
                 calls = tuple(
-                    Call(id=call.id, tool=call.function.name, arguments=call.function.arguments or "{}")
+                    Call(
+                        id=call.id,
+                        tool=call.function.name,
+                        arguments=call.function.arguments or "{}",
+                    )
                     for call in message.tool_calls or []
                 )
                 tools |= {call.id: call.tool for call in calls}
                 messages.append(FromAgent(agent="", text=text, calls=calls))
             case "tool" | "function":
                 call = message.tool_call_id or ""
-                messages.append(FromTool(call=call, tool=tools.get(call, ""), text=text, media=tuple(beside.taken)))
+                messages.append(
+                    FromTool(
+                        call=call, tool=tools.get(call, ""), text=text, media=tuple(beside.taken)
+                    )
+                )
             case _:
                 raise no_role(f"messages.{number}", message.role)
     return join_text(system), tuple(messages)
@@ -250,15 +274,21 @@ def _words(part: _Part, number: int, beside: ClientMedia, *, result: bool) -> st
         return beside.add_url(part.file.file_data, part.file.filename)
     if result:
         return NOT_SHOWN.format(kind=part.type)
-    raise RequestRefused(400, f"messages.{number}: {part.type} is not offered", code="unsupported_content")
+    raise RequestRefused(
+        400, f"messages.{number}: {part.type} is not offered", code="unsupported_content"
+    )
 
 
 def _tool(tool: _Tool) -> ToolSpec:
     if tool.type == "function" and tool.function is None:
-        raise RequestRefused(400, "tools: a function has no `function` that says its name", code="missing_value")
+        raise RequestRefused(
+            400, "tools: a function has no `function` that says its name", code="missing_value"
+        )
     if tool.function is None or tool.type != "function":
         raise RequestRefused(
-            400, f"tools of type {tool.type!r} are not offered, only functions", code="unsupported_value"
+            400,
+            f"tools of type {tool.type!r} are not offered, only functions",
+            code="unsupported_value",
         )
     return function_tool(tool.function.name, tool.function.description, tool.function.parameters)
 
@@ -279,7 +309,12 @@ def whole(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json
         message["reasoning_content"] = answer.reasoning
     if answer.calls:
         message["tool_calls"] = [_call(call) for call in answer.calls]
-    choice: Json = {"index": 0, "message": message, "finish_reason": STOPS[answer.stop], "logprobs": None}
+    choice: Json = {
+        "index": 0,
+        "message": message,
+        "finish_reason": STOPS[answer.stop],
+        "logprobs": None,
+    }
     return {
         **_head(head, "chat.completion"),
         "choices": [choice],
@@ -318,7 +353,11 @@ class ChatStream:
         last += self._chunk({}, STOPS[answer.stop])
         if self._asking.counted:
             details = answer_details(self._head, answer, self._asking)
-            counted: Json = {"choices": [], "usage": openai_usage(answer, "prompt", "completion"), "fugu": details}
+            counted: Json = {
+                "choices": [],
+                "usage": openai_usage(answer, "prompt", "completion"),
+                "fugu": details,
+            }
             last += sse_event({**_head(self._head, "chat.completion.chunk"), **counted})
         return last + sse_event("[DONE]")
 
@@ -335,7 +374,14 @@ class ChatStream:
 
 def openai_error(refused: RequestRefused) -> Json:
     """An error as OpenAI's wires have it."""
-    return {"error": {"message": str(refused), "type": refused.kind, "param": None, "code": refused.code or None}}
+    return {
+        "error": {
+            "message": str(refused),
+            "type": refused.kind,
+            "param": None,
+            "code": refused.code or None,
+        }
+    }
 
 
 def _head(head: AnswerHead, kind: str) -> Json:
@@ -343,7 +389,11 @@ def _head(head: AnswerHead, kind: str) -> Json:
 
 
 def _call(call: Call) -> dict[str, JsonValue]:
-    return {"id": call.id, "type": "function", "function": {"name": call.tool, "arguments": call.arguments}}
+    return {
+        "id": call.id,
+        "type": "function",
+        "function": {"name": call.tool, "arguments": call.arguments},
+    }
 
 
 CHAT = Wire(parse, whole, ChatStream, openai_error)

@@ -1,5 +1,5 @@
-"""A client's request whatever its wire, its options, the answer and the refusal; and what the three wires share to
-read and write them.
+"""A client's request whatever its wire, its options, the answer and the refusal; and what the three
+wires share to read and write them.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ DEFAULT_MAX_TOKENS = 8192
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """What a client may choose for one request, from headers and `metadata`. `budget` in USD; None: as configured.
-    `traceparent`: the client's own span, in W3C's form. `metadata`: what else there is, for the provider."""
+    """What a client may choose for one request, from headers and `metadata`. `budget` in USD; None:
+    as configured. `traceparent`: the client's own span, in W3C's form. `metadata`: what else there
+    is, for the provider."""
 
     opt_out: frozenset[str] = frozenset()
     tier: Tier | None = None
@@ -37,7 +38,9 @@ class RequestOptions:
 
 @dataclass(frozen=True)
 class RequestSampling:
-    """How the reply is drawn. `choice`: "" (the model decides), none, required, or the name of the tool to call."""
+    """How the reply is drawn. `choice`: "" (the model decides), none, required, or the name of the
+    tool to call.
+    """
 
     max_tokens: int = DEFAULT_MAX_TOKENS
     temperature: float | None = None
@@ -55,7 +58,9 @@ class RequestSampling:
 
 @dataclass(frozen=True)
 class ClientRequest:
-    """One request. `model` as the client named it; `tools` are the client's own: it runs them, not fugu."""
+    """One request. `model` as the client named it; `tools` are the client's own: it runs them, not
+    fugu.
+    """
 
     model: str
     messages: tuple[Message, ...]
@@ -69,9 +74,13 @@ class ClientRequest:
     freeform: frozenset[str] = frozenset()
     """Tools that take plain text instead of JSON (custom tools of the Responses wire)."""
     namespaces: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Tools in a namespace (Responses): it and the client's own name of each, by the name that agents are offered."""
+    """Tools in a namespace (Responses): it and the client's own name of each, by the name that
+    agents are offered.
+    """
     left_out: tuple[str, ...] = ()
-    """Kinds of tools that a provider would run: no agent is offered them, and the answer says so."""
+    """Kinds of tools that a provider would run: no agent is offered them, and the answer says
+    so.
+    """
     reasoning: bool = False
     """The client wants to read what was thought."""
     repeated: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -90,7 +99,9 @@ class ClientRequest:
 
 @dataclass(frozen=True)
 class AnswerHead:
-    """What is known of an answer before it begins. `id` is the trace's; `created` seconds since the epoch."""
+    """What is known of an answer before it begins. `id` is the trace's; `created` seconds since the
+    epoch.
+    """
 
     id: str
     model: str
@@ -99,9 +110,11 @@ class AnswerHead:
 
 @dataclass(frozen=True)
 class ServedAnswer:
-    """What goes back. `usage` is of the reply the client gets; `orchestration` of all that led to it.
+    """What goes back. `usage` is of the reply the client gets; `orchestration` of all that led to
+    it.
 
-    `agent` and `served` say who wrote it: the pool's name and the provider's. `cost` in USD, of everything.
+    `agent` and `served` say who wrote it: the pool's name and the provider's. `cost` in USD, of
+    everything.
     """
 
     text: str
@@ -119,11 +132,14 @@ class ServedAnswer:
 
 
 TOO_LONG = "context_length_exceeded"
-"""The code of a request that is longer than an agent can read: clients compact their conversation then."""
+"""The code of a request that is longer than an agent can read: clients compact their conversation
+then.
+"""
 
 
 class RequestRefused(Exception):
-    """A request that gets no answer. `str(error)` is for people; `kind` is OpenAI's `error.type`, `code` its code.
+    """A request that gets no answer. `str(error)` is for people; `kind` is OpenAI's `error.type`,
+    `code` its code.
 
     `after`: seconds after which trying again makes sense, None where it does not.
     """
@@ -151,7 +167,9 @@ OPTION_NAMES: Mapping[str, tuple[str, ...]] = {
     "verify": ("verify",),
 }
 
-OWN_NAMES = frozenset(own for names in OPTION_NAMES.values() for name in names for own in (name, f"fugu_{name}"))
+OWN_NAMES = frozenset(
+    own for names in OPTION_NAMES.values() for name in names for own in (name, f"fugu_{name}")
+)
 
 
 def read_options(headers: Mapping[str, str], metadata: Mapping[str, JsonValue]) -> RequestOptions:
@@ -162,7 +180,11 @@ def read_options(headers: Mapping[str, str], metadata: Mapping[str, JsonValue]) 
         budget=_money(_said("budget", headers, metadata)),
         verify=_switch(_said("verify", headers, metadata)),
         traceparent=headers.get("traceparent", ""),
-        metadata={name: value for name, value in metadata.items() if isinstance(value, str) and name not in OWN_NAMES},
+        metadata={
+            name: value
+            for name, value in metadata.items()
+            if isinstance(value, str) and name not in OWN_NAMES
+        },
     )
 
 
@@ -193,7 +215,9 @@ def _tier(value: JsonValue) -> Tier | None:
             return "fugu"
         case "ultra":
             return "ultra"
-    raise RequestRefused(400, f"the tier {value!r} does not exist: fugu or ultra", code="invalid_tier")
+    raise RequestRefused(
+        400, f"the tier {value!r} does not exist: fugu or ultra", code="invalid_tier"
+    )
 
 
 def _money(value: JsonValue) -> float | None:
@@ -204,7 +228,9 @@ def _money(value: JsonValue) -> float | None:
     except ValueError:
         amount = math.nan
     if not (math.isfinite(amount) and amount > 0):
-        raise RequestRefused(400, f"the budget {value!r} is no amount of USD above 0", code="invalid_budget")
+        raise RequestRefused(
+            400, f"the budget {value!r} is no amount of USD above 0", code="invalid_budget"
+        )
     return amount
 
 
@@ -223,7 +249,9 @@ Json = dict[str, JsonValue]
 
 
 class LenientModel(BaseModel):
-    """Something a client sent. What is not known is left alone: SDKs send more than is documented."""
+    """Something a client sent. What is not known is left alone: SDKs send more than is
+    documented.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
@@ -258,8 +286,8 @@ class Stream(Protocol):
 
 @dataclass(frozen=True)
 class Wire:
-    """One of the three: how a request is read from it and how an answer is written to it. `parse` raises Refused for
-    what cannot be understood or is not offered."""
+    """One of the three: how a request is read from it and how an answer is written to it. `parse`
+    raises Refused for what cannot be understood or is not offered."""
 
     parse: Callable[[bytes, Mapping[str, str]], ClientRequest]
     whole: Callable[[AnswerHead, ServedAnswer, ClientRequest], Json]
@@ -278,7 +306,9 @@ def parse_body(model: type[Model], body: bytes) -> Model:
         fault = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in fault["loc"])
         said = fault["msg"] if fault["type"] != "json_invalid" else "the body is not JSON"
-        raise RequestRefused(400, f"{where}: {said}" if where else said, code="invalid_body") from error
+        raise RequestRefused(
+            400, f"{where}: {said}" if where else said, code="invalid_body"
+        ) from error
 
 
 LARGEST_TOKEN_LIMIT = 2**31 - 1
@@ -286,17 +316,21 @@ LARGEST_TOKEN_LIMIT = 2**31 - 1
 
 
 def token_limit(name: str, sent: int | None, fallback: int) -> int:
-    """The parameter `name`, a limit in tokens. Raises Refused (400) for one that leaves no room or is no number of
-    tokens."""
+    """The parameter `name`, a limit in tokens. Raises Refused (400) for one that leaves no room or
+    is no number of tokens."""
     if sent is not None and sent < 1:
         raise RequestRefused(400, f"{name} must be at least 1", code="invalid_value")
     if sent is not None and sent > LARGEST_TOKEN_LIMIT:
-        raise RequestRefused(400, f"{name} must be at most {LARGEST_TOKEN_LIMIT}", code="invalid_value")
+        raise RequestRefused(
+            400, f"{name} must be at most {LARGEST_TOKEN_LIMIT}", code="invalid_value"
+        )
     return sent or fallback
 
 
 def reply_schema(kind: str, schema: JsonValue, path: str) -> str:
-    """A reply's form as a JSON schema, "" for text. `path`: where the schema stands. Raises Refused (400)."""
+    """A reply's form as a JSON schema, "" for text. `path`: where the schema stands. Raises Refused
+    (400).
+    """
     match kind:
         case "text":
             return ""
@@ -306,7 +340,9 @@ def reply_schema(kind: str, schema: JsonValue, path: str) -> str:
             return json.dumps(schema)
         case "json_schema":
             raise RequestRefused(400, f"{path} is missing", code="missing_value")
-    raise RequestRefused(400, f"{path.split('.')[0]}: {kind!r} is not offered: text, json_object, json_schema")
+    raise RequestRefused(
+        400, f"{path.split('.')[0]}: {kind!r} is not offered: text, json_object, json_schema"
+    )
 
 
 def function_tool(name: str, description: str | None, parameters: Json | None) -> ToolSpec:
@@ -322,14 +358,18 @@ def no_role(where: str, role: str) -> RequestRefused:
 
 def sse_event(data: Mapping[str, JsonValue] | str, name: str = "") -> bytes:
     """One server-sent event."""
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = (
+        data
+        if isinstance(data, str)
+        else json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    )
     head = f"event: {name}\n" if name else ""
     return f"{head}data: {text}\n\n".encode("utf-8", "replace")
 
 
 def openai_usage(answer: ServedAnswer, input: str, output: str) -> Json:
-    """The usage as OpenAI's wires have it, under their names for the input and the output side. What the orchestration
-    took stands as `fugu help serve` names it."""
+    """The usage as OpenAI's wires have it, under their names for the input and the output side.
+    What the orchestration took stands as `fugu help serve` names it."""
     usage, orchestration = answer.usage, answer.orchestration
     return {
         f"{input}_tokens": usage.input,
@@ -348,15 +388,23 @@ def openai_usage(answer: ServedAnswer, input: str, output: str) -> Json:
 
 
 def answer_details(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
-    """What fugu adds to an answer: who wrote it, where the trace is, what it cost, which tools nobody was offered."""
-    said: Json = {"trace": head.id, "agent": answer.agent, "model": answer.served, "cost_usd": round(answer.cost, 8)}
+    """What fugu adds to an answer: who wrote it, where the trace is, what it cost, which tools
+    nobody was offered.
+    """
+    said: Json = {
+        "trace": head.id,
+        "agent": answer.agent,
+        "model": answer.served,
+        "cost_usd": round(answer.cost, 8),
+    }
     said |= {"left_out": [*asking.left_out]} if asking.left_out else {}
     return {**said, "end": answer.note} if answer.note else said
 
 
 class ClientMedia:
-    """What came beside the words of one message: its pictures and PDFs, and a line for each that cannot be taken. What
-    a client sent stays in its conversation, so none of it is refused: that would end the conversation."""
+    """What came beside the words of one message: its pictures and PDFs, and a line for each that
+    cannot be taken. What a client sent stays in its conversation, so none of it is refused: that
+    would end the conversation."""
 
     def __init__(self, message: int) -> None:
         self._message = message
@@ -375,7 +423,10 @@ class ClientMedia:
         """The same of a `data:` URL. Nothing is fetched."""
         head, comma, data = url.partition(",")
         if not (head.startswith("data:") and head.endswith(";base64") and comma):
-            return "[A picture or file is not shown: only data: URLs in base64 are taken, nothing is fetched.]"
+            return (
+                "[A picture or file is not shown: only data: URLs in base64 are taken, nothing "
+                "is fetched.]"
+            )
         return self.add(data, head[5:].partition(";")[0], name)
 
 

@@ -1,7 +1,9 @@
-"""The whole loop answers: Thinker, Worker and Verifier turns until a Verifier accepts, as in a session.
+"""The whole loop answers: Thinker, Worker and Verifier turns until a Verifier accepts, as in a
+session.
 
-For requests without tools of the client's. The engine is the orchestrator's; this module gives it the conversation as
-a log, agents that speak to a user instead of a repository, and no tools at all: an endpoint changes no files.
+For requests without tools of the client's. The engine is the orchestrator's; this module gives it
+the conversation as a log, agents that speak to a user instead of a repository, and no tools at all:
+an endpoint changes no files.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ from fugu_cli.server.client_requests import RequestRefused, ServedAnswer
 from fugu_cli.server.single_agent import ActiveRequest, failure_refusal
 from fugu_cli.server.traces import conversation_events, follow_up_request, with_authors
 from fugu_cli.session import views
-from fugu_cli.session.events import ANSWERED, ROLES, Assigned, Event, Failed, Finished, Recorded, Replied, WorkflowStep
+from fugu_cli.session.events import (
+    ANSWERED,
+    ROLES,
+    Assigned,
+    Event,
+    Failed,
+    Finished,
+    Recorded,
+    Replied,
+    WorkflowStep,
+)
 from fugu_cli.session.live_events import Live, TextStreamed, ThoughtStreamed
 from fugu_cli.session.workflows import user_facing_turn
 
@@ -29,14 +41,16 @@ from fugu_cli.session.workflows import user_facing_turn
 async def answer_with_full_loop(
     request: ActiveRequest, coordinator: Coordinator, *, planned: bool = False
 ) -> ServedAnswer:
-    """The newest Worker's answer once the loop has ended, a workflow's where it is `planned`. Raises Refused where
-    there is none."""
+    """The newest Worker's answer once the loop has ended, a workflow's where it is `planned`.
+    Raises Refused where there is none."""
     log, asking = request.log, request.asking
     for fact in conversation_events(with_authors(asking.messages, request.recall), whole=True):
         log.append(fact)
     brought = views.turns(log.events)
     left = request.settings.offered.keys() - asking.options.opt_out
-    if brought and (planned or brought[-1].assigned.agent not in left):  # nobody is there to go on with it
+    if brought and (
+        planned or brought[-1].assigned.agent not in left
+    ):  # nobody is there to go on with it
         for fact in follow_up_request(asking.messages):
             log.append(fact)
     single_agent.excluded_agents(request)
@@ -44,14 +58,18 @@ async def answer_with_full_loop(
     began = len(log.events)
     request.save()
     verified = planned or asking.options.verify is not False
-    voice = ClientVoice(request, live=not planned and not asking.options.verify and not asking.sampling.reply_schema)
+    voice = ClientVoice(
+        request, live=not planned and not asking.options.verify and not asking.sampling.reply_schema
+    )
     team = replace(
         request.settings.team,
         agents=single_agent.answering_agents(request),
         coordinator=ClientCoordinator(coordinator, voice, verified=verified),
     )
     environment = replace(
-        request.settings.environment, limits=RequestLimits(budget=single_agent.request_budgets(request)), voice=voice
+        request.settings.environment,
+        limits=RequestLimits(budget=single_agent.request_budgets(request)),
+        voice=voice,
     )
     end = await orchestrator.run(log, team, environment)
     reply = None if voice.broke(log.events) else _answer(log.events, began)
@@ -63,9 +81,13 @@ async def answer_with_full_loop(
 
 
 def _answer(events: Sequence[Event], began: int) -> Replied | None:
-    """The newest words of a Worker from line `began` on; a workflow's, where nobody worked after it. None: no words."""
+    """The newest words of a Worker from line `began` on; a workflow's, where nobody worked after
+    it. None: no words.
+    """
     made = {id(event) for event in events[began:]}
-    spoken = [turn for turn in views.turns(events) if turn.text.strip() and id(turn.replies[-1]) in made]
+    spoken = [
+        turn for turn in views.turns(events) if turn.text.strip() and id(turn.replies[-1]) in made
+    ]
     workers = [turn for turn in spoken if turn.assigned.role == "worker"]
     newest = workers[-1] if workers else None
     if newest is None or newest.assigned.plan:
@@ -91,8 +113,9 @@ REVISED = "\n\n[A Verifier asked for a revision of this answer. The revised one:
 
 
 class ClientVoice:
-    """Turns as they speak to the client of an endpoint: with its instructions and limits, without ours. `live`: the
-    client hears a Worker while it writes, also one whose work is verified later."""
+    """Turns as they speak to the client of an endpoint: with its instructions and limits, without
+    ours. `live`: the client hears a Worker while it writes, also one whose work is verified
+    later."""
 
     def __init__(self, request: ActiveRequest, *, live: bool) -> None:
         self._request = request
@@ -102,7 +125,9 @@ class ClientVoice:
         """The turn that the client has heard something of."""
 
     def put(self, prompt: Prompt, events: Sequence[Event], now: views.Turn) -> Prompt:
-        """What only concerns a repository is taken out; what the client wants of an answer holds for who gives it."""
+        """What only concerns a repository is taken out; what the client wants of an answer holds
+        for who gives it.
+        """
         asking, sampling = self._request.asking, self._request.asking.sampling
         answers = _answers(events, now)
         system = prompts.load("serve/step" if now.assigned.plan else "serve/system")
@@ -136,14 +161,17 @@ class ClientVoice:
             raise single_agent.broken_stream_reason(now.assigned.agent)
 
     def broke(self, events: Sequence[Event]) -> bool:
-        """The client has heard the beginning of an answer that never comes: nobody else may begin another."""
+        """The client has heard the beginning of an answer that never comes: nobody else may begin
+        another.
+        """
         heard = views.turn_of(events, self._heard) if self._heard is not None else None
         return self._request.asking.stream and heard is not None and heard.failed is not None
 
 
 def _answers(events: Sequence[Event], now: views.Turn) -> bool:
-    """The turn's words may go to the client: a Worker's; of a workflow's steps those of the last, and of the last that
-    is not to judge, in case a judge only says yes to them; inside of such a step the same of its own workflow's."""
+    """The turn's words may go to the client: a Worker's; of a workflow's steps those of the last,
+    and of the last that is not to judge, in case a judge only says yes to them; inside of such a
+    step the same of its own workflow's."""
     number, step = now.assigned.plan, now.assigned.step
     planned = {flow.number: flow.planned for flow in views.workflows(events)}
     while number and step in _last(planned[number].steps):
@@ -155,18 +183,24 @@ def _answers(events: Sequence[Event], now: views.Turn) -> bool:
 
 def _last(steps: Sequence[WorkflowStep]) -> set[int]:
     """The places of a workflow's last step, and of its last one that is not to judge."""
-    works = [place for place, step in enumerate(steps) if not scheduling.is_judging(step.instruction)]
+    works = [
+        place for place, step in enumerate(steps) if not scheduling.is_judging(step.instruction)
+    ]
     return {len(steps) - 1, *works[-1:]}
 
 
 def _part(now: views.Turn, answers: bool) -> str:
-    """The name of the text that says what the turn is there for; "" where its instruction says so."""
+    """The name of the text that says what the turn is there for; "" where its instruction says
+    so.
+    """
     judges = bool(now.assigned.sees) and scheduling.is_judging(now.assigned.instruction)
     return now.assigned.role if not now.assigned.plan or (answers and not judges) else ""
 
 
 def _messages(messages: Sequence[Message], role: str) -> tuple[Message, ...]:
-    """Our role texts out, the endpoint's own for the role that is played now at the end. "": none."""
+    """Our role texts out, the endpoint's own for the role that is played now at the end. "":
+    none.
+    """
     ours = [prompts.load(name) for name in ROLES]
     told: list[Message] = []
     for message in messages:
@@ -182,8 +216,9 @@ def _messages(messages: Sequence[Message], role: str) -> tuple[Message, ...]:
 
 
 class ClientCoordinator:
-    """`coordinator`, but an answer that breaks off once the client has its beginning ends the request. So does every
-    answer of a Worker where it is not to be `verified`: the client said that nobody need judge it."""
+    """`coordinator`, but an answer that breaks off once the client has its beginning ends the
+    request. So does every answer of a Worker where it is not to be `verified`: the client said that
+    nobody need judge it."""
 
     def __init__(self, coordinator: Coordinator, voice: ClientVoice, *, verified: bool) -> None:
         self._coordinator = coordinator
@@ -195,7 +230,9 @@ class ClientCoordinator:
             return single_agent.BROKEN
         turns = views.turns(events)
         newest = turns[-1] if turns else None
-        spoken = newest and newest.assigned.role == "worker" and newest.replies and not newest.failed
+        spoken = (
+            newest and newest.assigned.role == "worker" and newest.replies and not newest.failed
+        )
         if spoken and not self._verified:
             return action_space.request_end(events, turns=1, verify_answers=False) or ANSWERED
         return await self._coordinator.decide(events)

@@ -1,4 +1,6 @@
-"""The process of an endpoint: a socket, uvicorn with limits on connections, and a stop that lets answers end."""
+"""The process of an endpoint: a socket, uvicorn with limits on connections, and a stop that lets
+answers end.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from fugu_cli.server.service import EndpointService
 from fugu_cli.system import signals
 
 HEADERS = 10.0
-"""Seconds a client may take to send a request's headers, from the connection or from the first byte of a later one."""
+"""Seconds a client may take to send a request's headers, from the connection or from the first byte
+of a later one.
+"""
 UNREAD = 120.0
 """Seconds a client may leave an answer unread."""
 OWN_FILES = 24
@@ -34,7 +38,9 @@ FULL = b"503 Service Unavailable"
 
 
 def most_connections() -> int:
-    """How many there may be: half of the files that may be open, since each answer needs one to its model as well."""
+    """How many there may be: half of the files that may be open, since each answer needs one to its
+    model as well.
+    """
     try:
         import resource
     except ImportError:  # Windows
@@ -45,7 +51,9 @@ def most_connections() -> int:
 
 
 def accepted_at_once() -> int:
-    """How many are accepted in one go: few enough that they never take the last file before others are let go."""
+    """How many are accepted in one go: few enough that they never take the last file before others
+    are let go.
+    """
     return max(1, min(most_connections() // 4, AT_ONCE))
 
 
@@ -62,7 +70,11 @@ class ClientConnection(H11Protocol):
     def waits(self) -> bool:
         """Its client has asked nothing yet, or not all of it."""
         cycle = self.cycle
-        return cycle is None or cycle.response_complete or (cycle.more_body and not cycle.response_started)
+        return (
+            cycle is None
+            or cycle.response_complete
+            or (cycle.more_body and not cycle.response_started)
+        )
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Lets it in, or another one go for it."""
@@ -72,7 +84,9 @@ class ClientConnection(H11Protocol):
         _make_room(self)
 
     def data_received(self, data: bytes) -> None:
-        """Headers have their time from their first byte on; what trickles in does not prolong it."""
+        """Headers have their time from their first byte on; what trickles in does not prolong
+        it.
+        """
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             if not self.flow.write_paused:
@@ -118,7 +132,9 @@ class ClientConnection(H11Protocol):
     def leave(self, status: bytes) -> None:
         """End the connection at once, with a status where nothing else was said on it."""
         if status and not self.transport.is_closing():
-            self.transport.write(b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % status)
+            self.transport.write(
+                b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: 0\r\n\r\n" % status
+            )
             if not self.transport.get_write_buffer_size():
                 self.transport.close()
                 return
@@ -126,8 +142,14 @@ class ClientConnection(H11Protocol):
 
 
 def _make_room(new: ClientConnection) -> None:
-    """As few are accepted in one go, the requests of those before are read before it is their turn to leave."""
-    there = [one for one in new.connections if isinstance(one, ClientConnection) and not one.transport.is_closing()]
+    """As few are accepted in one go, the requests of those before are read before it is their turn
+    to leave.
+    """
+    there = [
+        one
+        for one in new.connections
+        if isinstance(one, ClientConnection) and not one.transport.is_closing()
+    ]
     if len(there) <= most_connections():
         return
     waiting = [one for one in there if one.waits and one is not new]
@@ -147,7 +169,8 @@ def listen(place: ListenAddress) -> socket.socket:
     """The bound socket. Raises InfrastructureError that names the address and what to do."""
     try:
         family = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0][0]
-        # With its protocol named: asyncio then sends small pieces at once (TCP_NODELAY), else each waits 40 ms.
+        # With its protocol named: asyncio then sends small pieces at once (TCP_NODELAY), else each
+        # waits 40 ms.
         opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -157,16 +180,24 @@ def listen(place: ListenAddress) -> socket.socket:
             opened.close()
             raise
     except (OSError, UnicodeError) as error:
-        why = "it is no name of a host" if isinstance(error, UnicodeError) else error.strerror or error
+        why = (
+            "it is no name of a host"
+            if isinstance(error, UnicodeError)
+            else error.strerror or error
+        )
         raise InfrastructureError(
-            f"cannot listen on {place.host} port {place.port}: {why}", hint=_NOT_HERE if _elsewhere(error) else _TAKEN
+            f"cannot listen on {place.host} port {place.port}: {why}",
+            hint=_NOT_HERE if _elsewhere(error) else _TAKEN,
         ) from error
     return opened
 
 
 def _elsewhere(error: Exception) -> bool:
     """No address of this machine was named."""
-    return isinstance(error, socket.gaierror | UnicodeError) or getattr(error, "errno", 0) == errno.EADDRNOTAVAIL
+    return (
+        isinstance(error, socket.gaierror | UnicodeError)
+        or getattr(error, "errno", 0) == errno.EADDRNOTAVAIL
+    )
 
 
 async def serve(service: EndpointService, place: ListenAddress, said: Callable[[str], None]) -> int:
@@ -218,7 +249,9 @@ class _Server(uvicorn.Server):
 class _Stopping:
     """What a signal does."""
 
-    def __init__(self, server: uvicorn.Server, service: EndpointService, said: Callable[[str], None]) -> None:
+    def __init__(
+        self, server: uvicorn.Server, service: EndpointService, said: Callable[[str], None]
+    ) -> None:
         self._server = server
         self._service = service
         self._said = said

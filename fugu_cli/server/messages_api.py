@@ -1,5 +1,5 @@
-"""The Messages wire (Claude Code above all): requests as clients send them, answers as one message or as named
-events.
+"""The Messages wire (Claude Code above all): requests as clients send them, answers as one message
+or as named events.
 """
 
 from __future__ import annotations
@@ -10,7 +10,17 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue
 
-from fugu_cli.messages import EFFORTS, THINKING_TOKENS, Call, Effort, FromAgent, FromTool, FromUser, Message, ToolSpec
+from fugu_cli.messages import (
+    EFFORTS,
+    THINKING_TOKENS,
+    Call,
+    Effort,
+    FromAgent,
+    FromTool,
+    FromUser,
+    Message,
+    ToolSpec,
+)
 from fugu_cli.providers.history import arguments_object
 from fugu_cli.server import client_requests
 from fugu_cli.server.client_requests import (
@@ -111,9 +121,13 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     sent = parse_body(_Body, body)
     messages = tuple(_conversation(sent.messages))
     if not messages:
-        raise RequestRefused(400, "messages: at least one that says something is needed", code="invalid_body")
+        raise RequestRefused(
+            400, "messages: at least one that says something is needed", code="invalid_body"
+        )
     if sent.mcp_servers:
-        raise RequestRefused(400, "mcp_servers is not offered: the client runs its tools", code="unsupported_value")
+        raise RequestRefused(
+            400, "mcp_servers is not offered: the client runs its tools", code="unsupported_value"
+        )
     tools = tuple(_tools(sent.tools or []))
     effort, thinks = _effort(sent), sent.thinking is not None and sent.thinking.type != "disabled"
     held = sent.output_config.format if sent.output_config else None
@@ -139,26 +153,37 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
 
 
 def _effort(sent: _Body) -> Effort:
-    """The most that may be thought. A budget is the least effort that has as many tokens; what is not to think at all
-    is as little as every model takes."""
+    """The most that may be thought. A budget is the least effort that has as many tokens; what is
+    not to think at all is as little as every model takes."""
     wanted = sent.output_config.effort if sent.output_config else None
     match sent.thinking.type if sent.thinking else "":
         case "disabled":
             return "low"
         case "enabled" if wanted is None and sent.thinking:
             budget = sent.thinking.budget_tokens
-            return next((one for one in EFFORTS if THINKING_TOKENS.get(one, 0) >= budget > 0), "max")
+            return next(
+                (one for one in EFFORTS if THINKING_TOKENS.get(one, 0) >= budget > 0), "max"
+            )
         case "adaptive":
             return wanted or "high"
     return wanted or ""
 
 
 def estimated_tokens(body: bytes) -> int:
-    """Tokens of a request, estimated as a token for every three bytes of its text: no tokenizer fits every agent."""
+    """Tokens of a request, estimated as a token for every three bytes of its text: no tokenizer
+    fits every agent.
+    """
     sent = parse_body(CountTokensBody, body)
     messages, tools = _conversation(sent.messages), sent.tools or []
-    text = _system(sent.system) + "".join(part.model_dump_json(exclude_defaults=True) for part in (*messages, *tools))
-    shown = sum(one.tokens for message in messages if not isinstance(message, FromAgent) for one in message.media)
+    text = _system(sent.system) + "".join(
+        part.model_dump_json(exclude_defaults=True) for part in (*messages, *tools)
+    )
+    shown = sum(
+        one.tokens
+        for message in messages
+        if not isinstance(message, FromAgent)
+        for one in message.media
+    )
     return len(text.encode("utf-8", "replace")) // 3 + shown
 
 
@@ -177,7 +202,11 @@ def _conversation(sent: Sequence[_Message]) -> list[Message]:
                 messages += _user(blocks, tools, number)
             case "assistant":
                 calls = tuple(
-                    Call(id=block.id, tool=block.name, arguments=json.dumps(block.input or {}, ensure_ascii=False))
+                    Call(
+                        id=block.id,
+                        tool=block.name,
+                        arguments=json.dumps(block.input or {}, ensure_ascii=False),
+                    )
                     for block in blocks
                     if block.type == "tool_use"
                 )
@@ -199,7 +228,11 @@ def _user(blocks: Sequence[_Block], tools: Mapping[str, str], number: int) -> li
         if block.type == "tool_result":
             text, tool = _plain(block.content, beside), tools.get(block.tool_use_id, "")
             made = tuple(beside.taken)
-            found.append(FromTool(call=block.tool_use_id, tool=tool, text=text, ok=not block.is_error, media=made))
+            found.append(
+                FromTool(
+                    call=block.tool_use_id, tool=tool, text=text, ok=not block.is_error, media=made
+                )
+            )
             continue
         words = _words(block, beside)
         if words is None:
@@ -210,7 +243,9 @@ def _user(blocks: Sequence[_Block], tools: Mapping[str, str], number: int) -> li
 
 
 def _words(block: _Block, beside: ClientMedia) -> str | None:
-    """The words of a block, what stands beside them goes to `beside`; None for a block that is not known."""
+    """The words of a block, what stands beside them goes to `beside`; None for a block that is not
+    known.
+    """
     if block.type == "text":
         return block.text
     if block.type not in ("image", "document"):
@@ -226,14 +261,18 @@ def _words(block: _Block, beside: ClientMedia) -> str | None:
 def _plain(content: JsonValue | list[_Block], beside: ClientMedia) -> str:
     if isinstance(content, list):
         blocks = [(block, _words(block, beside)) for block in content if isinstance(block, _Block)]
-        return "\n".join(NOT_SHOWN.format(kind=block.type) if words is None else words for block, words in blocks)
+        return "\n".join(
+            NOT_SHOWN.format(kind=block.type) if words is None else words for block, words in blocks
+        )
     return content if isinstance(content, str) else ""
 
 
 def _tools(sent: Sequence[_Tool]) -> list[ToolSpec]:
     """Raises Refused for a tool that Anthropic runs, or whose schema only its own models know."""
     if other := [tool.type for tool in sent if tool.type not in (None, "custom")]:
-        raise RequestRefused(400, f"tools: {other[0]} is not offered, only custom tools", code="unsupported_tool")
+        raise RequestRefused(
+            400, f"tools: {other[0]} is not offered, only custom tools", code="unsupported_tool"
+        )
     return [function_tool(tool.name, tool.description, tool.input_schema) for tool in sent]
 
 
@@ -276,7 +315,9 @@ def whole(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json
     """The answer as one object."""
     content: list[JsonValue] = [_thought(head, answer.reasoning)] if answer.reasoning else []
     content += [{"type": "text", "text": answer.text}] if answer.text else []
-    content += [{"type": "tool_use", "id": c.id, "name": c.tool, "input": _input(c)} for c in answer.calls]
+    content += [
+        {"type": "tool_use", "id": c.id, "name": c.tool, "input": _input(c)} for c in answer.calls
+    ]
     return {
         **_message(head),
         "content": content,
@@ -320,7 +361,9 @@ class MessagesStream:
         last += b"" if self._said or not answer.text else self.piece(answer.text)
         for call in answer.calls:
             last += self._start({"type": "tool_use", "id": call.id, "name": call.tool, "input": {}})
-            last += self._delta({"type": "input_json_delta", "partial_json": json.dumps(_input(call))})
+            last += self._delta(
+                {"type": "input_json_delta", "partial_json": json.dumps(_input(call))}
+            )
         last += self._close()
         delta: Json = {"stop_reason": STOPS[answer.stop], "stop_sequence": None}
         details = answer_details(self._head, answer, self._asking)
@@ -344,14 +387,18 @@ class MessagesStream:
         if not self._open:
             return b""
         thought, self._open = self._open == "thinking", ""
-        signed = self._delta({"type": "signature_delta", "signature": self._head.id}) if thought else b""
+        signed = (
+            self._delta({"type": "signature_delta", "signature": self._head.id}) if thought else b""
+        )
         self._index += 1
         return signed + _event("content_block_stop", index=self._index - 1)
 
 
 def anthropic_error(refused: RequestRefused) -> Json:
     """An error as this wire has it."""
-    kind = ERROR_TYPES.get(refused.status, "api_error" if refused.status >= 500 else "invalid_request_error")
+    kind = ERROR_TYPES.get(
+        refused.status, "api_error" if refused.status >= 500 else "invalid_request_error"
+    )
     return {"type": "error", "error": {"type": kind, "message": str(refused)}}
 
 
@@ -360,18 +407,30 @@ def _event(name: str, **fields: JsonValue) -> bytes:
 
 
 def _message(head: AnswerHead) -> Json:
-    return {"id": head.id, "type": "message", "role": "assistant", "model": head.model, "stop_sequence": None}
+    return {
+        "id": head.id,
+        "type": "message",
+        "role": "assistant",
+        "model": head.model,
+        "stop_sequence": None,
+    }
 
 
 def _thought(head: AnswerHead, text: str) -> Json:
-    """A block of thinking. What comes back of it is left alone: its author's own stands in the trace."""
+    """A block of thinking. What comes back of it is left alone: its author's own stands in the
+    trace.
+    """
     return {"type": "thinking", "thinking": text, "signature": head.id}
 
 
 def _input(call: Call) -> JsonValue:
     """The arguments as an object: what the model wrote, where it wrote one."""
     given = arguments_object(call.arguments)
-    return {"malformed_arguments": call.arguments} if given is None else json.loads(call.arguments or "{}")
+    return (
+        {"malformed_arguments": call.arguments}
+        if given is None
+        else json.loads(call.arguments or "{}")
+    )
 
 
 def _usage(answer: ServedAnswer) -> Json:

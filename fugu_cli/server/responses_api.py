@@ -1,4 +1,6 @@
-"""The Responses wire, as Codex CLI and the SDK speak it: requests, and answers as one object or as numbered events."""
+"""The Responses wire, as Codex CLI and the SDK speak it: requests, and answers as one object or as
+numbered events.
+"""
 
 from __future__ import annotations
 
@@ -118,11 +120,18 @@ class _Body(LenientModel):
 def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
     """The request in `body`. Raises Refused."""
     sent = parse_body(_Body, body)
-    for name, stored in (("previous_response_id", sent.previous_response_id), ("conversation", sent.conversation)):
+    for name, stored in (
+        ("previous_response_id", sent.previous_response_id),
+        ("conversation", sent.conversation),
+    ):
         if stored:
-            raise RequestRefused(400, f"{name}: nothing is stored, send the whole input", code="unsupported_value")
+            raise RequestRefused(
+                400, f"{name}: nothing is stored, send the whole input", code="unsupported_value"
+            )
     if sent.background:
-        raise RequestRefused(400, "background: answers are given at once or streamed", code="unsupported_value")
+        raise RequestRefused(
+            400, "background: answers are given at once or streamed", code="unsupported_value"
+        )
     items = [_Item(role="user", content=sent.input)] if isinstance(sent.input, str) else sent.input
     system, messages = _conversation(items)
     if not messages:
@@ -153,7 +162,9 @@ def parse(body: bytes, headers: Mapping[str, str]) -> ClientRequest:
 
 
 def _offered(sent: Sequence[_Tool]) -> Iterator[_Tool]:
-    """The tools that the client runs, those of a namespace under one name. Raises Refused for other kinds."""
+    """The tools that the client runs, those of a namespace under one name. Raises Refused for other
+    kinds.
+    """
     for tool in sent:
         if tool.type in ("function", "custom"):
             yield tool
@@ -161,12 +172,20 @@ def _offered(sent: Sequence[_Tool]) -> Iterator[_Tool]:
             for inner in _offered(tool.tools or []):
                 yield inner.model_copy(update={"name": joint_name(tool.name, inner.name)})
         elif not tool.type.startswith(LEFT_OUT):
-            said = f"tools: {tool.type} is not offered, only functions, custom tools and namespaces of them"
+            said = (
+                f"tools: {tool.type} is not offered, only functions, custom tools and namespaces "
+                f"of them"
+            )
             raise RequestRefused(400, said, code="unsupported_tool")
 
 
 def _namespaces(sent: Sequence[_Tool]) -> dict[str, tuple[str, str]]:
-    spaces = [(tool.name, inner.name) for tool in sent if tool.type == "namespace" for inner in tool.tools or []]
+    spaces = [
+        (tool.name, inner.name)
+        for tool in sent
+        if tool.type == "namespace"
+        for inner in tool.tools or []
+    ]
     return {joint_name(space, name): (space, name) for space, name in spaces}
 
 
@@ -208,15 +227,23 @@ def _conversation(items: Sequence[_Item]) -> tuple[list[str], tuple[Message, ...
             case "function_call_output" | "custom_tool_call_output":
                 beside = ClientMedia(number)
                 text, tool = _plain(item.output, beside), tools.get(item.call_id, "")
-                messages.append(FromTool(call=item.call_id, tool=tool, text=text, media=tuple(beside.taken)))
+                messages.append(
+                    FromTool(call=item.call_id, tool=tool, text=text, media=tuple(beside.taken))
+                )
             case "item_reference":
-                raise RequestRefused(400, f"input.{number}: nothing is stored, send the item", code="unsupported_value")
+                raise RequestRefused(
+                    400,
+                    f"input.{number}: nothing is stored, send the item",
+                    code="unsupported_value",
+                )
             case "compaction":
                 messages.append(FromUser(text=COMPACTED))
             case unsaid if unsaid in IGNORED_ITEMS:
                 continue
             case other:
-                raise RequestRefused(400, f"input.{number}: {other} is not offered", code="unsupported_value")
+                raise RequestRefused(
+                    400, f"input.{number}: {other} is not offered", code="unsupported_value"
+                )
     return system, tuple(messages)
 
 
@@ -240,12 +267,16 @@ def _said(content: str | list[_Part] | None, number: int, beside: ClientMedia) -
     words = [_words(part, beside) for part in content]
     if None in words:
         unknown = content[words.index(None)].type
-        raise RequestRefused(400, f"input.{number}: {unknown} is not offered", code="unsupported_content")
+        raise RequestRefused(
+            400, f"input.{number}: {unknown} is not offered", code="unsupported_content"
+        )
     return "".join(filter(None, words))
 
 
 def _words(part: _Part, beside: ClientMedia) -> str | None:
-    """The words of a part, what stands beside them goes to `beside`; None for a part that is not known."""
+    """The words of a part, what stands beside them goes to `beside`; None for a part that is not
+    known.
+    """
     if part.type in ("input_text", "output_text", "text", "refusal"):
         return part.text or part.refusal
     if part.type == "input_image":
@@ -259,7 +290,11 @@ def _parse_call(item: _Item) -> Call:
     if item.type == "custom_tool_call":
         text = item.input if isinstance(item.input, str) else json.dumps(item.input)
         return Call.make(item.call_id, joint_name(item.namespace, item.name), input=text)
-    return Call(id=item.call_id, tool=joint_name(item.namespace, item.name), arguments=item.arguments or "{}")
+    return Call(
+        id=item.call_id,
+        tool=joint_name(item.namespace, item.name),
+        arguments=item.arguments or "{}",
+    )
 
 
 def _add(messages: list[Message], call: Call) -> None:
@@ -274,7 +309,9 @@ def _plain(output: JsonValue | list[_Part], beside: ClientMedia) -> str:
     """A result: text, or parts of which the text is kept, and pictures."""
     if isinstance(output, list):
         parts = [(part, _words(part, beside)) for part in output if isinstance(part, _Part)]
-        return "\n".join(NOT_SHOWN.format(kind=part.type) if words is None else words for part, words in parts)
+        return "\n".join(
+            NOT_SHOWN.format(kind=part.type) if words is None else words for part, words in parts
+        )
     return output if isinstance(output, str) else json.dumps(output)
 
 
@@ -301,7 +338,9 @@ CODES = {429: "rate_limit_exceeded", 402: "insufficient_quota", 503: "server_is_
 
 def whole(head: AnswerHead, answer: ServedAnswer, asking: ClientRequest) -> Json:
     """The answer as one object."""
-    said: list[JsonValue] = [_thought(f"{head.id}-reasoning", answer.reasoning)] if answer.reasoning else []
+    said: list[JsonValue] = (
+        [_thought(f"{head.id}-reasoning", answer.reasoning)] if answer.reasoning else []
+    )
     said += [_message(f"{head.id}-message", answer.text, "completed")] if answer.text else []
     said += [_call_item(head, number, call, asking) for number, call in enumerate(answer.calls)]
     return _response(head, asking, answer, said)
@@ -325,17 +364,23 @@ class ResponsesStream:
 
     def begin(self) -> bytes:
         started: Json = {"response": _response(self._head, self._asking, None, [])}
-        return self._event("response.created", started) + self._event("response.in_progress", started)
+        return self._event("response.created", started) + self._event(
+            "response.in_progress", started
+        )
 
     def piece(self, text: str) -> bytes:
         opened = b"" if self._open == "message" else self._start("message")
         self._text.append(text)
-        return opened + self._event("response.output_text.delta", {**self._place(), "delta": text, "logprobs": []})
+        return opened + self._event(
+            "response.output_text.delta", {**self._place(), "delta": text, "logprobs": []}
+        )
 
     def thought(self, text: str) -> bytes:
         opened = b"" if self._open == "reasoning" else self._start("reasoning")
         self._text.append(text)
-        return opened + self._event(f"response.{SUMMARY}_text.delta", {**self._place(), "delta": text})
+        return opened + self._event(
+            f"response.{SUMMARY}_text.delta", {**self._place(), "delta": text}
+        )
 
     def end(self, answer: ServedAnswer) -> bytes:
         unsaid = {"reasoning", "message"} - self._begun
@@ -350,9 +395,13 @@ class ResponsesStream:
 
     def fail(self, refused: RequestRefused) -> bytes:
         failed = _response(self._head, self._asking, None, self._items)
-        code = refused.code if refused.code == TOO_LONG else CODES.get(refused.status, "server_error")
+        code = (
+            refused.code if refused.code == TOO_LONG else CODES.get(refused.status, "server_error")
+        )
         error: Json = {"code": code, "message": str(refused)}
-        return self._event("response.failed", {"response": {**failed, "status": "failed", "error": error}})
+        return self._event(
+            "response.failed", {"response": {**failed, "status": "failed", "error": error}}
+        )
 
     def idle(self) -> bytes:
         return b": waiting\n\n"
@@ -363,22 +412,32 @@ class ResponsesStream:
         item, part = _item(self._place(), "", "in_progress")
         item["content" if kind == "message" else "summary"] = []
         name = "content_part" if kind == "message" else f"{SUMMARY}_part"
-        added = self._event("response.output_item.added", {"output_index": len(self._items), "item": item})
-        return closed + added + self._event(f"response.{name}.added", {**self._place(), "part": part})
+        added = self._event(
+            "response.output_item.added", {"output_index": len(self._items), "item": item}
+        )
+        return (
+            closed + added + self._event(f"response.{name}.added", {**self._place(), "part": part})
+        )
 
     def _close(self) -> bytes:
         if not self._open:
             return b""
         place, text = self._place(), "".join(self._text)
         item, part = _item(place, text, "completed")
-        names = ("output_text", "content_part") if self._open == "message" else (f"{SUMMARY}_text", f"{SUMMARY}_part")
+        names = (
+            ("output_text", "content_part")
+            if self._open == "message"
+            else (f"{SUMMARY}_text", f"{SUMMARY}_part")
+        )
         more: Json = {"logprobs": []} if self._open == "message" else {}
         self._items.append(item)
         self._open, self._text = "", []
         return (
             self._event(f"response.{names[0]}.done", {**place, "text": text, **more})
             + self._event(f"response.{names[1]}.done", {**place, "part": part})
-            + self._event("response.output_item.done", {"output_index": place["output_index"], "item": item})
+            + self._event(
+                "response.output_item.done", {"output_index": place["output_index"], "item": item}
+            )
         )
 
     def _place(self) -> Json:
@@ -414,9 +473,17 @@ def _item(place: Json, text: str, status: str) -> tuple[Json, JsonValue]:
     return _thought(id, text), _summary(text)
 
 
-def _response(head: AnswerHead, asking: ClientRequest, answer: ServedAnswer | None, items: list[JsonValue]) -> Json:
+def _response(
+    head: AnswerHead, asking: ClientRequest, answer: ServedAnswer | None, items: list[JsonValue]
+) -> Json:
     cut = answer is not None and answer.stop in ("length", "refusal")
-    why = None if answer is None or not cut else "max_output_tokens" if answer.stop == "length" else "content_filter"
+    why = (
+        None
+        if answer is None or not cut
+        else "max_output_tokens"
+        if answer.stop == "length"
+        else "content_filter"
+    )
     done: Json = {
         "id": head.id,
         "object": "response",
@@ -431,11 +498,21 @@ def _response(head: AnswerHead, asking: ClientRequest, answer: ServedAnswer | No
     }
     if answer is None:
         return done
-    return {**done, "usage": openai_usage(answer, "input", "output"), "fugu": answer_details(head, answer, asking)}
+    return {
+        **done,
+        "usage": openai_usage(answer, "input", "output"),
+        "fugu": answer_details(head, answer, asking),
+    }
 
 
 def _message(id: str, text: str, status: str) -> Json:
-    return {"id": id, "type": "message", "role": "assistant", "status": status, "content": [_part(text)]}
+    return {
+        "id": id,
+        "type": "message",
+        "role": "assistant",
+        "status": status,
+        "content": [_part(text)],
+    }
 
 
 def _thought(id: str, text: str) -> Json:
@@ -452,7 +529,12 @@ def _part(text: str) -> Json:
 
 def _call_item(head: AnswerHead, number: int, call: Call, asking: ClientRequest) -> Json:
     space, name = asking.namespaces.get(call.tool, ("", call.tool))
-    item: Json = {"id": f"{head.id}-{number}", "call_id": call.id, "name": name, "status": "completed"}
+    item: Json = {
+        "id": f"{head.id}-{number}",
+        "call_id": call.id,
+        "name": name,
+        "status": "completed",
+    }
     item |= {"namespace": space} if space else {}
     if call.tool in asking.freeform:
         return {**item, "type": "custom_tool_call", "input": freeform_text(call)}

@@ -1,7 +1,8 @@
 """The endpoint without HTTP: a request in, an answer out, a trace left behind.
 
-Stands between chat_api.py, responses_api.py, messages_api.py and the two ways to answer. Which one: `single_agent.py`
-for client-side tools, a named agent or a pinned one; `full_loop.py` for everything else.
+Stands between chat_api.py, responses_api.py, messages_api.py and the two ways to answer. Which one:
+`single_agent.py` for client-side tools, a named agent or a pinned one; `full_loop.py` for
+everything else.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ LEFT, STOPPED = "the client went away", "the endpoint was stopped"
 class EndpointService:
     """One endpoint. Closed once; then every trace is on the disk."""
 
-    def __init__(self, settings: EndpointSettings, traces: Traces, bounds: EndpointLimits | None = None) -> None:
+    def __init__(
+        self, settings: EndpointSettings, traces: Traces, bounds: EndpointLimits | None = None
+    ) -> None:
         self.bounds = bounds or EndpointLimits()
         self.traces = traces
         self._settings = settings
@@ -52,12 +55,15 @@ class EndpointService:
         return self._busy
 
     def head(self, asking: ClientRequest) -> AnswerHead:
-        """A new answer's id and label. Raises Refused for a model that is not there, or one too many at once."""
+        """A new answer's id and label. Raises Refused for a model that is not there, or one too
+        many at once.
+        """
         known = {FUGU, ULTRA, *self._settings.offered}
         if asking.model not in known:
             raise RequestRefused(
                 404,
-                f"the model {asking.model!r} does not exist here; there are: {', '.join(sorted(known))}",
+                f"the model {asking.model!r} does not exist here; there are: "
+                f"{', '.join(sorted(known))}",
                 code="model_not_found",
             )
         self._room(self._busy)
@@ -65,8 +71,9 @@ class EndpointService:
 
     @contextmanager
     def reading(self, patience: asyncio.Timeout) -> Iterator[Callable[[], None]]:
-        """A request is on its way in, to be called with each portion. Where there are too many, the one whose client
-        has been silent longest is given up; raises Refused where none has been silent."""
+        """A request is on its way in, to be called with each portion. Where there are too many, the
+        one whose client has been silent longest is given up; raises Refused where none has been
+        silent."""
         loop = asyncio.get_running_loop()
         if self._busy + len(self._reading) >= self.bounds.at_once and self._reading:
             slowest = min(self._reading, key=self._reading.__getitem__)
@@ -98,7 +105,9 @@ class EndpointService:
     async def answer(
         self, asking: ClientRequest, head: AnswerHead, say: Say, chosen: Callable[[str], None]
     ) -> ServedAnswer:
-        """The answer; `say` gets its text as far as it can be told early, `chosen` who writes it. Raises Refused."""
+        """The answer; `say` gets its text as far as it can be told early, `chosen` who writes it.
+        Raises Refused.
+        """
         log = self.traces.open(head.id)
         log.append(self._settings.opened)
         if not asking.tools and (mask := log.mask) is not None:
@@ -106,16 +115,23 @@ class EndpointService:
             asking = replace(asking, system=system, messages=tuple(map(mask.fact, asking.messages)))
         tab = self._settings.tab(log, self.traces.path(head.id)) if self._settings.tab else None
         save = partial(self.traces.save, head.id)
-        request = ActiveRequest(self._settings, head.id, asking, log, self.traces.author, say, chosen, save, tab)
+        request = ActiveRequest(
+            self._settings, head.id, asking, log, self.traces.author, say, chosen, save, tab
+        )
         self._busy += 1
         try:
             async with asyncio.timeout(self.bounds.seconds):
                 answer = await self._answered(request)
                 return answer if asking.reasoning else replace(answer, reasoning="")
         except TimeoutError as error:
-            log.append(Finished(reason="time_limit", message=f"no answer within {self.bounds.seconds:g} s"))
+            log.append(
+                Finished(reason="time_limit", message=f"no answer within {self.bounds.seconds:g} s")
+            )
             raise RequestRefused(
-                504, f"no answer within {self.bounds.seconds:g} s", kind="server_error", code="timeout"
+                504,
+                f"no answer within {self.bounds.seconds:g} s",
+                kind="server_error",
+                code="timeout",
             ) from error
         except asyncio.CancelledError as cut:
             if not any(isinstance(event, Interrupted) for event in log.events):
@@ -137,26 +153,36 @@ class EndpointService:
         if asking.tools or (self._settings.single is not None and ultra is None):
             return await single_agent.answer_with_one_agent(request, self._settings.single)
         coordinator = ultra or self._settings.team.coordinator
-        return await full_loop.answer_with_full_loop(request, coordinator, planned=ultra is not None)
+        return await full_loop.answer_with_full_loop(
+            request, coordinator, planned=ultra is not None
+        )
 
     def _ultra(self, asking: ClientRequest) -> Coordinator | None:
         """The Conductor, where the request asks for it. Raises Refused where there is none."""
-        if asking.options.tier != "ultra" and (asking.model != ULTRA or asking.options.tier == "fugu"):
+        if asking.options.tier != "ultra" and (
+            asking.model != ULTRA or asking.options.tier == "fugu"
+        ):
             return None
         if self._settings.ultra is None:
             raise RequestRefused(
-                404, "the tier ultra is not available here; use the model fugu", code="model_not_found"
+                404,
+                "the tier ultra is not available here; use the model fugu",
+                code="model_not_found",
             )
         return self._settings.ultra()
 
     def models(self) -> list[JsonValue]:
         """What `GET /v1/models` lists: the pool as a whole in its two tiers, then its members."""
         names = [FUGU, ULTRA, *self._settings.offered]
-        owners = {FUGU: "fugu", ULTRA: "fugu"} | {n: one.provider for n, one in self._settings.members.items()}
+        owners = {FUGU: "fugu", ULTRA: "fugu"} | {
+            n: one.provider for n, one in self._settings.members.items()
+        }
         return [_model(name, owners[name], self._began) for name in names]
 
     def trace(self, id: str) -> JsonValue | None:
-        """A trace as `fugu trace ID --json` shows it, None where there is none. Raises StorageError."""
+        """A trace as `fugu trace ID --json` shows it, None where there is none. Raises
+        StorageError.
+        """
         records = self.traces.read(id)
         return None if records is None else _trace(records, id)
 
@@ -174,11 +200,21 @@ class EndpointService:
 def _trace(records: list[Recorded], id: str) -> JsonValue:
     """The decisions as people read them, then every fact they were made from."""
     told: dict[str, JsonValue] = json.loads(shown.trace_json(records, id))
-    return {"id": id, "object": "trace", **told, "events": [record.model_dump(mode="json") for record in records]}
+    return {
+        "id": id,
+        "object": "trace",
+        **told,
+        "events": [record.model_dump(mode="json") for record in records],
+    }
 
 
 def _model(name: str, owner: str, created: int) -> JsonValue:
     """As both wires have it."""
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(created))
-    openai: dict[str, JsonValue] = {"id": name, "object": "model", "created": created, "owned_by": owner}
+    openai: dict[str, JsonValue] = {
+        "id": name,
+        "object": "model",
+        "created": created,
+        "owned_by": owner,
+    }
     return {**openai, "type": "model", "created_at": when, "display_name": name}

@@ -1,5 +1,6 @@
-"""One agent answers: where the client runs tools of its own, names an agent, or one is pinned. With the endpoint's
-settings, and the hold on the budget while a call is under way, which the full loop uses as well.
+"""One agent answers: where the client runs tools of its own, names an agent, or one is pinned. With
+the endpoint's settings, and the hold on the budget while a call is under way, which the full loop
+uses as well.
 """
 
 from __future__ import annotations
@@ -20,8 +21,21 @@ from fugu_cli.errors import AgentError
 from fugu_cli.messages import EFFORTS, Effort, FromAgent, Message, Prompt, Reply
 from fugu_cli.providers import Agent, Pause, Say, ThoughtListener, Wait, error_mapping, shown_media
 from fugu_cli.server import traces
-from fugu_cli.server.client_requests import TOO_LONG, ClientRequest, RequestRefused, RequestSampling, ServedAnswer
-from fugu_cli.server.traces import CallAuthor, Recall, author_of, call_id, conversation_events, with_authors
+from fugu_cli.server.client_requests import (
+    TOO_LONG,
+    ClientRequest,
+    RequestRefused,
+    RequestSampling,
+    ServedAnswer,
+)
+from fugu_cli.server.traces import (
+    CallAuthor,
+    Recall,
+    author_of,
+    call_id,
+    conversation_events,
+    with_authors,
+)
 from fugu_cli.session import spending, views
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import (
@@ -46,13 +60,15 @@ FUGU, ULTRA = "fugu", "fugu-ultra"
 
 @dataclass(frozen=True)
 class EndpointSettings:
-    """`opened` is the first line of every trace. `single`: the agent that answers for the pool, where one is pinned.
+    """`opened` is the first line of every trace. `single`: the agent that answers for the pool,
+    where one is pinned.
 
-    `opted_out`: agents that the configuration keeps from every request. `longest`: an entry's own limit on reply
-    tokens, by agent. `ultra` makes the Conductor's coordinator, None where there is none. `environment` is what a loop
-    without the client's tools works on: no tools, an empty folder. `tab` opens a request's account, its log and where
-    that will lie given; None where no budget is shared by requests. `watch` tells a collector of a request from
-    then on: its log, its id, and the span above it.
+    `opted_out`: agents that the configuration keeps from every request. `longest`: an entry's own
+    limit on reply tokens, by agent. `ultra` makes the Conductor's coordinator, None where there is
+    none. `environment` is what a loop without the client's tools works on: no tools, an empty
+    folder. `tab` opens a request's account, its log and where that will lie given; None where no
+    budget is shared by requests. `watch` tells a collector of a request from then on: its log, its
+    id, and the span above it.
     """
 
     opened: Opened
@@ -88,7 +104,9 @@ FAILURE_STATUS = {
     "credit": 402,
     "budget": 402,
 }
-"""What the client is told where an agent failed. What only its user can mend is nothing that clients try again."""
+"""What the client is told where an agent failed. What only its user can mend is nothing that
+clients try again.
+"""
 
 REFUSAL_KINDS = {
     400: "invalid_request_error",
@@ -109,7 +127,9 @@ def failure_refusal(kind: str, message: str, after: float | None = None) -> Requ
         return RequestRefused(400, f"prompt is too long: {message}", code=TOO_LONG)
     status = FAILURE_STATUS.get(kind, 502)
     code = "budget_exceeded" if kind == "budget" else f"agent_{kind}"
-    return RequestRefused(status, message, kind=REFUSAL_KINDS.get(status, "server_error"), code=code, after=after)
+    return RequestRefused(
+        status, message, kind=REFUSAL_KINDS.get(status, "server_error"), code=code, after=after
+    )
 
 
 def message_with_hint(error: AgentError) -> str:
@@ -162,7 +182,9 @@ SAME_CALL = 3
 
 @dataclass(frozen=True)
 class ActiveRequest:
-    """One request on its way: `id` is its trace's, `chosen` is told who answers, as soon as that is known."""
+    """One request on its way: `id` is its trace's, `chosen` is told who answers, as soon as that is
+    known.
+    """
 
     settings: EndpointSettings
     id: str
@@ -179,7 +201,11 @@ class ActiveRequest:
         """Pass on what is said or thought, where that is what was told; `text` in its place."""
         if isinstance(item, TextStreamed):
             self.say(text or item.text)
-        elif isinstance(item, ThoughtStreamed) and self.asking.reasoning and isinstance(self.say, ThoughtListener):
+        elif (
+            isinstance(item, ThoughtStreamed)
+            and self.asking.reasoning
+            and isinstance(self.say, ThoughtListener)
+        ):
             self.say.think(item.text)
 
 
@@ -202,24 +228,38 @@ async def answer_with_one_agent(request: ActiveRequest, pinned: str | None) -> S
         reply = await _reply(request, messages, assigned, pinned=pinned is not None)
         if reply is not None:
             log.append(ANSWERED)
-            return traces.answer_with_usage(log.events, began, reply, views.turns(log.events)[-1].replies[-1])
+            return traces.answer_with_usage(
+                log.events, began, reply, views.turns(log.events)[-1].replies[-1]
+            )
         if pinned is not None:
             raise _last_failure(log)
 
 
-def excluded_agents(request: ActiveRequest, messages: tuple[Message, ...] = (), pinned: str | None = None) -> None:
-    """Who is out for this request: opted out by the client, unavailable, or, where one agent is to answer `messages`,
-    not able to. Raises Refused for a wrong name, and where nobody is left."""
+def excluded_agents(
+    request: ActiveRequest, messages: tuple[Message, ...] = (), pinned: str | None = None
+) -> None:
+    """Who is out for this request: opted out by the client, unavailable, or, where one agent is to
+    answer `messages`, not able to. Raises Refused for a wrong name, and where nobody is left."""
     unknown = sorted(request.asking.options.opt_out - request.settings.members.keys())
     if unknown:
         there = ", ".join(request.settings.members)
-        raise RequestRefused(400, f"opt_out names {unknown[0]!r}; the pool has: {there}", code="unknown_agent")
-    out = dict.fromkeys(sorted(request.asking.options.opt_out), Exclusion(message="opted out of this request"))
+        raise RequestRefused(
+            400, f"opt_out names {unknown[0]!r}; the pool has: {there}", code="unknown_agent"
+        )
+    out = dict.fromkeys(
+        sorted(request.asking.options.opt_out), Exclusion(message="opted out of this request")
+    )
     if out.keys() >= request.settings.offered.keys():
-        raise RequestRefused(400, "every agent of the pool is opted out of this request", code="no_agent_left")
+        raise RequestRefused(
+            400, "every agent of the pool is opted out of this request", code="no_agent_left"
+        )
     if messages:
         out = {
-            **_unable(request, messages, (pinned,) if pinned else request.settings.offered.keys() - out.keys()),
+            **_unable(
+                request,
+                messages,
+                (pinned,) if pinned else request.settings.offered.keys() - out.keys(),
+            ),
             **out,
         }
     if out:
@@ -232,26 +272,46 @@ ESTIMATE = 1.2
 """An estimate may be so much too high: what is no more than that too long is left to the server."""
 
 
-def _unable(request: ActiveRequest, messages: tuple[Message, ...], names: Iterable[str]) -> dict[str, Exclusion]:
-    """Those of `names` that can call none of the client's tools, or read less than this. Raises Refused where they all
-    are."""
+def _unable(
+    request: ActiveRequest, messages: tuple[Message, ...], names: Iterable[str]
+) -> dict[str, Exclusion]:
+    """Those of `names` that can call none of the client's tools, or read less than this. Raises
+    Refused where they all are."""
     asked = {name: request.settings.members[name] for name in names}
-    out = {name: NO_TOOLS for name, one in asked.items() if one.protocol == "text" and request.asking.tools}
+    out = {
+        name: NO_TOOLS
+        for name, one in asked.items()
+        if one.protocol == "text" and request.asking.tools
+    }
     if len(out) == len(asked):
-        said = f"tools: {', '.join(out)} can call none; choose an agent that does, or leave the tools out"
+        said = (
+            f"tools: {', '.join(out)} can call none; choose an agent that does, or leave the "
+            f"tools out"
+        )
         raise RequestRefused(400, said, code="unsupported_tool")
     able = {name: one for name, one in asked.items() if name not in out}
-    sizes = {name: compaction.prompt_tokens(_prompt(request, messages, one)) for name, one in able.items()}
+    sizes = {
+        name: compaction.prompt_tokens(_prompt(request, messages, one))
+        for name, one in able.items()
+    }
     short = {name: size for name, size in sizes.items() if size > ESTIMATE * asked[name].context}
     if len(short) == len(sizes):
         name = max(short, key=lambda one: asked[one].context)
-        said = f"prompt is too long: {short[name]} tokens > {asked[name].context} maximum, as estimated for {name}"
+        said = (
+            f"prompt is too long: {short[name]} tokens > {asked[name].context} maximum, as "
+            f"estimated for {name}"
+        )
         raise RequestRefused(400, said, code=TOO_LONG)
-    out |= {name: f"the request is some {size} tokens; it reads {asked[name].context}" for name, size in short.items()}
+    out |= {
+        name: f"the request is some {size} tokens; it reads {asked[name].context}"
+        for name, size in short.items()
+    }
     return {name: Exclusion(message=why) for name, why in out.items()}
 
 
-def keep_or_switch(request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None) -> None:
+def keep_or_switch(
+    request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None
+) -> None:
     """In a tool loop: its agent goes on, or is masked with the reason why it does not."""
     if not request.asking.in_tool_loop or pinned is not None:
         return
@@ -265,7 +325,9 @@ def keep_or_switch(request: ActiveRequest, messages: tuple[Message, ...], pinned
 
 
 def _why_not(request: ActiveRequest, messages: tuple[Message, ...], author: CallAuthor) -> str:
-    """The reason to take the turn from the agent whose calls the client ran; "" where there is none."""
+    """The reason to take the turn from the agent whose calls the client ran; "" where there is
+    none.
+    """
     out = views.failed_agents(request.log.events)
     member = request.settings.members[author.agent]
     if author.agent in out:
@@ -285,23 +347,39 @@ def _why_not(request: ActiveRequest, messages: tuple[Message, ...], author: Call
 def _who_sees(request: ActiveRequest) -> list[str]:
     """The agents that see pictures and may answer this request."""
     out = {*views.failed_agents(request.log.events), *request.asking.options.opt_out}
-    return [name for name, member in request.settings.offered.items() if member.vision and name not in out]
+    return [
+        name
+        for name, member in request.settings.offered.items()
+        if member.vision and name not in out
+    ]
 
 
 def _loop(messages: tuple[Message, ...]) -> int:
     """Where the tool loop begins: behind the newest reply without calls."""
-    ends = [i for i, message in enumerate(messages) if isinstance(message, FromAgent) and not message.calls]
+    ends = [
+        i
+        for i, message in enumerate(messages)
+        if isinstance(message, FromAgent) and not message.calls
+    ]
     return ends[-1] + 1 if ends else 0
 
 
-async def _assigned(request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None, began: int) -> Assigned:
-    """Who answers: the pinned agent, the one whose loop it is, or whom the coordinator chooses. Raises Refused."""
+async def _assigned(
+    request: ActiveRequest, messages: tuple[Message, ...], pinned: str | None, began: int
+) -> Assigned:
+    """Who answers: the pinned agent, the one whose loop it is, or whom the coordinator chooses.
+    Raises Refused.
+    """
     events, out = request.log.events, views.failed_agents(request.log.events)
     turn = _turn(request.log)
     if pinned is not None:
         if pinned in request.asking.options.opt_out:
-            raise RequestRefused(400, f"{pinned} is both asked for and opted out", code="unknown_agent")
-        return Assigned(turn=turn, agent=pinned, role="worker", by="single", reason="the client named it")
+            raise RequestRefused(
+                400, f"{pinned} is both asked for and opted out", code="unknown_agent"
+            )
+        return Assigned(
+            turn=turn, agent=pinned, role="worker", by="single", reason="the client named it"
+        )
     sticky = _keeper(request, out) if len(events) == began else None
     if sticky is not None:
         why = f"its calls brought results, and its prompt cache is warm (trace {sticky.trace})"
@@ -317,34 +395,50 @@ async def _assigned(request: ActiveRequest, messages: tuple[Message, ...], pinne
     if isinstance(decision, Finished):
         request.log.append(decision)
         raise _nobody(request, decision)
-    raise failure_refusal("protocol", "the coordinator planned a workflow, which a client's tools cannot be part of")
+    raise failure_refusal(
+        "protocol", "the coordinator planned a workflow, which a client's tools cannot be part of"
+    )
 
 
 def _keeper(request: ActiveRequest, out: dict[str, Exclusion]) -> CallAuthor | None:
     if not request.asking.in_tool_loop:
         return None
     author = _caller(request.asking.messages, request.recall)
-    return author if author and author.agent in request.settings.offered and author.agent not in out else None
+    return (
+        author
+        if author and author.agent in request.settings.offered and author.agent not in out
+        else None
+    )
 
 
 def _caller(messages: tuple[Message, ...], recall: Recall) -> CallAuthor | None:
-    """The author of the newest reply; None where it is not known, or was cut off with the history before it."""
-    newest = next((message for message in reversed(messages) if isinstance(message, FromAgent)), None)
+    """The author of the newest reply; None where it is not known, or was cut off with the history
+    before it.
+    """
+    newest = next(
+        (message for message in reversed(messages) if isinstance(message, FromAgent)), None
+    )
     return author_of(newest, recall) if newest is not None else None
 
 
 def _as_worker(decision: Assigned) -> Assigned:
-    """The client waits for an answer: whoever is chosen gives it, and the head's own role stays in the trace."""
+    """The client waits for an answer: whoever is chosen gives it, and the head's own role stays in
+    the trace.
+    """
     if decision.role == "worker":
         return decision
     reason = f"{decision.reason}; the client waits for an answer, so it works".removeprefix("; ")
-    return decision.model_copy(update={"role": "worker", "override": decision.role, "reason": reason})
+    return decision.model_copy(
+        update={"role": "worker", "override": decision.role, "reason": reason}
+    )
 
 
 async def _reply(
     request: ActiveRequest, messages: tuple[Message, ...], assigned: Assigned, *, pinned: bool
 ) -> Replied | None:
-    """The agent's reply, recorded; None where it failed and another one may try. Raises Refused where none may."""
+    """The agent's reply, recorded; None where it failed and another one may try. Raises Refused
+    where none may.
+    """
     log, member = request.log, request.settings.members[assigned.agent]
     if short := _over_budget(request, messages, member):  # a named agent's, or that of a loop's own
         log.append(Failed(turn=assigned.turn, what=member.name, kind=views.BUDGET, message=short))
@@ -353,14 +447,18 @@ async def _reply(
     request.save()
     started, speech = time.monotonic(), _Speech(request, assigned)
     said = speech.said
-    pauses = availability.CallPauses(request.settings.team, member.name, "none" if pinned else "soon")
+    pauses = availability.CallPauses(
+        request.settings.team, member.name, "none" if pinned else "soon"
+    )
 
     def wait(pause: Pause) -> None:
         if said and request.asking.stream:
             raise broken_stream_reason(member.name)
         pauses.check(pause, log.events)
         said.clear()
-        availability.check_budget(log.events, member, prompt, request_budgets(request), usd(pause.used, member.price))
+        availability.check_budget(
+            log.events, member, prompt, request_budgets(request), usd(pause.used, member.price)
+        )
 
     try:
         reply = await answering_agents(request)[member.name].reply(prompt, speech, wait)
@@ -393,7 +491,9 @@ class _Speech:
 
     def _tell(self, item: TextStreamed | ThoughtStreamed) -> None:
         self._request.log.tell(item)
-        if self._request.asking.tools:  # passed on as it is: the client's own tools need the secrets in it
+        if (
+            self._request.asking.tools
+        ):  # passed on as it is: the client's own tools need the secrets in it
             self._request.tell(item)
 
 
@@ -404,7 +504,10 @@ def broken_stream_reason(name: str) -> AgentError:
 
 def _recorded(request: ActiveRequest, assigned: Assigned, reply: Reply, seconds: float) -> Replied:
     made = reply.calls[:1] if request.asking.sampling.single else reply.calls
-    calls = tuple(call.model_copy(update={"id": call_id(request.id, number)}) for number, call in enumerate(made))
+    calls = tuple(
+        call.model_copy(update={"id": call_id(request.id, number)})
+        for number, call in enumerate(made)
+    )
     fact = Replied(
         turn=assigned.turn,
         agent=assigned.agent,
@@ -429,7 +532,9 @@ def _prompt(request: ActiveRequest, messages: tuple[Message, ...], member: Membe
         system=asking.system,
         messages=shown_media.as_shown(messages, not_shown),
         tools=asking.tools,
-        max_tokens=min(sampling.max_tokens, request.settings.longest.get(member.name, sampling.max_tokens)),
+        max_tokens=min(
+            sampling.max_tokens, request.settings.longest.get(member.name, sampling.max_tokens)
+        ),
         temperature=sampling.temperature,
         seed=sampling.seed,
         effort=effort_of(member, sampling),
@@ -441,7 +546,9 @@ def _prompt(request: ActiveRequest, messages: tuple[Message, ...], member: Membe
 
 
 def effort_of(member: Member, sampling: RequestSampling) -> Effort:
-    """What the client bounds an agent's reasoning to; "" where it is left to the entry, whose own is no more."""
+    """What the client bounds an agent's reasoning to; "" where it is left to the entry, whose own
+    is no more.
+    """
     asked = sampling.effort
     if not asked or (not member.effort and not sampling.reasons):
         return ""
@@ -449,11 +556,15 @@ def effort_of(member: Member, sampling: RequestSampling) -> Effort:
 
 
 LEAST_ROOM = 1024
-"""Tokens of a reply that are asked for all the same: that the request leaves less is an estimate."""
+"""Tokens of a reply that are asked for all the same: that the request leaves less is an
+estimate.
+"""
 
 
 def _with_room(prompt: Prompt, member: Member) -> Prompt:
-    """The prompt, its reply no longer than what it leaves of the agent's context: some servers refuse more."""
+    """The prompt, its reply no longer than what it leaves of the agent's context: some servers
+    refuse more.
+    """
     room = max(member.context - compaction.prompt_tokens(prompt), LEAST_ROOM)
     return prompt.model_copy(update={"max_tokens": min(prompt.max_tokens, room)})
 
@@ -465,10 +576,21 @@ def _over_budget(request: ActiveRequest, messages: tuple[Message, ...], member: 
 
 
 def request_budgets(request: ActiveRequest) -> spending.Budgets:
-    """The endpoint's budgets, the request's own where that is lower. A session is a request here."""
-    given = [money for money in (request.settings.budgets.request, request.asking.options.budget) if money is not None]
+    """The endpoint's budgets, the request's own where that is lower. A session is a request
+    here.
+    """
+    given = [
+        money
+        for money in (request.settings.budgets.request, request.asking.options.budget)
+        if money is not None
+    ]
     elsewhere = request.tab or request.settings.budgets.elsewhere
-    return replace(request.settings.budgets, request=min(given, default=None), session=None, elsewhere=elsewhere)
+    return replace(
+        request.settings.budgets,
+        request=min(given, default=None),
+        session=None,
+        elsewhere=elsewhere,
+    )
 
 
 def answering_agents(request: ActiveRequest) -> dict[str, Agent]:
@@ -506,4 +628,6 @@ def _nobody(request: ActiveRequest, end: Finished) -> RequestRefused:
         return failure_refusal(lasting.pop(), end.message)
     if made:
         return failure_refusal(made[-1].kind, f"{made[-1].what}: {made[-1].message}", after)
-    return failure_refusal("overloaded", end.message or "no agent of the pool can be asked now", after)
+    return failure_refusal(
+        "overloaded", end.message or "no agent of the pool can be asked now", after
+    )

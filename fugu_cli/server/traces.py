@@ -1,5 +1,5 @@
-"""A served request as a session: its messages become events, events become an answer with its usage, and the log is
-kept as a trace.
+"""A served request as a session: its messages become events, events become an answer with its
+usage, and the log is kept as a trace.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ def author_of(message: FromAgent, recall: Recall) -> CallAuthor | None:
 
 def with_authors(messages: Sequence[Message], recall: Recall) -> tuple[Message, ...]:
     """The messages with their authors, and each author's own thinking back in its place."""
-    return tuple(_attributed(message, recall) if isinstance(message, FromAgent) else message for message in messages)
+    return tuple(
+        _attributed(message, recall) if isinstance(message, FromAgent) else message
+        for message in messages
+    )
 
 
 def _attributed(message: FromAgent, recall: Recall) -> FromAgent:
@@ -70,9 +73,9 @@ def _attributed(message: FromAgent, recall: Recall) -> FromAgent:
 
 
 def conversation_events(messages: Sequence[Message], *, whole: bool = False) -> list[Event]:
-    """The conversation as a log would hold it; its newest request is open. Where a reply is the last that was said, the
-    client wants it to go on: that is a request of its own. `whole`: prompts are made of these facts alone, so what the
-    user said beside results is a request, too."""
+    """The conversation as a log would hold it; its newest request is open. Where a reply is the
+    last that was said, the client wants it to go on: that is a request of its own. `whole`: prompts
+    are made of these facts alone, so what the user said beside results is a request, too."""
     told = _EventBuilder(whole=whole)
     for message in messages:
         told.take(message)
@@ -85,18 +88,28 @@ def conversation_events(messages: Sequence[Message], *, whole: bool = False) -> 
 
 
 def follow_up_request(messages: Sequence[Message]) -> list[Event]:
-    """The turn that the client brought along is over, and whoever comes next is asked: for the rest of the reply that
-    was the last, or, where results were, once more for what they are of."""
-    said = (message for message in reversed(messages) if isinstance(message, FromUser) and message.text.strip())
+    """The turn that the client brought along is over, and whoever comes next is asked: for the rest
+    of the reply that was the last, or, where results were, once more for what they are of."""
+    said = (
+        message
+        for message in reversed(messages)
+        if isinstance(message, FromUser) and message.text.strip()
+    )
     again = None if isinstance(messages[-1], FromAgent) else next(said, None)
-    asked = Asked(text=again.text, media=again.media) if again else Asked(text=prompts.load("serve/go_on"))
+    asked = (
+        Asked(text=again.text, media=again.media)
+        if again
+        else Asked(text=prompts.load("serve/go_on"))
+    )
     return [ANSWERED, asked]
 
 
 def _together(said: Sequence[FromUser]) -> Asked:
     """What the user said one after the other, as one request."""
     media = tuple(one for message in said for one in message.media)
-    return Asked(text="\n\n".join(message.text for message in said if message.text.strip()), media=media)
+    return Asked(
+        text="\n\n".join(message.text for message in said if message.text.strip()), media=media
+    )
 
 
 class _EventBuilder:
@@ -170,14 +183,18 @@ class _EventBuilder:
         if not self.events:
             self.events.append(Asked(text=""))
         self.events.append(Permitted(turn=self._turn, call=call, allowed=True, by=CLIENT))
-        self.events.append(ToolRan(turn=self._turn, call=call, output=message.text, ok=message.ok, media=message.media))
+        self.events.append(
+            ToolRan(
+                turn=self._turn, call=call, output=message.text, ok=message.ok, media=message.media
+            )
+        )
 
 
 def answer_with_usage(
     events: Sequence[Event], began: int, reply: Replied, recorded: Replied, note: str = ""
 ) -> ServedAnswer:
-    """The answer made of `reply`, which the log holds as `recorded`, without secrets. This request made the facts from
-    `began` on."""
+    """The answer made of `reply`, which the log holds as `recorded`, without secrets. This request
+    made the facts from `began` on."""
     made = events[began:]
     return ServedAnswer(
         text=reply.text,
@@ -221,12 +238,16 @@ CALL = re.compile(rf"call_({ID.pattern})_\d+")
 
 
 def new_id() -> str:
-    """A trace's id: sorts by time, is the `id` of the answer, and stands in the ids of its calls."""
+    """A trace's id: sorts by time, is the `id` of the answer, and stands in the ids of its
+    calls.
+    """
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
 
 
 def call_id(trace: str, number: int) -> str:
-    """The id of call `number` of an answer: at most 40 characters, which is what every provider takes."""
+    """The id of call `number` of an answer: at most 40 characters, which is what every provider
+    takes.
+    """
     return f"call_{trace}_{number}"
 
 
@@ -315,10 +336,14 @@ class Traces:
         lines = b"".join(RECORDED.dump_json(record) + b"\n" for record in records)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "wb") as file:
+            with os.fdopen(
+                os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "wb"
+            ) as file:
                 file.write(lines)
         except OSError as error:
-            self.failure = StorageError(f"the trace {path.stem} cannot be written: {error.strerror}")
+            self.failure = StorageError(
+                f"the trace {path.stem} cannot be written: {error.strerror}"
+            )
 
     def _prune(self) -> None:
         with contextlib.suppress(OSError):

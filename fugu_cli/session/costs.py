@@ -1,4 +1,6 @@
-"""Tokens and money of events and of turns. Every reply counts, those of rolled-back attempts included."""
+"""Tokens and money of events and of turns. Every reply counts, those of rolled-back attempts
+included.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,18 @@ from fugu_cli.session.events import (
 from fugu_cli.session.turns import pool
 
 PaidEvent = Replied | Planned | Compacted | Failed | ToolRan
-"""Facts that a model call was paid for: replies, workflows, summaries, failures of which a provider has counted what
-they used, and tools that had a model do something. Those with an `agent` cost something."""
+"""Facts that a model call was paid for: replies, workflows, summaries, failures of which a provider
+has counted what they used, and tools that had a model do something. Those with an `agent` cost
+something."""
 CACHE_WRITE_FACTOR = 1.25
-"""What a token costs that is written to a prompt cache, in prices of one that is read: Anthropic's for five minutes,
-and OpenAI's from gpt-5.6 on."""
+"""What a token costs that is written to a prompt cache, in prices of one that is read: Anthropic's
+for five minutes, and OpenAI's from gpt-5.6 on."""
 
 
 def usage(events: Sequence[Event]) -> dict[str, Usage]:
-    """Tokens by agent over all given facts, rolled-back draws and plans included: they were paid for."""
+    """Tokens by agent over all given facts, rolled-back draws and plans included: they were paid
+    for.
+    """
     total: dict[str, Usage] = {}
     for event in events:
         if isinstance(event, PaidEvent) and event.agent:
@@ -58,7 +63,9 @@ def usd(used: Usage, rates: Price | None) -> float:
 def cost(events: Sequence[Event], members: dict[str, Member] | None = None) -> float:
     """USD of all given facts. `members` defaults to the pool in the Opened line among them."""
     known = members if members is not None else pool(events)
-    return sum(price(event, known.get(event.agent)) for event in events if isinstance(event, PaidEvent))
+    return sum(
+        price(event, known.get(event.agent)) for event in events if isinstance(event, PaidEvent)
+    )
 
 
 def unpriced(events: Sequence[Event], members: dict[str, Member] | None = None) -> tuple[str, ...]:
@@ -68,8 +75,8 @@ def unpriced(events: Sequence[Event], members: dict[str, Member] | None = None) 
 
 
 def orchestration_usage(events: Sequence[Event]) -> Usage:
-    """Tokens the orchestration itself took: plans and summaries as their providers count them, and what the learned
-    coordinator read."""
+    """Tokens the orchestration itself took: plans and summaries as their providers count them, and
+    what the learned coordinator read."""
     total = Usage()
     for event in events:
         if isinstance(event, Planned | Compacted):
@@ -81,8 +88,9 @@ def orchestration_usage(events: Sequence[Event]) -> Usage:
 
 @dataclass(frozen=True)
 class TurnCost:
-    """One turn, numbered in its request, both from 1. Turn 0 is what an agent did for a request beside its turns: a
-    plan, a summary. `dollars` at the prices the session knew; `models` are those that served."""
+    """One turn, numbered in its request, both from 1. Turn 0 is what an agent did for a request
+    beside its turns: a plan, a summary. `dollars` at the prices the session knew; `models` are
+    those that served."""
 
     session: str
     request: int
@@ -102,8 +110,8 @@ class TurnCost:
 
 
 def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
-    """Every turn of the session in the order they began, those of undone requests and those nobody was paid for among
-    them."""
+    """Every turn of the session in the order they began, those of undone requests and those nobody
+    was paid for among them."""
     members = pool([record.event for record in records])
     found: dict[tuple[int, int, str], TurnCost] = {}
     request = 0
@@ -115,7 +123,11 @@ def turn_costs(session: str, records: Sequence[Recorded]) -> list[TurnCost]:
             key = (request, event.turn, event.agent)
             found.setdefault(key, TurnCost(session, *key, role=event.role, at=record.at))
         elif isinstance(event, PaidEvent) and event.agent:
-            key = (request, event.turn if isinstance(event, Replied | Failed | ToolRan) else 0, event.agent)
+            key = (
+                request,
+                event.turn if isinstance(event, Replied | Failed | ToolRan) else 0,
+                event.agent,
+            )
             known = found.get(key) or TurnCost(session, *key, at=record.at)
             found[key] = _more(known, event, price(event, members.get(event.agent)))
     return list(found.values())

@@ -11,7 +11,9 @@ from fugu_cli.session.events import ROLES, Assigned, Scores
 
 @dataclass(frozen=True)
 class ScoredOption:
-    """A row or role: its logit, its probability without any mask and with them (0 where `masked` says why)."""
+    """A row or role: its logit, its probability without any mask and with them (0 where `masked`
+    says why).
+    """
 
     name: str
     logit: float
@@ -22,7 +24,9 @@ class ScoredOption:
 
 @dataclass(frozen=True)
 class ScoreMargin:
-    """How far the chosen one's logit was above that of the next one that could act; below 0 where drawn."""
+    """How far the chosen one's logit was above that of the next one that could act; below 0 where
+    drawn.
+    """
 
     chosen: str
     margin: float
@@ -41,7 +45,9 @@ class DecisionScores:
 
 
 def decision_scores(assigned: Assigned, slot: str = "") -> DecisionScores | None:
-    """What `assigned` weighed; None for a decision by a rule. `slot` is the agent's, for a head that chooses slots."""
+    """What `assigned` weighed; None for a decision by a rule. `slot` is the agent's, for a head
+    that chooses slots.
+    """
     scores = assigned.scores
     if scores is None:
         return None
@@ -50,7 +56,11 @@ def decision_scores(assigned: Assigned, slot: str = "") -> DecisionScores | None
     own = (assigned.agent, slot)
     by_head = assigned.override or assigned.role
     return DecisionScores(
-        rows, roles, _lead(rows, own), _lead(roles, (by_head,)), 2 * scores.cached_tokens < scores.tokens
+        rows,
+        roles,
+        _lead(rows, own),
+        _lead(roles, (by_head,)),
+        2 * scores.cached_tokens < scores.tokens,
     )
 
 
@@ -79,4 +89,8 @@ def _lead(all_of_them: Sequence[ScoredOption], own: Collection[str]) -> ScoreMar
     if mine is None:
         return None
     other = max((one for one in able if one is not mine), key=lambda one: one.logit, default=None)
-    return None if other is None else ScoreMargin(mine.name, round(mine.logit - other.logit, 4), other.name)
+    return (
+        None
+        if other is None
+        else ScoreMargin(mine.name, round(mine.logit - other.logit, 4), other.name)
+    )

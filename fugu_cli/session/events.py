@@ -16,12 +16,14 @@ from fugu_cli.session.file_effects import Undone as Undone
 from fugu_cli.session.file_effects import net_changes as net_changes
 
 ROLE = "role"
-"""`Permitted.by` of a call that its turn must not make, whatever the user permits: it has no such tool."""
+"""`Permitted.by` of a call that its turn must not make, whatever the user permits: it has no such
+tool.
+"""
 
 
 KILLED = "killed"
-"""The tool of a result that tells what a killed call had done to files. The call itself has no result and is never run
-again."""
+"""The tool of a result that tells what a killed call had done to files. The call itself has no
+result and is never run again."""
 
 
 class DecisionTimings(Value):
@@ -40,8 +42,8 @@ class DecisionTimings(Value):
 class Scores(Value):
     """What the coordinator computed. Logits are as the head gave them, before any mask.
 
-    `rows` names the agent rows in the head's order (slots or agents); the probabilities are after the masks, in the
-    same order; `masked` says why a row or role was out.
+    `rows` names the agent rows in the head's order (slots or agents); the probabilities are after
+    the masks, in the same order; `masked` says why a row or role was out.
     """
 
     rows: tuple[str, ...]
@@ -58,7 +60,8 @@ class Scores(Value):
 
 
 class WorkflowStep(Value):
-    """One step of a Conductor's workflow: who, what, and which earlier steps it may read (their places, from 0).
+    """One step of a Conductor's workflow: who, what, and which earlier steps it may read (their
+    places, from 0).
 
     `plans`: the planner named itself; the step is a workflow of its own.
     """
@@ -72,7 +75,8 @@ class WorkflowStep(Value):
 class Planned(Value):
     """The planner's reply as it was read: a workflow, which the Conductor reads back from here on.
 
-    Without steps: `fault` says why the reply is none, or, in a later round, the result was kept ("" then).
+    Without steps: `fault` says why the reply is none, or, in a later round, the result was kept (""
+    then).
     """
 
     type: Literal["planned"] = "planned"
@@ -83,7 +87,9 @@ class Planned(Value):
     fault: str = ""
     round: int = 1
     within: tuple[int, int] | None = None
-    """The plan (counted from 1 in the request) and the step of it that this workflow is the inside of."""
+    """The plan (counted from 1 in the request) and the step of it that this workflow is the inside
+    of.
+    """
     models: tuple[str, ...] = ()
     """The agents behind the anonymous names: Model 0, Model 1, ..."""
     model: str = ""
@@ -91,8 +97,8 @@ class Planned(Value):
 
 
 class Compacted(Value):
-    """Facts up to line `upto` are replaced by `summary` in prompts; the file keeps them. `agent` wrote it, for `usage`;
-    "" where the facts were listed and nobody was paid."""
+    """Facts up to line `upto` are replaced by `summary` in prompts; the file keeps them. `agent`
+    wrote it, for `usage`; "" where the facts were listed and nobody was paid."""
 
     type: Literal["compacted"] = "compacted"
     summary: str
@@ -103,7 +109,9 @@ class Compacted(Value):
 
 
 class Interrupted(Value):
-    """The user cut the turn, or what it did is gone, for `reason`. `partial` is what had been said."""
+    """The user cut the turn, or what it did is gone, for `reason`. `partial` is what had been
+    said.
+    """
 
     type: Literal["interrupted"] = "interrupted"
     turn: int
@@ -112,10 +120,11 @@ class Interrupted(Value):
 
 
 class JobEnded(Value):
-    """A background job is over. `code` is its exit code, negative for a signal; None where it was made to end.
+    """A background job is over. `code` is its exit code, negative for a signal; None where it was
+    made to end.
 
-    `by` says by whom: itself, an agent (job_stop), the user, undo (what it was started in was taken back), session (it
-    was closed).
+    `by` says by whom: itself, an agent (job_stop), the user, undo (what it was started in was taken
+    back), session (it was closed).
     """
 
     type: Literal["job_ended"] = "job_ended"
@@ -131,9 +140,13 @@ ROLES: tuple[Role, ...] = ("worker", "thinker", "verifier")
 """Row order of the roles in the coordinator's head (arXiv 2512.04695)."""
 
 EVIDENCE = "evidence"
-"""`Permitted.by` of the runs fugu makes itself before a turn: the tests, and the files they name."""
+"""`Permitted.by` of the runs fugu makes itself before a turn: the tests, and the files they
+name.
+"""
 CLIENT = "client"
-"""`by` of what the client of an endpoint brought along: what was said before, and what its tools returned."""
+"""`by` of what the client of an endpoint brought along: what was said before, and what its tools
+returned.
+"""
 USERS = frozenset({"user", "session"})
 """`Permitted.by` of a user's own answer."""
 HOOK = "hook"
@@ -149,7 +162,9 @@ class Price(Value):
 
 
 class Member(Value):
-    """One agent of the pool as the session knew it: enough to read the log without the user's configuration."""
+    """One agent of the pool as the session knew it: enough to read the log without the user's
+    configuration.
+    """
 
     name: str
     provider: str
@@ -169,7 +184,9 @@ class Member(Value):
     thinking: int = 0
     """Tokens it may think beside them."""
     reasoning: Literal["", "within", "beside"] = ""
-    """Where what it is told to reason counts: within `max_tokens`, or beside them; "" where it can be told nothing."""
+    """Where what it is told to reason counts: within `max_tokens`, or beside them; "" where it can
+    be told nothing.
+    """
     effort: Effort = ""
     """How much it reasons where the request does not say it."""
     description: str = ""
@@ -183,7 +200,9 @@ class Member(Value):
 
 
 class Opened(Value):
-    """First line of every session. `served`: agents are shown what a client of `fugu serve` sent."""
+    """First line of every session. `served`: agents are shown what a client of `fugu serve`
+    sent.
+    """
 
     type: Literal["opened"] = "opened"
     version: str
@@ -196,18 +215,18 @@ class Opened(Value):
 
 
 class Asked(Value):
-    """A request. `snapshot`: "" in a git repository, where one is taken before the first call that may change something
-    (`Permitted.snapshot`); None outside of one. In older logs it is the working tree before the request.
+    """A request. `snapshot`: "" in a git repository, where one is taken before the first call that
+    may change something (`Permitted.snapshot`); None outside of one. In older logs it is the
+    working tree before the request.
 
-    `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); "" where it is `text`.
-    `skill`: what a skill says that the user named; `hooks`: what hooks add; `piped`: what came from standard input
-    beside the request. Agents read them below the text; they are not the user's words, so nothing is concluded from
-    them.
-    `tier`: the one it was asked in, and is gone on with in; "" where that is not known.
-    `attachments`: what `@` names in the text. Each is read before the first turn, as a call of turn 0.
-    `media`: pictures and PDFs that came with the text and lie in no file.
-    `until`: commands of the user's that must pass before the request is accepted.
-    `effort`: how much agents may reason; "" leaves it to their entries.
+    `typed`: what the user wrote, where `text` was made of it (a custom command, a named skill); ""
+    where it is `text`. `skill`: what a skill says that the user named; `hooks`: what hooks add;
+    `piped`: what came from standard input beside the request. Agents read them below the text; they
+    are not the user's words, so nothing is concluded from them. `tier`: the one it was asked in,
+    and is gone on with in; "" where that is not known. `attachments`: what `@` names in the text.
+    Each is read before the first turn, as a call of turn 0. `media`: pictures and PDFs that came
+    with the text and lie in no file. `until`: commands of the user's that must pass before the
+    request is accepted. `effort`: how much agents may reason; "" leaves it to their entries.
     `answer_schema`: the JSON schema, as text, that the answer must follow; "" where none was given.
     `judged`, `assertions`: read from the logs of version 0.1.0 and no longer written.
     """
@@ -242,15 +261,18 @@ class Asked(Value):
         held = f"[The answer must be JSON alone, and follow this schema:]\n{self.answer_schema}"
         held = held if self.answer_schema else ""
         media = "\n".join(f"[{one.described}]" for one in self.media)
-        return "\n\n".join(part for part in (self.text, self.skill, hooks, piped, media, held) if part)
+        return "\n\n".join(
+            part for part in (self.text, self.skill, hooks, piped, media, held) if part
+        )
 
 
 class Subtask(Value):
-    """What a `task` call of an agent began: a turn with a context of its own, whose last words answer the call.
+    """What a `task` call of an agent began: a turn with a context of its own, whose last words
+    answer the call.
 
-    `turn`, `call`: whose call it is. `name`: of the subagent that a file describes, "" for a general one; `brief` is
-    what that file says, `tools` those of fugu's that it may use (None: all of them), `effort` how much it may reason.
-    `about`: the task in a few words.
+    `turn`, `call`: whose call it is. `name`: of the subagent that a file describes, "" for a
+    general one; `brief` is what that file says, `tools` those of fugu's that it may use (None: all
+    of them), `effort` how much it may reason. `about`: the task in a few words.
     """
 
     turn: int
@@ -268,19 +290,27 @@ class Subtask(Value):
 
     def offers(self, tool: str) -> bool:
         """It may use the tool; `mcp__SERVER` stands for all tools of that server."""
-        servers = tuple(f"{name.rstrip('*').rstrip('_')}__" for name in self.tools or () if name.startswith("mcp__"))
+        servers = tuple(
+            f"{name.rstrip('*').rstrip('_')}__"
+            for name in self.tools or ()
+            if name.startswith("mcp__")
+        )
         return self.tools is None or tool in self.tools or tool.startswith(servers)
 
 
 class Assigned(Value):
-    """A decision: who acts, in which role, on what instruction; with what the coordinator saw and computed."""
+    """A decision: who acts, in which role, on what instruction; with what the coordinator saw and
+    computed.
+    """
 
     type: Literal["assigned"] = "assigned"
     turn: int
     agent: str
     role: Role
     by: str
-    """Which rule decided: trinity, cascade, random, single, conductor; file: that of a subtask's subagent."""
+    """Which rule decided: trinity, cascade, random, single, conductor; file: that of a subtask's
+    subagent.
+    """
     reason: str = ""
     instruction: str = ""
     sees: tuple[int, ...] | Literal["all"] = "all"
@@ -292,31 +322,46 @@ class Assigned(Value):
     override: Role | None = None
     """The role the head chose, where a Thinker's suggestion replaced it."""
     plan: int = 0
-    """The workflow this turn is a step of, counted from 1 in the request; 0 for a turn of its own. Then `sees` names
-    the turns whose outputs it may read, and nothing else of others reaches the agent."""
+    """The workflow this turn is a step of, counted from 1 in the request; 0 for a turn of its own.
+    Then `sees` names the turns whose outputs it may read, and nothing else of others reaches the
+    agent."""
     step: int = 0
     remembers: tuple[int, ...] = ()
-    """Lines of the log: what tools said in earlier workflows and still holds: what it depended on is as it was."""
+    """Lines of the log: what tools said in earlier workflows and still holds: what it depended on
+    is as it was.
+    """
     worktree: str = ""
-    """The name of the worktree it works in, where several agents were given the same job; "" for the repository."""
+    """The name of the worktree it works in, where several agents were given the same job; "" for
+    the repository.
+    """
     snapshot: str | None = None
     """The working tree when a step of a workflow began; in older logs when any turn did."""
     milliseconds: DecisionTimings = DecisionTimings()
     subtask: Subtask | None = None
-    """The turn is a subtask of another one: `instruction` is all that it is asked, and it sees nothing else."""
+    """The turn is a subtask of another one: `instruction` is all that it is asked, and it sees
+    nothing else.
+    """
 
     @model_validator(mode="before")
     @classmethod
     def _of_older_logs(cls, given: dict[str, Any]) -> dict[str, Any]:
         """Older logs say `chooses` and `fallback` in the words of `reason`."""
         reason, mark, why = str(given.get("reason", "")).partition(_OLD_FALLBACK)
-        given = {**given, "reason": reason.rstrip(), "fallback": why.removesuffix("]")} if mark else given
+        given = (
+            {**given, "reason": reason.rstrip(), "fallback": why.removesuffix("]")}
+            if mark
+            else given
+        )
         return {**given, "chooses": True} if reason == "whom to ask" else given
 
     @property
     def why(self) -> str:
         """The reason, and why it is a rule's."""
-        return f"{self.reason} [no learned coordinator: {self.fallback}]" if self.fallback else self.reason
+        return (
+            f"{self.reason} [no learned coordinator: {self.fallback}]"
+            if self.fallback
+            else self.reason
+        )
 
 
 _OLD_FALLBACK = "[no learned coordinator: "
@@ -336,29 +381,40 @@ class Replied(Value):
     stop: Literal["end", "calls", "length", "refusal", "cut"] = "end"
     seconds: float = 0.0
     filled: str = ""
-    """path:line where the reply is one line of that file, left out and filled in; path:line:column where it is a word,
-    path:line+ where it is one more line behind that one; "" for any other reply."""
+    """path:line where the reply is one line of that file, left out and filled in; path:line:column
+    where it is a word, path:line+ where it is one more line behind that one; "" for any other
+    reply."""
     aimed: str = ""
-    """What a small model was asked for, where failing tests lead to it: a file, or a function, to be
-    corrected or rewritten."""
+    """What a small model was asked for, where failing tests lead to it: a file, or a function, to
+    be corrected or rewritten."""
     logprob: float | None = None
-    """How sure the model was of it: the mean logarithm of its tokens' probabilities, where that is known."""
+    """How sure the model was of it: the mean logarithm of its tokens' probabilities, where that is
+    known.
+    """
     refused: tuple[str, ...] = ()
-    """`sha` of media that its provider refused: the agent was, and is from then on, shown a line in their place."""
+    """`sha` of media that its provider refused: the agent was, and is from then on, shown a line in
+    their place.
+    """
 
 
 class Permitted(Value):
-    """Written before every tool run, allowed or not. With allowed=True it also means: this was started."""
+    """Written before every tool run, allowed or not. With allowed=True it also means: this was
+    started.
+    """
 
     type: Literal["permitted"] = "permitted"
     turn: int
     call: Call
     allowed: bool
     by: str
-    """policy, user, session (a user's yes that holds for the session), headless, hook, role, evidence (fugu's own)."""
+    """policy, user, session (a user's yes that holds for the session), headless, hook, role,
+    evidence (fugu's own).
+    """
     reason: str = ""
     snapshot: str | None = None
-    """The working tree before a call that may change something; None outside git and for what only reads."""
+    """The working tree before a call that may change something; None outside git and for what only
+    reads.
+    """
     rule: str = ""
     """What a user's yes for the session covers besides this very call, as a rule."""
     waited: float = 0.0
@@ -384,9 +440,9 @@ _OLD_PLAN_MODE = "plan mode only reads: nothing is written and nothing is run"
 class TestReport(Value):
     """What a run of the tests reported.
 
-    `failing` and `passing`: ids as the runner names them, at most `MOST_FAILING`; `passing` only where single tests
-    were asked for. `by_id`: the runner named its tests, and `failing` is complete; otherwise only the counts are known.
-    `removed`: tests that the request took away.
+    `failing` and `passing`: ids as the runner names them, at most `MOST_FAILING`; `passing` only
+    where single tests were asked for. `by_id`: the runner named its tests, and `failing` is
+    complete; otherwise only the counts are known. `removed`: tests that the request took away.
     """
 
     __test__ = False
@@ -404,7 +460,9 @@ MOST_FAILING = 500
 
 
 class ToolRan(PaidValue):
-    """A tool's result. `output` is word for word what the agent gets: clipped before it was recorded."""
+    """A tool's result. `output` is word for word what the agent gets: clipped before it was
+    recorded.
+    """
 
     type: Literal["tool_ran"] = "tool_ran"
     turn: int
@@ -414,7 +472,9 @@ class ToolRan(PaidValue):
     seconds: float = 0.0
     changes: tuple[FileChange, ...] = ()
     state: str = ""
-    """The content the output depended on: a file's blob or the whole tree; "" where nobody knows."""
+    """The content the output depended on: a file's blob or the whole tree; "" where nobody
+    knows.
+    """
     job: str = ""
     """The background job that the call started; "" where it started none."""
     attributes: tuple[FileAttribute, ...] = ()
@@ -465,7 +525,9 @@ class Exclusion(Value):
         if not isinstance(given, str):
             return given
         kind, joint, message = given.partition(": ")
-        return {"kind": kind, "message": message} if joint and kind.isalpha() else {"message": given}
+        return (
+            {"kind": kind, "message": message} if joint and kind.isalpha() else {"message": given}
+        )
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}" if self.kind else self.message
@@ -474,8 +536,8 @@ class Exclusion(Value):
 class Masked(Value):
     """Replaces the set of excluded agents, until the next such fact or an agent's Failed.
 
-    Written before a decision where that has changed: an agent is unavailable after a failure, or may be tried again;
-    the client of an endpoint opted one out for its request.
+    Written before a decision where that has changed: an agent is unavailable after a failure, or
+    may be tried again; the client of an endpoint opted one out for its request.
     """
 
     type: Literal["masked"] = "masked"
@@ -483,8 +545,9 @@ class Masked(Value):
 
 
 class Failed(Value):
-    """An agent (or the coordinator) that failed after its retries. The coordinator masks it for this request. `usage`:
-    what its provider counted all the same, over all tries; `agent` was paid for that, "" where it is nothing."""
+    """An agent (or the coordinator) that failed after its retries. The coordinator masks it for
+    this request. `usage`: what its provider counted all the same, over all tries; `agent` was paid
+    for that, "" where it is nothing."""
 
     type: Literal["failed"] = "failed"
     turn: int
@@ -503,7 +566,15 @@ class Finished(Value):
 
     type: Literal["finished"] = "finished"
     reason: Literal[
-        "accepted", "answered", "unaccepted", "turn_limit", "budget", "time_limit", "interrupted", "denied", "failed"
+        "accepted",
+        "answered",
+        "unaccepted",
+        "turn_limit",
+        "budget",
+        "time_limit",
+        "interrupted",
+        "denied",
+        "failed",
     ]
     message: str = ""
 

@@ -1,5 +1,5 @@
-"""What was done to files: contents, modes and other attributes, each as it was before and after; that one agent's work
-was taken over, and that it was taken back. Pure values."""
+"""What was done to files: contents, modes and other attributes, each as it was before and after;
+that one agent's work was taken over, and that it was taken back. Pure values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from fugu_cli.messages import Value
 
 
 class FileChange(Value):
-    """A file a tool changed: git blob ids before and after; None where it did not exist. `mode` is the one it has, or
-    had.
+    """A file a tool changed: git blob ids before and after; None where it did not exist. `mode` is
+    the one it has, or had.
 
-    `beside`: no snapshot holds the file (git ignores it, or it lies in another repository or outside): a tool of fugu's
-    own wrote it.
+    `beside`: no snapshot holds the file (git ignores it, or it lies in another repository or
+    outside): a tool of fugu's own wrote it.
     """
 
     path: str
@@ -38,9 +38,9 @@ class FileChange(Value):
 
 
 class FileAttribute(Value):
-    """What a git tree cannot hold of a path, before and after: permission bits, an empty folder, a named pipe, a file
-    too large to keep (`large BYTES TIME`), a nested repository (`repository STATE`). "" for a file with the usual bits,
-    and for nothing."""
+    """What a git tree cannot hold of a path, before and after: permission bits, an empty folder, a
+    named pipe, a file too large to keep (`large BYTES TIME`), a nested repository (`repository
+    STATE`). "" for a file with the usual bits, and for nothing."""
 
     path: str
     before: str
@@ -72,12 +72,16 @@ class FileEffects(NamedTuple):
     def back(self) -> FileEffects:
         """What takes it back."""
         changes, attributes = reversed(self.changes), reversed(self.attributes)
-        return FileEffects(tuple(one.back for one in changes), tuple(one.back for one in attributes))
+        return FileEffects(
+            tuple(one.back for one in changes), tuple(one.back for one in attributes)
+        )
 
     @property
     def net(self) -> FileEffects:
         """One change for each path."""
-        return FileEffects(tuple(net_changes(self.changes).values()), tuple(net_attributes(self.attributes)))
+        return FileEffects(
+            tuple(net_changes(self.changes).values()), tuple(net_attributes(self.attributes))
+        )
 
 
 NO_EFFECTS = FileEffects()
@@ -100,13 +104,18 @@ def net_changes(changes: Iterable[FileChange]) -> dict[str, FileChange]:
         mode = (first.mode_before or first.mode) if first.before else change.mode
         update = {"before": first.before, "mode_before": mode if mode != change.mode else ""}
         made[change.path] = change.model_copy(update=update)
-    return {path: one for path, one in made.items() if one.before != one.after or (one.after and one.mode_before)}
+    return {
+        path: one
+        for path, one in made.items()
+        if one.before != one.after or (one.after and one.mode_before)
+    }
 
 
 class Merged(Value):
     """Several agents had the same job, each in its own worktree: whose work was taken over.
 
-    `chosen` is a turn, 0 where nobody's work was good enough. `diffs` are (turn, unified diff, clipped) of all of them.
+    `chosen` is a turn, 0 where nobody's work was good enough. `diffs` are (turn, unified diff,
+    clipped) of all of them.
     """
 
     type: Literal["merged"] = "merged"
@@ -130,13 +139,16 @@ class Merged(Value):
 class Undone(Value):
     """Files were put back to how they stood before.
 
-    `undo`, `redo`: by the user, between requests. `rollback`: by fugu, of an attempt that failed. The attempt stays in
-    the turn's facts and is paid for; the agent tries again and reads nothing of it.
+    `undo`, `redo`: by the user, between requests. `rollback`: by fugu, of an attempt that failed.
+    The attempt stays in the turn's facts and is paid for; the agent tries again and reads nothing
+    of it.
     """
 
     type: Literal["undone"] = "undone"
     snapshot: str | None
-    """The files were put back to it, where an attempt was rolled back; in older logs by an undo, too."""
+    """The files were put back to it, where an attempt was rolled back; in older logs by an undo,
+    too.
+    """
     kind: Literal["undo", "redo", "rollback"] = "undo"
     turn: int = 0
     """Whose attempt was rolled back; 0 for an undo or redo."""
@@ -182,16 +194,30 @@ class Undone(Value):
     @property
     def words(self) -> str:
         """Why, and what was left alone."""
-        why = {"undo": "undone by the user", "redo": "redone by the user"}.get(self.kind, self.reason)
+        why = {"undo": "undone by the user", "redo": "redone by the user"}.get(
+            self.kind, self.reason
+        )
         return "; ".join(part for part in (why, self.left_words) if part)
 
     @property
     def left_words(self) -> str:
         """What was left alone, and why; "" where nothing was."""
-        since = f"left alone, because they were changed since: {', '.join(self.left)}" if self.left else ""
+        since = (
+            f"left alone, because they were changed since: {', '.join(self.left)}"
+            if self.left
+            else ""
+        )
         unkept = ", ".join(self.unkept)
-        large = f"left alone, because files so large are not copied before a command: {unkept}" if unkept else ""
-        nested = f"left alone, because it is a repository of its own: {', '.join(self.nested)}" if self.nested else ""
+        large = (
+            f"left alone, because files so large are not copied before a command: {unkept}"
+            if unkept
+            else ""
+        )
+        nested = (
+            f"left alone, because it is a repository of its own: {', '.join(self.nested)}"
+            if self.nested
+            else ""
+        )
         return "; ".join(part for part in (since, large, nested) if part)
 
     @property

@@ -1,4 +1,6 @@
-"""What is told while a session runs, and never written: text as it comes, output of tools, and waiting."""
+"""What is told while a session runs, and never written: text as it comes, output of tools, and
+waiting.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,9 @@ class OutputStreamed(Value):
 
 
 class Waiting(Value):
-    """Live: nothing moves, and this is why. `seconds`: until it goes on, 0 where nobody knows. `notice`: it goes on at
-    once, and people are to read why something is not as they asked for it."""
+    """Live: nothing moves, and this is why. `seconds`: until it goes on, 0 where nobody knows.
+    `notice`: it goes on at once, and people are to read why something is not as they asked for
+    it."""
 
     type: Literal["waiting"] = "waiting"
     why: str
@@ -47,8 +50,8 @@ class Waiting(Value):
 class Retried(Value):
     """Live: a call failed and is made again in `seconds`. What it had said no longer stands.
 
-    `kind`, `why` and `status`: the failure's kind, message and HTTP status (errors.AgentError). `retry` counts from
-    1, up to `retries`.
+    `kind`, `why` and `status`: the failure's kind, message and HTTP status (errors.AgentError).
+    `retry` counts from 1, up to `retries`.
     """
 
     type: Literal["retried"] = "retried"

@@ -1,8 +1,9 @@
 """The session's log: an append-only JSONL file of events, one writer, any number of readers.
 
-Write, then tell. A line is on the disk before any reader gets it. A torn last line (a crash in the middle of a
-write) is cut when a writer opens the file; nothing else is ever repaired in storage: a damaged session is read up
-to its first fault (`examine`) and not written. Knows nothing of what the facts mean.
+Write, then tell. A line is on the disk before any reader gets it. A torn last line (a crash in the
+middle of a write) is cut when a writer opens the file; nothing else is ever repaired in storage: a
+damaged session is read up to its first fault (`examine`) and not written. Knows nothing of what the
+facts mean.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ HEARTBEAT_SECONDS = 0.5
 
 
 class Redaction(Protocol):
-    """Takes secrets out of what is written and told, and knows the way back for calls (redaction.py)."""
+    """Takes secrets out of what is written and told, and knows the way back for calls
+    (redaction.py).
+    """
 
     def fact(self, fact: Told, /) -> Told:
         """The fact without secrets."""
@@ -52,18 +55,24 @@ class Redaction(Protocol):
         """A recorded call as its agent made it, or as `others` made one with the same arguments."""
 
     def values(self, mark: str, near: Sequence[str], /, *, others: bool = True) -> Collection[str]:
-        """What a mark may stand for: secrets of the texts `near`, and `others` that this session knows."""
+        """What a mark may stand for: secrets of the texts `near`, and `others` that this session
+        knows.
+        """
 
 
 class LineFile:
-    """A file that grows by whole lines, and the lock that keeps other writers out. `end`: bytes of its whole lines."""
+    """A file that grows by whole lines, and the lock that keeps other writers out. `end`: bytes of
+    its whole lines.
+    """
 
     def __init__(self, path: Path, lock: FileLock, end: int) -> None:
         self._path, self._lock, self._end = path, lock, end
         self._file: FileIO | None = self._opened()
 
     def write(self, line: bytes) -> None:
-        """Nothing of a line stays that could not be written; the next one is tried anyway. Raises StorageError."""
+        """Nothing of a line stays that could not be written; the next one is tried anyway. Raises
+        StorageError.
+        """
         try:
             self._file = self._file or self._opened()
             left = memoryview(line)
@@ -72,11 +81,15 @@ class LineFile:
             os.fsync(self._file.fileno())
         except OSError as error:
             self._cut_back()
-            raise StorageError(f"cannot write the session {self._path}: {error.strerror}", hint=_SPACE) from error
+            raise StorageError(
+                f"cannot write the session {self._path}: {error.strerror}", hint=_SPACE
+            ) from error
         self._end += len(line)
 
     def _opened(self) -> FileIO:
-        """The file, behind its last whole line; without a buffer, which would keep what could not be written."""
+        """The file, behind its last whole line; without a buffer, which would keep what could not
+        be written.
+        """
         file = FileIO(self._path, "r+")
         if file.seek(0, os.SEEK_END) != self._end:  # else its time tells when somebody last wrote
             file.truncate(self._end)
@@ -101,7 +114,9 @@ class LineFile:
 class Log:
     """A session open for writing. Make one with `create`, `open` or `memory`."""
 
-    def __init__(self, path: Path | None, records: list[Recorded], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, path: Path | None, records: list[Recorded], clock: Callable[[], float] = time.time
+    ) -> None:
         self.path = path
         self._records = records
         self._events: list[Event] = [record.event for record in records]
@@ -109,9 +124,13 @@ class Log:
         self._file: LineFile | None = None
         self._readers: list[Callable[[Recorded | Live | None], object]] = []
         self.left = clock()
-        """When the process that wrote it before was last known to live, in seconds since the epoch."""
+        """When the process that wrote it before was last known to live, in seconds since the
+        epoch.
+        """
         self.mask: Redaction | None = None
-        """What everything goes through before it is written or told: secrets are taken out here and nowhere else."""
+        """What everything goes through before it is written or told: secrets are taken out here and
+        nowhere else.
+        """
 
     @classmethod
     def create(cls, path: Path) -> Log:
@@ -120,17 +139,21 @@ class Log:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch(mode=0o600, exist_ok=False)
         except OSError as error:
-            raise StorageError(f"cannot create the session {path}: {error.strerror}", hint=_SPACE) from error
+            raise StorageError(
+                f"cannot create the session {path}: {error.strerror}", hint=_SPACE
+            ) from error
         return cls.open(path)
 
     @classmethod
     def open(cls, path: Path) -> Log:
         """An existing session, to be continued. Cuts a torn last line.
 
-        Raises SessionBusy when another process writes it, StorageError when it cannot be read or has a fault: nothing
-        is written behind a line that is not understood.
+        Raises SessionBusy when another process writes it, StorageError when it cannot be read or
+        has a fault: nothing is written behind a line that is not understood.
         """
-        lock = FileLock(f"{path}.lock", timeout=processes.LOCK_SECONDS, mode=0o600, thread_local=False)
+        lock = FileLock(
+            f"{path}.lock", timeout=processes.LOCK_SECONDS, mode=0o600, thread_local=False
+        )
         try:
             lock.acquire()
         except Timeout as error:
@@ -158,7 +181,9 @@ class Log:
     @classmethod
     def memory(cls, events: Sequence[Event] = ()) -> Log:
         """A session without a file, for rollouts and tests."""
-        return cls(None, [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate(events)])
+        return cls(
+            None, [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate(events)]
+        )
 
     @property
     def events(self) -> Sequence[Event]:
@@ -171,8 +196,8 @@ class Log:
         return self._records
 
     def append(self, event: Event) -> Recorded:
-        """Write one fact, then tell every reader. Raises StorageError; then the file ends with the last whole line, and
-        the next fact is written if it can be."""
+        """Write one fact, then tell every reader. Raises StorageError; then the file ends with the
+        last whole line, and the next fact is written if it can be."""
         event = event if self.path is None else _without_media(event, media_folder(self.path))
         waited: Sequence[Live] = () if self.mask is None else self.mask.rest(event)
         event = event if self.mask is None else self.mask.fact(event)
@@ -214,8 +239,12 @@ class Log:
         finally:
             self._readers.remove(reader)
 
-    def listen(self, reader: Callable[[Recorded | Live | None], object]) -> Callable[[Recorded | Live | None], object]:
-        """Call `reader` with every new line and every live event, masked; with None when the log is closed."""
+    def listen(
+        self, reader: Callable[[Recorded | Live | None], object]
+    ) -> Callable[[Recorded | Live | None], object]:
+        """Call `reader` with every new line and every live event, masked; with None when the log is
+        closed.
+        """
         self._readers.append(reader)
         return reader
 
@@ -229,8 +258,8 @@ class Log:
 
 @asynccontextmanager
 async def heartbeat(log: Log) -> AsyncIterator[None]:
-    """Touch the log's file every `HEARTBEAT_SECONDS` until the block is left: whoever finds the session of a killed
-    process knows from its time until when that worked."""
+    """Touch the log's file every `HEARTBEAT_SECONDS` until the block is left: whoever finds the
+    session of a killed process knows from its time until when that worked."""
 
     async def touch(path: Path) -> None:
         while True:
@@ -247,7 +276,9 @@ async def heartbeat(log: Log) -> AsyncIterator[None]:
 
 
 def _without_media(event: Event, folder: Path) -> Event:
-    """The event without the bytes of its media, which are in the folder then. Raises StorageError."""
+    """The event without the bytes of its media, which are in the folder then. Raises
+    StorageError.
+    """
     media: tuple[Media, ...] = getattr(event, "media", ())
     if not any(one.data for one in media):
         return event
@@ -259,7 +290,9 @@ def _without_media(event: Event, folder: Path) -> Event:
                     draft.write_bytes(base64.b64decode(one.data))
         except OSError as error:
             raise StorageError(f"cannot write {target}: {error.strerror}", hint=_SPACE) from error
-    return event.model_copy(update={"media": tuple(one.model_copy(update={"data": ""}) for one in media)})
+    return event.model_copy(
+        update={"media": tuple(one.model_copy(update={"data": ""}) for one in media)}
+    )
 
 
 def stored_media(path: Path | None, sha: str) -> bytes | None:
@@ -273,13 +306,17 @@ def stored_media(path: Path | None, sha: str) -> bytes | None:
 
 
 def media_folder(path: Path) -> Path:
-    """Where the bytes of a session's pictures and PDFs lie, each in a file named by its `sha`: beside its log."""
+    """Where the bytes of a session's pictures and PDFs lie, each in a file named by its `sha`:
+    beside its log.
+    """
     return path.with_suffix(".media")
 
 
 @contextmanager
 def locked_if_closed(path: Path) -> Iterator[bool]:
-    """Whether nobody has the session open for writing; where nobody has, nobody opens it until the block is left."""
+    """Whether nobody has the session open for writing; where nobody has, nobody opens it until the
+    block is left.
+    """
     lock = FileLock(f"{path}.lock", timeout=0, mode=0o600, thread_local=False)
     try:
         lock.acquire()
@@ -293,7 +330,8 @@ def locked_if_closed(path: Path) -> Iterator[bool]:
 
 
 def _valid(value: object) -> object:
-    """`value` with text that can be written: halves of a character joined where they belong together, else `\ufffd`.
+    """`value` with text that can be written: halves of a character joined where they belong
+    together, else `\ufffd`.
 
     A model's JSON may escape half of a surrogate pair, and a file's name may be no UTF-8.
     """
@@ -313,8 +351,8 @@ def as_written(text: str) -> str:
 
 @dataclass(frozen=True)
 class LogFault:
-    """Why a session can be read no further. `line` counts from 1; `newer` is the version of fugu that wrote the session
-    where it is newer than this one, "" for damage."""
+    """Why a session can be read no further. `line` counts from 1; `newer` is the version of fugu
+    that wrote the session where it is newer than this one, "" for damage."""
 
     line: int
     why: str
@@ -329,7 +367,8 @@ class LogFault:
             )
         if self.line == 1:
             return StorageError(
-                f"{path}, line 1 is not a session's line: {self.why}", hint="`fugu sessions` lists the sessions"
+                f"{path}, line 1 is not a session's line: {self.why}",
+                hint="`fugu sessions` lists the sessions",
             )
         return StorageError(
             f"the session {path} is damaged at line {self.line}: {self.why}",
@@ -340,7 +379,9 @@ class LogFault:
 
 @dataclass(frozen=True)
 class LogContents:
-    """What can be read of a session: its lines before the first fault, and how many bytes of the file they take."""
+    """What can be read of a session: its lines before the first fault, and how many bytes of the
+    file they take.
+    """
 
     records: list[Recorded]
     size: int
@@ -348,8 +389,8 @@ class LogContents:
 
 
 def examine(path: Path) -> LogContents:
-    """A session as far as it can be read. A torn last line is left alone, and is no fault. Raises StorageError where
-    the file itself cannot be read."""
+    """A session as far as it can be read. A torn last line is left alone, and is no fault. Raises
+    StorageError where the file itself cannot be read."""
     try:
         return _examined(path.read_bytes())
     except OSError as error:
@@ -357,7 +398,9 @@ def examine(path: Path) -> LogContents:
 
 
 def read(path: Path) -> list[Recorded]:
-    """All whole lines of a session, for readers that do not write. Raises StorageError for one with a fault."""
+    """All whole lines of a session, for readers that do not write. Raises StorageError for one with
+    a fault.
+    """
     found = examine(path)
     if found.fault is not None:
         raise found.fault.error(path)
@@ -365,8 +408,9 @@ def read(path: Path) -> list[Recorded]:
 
 
 def read_lenient(path: Path) -> list[Recorded]:
-    """Those of a session's whole lines that can be read: for sums, from which one damaged line, or one of a newer fugu,
-    must not take the others. Raises StorageError where the file cannot be read."""
+    """Those of a session's whole lines that can be read: for sums, from which one damaged line, or
+    one of a newer fugu, must not take the others. Raises StorageError where the file cannot be
+    read."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -379,7 +423,9 @@ def read_lenient(path: Path) -> list[Recorded]:
 
 
 def _examined(data: bytes) -> LogContents:
-    """The lines of a session's file, up to the first that is not one or does not follow the line before it."""
+    """The lines of a session's file, up to the first that is not one or does not follow the line
+    before it.
+    """
     records: list[Recorded] = []
     size = 0
     *lines, last = data.split(b"\n")
@@ -389,7 +435,9 @@ def _examined(data: bytes) -> LogContents:
         except ValidationError as error:
             return LogContents(records, size, LogFault(number, _why(error), _newer(records, line)))
         if record.seq != len(records):
-            return LogContents(records, size, LogFault(number, f"it is line {record.seq} of a session"))
+            return LogContents(
+                records, size, LogFault(number, f"it is line {record.seq} of a session")
+            )
         records.append(record)
         size += len(line) + 1
     if newer := _newer(records):
@@ -414,8 +462,8 @@ def _why(error: ValidationError) -> str:
 
 
 def _newer(records: Sequence[Recorded], line: bytes = b"") -> str:
-    """The newest version of fugu that these lines say opened the session, and that may be behind the unreadable `line`;
-    "" where it is not newer than this one."""
+    """The newest version of fugu that these lines say opened the session, and that may be behind
+    the unreadable `line`; "" where it is not newer than this one."""
     versions = [record.event.version for record in records if isinstance(record.event, Opened)]
     if found := _VERSION.search(line, 0, HEAD):
         versions.append(found[1].decode("utf-8", "replace"))
@@ -425,7 +473,11 @@ def _newer(records: Sequence[Recorded], line: bytes = b"") -> str:
 
 def _numbers(version: str) -> tuple[int, ...]:
     """1.10.0 -> (1, 10, 0); nothing for what is no version of fugu's."""
-    return tuple(map(int, version.split("."))) if re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", version) else ()
+    return (
+        tuple(map(int, version.split(".")))
+        if re.fullmatch(r"\d{1,9}(\.\d{1,9}){2}", version)
+        else ()
+    )
 
 
 def _key(path: Path) -> str:
@@ -436,8 +488,12 @@ def _key(path: Path) -> str:
 FIRST = b'{"seq":0,'
 """How a session begins."""
 HEAD = 200
-"""Bytes of a line within which its event's type and, of a session's first line, the version stand."""
+"""Bytes of a line within which its event's type and, of a session's first line, the version
+stand.
+"""
 _VERSION = re.compile(rb'"type":\s*"opened",\s*"version":\s*"([^"]{1,40})"')
 _SHA = re.compile(r"[0-9a-f]{64}")
 _ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4,8}")
-_SPACE = "check free space and permissions with `df -h` and `ls -l`; what was written before is kept"
+_SPACE = (
+    "check free space and permissions with `df -h` and `ls -l`; what was written before is kept"
+)

@@ -1,5 +1,5 @@
-"""What still stands: the todo list, background jobs, found tools, requests that are not undone, and what a compaction
-leaves in prompts."""
+"""What still stands: the todo list, background jobs, found tools, requests that are not undone, and
+what a compaction leaves in prompts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,9 @@ class TodoItem:
 
 
 def todo(events: Sequence[Event]) -> tuple[TodoItem, ...]:
-    """The list as it stands; empty where none was made. It lives as long as the session, until it is replaced."""
+    """The list as it stands; empty where none was made. It lives as long as the session, until it
+    is replaced.
+    """
     for event in reversed(events):
         if isinstance(event, ToolRan) and event.call.tool == TODO and event.ok:
             return items_of(event.call)
@@ -54,13 +56,19 @@ def items_of(call: Call) -> tuple[TodoItem, ...]:
     except ValueError:
         return ()
     items = given.get("items") if isinstance(given, dict) else None
-    return tuple(found for one in items or () if (found := _item(one))) if isinstance(items, list) else ()
+    return (
+        tuple(found for one in items or () if (found := _item(one)))
+        if isinstance(items, list)
+        else ()
+    )
 
 
 def _item(one: object) -> TodoItem | None:
     if not isinstance(one, dict) or not isinstance(one.get("text"), str):
         return None
-    status = next((known for known in get_args(Status) if known == one.get("status", "pending")), None)
+    status = next(
+        (known for known in get_args(Status) if known == one.get("status", "pending")), None
+    )
     return TodoItem(one["text"], status) if status is not None else None
 
 
@@ -80,7 +88,9 @@ def todo_lines(items: Sequence[TodoItem]) -> list[str]:
 
 @dataclass(frozen=True)
 class RecordedJob:
-    """One job: its name, the call of bash that started it, and its end, None while there is none."""
+    """One job: its name, the call of bash that started it, and its end, None while there is
+    none.
+    """
 
     name: str
     call: Call
@@ -99,10 +109,12 @@ def jobs(events: Sequence[Event]) -> dict[str, RecordedJob]:
 
 
 def found_tools(events: Sequence[Event]) -> frozenset[str]:
-    """The tools of MCP servers that find_tools has named, and those that were called: agents may call them from then
-    on."""
+    """The tools of MCP servers that find_tools has named, and those that were called: agents may
+    call them from then on."""
     ran = [event for event in events if isinstance(event, ToolRan)]
-    return frozenset({*(name for event in ran for name in event.found), *(event.call.tool for event in ran)})
+    return frozenset(
+        {*(name for event in ran for name in event.found), *(event.call.tool for event in ran)}
+    )
 
 
 def describe_end(end: JobEnded) -> str:
@@ -126,7 +138,9 @@ _OF_A_TURN = (Assigned, Replied, Permitted, ToolRan, Failed, Interrupted)
 
 
 BYTES = 3.5
-"""Of a token, for guessing: code has more, prose fewer tokens than that. Other scripts have more, and more bytes."""
+"""Of a token, for guessing: code has more, prose fewer tokens than that. Other scripts have more,
+and more bytes.
+"""
 
 
 def byte_size(text: str) -> int:
@@ -155,13 +169,21 @@ def _media_bytes(media: Sequence[Media]) -> int:
 
 def has_picture(events: Sequence[Event]) -> bool:
     """The newest request came with a picture, or a tool has returned one for it."""
-    return any(one.is_picture for fact in request(events) if isinstance(fact, Asked | ToolRan) for one in fact.media)
+    return any(
+        one.is_picture
+        for fact in request(events)
+        if isinstance(fact, Asked | ToolRan)
+        for one in fact.media
+    )
 
 
 def refused_media(events: Sequence[Event], agent: str) -> frozenset[str]:
     """Pictures and PDFs, by `sha`, that the agent's provider refused in this session."""
     return frozenset(
-        sha for event in events if isinstance(event, Replied) and event.agent == agent for sha in event.refused
+        sha
+        for event in events
+        if isinstance(event, Replied) and event.agent == agent
+        for sha in event.refused
     )
 
 
@@ -173,7 +195,8 @@ def newest_compaction(events: Sequence[Event]) -> Compacted | None:
 def after_compaction(events: Sequence[Event]) -> tuple[str, Sequence[Event]]:
     """The newest summary and the facts after it; "" and all facts where nothing was compacted.
 
-    A request that goes on after it keeps its words, and an open turn its assignment: both stay what they were.
+    A request that goes on after it keeps its words, and an open turn its assignment: both stay what
+    they were.
     """
     newest = newest_compaction(events)
     if newest is None:
@@ -183,8 +206,9 @@ def after_compaction(events: Sequence[Event]) -> tuple[str, Sequence[Event]]:
 
 
 def still_open(events: Sequence[Event]) -> str:
-    """What the newest summary stands for and is not over: the todo list, while something of it is to be done, and
-    background jobs. Not a part of the summary: what an agent may not see is taken out of the facts before."""
+    """What the newest summary stands for and is not over: the todo list, while something of it is
+    to be done, and background jobs. Not a part of the summary: what an agent may not see is taken
+    out of the facts before."""
     newest = newest_compaction(events)
     past = events[: newest.upto + 1] if newest is not None else ()
     items = todo(past)
@@ -193,13 +217,22 @@ def still_open(events: Sequence[Event]) -> str:
     if any(item.status != "done" for item in items):
         parts.append("\n".join(["The todo list, as it stood:", *todo_lines(items)]))
     if running:
-        parts.append("\n".join(["Background jobs:", *(f"{job.name}: {job.call.arguments[:200]}" for job in running)]))
+        parts.append(
+            "\n".join(
+                [
+                    "Background jobs:",
+                    *(f"{job.name}: {job.call.arguments[:200]}" for job in running),
+                ]
+            )
+        )
     return "\n\n".join(parts)
 
 
 def _going_on(before: Sequence[Event], after: Sequence[Event]) -> list[Event]:
     """The request and the assignments in `before` that facts in `after` belong to."""
-    until = next((index for index, event in enumerate(after) if isinstance(event, Asked)), len(after))
+    until = next(
+        (index for index, event in enumerate(after) if isinstance(event, Asked)), len(after)
+    )
     open_turns = {event.turn for event in after[:until] if isinstance(event, _OF_A_TURN)}
     facts = request(before)
     if not facts or (finished(before) is not None and not open_turns):
@@ -209,12 +242,16 @@ def _going_on(before: Sequence[Event], after: Sequence[Event]) -> list[Event]:
 
 
 UNDO_NOTICE = "Then the user undid the newest request that stood: its changes to files are gone."
-REDO_NOTICE = "Then the user brought back what was undone last: its changes to files are there again."
+REDO_NOTICE = (
+    "Then the user brought back what was undone last: its changes to files are there again."
+)
 
 
 @dataclass(frozen=True)
 class UndoHistory:
-    """Requests that stand, by their place in the session from 0; undos that can be redone. The next one last."""
+    """Requests that stand, by their place in the session from 0; undos that can be redone. The next
+    one last.
+    """
 
     requests: tuple[int, ...]
     undone: tuple[Undone, ...]
@@ -249,17 +286,25 @@ def undo_history(events: Sequence[Event]) -> UndoHistory:
             elif done:
                 taken.append(done.pop())
                 undone.append(event)
-    return UndoHistory(tuple(done), tuple(event for event in undone if any(event.made) or event.tree))
+    return UndoHistory(
+        tuple(done), tuple(event for event in undone if any(event.made) or event.tree)
+    )
 
 
 def undo_notices(events: Sequence[Event]) -> tuple[str, ...]:
-    """For agents: each undo and redo by the user among these facts, in their order, with what was left alone."""
+    """For agents: each undo and redo by the user among these facts, in their order, with what was
+    left alone.
+    """
     undone = (event for event in events if isinstance(event, Undone) and not event.turn)
-    return tuple((REDO_NOTICE if event.kind == "redo" else UNDO_NOTICE) + event.exception for event in undone)
+    return tuple(
+        (REDO_NOTICE if event.kind == "redo" else UNDO_NOTICE) + event.exception for event in undone
+    )
 
 
 def _may_have_changed(event: Event) -> bool:
-    """It changed files, or may have: what was cut off and what goes on in the background says nothing of that."""
+    """It changed files, or may have: what was cut off and what goes on in the background says
+    nothing of that.
+    """
     if isinstance(event, ToolRan):
         return bool(any(event.made) or event.job or event.extras)
     return isinstance(event, Interrupted) or (isinstance(event, Merged) and bool(event.changes))

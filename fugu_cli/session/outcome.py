@@ -1,7 +1,8 @@
 """How the request stands: the tests now and before it, what was changed, what was answered.
 
-A test that passed before the request and fails after it is broken. How a failing test stood before is known from a run
-of the whole suite before the first change. Else the failing tests run on the files as they were (`TESTS_BEFORE`).
+A test that passed before the request and fails after it is broken. How a failing test stood before
+is known from a run of the whole suite before the first change. Else the failing tests run on the
+files as they were (`TESTS_BEFORE`).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ TESTS_BEFORE = "tests_before"
 
 @dataclass(frozen=True)
 class TestRun:
-    """The newest result of the project's tests, and whether files changed since. `report` is None where the runner
-    reported nothing."""
+    """The newest result of the project's tests, and whether files changed since. `report` is None
+    where the runner reported nothing."""
 
     __test__ = False
 
@@ -66,9 +67,11 @@ class TestRun:
 
 @dataclass(frozen=True)
 class TestsBefore:
-    """How the tests that fail now stood before the request. `unknown`: why that is not known, "" where it is.
+    """How the tests that fail now stood before the request. `unknown`: why that is not known, ""
+    where it is.
 
-    `failed`, `passed`: ids. `count`: how many failed, where there are no ids. `ran`: ids that were looked up.
+    `failed`, `passed`: ids. `count`: how many failed, where there are no ids. `ran`: ids that were
+    looked up.
     """
 
     __test__ = False
@@ -83,18 +86,27 @@ class TestsBefore:
 
 
 def tests(events: Sequence[Event]) -> TestRun | None:
-    """The newest finished run of all tests in the newest request. `stale`: files were changed after it.
+    """The newest finished run of all tests in the newest request. `stale`: files were changed after
+    it.
 
-    A call that was started and killed may have changed anything. A run of some tests, or one that was asked for in a
-    way the tool does not understand, says nothing of the rest; nor does one that the user ended.
+    A call that was started and killed may have changed anything. A run of some tests, or one that
+    was asked for in a way the tool does not understand, says nothing of the rest; nor does one that
+    the user ended.
     """
     newest: ToolRan | None = None
     stale = False
     killed: set[str] = set()
     for event in effective(events):
-        if isinstance(event, Permitted) and event.allowed and event.by != EVIDENCE and event.call.tool != TASK:
+        if (
+            isinstance(event, Permitted)
+            and event.allowed
+            and event.by != EVIDENCE
+            and event.call.tool != TASK
+        ):
             killed.add(event.call.id)
-        elif isinstance(event, ToolRan) and event.call.tool == RUN_TESTS and is_whole_run(event.call):
+        elif (
+            isinstance(event, ToolRan) and event.call.tool == RUN_TESTS and is_whole_run(event.call)
+        ):
             killed.discard(event.call.id)
             if not event.skipped:
                 newest, stale, killed = event, False, set()
@@ -118,7 +130,9 @@ def is_whole_run(call: Call) -> bool:
         arguments = json.loads(call.arguments or "{}")
     except ValueError:
         return False
-    return isinstance(arguments, dict) and not any(arguments[name] for name in arguments.keys() - {"seconds"})
+    return isinstance(arguments, dict) and not any(
+        arguments[name] for name in arguments.keys() - {"seconds"}
+    )
 
 
 def tests_skipped(events: Sequence[Event]) -> bool:
@@ -151,8 +165,12 @@ def tests_before(events: Sequence[Event]) -> TestsBefore:
     found = TestsBefore()
     if first is not None:
         report = first.report
-        known = frozenset(report.failing) if report is not None and report.by_id else frozenset[str]()
-        found = TestsBefore(known, looked_up=known, ok=first.ok and not first.empty, count=first.failed)
+        known = (
+            frozenset(report.failing) if report is not None and report.by_id else frozenset[str]()
+        )
+        found = TestsBefore(
+            known, looked_up=known, ok=first.ok and not first.empty, count=first.failed
+        )
     for event in effective(events):
         if isinstance(event, ToolRan) and event.call.tool == TESTS_BEFORE:
             found = _looked_up(found, event)
@@ -165,7 +183,10 @@ def _looked_up(found: TestsBefore, event: ToolRan) -> TestsBefore:
     removed = found.removed if report is None else report.removed
     if not event.ok or report is None:
         return replace(
-            found, looked_up=found.looked_up | ids, unknown="" if event.ok else event.output, removed=removed
+            found,
+            looked_up=found.looked_up | ids,
+            unknown="" if event.ok else event.output,
+            removed=removed,
         )
     return TestsBefore(
         found.failed | frozenset(report.failing),
@@ -192,8 +213,8 @@ def regressions(events: Sequence[Event]) -> tuple[str, ...]:
 
 
 def has_regressions(events: Sequence[Event]) -> bool:
-    """Tests that passed before the request fail now: by id where the runner gives ids, else by their number, else by
-    the exit code."""
+    """Tests that passed before the request fail now: by id where the runner gives ids, else by
+    their number, else by the exit code."""
     run = tests(events)
     if run is None or run.ok or run.empty:
         return False
@@ -206,8 +227,9 @@ def has_regressions(events: Sequence[Event]) -> bool:
 
 
 def lookup_due(events: Sequence[Event]) -> tuple[str, ...] | None:
-    """The ids of failing tests of which nobody knows how they stood before the request; () where the runner gives no
-    ids, or where only removed tests are to be found; None where nothing is to be looked up."""
+    """The ids of failing tests of which nobody knows how they stood before the request; () where
+    the runner gives no ids, or where only removed tests are to be found; None where nothing is to
+    be looked up."""
     run, changed = tests(events), changes(events)
     if run is None or run.stale or not changed:
         return None
@@ -225,7 +247,11 @@ def lookup_due(events: Sequence[Event]) -> tuple[str, ...] | None:
 
 def _lookups(events: Sequence[Event]) -> list[int]:
     facts = effective(events)
-    return [i for i, fact in enumerate(facts) if isinstance(fact, ToolRan) and fact.call.tool == TESTS_BEFORE]
+    return [
+        i
+        for i, fact in enumerate(facts)
+        if isinstance(fact, ToolRan) and fact.call.tool == TESTS_BEFORE
+    ]
 
 
 def _edits_of_tests(events: Sequence[Event]) -> list[tuple[int, Event]]:
@@ -239,7 +265,9 @@ def _edits_of_tests(events: Sequence[Event]) -> list[tuple[int, Event]]:
 
 
 def answer(events: Sequence[Event]) -> str:
-    """The newest Worker's last words; where it only wrote files, which ones. Without any Worker, the newest reply."""
+    """The newest Worker's last words; where it only wrote files, which ones. Without any Worker,
+    the newest reply.
+    """
     turn = answered_by(events)
     return final_text(turn) if turn else ""
 
@@ -256,7 +284,9 @@ def answered_by(events: Sequence[Event]) -> Turn | None:
 
 
 def changes(events: Sequence[Event]) -> dict[str, FileChange]:
-    """Net changes of the newest request by path: the first `before` and the last `after`; undone ones are gone."""
+    """Net changes of the newest request by path: the first `before` and the last `after`; undone
+    ones are gone.
+    """
     return net_changes(_changes(events))
 
 
@@ -266,8 +296,12 @@ def unsnapshotted_changes(events: Sequence[Event]) -> dict[str, FileChange]:
 
 
 def file_effects(events: Sequence[Event]) -> FileEffects:
-    """What the newest request did to files, as one change for each; what was rolled back is gone."""
-    attributes = [one for event in effective(events) if isinstance(event, ToolRan) for one in event.attributes]
+    """What the newest request did to files, as one change for each; what was rolled back is
+    gone.
+    """
+    attributes = [
+        one for event in effective(events) if isinstance(event, ToolRan) for one in event.attributes
+    ]
     return FileEffects(tuple(_changes(events)), tuple(attributes)).net
 
 

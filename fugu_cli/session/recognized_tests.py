@@ -1,4 +1,6 @@
-"""Recognises tests: which paths are tests, which tests a change removed, what a runner's output counts."""
+"""Recognises tests: which paths are tests, which tests a change removed, what a runner's output
+counts.
+"""
 
 from __future__ import annotations
 
@@ -46,17 +48,21 @@ _NONE_THERE = re.compile(
     re.MULTILINE,
 )
 SUREFIRE = re.compile(
-    r"^(?:\[\w+\] )?Tests run: (\d+), Failures: (\d+), Errors: (\d+), Skipped: (\d+)\s*$", re.MULTILINE
+    r"^(?:\[\w+\] )?Tests run: (\d+), Failures: (\d+), Errors: (\d+), Skipped: (\d+)\s*$",
+    re.MULTILINE,
 )
 """Maven's line for all tests of a module; one for a class says how long it took."""
 _EXAMPLES = re.compile(
     r"^\s*(\d+) (?:examples?|tests?|runs?)(?: completed)?,(?: \d+ assertions,)?"
-    r" (\d+) fail(?:ed|ures?)\b(?:, (\d+) errors?\b)?(?:.*?, (\d+) (?:pending|skips?|skipped|excluded)\b)?",
+    r" (\d+) fail(?:ed|ures?)\b(?:, (\d+) errors?\b)?(?:.*?, (\d+) "
+    r"(?:pending|skips?|skipped|excluded)\b)?",
     re.MULTILINE,
 )
 """RSpec, minitest, ExUnit, Gradle."""
 _FAILING = (
-    re.compile(r"\b(\d+) (?:failed|failures?|errors?)\b", re.IGNORECASE),  # pytest, cargo, jest, mocha
+    re.compile(
+        r"\b(\d+) (?:failed|failures?|errors?)\b", re.IGNORECASE
+    ),  # pytest, cargo, jest, mocha
     re.compile(r"(?<!expected )\b(?:failures|errors|unexpected successes)=(\d+)"),  # unittest
     re.compile(r"^[#ℹ] fail (\d+)$", re.MULTILINE),  # node --test
     re.compile(r"^(?:Failed|Passed)!.*?\bFailed:\s+(\d+)", re.MULTILINE),  # dotnet
@@ -66,7 +72,9 @@ _CARGO = re.compile(r"^test result: \w+\. (\d+) passed", re.MULTILINE)
 _CARGO_IGNORED = re.compile(r"^test result: .*; (\d+) ignored", re.MULTILINE)
 _UNITTEST = re.compile(r"^Ran (\d+) tests?", re.MULTILINE)
 _NOT_PASSED = re.compile(r"\b(?:failures|errors|skipped|unexpected successes)=(\d+)")
-_SKIPPED = re.compile(r"\b(\d+) (?:skipped|ignored)\b|\bskipped=(\d+)|^[#ℹ] skipped (\d+)$", re.MULTILINE)
+_SKIPPED = re.compile(
+    r"\b(\d+) (?:skipped|ignored)\b|\bskipped=(\d+)|^[#ℹ] skipped (\d+)$", re.MULTILINE
+)
 _PASSING = (
     re.compile(r"\b(\d+) passed\b"),
     re.compile(r"^[#ℹ] pass (\d+)$", re.MULTILINE),
@@ -101,7 +109,9 @@ def passed_count(output: str) -> int | None:
     """How many tests a run's output says passed; None where it does not say."""
     if modules := SUREFIRE.findall(output):
         return sum(int(ran) - sum(map(int, others)) for ran, *others in modules)
-    if crates := _CARGO.findall(output):  # a line for the tests of each file, the last for examples in documentation
+    if crates := _CARGO.findall(
+        output
+    ):  # a line for the tests of each file, the last for examples in documentation
         return sum(map(int, crates))
     if ran := _UNITTEST.findall(output):
         return max(0, int(ran[-1]) - sum(int(count) for count in _NOT_PASSED.findall(output)))
@@ -125,7 +135,9 @@ def skipped_count(output: str) -> int:
 
 
 ReadText = Callable[[str], str | None]
-"""The text of a content by the id a Change has for it; None where it is not there, or is no text."""
+"""The text of a content by the id a Change has for it; None where it is not there, or is no
+text.
+"""
 _GIVEN = r"(?:\((?:[^()\"]|\"[^\"]*\"|\([^()]*\))*\))?+"
 _ANNOTATIONS = rf"(?:\s*@[\w.]++{_GIVEN})*+"
 _JVM = (
@@ -157,34 +169,46 @@ _OF = {
     "java kt kts groovy scala": _JVM,
     "cs fs vb": _DOTNET,
     "rb exs ex": _BLOCKS,
-    "php": (r"\bfunction\s+(test\w*)\s*\(", r"#\[Test\]\s*(?:#\[[^\]]*\]\s*)*[\w\s]*?function\s+(\w+)"),
+    "php": (
+        r"\bfunction\s+(test\w*)\s*\(",
+        r"#\[Test\]\s*(?:#\[[^\]]*\]\s*)*[\w\s]*?function\s+(\w+)",
+    ),
     "swift": (r"\bfunc\s+(test\w*)\s*\(", r"@Test\b(?:\([^()]*\))?[\w\s]*?func\s+(\w+)"),
     "dart": (r"\b(?:test|testWidgets)\s*\(\s*([\"'])(?P<name>(?:(?!\1)[^\\\n]|\\.)+)\1",),
-    "c cc cpp cxx": (r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST|TEST_CASE)\s*\(\s*(?P<name>[^()]+?)\s*\)",),
+    "c cc cpp cxx": (
+        r"\b(?:TEST|TEST_F|TEST_P|TYPED_TEST|TEST_CASE)\s*\(\s*(?P<name>[^()]+?)\s*\)",
+    ),
 }
 PATTERNS = {
     f".{ending}": tuple(re.compile(pattern, re.MULTILINE) for pattern in patterns)
     for endings, patterns in _OF.items()
     for ending in endings.split()
 }
-"""What defines a test, by the ending of its file; the name is the group `name`, else the first that matched."""
+"""What defines a test, by the ending of its file; the name is the group `name`, else the first that
+matched.
+"""
 _HASHES = (".rb", ".exs", ".ex")
 _COMMENT = re.compile(r"/\*.*?\*/|^\s*//[^\n]*$", re.DOTALL | re.MULTILINE)
 _HASH = re.compile(r"^\s*#[^\n]*$", re.MULTILINE)
 
 
 def removed_tests(changes: Iterable[FileChange], read: ReadText) -> tuple[str, ...]:
-    """FILE::NAME of each test that was there before `changes` and is nowhere after them, in the files' order.
+    """FILE::NAME of each test that was there before `changes` and is nowhere after them, in the
+    files' order.
 
-    For Python NAME is that of pytest's id, without parameters. A file of tests that
-    is gone is named alone where its language is not known here, or its content cannot be read. A test that now stands
-    in another changed file was moved, and counts as there.
+    For Python NAME is that of pytest's id, without parameters. A file of tests that is gone is
+    named alone where its language is not known here, or its content cannot be read. A test that now
+    stands in another changed file was moved, and counts as there.
     """
     gone: list[tuple[str, str]] = []
     added: set[str] = set()
     for change in changes:
         before, after = _side(change.before, read), _side(change.after, read)
-        if change.before is not None and is_test(change.path) and (before is None or after is None or _unknown(change)):
+        if (
+            change.before is not None
+            and is_test(change.path)
+            and (before is None or after is None or _unknown(change))
+        ):
             gone += [(change.path, "")] if change.after is None else []
             continue
         old, new = _defined(change.path, before or ""), _defined(change.path, after or "")
@@ -223,7 +247,9 @@ def _name(match: re.Match[str]) -> str:
 
 
 def _python(text: str) -> Iterator[str]:
-    """Functions named like tests, alone or in classes; by their lines alone where the file cannot be parsed."""
+    """Functions named like tests, alone or in classes; by their lines alone where the file cannot
+    be parsed.
+    """
     try:
         module = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
@@ -236,7 +262,9 @@ def _within(body: Iterable[ast.stmt], before: str) -> Iterator[str]:
     for node in body:
         if isinstance(node, ast.ClassDef):
             yield from _within(node.body, f"{before}{node.name}::")
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test"):
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith(
+            "test"
+        ):
             yield f"{before}{node.name}"
         elif isinstance(node, ast.If | ast.Try):
             yield from _within(node.body, before)

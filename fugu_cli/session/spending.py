@@ -17,15 +17,22 @@ from fugu_cli.session.events import Event, Member, Opened, Recorded
 from fugu_cli.session.log import Log
 
 BYTES_PER_TOKEN = 3
-"""A prompt's tokens are taken as its bytes / 3: more than any tokenizer met so far makes of code and prose."""
+"""A prompt's tokens are taken as its bytes / 3: more than any tokenizer met so far makes of code
+and prose.
+"""
 
 UNPRICED = "no price is known, so that no budget can hold"
-PRICE_HINT = "give its entry a price = { input = ..., output = ... }, USD per million tokens; zeros where it is free"
+PRICE_HINT = (
+    "give its entry a price = { input = ..., output = ... }, USD per million tokens; zeros where "
+    "it is free"
+)
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """USD at most; None: no limit. `day` is a calendar day of this machine, `project` everything in this folder."""
+    """USD at most; None: no limit. `day` is a calendar day of this machine, `project` everything in
+    this folder.
+    """
 
     request: float | None = None
     session: float | None = None
@@ -44,8 +51,8 @@ def budgets_of(limit: Limit) -> Budgets:
 
 
 class OtherSpending(Protocol):
-    """What was spent outside the session at hand, in USD; less what its own facts count that is of another day, or of
-    another project."""
+    """What was spent outside the session at hand, in USD; less what its own facts count that is of
+    another day, or of another project."""
 
     def day(self) -> float: ...
 
@@ -59,36 +66,45 @@ class SharedAccount(OtherSpending, Protocol):
     """One session's account, where a process has several at once: elsewhere is all others."""
 
     def hold(self, dollars: float) -> None:
-        """So much more is set aside for a call under way, for the others to see; less than nothing gives it back."""
+        """So much more is set aside for a call under way, for the others to see; less than nothing
+        gives it back.
+        """
 
     def close(self) -> None:
         """The session is over; what it spent stays known."""
 
 
 def worst_case_cost(member: Member, prompt: Prompt) -> float:
-    """USD that a call costs at most: no token read from a cache, and all written to one where that costs more; 0 where
-    no price is known."""
+    """USD that a call costs at most: no token read from a cache, and all written to one where that
+    costs more; 0 where no price is known."""
     if member.price is None:
         return 0.0
     texts = [one.model_dump_json() for one in (*prompt.messages, *prompt.tools)]
-    size = sum(len(text.encode("utf-8", "replace")) for text in (*texts, prompt.system, prompt.reply_schema))
+    size = sum(
+        len(text.encode("utf-8", "replace"))
+        for text in (*texts, prompt.system, prompt.reply_schema)
+    )
     dearest = member.price.input * CACHE_WRITE_FACTOR
     thinking = THINKING_TOKENS.get(prompt.effort, 0) if member.reasoning == "beside" else 0
     longest = prompt.longest(member.max_tokens) + (thinking if prompt.effort else member.thinking)
-    calls = 2 if member.protocol == "schema" and prompt.tools else 1  # the tool is chosen first, then written for
+    calls = (
+        2 if member.protocol == "schema" and prompt.tools else 1
+    )  # the tool is chosen first, then written for
     read = size / BYTES_PER_TOKEN + sum(one.tokens for one in prompt.media)
     return calls * (read * dearest + longest * member.price.output) / 1e6
 
 
 def remaining_budget(events: Sequence[Event], budgets: Budgets) -> tuple[float, str, float] | None:
-    """The tightest budget: what is left of it, whose it is, and how large it is; None where there is none. What
-    calls under way elsewhere may cost is not left."""
+    """The tightest budget: what is left of it, whose it is, and how large it is; None where there
+    is none. What calls under way elsewhere may cost is not left."""
     pool, elsewhere = views.pool(events), budgets.elsewhere
     session = views.cost(events, pool)
     held = elsewhere.held() if elsewhere else 0.0
     left: list[tuple[float, str, float]] = []
     if budgets.request is not None:
-        left.append((budgets.request - views.cost(views.request(events), pool), "request", budgets.request))
+        left.append(
+            (budgets.request - views.cost(views.request(events), pool), "request", budgets.request)
+        )
     if budgets.session is not None:
         left.append((budgets.session - session, "session", budgets.session))
     if budgets.day is not None:
@@ -100,9 +116,11 @@ def remaining_budget(events: Sequence[Event], budgets: Budgets) -> tuple[float, 
     return min(left, default=None)
 
 
-def over_budget(events: Sequence[Event], member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0) -> str:
-    """Says so where this call could exceed what is left of a budget, or nobody knows what it costs; "" where it may be
-    made, as one that costs nothing always may. `held`: set aside."""
+def over_budget(
+    events: Sequence[Event], member: Member, prompt: Prompt, budgets: Budgets, held: float = 0.0
+) -> str:
+    """Says so where this call could exceed what is left of a budget, or nobody knows what it costs;
+    "" where it may be made, as one that costs nothing always may. `held`: set aside."""
     tightest, most = remaining_budget(events, budgets), worst_case_cost(member, prompt)
     if tightest is not None and member.price is None:
         return f"{UNPRICED}: {PRICE_HINT}"
@@ -114,13 +132,15 @@ def over_budget(events: Sequence[Event], member: Member, prompt: Prompt, budgets
 
 
 REFRESH_SECONDS = 2.0
-"""Seconds for which a look at the files holds: what other processes spent meanwhile is not known yet."""
+"""Seconds for which a look at the files holds: what other processes spent meanwhile is not known
+yet.
+"""
 
 
 @dataclass(frozen=True)
 class Payment:
-    """One call that was paid for. `at` is seconds since the epoch; `dollars` at the prices the session knew, 0 where it
-    knew none."""
+    """One call that was paid for. `at` is seconds since the epoch; `dollars` at the prices the
+    session knew, 0 where it knew none."""
 
     at: float
     seq: int
@@ -148,13 +168,17 @@ def session_payments(records: Sequence[Recorded], session: str) -> list[Payment]
         for agent, usage in views.usage([record.event]).items():
             dollars = views.cost([record.event], pool)
             priced = not views.unpriced([record.event], pool)
-            found.append(Payment(record.at, record.seq, session, repo, agent, usage, dollars, priced))
+            found.append(
+                Payment(record.at, record.seq, session, repo, agent, usage, dollars, priced)
+            )
     return found
 
 
 def all_payments(data: Path) -> list[Payment]:
     """Of all sessions. Lines that cannot be read are left out, as are files that cannot."""
-    return without_repeats(payment for path in sorted(store.session_paths(data)) for payment in _read(path))
+    return without_repeats(
+        payment for path in sorted(store.session_paths(data)) for payment in _read(path)
+    )
 
 
 def without_repeats(payments: Iterable[Payment]) -> list[Payment]:
@@ -176,10 +200,11 @@ def _read(path: Path) -> list[Payment]:
 class Ledger:
     """What all sessions but one spent: today, and in one project. Fits budgets.Elsewhere.
 
-    That one, `own`, may be older than today, have begun in another folder, or as a copy of one that is among the
-    others: what its facts count too much for a day or a project is taken off.
-    Sessions of this process that run at once have a tab each: what they spend is known at once, and what their calls
-    under way may cost as well. Of other processes what they have written is known, and that `FRESH` seconds late.
+    That one, `own`, may be older than today, have begun in another folder, or as a copy of one that
+    is among the others: what its facts count too much for a day or a project is taken off. Sessions
+    of this process that run at once have a tab each: what they spend is known at once, and what
+    their calls under way may cost as well. Of other processes what they have written is known, and
+    that `FRESH` seconds late.
     """
 
     def __init__(self, data: Path, root: Path, own: Path | None = None) -> None:
@@ -208,7 +233,9 @@ class Ledger:
         return sum(one.dollars for one in self._others(but) if one.day == today) - before
 
     def project(self, but: SessionAccount | None = None) -> float:
-        """USD spent in this folder by other sessions, ever, less what `own` spent in other folders."""
+        """USD spent in this folder by other sessions, ever, less what `own` spent in other
+        folders.
+        """
         away = sum(one.dollars for one in self._owned() if one.repo != self._root)
         return sum(one.dollars for one in self._others(but) if one.repo == self._root) - away
 
@@ -219,13 +246,20 @@ class Ledger:
     def _others(self, but: SessionAccount | None) -> list[Payment]:
         if time.monotonic() - self._looked > REFRESH_SECONDS:
             self._look()
-        over = (one for path, (_, spent) in self._known.items() if path not in self._open for one in spent)
+        over = (
+            one
+            for path, (_, spent) in self._known.items()
+            if path not in self._open
+            for one in spent
+        )
         now = (one for tab in self._open.values() if tab is not but for one in tab.spent())
         mine = {_key(one) for one in self._owned()}
         return [one for one in without_repeats((*over, *now)) if _key(one) not in mine]
 
     def _owned(self) -> list[Payment]:
-        """Of `own`, as it stood at the first look of this day: what it spends later is of today, and here."""
+        """Of `own`, as it stood at the first look of this day: what it spends later is of today,
+        and here.
+        """
         today = date.today()
         if self._own is not None and self._mine[0] != today:
             self._mine = (today, _read(self._own))

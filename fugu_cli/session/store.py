@@ -23,26 +23,39 @@ from fugu_cli.session.events import RECORDED, Asked, Event, Interrupted, Recorde
 from fugu_cli.system import atomic_files
 
 SUFFIX = ".jsonl"
-OUTPUT_FILES = ("session.jsonl", "changes.patch", "trajectory.json", "summary.json", "prediction.jsonl")
+OUTPUT_FILES = (
+    "session.jsonl",
+    "changes.patch",
+    "trajectory.json",
+    "summary.json",
+    "prediction.jsonl",
+)
 """What a run leaves in its `--output-dir`."""
 OWNER = "session"
 """In the folder of a session's worktrees: where its log is."""
 DAMAGED, NEWER = "damaged", "newer fugu"
-"""States of a session that cannot be gone on with: a line of it is none, or another version of fugu wrote it."""
+"""States of a session that cannot be gone on with: a line of it is none, or another version of fugu
+wrote it.
+"""
 TITLES = "titles.json"
 """Beside the sessions of a folder: the titles the user gave them."""
 
 ARCHIVED = "archived.json"
 """Beside them: the ids of those that lists leave out."""
 
-DAMAGED_NOTICE, REWOUND_NOTICE = "the session's file was damaged here", "the session was rewound to here"
+DAMAGED_NOTICE, REWOUND_NOTICE = (
+    "the session's file was damaged here",
+    "the session was rewound to here",
+)
 """Why a turn of a copied session is interrupted."""
 _RIGHTS = "check free space and permissions with `df -h` and `ls -l`"
 
 
 @dataclass(frozen=True)
 class SessionSummary:
-    """A session as a list shows it. Times are seconds since the epoch; `state` is how its newest request ended."""
+    """A session as a list shows it. Times are seconds since the epoch; `state` is how its newest
+    request ended.
+    """
 
     id: str
     path: Path
@@ -75,8 +88,8 @@ def recorded_root(root: Path) -> str:
 
 
 def hide_from_git(data: Path, root: Path) -> None:
-    """Where fugu's own folder lies inside the repository, git ignores it, and so do snapshots: an undo would put
-    back the sessions themselves. Raises StorageError."""
+    """Where fugu's own folder lies inside the repository, git ignores it, and so do snapshots: an
+    undo would put back the sessions themselves. Raises StorageError."""
     ignore = data.absolute() / ".gitignore"
     if ignore.is_relative_to(root) and not ignore.exists():
         try:
@@ -84,28 +97,40 @@ def hide_from_git(data: Path, root: Path) -> None:
             ignore.write_text("*\n", encoding="utf-8")
         except OSError as error:
             raise StorageError(
-                f"{data} cannot be written: {error.strerror}", hint="set data_dir to a folder that can be written"
+                f"{data} cannot be written: {error.strerror}",
+                hint="set data_dir to a folder that can be written",
             ) from error
 
 
 def new_path(data: Path, root: Path) -> Path:
     """A path for a new session; ids sort by time."""
-    return session_folder(data, root) / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}{SUFFIX}"
+    return (
+        session_folder(data, root)
+        / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}{SUFFIX}"
+    )
 
 
 def session_paths(data: Path, root: Path | None = None) -> list[Path]:
     """Session files, the newest first: of one repository, or of all. Raises StorageError."""
     try:
-        places = [session_folder(data, root)] if root is not None else sorted(_entries(data / "sessions"))
+        places = (
+            [session_folder(data, root)]
+            if root is not None
+            else sorted(_entries(data / "sessions"))
+        )
         files = [path for place in places for path in _entries(place) if path.name.endswith(SUFFIX)]
     except OSError as error:
-        raise StorageError(f"cannot look for sessions in {data}: {error.strerror}", hint=_RIGHTS) from error
+        raise StorageError(
+            f"cannot look for sessions in {data}: {error.strerror}", hint=_RIGHTS
+        ) from error
     found = [(at, path) for path in files if (at := _written(path)) is not None]
     return [path for _, path in sorted(found, key=lambda one: (one[0], one[1].name), reverse=True)]
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Nothing where it is no folder. Raises OSError, which `Path.glob` hides from Python 3.13 on."""
+    """Nothing where it is no folder. Raises OSError, which `Path.glob` hides from Python 3.13
+    on.
+    """
     try:
         return list(folder.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -124,16 +149,18 @@ def _written(path: Path) -> int | None:
 def find_session(data: Path, root: Path, key: str) -> Path:
     """The session `key` means: `latest`, an id, the beginning of one, or a file's path.
 
-    Looks in this repository first, then in all. A session in which nothing was asked (it was cut off, or a hook refused
-    the request), or that is archived, is the latest only where there is no other. Raises UsageError when there is none
-    or more than one.
+    Looks in this repository first, then in all. A session in which nothing was asked (it was cut
+    off, or a hook refused the request), or that is archived, is the latest only where there is no
+    other. Raises UsageError when there is none or more than one.
     """
     if key.endswith(SUFFIX) and _written(Path(key)) is not None:
         return Path(key)
     here = session_paths(data, root)
     if key == "latest":
         if not here:
-            raise UsageError("this folder has no session yet", hint='start one with `fugu run "..."`')
+            raise UsageError(
+                "this folder has no session yet", hint='start one with `fugu run "..."`'
+            )
         away = {path.parent: _archived(path.parent) for path in here[:1]}
         listed = [path for path in here if path.stem not in away[path.parent]] or here
         return next(filter(_asked_in, listed), listed[0])
@@ -144,7 +171,8 @@ def find_session(data: Path, root: Path, key: str) -> Path:
             return (exact or found)[0]
         if found:
             raise UsageError(
-                f"{key!r} means {len(found)} sessions", hint="give more of the id: `fugu sessions` lists them"
+                f"{key!r} means {len(found)} sessions",
+                hint="give more of the id: `fugu sessions` lists them",
             )
     raise UsageError(f"there is no session {key!r}", hint="`fugu sessions` lists them")
 
@@ -158,8 +186,8 @@ def _asked_in(path: Path) -> bool:
 
 
 def session_summary(path: Path) -> SessionSummary | None:
-    """What a list shows of a session, of a damaged one up to its fault; None for one that holds nothing yet, and for a
-    file that cannot be read."""
+    """What a list shows of a session, of a damaged one up to its fault; None for one that holds
+    nothing yet, and for a file that cannot be read."""
     try:
         found = log.examine(path)
         written = path.stat().st_mtime
@@ -187,8 +215,9 @@ def session_summary(path: Path) -> SessionSummary | None:
 
 
 def session_summaries(files: Iterable[Path], *, archived: bool = False) -> list[SessionSummary]:
-    """What lists show of these sessions, under the titles the user gave them: of those that are `archived`, or of the
-    others. One in which nothing was asked is left out, unless it is damaged: there is nothing to go on with."""
+    """What lists show of these sessions, under the titles the user gave them: of those that are
+    `archived`, or of the others. One in which nothing was asked is left out, unless it is damaged:
+    there is nothing to go on with."""
     given: dict[Path, dict[str, str]] = {}
     away: dict[Path, list[str]] = {}
     found = []
@@ -203,7 +232,9 @@ def session_summaries(files: Iterable[Path], *, archived: bool = False) -> list[
 
 
 def mentions(one: SessionSummary, wanted: str) -> bool:
-    """The text occurs in the session's title, or in a request or a reply of it. Case does not count."""
+    """The text occurs in the session's title, or in a request or a reply of it. Case does not
+    count.
+    """
     folded = wanted.casefold()
     if folded in one.title.casefold():
         return True
@@ -211,7 +242,9 @@ def mentions(one: SessionSummary, wanted: str) -> bool:
         events = [record.event for record in log.examine(one.path).records]
     except StorageError:
         return False
-    return any(isinstance(event, Asked | Replied) and folded in event.text.casefold() for event in events)
+    return any(
+        isinstance(event, Asked | Replied) and folded in event.text.casefold() for event in events
+    )
 
 
 def rename_session(path: Path, title: str) -> None:
@@ -220,23 +253,31 @@ def rename_session(path: Path, title: str) -> None:
 
 
 def archive_session(path: Path, *, archived: bool) -> None:
-    """Leave a session out of lists, or have it in them again. Its id still finds it. Raises StorageError."""
+    """Leave a session out of lists, or have it in them again. Its id still finds it. Raises
+    StorageError.
+    """
     others = [id for id in _archived(path.parent) if id != path.stem]
     _keep(path.parent / ARCHIVED, [*others, *([path.stem] if archived else [])])
 
 
 def delete_session(data: Path, path: Path) -> None:
-    """Remove a session with its pictures, worktrees and title. Raises StorageError, also where it is open."""
+    """Remove a session with its pictures, worktrees and title. Raises StorageError, also where it
+    is open.
+    """
     with log.locked_if_closed(path) as closed:
         if not closed:
-            raise StorageError(f"the session {path.stem} is open in another process", hint="close it there first")
+            raise StorageError(
+                f"the session {path.stem} is open in another process", hint="close it there first"
+            )
         try:
             for folder in (log.media_folder(path), worktrees_folder(data, path)):
                 if folder.is_dir():
                     shutil.rmtree(folder)
             path.unlink()
         except OSError as error:
-            raise StorageError(f"cannot delete the session {path.stem}: {error.strerror}", hint=_RIGHTS) from error
+            raise StorageError(
+                f"cannot delete the session {path.stem}: {error.strerror}", hint=_RIGHTS
+            ) from error
     path.with_name(f"{path.name}.lock").unlink(missing_ok=True)
     if path.stem in (titles := _titles(path.parent)):
         _keep(path.parent / TITLES, {id: title for id, title in titles.items() if id != path.stem})
@@ -286,8 +327,9 @@ def worktrees_folder(data: Path, path: Path | None) -> Path:
 
 
 def fork_session(data: Path, root: Path, path: Path, before: int | None = None) -> Path:
-    """A copy of a session under a new id: the whole lines that are there now, its worktrees. With `before` only the
-    lines before that one; turns that are open there are interrupted. Raises StorageError, also for a damaged one."""
+    """A copy of a session under a new id: the whole lines that are there now, its worktrees. With
+    `before` only the lines before that one; turns that are open there are interrupted. Raises
+    StorageError, also for a damaged one."""
     found = log.examine(path)
     if found.fault is not None:
         raise found.fault.error(path)
@@ -299,7 +341,9 @@ def fork_session(data: Path, root: Path, path: Path, before: int | None = None) 
 
 
 def move_session(data: Path, root: Path, path: Path) -> Path:
-    """A session under its own id among those of another folder. Raises StorageError, also where it is open."""
+    """A session under its own id among those of another folder. Raises StorageError, also where it
+    is open.
+    """
     found = log.examine(path)
     moved = _copied(data, session_folder(data, root) / path.name, path, found.size)
     if path.stem in _archived(path.parent):
@@ -309,38 +353,51 @@ def move_session(data: Path, root: Path, path: Path) -> Path:
 
 
 def repair_session(data: Path, root: Path, path: Path) -> tuple[Path, log.LogFault]:
-    """A copy of a damaged session under a new id that ends before the fault, and the fault. It stands beside the
-    session, which stays as it is.
+    """A copy of a damaged session under a new id that ends before the fault, and the fault. It
+    stands beside the session, which stays as it is.
 
-    What an agent had called there may have run, so it is not run again: the copy says that it was interrupted.
-    Raises UsageError where there is no damage, StorageError where nothing can be kept or a newer fugu wrote it.
+    What an agent had called there may have run, so it is not run again: the copy says that it was
+    interrupted. Raises UsageError where there is no damage, StorageError where nothing can be kept
+    or a newer fugu wrote it.
     """
     found = log.examine(path)
     if found.fault is None:
-        raise UsageError(f"the session {path.stem} is not damaged", hint=f"`fugu trace {path.stem}` shows it")
+        raise UsageError(
+            f"the session {path.stem} is not damaged", hint=f"`fugu trace {path.stem}` shows it"
+        )
     if found.fault.newer or not found.records:
         raise found.fault.error(path)
     home = path.absolute().parent
     target = new_path(data, root)
     if home.parent == data.absolute() / "sessions":
         target = home / target.name
-    return _copied(data, target, path, found.size, _cut_off(found.records, DAMAGED_NOTICE)), found.fault
+    return _copied(
+        data, target, path, found.size, _cut_off(found.records, DAMAGED_NOTICE)
+    ), found.fault
 
 
 def _cut_off(records: Sequence[Recorded], why: str) -> bytes:
-    """Lines that close turns whose calls may have been started behind the end. They carry the time of the last line:
-    what was written to files later may be the user's."""
+    """Lines that close turns whose calls may have been started behind the end. They carry the time
+    of the last line: what was written to files later may be the user's."""
     events = [record.event for record in records]
-    open_turns = [turn.number for turn in views.turns(events) if views.open_calls(turn) and not turn.interrupted]
+    open_turns = [
+        turn.number
+        for turn in views.turns(events)
+        if views.open_calls(turn) and not turn.interrupted
+    ]
     lines = [
-        Recorded(seq=len(records) + place, at=records[-1].at, event=Interrupted(turn=number, reason=why))
+        Recorded(
+            seq=len(records) + place, at=records[-1].at, event=Interrupted(turn=number, reason=why)
+        )
         for place, number in enumerate(open_turns if views.finished(events) is None else ())
     ]
     return b"".join(RECORDED.dump_json(line) + b"\n" for line in lines)
 
 
 def _copied(data: Path, target: Path, path: Path, size: int, more: bytes = b"") -> Path:
-    """`size` bytes of a session and `more` at `target`, with its media and worktrees. Raises StorageError."""
+    """`size` bytes of a session and `more` at `target`, with its media and worktrees. Raises
+    StorageError.
+    """
     try:
         with path.open("rb") as source:
             kept = source.read(size)
@@ -351,11 +408,15 @@ def _copied(data: Path, target: Path, path: Path, size: int, more: bytes = b"") 
             own = shutil.copytree(apart, worktrees_folder(data, target), symlinks=True)
             (own / OWNER).write_text(str(target), "utf-8")
     except OSError as error:
-        raise StorageError(f"cannot copy the session {path.stem}: {error.strerror}", hint=_RIGHTS) from error
+        raise StorageError(
+            f"cannot copy the session {path.stem}: {error.strerror}", hint=_RIGHTS
+        ) from error
     return target
 
 
 def copy_media(path: Path, target: Path) -> None:
-    """The pictures and PDFs of the session at `path` also beside the one at `target`. Raises OSError."""
+    """The pictures and PDFs of the session at `path` also beside the one at `target`. Raises
+    OSError.
+    """
     if (kept := log.media_folder(path)).is_dir():
         shutil.copytree(kept, log.media_folder(target), dirs_exist_ok=True)

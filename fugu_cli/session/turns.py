@@ -1,7 +1,7 @@
 """The shape of a session: its requests and their turns, and subtasks as logs of their own.
 
-A subtask is a turn that an agent's `task` call began. It reads its own prompt and nothing of the request around it, so
-its facts are those of a request that asks this prompt alone.
+A subtask is a turn that an agent's `task` call began. It reads its own prompt and nothing of the
+request around it, so its facts are those of a request that asks this prompt alone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from fugu_cli.session.events import (
 )
 
 TASK = "task"
-"""The tool whose call begins one. It changes nothing itself: what its subtask did is in that one's own facts."""
+"""The tool whose call begins one. It changes nothing itself: what its subtask did is in that one's
+own facts.
+"""
 BY_FILE = "file"
 """`Assigned.by` of a subtask whose subagent's file names the agent."""
 
@@ -56,8 +58,9 @@ class CallRecord:
 class Turn:
     """One turn as the log holds it.
 
-    `facts` are the evidence it opened with and the current draw; draws that were rolled back are only in `draws`, each
-    ending with its Undone. `subtasks` are the turns that its `task` calls of the current draw began.
+    `facts` are the evidence it opened with and the current draw; draws that were rolled back are
+    only in `draws`, each ending with its Undone. `subtasks` are the turns that its `task` calls of
+    the current draw began.
     """
 
     number: int
@@ -76,7 +79,9 @@ class Turn:
         for one in self.subtasks:
             assert one.assigned.subtask is not None
             inside.setdefault(one.assigned.subtask.call, []).extend(one.runs)
-        return tuple(each for run in self.runs for each in (*inside.get(run.permitted.call.id, ()), run))
+        return tuple(
+            each for run in self.runs for each in (*inside.get(run.permitted.call.id, ()), run)
+        )
 
     @property
     def replies(self) -> tuple[Replied, ...]:
@@ -90,8 +95,12 @@ class Turn:
 
     @property
     def interrupted(self) -> bool:
-        """The user cut it: closed without an answer. A cut after the turn's end does not undo it."""
-        return any(isinstance(fact, Interrupted) and fact.turn == self.number for fact in self.facts)
+        """The user cut it: closed without an answer. A cut after the turn's end does not undo
+        it.
+        """
+        return any(
+            isinstance(fact, Interrupted) and fact.turn == self.number for fact in self.facts
+        )
 
     @property
     def text(self) -> str:
@@ -100,8 +109,8 @@ class Turn:
 
     @property
     def concluded(self) -> bool:
-        """Its agent came to its last word: that was not cut short, is no refusal, and asks for nothing more. Silence is
-        one only of who changed something."""
+        """Its agent came to its last word: that was not cut short, is no refusal, and asks for
+        nothing more. Silence is one only of who changed something."""
         ended = bool(self.replies) and not self.replies[-1].calls and self.replies[-1].stop == "end"
         return ended and bool(self.text.strip() or self.changes)
 
@@ -128,7 +137,9 @@ def request(events: Sequence[Event]) -> Sequence[Event]:
 def requests(events: Sequence[Event]) -> list[Sequence[Event]]:
     """Every request's facts, oldest first."""
     starts = [index for index, event in enumerate(events) if isinstance(event, Asked)]
-    return [events[start:end] for start, end in zip(starts, [*starts[1:], len(events)], strict=False)]
+    return [
+        events[start:end] for start, end in zip(starts, [*starts[1:], len(events)], strict=False)
+    ]
 
 
 def asked(events: Sequence[Event]) -> Asked | None:
@@ -138,7 +149,9 @@ def asked(events: Sequence[Event]) -> Asked | None:
 
 
 def asked_effort(events: Sequence[Event], member: Member) -> Effort:
-    """How much the newest request lets an agent reason; "" where it does not say so, or the agent cannot be told."""
+    """How much the newest request lets an agent reason; "" where it does not say so, or the agent
+    cannot be told.
+    """
     now = asked(events)
     return now.effort if now is not None and member.reasoning else ""
 
@@ -149,27 +162,41 @@ def without_effort(members: Mapping[str, Member]) -> tuple[str, ...]:
 
 
 def opened(events: Sequence[Event]) -> Opened | None:
-    """The newest opening: the session's first line, or a later one where it was continued with another pool."""
+    """The newest opening: the session's first line, or a later one where it was continued with
+    another pool.
+    """
     return next((event for event in reversed(events) if isinstance(event, Opened)), None)
 
 
 def served(events: Sequence[Event]) -> bool:
-    """What agents are shown now is what a client of `fugu serve` sent: no prompt is made of the facts."""
+    """What agents are shown now is what a client of `fugu serve` sent: no prompt is made of the
+    facts.
+    """
     newest = opened(events)
     return newest is not None and newest.served
 
 
 def pool(events: Sequence[Event]) -> dict[str, Member]:
     """Every agent the session ever had, by name, as it was known last."""
-    return {member.name: member for event in events if isinstance(event, Opened) for member in event.pool}
+    return {
+        member.name: member
+        for event in events
+        if isinstance(event, Opened)
+        for member in event.pool
+    }
 
 
 def turns(events: Sequence[Event]) -> tuple[Turn, ...]:
-    """The turns of the newest request, oldest first, each with its subtasks. A fact belongs to the turn it names: turns
-    that are open at the same time are interleaved in the log. Facts of no turn (`baseline`) are in none."""
+    """The turns of the newest request, oldest first, each with its subtasks. A fact belongs to the
+    turn it names: turns that are open at the same time are interleaved in the log. Facts of no turn
+    (`baseline`) are in none."""
     groups = _groups(events)
     parents = {number: _parent(group) for number, group in groups.items()}
-    inside = {number: parent for number, parent in parents.items() if parent in groups and parent != number}
+    inside = {
+        number: parent
+        for number, parent in parents.items()
+        if parent in groups and parent != number
+    }
     return tuple(
         _turn(group, [groups[child] for child, parent in inside.items() if parent == number])
         for number, group in groups.items()
@@ -178,7 +205,9 @@ def turns(events: Sequence[Event]) -> tuple[Turn, ...]:
 
 
 def _groups(events: Sequence[Event]) -> dict[int, list[Event]]:
-    """The facts of the newest request's turns and subtasks by number, each group led by its Assigned."""
+    """The facts of the newest request's turns and subtasks by number, each group led by its
+    Assigned.
+    """
     groups: dict[int, list[Event]] = {}
     for event in request(events):
         number = getattr(event, "turn", 0)
@@ -209,14 +238,19 @@ def turn_of(events: Sequence[Event], number: int) -> Turn | None:
 
 
 def open_subtasks(events: Sequence[Event]) -> tuple[Turn, ...]:
-    """Subtasks that have not come to an end: nothing closed them, and the call that began them has no result."""
+    """Subtasks that have not come to an end: nothing closed them, and the call that began them has
+    no result.
+    """
     return tuple(
         one
         for turn in turns(events)
         for one in turn.subtasks
         if not (one.failed or one.interrupted)
         and one.assigned.subtask is not None
-        and any(run.permitted.call.id == one.assigned.subtask.call and run.result is None for run in turn.runs)
+        and any(
+            run.permitted.call.id == one.assigned.subtask.call and run.result is None
+            for run in turn.runs
+        )
     )
 
 
@@ -226,16 +260,23 @@ def events_before(events: Sequence[Event], turn: Turn) -> Sequence[Event]:
 
 
 def events_of_turn(events: Sequence[Event], number: int) -> Sequence[Event]:
-    """The facts as the turn `number` stands in them, as if it were the newest: without what others, open at the same
-    time, did since it began. A worktree of its own is its repository here. A subtask stands alone."""
+    """The facts as the turn `number` stands in them, as if it were the newest: without what others,
+    open at the same time, did since it began. A worktree of its own is its repository here. A
+    subtask stands alone."""
     start = next((i for i in range(len(events) - 1, -1, -1) if _begins(events[i], number)), None)
     if start is None:
         return events
-    later = [e for e in events[start + 1 :] if getattr(e, "turn", number) == number and not isinstance(e, Merged)]
+    later = [
+        e
+        for e in events[start + 1 :]
+        if getattr(e, "turn", number) == number and not isinstance(e, Merged)
+    ]
     begin = events[start]
     assert isinstance(begin, Assigned)
     if begin.subtask is not None:
-        return events_of_subtask(events[:start], begin, [e for e in later if getattr(e, "turn", 0) == number])
+        return events_of_subtask(
+            events[:start], begin, [e for e in later if getattr(e, "turn", 0) == number]
+        )
     if not later and start == len(events) - 1 and not begin.worktree:
         return events
     own = begin.model_copy(update={"worktree": ""}) if begin.worktree else begin
@@ -265,14 +306,19 @@ def _turn(group: list[Event], inside: Sequence[list[Event]] = ()) -> Turn:
     facts = (*opening, *current)
     runs = call_records(facts)
     calls = {run.permitted.call.id for run in runs}
-    begun = (turn for turn in map(_turn, inside) if turn.assigned.subtask and turn.assigned.subtask.call in calls)
+    begun = (
+        turn
+        for turn in map(_turn, inside)
+        if turn.assigned.subtask and turn.assigned.subtask.call in calls
+    )
     return Turn(assigned.turn, assigned, facts, tuple(draws), runs, tuple(begun))
 
 
 def effective(events: Sequence[Event]) -> tuple[Event, ...]:
-    """The newest request without the draws that were rolled back and without what was done in worktrees: what the
-    working tree is the result of. What was taken over from a worktree is in its Merged. Where the user undid the
-    request and it went on, what had changed files until then is left out, and the Undone is there."""
+    """The newest request without the draws that were rolled back and without what was done in
+    worktrees: what the working tree is the result of. What was taken over from a worktree is in its
+    Merged. Where the user undid the request and it went on, what had changed files until then is
+    left out, and the Undone is there."""
     kept: list[Event] = []
     apart: set[int] = set()
     undone: list[Undone] = []
@@ -286,8 +332,13 @@ def effective(events: Sequence[Event]) -> tuple[Event, ...]:
         if isinstance(event, Assigned) and event.worktree:
             apart.add(event.turn)
         if isinstance(event, Undone):
-            start = next((i for i, fact in enumerate(kept) if _draw_of(fact, event.turn)), len(kept))
-            gone = {event.turn, *(fact.turn for fact in kept[start:] if _began_subtask(fact, event.turn))}
+            start = next(
+                (i for i, fact in enumerate(kept) if _draw_of(fact, event.turn)), len(kept)
+            )
+            gone = {
+                event.turn,
+                *(fact.turn for fact in kept[start:] if _began_subtask(fact, event.turn)),
+            }
             others = [fact for fact in kept[start:] if getattr(fact, "turn", 0) not in gone]
             kept = [*kept[:start], *others]
         elif getattr(event, "turn", 0) not in apart:
@@ -306,11 +357,15 @@ def _began_subtask(fact: Event, turn: int) -> TypeGuard[Assigned]:
 def call_records(facts: Sequence[Event]) -> tuple[CallRecord, ...]:
     """Each Permitted with its ToolRan, where there is one."""
     results = {fact.call.id: fact for fact in facts if isinstance(fact, ToolRan)}
-    return tuple(CallRecord(fact, results.get(fact.call.id)) for fact in facts if isinstance(fact, Permitted))
+    return tuple(
+        CallRecord(fact, results.get(fact.call.id)) for fact in facts if isinstance(fact, Permitted)
+    )
 
 
 def baseline(events: Sequence[Event]) -> tuple[CallRecord, ...]:
-    """What fugu ran before the first turn of the newest request: evidence, and what the request attaches."""
+    """What fugu ran before the first turn of the newest request: evidence, and what the request
+    attaches.
+    """
     facts: list[Event] = []
     for event in request(events):
         if isinstance(event, Assigned):
@@ -328,14 +383,16 @@ def open_calls(turn: Turn) -> tuple[Call, ...]:
 
 
 def interrupted_calls(turn: Turn) -> tuple[Call, ...]:
-    """Calls that were started and never came back: killed, also in subtasks. They are never run again."""
+    """Calls that were started and never came back: killed, also in subtasks. They are never run
+    again.
+    """
     runs = (run.permitted for run in turn.work if run.permitted.allowed and run.result is None)
     return tuple(permitted.call for permitted in runs if permitted.call.tool != TASK)
 
 
 def start_snapshot(events: Sequence[Event]) -> str:
-    """The working tree before the newest request did anything to it, a snapshot's id; "" where it did nothing, and
-    outside git."""
+    """The working tree before the newest request did anything to it, a snapshot's id; "" where it
+    did nothing, and outside git."""
     for fact in request(events):
         if isinstance(fact, Asked | Assigned | Permitted) and fact.snapshot:
             return fact.snapshot
@@ -343,7 +400,9 @@ def start_snapshot(events: Sequence[Event]) -> str:
 
 
 def failed_agents(events: Sequence[Event]) -> dict[str, Exclusion]:
-    """Agents that failed in this request: masked until the next one, or until it is opened again."""
+    """Agents that failed in this request: masked until the next one, or until it is opened
+    again.
+    """
     failed: dict[str, Exclusion] = {}
     for fact in request(events):
         if isinstance(fact, Opened):
@@ -356,7 +415,9 @@ def failed_agents(events: Sequence[Event]) -> dict[str, Exclusion]:
 
 
 def failed_since_reply(events: Sequence[Event]) -> frozenset[str]:
-    """Agents that failed in this request after whoever answered last, or with nobody having answered at all."""
+    """Agents that failed in this request after whoever answered last, or with nobody having
+    answered at all.
+    """
     failed: set[str] = set()
     for fact in request(events):
         if isinstance(fact, Opened | Replied):
@@ -366,12 +427,18 @@ def failed_since_reply(events: Sequence[Event]) -> frozenset[str]:
     return frozenset(failed)
 
 
-STOPPED = frozenset({"unaccepted", "turn_limit", "budget", "time_limit", "interrupted", "denied", "failed"})
-"""Ends that an Opened after them takes back: the request goes on, with other limits, other agents, another key."""
+STOPPED = frozenset(
+    {"unaccepted", "turn_limit", "budget", "time_limit", "interrupted", "denied", "failed"}
+)
+"""Ends that an Opened after them takes back: the request goes on, with other limits, other agents,
+another key.
+"""
 
 
 def finished(events: Sequence[Event]) -> Finished | None:
-    """How the newest request ended; None while it runs, or where it was stopped and then opened again."""
+    """How the newest request ended; None while it runs, or where it was stopped and then opened
+    again.
+    """
     again = False
     for event in reversed(request(events)):
         if isinstance(event, Finished):
@@ -380,8 +447,12 @@ def finished(events: Sequence[Event]) -> Finished | None:
     return None
 
 
-def events_of_subtask(opened: Sequence[Event], begin: Assigned, later: Sequence[Event]) -> tuple[Event, ...]:
-    """A log whose only request is the subtask that `begin` began. `opened`: the facts before it; `later`: its own."""
+def events_of_subtask(
+    opened: Sequence[Event], begin: Assigned, later: Sequence[Event]
+) -> tuple[Event, ...]:
+    """A log whose only request is the subtask that `begin` began. `opened`: the facts before it;
+    `later`: its own.
+    """
     assert begin.subtask is not None
     asked = Asked(text=begin.instruction, effort=begin.subtask.effort)
     return (*_openings(opened), asked, begin.model_copy(update={"instruction": ""}), *later)
@@ -404,10 +475,15 @@ def lines_of_subtasks(events: Sequence[Event]) -> frozenset[int]:
 def events_to_assign(
     events: Sequence[Event], task: Subtask, prompt: str, out: Mapping[str, Exclusion]
 ) -> tuple[Event, ...]:
-    """What a coordinator reads to choose who does it: what the same subagent did last, whose prompt may be cached, and
-    the new prompt. `out`: who cannot do it now."""
+    """What a coordinator reads to choose who does it: what the same subagent did last, whose prompt
+    may be cached, and the new prompt. `out`: who cannot do it now."""
     masked = (Masked(agents=tuple(sorted(out.items()))),) if out else ()
-    return (*_openings(events), *_last_of(events, task), Asked(text=prompt, effort=task.effort), *masked)
+    return (
+        *_openings(events),
+        *_last_of(events, task),
+        Asked(text=prompt, effort=task.effort),
+        *masked,
+    )
 
 
 def _openings(events: Sequence[Event]) -> tuple[Event, ...]:
@@ -418,8 +494,14 @@ def _last_of(events: Sequence[Event], task: Subtask) -> tuple[Event, ...]:
     """The newest subtask of the same subagent that was answered, as a request of its own."""
     for place in range(len(events) - 1, -1, -1):
         begin = events[place]
-        if isinstance(begin, Assigned) and begin.subtask is not None and begin.subtask.name == task.name:
-            said = [e for e in events[place:] if isinstance(e, Replied) and e.turn == begin.turn][-1:]
+        if (
+            isinstance(begin, Assigned)
+            and begin.subtask is not None
+            and begin.subtask.name == task.name
+        ):
+            said = [e for e in events[place:] if isinstance(e, Replied) and e.turn == begin.turn][
+                -1:
+            ]
             if said and not said[0].calls:
                 assigned = begin.model_copy(update={"instruction": "", "subtask": None})
                 return (Asked(text=begin.instruction), assigned, *said, ANSWERED)
@@ -429,13 +511,18 @@ def _last_of(events: Sequence[Event], task: Subtask) -> tuple[Event, ...]:
 Verdict = Literal["ACCEPT", "REVISE"]
 _MARKS = r"[\s*_#>`\"'“”‘’(\[•–—✅✔☑\uFE0F-]*"
 _LEADING = re.compile(
-    rf"{_MARKS}(?:verdict\s*[:=]?{_MARKS})?(accept|revise|reject)(?:ed)?(?:\b|(?=_+(?:\W|$)))", re.IGNORECASE
+    rf"{_MARKS}(?:verdict\s*[:=]?{_MARKS})?(accept|revise|reject)(?:ed)?(?:\b|(?=_+(?:\W|$)))",
+    re.IGNORECASE,
 )
-_LONE = re.compile(r"^[ \t*_`#>]*(?:verdict:[ \t*_`]*)?(ACCEPT|REVISE|REJECT)(?:ED)?[*_`.! \t]*$", re.I | re.M)
+_LONE = re.compile(
+    r"^[ \t*_`#>]*(?:verdict:[ \t*_`]*)?(ACCEPT|REVISE|REJECT)(?:ED)?[*_`.! \t]*$", re.I | re.M
+)
 
 
 class LeadingVerdict(NamedTuple):
-    """The verdict that a text begins with: its meaning, the word as written, and the text behind it."""
+    """The verdict that a text begins with: its meaning, the word as written, and the text behind
+    it.
+    """
 
     verdict: Verdict
     written: str
@@ -443,28 +530,36 @@ class LeadingVerdict(NamedTuple):
 
 
 def leading_verdict(text: str) -> LeadingVerdict | None:
-    """Case-insensitive, `ACCEPTED` too. REJECT means REVISE. Marks of emphasis, headings, lists and quotes, and a
-    `Verdict:` label before the word do not count."""
+    """Case-insensitive, `ACCEPTED` too. REJECT means REVISE. Marks of emphasis, headings, lists and
+    quotes, and a `Verdict:` label before the word do not count."""
     lead = _LEADING.match(text)
     if lead is None:
         return None
-    return LeadingVerdict("ACCEPT" if lead[1].lower() == "accept" else "REVISE", lead[1], text[lead.end() :])
+    return LeadingVerdict(
+        "ACCEPT" if lead[1].lower() == "accept" else "REVISE", lead[1], text[lead.end() :]
+    )
 
 
 def verdict_of(text: str) -> Verdict:
     """By the leading word, else the only one of the words anywhere, else REVISE."""
     if lead := leading_verdict(text):
         return lead.verdict
-    words = {word.lower() for word in re.findall(r"\b(accept|revise|reject)\b", text, re.IGNORECASE)}
+    words = {
+        word.lower() for word in re.findall(r"\b(accept|revise|reject)\b", text, re.IGNORECASE)
+    }
     return "ACCEPT" if words == {"accept"} else "REVISE"
 
 
 def find_verdict(text: str, *, leading: bool) -> tuple[str, Verdict, str] | None:
-    """The verdict that a Verifier's text begins with (where that is `leading`), or that stands alone on a line: what is
-    before it, the verdict, what is behind it."""
+    """The verdict that a Verifier's text begins with (where that is `leading`), or that stands
+    alone on a line: what is before it, the verdict, what is behind it."""
     if leading and (lead := leading_verdict(text)) is not None:
         return "", lead.verdict, lead.rest.lstrip(" \t\n.,:;!*_`)-\u2013\u2014")
     found = _LONE.search(text)
     if found is None:
         return None
-    return text[: found.start()].rstrip(), "ACCEPT" if found[1].upper() == "ACCEPT" else "REVISE", text[found.end() :]
+    return (
+        text[: found.start()].rstrip(),
+        "ACCEPT" if found[1].upper() == "ACCEPT" else "REVISE",
+        text[found.end() :],
+    )

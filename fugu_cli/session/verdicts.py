@@ -1,4 +1,6 @@
-"""Whether work is accepted: acceptance checks, the Verifier's verdict, and how the request ended."""
+"""Whether work is accepted: acceptance checks, the Verifier's verdict, and how the request
+ended.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from fugu_cli.session.events import EVIDENCE, USERS, Asked, Event, Finished, Merged, Permitted, Role, ToolRan, Undone
-from fugu_cli.session.outcome import TestRun, changes, has_regressions, regressions, tests, tests_before
+from fugu_cli.session.events import (
+    EVIDENCE,
+    USERS,
+    Asked,
+    Event,
+    Finished,
+    Merged,
+    Permitted,
+    Role,
+    ToolRan,
+    Undone,
+)
+from fugu_cli.session.outcome import (
+    TestRun,
+    changes,
+    has_regressions,
+    regressions,
+    tests,
+    tests_before,
+)
 from fugu_cli.session.recognized_tests import passed_count
 from fugu_cli.session.turns import (
     TASK,
@@ -24,8 +44,8 @@ from fugu_cli.session.turns import (
 )
 
 ACCEPTANCE_CHECK, RUN_CHECK = "acceptance_check", "run_check"
-"""An agent's call that sets a check, which is ok where the check fails before the work; and fugu's runs of it after
-that, which are ok where it passes."""
+"""An agent's call that sets a check, which is ok where the check fails before the work; and fugu's
+runs of it after that, which are ok where it passes."""
 CHECK_SETTERS = frozenset({ACCEPTANCE_CHECK, "reproduce"})
 CHECK_RUNNERS = frozenset({RUN_CHECK, "run_reproduction"})
 """With the names that logs of version 0.1.0 have."""
@@ -33,8 +53,9 @@ CHECK_RUNNERS = frozenset({RUN_CHECK, "run_reproduction"})
 
 @dataclass(frozen=True)
 class CheckStatus:
-    """A check of the newest request. `arguments`: of the tool, as JSON text. `ok`: its newest run passed; `stale`: it
-    has not run since files changed last. `suite`: it is the project's test suite."""
+    """A check of the newest request. `arguments`: of the tool, as JSON text. `ok`: its newest run
+    passed; `stale`: it has not run since files changed last. `suite`: it is the project's test
+    suite."""
 
     arguments: str
     by: Literal["user", "agent"]
@@ -64,7 +85,9 @@ def command_of(arguments: str) -> str:
 
 
 def checks(events: Sequence[Event]) -> tuple[CheckStatus, ...]:
-    """The checks of the newest request, the user's first. A check that was killed in the middle is stale."""
+    """The checks of the newest request, the user's first. A check that was killed in the middle is
+    stale.
+    """
     request = asked(events)
     if request is None:
         return ()
@@ -78,13 +101,17 @@ def checks(events: Sequence[Event]) -> tuple[CheckStatus, ...]:
             (own if event.by == EVIDENCE else open_calls).add(event.call.id)
         elif isinstance(event, ToolRan) and event.call.tool in CHECK_RUNNERS:
             if (known := found.get(event.call.arguments)) is not None:
-                found[event.call.arguments] = replace(known, output=event.output, ok=event.ok, stale=False)
+                found[event.call.arguments] = replace(
+                    known, output=event.output, ok=event.ok, stale=False
+                )
         elif isinstance(event, ToolRan):
             open_calls.discard(event.call.id)
             if event.changes and event.call.id not in own:
                 found, changed = _aged(found), True
             if event.call.tool in CHECK_SETTERS and event.ok and event.call.arguments not in found:
-                found[event.call.arguments] = CheckStatus(event.call.arguments, "agent", event.output, stale=changed)
+                found[event.call.arguments] = CheckStatus(
+                    event.call.arguments, "agent", event.output, stale=changed
+                )
         elif (isinstance(event, Merged) and event.changes) or isinstance(event, Undone):
             found, changed = _aged(found), True
     if open_calls:
@@ -102,7 +129,9 @@ def _of_the_suite(events: Sequence[Event], check: CheckStatus, request: Asked) -
     run = tests(events)
     if run is None:
         return replace(check, suite=True, ok=False, stale=True)
-    return replace(check, suite=True, output=run.output, ok=run.ok and not run.empty, stale=run.stale)
+    return replace(
+        check, suite=True, output=run.output, ok=run.ok and not run.empty, stale=run.stale
+    )
 
 
 def unmet_checks(events: Sequence[Event]) -> tuple[CheckStatus, ...]:
@@ -115,18 +144,24 @@ def suite_decides(events: Sequence[Event]) -> bool:
     return any(check.suite for check in checks(events))
 
 
-_SUGGESTED = re.compile(r"<suggested_role>\s*(worker|verifier|solver)\s*</suggested_role>", re.IGNORECASE)
+_SUGGESTED = re.compile(
+    r"<suggested_role>\s*(worker|verifier|solver)\s*</suggested_role>", re.IGNORECASE
+)
 
 
 def verdict(events: Sequence[Event], turn: Turn) -> Verdict | None:
-    """A closed Verifier turn's verdict; None for other turns. What speaks against the work turns ACCEPT into REVISE."""
+    """A closed Verifier turn's verdict; None for other turns. What speaks against the work turns
+    ACCEPT into REVISE.
+    """
     if turn.assigned.role != "verifier" or not turn.replies:
         return None
     return "REVISE" if acceptance_blocker(events) else verdict_of(turn.text)
 
 
 def suggested_role(turn: Turn) -> Role | None:
-    """A Thinker's valid suggestion for the next turn's role, which overrides the head's (arXiv 2512.04695)."""
+    """A Thinker's valid suggestion for the next turn's role, which overrides the head's (arXiv
+    2512.04695).
+    """
     if turn.assigned.role != "thinker":
         return None
     found = _SUGGESTED.findall(turn.text)
@@ -148,20 +183,27 @@ def acceptance_blocker(events: Sequence[Event]) -> str:
 
 
 def counted_turns(events: Sequence[Event]) -> list[Turn]:
-    """The turns whose work counts: those that neither failed nor were interrupted, and of a Worker's cut turns those
-    that changed something, where there are acceptance checks and all of them pass."""
+    """The turns whose work counts: those that neither failed nor were interrupted, and of a
+    Worker's cut turns those that changed something, where there are acceptance checks and all of
+    them pass."""
     done = bool(checks(events)) and not unmet_checks(events)
 
     def counts(turn: Turn) -> bool:
         if not (turn.failed or turn.interrupted):
             return True
-        return done and turn.assigned.role == "worker" and bool(turn.changes or interrupted_calls(turn))
+        return (
+            done
+            and turn.assigned.role == "worker"
+            and bool(turn.changes or interrupted_calls(turn))
+        )
 
     return [turn for turn in turns(events) if counts(turn)]
 
 
 def has_worker_answer(events: Sequence[Event]) -> bool:
-    """A Worker of the request came to its last word, or changed something, as a killed call may have."""
+    """A Worker of the request came to its last word, or changed something, as a killed call may
+    have.
+    """
     worked = (turn for turn in counted_turns(events) if turn.assigned.role == "worker")
     return any(turn.concluded or turn.changes or interrupted_calls(turn) for turn in worked)
 
@@ -183,7 +225,9 @@ END_WORDS = {"accepted": "verified", "answered": "done", **STOPPED_BY}
 
 @dataclass(frozen=True)
 class EndLine:
-    """`text` as in `verified by claude · 41 tests pass`. `tone`: warn where something still fails or is not known."""
+    """`text` as in `verified by claude · 41 tests pass`. `tone`: warn where something still fails
+    or is not known.
+    """
 
     text: str
     tone: Literal["good", "warn", "bad"]
@@ -200,10 +244,14 @@ def end_line(events: Sequence[Event], end: Finished | None = None) -> EndLine:
     if any(not check.suite for check in unmet_checks(events)):
         parts.append("an acceptance check fails")
         worse = True
-    return EndLine(" · ".join(part for part in parts if part), "warn" if tone == "good" and worse else tone)
+    return EndLine(
+        " · ".join(part for part in parts if part), "warn" if tone == "good" and worse else tone
+    )
 
 
-def _done(events: Sequence[Event], end: Finished | None) -> tuple[str, Literal["good", "warn", "bad"]]:
+def _done(
+    events: Sequence[Event], end: Finished | None
+) -> tuple[str, Literal["good", "warn", "bad"]]:
     if end is None:
         return "not finished", "bad"
     if end.reason == "accepted":
@@ -215,26 +263,38 @@ def _done(events: Sequence[Event], end: Finished | None) -> tuple[str, Literal["
 
 
 def _tests(events: Sequence[Event]) -> tuple[str, bool]:
-    """How the tests stand, and whether that is a warning. Nothing where nothing was changed and nothing ran."""
+    """How the tests stand, and whether that is a warning. Nothing where nothing was changed and
+    nothing ran.
+    """
     run = tests(events)
     if run is None or run.empty:
         return ("no tests ran", False) if changes(events) else ("", False)
     if run.stale:
         return "the tests ran before the last change", True
     if run.ok:
-        count = run.report.passed if run.report is not None and run.report.passed else passed_count(run.output)
-        return (f"{count} test{'s pass' if count != 1 else ' passes'}" if count else "the tests pass"), False
+        count = (
+            run.report.passed
+            if run.report is not None and run.report.passed
+            else passed_count(run.output)
+        )
+        return (
+            f"{count} test{'s pass' if count != 1 else ' passes'}" if count else "the tests pass"
+        ), False
     return _failing(events, run), True
 
 
 def _failing(events: Sequence[Event], run: TestRun) -> str:
-    """`2 tests fail that passed before`, `1 test still fails (it failed before)`, `3 tests fail`."""
+    """`2 tests fail that passed before`, `1 test still fails (it failed before)`, `3 tests
+    fail`.
+    """
     ids = regressions(events)
     if ids or has_regressions(events):
         return f"{_fail(len(ids) or None)} that passed before"
     before = tests_before(events)
     known = run.report is not None and run.report.by_id and set(run.report.failing) <= before.failed
-    if known or (before.count is not None and run.failed is not None and run.failed <= before.count):
+    if known or (
+        before.count is not None and run.failed is not None and run.failed <= before.count
+    ):
         many = run.failed != 1
         return f"{_fail(run.failed, 'still ')} ({'they' if many else 'it'} failed before)"
     return _fail(run.failed)
@@ -254,16 +314,27 @@ def _refused(events: Sequence[Event]) -> str:
 
 
 def test_summary(events: Sequence[Event]) -> dict[str, object]:
-    """The tests of the newest request for programs: `before` and `after` as counts, None where not known; ids of the
-    tests that the request fixed, broke and removed."""
+    """The tests of the newest request for programs: `before` and `after` as counts, None where not
+    known; ids of the tests that the request fixed, broke and removed."""
     run, before = tests(events), tests_before(events)
     after: dict[str, object] | None = None
     if run is not None and not run.stale:
         report = run.report
-        passed = report.passed if report is not None and report.passed else passed_count(run.output) or 0
-        after = {"ok": run.ok, "passed": passed, "failed": run.failed, "skipped": report.skipped if report else 0}
+        passed = (
+            report.passed if report is not None and report.passed else passed_count(run.output) or 0
+        )
+        after = {
+            "ok": run.ok,
+            "passed": passed,
+            "failed": run.failed,
+            "skipped": report.skipped if report else 0,
+        }
     known = before.ok is not None or before.count is not None or bool(before.looked_up)
-    failing = set(run.report.failing) if run is not None and run.report is not None and not run.stale else None
+    failing = (
+        set(run.report.failing)
+        if run is not None and run.report is not None and not run.stale
+        else None
+    )
     return {
         "before": {"ok": before.ok, "failed": before.count} if known else None,
         "after": after,

@@ -1,8 +1,9 @@
-"""Views: what the log says, as pure functions of the list of events. This is their front door; read turns.py first.
+"""Views: what the log says, as pure functions of the list of events. This is their front door; read
+turns.py first.
 
-Nothing here is stored, cached or told to anybody; the screen, headless output, the trace, the prompts, costs and the
-coordinator's transcript are all built from these folds. Must not know files, models or the screen. `turns.py` is the
-default: read it first.
+Nothing here is stored, cached or told to anybody; the screen, headless output, the trace, the
+prompts, costs and the coordinator's transcript are all built from these folds. Must not know files,
+models or the screen. `turns.py` is the default: read it first.
 """
 
 from __future__ import annotations

@@ -15,7 +15,9 @@ _CHOICE = re.compile(r"\W*CHOOSE\W+(\d+)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Workflow:
-    """A plan of the newest request that has steps. `number` counts all plans from 1, those that failed included."""
+    """A plan of the newest request that has steps. `number` counts all plans from 1, those that
+    failed included.
+    """
 
     number: int
     planned: Planned
@@ -47,22 +49,28 @@ def merges(events: Sequence[Event]) -> tuple[Merged, ...]:
 
 
 def final_text(turn: Turn) -> str:
-    """What a turn leaves for others: the agent's last words; where it only wrote files, which ones."""
+    """What a turn leaves for others: the agent's last words; where it only wrote files, which
+    ones.
+    """
     changed = ", ".join(sorted({change.path for change in turn.changes}))
     return turn.text.strip() or (f"Changed {changed}." if changed else "")
 
 
 def is_done(turn: Turn) -> bool:
-    """A closed turn that came to something: neither failed nor cut, with changes or with last words. A refusal is none,
-    nor is what was said beside calls when the turn had had its replies."""
+    """A closed turn that came to something: neither failed nor cut, with changes or with last
+    words. A refusal is none, nor is what was said beside calls when the turn had had its
+    replies."""
     if turn.failed or turn.interrupted or not turn.replies:
         return False
     last = turn.replies[-1]
-    return bool(turn.changes) or (bool(final_text(turn)) and not last.calls and last.stop != "refusal")
+    return bool(turn.changes) or (
+        bool(final_text(turn)) and not last.calls and last.stop != "refusal"
+    )
 
 
 def step_output(found: Sequence[Workflow], number: int, step: int) -> Turn | None:
-    """The turn whose words are the output of a step; for a step that is a workflow, that of its last step that has one.
+    """The turn whose words are the output of a step; for a step that is a workflow, that of its
+    last step that has one.
 
     None while there is none, or where it came to nothing.
     """
@@ -77,33 +85,41 @@ def step_output(found: Sequence[Workflow], number: int, step: int) -> Turn | Non
 
 
 def workflow_result(found: Sequence[Workflow], number: int) -> Turn | None:
-    """The turn that holds a workflow's answer: its last step's, or the last one before it that has an output."""
+    """The turn that holds a workflow's answer: its last step's, or the last one before it that has
+    an output.
+    """
     flow = next(flow for flow in found if flow.number == number)
-    outputs = (step_output(found, number, step) for step in reversed(range(len(flow.planned.steps))))
+    outputs = (
+        step_output(found, number, step) for step in reversed(range(len(flow.planned.steps)))
+    )
     return next((turn for turn in outputs if turn is not None), None)
 
 
 def visible_output(found: Sequence[Workflow], number: int, step: int) -> Turn | None:
-    """The turn whose words others read of a step: its output; of a step that is a workflow whose last words only say
-    yes, what they say it to."""
+    """The turn whose words others read of a step: its output; of a step that is a workflow whose
+    last words only say yes, what they say it to."""
     last = step_output(found, number, step)
     return next((turn for turn in _outputs(found, number, (step,)) if not _judges(turn)), last)
 
 
 def _outputs(found: Sequence[Workflow], number: int, steps: Sequence[int] = ()) -> Iterator[Turn]:
-    """The outputs of these steps of a workflow, or of all, the last one first; those of workflows inside it one by
-    one."""
+    """The outputs of these steps of a workflow, or of all, the last one first; those of workflows
+    inside it one by one."""
     flow = next((flow for flow in found if flow.number == number), None)
     for step in reversed(steps or range(len(flow.planned.steps) if flow else 0)):
         turn = step_output(found, number, step)
         if turn is not None and turn.assigned.plan != number:
-            yield from _outputs(found, next(c.number for c in reversed(found) if c.planned.within == (number, step)))
+            yield from _outputs(
+                found, next(c.number for c in reversed(found) if c.planned.within == (number, step))
+            )
         elif turn is not None:
             yield turn
 
 
 def answering_turn(events: Sequence[Event]) -> Turn | None:
-    """The turn that answers a request done by workflows: of the newest round that has an answer. None without one."""
+    """The turn that answers a request done by workflows: of the newest round that has an answer.
+    None without one.
+    """
     found = workflows(events)
     rounds = [flow for flow in found if flow.planned.within is None]
     answers = (workflow_result(found, flow.number) for flow in reversed(rounds))
@@ -111,8 +127,9 @@ def answering_turn(events: Sequence[Event]) -> Turn | None:
 
 
 def user_facing_turn(events: Sequence[Event]) -> Turn | None:
-    """The turn whose words the user gets: the one that answers. Where that only agrees or is a bare verdict, the turn
-    it is about; of several that did the same job, the one whose work was chosen."""
+    """The turn whose words the user gets: the one that answers. Where that only agrees or is a bare
+    verdict, the turn it is about; of several that did the same job, the one whose work was
+    chosen."""
     found = workflows(events)
     rounds = [flow for flow in found if flow.planned.within is None]
     said_so = (turn for flow in reversed(rounds) for turn in _outputs(found, flow.number))

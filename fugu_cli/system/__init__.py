@@ -1,1 +1,3 @@
-"""The operating system: files written whole or not at all, temporary folders, processes and signals."""
+"""The operating system: files written whole or not at all, temporary folders, processes and
+signals.
+"""

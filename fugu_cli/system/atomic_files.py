@@ -1,9 +1,9 @@
 """Files written whole or not at all.
 
-`write_atomically` is for the user's files: under every tool that writes and under restoring. A crash or a full disk
-leaves the old file; mode, owner and extended attributes are kept. Hard links are not: written in place, a file
-would also change under its other names. Those may lie outside the repository (pnpm's and uv's stores), where
-nobody was asked. A crash could leave half of the file.
+`write_atomically` is for the user's files: under every tool that writes and under restoring. A
+crash or a full disk leaves the old file; mode, owner and extended attributes are kept. Hard links
+are not: written in place, a file would also change under its other names. Those may lie outside the
+repository (pnpm's and uv's stores), where nobody was asked. A crash could leave half of the file.
 
 `replacement_file` is for what fugu keeps of its own: settings, caches, checkpoints.
 """
@@ -27,9 +27,10 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.E
 def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
     """Put `data` at `path`, by a new file in the same folder that takes its place.
 
-    Folders are made where missing. `mode` (permission bits) defaults to the old file's, for a new file to what the
-    umask leaves. A link at `path` is replaced: resolve it first to write what it points to. Raises StorageError when
-    the disk is full or broken, OSError for what the caller named wrong.
+    Folders are made where missing. `mode` (permission bits) defaults to the old file's, for a new
+    file to what the umask leaves. A link at `path` is replaced: resolve it first to write what it
+    points to. Raises StorageError when the disk is full or broken, OSError for what the caller
+    named wrong.
     """
     try:
         _replace(path, data, mode)
@@ -39,8 +40,9 @@ def write_atomically(path: Path, data: bytes, mode: int | None = None) -> None:
 
 @contextlib.contextmanager
 def replacement_file(path: Path, mode: int | None = None) -> Iterator[Path]:
-    """An empty file in `path`'s folder, with its suffix: it takes `path`'s place when the block ends, and is gone when
-    the block fails. Folders and `mode` are as in `write_atomically`. Raises OSError."""
+    """An empty file in `path`'s folder, with its suffix: it takes `path`'s place when the block
+    ends, and is gone when the block fails. Folders and `mode` are as in `write_atomically`. Raises
+    OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=".fugu-", suffix=path.suffix, dir=path.parent)
     os.close(descriptor)
@@ -60,7 +62,8 @@ def storage_error(error: OSError, path: Path) -> OSError | StorageError:
     if error.errno not in NO_ROOM:
         return error
     return StorageError(
-        f"{path} could not be written: {error.strerror}", hint="make room on the disk, then continue the session"
+        f"{path} could not be written: {error.strerror}",
+        hint="make room on the disk, then continue the session",
     )
 
 
@@ -78,7 +81,9 @@ def _replace(path: Path, data: bytes, mode: int | None) -> None:
 
 
 def _keep_attributes(path: Path, descriptor: int) -> None:
-    """The old file's extended attributes, access lists among them; those that the disk or the user may not set go."""
+    """The old file's extended attributes, access lists among them; those that the disk or the user
+    may not set go.
+    """
     if sys.platform != "linux":
         return
     with contextlib.suppress(OSError):

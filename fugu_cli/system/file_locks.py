@@ -14,7 +14,9 @@ except ImportError:  # Windows
 
 
 def try_lock(file: int, *, shared: bool = False) -> bool:
-    """Lock an open file without waiting; False if somebody else holds it. Raises OSError where there are no locks."""
+    """Lock an open file without waiting; False if somebody else holds it. Raises OSError where
+    there are no locks.
+    """
     try:
         _flock(file, "LOCK_SH" if shared else "LOCK_EX", "LOCK_NB")
     except BlockingIOError:

@@ -9,21 +9,26 @@ import signal
 import time
 
 LOCK_SECONDS = 1.0
-"""Seconds for which a lock that is taken is tried: what a killed process was just starting holds it a moment longer."""
+"""Seconds for which a lock that is taken is tried: what a killed process was just starting holds it
+a moment longer.
+"""
 LOOK_SECONDS = 0.05
 PATIENCE = 5.0
 """Seconds after which one more cancellation stops the wait for a process that does not go."""
 
 
 async def reap(process: asyncio.subprocess.Process) -> int | None:
-    """End a process of ours at once, if it has not ended, and take its exit code; None where it would not go.
+    """End a process of ours at once, if it has not ended, and take its exit code; None where it
+    would not go.
 
-    Its pipes are closed, also where a child of it holds them. A cancellation is let through when that is done: a
-    process whose code nobody took outlives its event loop.
+    Its pipes are closed, also where a child of it holds them. A cancellation is let through when
+    that is done: a process whose code nobody took outlives its event loop.
     """
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)  # Process.kill would take the exit code away from who waits for it
+            os.kill(
+                process.pid, signal.SIGKILL
+            )  # Process.kill would take the exit code away from who waits for it
     try:
         return await wait_for_exit(process)
     finally:

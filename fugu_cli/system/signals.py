@@ -23,15 +23,18 @@ RETRY_SECONDS = 0.005
 TICK = 0.1
 """Seconds between two ticks."""
 WAITING = frozenset({"communicate", "_communicate", "wait", "_wait", "_try_wait"})
-"""Functions of the module subprocess that wait for a program. Its others are starting one, or putting one away."""
+"""Functions of the module subprocess that wait for a program. Its others are starting one, or
+putting one away.
+"""
 
 
 def raise_on_signals(*more: signal.Signals) -> None:
-    """From now on they raise KeyboardInterrupt, as Ctrl-C does; `more`: these too, also where asyncio would wait. One
-    that was `held` does so here.
+    """From now on they raise KeyboardInterrupt, as Ctrl-C does; `more`: these too, also where
+    asyncio would wait. One that was `held` does so here.
 
-    With `more` the process ticks: Python hears no signal that comes just before a call that blocks until something ends
-    that call, and a tick does. `told`, `decided`, `ignored` and `unticking` end this.
+    With `more` the process ticks: Python hears no signal that comes just before a call that blocks
+    until something ends that call, and a tick does. `told`, `decided`, `ignored` and `unticking`
+    end this.
     """
     for number in (*_heard(), *more):
         signal.signal(number, _interrupt)
@@ -48,7 +51,9 @@ def unticking() -> None:
 
 
 def hold_signals() -> None:
-    """From now on they wait until somebody hears them again: while asyncio makes a loop, nobody could."""
+    """From now on they wait until somebody hears them again: while asyncio makes a loop, nobody
+    could.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, *ENDING))
 
 
@@ -60,10 +65,11 @@ def call_on_signals(loop: AbstractEventLoop, stop: Callable[[], None]) -> None:
 
 
 def exit_on_signals(loop: AbstractEventLoop, code: int) -> None:
-    """From now on each of them ends the process at once with `code`. It holds as well while the loop closes and has no
-    handlers any more."""
+    """From now on each of them ends the process at once with `code`. It holds as well while the
+    loop closes and has no handlers any more."""
     signal.setitimer(signal.ITIMER_REAL, 0)
-    hold_signals()  # a handler that is removed leaves the system's in its place, which ends the process
+    # a handler that is removed leaves the system's in its place, which ends the process
+    hold_signals()
     for number in (signal.SIGINT, *_heard()):
         loop.remove_signal_handler(number)
         signal.signal(number, lambda _number, _frame: os._exit(code))
@@ -71,7 +77,9 @@ def exit_on_signals(loop: AbstractEventLoop, code: int) -> None:
 
 
 def ignore_signals() -> bool:
-    """From now on they do nothing: what is left to do is to end. Whether one was put off and has not come again."""
+    """From now on they do nothing: what is left to do is to end. Whether one was put off and has
+    not come again.
+    """
     unticking()
     left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
     for number in (signal.SIGINT, *ENDING):
@@ -84,8 +92,8 @@ def _heard() -> list[signal.Signals]:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Not in the middle of an import, where it would leave modules half made, or be swallowed; nor while a program is
-    started, which nobody would end: a moment later then."""
+    """Not in the middle of an import, where it would leave modules half made, or be swallowed; nor
+    while a program is started, which nobody would end: a moment later then."""
     if not (_importing(frame) or _starting(frame)):
         raise KeyboardInterrupt
     signal.signal(signal.SIGALRM, lambda _number, _frame: _again(number))

@@ -1,7 +1,8 @@
 """Temporary folders that are removed, also after their process was killed.
 
-Each is locked by the process that works in it. The first one that a process makes takes away those that earlier
-processes left: folders of the same user that nobody holds any more. Knows nothing of what they are for.
+Each is locked by the process that works in it. The first one that a process makes takes away those
+that earlier processes left: folders of the same user that nobody holds any more. Knows nothing of
+what they are for.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from fugu_cli.system.file_locks import try_lock
 
 PREFIX = "fugu-tmp-"
 OURS = re.compile(rf"{PREFIX}[a-z]+-[a-z0-9_]{{8}}")
-"""How they are called, and nothing else in a temporary directory is: people have folders `fugu-...` there as well."""
+"""How they are called, and nothing else in a temporary directory is: people have folders `fugu-...`
+there as well.
+"""
 MIN_AGE_SECONDS = 600.0
-"""Seconds for which a folder is left alone that nobody holds: its process may be about to, or what it started may
-just be ending."""
+"""Seconds for which a folder is left alone that nobody holds: its process may be about to, or what
+it started may just be ending."""
 
 PROBE_BYTES = 1 << 20
 """Bytes without which a disk is taken for full: test runners and compilers write as much."""
@@ -35,13 +38,17 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @contextlib.contextmanager
 def temp_dir(what: str) -> Iterator[Path]:
-    """A new folder for `what` (small letters), removed with everything in it when the block is left."""
+    """A new folder for `what` (small letters), removed with everything in it when the block is
+    left.
+    """
     place = Path(tempfile.gettempdir())
     _sweep_once(place)
     made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{what}-", dir=place))
     held = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with contextlib.suppress(OSError):  # a disk without locks: then nobody else can take it either
+        with contextlib.suppress(
+            OSError
+        ):  # a disk without locks: then nobody else can take it either
             try_lock(held, shared=True)
         yield made
     finally:
@@ -50,7 +57,9 @@ def temp_dir(what: str) -> Iterator[Path]:
 
 
 def is_disk_full(place: Path) -> bool:
-    """Whether the disk, or the user's share of it, has no room for as much as a small file in `place`."""
+    """Whether the disk, or the user's share of it, has no room for as much as a small file in
+    `place`.
+    """
     try:
         with tempfile.TemporaryFile(dir=place, buffering=0) as file:
             return (file.write(bytes(PROBE_BYTES)) or 0) < PROBE_BYTES
@@ -62,14 +71,18 @@ def is_disk_full(place: Path) -> bool:
 def _sweep_once(place: Path) -> None:
     """On a thread of its own, which nobody waits for: there may be whole repositories to remove."""
     threading.Thread(
-        target=remove_leftovers, args=(place, time.time() - MIN_AGE_SECONDS, os.geteuid()), daemon=True
+        target=remove_leftovers,
+        args=(place, time.time() - MIN_AGE_SECONDS, os.geteuid()),
+        daemon=True,
     ).start()
 
 
 def remove_leftovers(place: Path, before: float, user: int) -> None:
-    """Remove what killed processes of `user` left in `place`: folders untouched since `before` whose lock is free.
+    """Remove what killed processes of `user` left in `place`: folders untouched since `before`
+    whose lock is free.
 
-    A lock holds wherever the disk is the same, in other containers too. What cannot be removed is left.
+    A lock holds wherever the disk is the same, in other containers too. What cannot be removed is
+    left.
     """
     with contextlib.suppress(OSError):
         for left in sorted(place.iterdir()):
@@ -79,7 +92,9 @@ def remove_leftovers(place: Path, before: float, user: int) -> None:
 
 def _sweep(left: Path, before: float, user: int) -> None:
     try:
-        held = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)  # no link that somebody laid there
+        held = os.open(
+            left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        )  # no link that somebody laid there
     except OSError:
         return
     try:
@@ -94,7 +109,9 @@ def _sweep(left: Path, before: float, user: int) -> None:
 
 def _remove(left: Path) -> None:
     """With the folders in it that were made read-only; links are not followed."""
-    with contextlib.suppress(RecursionError):  # a command can nest folders deeper than Python can go
+    with contextlib.suppress(
+        RecursionError
+    ):  # a command can nest folders deeper than Python can go
         for _, _, _, descriptor in os.fwalk(left):
             with contextlib.suppress(OSError):
                 os.fchmod(descriptor, stat.S_IRWXU)

@@ -1,8 +1,8 @@
-"""Tasks: what is asked, in which repository, and when it counts as solved. Values only. A task knows nothing of
-agents, logs or coordinators.
+"""Tasks: what is asked, in which repository, and when it counts as solved. Values only. A task
+knows nothing of agents, logs or coordinators.
 
-`loading.py` reads them from files and folders, `repository.py` puts one on the disk, `grading.py` judges what an agent
-left there, `questions.py` an answer.
+`loading.py` reads them from files and folders, `repository.py` puts one on the disk, `grading.py`
+judges what an agent left there, `questions.py` an answer.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from fugu_cli.messages import Value
 class Task(Value):
     """One repository with a request. Paths are relative, with forward slashes; contents are text.
 
-    `files` is what the agent finds, with `binaries` for what is no text; `hidden` is laid over it for grading only,
-    `solution` is a known answer (files written over `files`). `test_files` are put back before grading. `executable`
-    names files to be marked so. `needs` are the modules or programs without which the task cannot run here.
+    `files` is what the agent finds, with `binaries` for what is no text; `hidden` is laid over it
+    for grading only, `solution` is a known answer (files written over `files`). `test_files` are
+    put back before grading. `executable` names files to be marked so. `needs` are the modules or
+    programs without which the task cannot run here.
     """
 
     model_config = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -51,9 +52,9 @@ class Task(Value):
 class Question(Value):
     """A question whose answer can be checked. `prompt` is all that is asked.
 
-    `question` is it without the words about its form. `number`: the answer's last number is compared with `answer`.
-    `code`: the answer's Python must pass `tests`, lines of it. `gym`: the generator of `dataset` scores it by `entry`,
-    its own JSON.
+    `question` is it without the words about its form. `number`: the answer's last number is
+    compared with `answer`. `code`: the answer's Python must pass `tests`, lines of it. `gym`: the
+    generator of `dataset` scores it by `entry`, its own JSON.
     """
 
     id: str
@@ -82,7 +83,9 @@ class SkippedTask:
 
 @dataclass(frozen=True)
 class LoadedTasks:
-    """What a folder held, in the files' order: the tasks and questions to run, and what was left out."""
+    """What a folder held, in the files' order: the tasks and questions to run, and what was left
+    out.
+    """
 
     tasks: tuple[Task, ...]
     skipped: tuple[SkippedTask, ...]
@@ -96,10 +99,12 @@ class LoadedTasks:
 
 @dataclass(frozen=True)
 class Grade:
-    """Solved or not; `output` is what the grading command printed (clipped), `seconds` how long it took.
+    """Solved or not; `output` is what the grading command printed (clipped), `seconds` how long it
+    took.
 
-    `passed` and `failed` count tests where the runner says so (`failed`: cargo and node), `tests` are those a recorder
-    saw (run_recorder.py), each with the mark of its code; `code` is the command's exit code, None when its time was up.
+    `passed` and `failed` count tests where the runner says so (`failed`: cargo and node), `tests`
+    are those a recorder saw (run_recorder.py), each with the mark of its code; `code` is the
+    command's exit code, None when its time was up.
     """
 
     ok: bool
@@ -113,8 +118,9 @@ class Grade:
 
 
 class ExpectedTests(Value):
-    """What is known of a task's tests before anybody works: how many an answer must pass (`least`, 0: not known), and
-    which were found, each with the mark of its code ("" where the code may differ)."""
+    """What is known of a task's tests before anybody works: how many an answer must pass (`least`,
+    0: not known), and which were found, each with the mark of its code ("" where the code may
+    differ)."""
 
     least: int = 0
     tests: Mapping[str, str] = {}

@@ -1,5 +1,5 @@
-"""Says whether a task is solved: the agent's files with the task's own tests in a fresh copy; which files are put
-back; and whether the task itself can judge.
+"""Says whether a task is solved: the agent's files with the task's own tests in a fresh copy; which
+files are put back; and whether the task itself can judge.
 """
 
 from __future__ import annotations
@@ -37,13 +37,36 @@ from fugu_cli.tools.shell_commands import CommandContext, run_command
 
 _JUDGES = frozenset(
     {
-        *("conftest.py", "pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "tox.ini", "setup.cfg"),
+        *(
+            "conftest.py",
+            "pytest.ini",
+            ".pytest.ini",
+            "pytest.toml",
+            ".pytest.toml",
+            "tox.ini",
+            "setup.cfg",
+        ),
         *("pyproject.toml", "sitecustomize.py", "usercustomize.py", "package.json", ".npmrc"),
         *("Cargo.toml", "build.rs", "rust-toolchain", "rust-toolchain.toml"),
         *("Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", ".justfile", "noxfile.py"),
         *("Taskfile.yml", "Taskfile.yaml", "deno.json", "deno.jsonc", "bunfig.toml", "hatch.toml"),
-        *("pom.xml", "gradle.properties", "build.gradle", "build.gradle.kts", "settings.gradle", "settings.gradle.kts"),
-        *("mix.exs", "Rakefile", "Gemfile", ".rspec", "phpunit.xml", "phpunit.xml.dist", "composer.json"),
+        *(
+            "pom.xml",
+            "gradle.properties",
+            "build.gradle",
+            "build.gradle.kts",
+            "settings.gradle",
+            "settings.gradle.kts",
+        ),
+        *(
+            "mix.exs",
+            "Rakefile",
+            "Gemfile",
+            ".rspec",
+            "phpunit.xml",
+            "phpunit.xml.dist",
+            "composer.json",
+        ),
         *("Directory.Build.props", "Directory.Build.targets", "nuget.config"),
     }
 )
@@ -55,12 +78,26 @@ _RUNNER_SETTINGS = re.compile(
     r"|.+\.mk"
 )
 """The same of node's many runners, and what Makefiles include."""
-_JUDGING_FOLDERS = frozenset({".git", ".cargo", ".mvn", "__pycache__", ".pytest_cache", "node_modules", "target"})
+_JUDGING_FOLDERS = frozenset(
+    {".git", ".cargo", ".mvn", "__pycache__", ".pytest_cache", "node_modules", "target"}
+)
 _JUDGING_ENDINGS = (".pyc", ".pyo", ".pth", ".dist-info", ".egg-info", ".egg-link")
-_RUNNER_MODULES = sys.stdlib_module_names | {"pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments", "py"}
-"""A module of such a name beside the tests would be imported by the test runner instead of the real one."""
+_RUNNER_MODULES = sys.stdlib_module_names | {
+    "pytest",
+    "_pytest",
+    "pluggy",
+    "iniconfig",
+    "packaging",
+    "pygments",
+    "py",
+}
+"""A module of such a name beside the tests would be imported by the test runner instead of the real
+one.
+"""
 _PLUGINS = "pytest11"
-"""The entry points by which pytest finds installed plugins: it imports them before anything else of a run."""
+"""The entry points by which pytest finds installed plugins: it imports them before anything else of
+a run.
+"""
 _COUNTING = re.compile(r"\b(?:cargo|go|node|deno|bun|npm|npx|pnpm|yarn|jest|vitest|mocha)\b")
 _COUNTED = re.compile(r".+[._-](?:test|spec)\.[cm]?[jt]sx?|.+_test\.go")
 _BESIDE_TESTS = re.compile(r".+\.(?:rs|[cm]?[jt]sx?)")
@@ -81,20 +118,32 @@ def judge_files(task: Task) -> set[str]:
     """The files that judge, hidden ones included: an agent's changes to them do not count."""
     every = {*task.files, *task.binaries}
     steering = {
-        name for name in every if _configures_tests(PurePosixPath(name)) or _is_build_output(PurePosixPath(name))
+        name
+        for name in every
+        if _configures_tests(PurePosixPath(name)) or _is_build_output(PurePosixPath(name))
     }
     fixtures = tests_among(task.binaries)
-    return {*(steering - set(task.solution)), *files_of_command(task)[0], *task.test_files, *fixtures, *task.hidden}
+    return {
+        *(steering - set(task.solution)),
+        *files_of_command(task)[0],
+        *task.test_files,
+        *fixtures,
+        *task.hidden,
+    }
 
 
 def files_of_command(task: Task) -> tuple[set[str], set[str]]:
-    """The files that the grading command names and no known solution changes: those that judge, and those that might.
+    """The files that the grading command names and no known solution changes: those that judge, and
+    those that might.
 
-    A known solution tells them apart; without one, names do: `sh run_tests.sh` runs a judge, `python main.py` hardly.
-    Names alone do for those that the command's Makefile or package.json runs: compilers are told sources there.
+    A known solution tells them apart; without one, names do: `sh run_tests.sh` runs a judge,
+    `python main.py` hardly. Names alone do for those that the command's Makefile or package.json
+    runs: compilers are told sources there.
     """
     said = _WORD.findall(task.grade_command)
-    named = {str(PurePosixPath(word)) for word in said}.intersection(task.files) - set(task.solution)
+    named = {str(PurePosixPath(word)) for word in said}.intersection(task.files) - set(
+        task.solution
+    )
     judges = {name for name in named if task.solution or _like_a_judge(name)}
     further = {
         path
@@ -103,7 +152,11 @@ def files_of_command(task: Task) -> tuple[set[str], set[str]]:
         if PurePosixPath(file).name in _RECIPES[program]
         for path in _recipes(file, task.files[file])
     }
-    judges |= {name for name in further.intersection(task.files) - set(task.solution) if _like_a_judge(name)}
+    judges |= {
+        name
+        for name in further.intersection(task.files) - set(task.solution)
+        if _like_a_judge(name)
+    }
     return judges, named - judges - set(task.test_files) - set(task.hidden)
 
 
@@ -112,7 +165,9 @@ def _like_a_judge(name: str) -> bool:
 
 
 def _recipes(file: str, text: str) -> Iterator[str]:
-    """The paths in the commands of a Makefile, justfile or package.json, from the repository's root."""
+    """The paths in the commands of a Makefile, justfile or package.json, from the repository's
+    root.
+    """
     commands = "\n".join(line for line in text.splitlines() if line[:1] in "\t ")
     if file.endswith(".json"):
         try:
@@ -125,8 +180,8 @@ def _recipes(file: str, text: str) -> Iterator[str]:
 
 
 class AgentFileFilter:
-    """What is taken of an agent's files: all but those that could take the place of a part of the test runner, or of a
-    test, and that the task does not know."""
+    """What is taken of an agent's files: all but those that could take the place of a part of the
+    test runner, or of a test, and that the task does not know."""
 
     def __init__(self, task: Task) -> None:
         self._own = {PurePosixPath(name) for name in (*task.files, *task.binaries, *task.solution)}
@@ -164,18 +219,23 @@ class AgentFileFilter:
         return beside or _COUNTED.fullmatch(path.name) is not None
 
     def _shadows(self, path: PurePosixPath, parent: PurePosixPath) -> bool:
-        """Whether Python would import it from `parent` instead of the runner's module of that name: a module, or what
-        makes a package of a folder. Python prefers any other module to a folder without."""
+        """Whether Python would import it from `parent` instead of the runner's module of that name:
+        a module, or what makes a package of a folder. Python prefers any other module to a folder
+        without."""
         name = path.parts[0].split(".")[0]
         if name not in self._beside.get(parent, ()) or path.suffix not in _IMPORTED:
             return False
-        return len(path.parts) == 1 or (len(path.parts) == 2 and path.name.split(".")[0] == "__init__")
+        return len(path.parts) == 1 or (
+            len(path.parts) == 2 and path.name.split(".")[0] == "__init__"
+        )
 
 
 @cache
 def _plugins() -> frozenset[str]:
     """The modules of pytest's installed plugins."""
-    return frozenset(entry.module.split(".")[0] for entry in importlib.metadata.entry_points(group=_PLUGINS))
+    return frozenset(
+        entry.module.split(".")[0] for entry in importlib.metadata.entry_points(group=_PLUGINS)
+    )
 
 
 def _configures_tests(path: PurePosixPath) -> bool:
@@ -184,7 +244,9 @@ def _configures_tests(path: PurePosixPath) -> bool:
 
 
 def _is_build_output(path: PurePosixPath) -> bool:
-    """It lies where a tool keeps what it runs, or its settings. `target` may as well be a folder of sources."""
+    """It lies where a tool keeps what it runs, or its settings. `target` may as well be a folder of
+    sources.
+    """
     return any(part in _JUDGING_FOLDERS and part != "target" for part in path.parts[:-1])
 
 
@@ -227,7 +289,9 @@ class _TestRecorder:
     """The recorder of one grading run, in a folder of its own."""
 
     def __init__(self, folder: Path, root: Path, own: Collection[str]) -> None:
-        """`own` are the only files of `root` in which pytest looks for tests; any where there are none."""
+        """`own` are the only files of `root` in which pytest looks for tests; any where there are
+        none.
+        """
         self._secret = secrets.token_hex(16)
         self._report = folder / secrets.token_hex(8)
         self._name = f"witness_{secrets.token_hex(8)}"
@@ -242,7 +306,9 @@ class _TestRecorder:
     def told(self) -> list[_RecorderLine]:
         """What it left; lines of anybody else do not count."""
         lines = (
-            self._report.read_text(encoding="utf-8", errors="replace").splitlines() if self._report.is_file() else []
+            self._report.read_text(encoding="utf-8", errors="replace").splitlines()
+            if self._report.is_file()
+            else []
         )
         found = []
         for line in lines:
@@ -254,10 +320,11 @@ class _TestRecorder:
 
 
 async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None) -> Grade:
-    """Judge the working tree in `folder`. Solved means: the grading command ends with 0 within the task's time, where
-    it is pytest or unittest every test that was found ran and none was wrong, the expected tests were among them, and
-    as many passed (counted for cargo, node and Maven, too). Raises StorageError when the copy cannot be made, or the
-    run failed on a disk that was full without it.
+    """Judge the working tree in `folder`. Solved means: the grading command ends with 0 within the
+    task's time, where it is pytest or unittest every test that was found ran and none was wrong,
+    the expected tests were among them, and as many passed (counted for cargo, node and Maven, too).
+    Raises StorageError when the copy cannot be made, or the run failed on a disk that was full
+    without it.
     """
     expected = expected or ExpectedTests()
     with temp_dirs.temp_dir("grade") as temporary:
@@ -265,20 +332,35 @@ async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None)
         home = temporary / "home"
         try:
             home.mkdir()
-            judge = _TestRecorder(temporary / secrets.token_hex(8), copy.resolve(), _test_files(task))
+            judge = _TestRecorder(
+                temporary / secrets.token_hex(8), copy.resolve(), _test_files(task)
+            )
             await asyncio.to_thread(_copy, task, folder, copy)
         except OSError as error:
-            raise StorageError(f"cannot copy {folder} to grade the task {task.id}: {error}") from error
+            raise StorageError(
+                f"cannot copy {folder} to grade the task {task.id}: {error}"
+            ) from error
         box = Sandbox(temporary, temporary / "store", SandboxSettings())
         around = CommandContext(box=box)
-        ended = await run_command(_command(task, home, judge), copy, task.timeout, lambda _text: None, around)
+        ended = await run_command(
+            _command(task, home, judge), copy, task.timeout, lambda _text: None, around
+        )
         told = judge.told()
         full = ended.code != 0 and temp_dirs.is_disk_full(temporary)
-    if full and temp_dirs.is_disk_full(temporary.parent):  # what the run wrote itself is gone by now
-        raise StorageError(f"the disk of {temporary.parent} is full: {task.id} cannot be graded", hint=_DISK_HINT)
+    if full and temp_dirs.is_disk_full(
+        temporary.parent
+    ):  # what the run wrote itself is gone by now
+        raise StorageError(
+            f"the disk of {temporary.parent} is full: {task.id} cannot be graded", hint=_DISK_HINT
+        )
     output = truncate(ended.output, 2 * _KEPT)
     if ended.code is None:
-        return Grade(False, f"{output}\n(stopped after {task.timeout:g} s)".lstrip(), ended.seconds, timed_out=True)
+        return Grade(
+            False,
+            f"{output}\n(stopped after {task.timeout:g} s)".lstrip(),
+            ended.seconds,
+            timed_out=True,
+        )
     passed, why = _run_result(task, told, ended.output)
     tests = {name: mark for line in told for name, mark in line.tests.items()}
     if not why and passed < expected.least:
@@ -287,11 +369,15 @@ async def grade(task: Task, folder: Path, expected: ExpectedTests | None = None)
     if ended.code == 0 and why:
         output = f"{output}\n({why})".lstrip()
     ok, failed = ended.code == 0 and not why, 0 if told else _sum_counts(_FAILED, ended.output)
-    return Grade(ok, output, ended.seconds, passed=passed, failed=failed, tests=tests, code=ended.code)
+    return Grade(
+        ok, output, ended.seconds, passed=passed, failed=failed, tests=tests, code=ended.code
+    )
 
 
 def _test_files(task: Task) -> frozenset[str]:
-    """The files that may have tests where pytest itself is the command: a script may be meant to run an agent's."""
+    """The files that may have tests where pytest itself is the command: a script may be meant to
+    run an agent's.
+    """
     if "pytest" not in task.grade_command:
         return frozenset()
     return frozenset({*task.files, *task.binaries, *task.hidden, *task.solution})
@@ -356,7 +442,9 @@ def _copy(task: Task, folder: Path, copy: Path) -> None:
 
 
 def _make_way(copy: Path, path: PurePosixPath) -> None:
-    """Make room for a file: a file where one of its folders must be, or a folder in its own place, goes."""
+    """Make room for a file: a file where one of its folders must be, or a folder in its own place,
+    goes.
+    """
     for parent in path.parents:
         if (copy / parent).is_file():
             (copy / parent).unlink()
@@ -365,16 +453,21 @@ def _make_way(copy: Path, path: PurePosixPath) -> None:
 
 
 def _command(task: Task, home: Path, judge: _TestRecorder) -> str:
-    """The grading command in an environment of its own; only the mark by which its processes are found goes through."""
+    """The grading command in an environment of its own; only the mark by which its processes are
+    found goes through.
+    """
     values = " ".join(
-        shlex.quote(f"{name}={value}") for name, value in (_environment(home) | judge.environment).items()
+        shlex.quote(f"{name}={value}")
+        for name, value in (_environment(home) | judge.environment).items()
     )
     command = shlex.quote(without_network(task.grade_command))
     return f'exec env -i {CALL_VARIABLE}="${CALL_VARIABLE}" {values} /bin/sh -c {command}'
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Only what a test run needs; `python` is the user's own, and where there is none the one that runs fugu."""
+    """Only what a test run needs; `python` is the user's own, and where there is none the one that
+    runs fugu.
+    """
     kept = {
         name: os.environ[name]
         for name in ("LANG", "LC_ALL", "CARGO_HOME", "RUSTUP_HOME", "JAVA_HOME")
@@ -385,7 +478,9 @@ def _environment(home: Path) -> dict[str, str]:
         "CARGO_HOME": str(real / ".cargo"),
         "RUSTUP_HOME": str(real / ".rustup"),
         **kept,
-        "PATH": os.pathsep.join([os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]),
+        "PATH": os.pathsep.join(
+            [os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)]
+        ),
         "HOME": str(home),
         "TMPDIR": str(home),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -395,16 +490,21 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 NOT_FOUND = frozenset({126, 127})
-_MISSING_RUNNER = re.compile(r"No module named '?(?:pytest|unittest|nose2?|tox|nox)\b|\b\w*sh: .*not found$")
-"""The last line of a command whose runner is not there: `make` and `a || exit 1` change its exit code."""
+_MISSING_RUNNER = re.compile(
+    r"No module named '?(?:pytest|unittest|nose2?|tox|nox)\b|\b\w*sh: .*not found$"
+)
+"""The last line of a command whose runner is not there: `make` and `a || exit 1` change its exit
+code.
+"""
 NO_TESTS = frozenset({4, 5})
 """pytest's exit codes for a command line it cannot use and for no tests."""
 
 
 class TaskCheck(Value):
-    """The result of a check. `refused` is why the task cannot be used, "" where it can; `least` is how many tests an
-    answer must pass: as many as the known solution, or as cargo and node found before any work (0: not known);
-    `tests` those that were found, by their marks; `sha` names the task's contents, `runner` what marks depend on."""
+    """The result of a check. `refused` is why the task cannot be used, "" where it can; `least` is
+    how many tests an answer must pass: as many as the known solution, or as cargo and node found
+    before any work (0: not known); `tests` those that were found, by their marks; `sha` names the
+    task's contents, `runner` what marks depend on."""
 
     task: str
     sha: str
@@ -439,34 +539,49 @@ async def check_task(task: Task) -> TaskCheck:
     found = TaskCheck(task=task.id, sha=problem_sha(task), runner=runner_versions())
     before = await _grade_with(task, {})
     if before.ok:
-        return found.model_copy(update={"refused": "its tests pass before any work: there is nothing to solve"})
+        return found.model_copy(
+            update={"refused": "its tests pass before any work: there is nothing to solve"}
+        )
     if _cannot_run(task, before):
         why = f"its tests cannot be run: `{task.grade_command}` says: {_last_line(before)}"
         return found.model_copy(update={"refused": why})
     if task.solution:
         after = await _grade_with(task, task.solution)
         if after.timed_out:
-            why = f"its tests hang: with the known solution, too, they do not end within {task.timeout:g} s"
+            why = (
+                f"its tests hang: with the known solution, too, they do not end within "
+                f"{task.timeout:g} s"
+            )
             return found.model_copy(update={"refused": why})
         if not after.ok:
             why = f"its tests fail with the known solution, too: {_last_line(after)}"
             return found.model_copy(update={"refused": why})
-        return found.model_copy(update={"least": after.passed, "tests": _protected_tests(task, before, after)})
+        return found.model_copy(
+            update={"least": after.passed, "tests": _protected_tests(task, before, after)}
+        )
     least = before.passed + before.failed if before.failed else 0
-    found = found.model_copy(update={"least": least, "tests": _protected_tests(task, before, before)})
+    found = found.model_copy(
+        update={"least": least, "tests": _protected_tests(task, before, before)}
+    )
     if before.timed_out:
-        note = f"its tests do not end within {task.timeout:g} s before any work; every try may take as long"
+        note = (
+            f"its tests do not end within {task.timeout:g} s before any work; every try may take "
+            f"as long"
+        )
         return found.model_copy(update={"note": note})
     if changeable := sorted(files_of_command(task)[1]):
         note = (
-            f"agents may change {changeable[0]}, which its test command names; if it is a test, name it in test_files"
+            f"agents may change {changeable[0]}, which its test command names; if it is a test, "
+            f"name it in test_files"
         )
         return found.model_copy(update={"note": note})
     return found
 
 
 def _cannot_run(task: Task, before: Grade) -> bool:
-    """The command ended without a test: its runner is missing, or found none. A solution may bring the tests itself."""
+    """The command ended without a test: its runner is missing, or found none. A solution may bring
+    the tests itself.
+    """
     if before.timed_out or before.tests or before.passed or before.failed:
         return False
     if before.code in NOT_FOUND or _MISSING_RUNNER.search(_last_line(before)):
@@ -475,12 +590,14 @@ def _cannot_run(task: Task, before: Grade) -> bool:
 
 
 def _protected_tests(task: Task, before: Grade, after: Grade) -> dict[str, str]:
-    """The tests in files that agents cannot change. Where a test's code lies elsewhere, or differed from run to run, an
-    answer need only have run it."""
+    """The tests in files that agents cannot change. Where a test's code lies elsewhere, or differed
+    from run to run, an answer need only have run it."""
     judging = judge_files(task)
     tests = {name: mark for name, mark in after.tests.items() if name.split("::")[0] in judging}
     return {
-        name: mark if mark.rpartition(" ")[0] in judging and before.tests.get(name, mark) == mark else ""
+        name: mark
+        if mark.rpartition(" ")[0] in judging and before.tests.get(name, mark) == mark
+        else ""
         for name, mark in tests.items()
     }
 

@@ -1,5 +1,5 @@
-"""Reads tasks and questions from JSONL files and from folders of repositories; the data sets' field names are known
-here only.
+"""Reads tasks and questions from JSONL files and from folders of repositories; the data sets' field
+names are known here only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from fugu_cli.tools.git_repositories import find_repository, reading_git
 LARGEST_REPOSITORY = 64 * 1024 * 1024
 """Bytes of a repository that are taken at most: each try writes them again."""
 TASK_FILES = frozenset({"task.toml", "prompt.md", "hidden", "solution"})
-BY_PRODUCTS = frozenset({".git", "__pycache__", ".pytest_cache", "node_modules", "target", ".venv", "venv"})
+BY_PRODUCTS = frozenset(
+    {".git", "__pycache__", ".pytest_cache", "node_modules", "target", ".venv", "venv"}
+)
 
 
 class TaskDefaults(BaseModel):
@@ -70,10 +72,17 @@ class _Contents:
 
 
 def load_repositories(path: Path, only: Sequence[str], defaults: TaskDefaults) -> LoadedTasks:
-    """A task for every folder in `path`. Raises ConfigError where there is none, or none called as in `only`."""
-    folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
+    """A task for every folder in `path`. Raises ConfigError where there is none, or none called as
+    in `only`.
+    """
+    folders = sorted(
+        folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith(".")
+    )
     if not folders:
-        raise ConfigError(f"{path}: no task files here", hint="give a folder of *.jsonl files, or one of repositories")
+        raise ConfigError(
+            f"{path}: no task files here",
+            hint="give a folder of *.jsonl files, or one of repositories",
+        )
     names = [folder.name for folder in folders]
     if unknown := [name for name in only if name not in names]:
         raise ConfigError(f"{path}: no folder {unknown[0]} here; there are {', '.join(names)}")
@@ -95,7 +104,10 @@ def _repository_task(folder: Path, source: str, defaults: TaskDefaults) -> Task:
     command = said.test_command or defaults.test_command
     if not prompt.strip() or not command.strip():
         what = "prompt" if not prompt.strip() else "test command"
-        raise _Unusable(f"it has no {what}: write one into {folder.name}/task.toml, or give --{what.replace(' ', '-')}")
+        raise _Unusable(
+            f"it has no {what}: write one into {folder.name}/task.toml, or give "
+            f"--{what.replace(' ', '-')}"
+        )
     repository = folder / "repo" if (folder / "repo").is_dir() else folder
     out = TASK_FILES if repository == folder else frozenset[str]()
     found = (
@@ -123,7 +135,8 @@ def _repository_task(folder: Path, source: str, defaults: TaskDefaults) -> Task:
         test_command=command,
         grade_command=grading,
         timeout=said.timeout_s or defaults.timeout_s,
-        needs=said.needs + (("pytest",) if "-m pytest" in grading and "pytest" not in said.needs else ()),
+        needs=said.needs
+        + (("pytest",) if "-m pytest" in grading and "pytest" not in said.needs else ()),
     )
 
 
@@ -135,7 +148,9 @@ def _description(folder: Path) -> _Description:
         raise _Unusable(f"task.toml is no TOML: {error}") from error
     except ValidationError as error:
         first = error.errors()[0]
-        raise _Unusable(f"task.toml: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}") from error
+        raise _Unusable(
+            f"task.toml: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+        ) from error
 
 
 def _text(path: Path) -> str:
@@ -148,13 +163,16 @@ def _text(path: Path) -> str:
 def _matching_files(files: Iterable[str], patterns: Sequence[str]) -> tuple[str, ...]:
     for pattern in patterns:
         if not any(fnmatch(name, pattern) for name in files):
-            raise _Unusable(f"test_files names {pattern!r}, and no file of the repository is called so")
+            raise _Unusable(
+                f"test_files names {pattern!r}, and no file of the repository is called so"
+            )
     return tuple(name for name in files if any(fnmatch(name, pattern) for pattern in patterns))
 
 
 def _committed_files(repository: Path, commit: str, out: Collection[str] = ()) -> _Contents:
-    """The bytes that are committed, without what is `out` at its top. No filter of the repository runs, and nothing is
-    left out: `git archive` obeys `export-ignore`, by which many repositories leave out their tests."""
+    """The bytes that are committed, without what is `out` at its top. No filter of the repository
+    runs, and nothing is left out: `git archive` obeys `export-ignore`, by which many repositories
+    leave out their tests."""
     contents: dict[str, bytes] = {}
     executable = []
     links = {}
@@ -162,7 +180,9 @@ def _committed_files(repository: Path, commit: str, out: Collection[str] = ()) -
         if name.partition("/")[0] in out:
             continue
         if mode == "120000":
-            links[name] = posixpath.normpath(posixpath.join(posixpath.dirname(name), os.fsdecode(content)))
+            links[name] = posixpath.normpath(
+                posixpath.join(posixpath.dirname(name), os.fsdecode(content))
+            )
         else:
             contents[name] = content
             executable += [name] if mode == "100755" else []
@@ -198,10 +218,14 @@ def _committed_blobs(repository: Path, commit: str) -> Iterator[tuple[str, str, 
 def _said(command: Callable[..., tuple[int, bytes, str]], *words: str, **more: object) -> bytes:
     """The output of one of GitPython's commands. Raises _Unusable where git says no."""
     raw = {"stdout_as_string": False, "strip_newline_in_stdout": False}
-    code, out, err = command(*words, with_extended_output=True, with_exceptions=False, **raw, **more)
+    code, out, err = command(
+        *words, with_extended_output=True, with_exceptions=False, **raw, **more
+    )
     if code:
         said = err.strip().splitlines()
-        raise _Unusable(f"its repository is broken: {said[-1] if said else f'git ended with exit code {code}'}")
+        raise _Unusable(
+            f"its repository is broken: {said[-1] if said else f'git ended with exit code {code}'}"
+        )
     return out
 
 
@@ -216,7 +240,9 @@ def _files_on_disk(folder: Path, out: Collection[str] = ()) -> _Contents:
             if BY_PRODUCTS.intersection(below.parts) or below.parts[0] in out:
                 continue
             if path.is_symlink():
-                links[below.as_posix()] = Path(os.path.relpath(path.resolve(), folder.resolve())).as_posix()
+                links[below.as_posix()] = Path(
+                    os.path.relpath(path.resolve(), folder.resolve())
+                ).as_posix()
             elif path.is_file():
                 contents[below.as_posix()] = path.read_bytes()
                 executable += [below.as_posix()] if path.stat().st_mode & 0o100 else []
@@ -228,8 +254,8 @@ def _files_on_disk(folder: Path, out: Collection[str] = ()) -> _Contents:
 def _resolve_links(
     contents: Mapping[str, bytes], executable: Sequence[str], links: Mapping[str, str]
 ) -> tuple[Mapping[str, bytes], Sequence[str]]:
-    """With a copy of what each link leads to: a file, or the files of a folder. Raises _Unusable for one that leads out
-    of the repository; one that leads to nothing in it is left out."""
+    """With a copy of what each link leads to: a file, or the files of a folder. Raises _Unusable
+    for one that leads out of the repository; one that leads to nothing in it is left out."""
     found, marked = dict(contents), list(executable)
     for link in links:
         target = links[link]
@@ -248,7 +274,9 @@ def _resolve_links(
 
 
 def _texts_and_binaries(contents: Mapping[str, bytes], executable: Sequence[str]) -> _Contents:
-    """Texts and what is none. Raises _Unusable for a repository that is too large to be written for every try."""
+    """Texts and what is none. Raises _Unusable for a repository that is too large to be written for
+    every try.
+    """
     _check_size(sum(len(content) for content in contents.values()))
     files: dict[str, str] = {}
     binaries: dict[str, bytes] = {}
@@ -263,13 +291,20 @@ def _texts_and_binaries(contents: Mapping[str, bytes], executable: Sequence[str]
 def _check_size(size: int) -> None:
     if size > LARGEST_REPOSITORY:
         raise _Unusable(
-            f"its repository is too large: {size / 2**20:.0f} MiB, {LARGEST_REPOSITORY / 2**20:.0f} can be taken"
+            f"its repository is too large: {size / 2**20:.0f} MiB, "
+            f"{LARGEST_REPOSITORY / 2**20:.0f} can be taken"
         )
 
 
 def _inside(path: str) -> str:
     parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or "\\" in path or ".." in parts or ".git" in map(str.lower, parts):
+    if (
+        not parts
+        or path.startswith("/")
+        or "\\" in path
+        or ".." in parts
+        or ".git" in map(str.lower, parts)
+    ):
         raise ValueError(f"the path {path!r} does not stay inside the repository")
     return path
 
@@ -279,7 +314,9 @@ LineModel = TypeVar("LineModel", bound=BaseModel)
 
 
 class _Row(BaseModel):
-    """A line as the data sets write it; fields that only say where a task is from are let through unread."""
+    """A line as the data sets write it; fields that only say where a task is from are let through
+    unread.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -299,7 +336,9 @@ class _Row(BaseModel):
 
 
 class _Question(BaseModel):
-    """A question with a number for its answer, or with the lines of Python that its code must pass."""
+    """A question with a number for its answer, or with the lines of Python that its code must
+    pass.
+    """
 
     model_config = ConfigDict(extra="ignore")
 
@@ -310,13 +349,16 @@ class _Question(BaseModel):
     tests: tuple[str, ...] = ()
 
 
-def load_tasks(path: Path, *, only: Sequence[str] = (), defaults: TaskDefaults | None = None) -> LoadedTasks:
-    """The tasks of one file, or of every `*.jsonl` of a folder in the order of their names; of a folder without any,
-    the repositories in it (`folders.load`, with `defaults` for what they do not say themselves).
+def load_tasks(
+    path: Path, *, only: Sequence[str] = (), defaults: TaskDefaults | None = None
+) -> LoadedTasks:
+    """The tasks of one file, or of every `*.jsonl` of a folder in the order of their names; of a
+    folder without any, the repositories in it (`folders.load`, with `defaults` for what they do not
+    say themselves).
 
-    `only` keeps the files (of repositories: the folders) whose name without the ending is in it. Raises ConfigError
-    naming file and line for a line that is no task, for an id given twice, for a name in `only` that is not there, and
-    for a path with nothing to read.
+    `only` keeps the files (of repositories: the folders) whose name without the ending is in it.
+    Raises ConfigError naming file and line for a line that is no task, for an id given twice, for a
+    name in `only` that is not there, and for a path with nothing to read.
     """
     if path.is_dir() and not any(path.glob("*.jsonl")):
         return _runnable(load_repositories(path, only, defaults or TaskDefaults()))
@@ -327,7 +369,9 @@ def load_tasks(path: Path, *, only: Sequence[str] = (), defaults: TaskDefaults |
         for where, line in _lines(file):
             found = _parse(where, line, file.stem)
             if found.id in seen:
-                raise ConfigError(f"{where}: the id {found.id!r} was given before, in {seen[found.id]}")
+                raise ConfigError(
+                    f"{where}: the id {found.id!r} was given before, in {seen[found.id]}"
+                )
             seen[found.id] = where
             if isinstance(found, Question):
                 asked.append(found)
@@ -337,10 +381,14 @@ def load_tasks(path: Path, *, only: Sequence[str] = (), defaults: TaskDefaults |
 
 
 def _runnable(loaded: LoadedTasks) -> LoadedTasks:
-    """Without the tasks that ask nothing, that no disk can hold, or that need what is not on this machine."""
+    """Without the tasks that ask nothing, that no disk can hold, or that need what is not on this
+    machine.
+    """
     found = [(task, _unrunnable(task)) for task in loaded.tasks]
     skipped = [SkippedTask(task.id, why) for task, why in found if why]
-    return LoadedTasks(tuple(task for task, why in found if not why), (*loaded.skipped, *skipped), loaded.questions)
+    return LoadedTasks(
+        tuple(task for task, why in found if not why), (*loaded.skipped, *skipped), loaded.questions
+    )
 
 
 def _unrunnable(task: Task) -> str:
@@ -357,10 +405,15 @@ def _files(path: Path, only: Sequence[str]) -> list[Path]:
         return [path]
     files = sorted(path.glob("*.jsonl"))
     if not files:
-        raise ConfigError(f"{path}: no task files here", hint="give a folder of *.jsonl files, or one of repositories")
+        raise ConfigError(
+            f"{path}: no task files here",
+            hint="give a folder of *.jsonl files, or one of repositories",
+        )
     names = {file.stem for file in files}
     if unknown := [name for name in only if name not in names]:
-        raise ConfigError(f"{path}: no {unknown[0]}.jsonl here; there are {', '.join(sorted(names))}")
+        raise ConfigError(
+            f"{path}: no {unknown[0]}.jsonl here; there are {', '.join(sorted(names))}"
+        )
     return [file for file in files if not only or file.stem in only]
 
 
@@ -406,12 +459,19 @@ def _question(where: str, row: _Question, source: str) -> Question:
     if row.tests:
         prompt = questions.code_prompt(row.question, row.tests)
         tests = (*row.imports, *row.tests)
-        return Question(id=row.id, source=source, kind="code", prompt=prompt, question=row.question, tests=tests)
+        return Question(
+            id=row.id, source=source, kind="code", prompt=prompt, question=row.question, tests=tests
+        )
     if row.answer is None or questions.last_number(str(row.answer)) is None:
         raise ConfigError(f"{where}: a question needs `tests`, or an `answer` that is a number")
     prompt = questions.number_prompt(row.question)
     return Question(
-        id=row.id, source=source, kind="number", prompt=prompt, question=row.question, answer=str(row.answer)
+        id=row.id,
+        source=source,
+        kind="number",
+        prompt=prompt,
+        question=row.question,
+        answer=str(row.answer),
     )
 
 
@@ -425,10 +485,14 @@ def _validated(model: type[LineModel], where: str, fields: object) -> LineModel:
 
 
 def _needs(row: _Row) -> tuple[str, ...]:
-    """The row's own, and pytest where the commands run it: it is not in every environment that runs fugu."""
+    """The row's own, and pytest where the commands run it: it is not in every environment that runs
+    fugu.
+    """
     runs_pytest = "-m pytest" in f"{row.test_command} {row.grade_command}"
     return row.needs + (("pytest",) if runs_pytest and "pytest" not in row.needs else ())
 
 
 def _present(need: str) -> bool:
-    return shutil.which(need) is not None or (need.isidentifier() and importlib.util.find_spec(need) is not None)
+    return shutil.which(need) is not None or (
+        need.isidentifier() and importlib.util.find_spec(need) is not None
+    )

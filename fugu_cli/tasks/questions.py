@@ -1,5 +1,5 @@
-"""Questions with a checkable answer: how they are put, whether a reply is right, and generated ones from the package
-`reasoning-gym`.
+"""Questions with a checkable answer: how they are put, whether a reply is right, and generated ones
+from the package `reasoning-gym`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import write_files
 
 _MARKED = (
-    re.compile(r"\banswers?\b[^.\n:=]{0,40}?(?:\bis\b|[:=])[\s:=*]*(.+)", re.IGNORECASE),  # not "to answer 1, add 3"
+    re.compile(
+        r"\banswers?\b[^.\n:=]{0,40}?(?:\bis\b|[:=])[\s:=*]*(.+)", re.IGNORECASE
+    ),  # not "to answer 1, add 3"
     re.compile(r"\\boxed\{([^{}]*)\}"),
     re.compile(r"####\s*(.+)"),
 )
@@ -33,7 +35,9 @@ def number_prompt(question: str) -> str:
 
 def code_prompt(question: str, tests: Sequence[str]) -> str:
     """What is asked where Python code is wanted that passes `tests`."""
-    filled = prompts.fill(prompts.load("evaluation/code"), question=question.strip(), tests="\n".join(tests))
+    filled = prompts.fill(
+        prompts.load("evaluation/code"), question=question.strip(), tests="\n".join(tests)
+    )
     return filled.strip()
 
 
@@ -67,7 +71,9 @@ def last_number(text: str) -> Decimal | None:
 
 
 async def is_right(question: Question, reply: str) -> bool:
-    """Whether a reply answers the question. Raises ConfigError where a generator is needed and not installed."""
+    """Whether a reply answers the question. Raises ConfigError where a generator is needed and not
+    installed.
+    """
     match question.kind:
         case "number":
             found, wanted = last_number(final_answer(reply, r"\d")), last_number(question.answer)
@@ -75,12 +81,15 @@ async def is_right(question: Question, reply: str) -> bool:
         case "code":
             return await _passes(question, reply)
         case "gym":
-            return is_right_generated(question.dataset, json.loads(question.entry), final_answer(reply))
+            return is_right_generated(
+                question.dataset, json.loads(question.entry), final_answer(reply)
+            )
 
 
 def final_answer(reply: str, holding: str = r"\w") -> str:
-    """The part of a reply that is its answer: after the last mark of one, else the last line that says something. What
-    holds no match of `holding` is none: "the answer is:" may stand above a formula."""
+    """The part of a reply that is its answer: after the last mark of one, else the last line that
+    says something. What holds no match of `holding` is none: "the answer is:" may stand above a
+    formula."""
     for mark in _MARKED:
         found = [text for text in mark.findall(reply) if re.search(holding, text)]
         if found:
@@ -90,8 +99,8 @@ def final_answer(reply: str, holding: str = r"\w") -> str:
 
 
 async def _passes(question: Question, reply: str) -> bool:
-    """The longest block, or a reply that is nothing but code, with the tests behind it. What it defines is not
-    imported: pytest would take a `test_duplicate` that was asked for as a test."""
+    """The longest block, or a reply that is nothing but code, with the tests behind it. What it
+    defines is not imported: pytest would take a `test_duplicate` that was asked for as a test."""
     found = blocks(reply)
     code = max((block.body for block in found), key=len) if found else reply
     checks = "\n".join(question.tests)
@@ -114,7 +123,9 @@ UNUSABLE_GENERATORS = frozenset({"game_of_life_halting", "composite"})
 
 
 def load_generated(words: str) -> LoadedTasks:
-    """The questions of `gym:NAME[:COUNT[:SEED]]`, 20 with seed 0 where nothing else is said. Raises ConfigError."""
+    """The questions of `gym:NAME[:COUNT[:SEED]]`, 20 with seed 0 where nothing else is said. Raises
+    ConfigError.
+    """
     name, count, seed = _parsed(words)
     dataset = _dataset(name, count, seed)
     found = tuple(
@@ -129,7 +140,10 @@ def load_generated(words: str) -> LoadedTasks:
         )
         for index, entry in enumerate(dataset)
     )
-    if any(not is_right_generated(name, json.loads(one.entry), final_answer(f"Answer: {one.answer}")) for one in found):
+    if any(
+        not is_right_generated(name, json.loads(one.entry), final_answer(f"Answer: {one.answer}"))
+        for one in found
+    ):
         raise ConfigError(
             f"gym:{name}: its answers are not one line, so that none could be graded as right",
             hint="gym:basic_arithmetic is one whose are",
@@ -150,8 +164,15 @@ def _parsed(words: str) -> tuple[str, int, int]:
         or not all(number.isdecimal() for number in numbers)
         or int((numbers or "1")[0]) == 0
     ):
-        raise ConfigError(f"{words!r} names no questions", hint="write gym:NAME, gym:NAME:COUNT or gym:NAME:COUNT:SEED")
-    count, seed = (*(int(number) for number in numbers), 20, 0)[:2] if len(numbers) != 1 else (int(numbers[0]), 0)
+        raise ConfigError(
+            f"{words!r} names no questions",
+            hint="write gym:NAME, gym:NAME:COUNT or gym:NAME:COUNT:SEED",
+        )
+    count, seed = (
+        (*(int(number) for number in numbers), 20, 0)[:2]
+        if len(numbers) != 1
+        else (int(numbers[0]), 0)
+    )
     return name, count, seed
 
 
@@ -165,6 +186,7 @@ def _dataset(name: str, count: int, seed: int) -> Any:
 
     if name in UNUSABLE_GENERATORS or name not in reasoning_gym.factory.DATASETS:
         raise ConfigError(
-            f"gym:{name}: there is no such generator that can be used", hint="gym:basic_arithmetic is one"
+            f"gym:{name}: there is no such generator that can be used",
+            hint="gym:basic_arithmetic is one",
         )
     return reasoning_gym.create_dataset(name, size=count, seed=seed)

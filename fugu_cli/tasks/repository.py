@@ -1,7 +1,8 @@
-"""Puts a task on the disk: the repository an agent is given, with one commit of fixed author and date.
+"""Puts a task on the disk: the repository an agent is given, with one commit of fixed author and
+date.
 
-Stands between a Task and whatever works on it. The same task always gives the same commit. It must not know who will
-work there, and never writes a hidden file.
+Stands between a Task and whatever works on it. The same task always gives the same commit. It must
+not know who will work there, and never writes a hidden file.
 """
 
 from __future__ import annotations
@@ -18,7 +19,14 @@ from fugu_cli.tools.git_repositories import communicate
 _WHO = "fugu"
 _MAIL = "fugu@localhost"
 _WHEN = "2025-01-01T00:00:00+00:00"
-_PLAIN = ("-c", "core.autocrlf=false", "-c", "commit.gpgsign=false", "-c", "core.hooksPath=/dev/null")
+_PLAIN = (
+    "-c",
+    "core.autocrlf=false",
+    "-c",
+    "commit.gpgsign=false",
+    "-c",
+    "core.hooksPath=/dev/null",
+)
 _BY_PRODUCTS = "__pycache__/\n*.pyc\n.pytest_cache/\n/target/\n"
 """Left out of git's sight: what running the tests leaves behind is nobody's change."""
 
@@ -32,7 +40,9 @@ def unwritable_reason(task: Task) -> str:
     """Why no disk can hold the task, "" where one can."""
     texts = (task.id, task.prompt, task.test_command, task.grade_command)
     layers = (task.files, task.binaries, task.hidden, task.solution)
-    contents = [content for layer in layers for content in layer.values() if isinstance(content, str)]
+    contents = [
+        content for layer in layers for content in layer.values() if isinstance(content, str)
+    ]
     names = [name for layer in layers for name in layer]
     for text in (*texts, *names, *contents):
         try:
@@ -46,7 +56,8 @@ def unwritable_reason(task: Task) -> str:
     for name in (task.id + _ROOM * "-", *parts):
         if len(name.encode()) > _LONGEST:
             return (
-                f"it has a name of {len(name.encode())} bytes, {name[:20]}..., and none can be longer than {_LONGEST}"
+                f"it has a name of {len(name.encode())} bytes, {name[:20]}..., and none can be "
+                f"longer than {_LONGEST}"
             )
     return _clash({*task.files, *task.binaries, *task.solution}) or _clash(task.hidden)
 
@@ -58,14 +69,18 @@ def _clash(names: Iterable[str]) -> str:
 
 
 async def create_repository(task: Task, folder: Path) -> Path:
-    """Write the task's files into `folder` (created; must be empty) and commit them. Returns the folder.
+    """Write the task's files into `folder` (created; must be empty) and commit them. Returns the
+    folder.
 
-    Raises UsageError when the folder is not empty, StorageError when it cannot be written or git fails.
+    Raises UsageError when the folder is not empty, StorageError when it cannot be written or git
+    fails.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            raise UsageError(f"{folder} is not empty", hint="give a new folder for every try at a task")
+            raise UsageError(
+                f"{folder} is not empty", hint="give a new folder for every try at a task"
+            )
         write_files(task.files, folder)
         write_binaries(task.binaries, folder)
         for name in task.executable:
@@ -96,7 +111,9 @@ def write_binaries(files: Mapping[str, bytes], folder: Path) -> None:
 
 async def _git(folder: Path, *arguments: str) -> None:
     """Run git on this folder only, with nobody's configuration and a fixed clock."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")} | {
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("GIT_")
+    } | {
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
@@ -119,7 +136,9 @@ async def _git(folder: Path, *arguments: str) -> None:
             stderr=asyncio.subprocess.STDOUT,
         )
     except FileNotFoundError as error:
-        raise StorageError("git was not found", hint="install git; fugu works in git repositories") from error
+        raise StorageError(
+            "git was not found", hint="install git; fugu works in git repositories"
+        ) from error
     output, _ = await communicate(process)
     if process.returncode:
         words = output.decode("utf-8", "replace").strip()

@@ -1,14 +1,16 @@
-"""Records what really happened in a test run, from inside pytest or unittest. Grading copies this file beside the
-run; it imports nothing of fugu.
+"""Records what really happened in a test run, from inside pytest or unittest. Grading copies this
+file beside the run; it imports nothing of fugu.
 
-Copied under a random name into the grading run and imported there by the runner before any of the task's code; it
-imports nothing of fugu. Beside its copy lies a file with a secret, the path of the report, the repository and the
-names of the task's own files (none where every file may have tests); both files are gone before the code under
-test is loaded. Each run leaves two lines in the report, at its beginning and at its end; the last has every test
-that was found, with a mark of its code. A program that ends the process, prints "1 passed", skips from inside the
-code, exchanges parts of the runner or puts tests of its own in the place of the real ones leaves no good second
-line. Modules that are none of the task's own are not searched for tests: pytest would give their fixtures all the
-others. It records and is no prison: code that searches the memory of its own process for the secret can lie.
+Copied under a random name into the grading run and imported there by the runner before any of the
+task's code; it imports nothing of fugu. Beside its copy lies a file with a secret, the path of the
+report, the repository and the names of the task's own files (none where every file may have tests);
+both files are gone before the code under test is loaded. Each run leaves two lines in the report,
+at its beginning and at its end; the last has every test that was found, with a mark of its code. A
+program that ends the process, prints "1 passed", skips from inside the code, exchanges parts of the
+runner or puts tests of its own in the place of the real ones leaves no good second line. Modules
+that are none of the task's own are not searched for tests: pytest would give their fixtures all the
+others. It records and is no prison: code that searches the memory of its own process for the secret
+can lie.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ PLAIN = ("builtins.", "math.")
 
 
 class RunRecord:
-    """Counts what a runner reports, and looks whether it and its tests are still themselves at the end."""
+    """Counts what a runner reports, and looks whether it and its tests are still themselves at the
+    end.
+    """
 
     def __init__(self, secret: str, report: str, root: str, own: str) -> None:
         self._secret, self._report, self._root = secret, report, root
@@ -46,7 +50,9 @@ class RunRecord:
         self._tell({"begun": True})
 
     def begin(self) -> None:
-        """Everything of the runner that is loaded, now or when this was called first, must be the same at the end."""
+        """Everything of the runner that is loaded, now or when this was called first, must be the
+        same at the end.
+        """
         self._before = _identities() | self._before
 
     def owns(self, file: str) -> bool:
@@ -61,19 +67,36 @@ class RunRecord:
         if isinstance(function, FunctionType):
             code = function.__code__
             self._codes.append((function, code))
-            mark = f"{self._below(code.co_filename)} {hashlib.sha256(_code_text(code).encode()).hexdigest()[:16]}"
+            mark = (
+                f"{self._below(code.co_filename)} "
+                f"{hashlib.sha256(_code_text(code).encode()).hexdigest()[:16]}"
+            )
         self._tests[f"{self._below(file)}::{name.split('[')[0]}"] = mark
 
     def plugin(self, file: str) -> None:
-        """Code of `file` takes part in the run, and did not when it began or is none of the task's own."""
+        """Code of `file` takes part in the run, and did not when it began or is none of the task's
+        own.
+        """
         if not (below := self._below(file)).startswith("../"):
             self._plugins.add(below)
 
     def end(self, missing: int, code: int) -> None:
         changed = [name for name, known in _compared(self._before) if not known]
-        changed += [function.__name__ for function, code in self._codes if function.__code__ is not code]
-        told = {"begun": False, "passed": self.passed, "wrong": self.wrong, "missing": missing, "exit": code}
-        found = {"changed": sorted(changed)[:5], "plugins": sorted(self._plugins), "tests": self._tests}
+        changed += [
+            function.__name__ for function, code in self._codes if function.__code__ is not code
+        ]
+        told = {
+            "begun": False,
+            "passed": self.passed,
+            "wrong": self.wrong,
+            "missing": missing,
+            "exit": code,
+        }
+        found = {
+            "changed": sorted(changed)[:5],
+            "plugins": sorted(self._plugins),
+            "tests": self._tests,
+        }
         self._tell({**told, **found})
 
     def _below(self, file: str) -> str:
@@ -100,7 +123,9 @@ class PytestHooks:
         self._account.begin()
 
     def pytest_configure(self, config: Any) -> None:
-        if hasattr(config.option, "numprocesses"):  # what pytest-xdist runs elsewhere nobody would watch
+        if hasattr(
+            config.option, "numprocesses"
+        ):  # what pytest-xdist runs elsewhere nobody would watch
             config.option.numprocesses, config.option.dist, config.option.tx = 0, "no", []
         self._account.begin()
         self._hooks = set(_hooks_of(config))
@@ -109,16 +134,26 @@ class PytestHooks:
                 self._account.plugin(file)
 
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        return True if collection_path.is_file() and not self._account.owns(str(collection_path)) else None
+        return (
+            True
+            if collection_path.is_file() and not self._account.owns(str(collection_path))
+            else None
+        )
 
     def pytest_itemcollected(self, item: Any) -> None:
         self._files.add(str(item.path))
-        if item.get_closest_marker("xfail") or item.get_closest_marker("skip") or item.get_closest_marker("skipif"):
+        if (
+            item.get_closest_marker("xfail")
+            or item.get_closest_marker("skip")
+            or item.get_closest_marker("skipif")
+        ):
             self._marked.add(item.nodeid)
 
     def pytest_collection_finish(self, session: Any) -> None:
         for item in session.items:
-            self._account.saw(str(item.path), item.nodeid.partition("::")[2], getattr(item, "function", None))
+            self._account.saw(
+                str(item.path), item.nodeid.partition("::")[2], getattr(item, "function", None)
+            )
 
     def pytest_collectreport(self, report: Any) -> None:
         """A module may skip itself; one that the code under test skips is wrong."""
@@ -140,7 +175,9 @@ class PytestHooks:
         if report.nodeid in self._marked:
             return True
         where = report.longrepr[0] if isinstance(report.longrepr, tuple) else ""
-        return not hasattr(report, "wasxfail") and (where in self._files or Path(where).name == "conftest.py")
+        return not hasattr(report, "wasxfail") and (
+            where in self._files or Path(where).name == "conftest.py"
+        )
 
     def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
         if not os.environ.get("PYTEST_XDIST_WORKER"):
@@ -164,13 +201,17 @@ def _watch_unittest(account: RunRecord) -> None:
     import unittest.main
 
     class Result(unittest.TextTestResult):
-        """Only a test, or what is marked, may skip; what is no test is a module that could not be loaded."""
+        """Only a test, or what is marked, may skip; what is no test is a module that could not be
+        loaded.
+        """
 
         def startTest(self, test: Any) -> None:
             super().startTest(test)
             method = getattr(test, "_testMethodName", "")
             function = getattr(type(test), method, None)
-            if isinstance(function, FunctionType) and not type(test).__module__.startswith("unittest"):
+            if isinstance(function, FunctionType) and not type(test).__module__.startswith(
+                "unittest"
+            ):
                 file = inspect.unwrap(function).__code__.co_filename
                 account.saw(file, f"{type(test).__qualname__}::{method}", function)
 
@@ -181,7 +222,9 @@ def _watch_unittest(account: RunRecord) -> None:
         def addSkip(self, test: Any, reason: str) -> None:
             super().addSkip(test, reason)
             method = getattr(type(test), getattr(test, "_testMethodName", ""), None)
-            marked = getattr(test, "__unittest_skip__", False) or getattr(method, "__unittest_skip__", False)
+            marked = getattr(test, "__unittest_skip__", False) or getattr(
+                method, "__unittest_skip__", False
+            )
             account.wrong += not (marked or _raised_in(type(test).__module__))
 
         def stopTestRun(self) -> None:
@@ -194,7 +237,9 @@ def _watch_unittest(account: RunRecord) -> None:
 
 
 def _raised_in(module: str) -> bool:
-    """Whether the exception that is being handled was raised by the module itself (through unittest, perhaps)."""
+    """Whether the exception that is being handled was raised by the module itself (through
+    unittest, perhaps).
+    """
     trace, raised = sys.exc_info()[2], ""
     while trace is not None:
         name = str(trace.tb_frame.f_globals.get("__name__", ""))
@@ -205,12 +250,19 @@ def _raised_in(module: str) -> bool:
 
 def _code_text(code: CodeType) -> str:
     """All that a function does, in words that are the same in every run."""
-    parts = [code.co_code.hex(), repr(code.co_names), repr(code.co_varnames), str(code.co_firstlineno)]
+    parts = [
+        code.co_code.hex(),
+        repr(code.co_names),
+        repr(code.co_varnames),
+        str(code.co_firstlineno),
+    ]
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             parts.append(_code_text(constant))
         else:
-            parts.append(repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant))
+            parts.append(
+                repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant)
+            )
     return "\n".join(parts)
 
 
@@ -226,13 +278,21 @@ def _functions() -> Iterator[tuple[str, Any]]:
         for key, value in list(vars(module).items()):
             yield f"{name}.{key}", value
             if isinstance(value, type) and value.__module__.split(".")[0] in WATCHED:
-                yield from ((f"{name}.{key}.{inner}", member) for inner, member in list(vars(value).items()))
+                yield from (
+                    (f"{name}.{key}.{inner}", member) for inner, member in list(vars(value).items())
+                )
     for module in (builtins, math):
-        yield from ((f"{module.__name__}.{key}", value) for key, value in list(vars(module).items()) if callable(value))
+        yield from (
+            (f"{module.__name__}.{key}", value)
+            for key, value in list(vars(module).items())
+            if callable(value)
+        )
 
 
 def _identities() -> dict[str, int]:
-    """Every function of the runner by its full name, and the identity of its code; and the built-in functions."""
+    """Every function of the runner by its full name, and the identity of its code; and the built-in
+    functions.
+    """
     found = {}
     for name, value in _functions():
         if isinstance(value, FunctionType):
@@ -243,7 +303,9 @@ def _identities() -> dict[str, int]:
 
 
 def _compared(before: dict[str, int]) -> Iterator[tuple[str, bool]]:
-    """By name whether it is what it was. A new function of a class that had others is not: classes grow none."""
+    """By name whether it is what it was. A new function of a class that had others is not: classes
+    grow none.
+    """
     now = _identities()
     yield from ((name, now.get(name) == known) for name, known in before.items())
     classes = {name.rpartition(".")[0] for name in before}

@@ -1,8 +1,10 @@
-"""acceptance_check and run_check: a command that fails before the work and must pass before it is accepted.
+"""acceptance_check and run_check: a command that fails before the work and must pass before it is
+accepted.
 
-An agent sets the check (`acceptance_check`); fugu runs it again after every change (`run_check`, which no agent is
-offered). A script that goes with it is in the log alone. Each run writes it to a temporary folder of the confined
-shell, so nothing is left in the repository and a resumed session still has it.
+An agent sets the check (`acceptance_check`); fugu runs it again after every change (`run_check`,
+which no agent is offered). A script that goes with it is in the log alone. Each run writes it to a
+temporary folder of the confined shell, so nothing is left in the repository and a resumed session
+still has it.
 """
 
 from __future__ import annotations
@@ -22,9 +24,12 @@ SECONDS = 120.0
 NOT_RUN = frozenset({126, 127})
 """Exit codes of a shell that found nothing to run."""
 FAILS = (
-    "It fails now, as it must before the work. It is run again after every change; nothing is accepted while it fails."
+    "It fails now, as it must before the work. It is run again after every change; nothing is "
+    "accepted while it fails."
 )
-PASSES = "This is no check: it passes before the work. Set one that fails for the reason of the request."
+PASSES = (
+    "This is no check: it passes before the work. Set one that fails for the reason of the request."
+)
 NEITHER = "This is no check: it could not be run, or did not come to an end."
 SUITE = "The project's tests are a check now: nothing is accepted while they fail."
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
@@ -39,13 +44,24 @@ exec < /dev/null
 class AcceptanceCheckArguments(ToolArguments):
     """Arguments of acceptance_check."""
 
-    command: str = Field(description="run in the repository's root; exit code 0 means that the request is done")
-    script: str = Field(default="", description='a script that the command runs as "$SCRIPT"; leave out if not needed')
-    file: str = Field(default="check.py", description="the script's name, for runners that go by the ending")
+    command: str = Field(
+        description="run in the repository's root; exit code 0 means that the request is done"
+    )
+    script: str = Field(
+        default="",
+        description='a script that the command runs as "$SCRIPT"; leave out if not needed',
+    )
+    file: str = Field(
+        default="check.py", description="the script's name, for runners that go by the ending"
+    )
 
 
-async def acceptance_check(given: AcceptanceCheckArguments, workspace: Workspace, say: Say) -> ToolResult:
-    """Run it as things were before the work: there it must fail. The test suite is not run again for this."""
+async def acceptance_check(
+    given: AcceptanceCheckArguments, workspace: Workspace, say: Say
+) -> ToolResult:
+    """Run it as things were before the work: there it must fail. The test suite is not run again
+    for this.
+    """
     if given.command == workspace.test_command and not given.script:
         return ToolResult(text=SUITE)
     ended = await _ended(given, workspace, say)
@@ -59,17 +75,27 @@ async def acceptance_check(given: AcceptanceCheckArguments, workspace: Workspace
 async def run_check(given: AcceptanceCheckArguments, workspace: Workspace, say: Say) -> ToolResult:
     """Run it as things are now."""
     ended = await _ended(given, workspace, say)
-    return ended if isinstance(ended, ToolResult) else ToolResult(text=_described(ended, workspace), ok=ended.code == 0)
+    return (
+        ended
+        if isinstance(ended, ToolResult)
+        else ToolResult(text=_described(ended, workspace), ok=ended.code == 0)
+    )
 
 
-async def _ended(given: AcceptanceCheckArguments, workspace: Workspace, say: Say) -> CommandResult | ToolResult:
+async def _ended(
+    given: AcceptanceCheckArguments, workspace: Workspace, say: Say
+) -> CommandResult | ToolResult:
     if "\0" in given.command or not given.command.strip() or not _NAME.fullmatch(given.file):
-        return ToolResult(text="The command is one line of the shell, and `file` is a plain name.", ok=False)
+        return ToolResult(
+            text="The command is one line of the shell, and `file` is a plain name.", ok=False
+        )
     if given.script and "SCRIPT" not in given.command:
         return ToolResult(text='The command names the script as "$SCRIPT".', ok=False)
     path = os.pathsep.join(filter(None, (str(workspace.root), os.environ.get("PYTHONPATH", ""))))
     environment: dict[str, str | None] = {"PYTHONPATH": path} if given.script else {}
-    around = CommandContext(environment, workspace.box, given.script.encode() if given.script else b"")
+    around = CommandContext(
+        environment, workspace.box, given.script.encode() if given.script else b""
+    )
     before = _BEFORE.replace("{name}", given.file) if given.script else ""
     try:
         return await run_command(before + given.command, workspace.root, SECONDS, say, around)

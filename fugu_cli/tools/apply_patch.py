@@ -1,7 +1,7 @@
 """apply_patch: several changes in several files, all of them or none.
 
-Every file is worked out first; only when all hunks fit is anything written, and what was written is taken back if the
-disk refuses the rest.
+Every file is worked out first; only when all hunks fit is anything written, and what was written is
+taken back if the disk refuses the rest.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class _Misfit(Exception):
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What a file will hold; None when it will be gone. `mode`: permissions, None for those it has or any new file.
-    `executable`: what is to become of them, None for nothing."""
+    """What a file will hold; None when it will be gone. `mode`: permissions, None for those it has
+    or any new file. `executable`: what is to become of them, None for nothing."""
 
     path: Path
     name: str
@@ -84,27 +84,49 @@ def _work_out(files: Sequence[FilePatch], workspace: Workspace) -> list[_Outcome
             earlier = planned.get(outcome.path)
             old = earlier.old if earlier else outcome.old
             planned[outcome.path] = replace(outcome, old=old)
-    if all(outcome.old == outcome.new and outcome.executable is None for outcome in planned.values()):
+    if all(
+        outcome.old == outcome.new and outcome.executable is None for outcome in planned.values()
+    ):
         raise _Misfit("The patch changes nothing.")
     return list(planned.values())
 
 
-def _outcomes(patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outcome]) -> list[_Outcome]:
+def _outcomes(
+    patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outcome]
+) -> list[_Outcome]:
     path = _located(patch.path, workspace)
-    if (patch.kind == "delete" or patch.target) and (workspace.root / paths.unquoted_path(patch.path)).is_symlink():
-        raise _Misfit(f"{patch.path} is a link: what it leads to would go. Remove or move the link with a command.")
+    if (patch.kind == "delete" or patch.target) and (
+        workspace.root / paths.unquoted_path(patch.path)
+    ).is_symlink():
+        raise _Misfit(
+            f"{patch.path} is a link: what it leads to would go. Remove or move the link with a "
+            f"command."
+        )
     data = _content(path, patch, workspace, planned)
     if patch.kind == "delete":
-        return [_Outcome(path, patch.path, data, None, stat.S_IMODE(path.stat().st_mode) if path.exists() else None)]
+        return [
+            _Outcome(
+                path,
+                patch.path,
+                data,
+                None,
+                stat.S_IMODE(path.stat().st_mode) if path.exists() else None,
+            )
+        ]
     if patch.kind == "add":
         if data is not None:
             raise _Misfit(f"{patch.path} exists already. Update it, or delete it first.")
         lines = [line for hunk in patch.hunks for line in hunk.new]
         bare = bool(patch.hunks) and patch.hunks[-1].ends_without_newline
         text = "\n".join(lines) + ("" if bare or not lines else "\n")
-        return [_Outcome(path, patch.path, None, text.encode(), executable=patch.executable or None)]
+        return [
+            _Outcome(path, patch.path, None, text.encode(), executable=patch.executable or None)
+        ]
     if data is None or (repository_files.is_binary(data) and patch.hunks):
-        raise _Misfit(f"{patch.path} is {'not there' if data is None else repository_files.describe_binary(data)}.")
+        raise _Misfit(
+            f"{patch.path} is "
+            f"{'not there' if data is None else repository_files.describe_binary(data)}."
+        )
     new = _patched(repository_files.decode_text(data), patch) if patch.hunks else data
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     executable = None if patch.executable == bool((mode or 0) & stat.S_IXUSR) else patch.executable
@@ -113,7 +135,10 @@ def _outcomes(patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outco
     target = _located(patch.target, workspace)
     if target.exists() and target != path:
         raise _Misfit(f"{patch.target} exists already; {patch.path} cannot be moved there.")
-    return [_Outcome(path, patch.path, data, None, mode), _Outcome(target, patch.target, None, new, mode, executable)]
+    return [
+        _Outcome(path, patch.path, data, None, mode),
+        _Outcome(target, patch.target, None, new, mode, executable),
+    ]
 
 
 def _located(name: str, workspace: Workspace) -> Path:
@@ -123,7 +148,9 @@ def _located(name: str, workspace: Workspace) -> Path:
     return path
 
 
-def _content(path: Path, patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outcome]) -> bytes | None:
+def _content(
+    path: Path, patch: FilePatch, workspace: Workspace, planned: dict[Path, _Outcome]
+) -> bytes | None:
     if path in planned:
         return planned[path].new
     if patch.kind == "add" and not path.exists():
@@ -171,18 +198,24 @@ def apply_hunks(text: str, patch: FilePatch) -> str:
 
 
 def _ends(hunk: Hunk, ended: bool) -> bool:
-    """Whether the file's last line has a newline after the hunk; one that the hunk leaves alone is as it was."""
+    """Whether the file's last line has a newline after the hunk; one that the hunk leaves alone is
+    as it was.
+    """
     if hunk.ends_without_newline is not None:
         return not hunk.ends_without_newline
     return ended or hunk.old[-1:] != hunk.new[-1:]
 
 
 def _places(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> list[text_edits.TextMatch]:
-    """Where a hunk may belong: nearest to its line, else first after its anchor, else after the hunk before it."""
+    """Where a hunk may belong: nearest to its line, else first after its anchor, else after the
+    hunk before it.
+    """
     if not any(line.strip() for line in hunk.old):
         place = _insertion(lines, hunk, moved, after)
         return [place] if place else []
-    found = [text_edits.TextMatch(at, at + len(hunk.old), hunk.new) for at in _exact(lines, hunk.old)]
+    found = [
+        text_edits.TextMatch(at, at + len(hunk.old), hunk.new) for at in _exact(lines, hunk.old)
+    ]
     found = found or text_edits.find_matches(lines, hunk.old, hunk.new)
     found = [place for place in found if place.start >= after] or found
     if hunk.anchor and (start := _anchor(lines, hunk.anchor, after)) is not None:
@@ -193,8 +226,12 @@ def _places(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> list[te
     return found[:1] if hunk.line is not None or hunk.anchor else found
 
 
-def _insertion(lines: Sequence[str], hunk: Hunk, moved: int, after: int) -> text_edits.TextMatch | None:
-    """Lines that are only added: after the line the header names, after the anchor, else at the end."""
+def _insertion(
+    lines: Sequence[str], hunk: Hunk, moved: int, after: int
+) -> text_edits.TextMatch | None:
+    """Lines that are only added: after the line the header names, after the anchor, else at the
+    end.
+    """
     blanks = len(hunk.old)
     if hunk.line is not None:
         at = min(max(hunk.line + moved - (1 if blanks else 0), after), len(lines))
@@ -228,7 +265,11 @@ def _anchor(lines: Sequence[str], anchor: str, after: int) -> int | None:
 
 def _missed(lines: Sequence[str], hunk: Hunk, number: int, name: str) -> str:
     near = text_edits.nearest_lines(lines, hunk.old)
-    told = f" The nearest lines are:\n{text_edits.numbered_region(lines, *near)}" if near else " Read the file again."
+    told = (
+        f" The nearest lines are:\n{text_edits.numbered_region(lines, *near)}"
+        if near
+        else " Read the file again."
+    )
     return f"Hunk {number} of {name} does not fit: its lines are not in the file.{told}"
 
 

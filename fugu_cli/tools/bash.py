@@ -1,5 +1,5 @@
-"""bash: a command in the repository with a time limit, its output and exit code. With `background`: a job that keeps
-running (shell_commands.py).
+"""bash: a command in the repository with a time limit, its output and exit code. With `background`:
+a job that keeps running (shell_commands.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class BashArguments(ToolArguments):
     timeout: Annotated[int, Field(ge=1, le=MOST, description="seconds")] = DEFAULT
     background: Annotated[
         bool,
-        Field(description="answer at once; the command goes on as a job", json_schema_extra=HIDDEN_FROM_SMALL_MODELS),
+        Field(
+            description="answer at once; the command goes on as a job",
+            json_schema_extra=HIDDEN_FROM_SMALL_MODELS,
+        ),
     ] = False
 
 
@@ -34,7 +37,9 @@ async def bash(given: BashArguments, workspace: Workspace, say: Say) -> ToolResu
     if given.background:
         return await start_job(given.command, workspace)
     try:
-        ended = await run_command(given.command, workspace.root, given.timeout, say, CommandContext(box=workspace.box))
+        ended = await run_command(
+            given.command, workspace.root, given.timeout, say, CommandContext(box=workspace.box)
+        )
     except OSError as error:
         return ToolResult(text=f"The command could not be started: {error.strerror}.", ok=False)
     said = truncate(workspace.whole_secrets(ended.output.strip())) or "(no output)"
@@ -49,7 +54,10 @@ async def start_job(command: str, workspace: Workspace) -> ToolResult:
         return ToolResult(text=f"The command could not be started: {error.strerror}.", ok=False)
     except TooManyJobs as error:
         return ToolResult(text=f"It was not started: {error}", ok=False)
-    text = f"Started as {job.name}, without a time limit. job_output says what it prints, job_stop ends it."
+    text = (
+        f"Started as {job.name}, without a time limit. job_output says what it prints, job_stop "
+        f"ends it."
+    )
     return ToolResult(text=text, job=job.name)
 
 

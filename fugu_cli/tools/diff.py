@@ -1,5 +1,6 @@
-"""Unified diffs: of two contents, of recorded changes from the contents that the workspace keeps, and of all that was
-changed since a snapshot. fugu runs the tool `diff` as evidence; no agent is offered it."""
+"""Unified diffs: of two contents, of recorded changes from the contents that the workspace keeps,
+and of all that was changed since a snapshot. fugu runs the tool `diff` as evidence; no agent is
+offered it."""
 
 from __future__ import annotations
 
@@ -17,10 +18,18 @@ from fugu_cli.tools.workspace import Tool, Workspace
 
 
 def unified_diff(path: str, before: bytes | None, after: bytes | None) -> str:
-    """A diff as `git apply` reads it, for text; one sentence for anything else. None: the file did not exist."""
-    names = ("/dev/null" if before is None else f"a/{path}", "/dev/null" if after is None else f"b/{path}")
+    """A diff as `git apply` reads it, for text; one sentence for anything else. None: the file did
+    not exist.
+    """
+    names = (
+        "/dev/null" if before is None else f"a/{path}",
+        "/dev/null" if after is None else f"b/{path}",
+    )
     if b"\0" in (before or b"") or b"\0" in (after or b""):
-        return f"--- {names[0]}\n+++ {names[1]}\nbinary file, {len(before or b'')} -> {len(after or b'')} bytes\n"
+        return (
+            f"--- {names[0]}\n+++ {names[1]}\nbinary file, {len(before or b'')} -> "
+            f"{len(after or b'')} bytes\n"
+        )
     old, new = _lines(before), _lines(after)
     text = []
     for line in difflib.unified_diff(old, new, *names, n=3):
@@ -32,7 +41,9 @@ def _lines(data: bytes | None) -> list[str]:
     return (data or b"").decode("utf-8", "surrogateescape").splitlines(keepends=True)
 
 
-async def change_diffs(workspace: Workspace, changes: Iterable[FileChange]) -> dict[FileChange, str]:
+async def change_diffs(
+    workspace: Workspace, changes: Iterable[FileChange]
+) -> dict[FileChange, str]:
     """Each change as a unified diff; one whose contents are gone says so."""
     listed = list(dict.fromkeys(changes))
     known = await read_contents(
@@ -61,12 +72,20 @@ def _still(workspace: Workspace, path: str, name: str) -> bytes | None:
 
 
 async def request_patch(workspace: Workspace, events: Sequence[Event]) -> bytes:
-    """What the newest request changed, as a diff: of snapshots, and of the files fugu wrote that they do not hold."""
+    """What the newest request changed, as a diff: of snapshots, and of the files fugu wrote that
+    they do not hold.
+    """
     began = views.start_snapshot(events)
     now = await workspace.history.snapshot() if began else None
     patch = await workspace.patch(began, now, whole=True) if began and now else b""
-    inside = [change for path, change in views.unsnapshotted_changes(events).items() if not path.startswith("/")]
-    return patch + "".join((await change_diffs(workspace, inside)).values()).encode("utf-8", "surrogateescape")
+    inside = [
+        change
+        for path, change in views.unsnapshotted_changes(events).items()
+        if not path.startswith("/")
+    ]
+    return patch + "".join((await change_diffs(workspace, inside)).values()).encode(
+        "utf-8", "surrogateescape"
+    )
 
 
 async def read_contents(workspace: Workspace, names: Iterable[str]) -> dict[str, bytes]:
@@ -80,11 +99,16 @@ async def read_contents(workspace: Workspace, names: Iterable[str]) -> dict[str,
 
 
 LIMIT = 12_000
-GONE = "No diff can be shown: the files as they were before the request are no longer stored. Read the changed files."
+GONE = (
+    "No diff can be shown: the files as they were before the request are no longer stored. Read "
+    "the changed files."
+)
 
 
 class DiffArguments(ToolArguments):
-    """Arguments of diff: the tree id of a snapshot; path, content before and after (ids) of files that it has not."""
+    """Arguments of diff: the tree id of a snapshot; path, content before and after (ids) of files
+    that it has not.
+    """
 
     since: str
     beside: tuple[tuple[str, str | None, str | None], ...] = ()
@@ -100,9 +124,15 @@ async def diff(given: DiffArguments, workspace: Workspace, say: Say) -> ToolResu
     except StorageError:
         return ToolResult(text=GONE, ok=False)
     for path, *sides in given.beside:
-        before, after = [None if name is None else await workspace.history.blob(name) for name in sides]
-        patch += workspace.shown(unified_diff(path, before, after).encode("utf-8", "surrogateescape"))
-    return ToolResult(text=truncate(patch.decode("utf-8", "replace"), LIMIT) if patch else "(nothing was changed)")
+        before, after = [
+            None if name is None else await workspace.history.blob(name) for name in sides
+        ]
+        patch += workspace.shown(
+            unified_diff(path, before, after).encode("utf-8", "surrogateescape")
+        )
+    return ToolResult(
+        text=truncate(patch.decode("utf-8", "replace"), LIMIT) if patch else "(nothing was changed)"
+    )
 
 
 DIFF = Tool(name="diff", effect="reads", arguments=DiffArguments, run=diff)

@@ -1,6 +1,7 @@
 """edit: one piece of a file replaced by another.
 
-The piece must stand in the file exactly, or but for white space, and only once. A miss shows the nearest lines.
+The piece must stand in the file exactly, or but for white space, and only once. A miss shows the
+nearest lines.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ def _planned(given: EditArguments, workspace: Workspace) -> PlannedFile | ToolRe
     try:
         data = path.read_bytes()
         if repository_files.is_binary(data):
-            return ToolResult(text=f"{given.path} is {repository_files.describe_binary(data)}: not text.", ok=False)
+            return ToolResult(
+                text=f"{given.path} is {repository_files.describe_binary(data)}: not text.",
+                ok=False,
+            )
         if (refusal := workspace.seen.refusal(path, data, given.path)) is not None:
             return refusal
     except OSError as error:
@@ -54,29 +58,45 @@ def _replaced(path: Path, data: bytes, given: EditArguments) -> PlannedFile | To
     file = repository_files.decode_text(data)
     changed = replace_piece(file.text, given.old, given.new, every=given.replace_all)
     if isinstance(changed, ToolResult):
-        foreign = f" ({file.foreign} bytes of the file are not UTF-8: leave them out of old.)" if file.foreign else ""
+        foreign = (
+            f" ({file.foreign} bytes of the file are not UTF-8: leave them out of old.)"
+            if file.foreign
+            else ""
+        )
         return ToolResult(text=f"{given.path}: {changed.text}{foreign}", ok=False)
     text, count, tolerant = changed
     if char := file.misfit(text):
         return ToolResult(
-            text=f"{given.path} {repository_files.MISFIT.format(char=char)}. Nothing was changed.", ok=False
+            text=f"{given.path} {repository_files.MISFIT.format(char=char)}. Nothing was changed.",
+            ok=False,
         )
     made = file.encode(text)
     if made == data:
-        return ToolResult(text=f"{given.path}: old and new are the same: nothing changed.", ok=False)
+        return ToolResult(
+            text=f"{given.path}: old and new are the same: nothing changed.", ok=False
+        )
     how = " (found but for white space; indented as the file is)" if tolerant else ""
-    return PlannedFile(path, given.path, made, f"Changed {given.path}: {count} place{'s' if count > 1 else ''}{how}.")
+    return PlannedFile(
+        path,
+        given.path,
+        made,
+        f"Changed {given.path}: {count} place{'s' if count > 1 else ''}{how}.",
+    )
 
 
-def replace_piece(text: str, old: str, new: str, *, every: bool = False) -> tuple[str, int, bool] | ToolResult:
-    """`text`, whose lines end with `\\n`, with `old` replaced, how often, and whether white space had to be overlooked;
-    or why not. Pure."""
+def replace_piece(
+    text: str, old: str, new: str, *, every: bool = False
+) -> tuple[str, int, bool] | ToolResult:
+    """`text`, whose lines end with `\\n`, with `old` replaced, how often, and whether white space
+    had to be overlooked; or why not. Pure."""
     old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
     if old == new:
         return ToolResult(text="old and new are the same: nothing changed.", ok=False)
     if not old:
         if text:
-            return ToolResult(text="old is empty; name the piece to replace, or use write.", ok=False)
+            return ToolResult(
+                text="old is empty; name the piece to replace, or use write.", ok=False
+            )
         return new, 1, False
     count = text.count(old)
     if count == 1 or (count and every):
@@ -84,7 +104,12 @@ def replace_piece(text: str, old: str, new: str, *, every: bool = False) -> tupl
     if count:
         lines = [text.count("\n", 0, at) + 1 for at in _starts(text, old)]
         return ToolResult(text=_ambiguous(lines), ok=False)
-    return _by_lines(text, text_edits.without_line_numbers(old), text_edits.without_line_numbers(new), every=every)
+    return _by_lines(
+        text,
+        text_edits.without_line_numbers(old),
+        text_edits.without_line_numbers(new),
+        every=every,
+    )
 
 
 def _by_lines(text: str, old: str, new: str, *, every: bool) -> tuple[str, int, bool] | ToolResult:
@@ -96,7 +121,9 @@ def _by_lines(text: str, old: str, new: str, *, every: bool) -> tuple[str, int, 
     if len(found) > 1 and not every:
         return ToolResult(text=_ambiguous([place.start + 1 for place in found]), ok=False)
     for place in reversed(found):
-        ends[place.start : place.end] = _ended(place.lines if new else (), ends[place.start : place.end])
+        ends[place.start : place.end] = _ended(
+            place.lines if new else (), ends[place.start : place.end]
+        )
     return "".join(ends), len(found), True
 
 
@@ -118,14 +145,25 @@ def _starts(text: str, old: str) -> list[int]:
 
 def _ambiguous(lines: list[int]) -> str:
     where = ", ".join(str(line) for line in lines[:10])
-    return f"old stands {len(lines)} times (lines {where}). Give more lines around it, or set replace_all."
+    return (
+        f"old stands {len(lines)} times (lines {where}). Give more lines around it, or set "
+        f"replace_all."
+    )
 
 
 def _missed(file: list[str], old: str) -> str:
     near = text_edits.nearest_lines(file, old.split("\n"))
     if near is None:
-        return "the old text was not found in the file, nor anything like it. Read the file and copy the piece exactly."
-    return f"the old text was not found in the file. The nearest lines are:\n{text_edits.numbered_region(file, *near)}"
+        return (
+            "the old text was not found in the file, nor anything like it. Read the file and "
+            "copy the piece exactly."
+        )
+    return (
+        f"the old text was not found in the file. The nearest lines "
+        f"are:\n{text_edits.numbered_region(file, *near)}"
+    )
 
 
-EDIT = Tool(name="edit", effect="writes", arguments=EditArguments, run=edit, paths=("path",), plan=_planned)
+EDIT = Tool(
+    name="edit", effect="writes", arguments=EditArguments, run=edit, paths=("path",), plan=_planned
+)

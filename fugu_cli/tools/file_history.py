@@ -1,8 +1,8 @@
 """What was done to the files of a folder: snapshots compared, contents kept, changes taken back.
 
-Below the workspace, above the snapshots. Outside git there are no snapshots: what fugu's own tools changed is known all
-the same. Restoring works from a list of changes, so it needs no repository. Each file is replaced whole, and only where
-it is still as it was left.
+Below the workspace, above the snapshots. Outside git there are no snapshots: what fugu's own tools
+changed is known all the same. Restoring works from a list of changes, so it needs no repository.
+Each file is replaced whole, and only where it is still as it was left.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from fugu_cli.tools.tree_extras import (
 
 @dataclass(frozen=True)
 class Restored:
-    """Files put back, files left alone because somebody changed them since or no copy was kept, and what was taken
-    back."""
+    """Files put back, files left alone because somebody changed them since or no copy was kept, and
+    what was taken back."""
 
     paths: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
@@ -60,8 +60,8 @@ class Restored:
 
 
 class FileHistory:
-    """The files of `root`, as they are and as they were. `store` keeps contents; `hash_name` is the hash that names
-    them: sha1, or the repository's own."""
+    """The files of `root`, as they are and as they were. `store` keeps contents; `hash_name` is the
+    hash that names them: sha1, or the repository's own."""
 
     def __init__(self, root: Path, store: Path) -> None:
         self.root = root
@@ -72,10 +72,16 @@ class FileHistory:
 
     @property
     def _git(self) -> Git | None:
-        """git on the store, also where the repository is gone; None where no snapshot was ever taken."""
+        """git on the store, also where the repository is gone; None where no snapshot was ever
+        taken.
+        """
         if not (self.store / "HEAD").is_file():
             return None
-        return self.snapshots.git if self.snapshots else Git(self.store, self.root, self.store / "index", self.root)
+        return (
+            self.snapshots.git
+            if self.snapshots
+            else Git(self.store, self.root, self.store / "index", self.root)
+        )
 
     async def snapshot(self) -> str | None:
         """The tree id of the working tree as it is, None outside git. Raises StorageError."""
@@ -85,12 +91,17 @@ class FileHistory:
         """What was done to files since a snapshot. Raises StorageError."""
         now = await self.snapshot()
         found = await self.made(tree, now) if now else NO_EFFECTS
-        changes = (self._still_there(change) if change.after is None else change for change in found.changes)
-        return FileEffects(tuple(change for change in changes if change is not None), found.attributes)
+        changes = (
+            self._still_there(change) if change.after is None else change
+            for change in found.changes
+        )
+        return FileEffects(
+            tuple(change for change in changes if change is not None), found.attributes
+        )
 
     def _still_there(self, change: FileChange) -> FileChange | None:
-        """A file that is in no snapshot any more was removed, or is ignored now: then what it holds is kept. None where
-        that is what it held before."""
+        """A file that is in no snapshot any more was removed, or is ignored now: then what it holds
+        is kept. None where that is what it held before."""
         path = self.root / paths.unquoted_path(change.path)
         if through_link(self.root, path) or not os.path.lexists(path):
             return change
@@ -101,7 +112,11 @@ class FileHistory:
             return change if name is None else None
         self.keep(os.fsencode(path.readlink()) if path.is_symlink() else path.read_bytes())
         return change.model_copy(
-            update={"after": name, "mode": mode, "mode_before": change.mode if mode != change.mode else ""}
+            update={
+                "after": name,
+                "mode": mode,
+                "mode_before": change.mode if mode != change.mode else "",
+            }
         )
 
     async def made(self, a: str, b: str) -> FileEffects:
@@ -109,8 +124,9 @@ class FileHistory:
         return await _effects(self.snapshots.git, a, b) if self.snapshots and a != b else NO_EFFECTS
 
     async def patch(self, a: str, b: str, *, whole: bool) -> bytes:
-        """A unified diff from `a` to `b`. `whole`: `git apply` takes it, contents of binary files included, which may
-        take half a minute for a large one; without them it says that they differ."""
+        """A unified diff from `a` to `b`. `whole`: `git apply` takes it, contents of binary files
+        included, which may take half a minute for a large one; without them it says that they
+        differ."""
         if self.snapshots is None or a == b:
             return b""
         return await self.snapshots.git.run(
@@ -160,19 +176,24 @@ class FileHistory:
         return RestorePlan(stands, tuple(conflicts), tuple(beside), tuple(unkept), tuple(nested))
 
     async def take_back(self, made: FileEffects) -> Restored:
-        """Undo what was done (in the order it was done), of each file where it still is as it was left.
+        """Undo what was done (in the order it was done), of each file where it still is as it was
+        left.
 
-        What is back already is left alone. Raises StorageError for what could not be put back, once all else is; doing
-        it again is safe.
+        What is back already is left alone. Raises StorageError for what could not be put back, once
+        all else is; doing it again is safe.
         """
         found = self.standing(made)
         async with self.contents() as contents:
             changed = await restore_files(self.root, found.made, contents, self._git)
-        return Restored(changed, (*found.conflicts, *found.beside, *found.unkept, *found.nested), found.made)
+        return Restored(
+            changed, (*found.conflicts, *found.beside, *found.unkept, *found.nested), found.made
+        )
 
 
 def _usable(root: Path) -> Repository | None:
-    """The repository of `root`, unless git is missing or ignores `root` (a project inside a home kept in git)."""
+    """The repository of `root`, unless git is missing or ignores `root` (a project inside a home
+    kept in git).
+    """
     git = git_program(root)
     found = find_repository(root) if git else None
     if found is None or found.top == root:
@@ -190,7 +211,9 @@ async def _extras(git: Git, snapshot: str) -> TreeExtras:
 
 
 async def _changes(git: Git, a: str, b: str) -> dict[str, FileChange]:
-    """What differs from tree `a` to tree `b` by path, as the os module gives it, without what either only names."""
+    """What differs from tree `a` to tree `b` by path, as the os module gives it, without what
+    either only names.
+    """
     out = await git.run("diff-tree", "-r", "-z", "--no-renames", "--no-abbrev", a, b)
     fields = out.split(b"\0")
     found = {}
@@ -202,7 +225,11 @@ async def _changes(git: Git, a: str, b: str) -> dict[str, FileChange]:
         was = old_mode if before and after and old_mode != mode else ""
         path = os.fsdecode(name)
         found[path] = FileChange(
-            path=quoted_path(path), before=before, after=after, mode=mode if after else old_mode, mode_before=was
+            path=quoted_path(path),
+            before=before,
+            after=after,
+            mode=mode if after else old_mode,
+            mode_before=was,
         )
     return found
 
@@ -219,8 +246,12 @@ async def _effects(git: Git, a: str, b: str) -> FileEffects:
         usual = (one.plain, one.executable) == (two.plain, two.executable)
         others = one.odd() | two.odd() | (set() if usual else kept.keys())
         modes |= {path: (kept.get(path, ""), kept.get(path, "")) for path in others - modes.keys()}
-    both = ((path, one.at(path, old), two.at(path, new)) for path, (old, new) in sorted(modes.items()))
-    attributes = tuple(FileAttribute(path=quoted_path(path), before=x, after=y) for path, x, y in both if x != y)
+    both = (
+        (path, one.at(path, old), two.at(path, new)) for path, (old, new) in sorted(modes.items())
+    )
+    attributes = tuple(
+        FileAttribute(path=quoted_path(path), before=x, after=y) for path, x, y in both if x != y
+    )
     return FileEffects(tuple(found.values()), attributes)
 
 
@@ -228,7 +259,9 @@ async def _modes(git: Git, tree: str) -> dict[str, str]:
     """The mode of each file of a tree."""
     out = await git.run("ls-tree", "-r", "-z", "--full-tree", tree)
     lines = (line.partition(b"\t") for line in out.split(b"\0") if line)
-    return {os.fsdecode(path): mode for head, _, path in lines if (mode := head[:6].decode()) != NESTED}
+    return {
+        os.fsdecode(path): mode for head, _, path in lines if (mode := head[:6].decode()) != NESTED
+    }
 
 
 ABSENT, LINK_MODE, EXECUTABLE_MODE = "000000", "120000", "100755"
@@ -239,8 +272,9 @@ RETRY_HINT = "clear what is in the way, then undo again"
 class RestorePlan:
     """What of a list of changes still stands.
 
-    `made` is as it was left and can be taken back. `conflicts` are paths that were changed since; `beside` those of
-    them that no snapshot holds. Of `unkept`, large files, and of `nested` repositories there is no copy.
+    `made` is as it was left and can be taken back. `conflicts` are paths that were changed since;
+    `beside` those of them that no snapshot holds. Of `unkept`, large files, and of `nested`
+    repositories there is no copy.
     """
 
     made: FileEffects = NO_EFFECTS
@@ -264,18 +298,24 @@ def _state(root: Path, name: str, hash_name: str) -> tuple[str | None, str]:
 
 def _is_as_left(now: tuple[str | None, str], change: FileChange) -> bool:
     """The file is as the change left it. The mode of one that no snapshot holds is not known."""
-    return now[0] == change.after and (change.after is None or change.beside or now[1] == change.mode)
+    return now[0] == change.after and (
+        change.after is None or change.beside or now[1] == change.mode
+    )
 
 
-async def restore_files(root: Path, made: FileEffects, contents: BlobReader, git: Git | None) -> tuple[str, ...]:
+async def restore_files(
+    root: Path, made: FileEffects, contents: BlobReader, git: Git | None
+) -> tuple[str, ...]:
     """Undo what still stands; returns the paths that changed, as the os module gives them.
 
-    `git` tells which files are ignored; None outside a repository. Raises StorageError when something could not be put
-    back, after doing all that could be done; running it again is safe. Ignore rules are put back first: a file that was
-    ignored then is not deleted now.
+    `git` tells which files are ignored; None outside a repository. Raises StorageError when
+    something could not be put back, after doing all that could be done; running it again is safe.
+    Ignore rules are put back first: a file that was ignored then is not deleted now.
     """
     cleared = [
-        one.path for one in made.attributes if _is_removed(one) and remove_folder_or_pipe(_inside(root, one.path), root)
+        one.path
+        for one in made.attributes
+        if _is_removed(one) and remove_folder_or_pipe(_inside(root, one.path), root)
     ]
     rules = [change for change in made.changes if _inside(root, change.path).name == ".gitignore"]
     others = [change for change in made.changes if change not in rules]
@@ -288,7 +328,8 @@ async def restore_files(root: Path, made: FileEffects, contents: BlobReader, git
     count = len(rules) + len(done) + len(made.attributes)
     if failed:
         raise StorageError(
-            f"{len(failed)} of {count} files could not be put back: {'; '.join(failed[:3])}", hint=RETRY_HINT
+            f"{len(failed)} of {count} files could not be put back: {'; '.join(failed[:3])}",
+            hint=RETRY_HINT,
         )
     return tuple(dict.fromkeys([*(change.path for change in rules + done), *cleared, *more]))
 
@@ -299,7 +340,9 @@ def _is_removed(one: FileAttribute) -> bool:
 
 
 def _set(root: Path, attributes: Sequence[FileAttribute]) -> tuple[list[str], list[str]]:
-    """Modes, empty folders and pipes as they were, once the files are there: those that changed, and what failed."""
+    """Modes, empty folders and pipes as they were, once the files are there: those that changed,
+    and what failed.
+    """
     done, failed = [], []
     for one in attributes:
         try:
@@ -319,12 +362,16 @@ async def _ignored(git: Git | None, made: Sequence[FileChange]) -> Collection[st
     )  # ./: no name is a pathspec
     done = await git.try_run("check-ignore", "--no-index", "-z", "--stdin", given=given)
     if done.code > 1:
-        raise StorageError(f"git could not tell which files are ignored: {done.err}", hint="nothing was deleted")
+        raise StorageError(
+            f"git could not tell which files are ignored: {done.err}", hint="nothing was deleted"
+        )
     return frozenset(paths.quoted_path(name.removeprefix("./")) for name in split_names(done.out))
 
 
 async def _apply(root: Path, made: Sequence[FileChange], contents: BlobReader) -> list[str]:
-    """Deletions first, so that a folder can take a file's place and the other way round. Returns what failed."""
+    """Deletions first, so that a folder can take a file's place and the other way round. Returns
+    what failed.
+    """
     failed = []
     for change in sorted(made, key=lambda change: change.before is not None):
         path = _inside(root, change.path)

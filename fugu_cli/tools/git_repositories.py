@@ -1,9 +1,11 @@
-"""git repositories: the user's, found without running git, and fugu's own beside it (the shadow repository).
+"""git repositories: the user's, found without running git, and fugu's own beside it (the shadow
+repository).
 
-The shadow repository holds the snapshots, its own objects and its own index; nothing of the user's is touched.
-Every conversion is off, so that a file's bytes are its blob's bytes. Each git call names git folder, working tree
-and index itself, reads no configuration but ours, runs no hook, no filter and no file monitor, and never asks.
-Blobs are read and written here too, without starting git where they are not packed.
+The shadow repository holds the snapshots, its own objects and its own index; nothing of the user's
+is touched. Every conversion is off, so that a file's bytes are its blob's bytes. Each git call
+names git folder, working tree and index itself, reads no configuration but ours, runs no hook, no
+filter and no file monitor, and never asks. Blobs are read and written here too, without starting
+git where they are not packed.
 """
 
 from __future__ import annotations
@@ -52,9 +54,13 @@ GIT_LOCAL_VARIABLES = (
 """Variables that bind git to one repository; a hook that starts fugu has them set."""
 
 
-MEMORY = {"MALLOC_MMAP_THRESHOLD_": "67108864", "MALLOC_TRIM_THRESHOLD_": "134217728", "MALLOC_TOP_PAD_": "4194304"}
-"""glibc keeps the memory that git frees. Else each object it compresses costs a mapping of new pages, ten times the
-time of the compression. Other C libraries ignore these variables."""
+MEMORY = {
+    "MALLOC_MMAP_THRESHOLD_": "67108864",
+    "MALLOC_TRIM_THRESHOLD_": "134217728",
+    "MALLOC_TOP_PAD_": "4194304",
+}
+"""glibc keeps the memory that git frees. Else each object it compresses costs a mapping of new
+pages, ten times the time of the compression. Other C libraries ignore these variables."""
 
 
 def git_program(root: Path) -> str | None:
@@ -72,7 +78,9 @@ class GitOutput:
 
 
 def git_environment(**more: str) -> dict[str, str]:
-    """The process's environment without anything that would turn git to another repository or configuration."""
+    """The process's environment without anything that would turn git to another repository or
+    configuration.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return {
         **kept,
@@ -90,8 +98,8 @@ def git_environment(**more: str) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Git:
-    """git in `cwd`, with `folder` as its git folder, `tree` as its working tree and `index` as its index. It also
-    reads the objects in `borrowed`, another repository's folder of objects."""
+    """git in `cwd`, with `folder` as its git folder, `tree` as its working tree and `index` as its
+    index. It also reads the objects in `borrowed`, another repository's folder of objects."""
 
     folder: Path
     tree: Path
@@ -100,7 +108,11 @@ class Git:
     borrowed: Path | None = None
 
     def environment(self) -> dict[str, str]:
-        more = {} if self.borrowed is None else {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(self.borrowed)}
+        more = (
+            {}
+            if self.borrowed is None
+            else {"GIT_ALTERNATE_OBJECT_DIRECTORIES": _quoted(self.borrowed)}
+        )
         folders = {"GIT_DIR": self.folder, "GIT_WORK_TREE": self.tree, "GIT_INDEX_FILE": self.index}
         return git_environment(**more, **{name: str(path) for name, path in folders.items()})
 
@@ -117,7 +129,9 @@ class Git:
         except FileNotFoundError as error:
             if not self.cwd.is_dir():
                 raise folder_gone(self.cwd) from error
-            raise UsageError("git was not found", hint="install git and make sure it is on PATH") from error
+            raise UsageError(
+                "git was not found", hint="install git and make sure it is on PATH"
+            ) from error
 
     async def try_run(self, *arguments: str, given: bytes = b"") -> GitOutput:
         """Run git to its end; a cancelled call ends the process."""
@@ -130,8 +144,12 @@ class Git:
         done = await self.try_run(*arguments, given=given)
         if done.code:
             raise StorageError(
-                f"git {arguments[0]} failed on fugu's store of snapshots: {done.err or f'exit code {done.code}'}",
-                hint=f"make room on the disk, or remove {self.folder} to start a new store (older undo steps are lost)",
+                f"git {arguments[0]} failed on fugu's store of snapshots: "
+                f"{done.err or f'exit code {done.code}'}",
+                hint=(
+                    f"make room on the disk, or remove {self.folder} to start a new store "
+                    f"(older undo steps are lost)"
+                ),
             )
         return done.out
 
@@ -141,7 +159,9 @@ def folder_gone(folder: Path) -> StorageError:
     return StorageError(f"the folder {folder} is gone", hint="start again in a folder that exists")
 
 
-async def communicate(process: asyncio.subprocess.Process, given: bytes | None = None) -> tuple[bytes, bytes]:
+async def communicate(
+    process: asyncio.subprocess.Process, given: bytes | None = None
+) -> tuple[bytes, bytes]:
     """Output and errors of a process, run to its end; a cancelled call ends it."""
     try:
         return await process.communicate(given)
@@ -165,7 +185,9 @@ def split_names(out: bytes) -> list[str]:
 
 @dataclass(frozen=True)
 class Repository:
-    """`top` is the working tree's root, `folder` its own git folder (index, HEAD), `common` what worktrees share."""
+    """`top` is the working tree's root, `folder` its own git folder (index, HEAD), `common` what
+    worktrees share.
+    """
 
     top: Path
     folder: Path
@@ -224,9 +246,11 @@ LOCK_SECONDS = 60
 
 
 def prepare_shadow_repository(store: Path, repository: Repository, excludes: str) -> None:
-    """Make the folder, or bring its copies of the user's ignore rules up to date. Raises StorageError.
+    """Make the folder, or bring its copies of the user's ignore rules up to date. Raises
+    StorageError.
 
-    `excludes` is the path of the user's own ignore file (core.excludesFile), "" for git's default place.
+    `excludes` is the path of the user's own ignore file (core.excludesFile), "" for git's default
+    place.
     """
     files = {
         "HEAD": "ref: refs/heads/none\n",
@@ -272,15 +296,25 @@ def _read_text(path: Path) -> str:
 
 
 def clear_index(store: Path) -> None:
-    """Remove the index, which is made again, and what git left half-written: it may be what fills the disk."""
-    for pattern in ("index", "index.lock", "objects/tmp_*", "objects/*/tmp_*", "fast_import_crash_*"):
+    """Remove the index, which is made again, and what git left half-written: it may be what fills
+    the disk.
+    """
+    for pattern in (
+        "index",
+        "index.lock",
+        "objects/tmp_*",
+        "objects/*/tmp_*",
+        "fast_import_crash_*",
+    ):
         for path in store.glob(pattern):
             with contextlib.suppress(OSError):
                 path.unlink()
 
 
 async def user_excludes_file(root: Path) -> str:
-    """The user's core.excludesFile as their configuration names it, "" when it does not. Raises StorageError."""
+    """The user's core.excludesFile as their configuration names it, "" when it does not. Raises
+    StorageError.
+    """
     kept = {name: value for name, value in os.environ.items() if name not in GIT_LOCAL_VARIABLES}
     try:
         process = await asyncio.create_subprocess_exec(
@@ -299,18 +333,29 @@ def user_git(repository: Repository, root: Path) -> Git:
 
 
 def reading_git(repository: Repository) -> gitpython.Git:
-    """GitPython's git on the user's repository, as hardened as `Git`. Its plain calls read every kind of repository;
-    its `Repo` knows neither SHA-256 ids nor reftables. Raises UsageError when git is missing."""
+    """GitPython's git on the user's repository, as hardened as `Git`. Its plain calls read every
+    kind of repository; its `Repo` knows neither SHA-256 ids nor reftables. Raises UsageError when
+    git is missing."""
     program = git_program(repository.top)
     if program is None:
         raise UsageError("git was not found", hint="install git and make sure it is on PATH")
     library = _gitpython(program)
     git = library.Git(repository.top)
     git.set_persistent_git_options(c=list(GIT_OPTIONS[1::2]))
-    # GitPython adds to the process's variables and removes none: what would turn git elsewhere is set over
-    elsewhere = {"GIT_ALTERNATE_OBJECT_DIRECTORIES": "", "GIT_CONFIG_COUNT": "0", "GIT_CONFIG_PARAMETERS": ""}
-    folders = {"GIT_COMMON_DIR": str(repository.common), "GIT_OBJECT_DIRECTORY": str(repository.objects)}
-    git.update_environment(**user_git(repository, repository.top).environment(), **elsewhere, **folders)
+    # GitPython adds to the process's variables and removes none: what would turn git elsewhere is
+    # set over
+    elsewhere = {
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES": "",
+        "GIT_CONFIG_COUNT": "0",
+        "GIT_CONFIG_PARAMETERS": "",
+    }
+    folders = {
+        "GIT_COMMON_DIR": str(repository.common),
+        "GIT_OBJECT_DIRECTORY": str(repository.objects),
+    }
+    git.update_environment(
+        **user_git(repository, repository.top).environment(), **elsewhere, **folders
+    )
     return git
 
 
@@ -334,7 +379,9 @@ def _gitpython(program: str) -> ModuleType:
 
 @contextlib.asynccontextmanager
 async def store_lock(store: Path) -> AsyncIterator[None]:
-    """Alone with the store, among all processes. A lock file git left behind when it was killed is removed."""
+    """Alone with the store, among all processes. A lock file git left behind when it was killed is
+    removed.
+    """
     lock = FileLock(store / "fugu.lock", thread_local=False)
     for _ in range(LOCK_SECONDS * 50):
         try:
@@ -370,13 +417,15 @@ def blob_id(data: bytes, hash_name: str = "sha1") -> str:
 
 
 def file_state(path: Path, hash_name: str = "sha1") -> tuple[str | None, str]:
-    """The id of what a file or link holds and its mode, as git writes it; None and "" where there is neither. Raises
-    OSError."""
+    """The id of what a file or link holds and its mode, as git writes it; None and "" where there
+    is neither. Raises OSError."""
     if path.is_symlink():
         return blob_id(os.fsencode(path.readlink()), hash_name), "120000"
     if not path.is_file():
         return None, ""
-    return blob_id(path.read_bytes(), hash_name), "100755" if path.stat().st_mode & 0o100 else "100644"
+    return blob_id(
+        path.read_bytes(), hash_name
+    ), "100755" if path.stat().st_mode & 0o100 else "100644"
 
 
 def store_blob(objects: Path, data: bytes, hash_name: str = "sha1") -> str:
@@ -398,7 +447,9 @@ def loose_blob(objects: Path, name: str) -> bytes | None:
 
 
 class BlobReader:
-    """Contents read from a store one after the other, by a single git process where they do not lie there unpacked."""
+    """Contents read from a store one after the other, by a single git process where they do not lie
+    there unpacked.
+    """
 
     def __init__(self, objects: Path, git: Git | None) -> None:
         self._objects, self._git = objects, git
@@ -411,7 +462,9 @@ class BlobReader:
             self._process = self._process or await self._git.start("cat-file", "--batch")
             data = await _read_from_git(self._process, name)
         if data is None:
-            raise StorageError(f"the content {name[:12]} is not in the store", hint="it cannot be put back")
+            raise StorageError(
+                f"the content {name[:12]} is not in the store", hint="it cannot be put back"
+            )
         return data
 
     async def close(self) -> None:

@@ -1,8 +1,9 @@
 """Web content as text that a model can read: HTML as Markdown, other text as it is.
 
-Below web_fetch.py. HTML is converted by a process of its own, for a page may be written to keep a parser busy for
-hours. It gets the page on its input, nothing of the user's environment, and no more than `SECONDS` of a processor,
-also when nobody is left to end it. Parts of a page that say nothing (scripts, styles, navigation) are left out.
+Below web_fetch.py. HTML is converted by a process of its own, for a page may be written to keep a
+parser busy for hours. It gets the page on its input, nothing of the user's environment, and no more
+than `SECONDS` of a processor, also when nobody is left to end it. Parts of a page that say nothing
+(scripts, styles, navigation) are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,18 @@ from fugu_cli.tools.result import plain_text
 HTML = frozenset({"text/html", "application/xhtml+xml"})
 TEXT = frozenset(
     f"application/{name}"
-    for name in ("json", "xml", "javascript", "ecmascript", "yaml", "x-yaml", "toml", "x-sh", "sql", "x-ndjson")
+    for name in (
+        "json",
+        "xml",
+        "javascript",
+        "ecmascript",
+        "yaml",
+        "x-yaml",
+        "toml",
+        "x-sh",
+        "sql",
+        "x-ndjson",
+    )
 )
 NO_CHARSETS = frozenset({"idna", "punycode", "undefined", "unicode-escape", "raw-unicode-escape"})
 """Codecs of Python's that no page is written in; some take hours for one that is."""
@@ -33,12 +45,20 @@ _GAPS = re.compile(r"\n{3,}")
 
 def is_text(kind: str) -> bool:
     """A media type (without parameters) that people and models can read. "": none was named."""
-    return not kind or kind.startswith("text/") or kind in HTML or kind in TEXT or kind.endswith(_SUFFIXES)
+    return (
+        not kind
+        or kind.startswith("text/")
+        or kind in HTML
+        or kind in TEXT
+        or kind.endswith(_SUFFIXES)
+    )
 
 
 def is_html(kind: str, data: bytes) -> bool:
     """By its media type; by its first words where none was named."""
-    return kind in HTML or (not kind and data.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")))
+    return kind in HTML or (
+        not kind and data.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html"))
+    )
 
 
 def decode_page(data: bytes, charset: str | None) -> str | None:
@@ -57,13 +77,17 @@ def _decoded(data: bytes, charset: str | None) -> str:
 
 
 def strip_tags(data: bytes, charset: str | None) -> str:
-    """HTML without its tags and nothing more: for what no parser copes with. Takes time in proportion to its length."""
+    """HTML without its tags and nothing more: for what no parser copes with. Takes time in
+    proportion to its length.
+    """
     pieces = _decoded(data, charset).split("<")
     return _tidy(" ".join([pieces[0], *(piece.partition(">")[2] for piece in pieces[1:])]))
 
 
 def _tidy(text: str) -> str:
-    return _GAPS.sub("\n\n", "\n".join(line.rstrip() for line in plain_text(text).split("\n"))).strip()
+    return _GAPS.sub(
+        "\n\n", "\n".join(line.rstrip() for line in plain_text(text).split("\n"))
+    ).strip()
 
 
 def html_to_markdown(data: bytes, charset: str | None) -> str:
@@ -74,13 +98,19 @@ def html_to_markdown(data: bytes, charset: str | None) -> str:
     for guess in (MarkupResemblesLocatorWarning, XMLParsedAsHTMLWarning):
         warnings.filterwarnings("ignore", category=guess)
     try:
-        page = BeautifulSoup(_DECLARED.sub(b"", data, count=1), "html.parser", from_encoding=charset)
+        page = BeautifulSoup(
+            _DECLARED.sub(b"", data, count=1), "html.parser", from_encoding=charset
+        )
         title = page.title.get_text(" ", strip=True) if page.title else ""
         for silent in page.find_all(_SILENT):
             silent.decompose()
         body = page.find("main") or page.find("article") or page.body or page
         converter = MarkdownConverter(
-            heading_style="ATX", bullets="-", strip=["img"], escape_underscores=False, escape_asterisks=False
+            heading_style="ATX",
+            bullets="-",
+            strip=["img"],
+            escape_underscores=False,
+            escape_asterisks=False,
         )
         said = _tidy(str(converter.convert_soup(body)))
     except RecursionError:  # nested more deeply than any page for people
@@ -92,7 +122,10 @@ SECONDS = 10
 MEMORY = 2_000_000_000
 """Bytes of address space."""
 PACKAGE = Path(__file__).resolve().parent.parent.parent
-STARTER = "import sys; sys.path.append(sys.argv.pop(1)); from fugu_cli.tools.html_to_text import main; main()"
+STARTER = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from fugu_cli.tools.html_to_text import main; "
+    "main()"
+)
 
 
 async def html_to_markdown_apart(data: bytes, charset: str | None, seconds: float = SECONDS) -> str:

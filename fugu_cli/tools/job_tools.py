@@ -1,4 +1,6 @@
-"""job_output and job_stop: what a background job has printed, and its end. bash starts jobs (`background`)."""
+"""job_output and job_stop: what a background job has printed, and its end. bash starts jobs
+(`background`).
+"""
 
 from __future__ import annotations
 
@@ -64,17 +66,40 @@ def _job(name: str, workspace: Workspace) -> BackgroundJob | ToolResult:
     if (how := workspace.jobs.gone(name)) is not None:
         return ToolResult(text=f"[{name}: {how}. Its output is not kept.]")
     known = workspace.jobs.names
-    there = f"There are {', '.join(known)}." if known else "None was started: bash with `background` starts one."
+    there = (
+        f"There are {', '.join(known)}."
+        if known
+        else "None was started: bash with `background` starts one."
+    )
     return ToolResult(text=f"There is no job `{name}`. {there}", ok=False)
 
 
 def _described(job: BackgroundJob, workspace: Workspace) -> str:
-    said = truncate(workspace.whole_secrets(job.output.taken(over=job.end is not None).strip())) or "(nothing new)"
-    how = f"{job.name}: {views.describe_end(job.end)}" if job.end is not None else f"{job.name} is running"
+    said = (
+        truncate(workspace.whole_secrets(job.output.taken(over=job.end is not None).strip()))
+        or "(nothing new)"
+    )
+    how = (
+        f"{job.name}: {views.describe_end(job.end)}"
+        if job.end is not None
+        else f"{job.name} is running"
+    )
     return f"{said}\n[{how}, {job.seconds:.0f} s]"
 
 
 JOB_OUTPUT = Tool(
-    name="job_output", effect="reads", arguments=JobOutputArguments, run=job_output, native=True, worker=True
+    name="job_output",
+    effect="reads",
+    arguments=JobOutputArguments,
+    run=job_output,
+    native=True,
+    worker=True,
 )
-JOB_STOP = Tool(name="job_stop", effect="reads", arguments=JobStopArguments, run=job_stop, native=True, worker=True)
+JOB_STOP = Tool(
+    name="job_stop",
+    effect="reads",
+    arguments=JobStopArguments,
+    run=job_stop,
+    native=True,
+    worker=True,
+)

@@ -1,7 +1,8 @@
 """Pictures and PDFs as they are taken in: from a file, an MCP server, or the client of an endpoint.
 
-What comes out is what every provider takes: a PNG or JPEG of at most `EDGE` pixels a side, or the PDF with its text.
-Whatever cannot be taken is one sentence that says why. Pillow and pypdf are loaded when there is something to take.
+What comes out is what every provider takes: a PNG or JPEG of at most `EDGE` pixels a side, or the
+PDF with its text. Whatever cannot be taken is one sentence that says why. Pillow and pypdf are
+loaded when there is something to take.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
     from pypdf import PdfReader
 
 EDGE = 1568
-"""Pixels of the longer side that a picture is sent with: Anthropic scales down what has more, OpenAI at 2,048."""
+"""Pixels of the longer side that a picture is sent with: Anthropic scales down what has more,
+OpenAI at 2,048.
+"""
 MOST_SENT = 3_600_000
 """Bytes of a picture that is sent: Anthropic takes 5 MB of base64."""
 MOST_READ = 40_000_000
@@ -43,7 +46,9 @@ BROKEN = (ArithmeticError, AssertionError, AttributeError, EOFError, LookupError
 
 
 class NotTaken(Exception):
-    """A picture or PDF that cannot be shown. The text is one sentence that says why and what to do."""
+    """A picture or PDF that cannot be shown. The text is one sentence that says why and what to
+    do.
+    """
 
 
 def take(data: bytes, name: str) -> Media:
@@ -54,7 +59,9 @@ def take(data: bytes, name: str) -> Media:
 
 
 def take_base64(text: str, name: str, kind: str) -> Media:
-    """The same of bytes that came as text; `kind` is the media type that was said. Raises NotTaken."""
+    """The same of bytes that came as text; `kind` is the media type that was said. Raises
+    NotTaken.
+    """
     if len(text) > 4 * MOST_READ // 3 + 4:
         raise NotTaken(too_large(name, 3 * len(text) // 4, MOST_READ))
     try:
@@ -76,7 +83,10 @@ def take_picture(data: bytes, name: str) -> Media:
         with Image.open(BytesIO(data), formats=FORMATS) as picture:
             if picture.width * picture.height > MOST_PIXELS:
                 size = f"{picture.width}x{picture.height} pixels"
-                raise NotTaken(f"{name} has {size}, and at most {MOST_PIXELS // 10**6} million are opened: scale it.")
+                raise NotTaken(
+                    f"{name} has {size}, and at most {MOST_PIXELS // 10**6} million are opened: "
+                    f"scale it."
+                )
             sent, kind = _sendable(picture, data)
             with Image.open(BytesIO(sent)) as made:
                 width, height = made.size
@@ -90,14 +100,18 @@ def take_picture(data: bytes, name: str) -> Media:
 
 
 def _without_broken_extras(data: bytes) -> bytes:
-    """A PNG without optional chunks whose checksum is wrong, for Pillow takes no such PNG; other data as it is."""
+    """A PNG without optional chunks whose checksum is wrong, for Pillow takes no such PNG; other
+    data as it is.
+    """
     if not data.startswith(PNG):
         return data
     kept, at = [PNG], len(PNG)
     while at + 12 <= len(data):
         end = at + 12 + int.from_bytes(data[at : at + 4])
         optional = data[at + 4] & 0x20  # a small first letter
-        if not optional or zlib.crc32(data[at + 4 : end - 4]) == int.from_bytes(data[end - 4 : end]):
+        if not optional or zlib.crc32(data[at + 4 : end - 4]) == int.from_bytes(
+            data[end - 4 : end]
+        ):
             kept.append(data[at:end])
         at = end
     return b"".join(kept)
@@ -148,7 +162,15 @@ def take_pdf(data: bytes, name: str) -> Media:
     text, last, pages = _pages(reader, name, 1, None)
     more = f"\n(pages 1-{last} of {pages})" if last < pages else ""
     return _made(
-        Media(name=name, type="application/pdf", pages=pages, text=text + more if text else "", sha="", size=0), data
+        Media(
+            name=name,
+            type="application/pdf",
+            pages=pages,
+            text=text + more if text else "",
+            sha="",
+            size=0,
+        ),
+        data,
     )
 
 
@@ -183,7 +205,9 @@ def _reader(data: bytes, name: str) -> PdfReader:
 
 
 def _pages(reader: PdfReader, name: str, first: int, count: int | None) -> tuple[str, int, int]:
-    """The text of the pages from `first` on that there is room for, the last of them, and how many pages there are."""
+    """The text of the pages from `first` on that there is room for, the last of them, and how many
+    pages there are.
+    """
     from pypdf.errors import PyPdfError
 
     try:
@@ -203,13 +227,20 @@ def _pages(reader: PdfReader, name: str, first: int, count: int | None) -> tuple
 
 def _made(media: Media, data: bytes) -> Media:
     """With its bytes."""
-    held = {"sha": hashlib.sha256(data).hexdigest(), "size": len(data), "data": base64.b64encode(data).decode()}
+    held = {
+        "sha": hashlib.sha256(data).hexdigest(),
+        "size": len(data),
+        "data": base64.b64encode(data).decode(),
+    }
     return media.model_copy(update=held)
 
 
 def too_large(name: str, size: int, most: int) -> str:
     """The sentence for a file of `size` bytes where `most` are opened."""
-    return f"{name} is too large: {size / 1e6:.0f} MB, and at most {most // 10**6} MB are opened. Make it smaller."
+    return (
+        f"{name} is too large: {size / 1e6:.0f} MB, and at most {most // 10**6} MB are opened. "
+        f"Make it smaller."
+    )
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,8 +1,8 @@
-"""What `@` names in a request: `@FILE`, `@"a name"`, `@FILE#L10-40`, `@FOLDER`, and `@SERVER:URI`, a resource of an MCP
-server. A name counts where something has it.
+"""What `@` names in a request: `@FILE`, `@"a name"`, `@FILE#L10-40`, `@FOLDER`, and `@SERVER:URI`,
+a resource of an MCP server. A name counts where something has it.
 
-The session finds them when a request is recorded; the loop reads each through the tools, under the same rules. Knows no
-log and no permission.
+The session finds them when a request is recorded; the loop reads each through the tools, under the
+same rules. Knows no log and no permission.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from fugu_cli.safety import paths
 from fugu_cli.safety.policy.rule_matching import MCP
 
 PASTED = "pasted"
-"""The folder of pictures from the clipboard, among the interface's data: they are mentioned by their paths."""
+"""The folder of pictures from the clipboard, among the interface's data: they are mentioned by
+their paths.
+"""
 _MENTIONED = re.compile(r"""(?:^|(?<=[\s("'`]))@(?:"([^"\n]+)"(#L\d+(?:-L?\d+)?)?|(\S+))""")
 _RESOURCE = re.compile(r"([^\s:/]+):(\S.*)")
 _AFTER = ",.;:!?)]}\"'`"
@@ -25,8 +27,8 @@ _LINES = re.compile(r"(.+)#L(\d+)(?:-L?(\d+))?", re.DOTALL)
 
 
 def mentioned(root: Path, text: str, servers: Collection[str] = ()) -> tuple[str, ...]:
-    """The files and folders that `@` names in a text, each once, perhaps with the end of a sentence behind it, and the
-    resources of MCP `servers`. Looks at the disk; opens nothing."""
+    """The files and folders that `@` names in a text, each once, perhaps with the end of a sentence
+    behind it, and the resources of MCP `servers`. Looks at the disk; opens nothing."""
     found = (
         _first_there(root, [quoted + lines] if quoted else _without_punctuation(word))
         or _resource(quoted or word.rstrip(_AFTER), servers)
@@ -36,9 +38,15 @@ def mentioned(root: Path, text: str, servers: Collection[str] = ()) -> tuple[str
 
 
 def missing(root: Path, text: str) -> tuple[str, ...]:
-    """What `@` names in a text that can only be a file, and that is not there: a picture, a PDF, a path in a folder."""
+    """What `@` names in a text that can only be a file, and that is not there: a picture, a PDF, a
+    path in a folder.
+    """
     words = (quoted or word.rstrip(_AFTER) for quoted, _, word in _MENTIONED.findall(text))
-    return tuple(dict.fromkeys(word for word in words if _A_FILE.search(word) and not _first_there(root, [word])))
+    return tuple(
+        dict.fromkeys(
+            word for word in words if _A_FILE.search(word) and not _first_there(root, [word])
+        )
+    )
 
 
 def reading_call(root: Path, name: str, id: str) -> Call:
@@ -66,7 +74,9 @@ def _resource(word: str, servers: Collection[str]) -> str:
 
 
 def _without_punctuation(word: str) -> list[str]:
-    """The word as it stands, then without one after the other of the signs at its end: they may belong to the name."""
+    """The word as it stands, then without one after the other of the signs at its end: they may
+    belong to the name.
+    """
     return [word[:end] for end in range(len(word), len(word.rstrip(_AFTER)) - 1, -1)]
 
 
@@ -84,7 +94,9 @@ def _is_there(root: Path, name: str) -> bool:
 
 
 def _taken_apart(root: Path, name: str) -> tuple[str, int, int]:
-    """Path, first and last line, both 0 where none is named. A file that has the whole name comes first."""
+    """Path, first and last line, both 0 where none is named. A file that has the whole name comes
+    first.
+    """
     match = _LINES.fullmatch(name)
     if match is None or ((whole := _located(root, name)) is not None and paths.path_exists(whole)):
         return name, 0, 0

@@ -1,7 +1,8 @@
-"""read and write: a file shown with line numbers, a picture or PDF shown as it is, a file written whole. Also the base
-class of tool arguments.
+"""read and write: a file shown with line numbers, a picture or PDF shown as it is, a file written
+whole. Also the base class of tool arguments.
 
-Paths were judged before; what a file holds is checked here: binary, too large, not UTF-8, changed since.
+Paths were judged before; what a file holds is checked here: binary, too large, not UTF-8, changed
+since.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ LARGE = 2_000_000
 SHOWN = 16_000
 """Characters of one reading."""
 WHOLE = 120_000
-"""Characters of a file that fugu reads for a small model, some 3,000 lines: a longer one it cannot know its way in."""
+"""Characters of a file that fugu reads for a small model, some 3,000 lines: a longer one it cannot
+know its way in.
+"""
 LINE = 2_000
 
 
@@ -74,7 +77,11 @@ def _read_text(path: Path, given: ReadArguments, workspace: Workspace, start: by
     size = path.stat().st_size
     if repository_files.is_binary(start):
         return ToolResult(
-            text=f"{given.path} is {repository_files.describe_binary(start)}, {size:,} bytes: not text.", ok=False
+            text=(
+                f"{given.path} is {repository_files.describe_binary(start)}, {size:,} bytes: "
+                f"not text."
+            ),
+            ok=False,
         )
     if size > LARGE:
         return _read_part(path, given, workspace, size)
@@ -82,7 +89,8 @@ def _read_text(path: Path, given: ReadArguments, workspace: Workspace, start: by
     file_text = repository_files.decode_text(data)
     if given.plain and len(file_text.text) > WHOLE:
         return ToolResult(
-            text=f"{given.path} has {len(file_text.text):,} characters: too long to show whole.", ok=False
+            text=f"{given.path} has {len(file_text.text):,} characters: too long to show whole.",
+            ok=False,
         )
     workspace.seen.note(path, data)
     if given.plain:
@@ -102,7 +110,9 @@ async def _read_media(path: Path, given: ReadArguments, size: int, kind: str) ->
         data = await asyncio.to_thread(path.read_bytes)
         if kind == "pdf" and {"offset", "limit"} & given.model_fields_set:
             count = given.limit if "limit" in given.model_fields_set else None
-            return ToolResult(text=await asyncio.to_thread(media.pdf_pages, data, given.path, given.offset, count))
+            return ToolResult(
+                text=await asyncio.to_thread(media.pdf_pages, data, given.path, given.offset, count)
+            )
         found = await asyncio.to_thread(media.take, data, given.path)
     except media.NotTaken as error:
         return ToolResult(text=str(error), ok=False)
@@ -116,7 +126,9 @@ def not_a_file(path: Path, name: str, workspace: Workspace) -> ToolResult | None
         return ToolResult(text=f"{name} is a folder. Use list to see what is in it.", ok=False)
     if not path.exists():
         near = repository_files.similar_paths(workspace.root, path)
-        hint = f" Did you mean {' or '.join(near)}?" if near else " Use glob or list to find the file."
+        hint = (
+            f" Did you mean {' or '.join(near)}?" if near else " Use glob or list to find the file."
+        )
         return ToolResult(text=f"There is no file {name}.{hint}", ok=False)
     if not path.is_file():
         return ToolResult(text=f"{name} is not a regular file.", ok=False)
@@ -128,11 +140,14 @@ def _read_part(path: Path, given: ReadArguments, workspace: Workspace, size: int
     if not {"offset", "limit"} & given.model_fields_set:
         text = (
             f"{given.path} is large: {size:,} bytes. Read a part with offset and limit, "
-            f'for example {{"path": "{given.path}", "offset": 1, "limit": 200}}, or find the place with grep.'
+            f'for example {{"path": "{given.path}", "offset": 1, "limit": 200}}, or find the '
+            f"place with grep."
         )
         return ToolResult(text=text, ok=False)
     with path.open("rb") as file:
-        wanted = islice(_lines_of(file), given.offset - 1, given.offset - 1 + min(given.limit, SHOWN))
+        wanted = islice(
+            _lines_of(file), given.offset - 1, given.offset - 1 + min(given.limit, SHOWN)
+        )
         lines = [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in wanted]
     workspace.seen.note_file(path)
     return _numbered([""] * (given.offset - 1) + _masked(lines, workspace), given, None, 0)
@@ -152,14 +167,18 @@ def _lines_of(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def _numbered(lines: list[str], given: ReadArguments, total: int | None, foreign: int) -> ToolResult:
+def _numbered(
+    lines: list[str], given: ReadArguments, total: int | None, foreign: int
+) -> ToolResult:
     """`12<TAB>text` for each line that fits, then what else there is."""
     if not lines and given.offset == 1:
         return ToolResult(text="(the file is empty)")
     if given.offset > len(lines):
         return ToolResult(text=f"{given.path} has only {len(lines):,} lines.", ok=False)
     part = lines[given.offset - 1 : given.offset - 1 + given.limit]
-    taken = list(_fitting(f"{given.offset + i}\t{truncate_line(line, LINE)}" for i, line in enumerate(part)))
+    taken = list(
+        _fitting(f"{given.offset + i}\t{truncate_line(line, LINE)}" for i, line in enumerate(part))
+    )
     last = given.offset + len(taken) - 1
     notes = []
     if total is None:
@@ -211,7 +230,12 @@ def _planned(given: WriteArguments, workspace: Workspace) -> PlannedFile | ToolR
     if isinstance(path, ToolResult):
         return path
     if not path.exists():
-        return PlannedFile(path, given.path, given.content.encode(), f"Created {given.path} ({_lines(given.content)}).")
+        return PlannedFile(
+            path,
+            given.path,
+            given.content.encode(),
+            f"Created {given.path} ({_lines(given.content)}).",
+        )
     if (refusal := not_a_file(path, given.path, workspace)) is not None:
         return refusal
     try:
@@ -220,12 +244,18 @@ def _planned(given: WriteArguments, workspace: Workspace) -> PlannedFile | ToolR
         return ToolResult(text=f"{given.path} cannot be written: {error.strerror}.", ok=False)
 
 
-def _overwritten(path: Path, given: WriteArguments, workspace: Workspace) -> PlannedFile | ToolResult:
+def _overwritten(
+    path: Path, given: WriteArguments, workspace: Workspace
+) -> PlannedFile | ToolResult:
     """Newlines, byte order mark and the newline at the end stay as the file has them."""
     old = path.read_bytes()
     if repository_files.is_binary(old):
         return ToolResult(
-            text=f"{given.path} is {repository_files.describe_binary(old)}: it is not replaced by text.", ok=False
+            text=(
+                f"{given.path} is {repository_files.describe_binary(old)}: it is not replaced "
+                f"by text."
+            ),
+            ok=False,
         )
     file = repository_files.decode_text(old)
     content = given.content
@@ -233,16 +263,22 @@ def _overwritten(path: Path, given: WriteArguments, workspace: Workspace) -> Pla
         content += "\n"
     data = file.encode(content)
     if data == old:
-        return ToolResult(text=f"This is the same as what is in {given.path}: nothing changed.", ok=False)
+        return ToolResult(
+            text=f"This is the same as what is in {given.path}: nothing changed.", ok=False
+        )
     if file.foreign:
         text = (
-            f"{given.path} is not UTF-8: writing it whole would lose {file.foreign} bytes. Use edit for single places."
+            f"{given.path} is not UTF-8: writing it whole would lose {file.foreign} bytes. Use "
+            f"edit for single places."
         )
         return ToolResult(text=text, ok=False)
     if (refusal := workspace.seen.refusal(path, old, given.path)) is not None:
         return refusal
     return PlannedFile(
-        path, given.path, data, f"Wrote {given.path} ({_lines(file.text)} before, {_lines(content)} now)."
+        path,
+        given.path,
+        data,
+        f"Wrote {given.path} ({_lines(file.text)} before, {_lines(content)} now).",
     )
 
 

@@ -1,7 +1,8 @@
-"""The repository's files: walked without entering dependencies, builds and caches, and decoded without loss.
+"""The repository's files: walked without entering dependencies, builds and caches, and decoded
+without loss.
 
-Walking is for suggestions, finding tests and implicated files; tools that search for an agent use ripgrep (search.py).
-Decoding keeps newlines, byte order mark and bytes that are not UTF-8.
+Walking is for suggestions, finding tests and implicated files; tools that search for an agent use
+ripgrep (search.py). Decoding keeps newlines, byte order mark and bytes that are not UTF-8.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ WALK_LIMIT = 20_000
 
 
 def walk_files(root: Path, *, depth: int = 12, limit: int = WALK_LIMIT) -> Iterator[Path]:
-    """Files below `root` that can be read, folders in `SKIPPED` left out, links to folders not followed; a folder's own
-    first, sorted, at most `limit`."""
+    """Files below `root` that can be read, folders in `SKIPPED` left out, links to folders not
+    followed; a folder's own first, sorted, at most `limit`."""
     count, waiting = 0, [(root, 0)]
     while waiting:
         folder, below = waiting.pop()
@@ -36,11 +37,17 @@ def walk_files(root: Path, *, depth: int = 12, limit: int = WALK_LIMIT) -> Itera
                 return
             yield folder / name
         if below < depth:
-            waiting += [(folder / name, below + 1) for name in reversed(folders) if name not in SKIPPED_FOLDERS]
+            waiting += [
+                (folder / name, below + 1)
+                for name in reversed(folders)
+                if name not in SKIPPED_FOLDERS
+            ]
 
 
 def _inside(folder: Path) -> tuple[list[str], list[str]]:
-    """The names of a folder's files and folders. A pipe or a device is neither: opening one waits for somebody."""
+    """The names of a folder's files and folders. A pipe or a device is neither: opening one waits
+    for somebody.
+    """
     try:
         with os.scandir(folder) as inside:
             entries = sorted(inside, key=lambda entry: entry.name)
@@ -66,13 +73,19 @@ class FileIndex:
         self._by_name: dict[str, list[Path]] | None = None
 
     def ending(self, tail: str, most: int = 2) -> list[Path]:
-        """Files whose path ends with `tail`; none when more than `most` do: then it says nothing."""
+        """Files whose path ends with `tail`; none when more than `most` do: then it says
+        nothing.
+        """
         if self._by_name is None:
             self._by_name = {}
             for path in walk_files(self._root, limit=5000):
                 self._by_name.setdefault(path.name, []).append(path)
         tail = tail.lstrip("./")
-        same = [path for path in self._by_name.get(Path(tail).name, []) if path.as_posix().endswith(f"/{tail}")]
+        same = [
+            path
+            for path in self._by_name.get(Path(tail).name, [])
+            if path.as_posix().endswith(f"/{tail}")
+        ]
         return same if len(same) <= most else []
 
 
@@ -83,8 +96,15 @@ def similar_paths(root: Path, wanted: Path) -> list[str]:
     same = [path for path in found if path.name.casefold() == name]
     if not same:
         by_name = {path.name: path for path in found}
-        same = [by_name[close] for close in difflib.get_close_matches(wanted.name, by_name, n=3, cutoff=0.75)]
-    same.sort(key=lambda path: -sum(a == b for a, b in zip(path.parts[::-1], wanted.parts[::-1], strict=False)))
+        same = [
+            by_name[close]
+            for close in difflib.get_close_matches(wanted.name, by_name, n=3, cutoff=0.75)
+        ]
+    same.sort(
+        key=lambda path: (
+            -sum(a == b for a, b in zip(path.parts[::-1], wanted.parts[::-1], strict=False))
+        )
+    )
     return [quoted_path(path.relative_to(root).as_posix()) for path in same[:3]]
 
 
@@ -96,8 +116,8 @@ COMPARED = 4_000_000
 
 @dataclass(frozen=True)
 class TextFile:
-    """Decoded: `text` has `\\n` between lines, foreign bytes as surrogates (PEP 383). `returns` says of each line that
-    ends whether it ends with `\\r\\n`."""
+    """Decoded: `text` has `\\n` between lines, foreign bytes as surrogates (PEP 383). `returns`
+    says of each line that ends whether it ends with `\\r\\n`."""
 
     text: str
     returns: tuple[bool, ...] = ()
@@ -107,14 +127,21 @@ class TextFile:
     @property
     def shown(self) -> str:
         """For people and models: foreign bytes as U+FFFD."""
-        return self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if self.foreign else self.text
+        return (
+            self.text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+            if self.foreign
+            else self.text
+        )
 
     def encode(self, text: str) -> bytes:
-        """`text` as this file would hold it: lines keep their ends, as do those in their place; more get what most
-        have. In a file with both kinds, a text that has `\\r\\n` itself is written as it is."""
+        """`text` as this file would hold it: lines keep their ends, as do those in their place;
+        more get what most have. In a file with both kinds, a text that has `\\r\\n` itself is
+        written as it is."""
         mixed = any(self.returns) and not all(self.returns)
         if not (mixed and "\r\n" in text):
-            text = self._ended(text.replace("\r\n", "\n"), mixed=mixed) if any(self.returns) else text
+            text = (
+                self._ended(text.replace("\r\n", "\n"), mixed=mixed) if any(self.returns) else text
+            )
         return BOM * self.bom + text.encode("utf-8", "surrogateescape")
 
     def _ended(self, text: str, *, mixed: bool) -> str:
@@ -124,10 +151,16 @@ class TextFile:
         ends = [2 * sum(self.returns) > len(self.returns)] * len(after)
         for old, new, size in _paired(before, after):
             ends[new : new + size] = self.returns[old : old + size]
-        return "".join(f"{line}\r\n" if end else f"{line}\n" for line, end in zip(after, ends, strict=True)) + last
+        return (
+            "".join(
+                f"{line}\r\n" if end else f"{line}\n" for line, end in zip(after, ends, strict=True)
+            )
+            + last
+        )
 
     def misfit(self, text: str) -> str:
-        """A character that `text` has more than this file, in whose encoding it would not be written; "" where all fit.
+        """A character that `text` has more than this file, in whose encoding it would not be
+        written; "" where all fit.
 
         A file that is nowhere UTF-8 is in another encoding; U+FFFD is how its bytes were shown.
         """
@@ -141,7 +174,10 @@ def _beyond_ascii(text: str) -> set[str]:
     return {char for char in set(text) if not char.isascii() and not "\udc80" <= char <= "\udcff"}
 
 
-MISFIT = "is not UTF-8, and `{char}` would be written as UTF-8. Write ASCII, or use a command that knows the encoding"
+MISFIT = (
+    "is not UTF-8, and `{char}` would be written as UTF-8. Write ASCII, or use a command that "
+    "knows the encoding"
+)
 """What is said of a file and the `char` that `misfit` found."""
 
 
@@ -162,7 +198,9 @@ def decode_text(data: bytes) -> TextFile:
 
 
 def _paired(before: Sequence[str], after: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Runs of lines that stand in both, or one in the other's place: where in the one, where in the other, how many."""
+    """Runs of lines that stand in both, or one in the other's place: where in the one, where in the
+    other, how many.
+    """
     most = min(len(before), len(after))
     head = next((at for at in range(most) if before[at] != after[at]), most)
     tail = next((at for at in range(most - head) if before[-1 - at] != after[-1 - at]), most - head)
@@ -178,7 +216,8 @@ def describe_binary(data: bytes) -> str:
     """What a binary file is, as far as its first bytes tell."""
     kinds = {
         b"\x89PNG": "a PNG image", b"\xff\xd8\xff": "a JPEG image", b"GIF8": "a GIF image", b"%PDF": "a PDF",
-        b"PK\x03\x04": "a zip archive", b"\x1f\x8b": "gzip data", b"\x7fELF": "a program or library",
+        b"PK\x03\x04": "a zip archive", b"\x1f\x8b": "gzip data", b"\x7fELF": ("a program or "
+            "library"),
         b"\xff\xfe": "UTF-16 text", b"\xfe\xff": "UTF-16 text", b"SQLite": "an SQLite database", b"GGUF": "a model",
     }  # fmt: skip
     return next((kind for start, kind in kinds.items() if data.startswith(start)), "binary data")

@@ -20,10 +20,11 @@ Say = Callable[[str], None]
 
 
 class ToolResult(PaidValue):
-    """A tool's answer to the agent. A failure is an answer too: `ok` is False and the text says what to do next.
+    """A tool's answer to the agent. A failure is an answer too: `ok` is False and the text says
+    what to do next.
 
-    `job` is the background job that the call has started, "" where it has started none. `tests`, `media`,
-    `found`, `paid`: as in ToolRan.
+    `job` is the background job that the call has started, "" where it has started none. `tests`,
+    `media`, `found`, `paid`: as in ToolRan.
     """
 
     text: str
@@ -45,7 +46,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 def truncate(text: str, limit: int = OUTPUT_LIMIT) -> str:
-    """`text` in at most about `limit` characters: cut in the middle, at line ends, saying how much was left out."""
+    """`text` in at most about `limit` characters: cut in the middle, at line ends, saying how much
+    was left out.
+    """
     if len(text) <= limit:
         return text
     room = max(limit - 60, 20)
@@ -70,7 +73,9 @@ def truncate_start(text: str, limit: int = OUTPUT_LIMIT) -> str:
 
 
 def _cut_after(text: str, at: int) -> int:
-    """The end of the line before `at`, or `at` itself where the line is longer than half of what there is."""
+    """The end of the line before `at`, or `at` itself where the line is longer than half of what
+    there is.
+    """
     line = text.rfind("\n", 0, at) + 1
     return line if line > at // 2 else cut_between_marks(text, at)
 
@@ -95,7 +100,9 @@ def _joined(head: str, left: str, tail: str) -> str:
 
 
 def plain_text(text: str) -> str:
-    """What a terminal would show in the end: no escapes, no overwritten progress lines, no control characters."""
+    """What a terminal would show in the end: no escapes, no overwritten progress lines, no control
+    characters.
+    """
     text = _ESCAPE.sub("", text)
     text = _OVERWRITTEN.sub("", text)
     return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", ""))

@@ -1,7 +1,8 @@
 """run_tests: the project's tests, with failures in short: the failing assertions, and the counts.
 
-fugu runs it as evidence, agents may run it. `ok` is the exit code: the tests judge, not the text. Figures that differ
-from run to run (seconds, addresses, temporary folders) are removed, so that equal runs read equal.
+fugu runs it as evidence, agents may run it. `ok` is the exit code: the tests judge, not the text.
+Figures that differ from run to run (seconds, addresses, temporary folders) are removed, so that
+equal runs read equal.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ COMPARED = 12
 
 @dataclass(frozen=True)
 class OutputPatterns:
-    """How a test runner writes: where a failure starts and ends, the lines that count, and those that only name."""
+    """How a test runner writes: where a failure starts and ends, the lines that count, and those
+    that only name.
+    """
 
     starts: str
     ends: str
@@ -62,18 +65,25 @@ OUTPUT_PATTERNS = {
         r"=*\s*(no tests ran|.*\d+ (failed|passed|errors?|skipped|deselected)\b)|ERROR: ",
         r"(FAILED|ERROR) ",
     ),
-    "unittest": OutputPatterns(r"(FAIL|ERROR): ", r"Ran \d+ tests?", r"Ran \d+ tests?|(FAILED|OK)\b"),
+    "unittest": OutputPatterns(
+        r"(FAIL|ERROR): ", r"Ran \d+ tests?", r"Ran \d+ tests?|(FAILED|OK)\b"
+    ),
     "cargo": OutputPatterns(
         r"error(\[E\d+\])?: |---- .* ----$",
-        r"failures:$|test result:|For more information|error: could not compile|error: test failed|warning: ",
+        r"failures:$|test result:|For more information|error: could not compile|error: test "
+        r"failed|warning: ",
         r"test result:|error: could not compile",
         r"test .* FAILED$",
     ),
-    "go": OutputPatterns(r"\s*--- FAIL:|# |panic: ", r"(FAIL|ok|PASS|exit status)\b|=== ", r"\s*--- FAIL|(FAIL|ok)\s"),
+    "go": OutputPatterns(
+        r"\s*--- FAIL:|# |panic: ", r"(FAIL|ok|PASS|exit status)\b|=== ", r"\s*--- FAIL|(FAIL|ok)\s"
+    ),
     "maven": OutputPatterns(
         r"(?:\[ERROR\] )?(?!Tests run:)\S.*<<< (?:FAILURE|ERROR)!\s*$|\[ERROR\] \S+:\[\d+,\d+\] ",
-        r"\[(?:INFO|WARNING|ERROR)\](?!.*<<< (?:FAILURE|ERROR)!\s*$)(?! \S+:\[\d+,\d+\] )|Tests run:|Results ?:",
-        r"(?:\[\w+\] )?Tests run: \d+, Failures: \d+, Errors: \d+, Skipped: \d+\s*$|\[ERROR\] COMPILATION ERROR",
+        r"\[(?:INFO|WARNING|ERROR)\](?!.*<<< (?:FAILURE|ERROR)!\s*$)(?! \S+:\[\d+,\d+\] )|Tests "
+        r"run:|Results ?:",
+        r"(?:\[\w+\] )?Tests run: \d+, Failures: \d+, Errors: \d+, Skipped: \d+\s*$|\[ERROR\] "
+        r"COMPILATION ERROR",
         r"\[ERROR\] +\S+:\d+ ",
     ),
     "node": OutputPatterns(
@@ -88,7 +98,8 @@ NO_PATTERNS = OutputPatterns(r"(?!)", r"(?!)", r"(?!)")
 _NOISE = re.compile(
     r"\s*(at )?.*\(?node:\w|\s*duration_ms|# (duration_ms|suites|cancelled|todo)|\s+at /rustc/"
     r"|\s+at (java\.base|jdk\.|sun\.|org\.(junit|opentest4j|apache\.maven|assertj|hamcrest))"
-    r"|\s+\^+\s*$|\s+\d+: (core|std|__rustc|rust_begin)|note: (Some details are omitted|run with `RUST_BACKTRACE)"
+    r"|\s+\^+\s*$|\s+\d+: (core|std|__rustc|rust_begin)|note: (Some details are omitted|run with "
+    r"`RUST_BACKTRACE)"
 )
 _VARYING = (
     (re.compile(r" in \d+(\.\d+)?s( \(\d+:\d\d:\d\d\))?(?= =|$)"), ""),
@@ -103,9 +114,17 @@ _VARYING = (
 )
 
 
-def digest_output(output: str, command: str, root: str, *, ok: bool, limit: int = DIGEST_LIMIT) -> str:
-    """What of `output` an agent gets, in at most about `limit` characters. Paths in `root` become relative."""
-    lines = [_steady(line) for line in output.replace(f"{root}/", "").split("\n") if not _NOISE.match(line)]
+def digest_output(
+    output: str, command: str, root: str, *, ok: bool, limit: int = DIGEST_LIMIT
+) -> str:
+    """What of `output` an agent gets, in at most about `limit` characters. Paths in `root` become
+    relative.
+    """
+    lines = [
+        _steady(line)
+        for line in output.replace(f"{root}/", "").split("\n")
+        if not _NOISE.match(line)
+    ]
     form = OUTPUT_PATTERNS.get(output_format(command)) or _recognised(lines)
     counts = list(dict.fromkeys(line for line in lines if re.match(form.counts, line)))
     if ok:
@@ -115,27 +134,37 @@ def digest_output(output: str, command: str, root: str, *, ok: bool, limit: int 
         return _assembled(blocks, counts, limit)
     names = [line for line in lines if re.match(form.names, line)]
     text = "\n".join(lines).strip()
-    return text if len(text) <= limit else _tail(text, [*names[:MOST_FAILURES], *counts[-3:]], limit)
+    return (
+        text if len(text) <= limit else _tail(text, [*names[:MOST_FAILURES], *counts[-3:]], limit)
+    )
 
 
 def unshown_places(told: str) -> list[tuple[int, str, int]]:
-    """Where a digest of node's or Maven's tests names a place without showing it: number of the line, path or the
-    file's name alone, line of the file."""
+    """Where a digest of node's or Maven's tests names a place without showing it: number of the
+    line, path or the file's name alone, line of the file."""
     lines = told.split("\n")
     if any(_FRAMED.match(line) for line in lines):
         return []
-    found = ((number, _SCRIPT.search(line) or _STACK.match(line)) for number, line in enumerate(lines))
-    return [(number, place.group(1), int(place.group(2))) for number, place in found if place][:PLACES]
+    found = (
+        (number, _SCRIPT.search(line) or _STACK.match(line)) for number, line in enumerate(lines)
+    )
+    return [(number, place.group(1), int(place.group(2))) for number, place in found if place][
+        :PLACES
+    ]
 
 
 def insert_sources(told: str, sources: Mapping[int, str]) -> str:
     """The digest with what stands at its places, by number of the line."""
     lines = told.split("\n")
-    return "\n".join(f"{line}\n      > {sources[n]}" if sources.get(n) else line for n, line in enumerate(lines))
+    return "\n".join(
+        f"{line}\n      > {sources[n]}" if sources.get(n) else line for n, line in enumerate(lines)
+    )
 
 
 def statement_at(lines: Sequence[str], line: int) -> str:
-    """The statement that begins on this line (from 1) of a script: up to where its brackets are closed."""
+    """The statement that begins on this line (from 1) of a script: up to where its brackets are
+    closed.
+    """
     found = ""
     for text in lines[line - 1 : line - 1 + STATEMENT]:
         found = f"{found} {text.strip()}".strip()
@@ -158,8 +187,13 @@ def _steady(line: str) -> str:
 
 
 def _recognised(lines: Sequence[str]) -> OutputPatterns:
-    """For `make test` and other commands that do not say what they run: the form with the most failures in it."""
-    found = {name: sum(bool(re.match(form.starts, line)) for line in lines) for name, form in OUTPUT_PATTERNS.items()}
+    """For `make test` and other commands that do not say what they run: the form with the most
+    failures in it.
+    """
+    found = {
+        name: sum(bool(re.match(form.starts, line)) for line in lines)
+        for name, form in OUTPUT_PATTERNS.items()
+    }
     name = max(found, key=lambda one: found[one])
     return (
         OUTPUT_PATTERNS[name]
@@ -211,7 +245,8 @@ def _brief(block: Sequence[str]) -> str:
     places = [line for line in block if _PLACE.match(line)]
     lines = [block[0], *given, *explained[:2], *places[-1:]]
     return "\n".join(
-        line if len(line) <= OTHER_FAILURES // 2 else line[: OTHER_FAILURES // 2] + "..." for line in lines
+        line if len(line) <= OTHER_FAILURES // 2 else line[: OTHER_FAILURES // 2] + "..."
+        for line in lines
     )
 
 
@@ -223,20 +258,28 @@ _PLACE = re.compile(r"\S+:\d+: ")
 
 def _shrunk(block: Sequence[str], limit: int) -> str:
     """A failure in `limit` characters: its head and, above all, the assertion and where it is."""
-    captured = next((i for i, line in enumerate(block) if re.match(r"-{3,} Captured ", line)), len(block))
-    whole, own = (_compared("\n".join(part).strip("\n").split("\n")) for part in (block, block[:captured]))
+    captured = next(
+        (i for i, line in enumerate(block) if re.match(r"-{3,} Captured ", line)), len(block)
+    )
+    whole, own = (
+        _compared("\n".join(part).strip("\n").split("\n")) for part in (block, block[:captured])
+    )
     for lines in (whole, own):
         if len("\n".join(lines)) <= limit:
             return "\n".join(lines)
     key = [i for i, line in enumerate(own) if re.match(r">|E ", line) or _PLACE.match(line)]
     if not key:
         return truncate("\n".join(own), limit)
-    wanted = sorted({0, *key, *(i for k in key if own[k].startswith(">") for i in range(max(k - 6, 1), k))})
+    wanted = sorted(
+        {0, *key, *(i for k in key if own[k].startswith(">") for i in range(max(k - 6, 1), k))}
+    )
     return truncate("\n".join(_gapped(own, wanted)), limit)
 
 
 def _compared(lines: Sequence[str]) -> list[str]:
-    """With at most `COMPARED` lines of each explanation: comparisons of long lists go on for pages."""
+    """With at most `COMPARED` lines of each explanation: comparisons of long lists go on for
+    pages.
+    """
     found: list[str] = []
     run = 0
     for line in lines:
@@ -264,7 +307,8 @@ _MAVEN = re.compile(r"(?<![\w.-])(?:mvnw|mvnd|mvn)(?=\s)")
 _BY_NAME = (".java", ".kt", ".scala")
 """Endings of files that a stack names without their folders."""
 NONE_FOUND = (
-    "No test command was found in this repository (pytest, unittest, cargo, npm, node, go, Maven, Gradle, dotnet, make "
+    "No test command was found in this repository (pytest, unittest, cargo, npm, node, go, "
+    "Maven, Gradle, dotnet, make "
     "and others). "
     "Start fugu with --test-command to name one."
 )
@@ -312,7 +356,11 @@ class SuiteRun:
         """None where it did not come to an end, and where neither a report nor the output tells."""
         from fugu_cli.tools.runner_results import summarise_results
 
-        return None if self.ended.code is None else summarise_results(self.results, self.ended.output, ok=self.ok)
+        return (
+            None
+            if self.ended.code is None
+            else summarise_results(self.results, self.ended.output, ok=self.ok)
+        )
 
     def told(self, workspace: Workspace, limit: float, note: str = "") -> ToolResult:
         """What an agent gets."""
@@ -321,16 +369,25 @@ class SuiteRun:
         told = digest_output(said, command, str(workspace.root), ok=ok) or "(no output)"
         if not ok and output_format(command) in {"node", "maven"}:
             told = insert_sources(
-                told, {number: _source(workspace, path, line) for number, path, line in unshown_places(told)}
+                told,
+                {
+                    number: _source(workspace, path, line)
+                    for number, path, line in unshown_places(told)
+                },
             )
         how = "" if ok else f"\n{describe_exit(self.ended, limit)}"
         return ToolResult(text=f"{told}{how}{note}", ok=ok, tests=self.report)
 
 
 async def run_suite(
-    command: str, workspace: Workspace, limit: float, say: Say, variables: Mapping[str, str] | None = None
+    command: str,
+    workspace: Workspace,
+    limit: float,
+    say: Say,
+    variables: Mapping[str, str] | None = None,
 ) -> SuiteRun | ToolResult:
-    """Run a test command for at most `limit` seconds, and have its runner report; a Result where it cannot start.
+    """Run a test command for at most `limit` seconds, and have its runner report; a Result where it
+    cannot start.
 
     A runner that refuses the options for that is run again without them.
     """
@@ -343,7 +400,11 @@ async def run_suite(
         report_folder(workspace).mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="report-", dir=report_folder(workspace)) as folder:
             invocation = recognise_runner(command, root)
-            asked = runner_results.with_report(invocation, root, Path(folder)) if invocation is not None else None
+            asked = (
+                runner_results.with_report(invocation, root, Path(folder))
+                if invocation is not None
+                else None
+            )
             around = CommandContext({**_environment(workspace), **(variables or {})}, box)
             if asked is None:
                 return SuiteRun(command, await run_command(command, root, limit, say, around), None)
@@ -352,7 +413,9 @@ async def run_suite(
                 return SuiteRun(command, await run_command(command, root, limit, say, around), None)
             shown = runner_results.without_report_lines(asked, ended.output)
             return SuiteRun(
-                command, replace(ended, output=shown), runner_results.read_results(asked, ended.output, root)
+                command,
+                replace(ended, output=shown),
+                runner_results.read_results(asked, ended.output, root),
             )
     except OSError as error:
         return ToolResult(text=f"The tests could not be started: {error.strerror}.", ok=False)
@@ -370,13 +433,15 @@ async def _reported(
     around = replace(around, variables={**around.variables, **asked.variables})
     if events is None:
         return await run_command(asked.command, workspace.root, limit, say, around)
-    ended = await run_command(asked.command, workspace.root, limit, say, replace(around, through=events.take))
+    ended = await run_command(
+        asked.command, workspace.root, limit, say, replace(around, through=events.take)
+    )
     return replace(ended, output=ended.output + events.rest())
 
 
 def without_network(command: str) -> str:
-    """The command, where it is Maven's, told that there is no network: else it looks there for what nothing needs, and
-    fails. (Before 3.9 no variable of the environment says it.)"""
+    """The command, where it is Maven's, told that there is no network: else it looks there for what
+    nothing needs, and fails. (Before 3.9 no variable of the environment says it.)"""
     words = command.split()
     if output_format(command) != "maven" or {"-o", "--offline"} & set(words):
         return command
@@ -384,8 +449,14 @@ def without_network(command: str) -> str:
 
 
 def _source(workspace: Workspace, path: str, line: int) -> str:
-    """The statement at this line of a test in the repository, "" of any other file: some may be kept from agents."""
-    same = repository_files.FileIndex(workspace.root).ending(path, most=1) if path.endswith(_BY_NAME) else []
+    """The statement at this line of a test in the repository, "" of any other file: some may be
+    kept from agents.
+    """
+    same = (
+        repository_files.FileIndex(workspace.root).ending(path, most=1)
+        if path.endswith(_BY_NAME)
+        else []
+    )
     found = same[0] if same else paths.locate(path, workspace.root)
     if not isinstance(found, Path) or not paths.inside(found, workspace.root):
         return ""
@@ -400,8 +471,14 @@ def _source(workspace: Workspace, path: str, line: int) -> str:
 def _fault(target: str, workspace: Workspace) -> ToolResult | None:
     """A target is a file or test in the repository, never an option."""
     path = paths.locate(target.partition("::")[0], workspace.root)
-    if target.startswith("-") or not isinstance(path, Path) or not paths.inside(path, workspace.root):
-        return ToolResult(text=f"`{target}` is not a test file or test id in this repository.", ok=False)
+    if (
+        target.startswith("-")
+        or not isinstance(path, Path)
+        or not paths.inside(path, workspace.root)
+    ):
+        return ToolResult(
+            text=f"`{target}` is not a test file or test id in this repository.", ok=False
+        )
     if not paths.path_exists(path):
         return ToolResult(text=f"There is no test file {target.partition('::')[0]}.", ok=False)
     return None
@@ -410,9 +487,13 @@ def _fault(target: str, workspace: Workspace) -> ToolResult | None:
 def _environment(workspace: Workspace) -> dict[str, str | None]:
     """Short backtraces, and no endless comparisons: with CI set, pytest shows them whole.
 
-    A first cargo build does not fill the repository with its target folder. Tests may stand in bare repositories.
+    A first cargo build does not fill the repository with its target folder. Tests may stand in bare
+    repositories.
     """
-    more: dict[str, str | None] = {"RUST_BACKTRACE": "0", "GIT_CONFIG_COUNT": os.environ.get("GIT_CONFIG_COUNT")}
+    more: dict[str, str | None] = {
+        "RUST_BACKTRACE": "0",
+        "GIT_CONFIG_COUNT": os.environ.get("GIT_CONFIG_COUNT"),
+    }
     if output_format(workspace.test_command or "") == "pytest":
         more["CI"] = None
     if not (workspace.root / "target").exists():

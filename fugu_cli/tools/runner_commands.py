@@ -1,8 +1,9 @@
-"""Which test runner a command line starts, where its options go, and the command that runs only some tests again.
+"""Which test runner a command line starts, where its options go, and the command that runs only
+some tests again.
 
-Between a project's test command and runner_results.py, which adds options to it or narrows it. A command that does more
-than one thing, or that a shell would expand, is not recognised. Reads package.json and runs nothing. Source of the
-event format: `go doc test2json`.
+Between a project's test command and runner_results.py, which adds options to it or narrows it. A
+command that does more than one thing, or that a shell would expand, is not recognised. Reads
+package.json and runs nothing. Source of the event format: `go doc test2json`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from fugu_cli.session.events import TestReport
 NAME_SEPARATOR = " > "
 """Between the names of a suite and of a test in it (JavaScript)."""
 
-RunnerKind = Literal["pytest", "unittest", "jest", "vitest", "node", "cargo", "nextest", "go", "maven", "gradle"]
+RunnerKind = Literal[
+    "pytest", "unittest", "jest", "vitest", "node", "cargo", "nextest", "go", "maven", "gradle"
+]
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _BEFORE = re.compile(r"\s*(?:cd\s+([\w.@+/-]+)|(?:source|\.)\s+[\w.@+/-]+/activate)\s*")
 _JOINING = re.compile(r"[();<>|&]+")
@@ -31,16 +34,22 @@ _PREFIXES = (
     ("pnpm", "exec"), ("yarn", "exec"), ("npx",), ("bunx",), ("cross-env",), ("time",),
 )  # fmt: skip
 """Words that start another program with the words behind them."""
-_JS: dict[str, RunnerKind] = {"jest": "jest", "jest.js": "jest", "vitest": "vitest", "vitest.mjs": "vitest"}
+_JS: dict[str, RunnerKind] = {
+    "jest": "jest",
+    "jest.js": "jest",
+    "vitest": "vitest",
+    "vitest.mjs": "vitest",
+}
 
 
 @dataclass(frozen=True)
 class Invocation:
     """One run of a known runner.
 
-    `command` is the line as given, `before` its part up to the last `&&`, and `words` what follows, assignments of
-    variables included. `folder` is where it runs, relative to the root. `own` are the runner's own arguments. `script`
-    holds the arguments that package.json gives where a package manager starts the runner, else None.
+    `command` is the line as given, `before` its part up to the last `&&`, and `words` what follows,
+    assignments of variables included. `folder` is where it runs, relative to the root. `own` are
+    the runner's own arguments. `script` holds the arguments that package.json gives where a package
+    manager starts the runner, else None.
     """
 
     kind: RunnerKind
@@ -62,7 +71,11 @@ class Invocation:
 
     def adding(self, words: Sequence[str]) -> str:
         """The command with more arguments at its end."""
-        through = ("--",) if self.words[0] == "npm" and self.script is not None and "--" not in self.words else ()
+        through = (
+            ("--",)
+            if self.words[0] == "npm" and self.script is not None and "--" not in self.words
+            else ()
+        )
         return " ".join([self.command.rstrip(), *map(shlex.quote, (*through, *words))])
 
     def inserting(self, after: str, words: Sequence[str]) -> str:
@@ -79,7 +92,9 @@ class Invocation:
 
 
 def recognise_runner(command: str, root: Path) -> Invocation | None:
-    """The runner that `command` starts in `root`; None where it is none of those known, or more than one thing."""
+    """The runner that `command` starts in `root`; None where it is none of those known, or more
+    than one thing.
+    """
     before, folder, words = _split(command)
     if not words:
         return None
@@ -97,8 +112,8 @@ def recognise_runner(command: str, root: Path) -> Invocation | None:
 
 
 def _split(command: str, *, loose: bool = False) -> tuple[str, str, tuple[str, ...]]:
-    """The part before the last `&&`, the folder it leads to, and the words behind it; no words where it is not plain.
-    `loose`: whatever stands before the last `&&`."""
+    """The part before the last `&&`, the folder it leads to, and the words behind it; no words
+    where it is not plain. `loose`: whatever stands before the last `&&`."""
     head, joint, last = command.rpartition("&&")
     folder = PurePosixPath()
     for part in head.split("&&") if joint and not loose else ():
@@ -112,7 +127,9 @@ def _split(command: str, *, loose: bool = False) -> tuple[str, str, tuple[str, .
         words = tuple(lexer)
     except ValueError:
         return "", "", ()
-    if _EXPANDED.search(re.sub(r"'[^']*'", "", last)) or any(_JOINING.fullmatch(word) for word in words):
+    if _EXPANDED.search(re.sub(r"'[^']*'", "", last)) or any(
+        _JOINING.fullmatch(word) for word in words
+    ):
         return "", "", ()
     space = last[: len(last) - len(last.lstrip())]
     return head + joint + space, folder.as_posix(), words
@@ -125,7 +142,9 @@ def _program(words: Sequence[str]) -> tuple[str, ...]:
         if _ASSIGNED.fullmatch(rest[0]):
             rest = rest[1:]
             continue
-        prefix = next((prefix for prefix in _PREFIXES if tuple(rest[: len(prefix)]) == prefix), None)
+        prefix = next(
+            (prefix for prefix in _PREFIXES if tuple(rest[: len(prefix)]) == prefix), None
+        )
         if prefix is None:
             break
         rest = rest[len(prefix) :]
@@ -157,7 +176,13 @@ def _of_python(rest: tuple[str, ...]) -> tuple[RunnerKind | None, tuple[str, ...
     module, own = "".join(rest[place : place + 1]), rest[place + 1 :]
     if re.fullmatch(r"(?:-[XW] \S+ |-\S+ )*", " ".join([*rest[: place - 1], ""])) is None:
         return None, ()
-    return ("pytest", own) if module == "pytest" else ("unittest", own) if module == "unittest" else (None, ())
+    return (
+        ("pytest", own)
+        if module == "pytest"
+        else ("unittest", own)
+        if module == "unittest"
+        else (None, ())
+    )
 
 
 def _of_node(rest: tuple[str, ...]) -> tuple[RunnerKind | None, tuple[str, ...]]:
@@ -176,7 +201,11 @@ def _of_builds(name: str, rest: tuple[str, ...]) -> tuple[RunnerKind | None, tup
             rest = rest[1:]
         if rest[:1] in {("test",), ("t",)}:
             return "cargo", rest[1:]
-        return ("nextest", rest[2:]) if rest[:2] in {("nextest", "run"), ("nextest", "r")} else (None, ())
+        return (
+            ("nextest", rest[2:])
+            if rest[:2] in {("nextest", "run"), ("nextest", "r")}
+            else (None, ())
+        )
     if name == "go" and rest[:1] == ("test",):
         return "go", rest[1:]
     if name in {"mvn", "mvnw", "mvnd"}:
@@ -189,7 +218,13 @@ def _script(words: Sequence[str], folder: Path) -> str | None:
     if not words or words[0] not in _PACKAGE_MANAGERS:
         return None
     rest = [word for word in words[1:] if not word.startswith("-")]
-    named = rest[1:2] if rest[:1] == ["run"] else ["test"] if rest[:1] in (["test"], ["t"]) else rest[:1]
+    named = (
+        rest[1:2]
+        if rest[:1] == ["run"]
+        else ["test"]
+        if rest[:1] in (["test"], ["t"])
+        else rest[:1]
+    )
     try:
         found = json.loads((folder / "package.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -206,7 +241,9 @@ def _behind_script(words: Sequence[str]) -> tuple[str, ...]:
 
 def _quoted(word: str) -> str:
     name, sign, value = word.partition("=")
-    return f"{name}={shlex.quote(value)}" if sign and _ASSIGNED.fullmatch(word) else shlex.quote(word)
+    return (
+        f"{name}={shlex.quote(value)}" if sign and _ASSIGNED.fullmatch(word) else shlex.quote(word)
+    )
 
 
 MOST_SELECTED = 100
@@ -221,12 +258,16 @@ _GO_VALUED = frozenset({
     "-tags", "-timeout", "-count", "-p", "-parallel", "-mod", "-covermode", "-coverpkg", "-coverprofile", "-shuffle",
     "-vet", "-ldflags",
 })  # fmt: skip
-_GO_PLAIN = frozenset({"-v", "-race", "-short", "-cover", "-json", "-a", "-msan", "-asan", "-trimpath", "-failfast"})
+_GO_PLAIN = frozenset(
+    {"-v", "-race", "-short", "-cover", "-json", "-a", "-msan", "-asan", "-trimpath", "-failfast"}
+)
 _REGEX = re.compile(r"[.*+?^${}()|\[\]\\/]")
 
 
 def select_failing(command: str, report: TestReport, root: Path) -> str | None:
-    """The command line that runs the failing tests of `report`; None where only the whole suite can be run."""
+    """The command line that runs the failing tests of `report`; None where only the whole suite can
+    be run.
+    """
     invocation = recognise_runner(command, root)
     if invocation is None or not report.by_id or not 0 < len(report.failing) <= MOST_SELECTED:
         return None
@@ -251,10 +292,13 @@ def select_failing(command: str, report: TestReport, root: Path) -> str | None:
     return found
 
 
-def _options(words: Sequence[str], valued: Iterable[str], plain: Iterable[str] = ()) -> list[str] | None:
+def _options(
+    words: Sequence[str], valued: Iterable[str], plain: Iterable[str] = ()
+) -> list[str] | None:
     """The options among the arguments, with their values; None where a word may be either.
 
-    `plain`: options known to take no value; without any, short options and `--option` before another option are.
+    `plain`: options known to take no value; without any, short options and `--option` before
+    another option are.
     """
     found: list[str] = []
     rest = list(words)
@@ -267,7 +311,9 @@ def _options(words: Sequence[str], valued: Iterable[str], plain: Iterable[str] =
         found.append(word)
         if word in valued and rest:
             found.append(rest.pop(0))
-        elif "=" not in word and (word not in plain if plain else word.startswith("--") and _is_value(rest)):
+        elif "=" not in word and (
+            word not in plain if plain else word.startswith("--") and _is_value(rest)
+        ):
             return None
     return found
 
@@ -279,7 +325,11 @@ def _is_value(rest: Sequence[str]) -> bool:
 
 def _pytest(invocation: Invocation, failing: Sequence[str]) -> str | None:
     options = _options(invocation.own, _PYTEST_VALUED)
-    if options is None or invocation.given("--pyargs") or any(not _is_node_id(name) for name in failing):
+    if (
+        options is None
+        or invocation.given("--pyargs")
+        or any(not _is_node_id(name) for name in failing)
+    ):
         return None
     return invocation.replacing([*options, "--maxfail=0", *failing])
 
@@ -313,7 +363,9 @@ def _escaped(name: str) -> str:
 def _node(invocation: Invocation, failing: Sequence[str]) -> str | None:
     """A test runs where its own name and those around it are asked for."""
     parts = dict.fromkeys(part for name in failing for part in name.split(NAME_SEPARATOR))
-    if invocation.script is not None or any(re.fullmatch(r"\S+\.[cm]?[jt]sx?", part) for part in parts):
+    if invocation.script is not None or any(
+        re.fullmatch(r"\S+\.[cm]?[jt]sx?", part) for part in parts
+    ):
         return None
     patterns = [f"--test-name-pattern=^{_escaped(part)}$" for part in parts]
     return invocation.inserting("node", patterns)
@@ -344,21 +396,27 @@ def _maven(invocation: Invocation, failing: Sequence[str]) -> str | None:
     for name in failing:
         kind, method = _method(name)
         classes.setdefault(kind, []).append(method)
-    parts = [f"{kind}#{'+'.join(dict.fromkeys(of))}" if all(of) else kind for kind, of in classes.items()]
+    parts = [
+        f"{kind}#{'+'.join(dict.fromkeys(of))}" if all(of) else kind for kind, of in classes.items()
+    ]
     lenient = ("-DfailIfNoTests=false", "-Dsurefire.failIfNoSpecifiedTests=false")
     return invocation.adding([f"-Dtest={','.join(parts)}", *lenient])
 
 
 def _gradle(invocation: Invocation, failing: Sequence[str]) -> str | None:
     """The option belongs to one task, the last."""
-    if len([word for word in invocation.own if not word.startswith("-")]) != 1 or invocation.given("--tests"):
+    if len([word for word in invocation.own if not word.startswith("-")]) != 1 or invocation.given(
+        "--tests"
+    ):
         return None
     names = [".".join(filter(None, _method(name))) for name in failing]
     return invocation.adding([word for name in dict.fromkeys(names) for word in ("--tests", name)])
 
 
 def _method(name: str) -> tuple[str, str]:
-    """The class and the method of a test; no method where it is not an identifier, or the class itself failed."""
+    """The class and the method of a test; no method where it is not an identifier, or the class
+    itself failed.
+    """
     kind, _, test = name.partition("#")
     found = re.match(r"[A-Za-z_]\w*(?=$|[({\[])", test)
     return kind, found.group() if found and test != kind else ""

@@ -1,9 +1,11 @@
-"""Which command runs a repository's tests, as far as its files tell: pytest and unittest, build tools, doctests.
+"""Which command runs a repository's tests, as far as its files tell: pytest and unittest, build
+tools, doctests.
 
-Called once when a session opens; `--test-command` goes before it. It reads files and asks a Python whether it has
-pytest; it runs nothing of the repository. A build tool is not looked for: that it is missing the run says more
-clearly. Docstring examples count as tests only where there are no others. Every expression must have its answer
-then, and every import must be in the standard library or beside the file.
+Called once when a session opens; `--test-command` goes before it. It reads files and asks a Python
+whether it has pytest; it runs nothing of the repository. A build tool is not looked for: that it is
+missing the run says more clearly. Docstring examples count as tests only where there are no others.
+Every expression must have its answer then, and every import must be in the standard library or
+beside the file.
 """
 
 from __future__ import annotations
@@ -56,7 +58,12 @@ _BESIDE = frozenset(
 )
 """Folders whose tests are not those of the repository."""
 _WRAPPERS = {"mvn": "mvnw", "gradle": "gradlew"}
-_NODE_LOCKS = {"pnpm-lock.yaml": "pnpm", "yarn.lock": "yarn", "bun.lockb": "bun run", "bun.lock": "bun run"}
+_NODE_LOCKS = {
+    "pnpm-lock.yaml": "pnpm",
+    "yarn.lock": "yarn",
+    "bun.lockb": "bun run",
+    "bun.lock": "bun run",
+}
 
 
 def has_build_file(names: Iterable[str]) -> bool:
@@ -66,7 +73,9 @@ def has_build_file(names: Iterable[str]) -> bool:
 
 
 def build_tool_command(root: Path) -> str | None:
-    """The command line, to be run in `root`; None where no file there says how its tests are run."""
+    """The command line, to be run in `root`; None where no file there says how its tests are
+    run.
+    """
     finders: tuple[Callable[[Path], str | None], ...] = (
         lambda root: _by_table(root, _BEFORE_NODE),
         _node,
@@ -87,7 +96,8 @@ def single_folder_command(root: Path) -> str | None:
     own = [
         path
         for path in folders
-        if path.name not in repository_files.SKIPPED_FOLDERS | _BESIDE and not path.name.startswith(".")
+        if path.name not in repository_files.SKIPPED_FOLDERS | _BESIDE
+        and not path.name.startswith(".")
     ]
     found = {path.name: line for path in own if (line := build_tool_command(path)) is not None}
     if len(found) != 1:
@@ -101,12 +111,17 @@ def _by_table(root: Path, table: dict[str, str]) -> str | None:
         names = {path.name for path in root.iterdir() if path.is_file()}
     except OSError:
         return None
-    line = next((line for pattern, line in table.items() if any(fnmatch(name, pattern) for name in names)), None)
+    line = next(
+        (line for pattern, line in table.items() if any(fnmatch(name, pattern) for name in names)),
+        None,
+    )
     if line is None:
         return None
     program, _, rest = line.partition(" ")
     wrapper = _WRAPPERS.get(program, "")
-    return f"./{wrapper} {rest}" if wrapper in names and os.access(root / wrapper, os.X_OK) else line
+    return (
+        f"./{wrapper} {rest}" if wrapper in names and os.access(root / wrapper, os.X_OK) else line
+    )
 
 
 def _node(root: Path) -> str | None:
@@ -116,7 +131,10 @@ def _node(root: Path) -> str | None:
             if (root / lock).is_file() and shutil.which(line.split()[0]):
                 return f"{line} test"
         return "npm test"
-    tests = any(NODE_TEST.fullmatch(path.name) for path in repository_files.walk_files(root, depth=4, limit=5000))
+    tests = any(
+        NODE_TEST.fullmatch(path.name)
+        for path in repository_files.walk_files(root, depth=4, limit=5000)
+    )
     return "node --test" if tests else None
 
 
@@ -137,14 +155,18 @@ def _ruby(root: Path) -> str | None:
         return f"{bundled}rspec"
     if (root / "bin" / "rails").is_file() and (root / "test").is_dir():
         return "bin/rails test"
-    asks = re.search(r"TestTask|\btask[ (]+[:\"']?(?:test|default)\b", _text(root / "Rakefile") or "")
+    asks = re.search(
+        r"TestTask|\btask[ (]+[:\"']?(?:test|default)\b", _text(root / "Rakefile") or ""
+    )
     return f"{bundled}rake test" if asks and (root / "test").is_dir() else None
 
 
 def _php(root: Path) -> str | None:
     if '"test"' in (_text(root / "composer.json") or "").partition('"scripts"')[2]:
         return "composer test"
-    named = any((root / name).is_file() for name in ("phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml"))
+    named = any(
+        (root / name).is_file() for name in ("phpunit.xml", "phpunit.xml.dist", "phpunit.dist.xml")
+    )
     return "vendor/bin/phpunit" if named else None
 
 
@@ -163,17 +185,29 @@ LARGEST_DOCTEST_FILE = 200_000
 
 
 def doctest_files(root: Path) -> list[str]:
-    """The Python files below `root` whose examples can be run as tests; [] where there are more than `MOST`."""
+    """The Python files below `root` whose examples can be run as tests; [] where there are more
+    than `MOST`.
+    """
     files = [path for path, module in _modules(root) if _all_answered(module)]
     return files if len(files) <= MOST_DOCTEST_FILES else []
 
 
 def _modules(root: Path) -> list[tuple[str, ast.Module]]:
     """The files that can be loaded by themselves, with what is in them."""
-    python = [path for path in repository_files.walk_files(root, depth=4, limit=5000) if path.suffix == ".py"]
-    known = sys.stdlib_module_names | {path.stem for path in python} | {path.parent.name for path in python}
+    python = [
+        path
+        for path in repository_files.walk_files(root, depth=4, limit=5000)
+        if path.suffix == ".py"
+    ]
+    known = (
+        sys.stdlib_module_names
+        | {path.stem for path in python}
+        | {path.parent.name for path in python}
+    )
     read = [(path.relative_to(root).as_posix(), _module(path)) for path in python]
-    return [(path, module) for path, module in read if module is not None and _imports(module) <= known]
+    return [
+        (path, module) for path, module in read if module is not None and _imports(module) <= known
+    ]
 
 
 def _module(path: Path) -> ast.Module | None:
@@ -188,7 +222,9 @@ def _module(path: Path) -> ast.Module | None:
 
 
 def _imports(module: ast.Module) -> set[str]:
-    """First names of the modules it imports; "" for a relative import, which only works inside of its package."""
+    """First names of the modules it imports; "" for a relative import, which only works inside of
+    its package.
+    """
     found: set[str] = set()
     for node in ast.walk(module):
         if isinstance(node, ast.Import):
@@ -199,7 +235,9 @@ def _imports(module: ast.Module) -> set[str]:
 
 
 def _all_answered(module: ast.Module) -> bool:
-    """There are examples, and each expression among them but a call alone has its answer behind it."""
+    """There are examples, and each expression among them but a call alone has its answer behind
+    it.
+    """
     import doctest  # takes long
 
     parser = doctest.DocTestParser()
@@ -209,7 +247,11 @@ def _all_answered(module: ast.Module) -> bool:
             continue
         try:
             examples = parser.get_examples(ast.get_docstring(node) or "")
-            unanswered = [example for example in examples if not example.want and _is_comparison(example.source)]
+            unanswered = [
+                example
+                for example in examples
+                if not example.want and _is_comparison(example.source)
+            ]
         except (ValueError, SyntaxError):
             return False
         found = found or any(example.want for example in examples)
@@ -219,23 +261,41 @@ def _all_answered(module: ast.Module) -> bool:
 
 
 def _is_comparison(source: str) -> bool:
-    """`f(1) == 2` with nothing behind it: its author meant an assertion, and as an example it fails when it is true."""
+    """`f(1) == 2` with nothing behind it: its author meant an assertion, and as an example it fails
+    when it is true.
+    """
     body = ast.parse(source).body
-    return any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare | ast.BoolOp) for node in body)
+    return any(
+        isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare | ast.BoolOp)
+        for node in body
+    )
 
 
 PYTEST_OPTIONS = "-q -p no:cacheprovider"
 """Short output, and no cache folder left in the repository."""
 _QUIET = re.compile(r"^\s*addopts\b[^\n]*(?<![\w-])(?:-q|--quiet)\b", re.MULTILINE)
-NEEDS_CACHE = re.compile(r"--(lf|ff|sw|nf|last-failed|failed-first|stepwise|new-first|cache-\w+)\b|cache_dir")
+NEEDS_CACHE = re.compile(
+    r"--(lf|ff|sw|nf|last-failed|failed-first|stepwise|new-first|cache-\w+)\b|cache_dir"
+)
 _OF_PYTHON = frozenset(
-    {"pyproject.toml", "requirements.txt", "Pipfile", "tox.ini", "pytest.ini", ".venv", "venv", "env"}
+    {
+        "pyproject.toml",
+        "requirements.txt",
+        "Pipfile",
+        "tox.ini",
+        "pytest.ini",
+        ".venv",
+        "venv",
+        "env",
+    }
 )
 """Beside modules, setup.cfg and tests, what a project of Python has in its root."""
 
 
 def find_test_command(root: Path, own: str = sys.executable) -> str | None:
-    """The command line, to be run in `root`; None when nothing looks like tests. `own` is the last Python to try."""
+    """The command line, to be run in `root`; None when nothing looks like tests. `own` is the last
+    Python to try.
+    """
     if _only_beside(root):
         return build_tool_command(root) or _python(root, own) or _doctest(root, own)
     found = _python(root, own) or build_tool_command(root)
@@ -243,13 +303,19 @@ def find_test_command(root: Path, own: str = sys.executable) -> str | None:
 
 
 def _only_beside(root: Path) -> bool:
-    """The project is written in another language, and what Python there is lies in a folder of it."""
+    """The project is written in another language, and what Python there is lies in a folder of
+    it.
+    """
     try:
         names = {path.name for path in root.iterdir()}
     except OSError:
         return False
     python = any(name.endswith((".py", ".cfg")) or name in _OF_PYTHON for name in names)
-    tests = any(next((root / folder).rglob("*.py"), None) for folder in ("tests", "test") if is_folder(root / folder))
+    tests = any(
+        next((root / folder).rglob("*.py"), None)
+        for folder in ("tests", "test")
+        if is_folder(root / folder)
+    )
     return not (python or tests) and has_build_file(names)
 
 
@@ -268,10 +334,14 @@ def _python(root: Path, own: str) -> str | None:
 
 
 def _tests(root: Path) -> list[Path]:
-    """Files of tests among the first of the root's, or in the usual folders, which other files may keep it from."""
+    """Files of tests among the first of the root's, or in the usual folders, which other files may
+    keep it from.
+    """
     for place in (root, root / "tests", root / "test"):
         found = [
-            path for path in repository_files.walk_files(place, depth=4, limit=5000) if PYTHON_TEST.fullmatch(path.name)
+            path
+            for path in repository_files.walk_files(place, depth=4, limit=5000)
+            if PYTHON_TEST.fullmatch(path.name)
         ]
         if found:
             return found
@@ -293,12 +363,21 @@ def _doctest(root: Path, own: str) -> str | None:
 
 def _pytest_config(root: Path) -> str | None:
     """The text of what configures pytest; "" for a conftest.py alone."""
-    marks = {"pytest.ini": "", "pyproject.toml": "[tool.pytest", "tox.ini": "[pytest]", "setup.cfg": "[tool:pytest]"}
+    marks = {
+        "pytest.ini": "",
+        "pyproject.toml": "[tool.pytest",
+        "tox.ini": "[pytest]",
+        "setup.cfg": "[tool:pytest]",
+    }
     for name, mark in marks.items():
         text = _text(root / name)
         if text is not None and mark in text:
             return text
-    return "" if any(is_file(root / folder / "conftest.py") for folder in ("", "tests", "test")) else None
+    return (
+        ""
+        if any(is_file(root / folder / "conftest.py") for folder in ("", "tests", "test"))
+        else None
+    )
 
 
 def _pythons(root: Path) -> Iterator[str]:
@@ -314,8 +393,8 @@ def _pythons(root: Path) -> Iterator[str]:
 
 
 def _has_pytest(root: Path, python: str) -> bool:
-    """By looking beside it (an environment's own packages), else by asking it; never one that lies in the repository,
-    which whoever wrote the repository wrote."""
+    """By looking beside it (an environment's own packages), else by asking it; never one that lies
+    in the repository, which whoever wrote the repository wrote."""
     found = python if "/" in python else shutil.which(python, path=search_path_outside(root))
     if found is None:
         return False
@@ -324,24 +403,32 @@ def _has_pytest(root: Path, python: str) -> bool:
         return True
     if root in (root / found).parents:
         return False
-    command = [found, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)"]
+    command = [
+        found,
+        "-c",
+        "import importlib.util, sys; sys.exit(importlib.util.find_spec('pytest') is None)",
+    ]
     try:
-        done = subprocess.run(command, cwd="/", capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, cwd="/", capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False
     return done.returncode == 0
 
 
 def _mentions_pytest(path: Path) -> bool:
-    return re.search(r"^\s*(import|from)\s+pytest\b", _text(path) or "", re.MULTILINE) is not None or not re.search(
-        r"\bunittest\b", _text(path) or ""
-    )
+    return re.search(
+        r"^\s*(import|from)\s+pytest\b", _text(path) or "", re.MULTILINE
+    ) is not None or not re.search(r"\bunittest\b", _text(path) or "")
 
 
 def _unittest(root: Path, tests: list[Path]) -> str:
-    """Discovery from the root needs test folders that are packages; else from the folder that holds them.
+    """Discovery from the root needs test folders that are packages; else from the folder that holds
+    them.
 
-    Left to itself it finds no `a_test.py`, and before Python 3.12 it passes where it finds nothing."""
+    Left to itself it finds no `a_test.py`, and before Python 3.12 it passes where it finds
+    nothing."""
     usual = [path.name.startswith("test") for path in tests]
     pattern = "" if all(usual) else " -p '*test*.py'" if any(usual) else " -p '*_test.py'"
     folders = {path.parent for path in tests}
@@ -364,7 +451,9 @@ def _quoted(text: str) -> str:
 
 
 def output_format(command: str) -> str:
-    """Which kind of output a test command makes: pytest, unittest, cargo, go, maven, node, or "" for any other."""
+    """Which kind of output a test command makes: pytest, unittest, cargo, go, maven, node, or ""
+    for any other.
+    """
     words = command.replace("/", " ").split()
     for name in ("pytest", "unittest", "cargo", "go"):
         if name in words:

@@ -1,8 +1,8 @@
 """The result of each test of a run, by the name its runner gives it.
 
-Between runner_commands.py, which knows the command, and run_tests. A runner that can write a report into a file is
-asked to; of the others the output is read. Only complete results are returned: what cannot be told is None. A selection
-may hold more tests than were asked for, never fewer.
+Between runner_commands.py, which knows the command, and run_tests. A runner that can write a report
+into a file is asked to; of the others the output is read. Only complete results are returned: what
+cannot be told is None. A selection may hold more tests than were asked for, never fewer.
 """
 
 from __future__ import annotations
@@ -27,11 +27,17 @@ _CHATTER = re.compile(r"=== (?:RUN|PAUSE|CONT|NAME)\b|PASS$")
 _UNBUILT = re.compile(r"^FAIL\t(\S+) \[\w+ failed\]")
 """Before Go 1.24 no event says that a package could not be built."""
 _VERDICT = re.compile(r"\s*--- (?:FAIL|PASS|SKIP)")
-_GO_RESULTS: dict[str, Literal["passed", "failed", "skipped"]] = {"pass": "passed", "fail": "failed", "skip": "skipped"}
+_GO_RESULTS: dict[str, Literal["passed", "failed", "skipped"]] = {
+    "pass": "passed",
+    "fail": "failed",
+    "skip": "skipped",
+}
 
 
 class GoEvents:
-    """A stream of events. `results` has each finished test by `PACKAGE TEST`, and failed packages by their name."""
+    """A stream of events. `results` has each finished test by `PACKAGE TEST`, and failed packages
+    by their name.
+    """
 
     def __init__(self) -> None:
         self.results: dict[str, Literal["passed", "failed", "skipped"]] = {}
@@ -61,7 +67,9 @@ class GoEvents:
         if not isinstance(event, dict) or not isinstance(event.get("Action"), str):
             return line + b"\n"
         name = f"{event.get('Package', '')} {event.get('Test', '')}".strip()
-        return self._heard(event["Action"], name, str(event.get("Output", "")), bool(event.get("Test"))).encode()
+        return self._heard(
+            event["Action"], name, str(event.get("Output", "")), bool(event.get("Test"))
+        ).encode()
 
     def _heard(self, action: str, name: str, output: str, of_test: bool) -> str:
         if action in {"output", "build-output"}:
@@ -93,16 +101,19 @@ TestOutcomes = Mapping[str, TestOutcome]
 LARGEST_REPORT = 100_000_000
 """Bytes of a report that is read."""
 _REPORTS = ("surefire-reports", "failsafe-reports", "test-results")
-_REFUSAL = re.compile(r"unknown|unrecogni[sz]ed|bad option|not allowed|unexpected|not defined|Cannot find", re.I)
+_REFUSAL = re.compile(
+    r"unknown|unrecogni[sz]ed|bad option|not allowed|unexpected|not defined|Cannot find", re.I
+)
 _MAVEN_FAILS = ("-fae", "-fn", "-ff", "--fail-at-end", "--fail-never", "--fail-fast")
 
 
 @dataclass(frozen=True)
 class ReportingCommand:
-    """A test command that reports. `command` is to be run with `variables`; `options` are those that were added.
+    """A test command that reports. `command` is to be run with `variables`; `options` are those
+    that were added.
 
-    `file` is where the report will be, where the runner writes one. `events` take the output, where it is a stream.
-    `known` are reports that lay there before, by path, with their time of change.
+    `file` is where the report will be, where the runner writes one. `events` take the output, where
+    it is a stream. `known` are reports that lay there before, by path, with their time of change.
     """
 
     invocation: Invocation
@@ -117,11 +128,15 @@ class ReportingCommand:
         """The runner does not know the options, and so ran no test."""
         named = {word.partition("=")[0] for word in self.options if word.startswith("-")}
         lines = (line for line in output.splitlines() if _REFUSAL.search(line))
-        return (self.file is None or not self.file.exists()) and any(name in line for line in lines for name in named)
+        return (self.file is None or not self.file.exists()) and any(
+            name in line for line in lines for name in named
+        )
 
 
 def with_report(invocation: Invocation, root: Path, folder: Path) -> ReportingCommand:
-    """The command with what makes its runner report, into `folder`, which is outside the repository."""
+    """The command with what makes its runner report, into `folder`, which is outside the
+    repository.
+    """
     match invocation.kind:
         case "pytest":
             return _pytest(invocation, folder)
@@ -162,14 +177,18 @@ def _javascript(invocation: Invocation, folder: Path) -> ReportingCommand:
 
 
 def _node(invocation: Invocation, folder: Path) -> ReportingCommand:
-    """A second copy of its TAP output. A script's options stand before its files, so that variables must say it."""
+    """A second copy of its TAP output. A script's options stand before its files, so that variables
+    must say it.
+    """
     if invocation.given("--test-reporter", "--test-reporter-destination"):
         return ReportingCommand(invocation, invocation.command)
     file = folder / "node.tap"
     ways = ("--test-reporter=tap", "--test-reporter-destination=stdout", "--test-reporter=tap")
     options = (*ways, f"--test-reporter-destination={file}")
     if invocation.script is None:
-        return ReportingCommand(invocation, invocation.inserting("node", options), options=options, file=file)
+        return ReportingCommand(
+            invocation, invocation.inserting("node", options), options=options, file=file
+        )
     if re.search(r"[\s\"']", str(file)):
         return ReportingCommand(invocation, invocation.command)
     before = os.environ.get("NODE_OPTIONS", "")
@@ -180,12 +199,18 @@ def _node(invocation: Invocation, folder: Path) -> ReportingCommand:
 def _cargo(invocation: Invocation) -> ReportingCommand:
     """Told to go on behind a failing test."""
     after, options = "run" if invocation.kind == "nextest" else "test", ("--no-fail-fast",)
-    command = invocation.command if invocation.given(*options) else invocation.inserting(after, options)
-    return ReportingCommand(invocation, command, options=options if command != invocation.command else ())
+    command = (
+        invocation.command if invocation.given(*options) else invocation.inserting(after, options)
+    )
+    return ReportingCommand(
+        invocation, command, options=options if command != invocation.command else ()
+    )
 
 
 def _java(invocation: Invocation, root: Path) -> ReportingCommand:
-    """Its plugin writes reports anyway. Told to go on, Maven runs the tests of the modules behind a failing one."""
+    """Its plugin writes reports anyway. Told to go on, Maven runs the tests of the modules behind a
+    failing one.
+    """
     known = {path: path.stat().st_mtime_ns for path in _java_reports(root / invocation.folder)}
     goes_on = ("--fail-at-end",) if invocation.kind == "maven" else ("--continue",)
     if invocation.given(*_MAVEN_FAILS, "--continue"):
@@ -215,8 +240,14 @@ def read_results(reporting: ReportingCommand, output: str, root: Path) -> TestOu
                 found = _of_go(reporting.events or GoEvents())
             case "maven" | "gradle":
                 known = reporting.known
-                new = (path for path in _java_reports(folder) if path.stat().st_mtime_ns != known.get(path))
-                found = _worst((f"{case.classname}#{case.name}", case.outcome) for case in _cases(new))
+                new = (
+                    path
+                    for path in _java_reports(folder)
+                    if path.stat().st_mtime_ns != known.get(path)
+                )
+                found = _worst(
+                    (f"{case.classname}#{case.name}", case.outcome) for case in _cases(new)
+                )
             case "unittest":
                 found = _of_unittest(output)
     except (OSError, ValueError, ElementTree.ParseError):
@@ -233,7 +264,9 @@ def without_report_lines(reporting: ReportingCommand, output: str) -> str:
 
 
 def summarise_results(found: TestOutcomes | None, output: str, *, ok: bool) -> TestReport | None:
-    """The results in short, by counts in the `output` where there are none; None where that counts nothing either."""
+    """The results in short, by counts in the `output` where there are none; None where that counts
+    nothing either.
+    """
     passed, failed = recognized_tests.passed_count(output), recognized_tests.failed_count(output)
     failing = _failing(found or {})
     if found and ok == (not failing):
@@ -248,7 +281,9 @@ def summarise_results(found: TestOutcomes | None, output: str, *, ok: bool) -> T
         )
     if passed is None and failed is None:
         return None
-    return TestReport(passed=passed or 0, failed=failed or 0, skipped=recognized_tests.skipped_count(output))
+    return TestReport(
+        passed=passed or 0, failed=failed or 0, skipped=recognized_tests.skipped_count(output)
+    )
 
 
 def _failing(found: TestOutcomes) -> list[str]:
@@ -265,7 +300,7 @@ def _enclosing(name: str) -> Iterator[str]:
         yield from (joint.join(parts[:length]) for length in range(1, len(parts)))
 
 
-# --- reports in files -------------------------------------------------------------------------------------------------
+# --- reports in files -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -279,7 +314,9 @@ class _Case:
 
 
 def _cases(files: Iterable[Path]) -> Iterator[_Case]:
-    """The tests in JUnit reports. Raises OSError, ParseError, ValueError for a report that cannot be read."""
+    """The tests in JUnit reports. Raises OSError, ParseError, ValueError for a report that cannot
+    be read.
+    """
     for file in files:
         if file.stat().st_size > LARGEST_REPORT:
             raise ValueError("the report is too large")
@@ -290,7 +327,11 @@ def _cases(files: Iterable[Path]) -> Iterator[_Case]:
         for element in parsed.iter("testcase"):
             tags = {child.tag for child in element}
             outcome: TestOutcome = (
-                "failed" if tags & {"failure", "error"} else "skipped" if "skipped" in tags else "passed"
+                "failed"
+                if tags & {"failure", "error"}
+                else "skipped"
+                if "skipped" in tags
+                else "passed"
             )
             name, classname = element.get("name", ""), element.get("classname", "")
             yield _Case(classname, name, element.get("file", ""), outcome)
@@ -307,14 +348,20 @@ def _worst(pairs: Iterable[tuple[str, TestOutcome]]) -> TestOutcomes:
 
 
 def _node_id(case: _Case, root: Path, folder: Path) -> str:
-    """The id pytest takes in `folder`: file::Class::test[parameters]. A file that could not be loaded is its path."""
+    """The id pytest takes in `folder`: file::Class::test[parameters]. A file that could not be
+    loaded is its path.
+    """
     dotted = case.classname or case.name
     path = _module(dotted, case.file, root, folder)
     if path is None:
         return f"{case.classname}::{case.name}" if case.classname else case.name
     if not case.classname:
         return path
-    classes = dotted.split(".")[len(_dotted(path).split(".")) :] if dotted.startswith(_dotted(path)) else []
+    classes = (
+        dotted.split(".")[len(_dotted(path).split(".")) :]
+        if dotted.startswith(_dotted(path))
+        else []
+    )
     if not classes:  # the path leads out of the folder, as `../` says
         parts = dotted.split(".")
         stem = Path(path).name.removesuffix(".py")
@@ -323,11 +370,16 @@ def _node_id(case: _Case, root: Path, folder: Path) -> str:
 
 
 def _module(dotted: str, file: str, root: Path, folder: Path) -> str | None:
-    """The file that a dotted name begins with, relative to `folder`. pytest's names are relative to its root folder,
-    which may lie above."""
-    above = [folder, *(parent for parent in folder.parents if parent == root or root in parent.parents)]
+    """The file that a dotted name begins with, relative to `folder`. pytest's names are relative to
+    its root folder, which may lie above."""
+    above = [
+        folder,
+        *(parent for parent in folder.parents if parent == root or root in parent.parents),
+    ]
     if file and (dotted == _dotted(file) or dotted.startswith(f"{_dotted(file)}.")):
-        return next((_relative(base / file, folder) for base in above if (base / file).is_file()), file)
+        return next(
+            (_relative(base / file, folder) for base in above if (base / file).is_file()), file
+        )
     parts = dotted.split(".")
     for base in above:
         for length in range(len(parts), 0, -1):
@@ -395,10 +447,19 @@ def _of_tap(text: str, folder: Path) -> TestOutcomes:
         elif line == f"{indent}---":
             inside = indent
         elif line.startswith(f"{indent}# Subtest: "):
-            names = [*names[: len(indent) // 4], _plain(line.removeprefix(f"{indent}# Subtest: "), folder)]
+            names = [
+                *names[: len(indent) // 4],
+                _plain(line.removeprefix(f"{indent}# Subtest: "), folder),
+            ]
         elif point := _POINT.match(line):
             path = [*names[: len(indent) // 4], _plain(point.group(3) or "", folder)]
-            outcome: TestOutcome = "skipped" if point.group(4) else "failed" if point.group(2) == "not ok" else "passed"
+            outcome: TestOutcome = (
+                "skipped"
+                if point.group(4)
+                else "failed"
+                if point.group(2) == "not ok"
+                else "passed"
+            )
             found.append((NAME_SEPARATOR.join(path), outcome))
         ended = ended or line.startswith("# pass ")
     if not ended:
@@ -419,7 +480,9 @@ def _java_reports(folder: Path) -> list[Path]:
         path = Path(place)
         within = any(name in path.parts for name in _REPORTS)
         if within:
-            found += [path / name for name in files if name.startswith("TEST-") and name.endswith(".xml")]
+            found += [
+                path / name for name in files if name.startswith("TEST-") and name.endswith(".xml")
+            ]
         elif path.name in {"target", "build"}:
             folders[:] = [name for name in folders if name in _REPORTS]
         else:
@@ -435,19 +498,28 @@ def _text(file: Path | None) -> str:
     return file.read_text(encoding="utf-8", errors="replace")
 
 
-# --- results in the output --------------------------------------------------------------------------------------------
+# --- results in the output ------------------------------------------------------------------------
 
-_UNITTEST_RAN = re.compile(r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?", re.MULTILINE)
+_UNITTEST_RAN = re.compile(
+    r"^Ran (\d+) tests? in .*\n\n(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?", re.MULTILINE
+)
 _UNITTEST_WRONG = re.compile(r"(?<!expected )\b(?:failures|errors|unexpected successes)=(\d+)")
 _UNITTEST_BAD = re.compile(r"^={70}\n((?:(?:FAIL|ERROR|UNEXPECTED SUCCESS): .*\n)+)", re.MULTILINE)
 _UNITTEST_NAME = re.compile(r"(?:FAIL|ERROR|UNEXPECTED SUCCESS): (\S+) \(([^)\s]+)\)")
 _UNITTEST_BEGUN = re.compile(r"^(\w+) \(([\w.]+)\)(?: \.\.\. |$)(skipped )?", re.MULTILINE)
-_CARGO_BINARY = re.compile(r"^\s*Running (?:.* \()?\S*?([^/\s()`]+?)(?:-[0-9a-f]{16})?(?:\.exe)?`?\)?$")
+_CARGO_BINARY = re.compile(
+    r"^\s*Running (?:.* \()?\S*?([^/\s()`]+?)(?:-[0-9a-f]{16})?(?:\.exe)?`?\)?$"
+)
 _CARGO_DOCS = re.compile(r"^\s*Doc-tests (\S+)$")
-_CARGO_TEST = re.compile(r"^test (.+?)(?: - should panic| \(line \d+\).*)? \.\.\. (ok|FAILED|ignored)\b")
-_CARGO_RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.MULTILINE)
+_CARGO_TEST = re.compile(
+    r"^test (.+?)(?: - should panic| \(line \d+\).*)? \.\.\. (ok|FAILED|ignored)\b"
+)
+_CARGO_RESULT = re.compile(
+    r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", re.MULTILINE
+)
 _NEXTEST = re.compile(
-    r"^ +(?:TRY \d+ )?(PASS|LEAK|FLAKY \S+|FAIL|ABORT|SIG\w+|TIMEOUT|SKIP) \[.*?\] (?:\( *\d+/\d+\) )?(\S+) +(\S.*)$"
+    r"^ +(?:TRY \d+ )?(PASS|LEAK|FLAKY \S+|FAIL|ABORT|SIG\w+|TIMEOUT|SKIP) \[.*?\] (?:\( "
+    r"*\d+/\d+\) )?(\S+) +(\S.*)$"
 )
 _NEXTEST_ENDED = re.compile(r"^ +Summary \[.*?\] +\d+.* tests? run:", re.MULTILINE)
 
@@ -457,7 +529,9 @@ def _of_unittest(output: str) -> TestOutcomes | None:
     summary = _UNITTEST_RAN.findall(output)
     if len(summary) != 1:
         return None
-    heads = [head for block in _UNITTEST_BAD.findall(output) for head in _UNITTEST_NAME.findall(block)]
+    heads = [
+        head for block in _UNITTEST_BAD.findall(output) for head in _UNITTEST_NAME.findall(block)
+    ]
     if len(heads) != sum(map(int, _UNITTEST_WRONG.findall(summary[0][1]))):
         return None
     begun = _UNITTEST_BEGUN.findall(output)
@@ -468,8 +542,8 @@ def _of_unittest(output: str) -> TestOutcomes | None:
 
 
 def _unittest_id(name: str, within: str) -> str:
-    """The dotted name. Before Python 3.11 the class comes without the method; a module that could not be loaded, and
-    what is set up for a class or module, count as themselves."""
+    """The dotted name. Before Python 3.11 the class comes without the method; a module that could
+    not be loaded, and what is set up for a class or module, count as themselves."""
     if within.startswith("unittest.loader._FailedTest"):
         return name
     if name.startswith(("setUp", "tearDown")):
@@ -487,24 +561,39 @@ def _of_cargo(output: str) -> TestOutcomes | None:
         elif test := _CARGO_TEST.match(line):
             place = ("ok", "FAILED", "ignored").index(test.group(2))
             told[place] += 1
-            found.append((f"{binary} {test.group(1)}".strip(), ("passed", "failed", "skipped")[place]))
+            found.append(
+                (f"{binary} {test.group(1)}".strip(), ("passed", "failed", "skipped")[place])
+            )
     counted = [sum(map(int, column)) for column in zip(*_CARGO_RESULT.findall(output), strict=True)]
-    return _worst(found) if found and counted == told and "error: could not compile" not in output else None
+    return (
+        _worst(found)
+        if found and counted == told and "error: could not compile" not in output
+        else None
+    )
 
 
 def _of_nextest(output: str) -> TestOutcomes | None:
     if _NEXTEST_ENDED.search(output) is None:
         return None
     lines = (_NEXTEST.match(line) for line in output.splitlines())
-    passes: dict[str, TestOutcome] = {"PASS": "passed", "LEAK": "passed", "FLAKY": "passed", "SKIP": "skipped"}
+    passes: dict[str, TestOutcome] = {
+        "PASS": "passed",
+        "LEAK": "passed",
+        "FLAKY": "passed",
+        "SKIP": "skipped",
+    }
     found: dict[str, TestOutcome] = {}
     for test in lines:
         if test is not None:
-            found[f"{test.group(2)} {test.group(3)}"] = passes.get(test.group(1).split()[0], "failed")
+            found[f"{test.group(2)} {test.group(3)}"] = passes.get(
+                test.group(1).split()[0], "failed"
+            )
     return found
 
 
 def _of_go(events: GoEvents) -> TestOutcomes:
     """A package that failed without one of its tests counts as itself."""
-    failed = {name.partition(" ")[0] for name, outcome in events.results.items() if outcome == "failed"}
+    failed = {
+        name.partition(" ")[0] for name, outcome in events.results.items() if outcome == "failed"
+    }
     return events.results | {name: "failed" for name in events.broken if name not in failed}

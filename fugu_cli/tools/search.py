@@ -1,4 +1,5 @@
-"""list, glob and grep: what is where. glob and grep are ripgrep, so files that git ignores are not found.
+"""list, glob and grep: what is where. glob and grep are ripgrep, so files that git ignores are not
+found.
 
 Three tools that only read. Files that hold secrets are searched only when a path names them.
 """
@@ -30,14 +31,22 @@ MOST = 200
 """Entries or matches shown."""
 SECONDS = 60
 COLUMNS, TAKEN = 300, 2000
-"""Characters of a line that are shown; of ripgrep more are taken, so that no secret is cut before it is masked."""
-_FOUND = re.compile(rb"(?P<aside>--|[^\0\n]*: binary file matches[^\0\n]*)\n|(?P<path>[^\0]+)\0(?P<text>[^\n]*)\n?")
-"""A line of ripgrep's: what stands between two groups or for a binary file, or a file's path, which may hold line
-breaks, and what stands in the file."""
-_PASSED_OVER = re.compile(rb"rg: (?P<path>.+?)(?:: IO error for operation on .+)?: [^:]+ \(os error \d+\)")
+"""Characters of a line that are shown; of ripgrep more are taken, so that no secret is cut before
+it is masked.
+"""
+_FOUND = re.compile(
+    rb"(?P<aside>--|[^\0\n]*: binary file matches[^\0\n]*)\n|(?P<path>[^\0]+)\0(?P<text>[^\n]*)\n?"
+)
+"""A line of ripgrep's: what stands between two groups or for a binary file, or a file's path, which
+may hold line breaks, and what stands in the file."""
+_PASSED_OVER = re.compile(
+    rb"rg: (?P<path>.+?)(?:: IO error for operation on .+)?: [^:]+ \(os error \d+\)"
+)
 """What ripgrep says of a file or folder that it could not look into; it goes on with the others."""
 _NUMBER = re.compile(r"(?P<line>\d+)(?:(?P<match>:)(?P<column>\d+):|-)")
-"""A matching line's number and the byte at which the match begins, from 1; or the number of a line beside one."""
+"""A matching line's number and the byte at which the match begins, from 1; or the number of a line
+beside one.
+"""
 AROUND = 100
 """Bytes shown before a match that begins beyond what is shown of a long line."""
 SEARCHED = 50_000_000
@@ -135,9 +144,15 @@ async def glob(given: GlobArguments, workspace: Workspace, say: Say) -> ToolResu
     # brackets may be a set, or stand in a name, as in `app/[id]/page.tsx`
     forms = [rule_matching.glob_regex(one) for one in (pattern, pattern.replace("[", "[[]"))]
     names = [os.fsdecode(name).removeprefix("./") for name in out.split(b"\0") if name]
-    found = [quoted_path(str(Path(given.path) / name)) for name in names if any(form.fullmatch(name) for form in forms)]
+    found = [
+        quoted_path(str(Path(given.path) / name))
+        for name in names
+        if any(form.fullmatch(name) for form in forms)
+    ]
     if not found:
-        return ToolResult(text=f"No file matches {given.pattern} (files git ignores are not looked at).{aside}")
+        return ToolResult(
+            text=f"No file matches {given.pattern} (files git ignores are not looked at).{aside}"
+        )
     more = f"\n({len(found) - MOST} more; use a narrower pattern)" if len(found) > MOST else ""
     return ToolResult(text="\n".join(found[:MOST]) + more + aside)
 
@@ -150,25 +165,46 @@ async def grep(given: GrepArguments, workspace: Workspace, say: Say) -> ToolResu
     if not (path.is_file() or path.is_dir()):
         what = "is neither a file nor a folder" if path.exists() else "is not there"
         return ToolResult(text=f"{given.path} {what}.", ok=False)
-    options = ["--line-number", "--column", "--no-heading", "--with-filename", "--null", "--sort=path"]
+    options = [
+        "--line-number",
+        "--column",
+        "--no-heading",
+        "--with-filename",
+        "--null",
+        "--sort=path",
+    ]
     options += [f"--context={given.context}"] if given.context else []
     options += [f"--max-columns={TAKEN}", "--max-columns-preview"]
     options += ["--ignore-case"] if given.ignore_case else []
-    options += [f"--glob={one}" for one in dict.fromkeys((given.glob, given.glob.replace("[", "[[]"))) if one]
-    where = os.path.relpath(path, workspace.root) if path.is_relative_to(workspace.root) else str(path)
-    done = await _ripgrep(options, workspace.root, workspace.root, "--regexp", given.pattern, "--", where)
+    options += [
+        f"--glob={one}"
+        for one in dict.fromkeys((given.glob, given.glob.replace("[", "[[]")))
+        if one
+    ]
+    where = (
+        os.path.relpath(path, workspace.root) if path.is_relative_to(workspace.root) else str(path)
+    )
+    done = await _ripgrep(
+        options, workspace.root, workspace.root, "--regexp", given.pattern, "--", where
+    )
     if isinstance(done, ToolResult):
         return done
     out, aside = done
-    lines = list(_matches(out, functools.cache(lambda name: _kept(name, path, workspace)), workspace))
+    lines = list(
+        _matches(out, functools.cache(lambda name: _kept(name, path, workspace)), workspace)
+    )
     if not lines:
         return ToolResult(text=f"{NOTHING}{given.path} matches {given.pattern}.{aside}")
-    more = (f"\n({len(lines) - MOST} more lines; narrow the search)" if len(lines) > MOST else "") + aside
+    more = (
+        f"\n({len(lines) - MOST} more lines; narrow the search)" if len(lines) > MOST else ""
+    ) + aside
     return ToolResult(text=truncate(workspace.whole_secrets("\n".join(lines[:MOST]) + more)))
 
 
 def _kept(name: str, searched: Path, workspace: Workspace) -> bool:
-    """A file whose lines are not shown: one of secrets, unless it was asked for; one that rules forbid to read."""
+    """A file whose lines are not shown: one of secrets, unless it was asked for; one that rules
+    forbid to read.
+    """
     path = workspace.root / name
     below = path.relative_to(searched).parts if path.is_relative_to(searched) else ()
     if below and (is_secret(path.name) or not SECRET_FOLDERS.isdisjoint(below)):
@@ -201,7 +237,9 @@ def _matches(out: bytes, kept: Callable[[str], bool], workspace: Workspace) -> I
 
 
 def _lines(path: Path) -> list[bytes]:
-    """The file's lines; none where it cannot be read, is too large, or in UTF-16, which ripgrep reads as UTF-8."""
+    """The file's lines; none where it cannot be read, is too large, or in UTF-16, which ripgrep
+    reads as UTF-8.
+    """
     try:
         data = path.read_bytes() if path.stat().st_size <= SEARCHED else b""
     except OSError:
@@ -210,12 +248,15 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _excerpt(line: bytes, column: int, workspace: Workspace) -> str:
-    """What stands around the match in a long line, without secrets; "" where the line is short, or the match is in a
-    secret."""
+    """What stands around the match in a long line, without secrets; "" where the line is short, or
+    the match is in a secret."""
     if len(line) <= COLUMNS:
         return ""
     at = column - 1
-    before, after = (part.decode("utf-8", "ignore") for part in (line[max(at - TAKEN, 0) : at], line[at : at + TAKEN]))
+    before, after = (
+        part.decode("utf-8", "ignore")
+        for part in (line[max(at - TAKEN, 0) : at], line[at : at + TAKEN])
+    )
     plain = [workspace.whole_secrets(part, 0) for part in (before, after)]
     if workspace.whole_secrets(before + after, 0) != "".join(plain):
         return ""
@@ -230,18 +271,24 @@ def _excerpt(line: bytes, column: int, workspace: Workspace) -> str:
 
 @functools.cache
 def ripgrep(root: Path) -> str | None:
-    """The ripgrep program: from its wheel beside this Python, else from PATH, not one that lies in the repository."""
+    """The ripgrep program: from its wheel beside this Python, else from PATH, not one that lies in
+    the repository.
+    """
     folders = [Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))]
     beside = next((folder / "rg" for folder in folders if os.access(folder / "rg", os.X_OK)), None)
     return str(beside) if beside else shutil.which("rg", path=search_path_outside(root))
 
 
-async def _ripgrep(options: Sequence[str], root: Path, folder: Path, *rest: str) -> tuple[bytes, str] | ToolResult:
-    """ripgrep's output in `folder`, hidden files included, git's own not, and a line on what it could not look into; a
-    Result when it fails."""
+async def _ripgrep(
+    options: Sequence[str], root: Path, folder: Path, *rest: str
+) -> tuple[bytes, str] | ToolResult:
+    """ripgrep's output in `folder`, hidden files included, git's own not, and a line on what it
+    could not look into; a Result when it fails."""
     program = ripgrep(root)
     if program is None:
-        text = "ripgrep (rg) is missing: it belongs to fugu's installation. Use list and read instead."
+        text = (
+            "ripgrep (rg) is missing: it belongs to fugu's installation. Use list and read instead."
+        )
         return ToolResult(text=text, ok=False)
     try:
         process = await asyncio.create_subprocess_exec(
@@ -254,7 +301,9 @@ async def _ripgrep(options: Sequence[str], root: Path, folder: Path, *rest: str)
         async with asyncio.timeout(SECONDS):
             out, errors = await _bounded(process)
     except TimeoutError:
-        return ToolResult(text=f"The search took more than {SECONDS} s. Search in a smaller folder.", ok=False)
+        return ToolResult(
+            text=f"The search took more than {SECONDS} s. Search in a smaller folder.", ok=False
+        )
     finally:
         await reap(process)
     said = errors.splitlines()
@@ -265,9 +314,12 @@ async def _ripgrep(options: Sequence[str], root: Path, folder: Path, *rest: str)
     ]
     if process.returncode == 2 and not out and len(over) < max(len(said), 1):
         if b"not allowed in a regex" in errors:
-            return ToolResult(text="The search goes line by line: a pattern cannot hold a line break.", ok=False)
+            return ToolResult(
+                text="The search goes line by line: a pattern cannot hold a line break.", ok=False
+            )
         return ToolResult(
-            text=f"The search failed: {truncate(errors.decode('utf-8', 'replace').strip(), 1000)}", ok=False
+            text=f"The search failed: {truncate(errors.decode('utf-8', 'replace').strip(), 1000)}",
+            ok=False,
         )
     more = f" and {len(over) - 3} more" if len(over) > 3 else ""
     return out, f"\n(could not be looked into: {', '.join(over[:3])}{more})" if over else ""

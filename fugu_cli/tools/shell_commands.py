@@ -1,10 +1,11 @@
-"""Shell commands: run to their end or to a time limit, or as background jobs. Output is streamed, nothing is left
-behind.
+"""Shell commands: run to their end or to a time limit, or as background jobs. Output is streamed,
+nothing is left behind.
 
-Below bash, run_tests, hooks and job_tools. A command gets a session of its own, no input but what it is given, no
-terminal and no pager. Whatever it leaves running is ended (safety/process_cleanup.py), be it finished, late or
-cancelled. A `Jobs` belongs to a session's workspace and is shared with its worktrees; jobs end with this process.
-Knows no log: the end of a job is reported to the callback given to `attach`.
+Below bash, run_tests, hooks and job_tools. A command gets a session of its own, no input but what
+it is given, no terminal and no pager. Whatever it leaves running is ended
+(safety/process_cleanup.py), be it finished, late or cancelled. A `Jobs` belongs to a session's
+workspace and is shared with its worktrees; jobs end with this process. Knows no log: the end of a
+job is reported to the callback given to `attach`.
 """
 
 from __future__ import annotations
@@ -55,15 +56,22 @@ QUIET = {
     "PYTHONUNBUFFERED": "1",
     "NO_COLOR": "1",
 }
-"""No prompts, no pagers, no colours; and no .pyc files, which go stale when a file changes twice within a second."""
+"""No prompts, no pagers, no colours; and no .pyc files, which go stale when a file changes twice
+within a second.
+"""
 SHELL = ("CDPATH", "GLOBIGNORE", "SHELLOPTS", "BASHOPTS", "OLDPWD")
-"""They would have a shell read a command otherwise than policy did; `cd -` would lead to where the user was before."""
-DROPPED = frozenset({*GIT_LOCAL_VARIABLES, *SHELL, "FORCE_COLOR", "PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS"})
+"""They would have a shell read a command otherwise than policy did; `cd -` would lead to where the
+user was before.
+"""
+DROPPED = frozenset(
+    {*GIT_LOCAL_VARIABLES, *SHELL, "FORCE_COLOR", "PYTEST_CURRENT_TEST", "PYTEST_ADDOPTS"}
+)
 
 
 READ_ONLY = os.strerror(errno.EROFS)
 SEALED = (
-    "`.git` could only be read here, for git writes it only in a command line without other programs that run code. "
+    "`.git` could only be read here, for git writes it only in a command line without other "
+    "programs that run code. "
     "Run the git commands in a line of their own, without other settings or variables for git"
 )
 """What an agent is told that may have tried to let git write beside other programs."""
@@ -71,8 +79,8 @@ SEALED = (
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a command ended. `code` is None when its time was up; `left` counts processes it left running; `whole`:
-    nothing of its output was dropped."""
+    """How a command ended. `code` is None when its time was up; `left` counts processes it left
+    running; `whole`: nothing of its output was dropped."""
 
     output: str
     code: int | None
@@ -115,8 +123,9 @@ class CommandOutput:
         return plain_text(self._head + dropped + self._tail)
 
     def taken(self, *, over: bool = True) -> str:
-        """What was said since the last time, and starts again. Until it is `over` the last word of an unfinished line
-        waits for the next time: it may be half of a secret, which nobody would recognise."""
+        """What was said since the last time, and starts again. Until it is `over` the last word of
+        an unfinished line waits for the next time: it may be half of a secret, which nobody would
+        recognise."""
         text = self.text
         word = "" if over or text[-1:].isspace() else "".join(text[-WORD:].split()[-1:])
         self._head, self._tail, self._dropped = word, "", 0
@@ -133,10 +142,11 @@ class CommandOutput:
 
 @dataclass(frozen=True)
 class CommandContext:
-    """What a command runs in: more variables (None takes one out), the sandbox, if any, and what it reads.
+    """What a command runs in: more variables (None takes one out), the sandbox, if any, and what it
+    reads.
 
-    Its output is what `through` makes of each piece. `errors` takes what it writes to standard error; None: that goes
-    where its output goes.
+    Its output is what `through` makes of each piece. `errors` takes what it writes to standard
+    error; None: that goes where its output goes.
     """
 
     variables: Mapping[str, str | None] = field(default_factory=dict)
@@ -150,8 +160,8 @@ class CommandContext:
 class RunningCommand:
     """A command that runs. `silent` is set when nobody holds its output any more.
 
-    When it is over: `left`, how many processes it left running, and `restored`, files of which it was not allowed to
-    change any.
+    When it is over: `left`, how many processes it left running, and `restored`, files of which it
+    was not allowed to change any.
     """
 
     process: asyncio.subprocess.Process
@@ -172,11 +182,14 @@ class RunningCommand:
 async def start_command(
     command: str, folder: Path, take: Callable[[bytes], None], around: CommandContext
 ) -> AsyncIterator[RunningCommand]:
-    """`command`, run with bash (or sh) in `folder`; ended with all it has started when the block is left.
+    """`command`, run with bash (or sh) in `folder`; ended with all it has started when the block is
+    left.
 
-    Raises OSError when it cannot be started, UsageError for a sandbox that was asked for and does not hold.
+    Raises OSError when it cannot be started, UsageError for a sandbox that was asked for and does
+    not hold.
 
-    Cancelled while it ends the command, it ends all its processes at once before it lets the cancellation through.
+    Cancelled while it ends the command, it ends all its processes at once before it lets the
+    cancellation through.
     """
     mark = uuid.uuid4().hex
     launch = await asyncio.to_thread(around.box.launch, command) if around.box is not None else None
@@ -184,13 +197,23 @@ async def start_command(
     with contextlib.ExitStack() as stack:
         given = stack.enter_context(_input(around.given))
         pipe = stack.enter_context(contextlib.closing(_Pipe(take)))
-        errors = stack.enter_context(contextlib.closing(_Pipe(around.errors))) if around.errors is not None else None
-        ends = StandardStreams(given, pipe.write_end, errors.write_end if errors is not None else None)
-        running = await start_process(_shell(command, environment), folder, environment, ends, launch)
+        errors = (
+            stack.enter_context(contextlib.closing(_Pipe(around.errors)))
+            if around.errors is not None
+            else None
+        )
+        ends = StandardStreams(
+            given, pipe.write_end, errors.write_end if errors is not None else None
+        )
+        running = await start_process(
+            _shell(command, environment), folder, environment, ends, launch
+        )
         for one in (pipe, errors):
             if one is not None:
                 one.started()
-        now = RunningCommand(running.process, pipe.closed, git_sealed=launch is not None and launch.git_sealed)
+        now = RunningCommand(
+            running.process, pipe.closed, git_sealed=launch is not None and launch.git_sealed
+        )
         try:
             yield now
         finally:
@@ -206,7 +229,9 @@ async def run_command(
 ) -> CommandResult:
     """Run `command` in `folder` for at most `seconds`. Raises as `alive` does."""
     output, started, late = CommandOutput(say), time.monotonic(), False
-    async with start_command(command, folder, lambda data: output.take(around.through(data)), around) as now:
+    async with start_command(
+        command, folder, lambda data: output.take(around.through(data)), around
+    ) as now:
         try:
             async with asyncio.timeout(seconds):
                 await now.over()
@@ -214,17 +239,23 @@ async def run_command(
             late = True
     output.over(command, now)
     code = None if late else now.process.returncode
-    return CommandResult(output.text, code, time.monotonic() - started, 0 if late else now.left, output.whole)
+    return CommandResult(
+        output.text, code, time.monotonic() - started, 0 if late else now.left, output.whole
+    )
 
 
 def _needs_git(command: str, output: str) -> bool:
-    """Git, or what the command line ran, seems to have failed since it could not write its folder."""
+    """Git, or what the command line ran, seems to have failed since it could not write its
+    folder.
+    """
     return ".git" in output and (re.search(r"\bgit\b", command) is not None or READ_ONLY in output)
 
 
 @contextlib.contextmanager
 def _input(given: bytes) -> Iterator[int]:
-    """A descriptor that `given` can be read from: a file without a name, which nobody has to be there to fill."""
+    """A descriptor that `given` can be read from: a file without a name, which nobody has to be
+    there to fill.
+    """
     if not given:
         yield asyncio.subprocess.DEVNULL
         return
@@ -239,9 +270,11 @@ def _shell(command: str, environment: Mapping[str, str]) -> list[str]:
 
 
 class _Pipe:
-    """A pipe that is read into `take` as it fills; `closed` is set when nobody holds its other end any more.
+    """A pipe that is read into `take` as it fills; `closed` is set when nobody holds its other end
+    any more.
 
-    Not asyncio's own: with that, waiting for a process would also wait for whoever inherited its output.
+    Not asyncio's own: with that, waiting for a process would also wait for whoever inherited its
+    output.
     """
 
     def __init__(self, take: Callable[[bytes], None]) -> None:
@@ -279,7 +312,9 @@ class _Pipe:
             os.close(self.write_end)
 
 
-def _environment(mark: str, folder: Path, around: CommandContext, launch: Launch | None) -> dict[str, str]:
+def _environment(
+    mark: str, folder: Path, around: CommandContext, launch: Launch | None
+) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in DROPPED}
     boxed = launch.variables() if launch is not None else {}
     found = {
@@ -294,7 +329,9 @@ def _environment(mark: str, folder: Path, around: CommandContext, launch: Launch
 
 
 def _no_bare_repository(folder: Path) -> dict[str, str]:
-    """Git takes no folder for a bare repository only because it stands in it: its settings could run anything."""
+    """Git takes no folder for a bare repository only because it stands in it: its settings could
+    run anything.
+    """
     if all((folder / mark).exists() for mark in GIT_MARKS):
         return {}
     number = os.environ.get("GIT_CONFIG_COUNT", "")
@@ -318,7 +355,9 @@ class TooManyJobs(Exception):
 
 @dataclass
 class BackgroundJob:
-    """A job of this process: what it said since it was asked last, and, when it is over, how it ended."""
+    """A job of this process: what it said since it was asked last, and, when it is over, how it
+    ended.
+    """
 
     name: str
     command: str
@@ -339,7 +378,9 @@ class BackgroundJob:
         """Its command is over."""
         self.output.over(self.command, now)
         code = now.process.returncode if self.by == "itself" else None
-        self.end = JobEnded(job=self.name, command=self.command, by=self.by, code=code, seconds=self.seconds)
+        self.end = JobEnded(
+            job=self.name, command=self.command, by=self.by, code=code, seconds=self.seconds
+        )
         return self.end
 
     @property
@@ -349,7 +390,9 @@ class BackgroundJob:
 
 
 class Jobs:
-    """The jobs of a session: those of this process, and the names of those of processes before it."""
+    """The jobs of a session: those of this process, and the names of those of processes before
+    it.
+    """
 
     def __init__(self) -> None:
         self._jobs: dict[str, BackgroundJob] = {}
@@ -388,7 +431,9 @@ class Jobs:
         """Start one. Raises Crowded, and what `alive` raises."""
         if len(self.running) >= MOST_JOBS:
             named = ", ".join(job.name for job in self.running)
-            raise TooManyJobs(f"{MOST_JOBS} jobs are running already ({named}). End one with job_stop first.")
+            raise TooManyJobs(
+                f"{MOST_JOBS} jobs are running already ({named}). End one with job_stop first."
+            )
         self._forget()
         job = BackgroundJob(f"job{len(self.names) + 1}", command, folder)
         begun = asyncio.Event()
@@ -430,7 +475,9 @@ class Jobs:
         finally:
             if now is not None:
                 end = job.ended(now)
-                with contextlib.suppress(StorageError):  # the disk is full: whoever writes next says so
+                with contextlib.suppress(
+                    StorageError
+                ):  # the disk is full: whoever writes next says so
                     self._told(end)
 
     async def wait(self, job: BackgroundJob, seconds: float) -> None:
@@ -440,7 +487,9 @@ class Jobs:
             await asyncio.wait((self._tasks[job.name],), timeout=seconds)
 
     async def stop(self, names: Collection[str], by: JobEnder) -> tuple[str, ...]:
-        """End these, those that ask for it politely first, and all they have started. Returns which were running."""
+        """End these, those that ask for it politely first, and all they have started. Returns which
+        were running.
+        """
         found = [job for job in self.running if job.name in names]
         for job in found:
             job.by = by
@@ -450,8 +499,12 @@ class Jobs:
         return tuple(job.name for job in found)
 
     async def close(self, below: Path | None = None) -> None:
-        """End all of them, or those that run `below` a folder: the session is over, or the folder goes."""
-        going = (job.name for job in self.running if below is None or job.folder.is_relative_to(below))
+        """End all of them, or those that run `below` a folder: the session is over, or the folder
+        goes.
+        """
+        going = (
+            job.name for job in self.running if below is None or job.folder.is_relative_to(below)
+        )
         await self.stop(tuple(going), "session")
 
 

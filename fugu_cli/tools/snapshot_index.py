@@ -1,8 +1,8 @@
 """The git index that a snapshot is written from, brought up to date with the working tree.
 
-A new one begins as the user's: what git has need not be compressed again. Large files that git does not track are not
-copied: `ROOM` says how much is. The index only names the others, as it does nested repositories (mode 160000), and git
-is told not to look at them (assume-unchanged).
+A new one begins as the user's: what git has need not be compressed again. Large files that git does
+not track are not copied: `ROOM` says how much is. The index only names the others, as it does
+nested repositories (mode 160000), and git is told not to look at them (assume-unchanged).
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ Entry = tuple[str, str, str]
 
 @dataclass
 class _UserGitState:
-    """What the user's git says, as of the time it was asked: `rules` tell whether it may say something else now."""
+    """What the user's git says, as of the time it was asked: `rules` tell whether it may say
+    something else now.
+    """
 
     rules: object = None
     tracked: frozenset[str] = frozenset()
@@ -53,7 +55,9 @@ class _UserGitState:
 
 
 class IndexFile:
-    """What `git`, a store's, does with its index for `root`, the folder `prefix` of the working tree."""
+    """What `git`, a store's, does with its index for `root`, the folder `prefix` of the working
+    tree.
+    """
 
     def __init__(self, root: Path, git: Git, prefix: str) -> None:
         self._root, self._git, self._prefix = root, git, prefix
@@ -64,7 +68,9 @@ class IndexFile:
 
     async def listed(self, *more: str) -> tuple[list[str], list[str]]:
         """Files that are new or as `more` says, and folders in which nothing is in the index."""
-        found = split_names(await self._git.run("ls-files", "-z", *more, "-o", "--directory", "--exclude-standard"))
+        found = split_names(
+            await self._git.run("ls-files", "-z", *more, "-o", "--directory", "--exclude-standard")
+        )
         folders = [name.rstrip("/") for name in found if name.endswith("/")]
         return [name for name in found if not name.endswith("/")], folders
 
@@ -73,7 +79,9 @@ class IndexFile:
         return _parsed(await self._git.run("ls-files", "-z", "-s"))
 
     async def write_tree(self) -> str:
-        """Its tree's id. The tree itself is written; the contents may still be the repository's alone."""
+        """Its tree's id. The tree itself is written; the contents may still be the repository's
+        alone.
+        """
         if not self._prefix:
             return (await self._git.run("write-tree", "--missing-ok")).decode().strip()
         done = await self._git.try_run("write-tree", "--missing-ok", f"--prefix={self._prefix}")
@@ -87,27 +95,37 @@ class IndexFile:
         named = ["--", *folders] if len(folders) <= FEW else []
         listing = ("ls-files", "-z", "-o", "--exclude-standard", *named)
         return [
-            name for name in split_names(await self._git.run("--literal-pathspecs", *listing)) if not name.endswith("/")
+            name
+            for name in split_names(await self._git.run("--literal-pathspecs", *listing))
+            if not name.endswith("/")
         ]
 
     async def name(self, entries: Iterable[tuple[str, str, str]]) -> None:
         """Put entries into the index, each a mode, an id and a path."""
-        given = b"".join(os.fsencode(f"{mode} {i}\t{self._prefix}{path}\0") for mode, i, path in entries)
+        given = b"".join(
+            os.fsencode(f"{mode} {i}\t{self._prefix}{path}\0") for mode, i, path in entries
+        )
         if given:
             await self._git.run("update-index", "--replace", "-z", "--index-info", given=given)
 
     async def add(self, paths: Sequence[str]) -> GitOutput:
-        """git's index brought up to date: at these paths where they are few, else everywhere, which looks at it all."""
+        """git's index brought up to date: at these paths where they are few, else everywhere, which
+        looks at it all.
+        """
         if 0 < len(paths) <= FEW:
             given = b"".join(os.fsencode(path) + b"\0" for path in paths)
             named = ("--pathspec-from-file=-", "--pathspec-file-nul")
-            done = await self._git.try_run("--literal-pathspecs", "add", "-A", "--ignore-errors", *named, given=given)
+            done = await self._git.try_run(
+                "--literal-pathspecs", "add", "-A", "--ignore-errors", *named, given=given
+            )
             if done.code <= 1:
                 return done  # else one was gone again by then
         return await self._git.try_run("add", "-A", "--ignore-errors", "--", ".")
 
     async def pack(self, paths: Sequence[str]) -> None:
-        """Write what files hold as a pack. `add` reads them again and finds it there, else it makes a file for each."""
+        """Write what files hold as a pack. `add` reads them again and finds it there, else it makes
+        a file for each.
+        """
         pieces = _contents(self._root, paths)
         while given := await asyncio.to_thread(next, pieces, b""):
             await self._git.run("fast-import", "--quiet", "--depth=0", given=given)
@@ -120,39 +138,57 @@ class IndexFile:
 
 
 class SnapshotIndex:
-    """What belongs into the index of `git`, a store's, for `root`. `large` are the files that it only names, with their
-    size and time."""
+    """What belongs into the index of `git`, a store's, for `root`. `large` are the files that it
+    only names, with their size and time."""
 
     def __init__(self, root: Path, git: Git, repository: Repository) -> None:
         self.large: dict[str, str] = {}
         self._root, self._git, self._repository = root, git, repository
         self.file = IndexFile(
-            root, git, "" if root == repository.top else f"{root.relative_to(repository.top).as_posix()}/"
+            root,
+            git,
+            "" if root == repository.top else f"{root.relative_to(repository.top).as_posix()}/",
         )
         self._users = _UserGitState()
         self._begins_as_users = True
         self.begun: frozenset[str] = frozenset()
-        """Ids that a new index took over from the user's: their contents may be the repository's alone."""
+        """Ids that a new index took over from the user's: their contents may be the repository's
+        alone.
+        """
 
     def forget(self) -> None:
         """The file is gone. What it began as could not be used: the next one begins empty."""
-        self.large, self._users, self._begins_as_users, self.begun = {}, _UserGitState(), False, frozenset()
+        self.large, self._users, self._begins_as_users, self.begun = (
+            {},
+            _UserGitState(),
+            False,
+            frozenset(),
+        )
 
     async def update(self, changed: Sequence[str], folders: Sequence[str], *, known: bool) -> bool:
-        """Bring it up to date; False where nothing had to be done. `changed` and `folders` are as `listed` gives them
-        (-m -d), `known` says that nobody else wrote it since the last time. Raises StorageError."""
-        stale = self._rules() != self._users.rules or any(Path(name).name == ".gitignore" for name in changed)
+        """Bring it up to date; False where nothing had to be done. `changed` and `folders` are as
+        `listed` gives them (-m -d), `known` says that nobody else wrote it since the last time.
+        Raises StorageError."""
+        stale = self._rules() != self._users.rules or any(
+            Path(name).name == ".gitignore" for name in changed
+        )
         moved = await self._moved(known=known)
         filled = [folder for folder in folders if holds_files(self._root, folder)]
         if known and not (changed or stale or filled or moved):
             return False
         if stale:
             await self._ask_users_git()
-            moved += await self._unnamed([path for path in self.large if path in self._users.tracked])
+            moved += await self._unnamed(
+                [path for path in self.large if path in self._users.tracked]
+            )
         if self.begun:  # the index was empty until now
             changed, _ = await self.file.listed("-m", "-d")
         gone = {name for name in moved if is_gone(self._root / name)}
-        new = [name for name in dict.fromkeys([*changed, *moved, *await self.file.below(filled)]) if name not in gone]
+        new = [
+            name
+            for name in dict.fromkeys([*changed, *moved, *await self.file.below(filled)])
+            if name not in gone
+        ]
         await self._leave_out(new)
         if len(new) > FEW:
             await self.file.pack([name for name in new if name not in self.large])
@@ -166,15 +202,25 @@ class SnapshotIndex:
         return True
 
     async def _moved(self, *, known: bool) -> list[str]:
-        """Large files that are not as they were: the index does not name them any more. `known`: it is still ours."""
+        """Large files that are not as they were: the index does not name them any more. `known`: it
+        is still ours.
+        """
         if not known:
             entries = await self.file.entries() if self._git.index.exists() else []
-            named = {path: i for mode, i, path in entries if mode == NESTED and not is_folder(self._root / path)}
+            named = {
+                path: i
+                for mode, i, path in entries
+                if mode == NESTED and not is_folder(self._root / path)
+            }
             sizes = {path: size_stamp(self._root / path) for path in named}
-            self.large = {path: size for path, size in sizes.items() if self._size_id(size) == named[path]}
+            self.large = {
+                path: size for path, size in sizes.items() if self._size_id(size) == named[path]
+            }
             moved = [path for path in named if path not in self.large]
         else:
-            moved = [path for path, size in self.large.items() if size_stamp(self._root / path) != size]
+            moved = [
+                path for path, size in self.large.items() if size_stamp(self._root / path) != size
+            ]
         return await self._unnamed(moved)
 
     async def _unnamed(self, paths: Sequence[str]) -> list[str]:
@@ -189,7 +235,9 @@ class SnapshotIndex:
         return git_repositories.blob_id(size.encode(), self._repository.hash_name)
 
     async def _leave_out(self, new: Iterable[str]) -> None:
-        """Of new or changed files that the user's git does not track, name those only for which there is no room."""
+        """Of new or changed files that the user's git does not track, name those only for which
+        there is no room.
+        """
         top = f"{self._root}/"
         sizes = {name: size_stamp(top + name) for name in new if name not in self._users.tracked}
         large = {name: sizes[name] for name in _too_large(sizes)}
@@ -202,12 +250,15 @@ class SnapshotIndex:
     def _rules(self) -> object:
         """Changes when what is ignored may have changed: what the user tracks, the exclude file."""
         return tuple(
-            file_stamp(path) for path in (self._repository.index, self._repository.common / "info" / "exclude")
+            file_stamp(path)
+            for path in (self._repository.index, self._repository.common / "info" / "exclude")
         )
 
     async def _ask_users_git(self) -> None:
         """What the user tracks, and of that what is ignored: it belongs in all the same."""
-        prepare_shadow_repository(self._git.folder, self._repository, await user_excludes_file(self._root))
+        prepare_shadow_repository(
+            self._git.folder, self._repository, await user_excludes_file(self._root)
+        )
         git = user_git(self._repository, self._root)
         listed = await git.try_run("ls-files", "-z", "-s")
         if listed.code:
@@ -235,11 +286,17 @@ class SnapshotIndex:
 def _parsed(listed: bytes) -> list[tuple[str, str, str]]:
     """Mode, id and path of each entry of an index, those of a merge that is not done left out."""
     heads = (entry.partition(b"\t") for entry in listed.split(b"\0")[:-1])
-    return [(h[:6].decode(), h[7:-2].decode(), os.fsdecode(path)) for h, _, path in heads if h.endswith(b" 0")]
+    return [
+        (h[:6].decode(), h[7:-2].decode(), os.fsdecode(path))
+        for h, _, path in heads
+        if h.endswith(b" 0")
+    ]
 
 
 def _contents(root: Path, paths: Iterable[str]) -> Iterator[bytes]:
-    """What files hold, as `git fast-import` reads it. Large ones and what cannot be read are left to `add`."""
+    """What files hold, as `git fast-import` reads it. Large ones and what cannot be read are left
+    to `add`.
+    """
     found, size, top = list[bytes](), 0, f"{root}/"
     for path in paths:
         try:
@@ -272,14 +329,21 @@ def _too_large(sizes: Mapping[str, str]) -> set[str]:
     bytes_of = {name: int(size.split(" ")[0]) for name, size in sizes.items() if size}
     small = {name: size for name, size in bytes_of.items() if size <= SMALL}
     larger = {name: size for name, size in bytes_of.items() if size > SMALL}
-    return bytes_of.keys() - smallest_within(small, ROOM["small"]) - smallest_within(larger, ROOM["larger"])
+    return (
+        bytes_of.keys()
+        - smallest_within(small, ROOM["small"])
+        - smallest_within(larger, ROOM["larger"])
+    )
 
 
 def _check(done: GitOutput) -> None:
-    """`git add --ignore-errors` leaves out what it may not read (code 1); not what it could not store."""
+    """`git add --ignore-errors` leaves out what it may not read (code 1); not what it could not
+    store.
+    """
     if done.code > 1 or (done.code and ("unable to write" in done.err or "No space" in done.err)):
         raise StorageError(
-            f"a snapshot could not be taken: {done.err[-500:]}", hint="make room on the disk, then try again"
+            f"a snapshot could not be taken: {done.err[-500:]}",
+            hint="make room on the disk, then try again",
         )
 
 

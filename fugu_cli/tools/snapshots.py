@@ -1,12 +1,13 @@
 """Snapshots: the working tree as git trees, taken, and removed when no session needs them.
 
-Below file_history.py, which compares them and puts files back. A snapshot holds every file git does not ignore,
-untracked ones included, byte for byte with its mode; links as links; what a tree cannot hold (tree_extras.py). Of
-nested repositories it only knows whether they were changed. The user's index, refs and objects are only read. What the
-index has from the repository is copied into the store, up to `COPIED`: undo outlives the repository.
+Below file_history.py, which compares them and puts files back. A snapshot holds every file git does
+not ignore, untracked ones included, byte for byte with its mode; links as links; what a tree cannot
+hold (tree_extras.py). Of nested repositories it only knows whether they were changed. The user's
+index, refs and objects are only read. What the index has from the repository is copied into the
+store, up to `COPIED`: undo outlives the repository.
 
-Garbage collection runs when a session ends, at most once a day: a snapshot that no session file names goes once it is a
-day old.
+Garbage collection runs when a session ends, at most once a day: a snapshot that no session file
+names goes once it is a day old.
 """
 
 from __future__ import annotations
@@ -30,17 +31,27 @@ from fugu_cli.tools.git_repositories import (
     store_lock,
     user_excludes_file,
 )
-from fugu_cli.tools.snapshot_index import NESTED, SnapshotIndex, file_stamp, is_gone, smallest_within
+from fugu_cli.tools.snapshot_index import (
+    NESTED,
+    SnapshotIndex,
+    file_stamp,
+    is_gone,
+    smallest_within,
+)
 
 PRUNED = "pruned"
 """A file in the store that is touched when objects were removed."""
 COPIED = 64 << 20
-"""Bytes of files that git tracks that one snapshot copies from the repository's own objects, the smallest first."""
+"""Bytes of files that git tracks that one snapshot copies from the repository's own objects, the
+smallest first.
+"""
 
 
 @dataclass(frozen=True)
 class _Newest:
-    """The newest snapshot: its tree, git's index then, its files, its id, and its extras as they are kept."""
+    """The newest snapshot: its tree, git's index then, its files, its id, and its extras as they
+    are kept.
+    """
 
     tree: str
     index: object
@@ -72,7 +83,9 @@ class Snapshots:
         """Alone with the store, which is ready."""
         async with self._alone, store_lock(self.store):
             if not self._ready:
-                prepare_shadow_repository(self.store, self.repository, await user_excludes_file(self.root))
+                prepare_shadow_repository(
+                    self.store, self.repository, await user_excludes_file(self.root)
+                )
                 self._ready = True
             if (mark := file_stamp(self.store / PRUNED)) != self._pruned:
                 self._newest, self._pruned = None, mark  # its objects may be gone
@@ -84,7 +97,9 @@ class Snapshots:
             return await self.take_held()
 
     async def take_held(self) -> str:
-        """`take` for who holds the store already. An index that git cannot use any more is made again."""
+        """`take` for who holds the store already. An index that git cannot use any more is made
+        again.
+        """
         try:
             return await self._take()
         except StorageError:
@@ -110,8 +125,11 @@ class Snapshots:
         try:
             changed, folders = await self.index.file.listed("-m", "-d")
             newest = await self._tree(changed, folders)
-            if newest is not before and (folders or any(is_gone(self.root / name) for name in changed)):
-                # what is left are empty folders; one whose files are gone was none of its own for git a moment ago
+            if newest is not before and (
+                folders or any(is_gone(self.root / name) for name in changed)
+            ):
+                # what is left are empty folders; one whose files are gone was none of its own for
+                # git a moment ago
                 _, folders = await self.index.file.listed()
             same = before is not None and newest.files == before.files
             bits = await early if early is not None and same else await bits_of(newest.files)
@@ -125,7 +143,9 @@ class Snapshots:
         return newest.name
 
     async def _tree(self, changed: Sequence[str], folders: Sequence[str]) -> _Newest:
-        """The tree as it is now, with the names of its files; extras and id still those of the one before."""
+        """The tree as it is now, with the names of its files; extras and id still those of the one
+        before.
+        """
         newest = self._newest
         known = newest is not None and newest.index == self.index.file.stamp()
         if not await self.index.update(changed, folders, known=known) and newest is not None:
@@ -133,29 +153,54 @@ class Snapshots:
         tree, entries = await self.index.file.write_tree(), await self.index.file.entries()
         if newest is None:  # else what is new was written into the store
             await self._copy({blob for mode, blob, _ in entries if mode != NESTED})
-        nested = tuple(path for mode, _, path in entries if mode == NESTED and path not in self.index.large)
-        return _Newest(tree, self.index.file.stamp(), tuple(path for _, _, path in entries), tree, nested=nested)
+        nested = tuple(
+            path for mode, _, path in entries if mode == NESTED and path not in self.index.large
+        )
+        return _Newest(
+            tree,
+            self.index.file.stamp(),
+            tuple(path for _, _, path in entries),
+            tree,
+            nested=nested,
+        )
 
-    def _extras(self, newest: _Newest, bits: Mapping[str, int], folders: Sequence[str]) -> tree_extras.TreeExtras:
+    def _extras(
+        self, newest: _Newest, bits: Mapping[str, int], folders: Sequence[str]
+    ) -> tree_extras.TreeExtras:
         found = (name for folder in folders for name in tree_extras.nested_below(self.root, folder))
-        nested = tree_extras.repository_states(self.store, self.root, {*newest.nested, *found}, self._nested)
+        nested = tree_extras.repository_states(
+            self.store, self.root, {*newest.nested, *found}, self._nested
+        )
         return tree_extras.collect_extras(self.root, bits, folders, self.index.large, nested)
 
     async def _named(self, tree: str, kept: bytes) -> str:
-        """The snapshot's id: the tree's own, or that of a commit nobody refers to, which holds the extras as well."""
+        """The snapshot's id: the tree's own, or that of a commit nobody refers to, which holds the
+        extras as well.
+        """
         if not kept:
             return tree
         who = b"fugu <fugu@localhost> 0 +0000"
         commit = b"tree %b\nauthor %b\ncommitter %b\n\n%b\n" % (tree.encode(), who, who, kept)
-        return (await self.git.run("hash-object", "-t", "commit", "-w", "--stdin", given=commit)).decode().strip()
+        return (
+            (await self.git.run("hash-object", "-t", "commit", "-w", "--stdin", given=commit))
+            .decode()
+            .strip()
+        )
 
     async def _copy(self, wanted: set[str]) -> None:
-        """Copy contents that only the repository has into the store. Raises StorageError where one is in neither."""
-        begun, self.index.begun = self.index.begun, frozenset()  # git is slow to say that it has not got these
+        """Copy contents that only the repository has into the store. Raises StorageError where one
+        is in neither.
+        """
+        begun, self.index.begun = (
+            self.index.begun,
+            frozenset(),
+        )  # git is slow to say that it has not got these
         missing = wanted & begun or set(await _sizes(self.own, wanted, there=False))
         sizes = await _sizes(self.git, missing)
         if len(sizes) < len(missing):
-            raise StorageError("contents of the index are gone from the store", hint="it is made again")
+            raise StorageError(
+                "contents of the index are gone from the store", hint="it is made again"
+            )
         chosen = smallest_within({name: int(size) for name, size in sizes.items()}, COPIED)
         if chosen:
             given = b"".join(name.encode() + b"\n" for name in sorted(chosen))
@@ -164,7 +209,9 @@ class Snapshots:
 
 
 async def _sizes(git: Git, wanted: set[str], *, there: bool = True) -> dict[str, str]:
-    """The size of each object that git can read; with `there` false, the objects that it cannot, without one."""
+    """The size of each object that git can read; with `there` false, the objects that it cannot,
+    without one.
+    """
     if not wanted:
         return {}
     given = b"".join(name.encode() + b"\n" for name in sorted(wanted))
@@ -190,7 +237,9 @@ def _is_older(path: Path, seconds: float = DAY) -> bool:
         return True
 
 
-async def prune_snapshots(snapshots: Snapshots, sessions: Iterable[Path], age: str = "1.day.ago") -> int:
+async def prune_snapshots(
+    snapshots: Snapshots, sessions: Iterable[Path], age: str = "1.day.ago"
+) -> int:
     """Remove what none of these session files needs and is older than `age`; how many objects went.
 
     Raises StorageError when a session cannot be read: then everything stays.
@@ -198,8 +247,14 @@ async def prune_snapshots(snapshots: Snapshots, sessions: Iterable[Path], age: s
     named = await asyncio.to_thread(_named_ids, sessions)
     async with snapshots.held():
         given = b"".join(name + b"\n" for name in sorted(named))
-        listed = await snapshots.git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", given=given)
-        there = [line.split()[0].decode() for line in listed.splitlines() if not line.endswith(b" missing")]
+        listed = await snapshots.git.run(
+            "cat-file", "--batch-check=%(objectname) %(objecttype)", given=given
+        )
+        there = [
+            line.split()[0].decode()
+            for line in listed.splitlines()
+            if not line.endswith(b" missing")
+        ]
         before = await _count(snapshots)
         await snapshots.git.run("prune", f"--expire={age}", *there)
         await _repack(snapshots, there, 0.0 if age == "now" else DAY)
@@ -208,19 +263,34 @@ async def prune_snapshots(snapshots: Snapshots, sessions: Iterable[Path], age: s
 
 
 async def _repack(snapshots: Snapshots, there: Sequence[str], age: float) -> None:
-    """Make one pack of the packs that are older than `age` seconds, without what nothing in `there` reaches."""
+    """Make one pack of the packs that are older than `age` seconds, without what nothing in `there`
+    reaches.
+    """
     folder = snapshots.store / "objects" / "pack"
     old = [path for path in sorted(folder.glob("*.idx")) if _is_older(path, age)]
     held = {name for path in old for name in await _packed(snapshots, path)}
     given = "".join(f"{name}\n" for name in there).encode()
-    listing = ("rev-list", "--objects", "--no-object-names", "--no-walk", "--missing=allow-any", "--stdin")
-    reached = set((await snapshots.git.run(*listing, given=given)).decode().split()) if there else set()
+    listing = (
+        "rev-list",
+        "--objects",
+        "--no-object-names",
+        "--no-walk",
+        "--missing=allow-any",
+        "--stdin",
+    )
+    reached = (
+        set((await snapshots.git.run(*listing, given=given)).decode().split()) if there else set()
+    )
     if held <= reached:
         return
     made = ""
     if kept := sorted(held & reached):
         given = "".join(f"{name}\n" for name in kept).encode()
-        made = (await snapshots.git.run("pack-objects", "-q", "--window=0", str(folder / "pack"), given=given)).decode()
+        made = (
+            await snapshots.git.run(
+                "pack-objects", "-q", "--window=0", str(folder / "pack"), given=given
+            )
+        ).decode()
     for path in old:
         if path.stem != f"pack-{made.strip()}":
             for part in folder.glob(f"{path.stem}.*"):
@@ -234,17 +304,26 @@ async def _packed(snapshots: Snapshots, index: Path) -> list[str]:
 
 
 async def collect_garbage(data: Path, snapshots: Snapshots | None, session: Path | None) -> None:
-    """Both, when they are due: for the repository of `session`, and for those of which no session is left."""
-    if snapshots is None or session is None or not gc_is_due(snapshots.store) or not snapshots.store.is_dir():
+    """Both, when they are due: for the repository of `session`, and for those of which no session
+    is left.
+    """
+    if (
+        snapshots is None
+        or session is None
+        or not gc_is_due(snapshots.store)
+        or not snapshots.store.is_dir()
+    ):
         return
     folders = {session.parent, data / "sessions" / snapshots.store.name}
-    await prune_snapshots(snapshots, [path for folder in folders for path in folder.glob("*.jsonl")])
+    await prune_snapshots(
+        snapshots, [path for folder in folders for path in folder.glob("*.jsonl")]
+    )
     await asyncio.to_thread(remove_unused_stores, data)
 
 
 def remove_unused_stores(data: Path) -> int:
-    """Remove the stores of repositories of which no session is left, and in which nobody took a snapshot for a day; how
-    many. For `data`, fugu's folder."""
+    """Remove the stores of repositories of which no session is left, and in which nobody took a
+    snapshot for a day; how many. For `data`, fugu's folder."""
     gone = 0
     for store in (data / "snapshots").glob("*"):
         rests = gc_is_due(store) and _is_older(store / "index")
@@ -262,7 +341,9 @@ def _named_ids(sessions: Iterable[Path]) -> set[bytes]:
                 for line in lines:
                     found.update(_ID.findall(line))
         except OSError as error:
-            raise StorageError(f"cannot read {path}: {error.strerror}", hint="nothing was pruned") from error
+            raise StorageError(
+                f"cannot read {path}: {error.strerror}", hint="nothing was pruned"
+            ) from error
     return found
 
 

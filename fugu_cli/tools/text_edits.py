@@ -1,8 +1,8 @@
 """Edits as text: patches parsed, and the place in a file that a piece of text means. Pure.
 
-Below edit and apply_patch. Unified diffs and the `*** Begin Patch` form become the same values. Counts in hunk
-headers are used when they are right and ignored when they are not: models miscount. A piece is found exactly, else
-by its lines whatever their indentation; never approximately.
+Below edit and apply_patch. Unified diffs and the `*** Begin Patch` form become the same values.
+Counts in hunk headers are used when they are right and ignored when they are not: models miscount.
+A piece is found exactly, else by its lines whatever their indentation; never approximately.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class TextMatch:
-    """Lines `start` to `end` (from 0, end not included) of a file, and what belongs there instead."""
+    """Lines `start` to `end` (from 0, end not included) of a file, and what belongs there
+    instead.
+    """
 
     start: int
     end: int
@@ -45,10 +47,12 @@ def without_line_numbers(text: str) -> str:
 
 
 def find_matches(file: Sequence[str], old: Sequence[str], new: Sequence[str]) -> list[TextMatch]:
-    """Every place in the lines `file` where `old` stands but for white space, `new` indented to fit it there.
+    """Every place in the lines `file` where `old` stands but for white space, `new` indented to fit
+    it there.
 
-    First with equal indentation and any trailing space, only then with any indentation. Blank lines around `old` do
-    not count. Places do not overlap. Lines that stand in both are kept as the file has them.
+    First with equal indentation and any trailing space, only then with any indentation. Blank lines
+    around `old` do not count. Places do not overlap. Lines that stand in both are kept as the file
+    has them.
     """
     old, new = _trimmed(old, new)
     if not old:
@@ -61,10 +65,14 @@ def find_matches(file: Sequence[str], old: Sequence[str], new: Sequence[str]) ->
 
 
 def _fitted(old: Sequence[str], there: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
-    """`new` indented as `there` is; lines that it has from `old` are those of the file, to the last space."""
+    """`new` indented as `there` is; lines that it has from `old` are those of the file, to the last
+    space.
+    """
     same = all(mine.rstrip() == theirs.rstrip() for mine, theirs in zip(old, there, strict=True))
     lines = list(new) if same else reindent(old, there, new)
-    for mark, start, end, first, last in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+    for mark, start, end, first, last in difflib.SequenceMatcher(
+        None, old, new, autojunk=False
+    ).get_opcodes():
         if mark == "equal":
             lines[first:last] = there[start:end]
     return tuple(lines)
@@ -94,9 +102,11 @@ def _find(file: Sequence[str], old: Sequence[str], normal: Callable[[str], str])
 
 
 def reindent(old: Sequence[str], there: Sequence[str], new: Sequence[str]) -> list[str]:
-    """`new`, written with `old`'s indentation, in the indentation of `there` (the same lines in the file).
+    """`new`, written with `old`'s indentation, in the indentation of `there` (the same lines in the
+    file).
 
-    Each indentation of `old` is mapped to the one the file has on that line; deeper ones keep what they have more.
+    Each indentation of `old` is mapped to the one the file has on that line; deeper ones keep what
+    they have more.
     """
     known: dict[str, str] = {}
     for mine, theirs in zip(old, there, strict=True):
@@ -123,7 +133,9 @@ def _indent(line: str) -> str:
 
 
 def nearest_lines(file: Sequence[str], old: Sequence[str]) -> tuple[int, int] | None:
-    """The lines (start, end) of `file` most like `old`, None when nothing is alike. For telling, not for changing."""
+    """The lines (start, end) of `file` most like `old`, None when nothing is alike. For telling,
+    not for changing.
+    """
     want = [line.strip() for line in old if line.strip()]
     have = [line.strip() for line in file]
     if not want or not have:
@@ -138,7 +150,9 @@ def nearest_lines(file: Sequence[str], old: Sequence[str]) -> tuple[int, int] | 
 
 
 def _ratio(one: str, other: str) -> float:
-    """How much alike two pieces are, from 0 to 1: short ones letter by letter, longer ones by their words."""
+    """How much alike two pieces are, from 0 to 1: short ones letter by letter, longer ones by their
+    words.
+    """
     if max(len(one), len(other)) <= SHORT:
         return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
     mine, theirs = Counter(_WORD.findall(one)), Counter(_WORD.findall(other))
@@ -155,10 +169,15 @@ def _likeness(have: Sequence[str], want: Sequence[str]) -> Iterator[float]:
     for line in have:
         mine = set(_WORD.findall(line))
         shared = Counter(number for word in mine for number in holding.get(word, ())[:SHARING])
-        yield max((count / (len(mine) + len(words[n]) - count) for n, count in shared.items()), default=0.0)
+        yield max(
+            (count / (len(mine) + len(words[n]) - count) for n, count in shared.items()),
+            default=0.0,
+        )
 
 
-def numbered_region(file: Sequence[str], start: int, end: int, around: int = 3, most: int = 30) -> str:
+def numbered_region(
+    file: Sequence[str], start: int, end: int, around: int = 3, most: int = 30
+) -> str:
     """Those lines with their numbers and a few around them, as read shows them."""
     first, last = max(start - around, 0), min(end + around, len(file), start + most)
     return "\n".join(f"{number + 1}\t{file[number]}" for number in range(first, last))
@@ -173,8 +192,9 @@ class PatchError(ValueError):
 
 @dataclass(frozen=True)
 class Hunk:
-    """Lines to find and lines to put there. `line` is where (from 1) if the patch says, `anchor` lines before it, one
-    after the other. `ends_without_newline` is None where the patch says nothing of the file's end."""
+    """Lines to find and lines to put there. `line` is where (from 1) if the patch says, `anchor`
+    lines before it, one after the other. `ends_without_newline` is None where the patch says
+    nothing of the file's end."""
 
     old: tuple[str, ...]
     new: tuple[str, ...]
@@ -185,8 +205,8 @@ class Hunk:
 
 @dataclass(frozen=True)
 class FilePatch:
-    """What happens to one file. `target` is its new name where it moves; `executable`: whether it is from now on, None
-    where the patch says nothing of it."""
+    """What happens to one file. `target` is its new name where it moves; `executable`: whether it
+    is from now on, None where the patch says nothing of it."""
 
     kind: PatchKind
     path: str
@@ -195,7 +215,9 @@ class FilePatch:
     executable: bool | None = None
 
 
-_GIT = re.compile(r"(?P<what>(?:old|new|new file|deleted file) mode|(?:rename|copy) (?:from|to)) (?P<value>.+)")
+_GIT = re.compile(
+    r"(?P<what>(?:old|new|new file|deleted file) mode|(?:rename|copy) (?:from|to)) (?P<value>.+)"
+)
 _HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@ ?(.*)")
 
 
@@ -225,12 +247,16 @@ def parse_patch(text: str) -> list[FilePatch]:
     lines = _Lines(text.split("\n"))
     if lines.lines and not lines.lines[-1]:
         lines.lines.pop()
-    begin = next((at for at, line in enumerate(lines.lines) if line.startswith("*** Begin Patch")), 0)
+    begin = next(
+        (at for at, line in enumerate(lines.lines) if line.startswith("*** Begin Patch")), 0
+    )
     del lines.lines[:begin]  # words before it, or `apply_patch <<'EOF'` as a shell would be told
     marked = any(line.startswith("*** ") and line[4:].startswith(_MARKS) for line in lines.lines)
     files = _begin_patch(lines) if marked else _unified(lines)
     if not files:
-        raise PatchError("no file is named in it; a patch starts with `--- a/FILE` and `+++ b/FILE` lines")
+        raise PatchError(
+            "no file is named in it; a patch starts with `--- a/FILE` and `+++ b/FILE` lines"
+        )
     return files
 
 
@@ -253,11 +279,15 @@ def _begin_patch(lines: _Lines) -> list[FilePatch]:
             files.append(FilePatch("delete", line[16:].strip()))
         elif line.startswith("*** Update File:"):
             target = lines.next()[12:].strip() if lines.peek().startswith("*** Move to:") else ""
-            files.append(FilePatch("update", line[16:].strip(), tuple(_marked_hunks(lines)), target))
+            files.append(
+                FilePatch("update", line[16:].strip(), tuple(_marked_hunks(lines)), target)
+            )
         elif line.startswith("*** End Patch"):
             break
         elif line.strip() and not line.startswith("*** Begin Patch"):
-            raise PatchError(f"`{line[:80]}` stands outside a file; write `*** Update File: PATH` before it")
+            raise PatchError(
+                f"`{line[:80]}` stands outside a file; write `*** Update File: PATH` before it"
+            )
     return files
 
 
@@ -273,7 +303,9 @@ def _added(lines: _Lines) -> list[str]:
 
 def _marked_hunks(lines: _Lines) -> list[Hunk]:
     hunks = []
-    while lines.more and not (lines.peek().startswith("*** ") and "End of File" not in lines.peek()):
+    while lines.more and not (
+        lines.peek().startswith("*** ") and "End of File" not in lines.peek()
+    ):
         anchors, line = list[str](), None
         while lines.peek().startswith("@@"):
             header = lines.next()
@@ -291,7 +323,9 @@ def _marked_hunks(lines: _Lines) -> list[Hunk]:
 
 
 def _body(lines: _Lines, counts: tuple[int, int] | None = None) -> tuple[list[str], list[str]]:
-    """The lines of one hunk. With `counts` (old, new) as many as they say, if those are all hunk lines."""
+    """The lines of one hunk. With `counts` (old, new) as many as they say, if those are all hunk
+    lines.
+    """
     start = lines.at
     if counts is not None:
         found = _counted(lines, *counts)
@@ -324,7 +358,11 @@ def _counted(lines: _Lines, olds: int, news: int) -> tuple[list[str], list[str]]
             _sort(line, old, new)
     following = lines.peek()
     exact = (len(old), len(new)) == (olds, news)
-    return (old, new) if exact and not (following[:1] in {"+", "-", " "} and not _ends_hunk(lines)) else None
+    return (
+        (old, new)
+        if exact and not (following[:1] in {"+", "-", " "} and not _ends_hunk(lines))
+        else None
+    )
 
 
 def _sort(line: str, old: list[str], new: list[str]) -> None:
@@ -351,14 +389,19 @@ def _unified(lines: _Lines) -> list[FilePatch]:
         elif _has_names(lines):
             files.append(_file(lines))
         elif lines.peek().startswith("@@"):
-            raise PatchError("a hunk comes before the file it belongs to; write `--- a/FILE` and `+++ b/FILE` first")
+            raise PatchError(
+                "a hunk comes before the file it belongs to; write `--- a/FILE` and `+++ b/FILE` "
+                "first"
+            )
         else:
             _refuse_binary(lines.next())
     return files
 
 
 def _refuse_binary(line: str) -> None:
-    if line.startswith("GIT binary patch") or (line.startswith("Binary files ") and line.endswith(" differ")):
+    if line.startswith("GIT binary patch") or (
+        line.startswith("Binary files ") and line.endswith(" differ")
+    ):
         raise PatchError("it changes a binary file; that cannot be done with a patch")
 
 
@@ -367,16 +410,22 @@ def _has_names(lines: _Lines) -> bool:
 
 
 def _git(lines: _Lines) -> list[FilePatch]:
-    """What git writes before a file's hunks, or instead of them: new, deleted and moved files, other modes."""
+    """What git writes before a file's hunks, or instead of them: new, deleted and moved files,
+    other modes.
+    """
     first = lines.next()
     said: dict[str, str] = {}
-    while lines.more and not lines.peek().startswith(("diff --git ", "@@")) and not _has_names(lines):
+    while (
+        lines.more and not lines.peek().startswith(("diff --git ", "@@")) and not _has_names(lines)
+    ):
         line = lines.next()
         _refuse_binary(line)
         found = _GIT.match(line)
         said |= {found["what"]: found["value"].strip()} if found else {}
     if any(value.startswith(("12", "16")) for what, value in said.items() if what.endswith("mode")):
-        raise PatchError("it is about a link or a repository in this one; that cannot be done with a patch")
+        raise PatchError(
+            "it is about a link or a repository in this one; that cannot be done with a patch"
+        )
     if "copy to" in said:
         raise PatchError(f"it copies a file; add {said['copy to']} with all its lines instead")
     mode = said.get("new mode", said.get("new file mode", ""))
@@ -385,10 +434,16 @@ def _git(lines: _Lines) -> list[FilePatch]:
         if _has_names(lines):
             lines.next()
             lines.next()
-        return [FilePatch("update", said["rename from"], tuple(_hunks(lines)), said["rename to"], executable)]
+        return [
+            FilePatch(
+                "update", said["rename from"], tuple(_hunks(lines)), said["rename to"], executable
+            )
+        ]
     if _has_names(lines):
         return [replace(_file(lines), executable=executable)]
-    kind: PatchKind = "delete" if "deleted file mode" in said else "add" if "new file mode" in said else "update"
+    kind: PatchKind = (
+        "delete" if "deleted file mode" in said else "add" if "new file mode" in said else "update"
+    )
     if kind == "update" and executable is None:
         return []
     name = path_of_git_header(first.removeprefix("diff --git ").strip())

@@ -1,4 +1,6 @@
-"""todo: the list of what is to be done, replaced with each call. The list itself is a view of the log."""
+"""todo: the list of what is to be done, replaced with each call. The list itself is a view of the
+log.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,19 @@ class TodoEntry(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
-    text: Annotated[str, Field(min_length=1, max_length=LONGEST, validation_alias=AliasChoices("text", "content"))]
+    text: Annotated[
+        str,
+        Field(min_length=1, max_length=LONGEST, validation_alias=AliasChoices("text", "content")),
+    ]
     status: Status
 
 
 class TodoArguments(ToolArguments):
     """Arguments of todo."""
 
-    items: Annotated[tuple[TodoEntry, ...], Field(max_length=MOST, description="the whole list, in order")]
+    items: Annotated[
+        tuple[TodoEntry, ...], Field(max_length=MOST, description="the whole list, in order")
+    ]
 
 
 async def todo(given: TodoArguments, workspace: Workspace, say: Say) -> ToolResult:
@@ -38,4 +45,6 @@ async def todo(given: TodoArguments, workspace: Workspace, say: Say) -> ToolResu
     return ToolResult(text=f"The list stands: {views.todo_summary(stands)}.")
 
 
-TODO_LIST = Tool(name=TODO, effect="reads", arguments=TodoArguments, run=todo, native=True, worker=True)
+TODO_LIST = Tool(
+    name=TODO, effect="reads", arguments=TodoArguments, run=todo, native=True, worker=True
+)

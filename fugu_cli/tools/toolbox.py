@@ -1,6 +1,8 @@
-"""The tools at hand by name: their descriptions for agents, and a call's text parsed into arguments.
+"""The tools at hand by name: their descriptions for agents, and a call's text parsed into
+arguments.
 
-Between the loop and the tools. A call that cannot be understood is answered with what is wrong and the form expected.
+Between the loop and the tools. A call that cannot be understood is answered with what is wrong and
+the form expected.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from fugu_cli.tools.result import HIDDEN_FROM_SMALL_MODELS, Say, ToolResult
 from fugu_cli.tools.workspace import RawArguments, Tool, Workspace
 
 AnyTool = Tool[Any]
-HIDDEN_SCHEMA_KEYS = frozenset({"title", "minLength", "maxLength", "maxItems", *HIDDEN_FROM_SMALL_MODELS})
+HIDDEN_SCHEMA_KEYS = frozenset(
+    {"title", "minLength", "maxLength", "maxItems", *HIDDEN_FROM_SMALL_MODELS}
+)
 """Words of a schema that are kept from agents: names of ours, and limits that nobody comes near."""
 Describe = Callable[[str], str]
 
@@ -41,10 +45,15 @@ class ForeignTools(Protocol):
 
 
 class Toolbox:
-    """Tools by name, in the order given; behind them the foreign ones that there are at the moment."""
+    """Tools by name, in the order given; behind them the foreign ones that there are at the
+    moment.
+    """
 
     def __init__(
-        self, tools: Iterable[AnyTool], describe: Describe = describe_from_prompts, more: ForeignTools | None = None
+        self,
+        tools: Iterable[AnyTool],
+        describe: Describe = describe_from_prompts,
+        more: ForeignTools | None = None,
     ) -> None:
         self._own = {tool.name: tool for tool in tools}
         for tool in self._own.values():
@@ -81,14 +90,20 @@ class Toolbox:
         """All tools that agents may see."""
         return _shown_names(self._tools)
 
-    def specs(self, wanted: Callable[[AnyTool], bool], *, brief: bool = False) -> tuple[ToolSpec, ...]:
-        """Descriptions of the tools an agent may use; `brief`: without the arguments that small models do not see."""
+    def specs(
+        self, wanted: Callable[[AnyTool], bool], *, brief: bool = False
+    ) -> tuple[ToolSpec, ...]:
+        """Descriptions of the tools an agent may use; `brief`: without the arguments that small
+        models do not see.
+        """
         return tuple(self._spec(tool, brief) for tool in self._tools.values() if wanted(tool))
 
     def _spec(self, tool: AnyTool, brief: bool) -> ToolSpec:
         """Made once: it is asked for before every model call, and a schema takes a millisecond."""
         if tool.foreign is not None:
-            return ToolSpec(name=tool.name, description=tool.foreign.description, parameters=tool.foreign.schema)
+            return ToolSpec(
+                name=tool.name, description=tool.foreign.description, parameters=tool.foreign.schema
+            )
         if (tool.name, brief) not in self._specs:
             self._specs[tool.name, brief] = tool_spec(tool, self._describe(tool.name), brief=brief)
         return self._specs[tool.name, brief]
@@ -102,10 +117,14 @@ class Toolbox:
         if isinstance(given, MalformedArguments):
             return tool, _refused(tool, given.text)
         if tool.foreign is not None:
-            return tool, RawArguments.model_validate({"values": _unquoted(given, json.loads(tool.foreign.schema))})
+            return tool, RawArguments.model_validate(
+                {"values": _unquoted(given, json.loads(tool.foreign.schema))}
+            )
         given = _unquoted(given, tool.arguments.model_json_schema())
         try:
-            return tool, tool.arguments.model_validate({k: v for k, v in given.items() if k in _fields(tool)})
+            return tool, tool.arguments.model_validate(
+                {k: v for k, v in given.items() if k in _fields(tool)}
+            )
         except ValidationError as error:
             return tool, _refused(tool, "; ".join(_fault(one) for one in error.errors()))
 
@@ -147,11 +166,16 @@ def tool_spec(tool: AnyTool, description: str, *, brief: bool = False) -> ToolSp
     }
     parameters = {
         "type": "object",
-        "properties": {name: _slim(field, schema.get("$defs", {})) for name, field in fields.items()},
+        "properties": {
+            name: _slim(field, schema.get("$defs", {})) for name, field in fields.items()
+        },
         "required": schema.get("required", []),
     }
     return ToolSpec(
-        name=tool.name, description=description, parameters=json.dumps(parameters, ensure_ascii=False), body=tool.body
+        name=tool.name,
+        description=description,
+        parameters=json.dumps(parameters, ensure_ascii=False),
+        body=tool.body,
     )
 
 
@@ -159,7 +183,9 @@ def _slim(field: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, obje
     """Without what no agent needs to be told; what it refers to in its place."""
     if "$ref" in field:
         shape = shapes[str(field["$ref"]).rpartition("/")[2]]
-        return _slim({name: value for name, value in shape.items() if name != "description"}, shapes)
+        return _slim(
+            {name: value for name, value in shape.items() if name != "description"}, shapes
+        )
     slim: dict[str, object] = {}
     for name, value in field.items():
         if name == "items":
@@ -172,14 +198,20 @@ def _slim(field: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, obje
 
 
 def _unquoted(given: Mapping[str, object], schema: Mapping[str, Any]) -> dict[str, object]:
-    """The arguments; a list or an object that came as JSON in a string, where the schema wants one, as what it is."""
+    """The arguments; a list or an object that came as JSON in a string, where the schema wants one,
+    as what it is.
+    """
     shapes = schema.get("properties")
     fields = shapes if isinstance(shapes, dict) else {}
     return {name: _parsed_json(value, fields.get(name)) for name, value in given.items()}
 
 
 def _parsed_json(value: object, field: object) -> object:
-    wanted = {"array": list, "object": dict}.get(str(field.get("type"))) if isinstance(field, dict) else None
+    wanted = (
+        {"array": list, "object": dict}.get(str(field.get("type")))
+        if isinstance(field, dict)
+        else None
+    )
     if wanted is None or not isinstance(value, str):
         return value
     try:

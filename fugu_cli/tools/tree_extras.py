@@ -1,10 +1,10 @@
-"""What a git tree cannot hold of a snapshot: permission bits, empty folders, named pipes, files too large to keep, and
-how nested repositories are.
+"""What a git tree cannot hold of a snapshot: permission bits, empty folders, named pipes, files too
+large to keep, and how nested repositories are.
 
-Below snapshots.py, which keeps it as the message of a commit object that nothing refers to. An attribute is one of
-these for one path, as a word: `mode 600`, `folder`, `pipe 644`, `large 30000000 1700000000` (bytes and time of writing,
-in nanoseconds), `repository 4f1e...` (its state); "" for a file with the usual bits, and for nothing. Paths are as the
-os module gives them.
+Below snapshots.py, which keeps it as the message of a commit object that nothing refers to. An
+attribute is one of these for one path, as a word: `mode 600`, `folder`, `pipe 644`, `large 30000000
+1700000000` (bytes and time of writing, in nanoseconds), `repository 4f1e...` (its state); "" for a
+file with the usual bits, and for nothing. Paths are as the os module gives them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,27 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from fugu_cli.tools.git_repositories import GIT_OPTIONS, Git, Repository, find_repository, git_program
+from fugu_cli.tools.git_repositories import (
+    GIT_OPTIONS,
+    Git,
+    Repository,
+    find_repository,
+    git_program,
+)
 
 PLAIN_BITS, EXECUTABLE_BITS = 0o644, 0o755
 EMPTY_FOLDER, LARGE_FILE, REPOSITORY = "folder", "large ", "repository "
 WHOLE, MOST_WHOLE = 1 << 20, 1000
-"""Bytes of a changed file in a nested repository whose content counts, and how many of them are read."""
+"""Bytes of a changed file in a nested repository whose content counts, and how many of them are
+read.
+"""
 
 
 @dataclass(frozen=True)
 class TreeExtras:
-    """`plain` and `executable` are the usual bits of files, `modes` those of files that differ; `empty` are folders,
-    `pipes` have their bits, `large` files their size and time, and `nested` repositories their attribute."""
+    """`plain` and `executable` are the usual bits of files, `modes` those of files that differ;
+    `empty` are folders, `pipes` have their bits, `large` files their size and time, and `nested`
+    repositories their attribute."""
 
     plain: int = PLAIN_BITS
     executable: int = EXECUTABLE_BITS
@@ -42,7 +51,9 @@ class TreeExtras:
     nested: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, path: str, git_mode: str) -> str:
-        """The attribute of a path. `git_mode` is that of its file in the tree, "" where the tree has none."""
+        """The attribute of a path. `git_mode` is that of its file in the tree, "" where the tree
+        has none.
+        """
         if path in self.large:
             return LARGE_FILE + self.large[path]
         if path in self.nested:
@@ -88,19 +99,31 @@ def usual_bits(bits: int) -> int:
 
 
 def collect_extras(
-    root: Path, modes: Mapping[str, int], folders: Iterable[str], large: Mapping[str, str], nested: Mapping[str, str]
+    root: Path,
+    modes: Mapping[str, int],
+    folders: Iterable[str],
+    large: Mapping[str, str],
+    nested: Mapping[str, str],
 ) -> TreeExtras:
-    """The extras of files with these `modes`, of `folders`, git's untracked ones, of what is too `large`, and of
-    `nested` repositories."""
+    """The extras of files with these `modes`, of `folders`, git's untracked ones, of what is too
+    `large`, and of `nested` repositories."""
     common = Counter(modes.values()).most_common()
     plain = next((mode for mode, _ in common if not mode & 0o100), PLAIN_BITS)
     executable = next((mode for mode, _ in common if mode & 0o100), EXECUTABLE_BITS)
     odd = {path: mode for path, mode in modes.items() if mode not in {plain, executable}}
     walked = [place for folder in folders for place in _below(root / folder)]
     empty = sorted(os.path.relpath(place, root) for place, names in walked if not names)
-    pipes = dict(_pipes(root, {*_around(modes), *(os.path.relpath(place, root) for place, _ in walked)}))
+    pipes = dict(
+        _pipes(root, {*_around(modes), *(os.path.relpath(place, root) for place, _ in walked)})
+    )
     return TreeExtras(
-        plain, executable, dict(sorted(odd.items())), tuple(empty), pipes, dict(sorted(large.items())), nested
+        plain,
+        executable,
+        dict(sorted(odd.items())),
+        tuple(empty),
+        pipes,
+        dict(sorted(large.items())),
+        nested,
     )
 
 
@@ -113,7 +136,9 @@ def nested_below(root: Path, folder: str) -> Iterator[str]:
 
 
 class KnownRepository(NamedTuple):
-    """A nested repository's attribute, and the stamps by which it is known that nothing was changed in it since."""
+    """A nested repository's attribute, and the stamps by which it is known that nothing was changed
+    in it since.
+    """
 
     attribute: str
     names: tuple[str, ...]
@@ -123,8 +148,8 @@ class KnownRepository(NamedTuple):
 def repository_states(
     store: Path, root: Path, nested: Iterable[str], known: dict[str, KnownRepository]
 ) -> dict[str, str]:
-    """The attribute of each nested repository that is there. Git is asked about those alone that `known`, which is
-    brought up to date, does not tell about."""
+    """The attribute of each nested repository that is there. Git is asked about those alone that
+    `known`, which is brought up to date, does not tell about."""
     found = {}
     for name in sorted(nested):
         one = known.get(name)
@@ -136,31 +161,59 @@ def repository_states(
 
 
 def repository_state(store: Path, root: Path, top: Path) -> str:
-    """The attribute of the repository at `top`, "" where none is: another word where HEAD, the index or a file that is
-    not ignored is another."""
+    """The attribute of the repository at `top`, "" where none is: another word where HEAD, the
+    index or a file that is not ignored is another."""
     return _look(store, root, top).attribute
 
 
 def _look(store: Path, root: Path, top: Path) -> KnownRepository:
-    """Git works with the configuration of `store`, so that no filter of the repository's own is run; and it is none
-    that lies in the project at `root`."""
+    """Git works with the configuration of `store`, so that no filter of the repository's own is
+    run; and it is none that lies in the project at `root`."""
     repository = find_repository(top) if os.path.lexists(top / ".git") else None
     program = git_program(root)
     if repository is None or repository.top != top or program is None:
         return KnownRepository("", (), ())
-    listing = [program, *GIT_OPTIONS, "ls-files", "-z", "-t", "-s", "-m", "-o", "--exclude-standard"]
+    listing = [
+        program,
+        *GIT_OPTIONS,
+        "ls-files",
+        "-z",
+        "-t",
+        "-s",
+        "-m",
+        "-o",
+        "--exclude-standard",
+    ]
     git = Git(store, top, repository.index, top)
     done = subprocess.run(
-        listing, cwd=top, env=git.environment(), stdin=subprocess.DEVNULL, capture_output=True, check=False
+        listing,
+        cwd=top,
+        env=git.environment(),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
     )
     entries = done.stdout.split(b"\0")[:-1]
-    paths = [os.fsdecode(entry[2:] if entry[:1] == b"?" else entry.partition(b"\t")[2]) for entry in entries]
+    paths = [
+        os.fsdecode(entry[2:] if entry[:1] == b"?" else entry.partition(b"\t")[2])
+        for entry in entries
+    ]
     inner = any(entry[2:8] == b"160000" or entry.endswith(b"/") for entry in entries)
     head = _head(repository)
-    names = () if inner else (*map(str, (*head, repository.index)), *dict.fromkeys(paths), *_around(paths))
-    stamps = _stamps(top, names)  # before the files are read: what is written meanwhile is looked at the next time
+    names = (
+        ()
+        if inner
+        else (*map(str, (*head, repository.index)), *dict.fromkeys(paths), *_around(paths))
+    )
+    stamps = _stamps(
+        top, names
+    )  # before the files are read: what is written meanwhile is looked at the next time
     held = hashlib.sha256(b"\0".join([*map(_bytes, head), done.stdout]))
-    changed = (p for e, p in zip(entries, paths, strict=True) if e[:1] in {b"C", b"?"} or e[2:8] == b"160000")
+    changed = (
+        p
+        for e, p in zip(entries, paths, strict=True)
+        if e[:1] in {b"C", b"?"} or e[2:8] == b"160000"
+    )
     for number, path in enumerate(changed):
         data = _content(top / path, whole=number < MOST_WHOLE)
         held.update(data or repository_state(store, root, top / path).encode())
@@ -189,11 +242,17 @@ def _head(repository: Repository) -> tuple[Path, ...]:
 
 
 def _content(path: Path, *, whole: bool) -> bytes:
-    """What a file or link holds, or for a large one its size and time; nothing for a folder and where nothing is."""
+    """What a file or link holds, or for a large one its size and time; nothing for a folder and
+    where nothing is.
+    """
     if path.is_symlink():
         return os.fsencode(path.readlink())
     known = size_stamp(path)
-    return _bytes(path) if known and whole and int(known.partition(" ")[0]) <= WHOLE else known.encode()
+    return (
+        _bytes(path)
+        if known and whole and int(known.partition(" ")[0]) <= WHOLE
+        else known.encode()
+    )
 
 
 def _bytes(path: Path) -> bytes:
@@ -204,7 +263,9 @@ def _bytes(path: Path) -> bytes:
 
 
 def permission_bits(root: Path, files: Iterable[str]) -> dict[str, int]:
-    """The permission bits of those of `files` that are files and no links. Written for a hundred thousand of them."""
+    """The permission bits of those of `files` that are files and no links. Written for a hundred
+    thousand of them.
+    """
     found, top, look_at = {}, f"{root}/", os.lstat
     for name in files:
         try:
@@ -236,12 +297,16 @@ def _around(files: Iterable[str]) -> set[str]:
 
 
 def _pipes(root: Path, folders: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """Named pipes in these folders, with their bits. What else is there costs no look of its own."""
+    """Named pipes in these folders, with their bits. What else is there costs no look of its
+    own.
+    """
     for folder in sorted(folders):
         try:
             with os.scandir(root / folder) as entries:
                 for entry in entries:
-                    known = entry.is_file(follow_symlinks=False) or entry.is_dir(follow_symlinks=False)
+                    known = entry.is_file(follow_symlinks=False) or entry.is_dir(
+                        follow_symlinks=False
+                    )
                     if known or entry.is_symlink():
                         continue
                     mode = entry.stat(follow_symlinks=False).st_mode
@@ -253,7 +318,9 @@ def _pipes(root: Path, folders: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 def holds_files(root: Path, folder: str) -> bool:
     """There is a file or a link below `folder`, nested repositories left out."""
-    return any(_is_held(Path(place) / name) for place, names in _below(root / folder) for name in names)
+    return any(
+        _is_held(Path(place) / name) for place, names in _below(root / folder) for name in names
+    )
 
 
 def _is_held(path: Path) -> bool:
@@ -274,8 +341,8 @@ def size_stamp(path: Path | str) -> str:
 
 
 def current_attribute(path: Path, expected: str) -> str:
-    """The attribute of what is at `path`, which is no nested repository; known as a large file where that is
-    `expected`."""
+    """The attribute of what is at `path`, which is no nested repository; known as a large file
+    where that is `expected`."""
     try:
         mode = path.lstat().st_mode
         if stat.S_ISFIFO(mode):
@@ -286,11 +353,17 @@ def current_attribute(path: Path, expected: str) -> str:
         return ""
     if not stat.S_ISREG(mode):
         return ""
-    return LARGE_FILE + size_stamp(path) if expected.startswith(LARGE_FILE) else attribute_of_bits(stat.S_IMODE(mode))
+    return (
+        LARGE_FILE + size_stamp(path)
+        if expected.startswith(LARGE_FILE)
+        else attribute_of_bits(stat.S_IMODE(mode))
+    )
 
 
 def remove_folder_or_pipe(path: Path, root: Path) -> bool:
-    """Take away an empty folder, with those above it that are empty then, or a pipe. False where it is neither."""
+    """Take away an empty folder, with those above it that are empty then, or a pipe. False where it
+    is neither.
+    """
     try:
         if stat.S_ISFIFO(path.lstat().st_mode):
             path.unlink()
@@ -309,7 +382,9 @@ def remove_folder_or_pipe(path: Path, root: Path) -> bool:
 
 
 def apply_attribute(path: Path, word: str) -> bool:
-    """Make the attribute of `path` this one; False where it is already, or something is in the way. Raises OSError."""
+    """Make the attribute of `path` this one; False where it is already, or something is in the way.
+    Raises OSError.
+    """
     kind, _, bits_ = word.partition(" ")
     if kind in {EMPTY_FOLDER, "pipe"}:
         if os.path.lexists(path):

@@ -1,8 +1,9 @@
 """web_fetch: a page of the web as text. Offered only where a rule of the user's names it.
 
-GET alone, without cookies and without anybody's key. The address was judged before. Its host is resolved once, private
-addresses are refused, and the connection goes to the very address that was checked. A redirect to another host is
-answered, not followed: that host is judged by a call of its own.
+GET alone, without cookies and without anybody's key. The address was judged before. Its host is
+resolved once, private addresses are refused, and the connection goes to the very address that was
+checked. A redirect to another host is answered, not followed: that host is judged by a call of its
+own.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class FetchRefused(Exception):
 
 @dataclass(frozen=True)
 class WebPage:
-    """What came back: the status, the media type without parameters, the charset where one was named, the content."""
+    """What came back: the status, the media type without parameters, the charset where one was
+    named, the content.
+    """
 
     url: str
     status: int
@@ -75,7 +78,9 @@ class WebPage:
 
 
 def web_fetch(rules: Sequence[str], bounds: FetchLimits = FetchLimits()) -> Tool[WebFetchArguments]:
-    """The tool under the user's `allow` and `ask` rules: a host of this machine or its network must stand in one."""
+    """The tool under the user's `allow` and `ask` rules: a host of this machine or its network must
+    stand in one.
+    """
 
     async def run(given: WebFetchArguments, workspace: Workspace, say: Say) -> ToolResult:
         try:
@@ -85,12 +90,18 @@ def web_fetch(rules: Sequence[str], bounds: FetchLimits = FetchLimits()) -> Tool
         except FetchRefused as error:
             return ToolResult(text=str(error), ok=False)
         except TimeoutError:
-            return ToolResult(text=f"{given.url} did not answer within {bounds.seconds:g} s.", ok=False)
+            return ToolResult(
+                text=f"{given.url} did not answer within {bounds.seconds:g} s.", ok=False
+            )
         if text is None:
-            return ToolResult(text=f"{page.url} is no text ({page.kind or 'binary'}): it is not shown.", ok=False)
+            return ToolResult(
+                text=f"{page.url} is no text ({page.kind or 'binary'}): it is not shown.", ok=False
+            )
         return _shown(page, text, given.offset)
 
-    return Tool(name=rule_matching.FETCH, effect="reads", arguments=WebFetchArguments, run=run, native=True)
+    return Tool(
+        name=rule_matching.FETCH, effect="reads", arguments=WebFetchArguments, run=run, native=True
+    )
 
 
 async def _text(page: WebPage) -> str | None:
@@ -105,7 +116,11 @@ def _shown(page: WebPage, text: str, offset: int) -> ToolResult:
         return ToolResult(text=f"{page.url} has only {len(text)} characters.", ok=False)
     end = offset + len(part)
     notes = [f"{page.url}, status {page.status}"]
-    notes += [f"characters {offset} to {end} of {len(text)}; go on with offset={end}"] if end < len(text) else []
+    notes += (
+        [f"characters {offset} to {end} of {len(text)}; go on with offset={end}"]
+        if end < len(text)
+        else []
+    )
     notes += [] if page.whole else [f"only its first {len(page.data):,} bytes were read"]
     return ToolResult(text=f"{part or '(empty)'}\n[{'; '.join(notes)}]", ok=page.status < 400)
 
@@ -120,19 +135,23 @@ async def _fetched(url: str, rules: Sequence[str], bounds: FetchLimits) -> WebPa
         private = next((one for one in addresses if not is_public_address(one)), None)
         if private is not None and not rule_matching.any_names_host(rules, place):
             raise FetchRefused(
-                f"{place.host} was not asked: {private} is an address of this machine or its network. "
+                f"{place.host} was not asked: {private} is an address of this machine or its "
+                f"network. "
                 f"Only a rule that names it permits that: web_fetch({place.shown})."
             )
         try:
             async with _client(bounds, place) as client:
                 answer = await _answer(client, url, place, addresses, bounds.largest)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            raise FetchRefused(f"{url} could not be fetched: {str(error) or type(error).__name__}.") from error
+            raise FetchRefused(
+                f"{url} could not be fetched: {str(error) or type(error).__name__}."
+            ) from error
         if isinstance(answer, WebPage):
             return answer
         if not _same(place, _place(answer)):
             raise FetchRefused(
-                f"{url} redirects to {answer}, which is another place: fetch that address if you need it."
+                f"{url} redirects to {answer}, which is another place: fetch that address if you "
+                f"need it."
             )
         url = answer
     raise FetchRefused(f"{url}: more than {HOPS} redirects.")
@@ -146,15 +165,24 @@ def _place(url: str) -> rule_matching.WebAddress:
 
 
 def _same(place: rule_matching.WebAddress, target: rule_matching.WebAddress) -> bool:
-    """What was judged holds for the target too: the same host and port, or from http to https on the usual ones."""
-    upgraded = (place.scheme, target.scheme) == ("http", "https") and (place.port, target.port) == (80, 443)
-    return target.host == place.host and (upgraded or (target.scheme, target.port) == (place.scheme, place.port))
+    """What was judged holds for the target too: the same host and port, or from http to https on
+    the usual ones.
+    """
+    upgraded = (place.scheme, target.scheme) == ("http", "https") and (place.port, target.port) == (
+        80,
+        443,
+    )
+    return target.host == place.host and (
+        upgraded or (target.scheme, target.port) == (place.scheme, place.port)
+    )
 
 
 async def _addresses(place: rule_matching.WebAddress) -> list[str]:
     """Where the host is, each address once. Raises Refused."""
     try:
-        found = await asyncio.get_running_loop().getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        found = await asyncio.get_running_loop().getaddrinfo(
+            place.host, place.port, type=socket.SOCK_STREAM
+        )
     except (OSError, UnicodeError) as error:
         raise FetchRefused(f"there is no host {place.host}, or no network: {error}.") from error
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
@@ -164,7 +192,11 @@ def is_public_address(text: str) -> bool:
     """Anybody's address of the internet, also as seen through the ways IPv6 wraps IPv4."""
     address = ipaddress.ip_address(text.partition("%")[0])
     if isinstance(address, ipaddress.IPv6Address):
-        inside = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+        inside = (
+            address.ipv4_mapped
+            or address.sixtofour
+            or (address.teredo[1] if address.teredo else None)
+        )
         if any(address in net for net in _LOCAL):
             return False
         if any(address in net for net in _WRAPS):
@@ -175,7 +207,9 @@ def is_public_address(text: str) -> bool:
 
 
 def _client(bounds: FetchLimits, place: rule_matching.WebAddress) -> httpx.AsyncClient:
-    """One that follows nothing by itself and uses no proxy; certificates are those the system or the user trusts."""
+    """One that follows nothing by itself and uses no proxy; certificates are those the system or
+    the user trusts.
+    """
     import httpx
 
     return httpx.AsyncClient(
@@ -188,9 +222,15 @@ def _client(bounds: FetchLimits, place: rule_matching.WebAddress) -> httpx.Async
 
 
 async def _answer(
-    client: httpx.AsyncClient, url: str, place: rule_matching.WebAddress, addresses: Sequence[str], largest: int
+    client: httpx.AsyncClient,
+    url: str,
+    place: rule_matching.WebAddress,
+    addresses: Sequence[str],
+    largest: int,
 ) -> WebPage | str:
-    """The page, or where it redirects to. Asks the addresses in order until one can be connected to."""
+    """The page, or where it redirects to. Asks the addresses in order until one can be connected
+    to.
+    """
     import httpx
 
     asked = httpx.URL(url)
@@ -212,12 +252,14 @@ async def _answer(
 
 
 def _unpacking(url: str, packed: str) -> Callable[[bytes, int], bytes]:
-    """Makes of a piece what it was before it was packed, so many bytes at most: a small page may unpack to any size.
-    Raises Refused."""
+    """Makes of a piece what it was before it was packed, so many bytes at most: a small page may
+    unpack to any size. Raises Refused."""
     if packed.strip().lower() in {"", "identity"}:
         return lambda piece, most: piece[:most]
     if packed.strip().lower() not in PACKED:
-        raise FetchRefused(f"{url} is packed in a way that was not asked for ({packed}): it is not shown.")
+        raise FetchRefused(
+            f"{url} is packed in a way that was not asked for ({packed}): it is not shown."
+        )
     stream = zlib.decompressobj(zlib.MAX_WBITS | 32)  # with either header, gzip's or zlib's
 
     def unpacked(piece: bytes, most: int) -> bytes:
@@ -229,7 +271,9 @@ def _unpacking(url: str, packed: str) -> Callable[[bytes, int], bytes]:
     return unpacked
 
 
-async def _sent(client: httpx.AsyncClient, request: httpx.Request, asked: httpx.URL, largest: int) -> WebPage | str:
+async def _sent(
+    client: httpx.AsyncClient, request: httpx.Request, asked: httpx.URL, largest: int
+) -> WebPage | str:
     response = await client.send(request, stream=True)
     try:
         if response.has_redirect_location:
@@ -244,6 +288,8 @@ async def _sent(client: httpx.AsyncClient, request: httpx.Request, asked: httpx.
             if len(data) > largest:
                 data, whole = data[:largest], False
                 break
-        return WebPage(str(asked), response.status_code, kind, response.charset_encoding, data, whole)
+        return WebPage(
+            str(asked), response.status_code, kind, response.charset_encoding, data, whole
+        )
     finally:
         await response.aclose()

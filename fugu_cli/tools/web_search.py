@@ -1,8 +1,8 @@
-"""web_search: asks a search engine, or a provider that searches by itself. Offered only where a rule of the user's
-names it and something can be asked.
+"""web_search: asks a search engine, or a provider that searches by itself. Offered only where a
+rule of the user's names it and something can be asked.
 
-Every query is a call of its own, judged like any other; wiring says who is asked. What a provider's search used is the
-result's, and is paid for like a reply. No key is in an address or in a message.
+Every query is a call of its own, judged like any other; wiring says who is asked. What a provider's
+search used is the result's, and is paid for like a reply. No key is in an address or in a message.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     import httpx
 
 EngineKind = Literal["responses", "messages", "gemini", "searxng", "brave", "tavily"]
-ADDRESSES: Mapping[str, str] = {"brave": "https://api.search.brave.com/res/v1", "tavily": "https://api.tavily.com"}
+ADDRESSES: Mapping[str, str] = {
+    "brave": "https://api.search.brave.com/res/v1",
+    "tavily": "https://api.tavily.com",
+}
 SHOWN = 8
 """Results that are shown."""
 SNIPPET = 400
@@ -34,12 +37,16 @@ ANSWER = 8_000
 """Characters of a provider's own words."""
 LARGEST = 3_000_000
 ANSWER_TOKENS = 2_000
-PROMPT = "Search the web and answer in a few sentences, with the facts and where they stand: {query}"
+PROMPT = (
+    "Search the web and answer in a few sentences, with the facts and where they stand: {query}"
+)
 
 
 @dataclass(frozen=True)
 class SearchEngine:
-    """Who is asked. `url`: the address up to the version; `model` and `agent` where a model of the pool searches."""
+    """Who is asked. `url`: the address up to the version; `model` and `agent` where a model of the
+    pool searches.
+    """
 
     kind: EngineKind
     url: str
@@ -61,7 +68,9 @@ class WebSearchArguments(ToolArguments):
 
 @dataclass(frozen=True)
 class _Found:
-    """What came back: a provider's words, (title, address, snippet) of each result, and what was used."""
+    """What came back: a provider's words, (title, address, snippet) of each result, and what was
+    used.
+    """
 
     answer: str = ""
     results: tuple[tuple[str, str, str], ...] = ()
@@ -72,7 +81,9 @@ class _Refused(Exception):
     """Why nothing was found, for the agent."""
 
 
-def web_search(engine: SearchEngine, transport: httpx.AsyncBaseTransport | None = None) -> Tool[WebSearchArguments]:
+def web_search(
+    engine: SearchEngine, transport: httpx.AsyncBaseTransport | None = None
+) -> Tool[WebSearchArguments]:
     """The tool over one engine."""
 
     async def run(given: WebSearchArguments, workspace: Workspace, say: Say) -> ToolResult:
@@ -80,10 +91,18 @@ def web_search(engine: SearchEngine, transport: httpx.AsyncBaseTransport | None 
             found = _read(engine, await _asked(engine, given.query, transport))
         except _Refused as error:
             return ToolResult(text=f"The search failed: {error}.", ok=False)
-        paid = PaidUse(agent=engine.agent, usage=found.usage) if engine.agent and found.usage else None
+        paid = (
+            PaidUse(agent=engine.agent, usage=found.usage) if engine.agent and found.usage else None
+        )
         return ToolResult(text=_shown(engine, found), paid=paid)
 
-    return Tool(name=rule_matching.SEARCH, effect="reads", arguments=WebSearchArguments, run=run, native=True)
+    return Tool(
+        name=rule_matching.SEARCH,
+        effect="reads",
+        arguments=WebSearchArguments,
+        run=run,
+        native=True,
+    )
 
 
 def _shown(engine: SearchEngine, found: _Found) -> str:
@@ -100,7 +119,9 @@ def _line(text: str) -> str:
     return truncate_line(" ".join(text.split()), SNIPPET)
 
 
-def _request(engine: SearchEngine, query: str) -> tuple[str, str, dict[str, str], dict[str, Any] | None]:
+def _request(
+    engine: SearchEngine, query: str
+) -> tuple[str, str, dict[str, str], dict[str, Any] | None]:
     """Method, address, headers and body. Raises nothing."""
     import httpx
 
@@ -108,28 +129,50 @@ def _request(engine: SearchEngine, query: str) -> tuple[str, str, dict[str, str]
     asked = PROMPT.format(query=query)
     match engine.kind:
         case "responses":
-            body = {"model": engine.model, "input": asked, "tools": [{"type": "web_search"}], "store": False}
-            return "POST", f"{engine.url}/responses", bearer, body | {"max_output_tokens": ANSWER_TOKENS}
+            body = {
+                "model": engine.model,
+                "input": asked,
+                "tools": [{"type": "web_search"}],
+                "store": False,
+            }
+            return (
+                "POST",
+                f"{engine.url}/responses",
+                bearer,
+                body | {"max_output_tokens": ANSWER_TOKENS},
+            )
         case "messages":
             keys = {"x-api-key": engine.key, "anthropic-version": "2023-06-01"}
             tool = {"type": "web_search_20250305", "name": "web_search", "max_uses": 3}
             body = {"model": engine.model, "max_tokens": ANSWER_TOKENS, "tools": [tool]}
-            return "POST", f"{engine.url}/messages", keys, body | {"messages": [{"role": "user", "content": asked}]}
+            return (
+                "POST",
+                f"{engine.url}/messages",
+                keys,
+                body | {"messages": [{"role": "user", "content": asked}]},
+            )
         case "gemini":
-            body = {"contents": [{"role": "user", "parts": [{"text": asked}]}], "tools": [{"google_search": {}}]}
+            body = {
+                "contents": [{"role": "user", "parts": [{"text": asked}]}],
+                "tools": [{"google_search": {}}],
+            }
             address = f"{engine.url}/models/{engine.model}:generateContent"
             return "POST", address, {"x-goog-api-key": engine.key}, body
         case "searxng":
             address = str(httpx.URL(f"{engine.url}/search", params={"q": query, "format": "json"}))
             return "GET", address, bearer, None
         case "brave":
-            address = str(httpx.URL(f"{engine.url}/web/search", params={"q": query, "count": str(SHOWN)}))
+            address = str(
+                httpx.URL(f"{engine.url}/web/search", params={"q": query, "count": str(SHOWN)})
+            )
             return "GET", address, {"X-Subscription-Token": engine.key}, None
         case "tavily":
             return "POST", f"{engine.url}/search", bearer, {"query": query, "max_results": SHOWN}
 
 
-async def _asked(engine: SearchEngine, query: str, transport: httpx.AsyncBaseTransport | None) -> dict[str, Any]:
+async def _asked(
+    engine: SearchEngine, query: str, transport: httpx.AsyncBaseTransport | None
+) -> dict[str, Any]:
     """The engine's JSON. Raises _Refused."""
     import httpx
 
@@ -137,17 +180,23 @@ async def _asked(engine: SearchEngine, query: str, transport: httpx.AsyncBaseTra
     try:
         async with (
             httpx.AsyncClient(timeout=engine.seconds, transport=transport) as client,
-            client.stream(method, address, headers={"Accept": "application/json", **headers}, json=body) as response,
+            client.stream(
+                method, address, headers={"Accept": "application/json", **headers}, json=body
+            ) as response,
         ):
             data = b""
             async for piece in response.aiter_bytes():
                 data += piece
                 if len(data) > LARGEST:
-                    raise _Refused(f"{engine.host} answered with more than {LARGEST // 1_000_000} MB")
+                    raise _Refused(
+                        f"{engine.host} answered with more than {LARGEST // 1_000_000} MB"
+                    )
     except httpx.TimeoutException as error:
         raise _Refused(f"{engine.host} did not answer within {engine.seconds:g} s") from error
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        raise _Refused(f"{engine.host} cannot be reached: {str(error) or type(error).__name__}") from error
+        raise _Refused(
+            f"{engine.host} cannot be reached: {str(error) or type(error).__name__}"
+        ) from error
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -160,7 +209,9 @@ async def _asked(engine: SearchEngine, query: str, transport: httpx.AsyncBaseTra
 def _fault(engine: SearchEngine, status: int, found: object) -> str:
     told = found.get("error", found) if isinstance(found, dict) else ""
     told = told.get("message", told.get("detail", "")) if isinstance(told, dict) else told
-    said = f"{engine.host} answered with status {status}" + (f": {_line(str(told))}" if told else "")
+    said = f"{engine.host} answered with status {status}" + (
+        f": {_line(str(told))}" if told else ""
+    )
     if engine.kind == "searxng" and (status in (403, 404) or 200 <= status < 300):
         return f"{said}; a SearXNG must list `json` under `search: formats` in its settings.yml"
     return said if status >= 300 else f"{said}, and no JSON"
@@ -193,21 +244,32 @@ def _listed(results: list[dict[str, Any]], snippet: str) -> Iterator[tuple[str, 
 
 
 def _from_responses(found: dict[str, Any]) -> _Found:
-    parts = [part for item in found["output"] if item["type"] == "message" for part in item["content"]]
+    parts = [
+        part for item in found["output"] if item["type"] == "message" for part in item["content"]
+    ]
     sources = dict[str, str]()
     words = []
     for part in parts:
-        text, marks = str(part.get("text") or part.get("refusal") or ""), part.get("annotations") or []
+        text, marks = (
+            str(part.get("text") or part.get("refusal") or ""),
+            part.get("annotations") or [],
+        )
         cited = [mark for mark in marks if mark["type"] == "url_citation"]
-        sources |= {mark["url"]: mark.get("title") or "" for mark in cited if mark["url"] not in sources}
+        sources |= {
+            mark["url"]: mark.get("title") or "" for mark in cited if mark["url"] not in sources
+        }
         for mark in sorted(cited, key=lambda one: one["end_index"], reverse=True):
             number = list(sources).index(mark["url"]) + 1
             text = f"{text[: mark['end_index']]} [{number}]{text[mark['end_index'] :]}"
         words.append(text)
     used = found.get("usage") or {}
     cached = (used.get("input_tokens_details") or {}).get("cached_tokens") or 0
-    usage = Usage(input=used.get("input_tokens", 0), output=used.get("output_tokens", 0), cached=cached)
-    return _Found("\n".join(words), tuple((title, url, "") for url, title in sources.items()), usage)
+    usage = Usage(
+        input=used.get("input_tokens", 0), output=used.get("output_tokens", 0), cached=cached
+    )
+    return _Found(
+        "\n".join(words), tuple((title, url, "") for url, title in sources.items()), usage
+    )
 
 
 def _from_messages(found: dict[str, Any]) -> _Found:
@@ -218,21 +280,32 @@ def _from_messages(found: dict[str, Any]) -> _Found:
             raise _Refused(f"the provider's search failed: {block['content'].get('error_code')}")
         if block["type"] == "text":
             cited = [mark for mark in block.get("citations") or [] if "url" in mark]
-            sources |= {mark["url"]: mark.get("title") or "" for mark in cited if mark["url"] not in sources}
+            sources |= {
+                mark["url"]: mark.get("title") or "" for mark in cited if mark["url"] not in sources
+            }
             numbers = dict.fromkeys(list(sources).index(mark["url"]) + 1 for mark in cited)
             words.append(block["text"] + "".join(f" [{number}]" for number in numbers))
     used = found.get("usage") or {}
-    cached, written = used.get("cache_read_input_tokens") or 0, used.get("cache_creation_input_tokens") or 0
+    cached, written = (
+        used.get("cache_read_input_tokens") or 0,
+        used.get("cache_creation_input_tokens") or 0,
+    )
     whole = used.get("input_tokens", 0) + cached + written
     usage = Usage(input=whole, cached=cached, written=written, output=used.get("output_tokens", 0))
-    return _Found("".join(words).strip(), tuple((title, url, "") for url, title in sources.items()), usage)
+    return _Found(
+        "".join(words).strip(), tuple((title, url, "") for url, title in sources.items()), usage
+    )
 
 
 def _from_gemini(found: dict[str, Any]) -> _Found:
     first = found["candidates"][0]
-    words = "".join(part.get("text", "") for part in first["content"]["parts"] if not part.get("thought"))
+    words = "".join(
+        part.get("text", "") for part in first["content"]["parts"] if not part.get("thought")
+    )
     chunks = (first.get("groundingMetadata") or {}).get("groundingChunks") or []
-    sources = {chunk["web"]["uri"]: chunk["web"].get("title") or "" for chunk in chunks if "web" in chunk}
+    sources = {
+        chunk["web"]["uri"]: chunk["web"].get("title") or "" for chunk in chunks if "web" in chunk
+    }
     used = found.get("usageMetadata") or {}
     made = used.get("candidatesTokenCount", 0) + used.get("thoughtsTokenCount", 0)
     usage = Usage(input=used.get("promptTokenCount", 0), output=made)

@@ -1,8 +1,9 @@
 """The working tree: where tools work, how it was before, and which files an agent has read.
 
-Every tool gets one, with its arguments, and nothing else. Inside a git repository the whole tree can be
-snapshotted and restored; outside one, the files fugu's own tools changed can. A file that was not read, or was
-changed since, is not overwritten. Knows no log, no agent and no permission: paths were judged before a tool runs.
+Every tool gets one, with its arguments, and nothing else. Inside a git repository the whole tree
+can be snapshotted and restored; outside one, the files fugu's own tools changed can. A file that
+was not read, or was changed since, is not overwritten. Knows no log, no agent and no permission:
+paths were judged before a tool runs.
 """
 
 from __future__ import annotations
@@ -20,9 +21,22 @@ from pydantic import BaseModel, JsonValue
 from fugu_cli.messages import Value
 from fugu_cli.safety import paths
 from fugu_cli.safety.paths import path_exists
-from fugu_cli.safety.policy.call_arguments import Effect, MalformedArguments, ToolAccess, arguments_of
+from fugu_cli.safety.policy.call_arguments import (
+    Effect,
+    MalformedArguments,
+    ToolAccess,
+    arguments_of,
+)
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox
-from fugu_cli.session.events import NO_EFFECTS, FileChange, FileEffects, Recorded, ToolRan, Undone, net_changes
+from fugu_cli.session.events import (
+    NO_EFFECTS,
+    FileChange,
+    FileEffects,
+    Recorded,
+    ToolRan,
+    Undone,
+    net_changes,
+)
 from fugu_cli.system.atomic_files import write_atomically
 from fugu_cli.tools import result as tools_result
 from fugu_cli.tools.file_history import FileHistory, Restored
@@ -40,8 +54,8 @@ class RawArguments(Value):
 
 @dataclass(frozen=True)
 class ForeignSpec:
-    """The description of a tool that is not fugu's own (MCP), for agents. `schema`: of its arguments, as JSON text.
-    Agents see a `deferred` one once find_tools has found it."""
+    """The description of a tool that is not fugu's own (MCP), for agents. `schema`: of its
+    arguments, as JSON text. Agents see a `deferred` one once find_tools has found it."""
 
     description: str
     schema: str
@@ -50,15 +64,17 @@ class ForeignSpec:
 
 @dataclass(frozen=True)
 class Tool(Generic[Arguments]):
-    """A tool: its name, what it does to the world, the type of its arguments and the function that does it.
+    """A tool: its name, what it does to the world, the type of its arguments and the function that
+    does it.
 
-    `run` answers with a Result for every failure of the world (no such file, a command that fails); it may raise
-    StorageError, and is cancelled when the user interrupts: then it ends what it started. `body` names the argument
-    that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes Unread. Small
-    models do not see a `native` tool. Only Workers see a `worker` tool, although it only reads.
-    `paths`, `patch` and `command` name the arguments that policy judges (`ToolAccess`).
-    What a tool says that `instructs` is the user's own word to the agents, and is not marked as data. `plan` works out
-    what the call would do, and changes nothing; a ToolResult is what it would answer where it cannot succeed.
+    `run` answers with a Result for every failure of the world (no such file, a command that fails);
+    it may raise StorageError, and is cancelled when the user interrupts: then it ends what it
+    started. `body` names the argument that holds free text (a file's content, a patch), "" where
+    there is none. A `foreign` tool takes Unread. Small models do not see a `native` tool. Only
+    Workers see a `worker` tool, although it only reads. `paths`, `patch` and `command` name the
+    arguments that policy judges (`ToolAccess`). What a tool says that `instructs` is the user's own
+    word to the agents, and is not marked as data. `plan` works out what the call would do, and
+    changes nothing; a ToolResult is what it would answer where it cannot succeed.
     """
 
     name: str
@@ -82,7 +98,9 @@ class Tool(Generic[Arguments]):
     @property
     def access(self) -> ToolAccess:
         """What policy judges its calls by."""
-        return ToolAccess(effect=self.effect, paths=self.paths, patch=self.patch, command=self.command)
+        return ToolAccess(
+            effect=self.effect, paths=self.paths, patch=self.patch, command=self.command
+        )
 
 
 CHANGED_SINCE_READ = "was changed since it was read"
@@ -99,12 +117,15 @@ class ReadTracker:
         self._digests[path] = _digest(data)
 
     def note_file(self, path: Path) -> None:
-        """The agent knows (a part of) what `path` holds now; for files too large to hold in memory."""
+        """The agent knows (a part of) what `path` holds now; for files too large to hold in
+        memory.
+        """
         with path.open("rb") as file:
             self._digests[path] = hashlib.file_digest(file, "sha256").digest()
 
     def recall(self, path: Path, at: float) -> None:
-        """The agent saw or wrote `path` at `at` (seconds since the epoch), in a process that is gone.
+        """The agent saw or wrote `path` at `at` (seconds since the epoch), in a process that is
+        gone.
 
         Counts only when the file was not written since.
         """
@@ -128,11 +149,17 @@ class ReadTracker:
         return self.knows(path) and self._digests[path] != _digest(data)
 
     def refusal(self, path: Path, data: bytes, name: str) -> ToolResult | None:
-        """Why `path`, which now holds `data`, must not be overwritten; None when it may. `name` is how to call it."""
+        """Why `path`, which now holds `data`, must not be overwritten; None when it may. `name` is
+        how to call it.
+        """
         if not self.knows(path):
-            return ToolResult(text=f"{name} exists and was not read yet. Read it first, then change it.", ok=False)
+            return ToolResult(
+                text=f"{name} exists and was not read yet. Read it first, then change it.", ok=False
+            )
         if self.changed_outside(path, data):
-            return ToolResult(text=f"{name} {CHANGED_SINCE_READ}. Read it again, then change it.", ok=False)
+            return ToolResult(
+                text=f"{name} {CHANGED_SINCE_READ}. Read it again, then change it.", ok=False
+            )
         return None
 
 
@@ -148,7 +175,8 @@ class ObservedResult(NamedTuple):
 
 
 class Workspace:
-    """The folder `root` with its `store` (a folder of fugu's own, outside the repository) and its test command.
+    """The folder `root` with its `store` (a folder of fugu's own, outside the repository) and its
+    test command.
 
     `box` confines the commands that are run in it; without one they are not confined.
     """
@@ -174,10 +202,14 @@ class Workspace:
         self.mask: Callable[[str], str] = str
         """Takes secrets out of the diffs that people and files are given."""
         self.unread: Callable[[Path, Path], bool] | None = None
-        """Whether a file (resolved) of a working tree (its root) is kept out of what a search finds."""
+        """Whether a file (resolved) of a working tree (its root) is kept out of what a search
+        finds.
+        """
 
     def apart(self) -> Workspace:
-        """The same folder for an agent that works at the same time as others: what they saw, it has not seen."""
+        """The same folder for an agent that works at the same time as others: what they saw, it has
+        not seen.
+        """
         other = copy.copy(self)
         other.seen = ReadTracker()
         other._written = []
@@ -189,8 +221,8 @@ class Workspace:
         return self.history.snapshots is not None
 
     async def patch(self, a: str, b: str, *, whole: bool = False) -> bytes:
-        """What differs from snapshot `a` to `b` as a unified diff without secrets, to be read; `whole`: byte for byte
-        as `git apply` takes it."""
+        """What differs from snapshot `a` to `b` as a unified diff without secrets, to be read;
+        `whole`: byte for byte as `git apply` takes it."""
         return self.shown(await self.history.patch(a, b, whole=whole))
 
     def shown(self, diff: bytes) -> bytes:
@@ -198,14 +230,16 @@ class Workspace:
         return self.mask(diff.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def whole_secrets(self, text: str, limit: int = tools_result.OUTPUT_LIMIT) -> str:
-        """A text that is to be cut to `limit` characters, without secrets: one that the cut takes apart would not be
-        recognised in what is left of it. Use clip for the cut: it tears no mark."""
+        """A text that is to be cut to `limit` characters, without secrets: one that the cut takes
+        apart would not be recognised in what is left of it. Use clip for the cut: it tears no
+        mark."""
         return text if len(text) <= limit else self.mask(text)
 
     async def observe(
         self, tool: Tool[Arguments], arguments: Arguments, say: Say, before: str | None = None
     ) -> ObservedResult:
-        """Run a tool; returns its result and what it did to files, ignored ones only when fugu itself wrote them.
+        """Run a tool; returns its result and what it did to files, ignored ones only when fugu
+        itself wrote them.
 
         `before`: a snapshot that was taken for this call already.
         """
@@ -217,7 +251,9 @@ class Workspace:
         found = await self.history.since(before) if before else NO_EFFECTS
         known = {change.path for change in found.changes}
         more = [
-            c.model_copy(update={"beside": True}) for c in net_changes(self._written).values() if c.path not in known
+            c.model_copy(update={"beside": True})
+            for c in net_changes(self._written).values()
+            if c.path not in known
         ]
         kept = {change.path for change in more}
         attributes = tuple(
@@ -235,23 +271,28 @@ class Workspace:
         return restored
 
     def write(self, path: Path, data: bytes, mode: int | None = None) -> None:
-        """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in `write_atomically`. Raises
-        StorageError, OSError."""
+        """Write a file whole, as seen and as fugu's doing. `path` is resolved; `mode` as in
+        `write_atomically`. Raises StorageError, OSError."""
         before = self.history.keep(path.read_bytes()) if path.is_file() else None
         write_atomically(path, data, mode)
         self.seen.note(path, data)
-        self._written.append(FileChange(path=_named(path, self.root), before=before, after=self.history.keep(data)))
+        self._written.append(
+            FileChange(path=_named(path, self.root), before=before, after=self.history.keep(data))
+        )
 
     def remove(self, path: Path) -> None:
         """Delete a file, kept in the store. `path` is resolved. Raises StorageError, OSError."""
         before = self.history.keep(path.read_bytes())
         bits = path.stat().st_mode & 0o7777
         path.unlink()
-        self._written.append(FileChange(path=_named(path, self.root), before=before, after=None, permissions=bits))
+        self._written.append(
+            FileChange(path=_named(path, self.root), before=before, after=None, permissions=bits)
+        )
 
 
 def resolve_path(workspace: Workspace, text: str) -> Path | ToolResult:
-    """Where a path an agent wrote leads, links followed; a Result when no file can have that name or nobody may look.
+    """Where a path an agent wrote leads, links followed; a Result when no file can have that name
+    or nobody may look.
 
     Outside the repository is allowed here: policy asked before the tool was run.
     """
@@ -262,15 +303,20 @@ def resolve_path(workspace: Workspace, text: str) -> Path | ToolResult:
         found.stat()
     except (FileNotFoundError, NotADirectoryError):
         return found
-    except OSError as error:  # in a folder that may not be looked into, a name too long for any file, a link to itself
-        return ToolResult(text=f"{tools_result.truncate(text, 300)} cannot be used: {error.strerror}.", ok=False)
+    # in a folder that may not be looked into, a name too long for any file, a link to itself
+    except OSError as error:
+        return ToolResult(
+            text=f"{tools_result.truncate(text, 300)} cannot be used: {error.strerror}.", ok=False
+        )
     return found
 
 
 def recall_reads(workspace: Workspace, records: Iterable[Recorded]) -> None:
-    """Take up a session again: what its agents read or wrote, and nobody changed since, counts as seen.
+    """Take up a session again: what its agents read or wrote, and nobody changed since, counts as
+    seen.
 
-    What fugu put back counts where it had been seen before, as in the process that did it (`Seen.refresh`).
+    What fugu put back counts where it had been seen before, as in the process that did it
+    (`Seen.refresh`).
     """
     newest: dict[str, float] = {}
     for record in records:
@@ -288,10 +334,16 @@ def _touched(event: ToolRan) -> list[str]:
     """Names of the files a call read or wrote."""
     given = arguments_of(event.call)
     named = [change.path for change in event.changes]
-    if event.ok and not isinstance(given, MalformedArguments) and isinstance(given.get("path"), str):
+    if (
+        event.ok
+        and not isinstance(given, MalformedArguments)
+        and isinstance(given.get("path"), str)
+    ):
         named.append(str(given["path"]))
     return named
 
 
 def _named(path: Path, root: Path) -> str:
-    return paths.quoted_path(path.relative_to(root).as_posix() if paths.inside(path, root) else str(path))
+    return paths.quoted_path(
+        path.relative_to(root).as_posix() if paths.inside(path, root) else str(path)
+    )

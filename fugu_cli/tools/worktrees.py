@@ -1,8 +1,9 @@
 """A copy of the working tree for one agent, and what is taken over from it.
 
-A worktree is a repository of its own in fugu's data folder, made from a snapshot; the user's .git is not touched. It
-lacks what git ignores, but for the environments the tests need (links); repositories inside it are links, too, and so
-are files too large to be kept in a snapshot. Knows no agent and no plan.
+A worktree is a repository of its own in fugu's data folder, made from a snapshot; the user's .git
+is not touched. It lacks what git ignores, but for the environments the tests need (links);
+repositories inside it are links, too, and so are files too large to be kept in a snapshot. Knows no
+agent and no plan.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from pathlib import Path
 
 from fugu_cli.errors import StorageError
 from fugu_cli.session.events import FileChange, FileEffects
-from fugu_cli.tools.git_repositories import GIT_OPTIONS, Repository, communicate, git_environment, git_program
+from fugu_cli.tools.git_repositories import (
+    GIT_OPTIONS,
+    Repository,
+    communicate,
+    git_environment,
+    git_program,
+)
 from fugu_cli.tools.result import cut_between_marks
 from fugu_cli.tools.snapshot_index import NESTED
 from fugu_cli.tools.workspace import Workspace
@@ -30,7 +37,9 @@ DIFF = 20_000
 
 
 async def make_worktree(workspace: Workspace, tree: str, folder: Path) -> Workspace:
-    """The worktree at `folder` holding `tree`; one that is there already is taken as it is. Raises StorageError."""
+    """The worktree at `folder` holding `tree`; one that is there already is taken as it is. Raises
+    StorageError.
+    """
     root = folder / "tree"
     if not worktree_exists(folder):
         shutil.rmtree(folder, ignore_errors=True)
@@ -55,14 +64,22 @@ def worktree_exists(folder: Path) -> bool:
 
 async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
     assert workspace.history.snapshots is not None
-    hashed = [f"--object-format={workspace.history.hash_name}"] if workspace.history.hash_name != "sha1" else []
+    hashed = (
+        [f"--object-format={workspace.history.hash_name}"]
+        if workspace.history.hash_name != "sha1"
+        else []
+    )
     await _git(root, "init", "-q", "--template=", *hashed)
     git = root / ".git"
     (git / "info").mkdir(exist_ok=True)
     objects = [workspace.store / "objects", workspace.history.snapshots.repository.objects]
     (git / "objects" / "info").mkdir(parents=True, exist_ok=True)
-    (git / "objects" / "info" / "alternates").write_text("".join(f"{path}\n" for path in objects), *TEXT)
-    (git / "info" / "attributes").write_text("* -text -ident -filter -working-tree-encoding\n", *TEXT)
+    (git / "objects" / "info" / "alternates").write_text(
+        "".join(f"{path}\n" for path in objects), *TEXT
+    )
+    (git / "info" / "attributes").write_text(
+        "* -text -ident -filter -working-tree-encoding\n", *TEXT
+    )
     await _git(root, "read-tree", tree)
     await _git(root, "checkout-index", "-a", "-q")
     nested = await _nested(root)
@@ -79,7 +96,9 @@ async def _fill(workspace: Workspace, tree: str, root: Path) -> None:
 
 
 async def _nested(root: Path) -> list[str]:
-    """The repositories inside this one and large files, taken out of the copy: the tree only names them."""
+    """The repositories inside this one and large files, taken out of the copy: the tree only names
+    them.
+    """
     entries = (await _git(root, "ls-files", "-s", "-z")).split("\0")
     names = [entry.partition("\t")[2] for entry in entries if entry.startswith(NESTED)]
     for name in names:
@@ -90,9 +109,14 @@ async def _nested(root: Path) -> list[str]:
 
 
 def _rules(root: Path, repository: Repository) -> list[str]:
-    """What git ignores in `root` by rules that lie outside of it, as rules of a repository whose top it is."""
+    """What git ignores in `root` by rules that lie outside of it, as rules of a repository whose
+    top it is.
+    """
     above = [folder for folder in reversed(root.parents) if folder.is_relative_to(repository.top)]
-    files = [(repository.top, repository.common / "info" / "exclude"), *((f, f / ".gitignore") for f in above)]
+    files = [
+        (repository.top, repository.common / "info" / "exclude"),
+        *((f, f / ".gitignore") for f in above),
+    ]
     found: list[str] = []
     for folder, file in files:
         with contextlib.suppress(OSError):
@@ -103,7 +127,9 @@ def _rules(root: Path, repository: Repository) -> list[str]:
 
 
 def _inside(rule: str, folders: Sequence[str]) -> str:
-    """A rule as it reads in the innermost of these folders, "" where it says nothing about what is in there."""
+    """A rule as it reads in the innermost of these folders, "" where it says nothing about what is
+    in there.
+    """
     no, body = ("!", rule[1:]) if rule.startswith("!") else ("", rule)
     if not body.strip() or body.startswith("#"):
         return ""
@@ -129,7 +155,9 @@ async def _git(root: Path, *arguments: str) -> str:
     out, err = await communicate(process)
     if process.returncode:
         words = err.decode("utf-8", "replace").strip()
-        raise StorageError(f"a worktree could not be made in {root}: {words}", hint="check free space with `df -h`")
+        raise StorageError(
+            f"a worktree could not be made in {root}: {words}", hint="check free space with `df -h`"
+        )
     return out.decode("utf-8", "surrogateescape").strip()
 
 
@@ -138,11 +166,19 @@ async def worktree_diff(worktree: Workspace, tree: str) -> str:
     now = await worktree.history.snapshot()
     text = (await worktree.patch(tree, now)).decode("utf-8", "replace") if now else ""
     at = cut_between_marks(text, DIFF) if len(text) > DIFF else len(text)
-    return text if at == len(text) else f"{text[:at]}\n[... {len(text) - at} characters left out ...]\n"
+    return (
+        text
+        if at == len(text)
+        else f"{text[:at]}\n[... {len(text) - at} characters left out ...]\n"
+    )
 
 
-async def worktree_changes(worktree: Workspace, workspace: Workspace, tree: str) -> tuple[FileChange, ...]:
-    """What was done in a worktree since `tree`; the contents are kept in the repository's own store."""
+async def worktree_changes(
+    worktree: Workspace, workspace: Workspace, tree: str
+) -> tuple[FileChange, ...]:
+    """What was done in a worktree since `tree`; the contents are kept in the repository's own
+    store.
+    """
     now = await worktree.history.snapshot()
     changes = (await worktree.history.made(tree, now)).changes if now else ()
     for change in changes:
@@ -154,8 +190,8 @@ async def worktree_changes(worktree: Workspace, workspace: Workspace, tree: str)
 async def apply_changes(
     workspace: Workspace, changes: Sequence[FileChange]
 ) -> tuple[tuple[FileChange, ...], tuple[str, ...]]:
-    """Make the same changes in the repository: those made, and the paths left alone because they are not as they were,
-    or something is in the way.
+    """Make the same changes in the repository: those made, and the paths left alone because they
+    are not as they were, or something is in the way.
 
     A file that is as it should be already counts as made: running it again is safe.
     """

@@ -1,7 +1,8 @@
 """Training the coordinator (arXiv 2512.04695): from what agents achieved to a checkpoint.
 
-Stage 1 is `sft.py`, the warm start: a pass matrix (`pass_matrix.py`) gives soft targets, transcripts are rendered
-exactly as the coordinator reads them, and the head is fitted to the hidden states behind them (`fitting.py`). Stage 2
-is `evolution.py`: candidates of sep-CMA-ES (`search.py`) are judged in real sessions. `own_sessions.py` learns from the
-user's own sessions, `grpo.py` trains the Conductor.
+Stage 1 is `sft.py`, the warm start: a pass matrix (`pass_matrix.py`) gives soft targets,
+transcripts are rendered exactly as the coordinator reads them, and the head is fitted to the hidden
+states behind them (`fitting.py`). Stage 2 is `evolution.py`: candidates of sep-CMA-ES (`search.py`)
+are judged in real sessions. `own_sessions.py` learns from the user's own sessions, `grpo.py` trains
+the Conductor.
 """

@@ -1,11 +1,14 @@
-"""Stage 2 of training: sep-CMA-ES (Ros & Hansen, PPSN X 2008) over a checkpoint by the fitness of its decisions, as in
-TRINITY (arXiv 2512.04695), and the folder that a run is kept in and continued from.
+"""Stage 2 of training: sep-CMA-ES (Ros & Hansen, PPSN X 2008) over a checkpoint by the fitness of
+its decisions, as in TRINITY (arXiv 2512.04695), and the folder that a run is kept in and continued
+from.
 
-x_k = m + sigma D z_k, z_k ~ N(0, I), k = 1 ... lambda; the best mu = lambda / 2 move m, sigma and the diagonal D by
-log-rank weights. J = mean reward + w_div H(agents) + w_turn x turns - w_cost x cost. The result is m.
+x_k = m + sigma D z_k, z_k ~ N(0, I), k = 1 ... lambda; the best mu = lambda / 2 move m, sigma and
+the diagonal D by log-rank weights. J = mean reward + w_div H(agents) + w_turn x turns - w_cost x
+cost. The result is m.
 
-Departures: x is in units of the hidden states' root mean square; cost is weighed; a trial may validate m, and then the
-best of all m is the result; a run ends where nothing was gained for a while.
+Departures: x is in units of the hidden states' root mean square; cost is weighed; a trial may
+validate m, and then the best of all m is the result; a run ends where nothing was gained for a
+while.
 """
 
 from __future__ import annotations
@@ -43,9 +46,11 @@ def population_size(count: int) -> int:
 
 
 class SepCMA:
-    """sep-CMA-ES (Ros & Hansen, PPSN X 2008) through `cma` with CMA_diagonal: memory grows with N, not with N x N.
+    """sep-CMA-ES (Ros & Hansen, PPSN X 2008) through `cma` with CMA_diagonal: memory grows with N,
+    not with N x N.
 
-    mu is half the population, the weights are log-rank. The result is the distribution's mean, not the best sample.
+    mu is half the population, the weights are log-rank. The result is the distribution's mean, not
+    the best sample.
     """
 
     def __init__(
@@ -57,10 +62,12 @@ class SepCMA:
         seed: int = 0,
         more: Mapping[str, object] | None = None,
     ) -> None:
-        """`start` (N,); `more` are other options of `cma`. Raises UsageError where `cma` is not installed or the
-        population is too small."""
+        """`start` (N,); `more` are other options of `cma`. Raises UsageError where `cma` is not
+        installed or the population is too small."""
         if population < 4:
-            raise UsageError(f"a population of {population} cannot be ranked", hint="give --population 4 or more")
+            raise UsageError(
+                f"a population of {population} cannot be ranked", hint="give --population 4 or more"
+            )
         self._random = np.random.RandomState(seed)
         options = {
             "CMA_diagonal": True,
@@ -99,7 +106,9 @@ class SepCMA:
         self._search.tell(list(candidates), list(-fitness))
 
     def pack(self) -> bytes:
-        """The whole search with its generator. Only ever read back by `unpack` from the run's own folder."""
+        """The whole search with its generator. Only ever read back by `unpack` from the run's own
+        folder.
+        """
         return pickle.dumps((self._random, self._search))
 
     @classmethod
@@ -131,8 +140,8 @@ LOG_FILE, STATE_FILE = "es_log.jsonl", "state.npz"
 
 @dataclass(frozen=True)
 class RunState:
-    """After `iteration` iterations: the packed search, the best mean (N,), the best validation or fitness, and when
-    it was reached."""
+    """After `iteration` iterations: the packed search, the best mean (N,), the best validation or
+    fitness, and when it was reached."""
 
     iteration: int
     search: bytes
@@ -142,23 +151,29 @@ class RunState:
 
 
 class RunFolder:
-    """`about` is everything that must not change on the way; `save` writes the checkpoint of a mean."""
+    """`about` is everything that must not change on the way; `save` writes the checkpoint of a
+    mean.
+    """
 
-    def __init__(self, path: Path, about: Mapping[str, JsonValue], save: Callable[[Numbers, Path], None]) -> None:
+    def __init__(
+        self, path: Path, about: Mapping[str, JsonValue], save: Callable[[Numbers, Path], None]
+    ) -> None:
         self.path = path
         self._about = dict(about)
         self._save = save
 
     @contextmanager
     def held(self) -> Iterator[RunFolder]:
-        """For the time of a run. Raises SessionBusy where another process trains or measures here, UsageError where the
-        folder holds a run that was started with something else."""
+        """For the time of a run. Raises SessionBusy where another process trains or measures here,
+        UsageError where the folder holds a run that was started with something else."""
         with locked_folder(self.path, "training"):
             begin_run(self.path, self._about)
             yield self
 
     def restore(self) -> RunState | None:
-        """Where the run stands, None before its first iteration. Raises StorageError for a file that is no state."""
+        """Where the run stands, None before its first iteration. Raises StorageError for a file
+        that is no state.
+        """
         file = self.path / STATE_FILE
         if not file.is_file():
             return None
@@ -166,14 +181,18 @@ class RunFolder:
             with file.open("rb") as opened, np.load(opened, allow_pickle=False) as found:
                 numbers = found["numbers"]
                 search = found["search"].tobytes()
-                return RunState(int(numbers[0]), search, found["best"], float(numbers[1]), int(numbers[2]))
+                return RunState(
+                    int(numbers[0]), search, found["best"], float(numbers[1]), int(numbers[2])
+                )
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise StorageError(
                 f"{file} is no state of a training: {error}", hint="give another folder with --out"
             ) from error
 
     def keep(self, state: RunState, history: Sequence[Value]) -> None:
-        """After an iteration: the log first, the state last, so that a state never knows more than its log."""
+        """After an iteration: the log first, the state last, so that a state never knows more than
+        its log.
+        """
         lines = "".join(row.model_dump_json() + "\n" for row in history)
         write_run_file(self.path / LOG_FILE, lines.encode())
         try:
@@ -183,7 +202,9 @@ class RunFolder:
         _write_state(self.path / STATE_FILE, state)
 
     def history(self, kind: type[Row], count: int) -> list[Row]:
-        """The log's first `count` lines. Raises ConfigError for one that is none, StorageError for fewer."""
+        """The log's first `count` lines. Raises ConfigError for one that is none, StorageError for
+        fewer.
+        """
         file = self.path / LOG_FILE
         found = read_rows(file, kind)[:count]
         if len(found) < count:
@@ -197,7 +218,9 @@ class RunFolder:
 def _write_state(file: Path, state: RunState) -> None:
     numbers = np.array([state.iteration, state.best_worth, state.best_at], np.float64)
     with _replacing(file) as draft:
-        np.savez(draft, numbers=numbers, search=np.frombuffer(state.search, np.uint8), best=state.best)
+        np.savez(
+            draft, numbers=numbers, search=np.frombuffer(state.search, np.uint8), best=state.best
+        )
 
 
 def write_run_file(file: Path, data: bytes) -> None:
@@ -208,7 +231,9 @@ def write_run_file(file: Path, data: bytes) -> None:
 
 @contextmanager
 def _replacing(file: Path) -> Iterator[Path]:
-    """A new file that takes `file`'s place when it was written whole. Raises StorageError where the disk is full."""
+    """A new file that takes `file`'s place when it was written whole. Raises StorageError where the
+    disk is full.
+    """
     try:
         with atomic_files.replacement_file(file) as draft:
             yield draft
@@ -232,8 +257,9 @@ class FitnessWeights(Value):
 
 
 class EvolutionSettings(Value):
-    """How to evolve. `population` None is 4 + floor(3 ln N). `patience`: iterations without a better validation (or
-    mean fitness, where a trial validates nothing) before the run ends early, 0 for never."""
+    """How to evolve. `population` None is 4 + floor(3 ln N). `patience`: iterations without a
+    better validation (or mean fitness, where a trial validates nothing) before the run ends early,
+    0 for never."""
 
     population: int | None = 32
     iterations: int = 60
@@ -245,8 +271,8 @@ class EvolutionSettings(Value):
 
 
 class EvolutionIteration(Value):
-    """A line of es_log.jsonl. `rows` and `roles` are shares of all turns taken; `cost` is USD, where calls were paid
-    for, `mean_cost` the relative one that the fitness weighs."""
+    """A line of es_log.jsonl. `rows` and `roles` are shares of all turns taken; `cost` is USD,
+    where calls were paid for, `mean_cost` the relative one that the fitness weighs."""
 
     iteration: int
     best: float
@@ -267,8 +293,9 @@ class EvolutionIteration(Value):
 
 @dataclass(frozen=True)
 class TrialResult:
-    """By candidate and case (size, n): share solved, relative cost, turns, and how sure it ends accepted. `rows` and
-    `roles` (size, L) and (size, 3): turns taken by each. NaN where a replication failed for outside reasons."""
+    """By candidate and case (size, n): share solved, relative cost, turns, and how sure it ends
+    accepted. `rows` and `roles` (size, L) and (size, 3): turns taken by each. NaN where a
+    replication failed for outside reasons."""
 
     solved: Numbers
     cost: Numbers
@@ -280,8 +307,8 @@ class TrialResult:
 
 
 class Trial(Protocol):
-    """Judges candidates. Everything chance decides depends on the iteration alone: all candidates meet the same tasks,
-    pools and seeds (common random numbers)."""
+    """Judges candidates. Everything chance decides depends on the iteration alone: all candidates
+    meet the same tasks, pools and seeds (common random numbers)."""
 
     def play(self, candidates: Candidates, iteration: int) -> TrialResult:
         """Every candidate on the iteration's tasks, times its replications."""
@@ -305,10 +332,16 @@ class Evolved:
 
 
 def fitness(played: TrialResult, shaping: FitnessWeights) -> Numbers:
-    """By candidate (size,). Replications that failed for outside reasons are NaN and dropped, never 0."""
-    reward, cost, turns = (np.nanmean(part, axis=1) for part in (played.solved, played.cost, played.turns))
+    """By candidate (size,). Replications that failed for outside reasons are NaN and dropped, never
+    0.
+    """
+    reward, cost, turns = (
+        np.nanmean(part, axis=1) for part in (played.solved, played.cost, played.turns)
+    )
     diverse = np.array([entropy(rows) for rows in played.rows])
-    return np.asarray(reward + shaping.diversity * diverse + shaping.turns * turns - shaping.cost * cost)
+    return np.asarray(
+        reward + shaping.diversity * diverse + shaping.turns * turns - shaping.cost * cost
+    )
 
 
 def entropy(counts: Numbers) -> float:
@@ -320,14 +353,18 @@ def entropy(counts: Numbers) -> float:
 class Evolution:
     """One run in one folder."""
 
-    def __init__(self, settings: EvolutionSettings, trial: Trial, breed: MakeCandidates, folder: RunFolder) -> None:
+    def __init__(
+        self, settings: EvolutionSettings, trial: Trial, breed: MakeCandidates, folder: RunFolder
+    ) -> None:
         self._settings = settings
         self._trial = trial
         self._breed = breed
         self._folder = folder
 
     def run(self, start: Numbers, tell: Tell) -> Evolved:
-        """From `start` (N,), or from where the folder's run stopped. Whatever ends it leaves the folder whole."""
+        """From `start` (N,), or from where the folder's run stopped. Whatever ends it leaves the
+        folder whole.
+        """
         state = self._folder.restore() or self._first(start)
         search = SepCMA.unpack(state.search)
         history = self._folder.history(EvolutionIteration, state.iteration)
@@ -366,7 +403,10 @@ class Evolution:
         gained = (reached, number) if better else (state.best_worth, state.best_at)
         row = _row(number, played, worth, search)
         row = row.model_copy(
-            update={"validation": _rounded(validation), "seconds": round(time.monotonic() - started, 3)}
+            update={
+                "validation": _rounded(validation),
+                "seconds": round(time.monotonic() - started, 3),
+            }
         )
         return row, RunState(number, search.pack(), best, *gained)
 

@@ -1,5 +1,5 @@
-"""Fits by gradient: the head (L-BFGS), and the SVF offsets of the second-to-last layer; and that layer's forward pass
-for a whole population of offsets at once.
+"""Fits by gradient: the head (L-BFGS), and the SVF offsets of the second-to-last layer; and that
+layer's forward pass for a whole population of offsets at once.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ RoleLabels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class HeadExamples:
-    """`hidden` (n, width), `rows` (n, L) soft targets, `roles` (n,) or -1 where none is wanted, `weights` (n,), and the
-    `groups` (n,) that a split never divides."""
+    """`hidden` (n, width), `rows` (n, L) soft targets, `roles` (n,) or -1 where none is wanted,
+    `weights` (n,), and the `groups` (n,) that a split never divides."""
 
     hidden: Vector
     rows: Vector
@@ -41,12 +41,16 @@ class HeadExamples:
     def at(self, places: NDArray[np.int64]) -> HeadExamples:
         """The examples at these places."""
         groups = tuple(self.groups[place] for place in places)
-        return HeadExamples(self.hidden[places], self.rows[places], self.roles[places], self.weights[places], groups)
+        return HeadExamples(
+            self.hidden[places], self.rows[places], self.roles[places], self.weights[places], groups
+        )
 
 
 @dataclass(frozen=True)
 class HeadScore:
-    """How a head does on examples: mean KL over the rows, how often it picks the best row, and the wanted role."""
+    """How a head does on examples: mean KL over the rows, how often it picks the best row, and the
+    wanted role.
+    """
 
     kl: float
     row_accuracy: float
@@ -55,7 +59,8 @@ class HeadScore:
     def text(self) -> str:
         """For people."""
         return (
-            f"held-out examples: distance to the targets (KL) {self.kl:.3f}, best row picked {self.row_accuracy:.0%}, "
+            f"held-out examples: distance to the targets (KL) {self.kl:.3f}, best row picked "
+            f"{self.row_accuracy:.0%}, "
             f"wanted role picked {self.role_accuracy:.0%}"
         )
 
@@ -68,8 +73,12 @@ def fit_head(examples: HeadExamples, roles: int, *, l2: float, steps: int = 300)
     hidden = torch.from_numpy(examples.hidden).double()
     scale = hidden.square().mean(0).sqrt().clamp_min(1e-6)
     data = HeadLoss(hidden / scale, examples)
-    weight = torch.zeros(examples.rows.shape[1] + roles, hidden.shape[1], dtype=torch.float64, requires_grad=True)
-    optimiser = torch.optim.LBFGS([weight], max_iter=steps, tolerance_grad=1e-7, line_search_fn="strong_wolfe")
+    weight = torch.zeros(
+        examples.rows.shape[1] + roles, hidden.shape[1], dtype=torch.float64, requires_grad=True
+    )
+    optimiser = torch.optim.LBFGS(
+        [weight], max_iter=steps, tolerance_grad=1e-7, line_search_fn="strong_wolfe"
+    )
 
     def closure() -> Tensor:
         optimiser.zero_grad()
@@ -82,7 +91,9 @@ def fit_head(examples: HeadExamples, roles: int, *, l2: float, steps: int = 300)
 
 
 class HeadLoss:
-    """The loss of a head on examples; `hidden` (n, width) stands in for theirs, scaled or still being changed."""
+    """The loss of a head on examples; `hidden` (n, width) stands in for theirs, scaled or still
+    being changed.
+    """
 
     def __init__(self, hidden: Tensor, examples: HeadExamples) -> None:
         import torch
@@ -102,7 +113,9 @@ class HeadLoss:
         kl = F.kl_div(logits[:, :count].log_softmax(1), self._rows, reduction="none").sum(1)
         total = (self._weights * kl).sum()
         if weight.shape[0] > count:
-            role = F.cross_entropy(logits[:, count:], self._roles, ignore_index=-1, reduction="none")
+            role = F.cross_entropy(
+                logits[:, count:], self._roles, ignore_index=-1, reduction="none"
+            )
             total = total + (self._weights * role).sum()
         return total
 
@@ -117,9 +130,15 @@ def score_head(head: Vector, examples: HeadExamples) -> HeadScore:
     kl = (target * (np.log(target) - predicted)).sum(1)
     picked = logits[:, :count].argmax(1) == examples.rows.argmax(1)
     wanted = examples.roles >= 0
-    right = logits[wanted, count:].argmax(1) == examples.roles[wanted] if logits.shape[1] > count else wanted[wanted]
+    right = (
+        logits[wanted, count:].argmax(1) == examples.roles[wanted]
+        if logits.shape[1] > count
+        else wanted[wanted]
+    )
     shares = weights[wanted] / max(weights[wanted].sum(), 1e-12)
-    return HeadScore(float((weights * kl).sum()), float((weights * picked).sum()), float((shares * right).sum()))
+    return HeadScore(
+        float((weights * kl).sum()), float((weights * picked).sum()), float((shares * right).sum())
+    )
 
 
 def mean_score(scores: Sequence[tuple[HeadScore, int]]) -> HeadScore:
@@ -147,7 +166,9 @@ def _log_softmax(logits: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class DescentSettings:
-    """How far and how fast: passes over the examples, examples per step, AdamW's rate and its pull to zero."""
+    """How far and how fast: passes over the examples, examples per step, AdamW's rate and its pull
+    to zero.
+    """
 
     epochs: int = 3
     batch: int = 16
@@ -157,10 +178,14 @@ class DescentSettings:
 
 
 def fit_offsets(
-    tail: LastLayers, texts: Sequence[Sequence[int]], examples: HeadExamples, head: Vector, descent: DescentSettings
+    tail: LastLayers,
+    texts: Sequence[Sequence[int]],
+    examples: HeadExamples,
+    head: Vector,
+    descent: DescentSettings,
 ) -> tuple[Vector, ...]:
-    """Nine blocks of offsets that lower the loss of `head` on `examples`, whose transcripts' tokens are `texts`. `tail`
-    is in fp32.
+    """Nine blocks of offsets that lower the loss of `head` on `examples`, whose transcripts' tokens
+    are `texts`. `tail` is in fp32.
 
     The head moves along and is then thrown away: on the changed states it is fitted again, exactly.
     """
@@ -176,7 +201,9 @@ def fit_offsets(
     optimiser = torch.optim.AdamW(groups, lr=descent.rate)
     order = np.random.default_rng(descent.seed)
     for _ in range(descent.epochs):
-        for chosen in np.array_split(order.permutation(len(texts)), -(-len(texts) // descent.batch)):
+        for chosen in np.array_split(
+            order.permutation(len(texts)), -(-len(texts) // descent.batch)
+        ):
             optimiser.zero_grad()
             hidden = torch.cat([tail.through(inputs[index], offsets) for index in chosen])
             HeadLoss(hidden, examples.at(chosen)).of(weight).backward()
@@ -190,10 +217,17 @@ BATCH_TOKENS = 4096
 
 
 class LastLayers:
-    """The last two layers of a model for many offsets at once: W' x = U (1 + delta) s (V^T x) lets one batch carry all
-    of them, and gradients flow through. `wide`: computed in fp32."""
+    """The last two layers of a model for many offsets at once: W' x = U (1 + delta) s (V^T x) lets
+    one batch carry all of them, and gradients flow through. `wide`: computed in fp32."""
 
-    def __init__(self, backbone: Backbone, adapter: svf.SvfAdapter, *, wide: bool, at_once: int = BATCH_TOKENS) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        adapter: svf.SvfAdapter,
+        *,
+        wide: bool,
+        at_once: int = BATCH_TOKENS,
+    ) -> None:
         """The spectra of the layer's seven matrices come from `adapter`: computed once and kept."""
         import torch
 
@@ -213,11 +247,15 @@ class LastLayers:
 
         ids = torch.tensor([list(tokens)])
         with torch.no_grad():
-            found: Tensor = self._backbone.model(input_ids=ids, output_hidden_states=True).hidden_states[-3]
+            found: Tensor = self._backbone.model(
+                input_ids=ids, output_hidden_states=True
+            ).hidden_states[-3]
         return found
 
     def states(self, below: Tensor, offsets: Vector) -> Vector:
-        """(size, width) fp32: the state at the last position of `below`, for each of `offsets` (size, sum of sizes)."""
+        """(size, width) fp32: the state at the last position of `below`, for each of `offsets`
+        (size, sum of sizes).
+        """
         import torch
 
         blocks = torch.from_numpy(np.ascontiguousarray(offsets, np.float32)).split(self.sizes, 1)
@@ -230,7 +268,9 @@ class LastLayers:
             return np.asarray(torch.cat(parts).float().numpy())
 
     def through(self, below: Tensor, offsets: Sequence[Tensor]) -> Tensor:
-        """(size, width): the final state at the last position of `below`, for seven blocks of offsets (size, rank)."""
+        """(size, width): the final state at the last position of `below`, for seven blocks of
+        offsets (size, rank).
+        """
         import torch
 
         for matrix, delta in zip(self._matrices, offsets, strict=True):
@@ -248,8 +288,8 @@ class LastLayers:
 
 
 class Factors:
-    """W' x by the factors of W, with a `scale` (size, 1, rank) of its own for each of a batch. It is the matrix's
-    forward pass from now on."""
+    """W' x by the factors of W, with a `scale` (size, 1, rank) of its own for each of a batch. It
+    is the matrix's forward pass from now on."""
 
     def __init__(self, matrix: Linear, found: svf.Spectrum) -> None:
         weight, kind, basis = matrix.weight.data.float(), matrix.weight.dtype, found.basis

@@ -1,12 +1,14 @@
-"""GRPO (arXiv 2402.03300) for the Conductor (arXiv 2512.04388), by TRL: what a planner is asked, what a reply is worth,
-and the training, in a folder in which it goes on.
+"""GRPO (arXiv 2402.03300) for the Conductor (arXiv 2512.04388), by TRL: what a planner is asked,
+what a reply is worth, and the training, in a folder in which it goes on.
 
-A = (r - mean r) / std r over the G replies to a question; the loss is PPO's, clipped at epsilon, without a KL term.
-r is 0 for a reply that is no workflow, 0.5 for a workflow that ran, 1 for a right result. Every question comes with
-agents drawn for it, so that a planner learns to read which there are.
+A = (r - mean r) / std r over the G replies to a question; the loss is PPO's, clipped at epsilon,
+without a KL term. r is 0 for a reply that is no workflow, 0.5 for a workflow that ran, 1 for a
+right result. Every question comes with agents drawn for it, so that a planner learns to read which
+there are.
 
-Departures: first rounds of the recursion fine-tune are written by the planner as it was when the run began, not by the
-one that is trained; only first rounds that are workflows have second ones. The preset `small` trains an adapter.
+Departures: first rounds of the recursion fine-tune are written by the planner as it was when the
+run began, not by the one that is trained; only first rounds that are workflows have second ones.
+The preset `small` trains an adapter.
 """
 
 from __future__ import annotations
@@ -26,7 +28,13 @@ from typing import Any, Literal, Protocol
 from pydantic import JsonValue
 
 from fugu_cli import __version__, prompts
-from fugu_cli.coordinators.conductor.planner import InvalidPlan, PlanLimits, PlanTask, parse_workflow, planner_prompt
+from fugu_cli.coordinators.conductor.planner import (
+    InvalidPlan,
+    PlanLimits,
+    PlanTask,
+    parse_workflow,
+    planner_prompt,
+)
 from fugu_cli.errors import StorageError, UsageError, installing
 from fugu_cli.evaluation.results_folder import begin_run
 from fugu_cli.messages import FromUser, Value
@@ -44,10 +52,11 @@ ANSWER_CHARACTERS = 1200
 
 
 class PlannerExample(Value):
-    """A question put to the planner: what it reads, the agents it may name (drawn again for each), and in which round.
+    """A question put to the planner: what it reads, the agents it may name (drawn again for each),
+    and in which round.
 
-    In the second round it has read what the first one came to; `kept` is whether that was right, for three empty lists
-    keep it.
+    In the second round it has read what the first one came to; `kept` is whether that was right,
+    for three empty lists keep it.
     """
 
     problem: str
@@ -87,7 +96,9 @@ class Execute(Protocol):
 
 @dataclass(frozen=True)
 class ExampleSettings:
-    """`fewest` to `most` agents are drawn for each question, which comes so many `times`; `steps` of a workflow."""
+    """`fewest` to `most` agents are drawn for each question, which comes so many `times`; `steps`
+    of a workflow.
+    """
 
     steps: int = 5
     fewest: int = 2
@@ -97,10 +108,13 @@ class ExampleSettings:
 
 
 def planner_examples(
-    problems: Sequence[Problem], members: Mapping[str, Member], tokenizer: Any, settings: ExampleSettings
+    problems: Sequence[Problem],
+    members: Mapping[str, Member],
+    tokenizer: Any,
+    settings: ExampleSettings,
 ) -> Iterator[PlannerExample]:
-    """Every question with other agents each time, in a fixed mixed order, as the Conductor asks it. Of `tokenizer` the
-    chat template is used."""
+    """Every question with other agents each time, in a fixed mixed order, as the Conductor asks it.
+    Of `tokenizer` the chat template is used."""
     draw, names = random.Random(settings.seed), list(members)
     for _ in range(settings.times):
         for problem in draw.sample(list(problems), len(problems)):
@@ -108,11 +122,16 @@ def planner_examples(
             models = tuple(draw.sample(names, count))
             said = _question(problem, models, members, settings)
             prompt = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
-            yield PlannerExample(problem=problem.id, prompt=prompt, models=models, steps=settings.steps)
+            yield PlannerExample(
+                problem=problem.id, prompt=prompt, models=models, steps=settings.steps
+            )
 
 
 def _question(
-    problem: Problem, models: tuple[str, ...], members: Mapping[str, Member], settings: ExampleSettings
+    problem: Problem,
+    models: tuple[str, ...],
+    members: Mapping[str, Member],
+    settings: ExampleSettings,
 ) -> list[dict[str, str]]:
     events: list[Event] = [
         Opened(version=__version__, repo="", pool=tuple(members[name] for name in models)),
@@ -121,12 +140,17 @@ def _question(
     task = PlanTask(problem.prompt, PlanLimits(models, settings.steps))
     sent = planner_prompt(events, task, members, next(iter(members.values())))
     said = [message.text for message in sent.messages if isinstance(message, FromUser)]
-    return [{"role": "system", "content": sent.system}, {"role": "user", "content": "\n".join(said)}]
+    return [
+        {"role": "system", "content": sent.system},
+        {"role": "user", "content": "\n".join(said)},
+    ]
 
 
-def second_round_example(example: PlannerExample, workflow: str, outcome: str, right: bool) -> PlannerExample:
-    """The second round of a question: what the first one came to, to be kept or corrected. It stands where the
-    Conductor's own prompt has it, between request and models."""
+def second_round_example(
+    example: PlannerExample, workflow: str, outcome: str, right: bool
+) -> PlannerExample:
+    """The second round of a question: what the first one came to, to be kept or corrected. It
+    stands where the Conductor's own prompt has it, between request and models."""
     shown = prompts.fill(prompts.load("conductor/round"), workflow=workflow, outcome=outcome)
     before, models, after = example.prompt.rpartition(MODELS)
     prompt = f"{before}{shown}\n\n{models}{after}"
@@ -144,8 +168,8 @@ class FirstRound(Value):
 
 @dataclass(frozen=True)
 class FirstRounds:
-    """How first rounds are made: who plans (a prompt in, its reply out), what runs, what was made before and who keeps
-    what is made now."""
+    """How first rounds are made: who plans (a prompt in, its reply out), what runs, what was made
+    before and who keeps what is made now."""
 
     write: Callable[[str], str]
     execute: Callable[[str, tuple[WorkflowStep, ...]], WorkflowResult]
@@ -153,9 +177,11 @@ class FirstRounds:
     keep: Callable[[FirstRound], None]
 
 
-def both_rounds(examples: Sequence[PlannerExample], firsts: FirstRounds) -> Iterator[PlannerExample]:
-    """Every example, and behind each whose first round is a workflow its second one. A first round is made when its
-    second one is asked for, not before: who stops reading pays for no more."""
+def both_rounds(
+    examples: Sequence[PlannerExample], firsts: FirstRounds
+) -> Iterator[PlannerExample]:
+    """Every example, and behind each whose first round is a workflow its second one. A first round
+    is made when its second one is asked for, not before: who stops reading pays for no more."""
     known: dict[tuple[str, tuple[str, ...]], deque[FirstRound]] = {}
     for one in firsts.known:
         known.setdefault((one.example.problem, one.example.models), deque()).append(one)
@@ -168,14 +194,22 @@ def both_rounds(examples: Sequence[PlannerExample], firsts: FirstRounds) -> Iter
         if isinstance(parse_workflow(first.reply, example.form()), InvalidPlan):
             made.popleft()
         else:
-            yield second_round_example(example, first.reply, f"Its answer:\n{first.answer}", first.right)
+            yield second_round_example(
+                example, first.reply, f"Its answer:\n{first.answer}", first.right
+            )
 
 
 def _first(example: PlannerExample, firsts: FirstRounds) -> FirstRound:
     reply = firsts.write(example.prompt)
     steps = parse_workflow(reply, example.form())
-    ran = WorkflowResult(right=False) if isinstance(steps, InvalidPlan) else firsts.execute(example.problem, steps)
-    first = FirstRound(example=example, reply=reply, right=ran.right, answer=ran.answer[:ANSWER_CHARACTERS])
+    ran = (
+        WorkflowResult(right=False)
+        if isinstance(steps, InvalidPlan)
+        else firsts.execute(example.problem, steps)
+    )
+    first = FirstRound(
+        example=example, reply=reply, right=ran.right, answer=ran.answer[:ANSWER_CHARACTERS]
+    )
     firsts.keep(first)
     return first
 
@@ -193,7 +227,9 @@ def workflow_reward(reply: str, example: PlannerExample, execute: Execute | None
 
 
 class WorkflowRewards:
-    """The function TRL calls: many replies at once, each with its example. `rewards` are those since the last step."""
+    """The function TRL calls: many replies at once, each with its example. `rewards` are those
+    since the last step.
+    """
 
     __name__ = "workflow"
 
@@ -201,14 +237,20 @@ class WorkflowRewards:
         self._execute = execute
         self.rewards: list[float] = []
 
-    def __call__(self, completions: Sequence[str], example: Sequence[str], **_more: object) -> list[float]:
+    def __call__(
+        self, completions: Sequence[str], example: Sequence[str], **_more: object
+    ) -> list[float]:
         """One number for each completion; `example` holds each one's example as JSON."""
         asked = [PlannerExample.model_validate_json(given) for given in example]
         both = list(zip(completions, asked, strict=True))
         if self._execute is not None:
             read = [(one.problem, parse_workflow(text, one.form())) for text, one in both]
             self._execute.ahead(
-                list(dict.fromkeys((name, steps) for name, steps in read if isinstance(steps, tuple) and steps))
+                list(
+                    dict.fromkeys(
+                        (name, steps) for name, steps in read if isinstance(steps, tuple) and steps
+                    )
+                )
             )
         found = [workflow_reward(text, one, self._execute) for text, one in both]
         self.rewards += found
@@ -217,8 +259,8 @@ class WorkflowRewards:
 
 @dataclass(frozen=True)
 class GrpoSettings:
-    """Of a training. `questions` x `replies` are drawn each step; `lora` is the rank, 0 for all weights; `part` is how
-    many replies are learned from at once at most (memory)."""
+    """Of a training. `questions` x `replies` are drawn each step; `lora` is the rank, 0 for all
+    weights; `part` is how many replies are learned from at once at most (memory)."""
 
     steps: int
     questions: int
@@ -236,16 +278,32 @@ class GrpoSettings:
 
 
 PAPER_SETTINGS = GrpoSettings(
-    steps=200, questions=4, replies=64, tokens=1024, rate=1e-6, schedule="cosine", warmup=0.03, lora=0
+    steps=200,
+    questions=4,
+    replies=64,
+    tokens=1024,
+    rate=1e-6,
+    schedule="cosine",
+    warmup=0.03,
+    lora=0,
 )
 SMALL_SETTINGS = GrpoSettings(
-    steps=60, questions=1, replies=8, tokens=256, rate=5e-4, schedule="constant", warmup=0.0, lora=16
+    steps=60,
+    questions=1,
+    replies=8,
+    tokens=256,
+    rate=5e-4,
+    schedule="constant",
+    warmup=0.0,
+    lora=16,
 )
 PRESETS = {"paper": PAPER_SETTINGS, "small": SMALL_SETTINGS}
 
 
 class GrpoStep(Value):
-    """A step of grpo_log.jsonl. `readable` and `right` are shares of the step's replies, `length` tokens a reply."""
+    """A step of grpo_log.jsonl. `readable` and `right` are shares of the step's replies, `length`
+    tokens a reply.
+    """
 
     step: int
     replies: int
@@ -260,8 +318,8 @@ class GrpoStep(Value):
 
 @dataclass(frozen=True)
 class GrpoRun:
-    """Where a training is kept, who gets each step, and what beside the settings must stay as it was for it to go
-    on."""
+    """Where a training is kept, who gets each step, and what beside the settings must stay as it
+    was for it to go on."""
 
     folder: Path
     tell: Callable[[GrpoStep], None]
@@ -269,9 +327,13 @@ class GrpoRun:
 
 
 def begin_training(model: str, settings: GrpoSettings, run: GrpoRun) -> None:
-    """Write down what a training is started with, or compare it with what it was. Raises UsageError and StorageError.
-    The caller holds the folder."""
-    fixed = {name: value for name, value in vars(settings).items() if name not in ("steps", "save", "part")}
+    """Write down what a training is started with, or compare it with what it was. Raises UsageError
+    and StorageError. The caller holds the folder."""
+    fixed = {
+        name: value
+        for name, value in vars(settings).items()
+        if name not in ("steps", "save", "part")
+    }
     begin_run(run.folder, {"model": model, **fixed, **run.about})
 
 
@@ -282,8 +344,8 @@ def train_planner(
     rewards: Callable[..., list[float]],
     run: GrpoRun,
 ) -> Path:
-    """Train to the last step, or on from the newest saved one. Returns the folder of the trained model (an adapter
-    where LoRA was used). Raises StorageError."""
+    """Train to the last step, or on from the newest saved one. Returns the folder of the trained
+    model (an adapter where LoRA was used). Raises StorageError."""
     with quiet_libraries():
         trainer = _trainer(model, examples, settings, rewards, run)
         saved = filter(_is_complete, run.folder.glob("checkpoint-*"))
@@ -320,7 +382,11 @@ def _is_complete(checkpoint: Path) -> bool:
 
 def require_libraries() -> None:
     """Raises UsageError where what trains is not installed."""
-    missing = [name for name in ("torch", "trl", "peft", "datasets") if importlib.util.find_spec(name) is None]
+    missing = [
+        name
+        for name in ("torch", "trl", "peft", "datasets")
+        if importlib.util.find_spec(name) is None
+    ]
     if missing:
         raise UsageError(
             f"training a Conductor needs {', '.join(missing)}, not installed here",
@@ -343,21 +409,26 @@ def quiet_libraries() -> Iterator[None]:
 
 
 def planner_tokenizer(model: str) -> Any:
-    """The tokenizer of the planner in `model`, a folder or hub id. Raises UsageError where there is none, and where it
-    has no token that could fill up shorter texts."""
+    """The tokenizer of the planner in `model`, a folder or hub id. Raises UsageError where there is
+    none, and where it has no token that could fill up shorter texts."""
     from transformers import AutoTokenizer
 
     if model.startswith(("/", ".", "~")) and not Path(model).is_dir():
-        raise UsageError(f"there is no folder {model}", hint="--model names a planner: a folder or hub id")
+        raise UsageError(
+            f"there is no folder {model}", hint="--model names a planner: a folder or hub id"
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:
         first = str(error).strip().partition("\n")[0]
-        raise UsageError(f"the planner {model} cannot be read: {first}", hint="name another with --model") from error
+        raise UsageError(
+            f"the planner {model} cannot be read: {first}", hint="name another with --model"
+        ) from error
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     if tokenizer.pad_token is None:
         raise UsageError(
-            f"the planner {model} has neither a padding token nor one that ends a text, and training needs one",
+            f"the planner {model} has neither a padding token nor one that ends a text, and "
+            f"training needs one",
             hint="set `pad_token` in its tokenizer_config.json, or name another with --model",
         )
     if tokenizer.chat_template is None:
@@ -369,7 +440,9 @@ def planner_tokenizer(model: str) -> Any:
 
 
 def planner_writer(model: str, settings: GrpoSettings) -> Callable[[str], str]:
-    """The model in `model` as it plans before it is trained: a prompt in, its reply out. Loads it."""
+    """The model in `model` as it plans before it is trained: a prompt in, its reply out. Loads
+    it.
+    """
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -382,9 +455,14 @@ def planner_writer(model: str, settings: GrpoSettings) -> Callable[[str], str]:
         given = tokenizer(prompt, return_tensors="pt", add_special_tokens=False)
         with torch.inference_mode():
             out = loaded.generate(
-                **given, max_new_tokens=settings.tokens, do_sample=True, temperature=settings.temperature
+                **given,
+                max_new_tokens=settings.tokens,
+                do_sample=True,
+                temperature=settings.temperature,
             )
-        return str(tokenizer.decode(out[0, given["input_ids"].shape[1] :], skip_special_tokens=True))
+        return str(
+            tokenizer.decode(out[0, given["input_ids"].shape[1] :], skip_special_tokens=True)
+        )
 
     return write
 
@@ -403,16 +481,22 @@ def _trainer(
     from trl import GRPOTrainer
 
     class Discounting(GRPOTrainer):  # type: ignore[misc]
-        """First rounds count less where second ones are trained: their groups were normalised apart already."""
+        """First rounds count less where second ones are trained: their groups were normalised apart
+        already.
+        """
 
         def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
             found: dict[str, Any] = super()._generate_and_score_completions(inputs)
-            weights = torch.tensor([float(one["weight"]) for one in inputs], device=found["advantages"].device)
+            weights = torch.tensor(
+                [float(one["weight"]) for one in inputs], device=found["advantages"].device
+            )
             shape = (-1, *[1] * (found["advantages"].dim() - 1))
             return {**found, "advantages": found["advantages"] * weights.view(shape)}
 
     rank = settings.lora
-    adapter = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM")
+    adapter = LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
     kind = torch.bfloat16 if torch.cuda.is_available() else torch.float32
     trainer = Discounting(
         model=AutoModelForCausalLM.from_pretrained(model, dtype=kind),
@@ -428,7 +512,9 @@ def _trainer(
 
 
 def trl_arguments(settings: GrpoSettings, folder: Path) -> Any:
-    """What TRL is told. A step is learned from in equal parts that leave nothing over: TRL wants whole questions."""
+    """What TRL is told. A step is learned from in equal parts that leave nothing over: TRL wants
+    whole questions.
+    """
     import torch
     from trl import GRPOConfig
 
@@ -472,7 +558,9 @@ def _log_callback(tell: Callable[[GrpoStep], None], rewards: Any) -> Any:
     class Writer(TrainerCallback):  # type: ignore[misc]
         began = time.monotonic()
 
-        def on_log(self, _args: Any, state: Any, _control: Any, logs: Mapping[str, float], **_more: Any) -> None:
+        def on_log(
+            self, _args: Any, state: Any, _control: Any, logs: Mapping[str, float], **_more: Any
+        ) -> None:
             found, rewards.rewards = rewards.rewards, []
             if not found:
                 return

@@ -1,5 +1,5 @@
-"""Training from the user's own sessions: labelled decisions, soft targets, and a head pulled towards the checkpoint
-in use.
+"""Training from the user's own sessions: labelled decisions, soft targets, and a head pulled
+towards the checkpoint in use.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Label = Literal["accepted", "tests passed", "tests failed", "reverted"]
 
 @dataclass(frozen=True)
 class LabelledDecision:
-    """A decision and its outcome. `events` are the session up to it; `group` is the request: its decisions are
-    never on both sides of a split."""
+    """A decision and its outcome. `events` are the session up to it; `group` is the request: its
+    decisions are never on both sides of a split."""
 
     events: tuple[Event, ...]
     agent: str
@@ -53,25 +53,35 @@ def _of_request(
 ) -> Iterator[LabelledDecision]:
     facts = events[span[0] : span[1]]
     accepted = any(isinstance(fact, Finished) and fact.reason == "accepted" for fact in facts)
-    turns = [turn for turn in views.turns(facts) if not turn.failed and not turn.interrupted and turn.replies]
+    turns = [
+        turn
+        for turn in views.turns(facts)
+        if not turn.failed and not turn.interrupted and turn.replies
+    ]
     working = [turn for turn in turns if turn.assigned.role == "worker"]
     for turn in turns:
         approved = accepted and views.verdict(events[: span[1]], turn) in {None, "ACCEPT"}
         label = _label(turn, working[-1:] == [turn], approved, reverted)
         place = next(
-            index for index in range(*span) if isinstance(events[index], Assigned) and events[index] == turn.assigned
+            index
+            for index in range(*span)
+            if isinstance(events[index], Assigned) and events[index] == turn.assigned
         )
         if label is not None:
-            yield LabelledDecision(tuple(events[:place]), turn.assigned.agent, turn.assigned.role, label, group)
+            yield LabelledDecision(
+                tuple(events[:place]), turn.assigned.agent, turn.assigned.role, label, group
+            )
 
 
 def _label(turn: views.Turn, newest: bool, accepted: bool, reverted: bool) -> Label | None:
-    """None where nothing is known of a turn. What the user took back outweighs what the tests said. `accepted`: the
-    request was, and a Verifier's turn said so."""
+    """None where nothing is known of a turn. What the user took back outweighs what the tests said.
+    `accepted`: the request was, and a Verifier's turn said so."""
     if turn.assigned.role == "worker":
         if newest and reverted:
             return "reverted"
-        run = next((run for run in reversed(turn.runs) if run.permitted.call.tool == views.RUN_TESTS), None)
+        run = next(
+            (run for run in reversed(turn.runs) if run.permitted.call.tool == views.RUN_TESTS), None
+        )
         if run is not None and run.result is not None:
             return "tests passed" if run.result.ok else "tests failed"
         return "accepted" if newest and accepted else None
@@ -97,13 +107,15 @@ def _reverted(events: Sequence[Event]) -> set[int]:
 
 
 LEAST_REQUESTS = 8
-"""Labelled requests without which nothing is learned: fewer say more about chance than about the agents."""
+"""Labelled requests without which nothing is learned: fewer say more about chance than about the
+agents.
+"""
 
 
 @dataclass(frozen=True)
 class OwnSessionsResult:
-    """How the checkpoint in use and the new one do on requests held out (mean log-likelihood of what turned out well,
-    lower KL is better), and the new one."""
+    """How the checkpoint in use and the new one do on requests held out (mean log-likelihood of
+    what turned out well, lower KL is better), and the new one."""
 
     before: fitting.HeadScore
     after: fitting.HeadScore
@@ -122,7 +134,9 @@ def session_examples(
     labels: Mapping[str, str],
     reading: tuple[Backbone, Encode],
 ) -> fitting.HeadExamples:
-    """A target per decision: the row that was chosen where it turned out well, the others where it did not."""
+    """A target per decision: the row that was chosen where it turned out well, the others where it
+    did not.
+    """
     meta, (backbone, see) = checkpoint.meta, reading
     rows = {label: meta.rows.index(label) for label in meta.rows}
     known = [one for one in decided if labels.get(one.agent) in rows]
@@ -145,7 +159,9 @@ def _target(row: int, worth: float, count: int) -> tuple[float, ...]:
     return tuple(share if index == row else (1 - share) / (count - 1) for index in range(count))
 
 
-def learn_from_sessions(found: fitting.HeadExamples, checkpoint: Checkpoint, seed: int = 0) -> OwnSessionsResult:
+def learn_from_sessions(
+    found: fitting.HeadExamples, checkpoint: Checkpoint, seed: int = 0
+) -> OwnSessionsResult:
     """Raises UsageError where there are too few requests."""
     requests = len(set(found.groups))
     if requests < LEAST_REQUESTS:
@@ -159,34 +175,51 @@ def learn_from_sessions(found: fitting.HeadExamples, checkpoint: Checkpoint, see
         )
         for held in fitting.group_folds(found.groups, min(5, requests), seed)
     ]
-    before, after = (fitting.mean_score([(score[side], int(score[2])) for score in scores]) for side in (0, 1))
+    before, after = (
+        fitting.mean_score([(score[side], int(score[2])) for score in scores]) for side in (0, 1)
+    )
     new = _blended_head(found, head)
     training = TrainingOrigin(
         stage="own sessions",
-        data=f"{len(found.groups)} decisions of {requests} requests; {checkpoint.meta.training.data}",
+        data=(
+            f"{len(found.groups)} decisions of {requests} requests; {checkpoint.meta.training.data}"
+        ),
         examples=len(found.groups),
         seed=seed,
-        report=(("held-out kl before", round(before.kl, 4)), ("held-out kl after", round(after.kl, 4))),
+        report=(
+            ("held-out kl before", round(before.kl, 4)),
+            ("held-out kl after", round(after.kl, 4)),
+        ),
     )
     meta = checkpoint.meta.model_copy(update={"training": training})
-    return OwnSessionsResult(before, after, make(svf.join(checkpoint.offsets, new), meta), len(found.groups), requests)
+    return OwnSessionsResult(
+        before, after, make(svf.join(checkpoint.offsets, new), meta), len(found.groups), requests
+    )
 
 
 def too_few(requests: int) -> UsageError:
     """What is said where there is too little to learn from."""
     return UsageError(
-        f"only {requests} requests of these sessions say how a decision turned out, {LEAST_REQUESTS} are needed",
-        hint="work on, with a test command where there is one: accepted, undone and tested requests count",
+        f"only {requests} requests of these sessions say how a decision turned out, "
+        f"{LEAST_REQUESTS} are needed",
+        hint=(
+            "work on, with a test command where there is one: accepted, undone and tested "
+            "requests count"
+        ),
     )
 
 
 def _blended_head(found: fitting.HeadExamples, head: Vector) -> Vector:
-    """The head that fits the examples, mixed with the one in use by how much was seen: n / (n + 50) of the new one."""
+    """The head that fits the examples, mixed with the one in use by how much was seen: n / (n + 50)
+    of the new one.
+    """
     roles = head.shape[0] - found.rows.shape[1]
     known = _anchored(found, head)
     fitted = fitting.fit_head(known, roles, l2=3e-2)
     share = len(found.groups) / (len(found.groups) + 50)
-    return np.asarray((1 - share) * head + share * fitted * _size(head) / max(_size(fitted), 1e-12), np.float32)
+    return np.asarray(
+        (1 - share) * head + share * fitted * _size(head) / max(_size(fitted), 1e-12), np.float32
+    )
 
 
 def _anchored(found: fitting.HeadExamples, head: Vector) -> fitting.HeadExamples:

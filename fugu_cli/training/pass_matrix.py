@@ -1,5 +1,5 @@
-"""The pass matrix: how often each agent solved each task, what a turn is worth by it, and what routing could gain
-(headroom). Pure numbers.
+"""The pass matrix: how often each agent solved each task, what a turn is worth by it, and what
+routing could gain (headroom). Pure numbers.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from fugu_cli.errors import ConfigError
 from fugu_cli.evaluation.intervals import Mean, bootstrap, wilson, wilson_repeated
 
 PRIOR = 1.0
-"""Weight, in draws, of an agent's mean rate in each task's own: a handful of draws is no certainty."""
+"""Weight, in draws, of an agent's mean rate in each task's own: a handful of draws is no
+certainty.
+"""
 
 
 class MatrixCell(BaseModel):
-    """One run of an agent on a task: what the draw `repeat` of its request gave. Other fields are not read. `seconds`
-    are USD in a matrix of which any call was paid for: what counts is how they compare."""
+    """One run of an agent on a task: what the draw `repeat` of its request gave. Other fields are
+    not read. `seconds` are USD in a matrix of which any call was paid for: what counts is how they
+    compare."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -36,7 +39,9 @@ class MatrixCell(BaseModel):
 
 @dataclass(frozen=True)
 class HeadRow:
-    """A row to be trained: `agent` of the measurement, drawing up to `attempts` times while the tests fail."""
+    """A row to be trained: `agent` of the measurement, drawing up to `attempts` times while the
+    tests fail.
+    """
 
     row: str
     agent: str
@@ -45,9 +50,9 @@ class HeadRow:
 
 @dataclass(frozen=True)
 class RowRates:
-    """One task and one row: the chance that a first turn solves it, that a later one does, and what each costs; and
-    both for a first turn after another agent's, which begins with that agent's second draw (repair/search.py). Rows of
-    one `agent` are one model; "" is no other row's."""
+    """One task and one row: the chance that a first turn solves it, that a later one does, and what
+    each costs; and both for a first turn after another agent's, which begins with that agent's
+    second draw (repair/search.py). Rows of one `agent` are one model; "" is no other row's."""
 
     first: float
     again: float
@@ -59,8 +64,8 @@ class RowRates:
 
 @dataclass(frozen=True)
 class TaskRates:
-    """One task: its request, and every row's rates in the order of the seats. Costs are relative: the dearest row's
-    mean turn is 1."""
+    """One task: its request, and every row's rates in the order of the seats. Costs are relative:
+    the dearest row's mean turn is 1."""
 
     task: str
     prompt: str
@@ -68,7 +73,9 @@ class TaskRates:
 
 
 def read_matrix(path: Path) -> list[MatrixCell]:
-    """The rows of a measurement, the newest of each cell. Raises ConfigError naming the line that is none."""
+    """The rows of a measurement, the newest of each cell. Raises ConfigError naming the line that
+    is none.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -80,19 +87,29 @@ def read_matrix(path: Path) -> list[MatrixCell]:
         except ValidationError as error:
             if number == len(lines):
                 break  # a measurement that is still being written
-            raise ConfigError(f"{path}:{number}: not a row of a pass matrix: {error.errors()[0]['msg']}") from error
+            raise ConfigError(
+                f"{path}:{number}: not a row of a pass matrix: {error.errors()[0]['msg']}"
+            ) from error
         cells[cell.agent, cell.task, cell.repeat] = cell
     return list(cells.values())
 
 
-def pass_rates(cells: Sequence[MatrixCell], seats: Sequence[HeadRow], prior: float = PRIOR) -> tuple[TaskRates, ...]:
-    """Every task that all seats' agents were measured on; with a `prior` of 0 exactly what was recorded. Raises
-    ConfigError when there is none."""
+def pass_rates(
+    cells: Sequence[MatrixCell], seats: Sequence[HeadRow], prior: float = PRIOR
+) -> tuple[TaskRates, ...]:
+    """Every task that all seats' agents were measured on; with a `prior` of 0 exactly what was
+    recorded. Raises ConfigError when there is none."""
     by_agent = {seat.agent: [cell for cell in cells if cell.agent == seat.agent] for seat in seats}
-    common = set.intersection(*({cell.task for cell in found} for found in by_agent.values())) if by_agent else set()
+    common = (
+        set.intersection(*({cell.task for cell in found} for found in by_agent.values()))
+        if by_agent
+        else set()
+    )
     if not common:
         names = ", ".join(sorted({cell.agent for cell in cells})) or "nobody"
-        raise ConfigError(f"no task was measured with every agent asked for; the matrix has rows of {names}")
+        raise ConfigError(
+            f"no task was measured with every agent asked for; the matrix has rows of {names}"
+        )
     tables = [_table(seat, by_agent[seat.agent], prior) for seat in seats]
     prompts = {cell.task: cell.prompt for cell in cells}
     dearest = max(mean(rate.first_cost for rate in table.values()) for table in tables) or 1.0
@@ -118,7 +135,9 @@ def _table(seat: HeadRow, cells: Sequence[MatrixCell], prior: float) -> Mapping[
 
 
 def _with_resampling(first: float, each: float, seat: HeadRow, seconds: float) -> RowRates:
-    """A turn of `seat.attempts` draws that ends with the first success; its cost is the expected number of draws."""
+    """A turn of `seat.attempts` draws that ends with the first success; its cost is the expected
+    number of draws.
+    """
     miss, attempts = 1 - each, seat.attempts
     tail = sum(miss**n for n in range(attempts - 1))
     return RowRates(
@@ -131,7 +150,9 @@ def _with_resampling(first: float, each: float, seat: HeadRow, seconds: float) -
 
 def _scaled(rate: RowRates, unit: float) -> RowRates:
     after = (rate.after[0], rate.after[1] / unit) if rate.after else None
-    return replace(rate, first_cost=rate.first_cost / unit, again_cost=rate.again_cost / unit, after=after)
+    return replace(
+        rate, first_cost=rate.first_cost / unit, again_cost=rate.again_cost / unit, after=after
+    )
 
 
 FailedRows = tuple[int, ...]
@@ -142,7 +163,9 @@ ChooseRow = Callable[[TaskRates, FailedRows], int]
 
 @dataclass(frozen=True)
 class ValueSettings:
-    """`turns` is K; one of them verifies. `cost` is the weight of a turn's relative cost, `tau` the softness."""
+    """`turns` is K; one of them verifies. `cost` is the weight of a turn's relative cost, `tau` the
+    softness.
+    """
 
     turns: int = 5
     cost: float = 0.1
@@ -159,10 +182,13 @@ class PolicyOutcome:
 
 
 def turn_rate_and_cost(task: TaskRates, row: int, history: FailedRows) -> tuple[float, float]:
-    """(rate, cost) of a turn by `row`: a model that has failed before draws other answers, and one that follows another
-    begins where a second draw does."""
+    """(rate, cost) of a turn by `row`: a model that has failed before draws other answers, and one
+    that follows another begins where a second draw does."""
     rate = task.rows[row]
-    if any(row == before or (rate.agent and rate.agent == task.rows[before].agent) for before in history):
+    if any(
+        row == before or (rate.agent and rate.agent == task.rows[before].agent)
+        for before in history
+    ):
         return rate.again, rate.again_cost
     return rate.after if history and rate.after else (rate.first, rate.first_cost)
 
@@ -175,7 +201,9 @@ def row_values(task: TaskRates, history: FailedRows, terms: ValueSettings) -> tu
     found = []
     for row in range(len(task.rows)):
         rate, cost = turn_rate_and_cost(task, row, history)
-        after = max(*row_values(task, (*history, row), terms), 0.0) if rate < 1 and left > 1 else 0.0
+        after = (
+            max(*row_values(task, (*history, row), terms), 0.0) if rate < 1 and left > 1 else 0.0
+        )
         found.append(rate - terms.cost * cost + (1 - rate) * after)
     return tuple(found)
 
@@ -232,10 +260,11 @@ Ranks = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class Headroom:
-    """`agents`: mean rate and cost each; `solved` the rate of each and of a RANDOM choice among them. `oracle` with
-    hindsight, `fair` judged on other repeats than it chose by (None without repeats). Shares have Wilson's interval,
-    for a bootstrap over tasks that were all solved would be sure of 100 %; `headroom`, a difference, has a bootstrap.
-    `disagreement`: the share of tasks on which two agents differ, mean over pairs."""
+    """`agents`: mean rate and cost each; `solved` the rate of each and of a RANDOM choice among
+    them. `oracle` with hindsight, `fair` judged on other repeats than it chose by (None without
+    repeats). Shares have Wilson's interval, for a bootstrap over tasks that were all solved would
+    be sure of 100 %; `headroom`, a difference, has a bootstrap. `disagreement`: the share of tasks
+    on which two agents differ, mean over pairs."""
 
     agents: Mapping[str, tuple[float, float]]
     solved: Mapping[str, Mean]
@@ -255,10 +284,14 @@ class Headroom:
 
     @property
     def cheaper(self) -> str | None:
-        """An agent that costs less than the best and is right where the best one is, nearly as often: routing can save
-        money even without headroom."""
+        """An agent that costs less than the best and is right where the best one is, nearly as
+        often: routing can save money even without headroom."""
         rate, cost = self.agents[self.best]
-        found = [name for name, (own, price) in self.agents.items() if price < 0.5 * cost and own > 0.5 * rate]
+        found = [
+            name
+            for name, (own, price) in self.agents.items()
+            if price < 0.5 * cost and own > 0.5 * rate
+        ]
         return min(found, key=lambda name: self.agents[name][1], default=None)
 
 
@@ -274,7 +307,8 @@ def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
     tasks = list(table)
     rates = {agent: mean(mean(table[task][agent]) for task in tasks) for agent in agents}
     costs = {
-        agent: mean(draw.seconds for draw in draws if draw.agent == agent and draw.task in table) for agent in agents
+        agent: mean(draw.seconds for draw in draws if draw.agent == agent and draw.task in table)
+        for agent in agents
     }
     ranks = {agent: (rates[agent], -costs[agent]) for agent in agents}
     best = max(agents, key=ranks.__getitem__)
@@ -282,7 +316,9 @@ def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
     rows = list(table.values())
     gains = [_gain(row, best, ranks) for row in rows]
     solved = {agent: _interval(rate, [row[agent] for row in rows]) for agent, rate in rates.items()}
-    solved[RANDOM_AGENT] = _interval(mean(rates.values()), [list(chain.from_iterable(row.values())) for row in rows])
+    solved[RANDOM_AGENT] = _interval(
+        mean(rates.values()), [list(chain.from_iterable(row.values())) for row in rows]
+    )
     luckiest = [max(row.values(), key=mean) for row in rows]
     fair = [_fair(row, ranks) for row in rows] if repeats > 1 else []
     return Headroom(
@@ -290,7 +326,9 @@ def headroom(draws: Sequence[MatrixCell], unit: str) -> Headroom:
         solved=solved,
         best=best,
         oracle=_interval(mean(mean(oks) for oks in luckiest), luckiest),
-        fair=_interval(mean(map(_halves, fair)), [[*one, *other] for one, other in fair]) if fair else None,
+        fair=_interval(mean(map(_halves, fair)), [[*one, *other] for one, other in fair])
+        if fair
+        else None,
         headroom=_gain_interval(gains),
         disagreement=_disagreement(rows, agents),
         tasks=len(tasks),
@@ -306,24 +344,30 @@ def _interval(value: float, tries: Sequence[Sequence[bool]]) -> Mean:
 
 
 def _gain_interval(gains: Sequence[float]) -> Mean:
-    """Their mean. Where all tasks say the same a bootstrap would be sure of it, however few they are: then the mean may
-    be off by as much as a share of none of so many can."""
+    """Their mean. Where all tasks say the same a bootstrap would be sure of it, however few they
+    are: then the mean may be off by as much as a share of none of so many can."""
     found = bootstrap([[gain] for gain in gains])
     off = wilson(0, len(gains)).high if found.low == found.high else 0.0
     return Mean(found.value, found.low - off, found.high + off)
 
 
 def _gain(row: Mapping[str, Sequence[bool]], best: str, ranks: Ranks) -> float:
-    """What choosing adds on one task; with repeats, chosen by some of them and judged by the others."""
+    """What choosing adds on one task; with repeats, chosen by some of them and judged by the
+    others.
+    """
     fair = min(len(oks) for oks in row.values()) > 1
-    return (_halves(_fair(row, ranks)) if fair else max(mean(oks) for oks in row.values())) - mean(row[best])
+    return (_halves(_fair(row, ranks)) if fair else max(mean(oks) for oks in row.values())) - mean(
+        row[best]
+    )
 
 
 def _fair(row: Mapping[str, Sequence[bool]], ranks: Ranks) -> tuple[Sequence[bool], Sequence[bool]]:
-    """Both halves of the repeats choose an agent, whose tries in the other half come back. Ties go to the agent that is
-    better on all tasks: by their place in the pool, headroom would depend on the order in which somebody wrote it
-    down."""
-    chosen = [max(row, key=lambda agent: (mean(row[agent][half::2]), ranks[agent])) for half in (0, 1)]
+    """Both halves of the repeats choose an agent, whose tries in the other half come back. Ties go
+    to the agent that is better on all tasks: by their place in the pool, headroom would depend on
+    the order in which somebody wrote it down."""
+    chosen = [
+        max(row, key=lambda agent: (mean(row[agent][half::2]), ranks[agent])) for half in (0, 1)
+    ]
     return row[chosen[0]][1::2], row[chosen[1]][0::2]
 
 
@@ -339,14 +383,19 @@ def _disagreement(rows: Sequence[Mapping[str, Sequence[bool]]], agents: Sequence
 
 
 def headroom_report(found: Headroom, missing: int = 0) -> str:
-    """For people: the table, and whether training a coordinator on this pool can pay: with runs `missing`, nothing."""
+    """For people: the table, and whether training a coordinator on this pool can pay: with runs
+    `missing`, nothing.
+    """
     lines = [
         f"{_count(found.tasks, 'task')}, {_count(found.repeats, 'run')} of each agent on each",
         "",
         f"| agent | solved | 95 % | {found.unit} a run |",
         "|---|---|---|---|",
     ]
-    lines += [_table_row(agent, found.solved[agent], f"{cost:.4g}") for agent, (_, cost) in found.agents.items()]
+    lines += [
+        _table_row(agent, found.solved[agent], f"{cost:.4g}")
+        for agent, (_, cost) in found.agents.items()
+    ]
     costs = [cost for _, cost in found.agents.values()]
     lines.append(_table_row("random choice", found.solved[RANDOM_AGENT], f"{mean(costs):.4g}"))
     lines.append(_table_row("oracle, with hindsight", found.oracle, "-"))
@@ -373,25 +422,35 @@ def _count(number: int, what: str) -> str:
 
 
 def _missing(runs: int) -> str:
-    return f"Still to be measured: {_count(runs, 'run')}. Whether routing can pay is not said before."
+    return (
+        f"Still to be measured: {_count(runs, 'run')}. Whether routing can pay is not said before."
+    )
 
 
 def _verdict(found: Headroom) -> str:
     if found.pays and found.repeats == 1:
         return (
-            "Routing may pay, but with one run of each agent luck looks like skill: run it again with --repeats 4 "
+            "Routing may pay, but with one run of each agent luck looks like skill: run it again "
+            "with --repeats 4 "
             "before you train."
         )
     if found.pays:
-        return "Routing can pay: choosing the right agent for a task solves more than the best agent alone."
+        return (
+            "Routing can pay: choosing the right agent for a task solves more than the best "
+            "agent alone."
+        )
     if found.cheaper is not None:
         return (
             f"Choosing by the task does not solve more than {found.best} alone. It can save money: "
-            f"{found.cheaper} costs less than half and solves more than half as much, so trying it first and "
-            "escalating when a check fails can pay. Train on whole sessions (`fugu train evolve`), not on the "
+            f"{found.cheaper} costs less than half and solves more than half as much, so trying "
+            f"it first and "
+            "escalating when a check fails can pay. Train on whole sessions (`fugu train "
+            "evolve`), not on the "
             "request's text."
         )
     alone = f"{found.best} alone does as well as any choice, and nobody is much cheaper."
     if found.headroom.high > WORTH_KNOWING:
-        return f"These tasks do not show that routing pays: {alone} They are too few to rule it out."
+        return (
+            f"These tasks do not show that routing pays: {alone} They are too few to rule it out."
+        )
     return f"Routing cannot pay on these tasks: {alone}"

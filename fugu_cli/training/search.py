@@ -1,5 +1,5 @@
-"""What an evolution searches among: points as candidates, their decisions on texts, and the hidden states that
-candidates share.
+"""What an evolution searches among: points as candidates, their decisions on texts, and the hidden
+states that candidates share.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ class Candidates(Protocol):
 
 @dataclass(frozen=True)
 class HeadCandidates:
-    """Candidates that differ in their heads: `heads` (size, rows, width). Where they differ in their `offsets` (size,
-    sum of seven blocks) too, `see` gives each its own states (size, n, width); else everybody's (n, width)."""
+    """Candidates that differ in their heads: `heads` (size, rows, width). Where they differ in
+    their `offsets` (size, sum of seven blocks) too, `see` gives each its own states (size, n,
+    width); else everybody's (n, width)."""
 
     heads: Vector
     see: Encode
@@ -70,14 +71,17 @@ TellCount = Callable[[int, int], None]
 def hidden_states_of(
     backbone: Backbone, texts: Sequence[str], store: Path, tell: TellCount, *, offsets: str = ""
 ) -> Vector:
-    """(texts, width), the state at each text's penultimate token. Read in sorted order, for shared beginnings.
+    """(texts, width), the state at each text's penultimate token. Read in sorted order, for shared
+    beginnings.
 
     `offsets` names what was put on the backbone (`named`): other offsets, other states.
     """
     file = store / f"states-{backbone.identity[:16]}{offsets}.npz"
     known = _load(file)
     wanted = [hashlib.sha256(text.encode(errors="replace")).hexdigest()[:24] for text in texts]
-    missing = sorted({(text, key) for text, key in zip(texts, wanted, strict=True) if key not in known})
+    missing = sorted(
+        {(text, key) for text, key in zip(texts, wanted, strict=True) if key not in known}
+    )
     for number, (text, key) in enumerate(missing, start=1):
         known[key] = backbone.read(backbone.tokens(text)).hidden
         if number % SAVE_EVERY == 0 or number == len(missing):
@@ -87,19 +91,26 @@ def hidden_states_of(
 
 
 def states_name(offsets: Sequence[Vector], tied: svf.Tied = "untied") -> str:
-    """What states are called that were read with these nine blocks; "" for those of the plain backbone."""
+    """What states are called that were read with these nine blocks; "" for those of the plain
+    backbone.
+    """
     if not any(block.any() for block in offsets):
         return ""
     return "-" + hashlib.sha256(tied.encode() + np.concatenate(offsets).tobytes()).hexdigest()[:12]
 
 
-def apply_offsets(backbone: Backbone, offsets: Sequence[Vector], tied: svf.Tied, spectra: Path) -> str:
-    """Lets a plain backbone read with nine blocks of offsets from now on; gives what its states are called then."""
+def apply_offsets(
+    backbone: Backbone, offsets: Sequence[Vector], tied: svf.Tied, spectra: Path
+) -> str:
+    """Lets a plain backbone read with nine blocks of offsets from now on; gives what its states are
+    called then.
+    """
     try:
         svf.SvfAdapter(backbone.model, spectra).apply(offsets, tied)
     except ValueError as error:
         raise ConfigError(
-            f"the checkpoint's offsets cannot be applied: {error}", hint="begin with another checkpoint"
+            f"the checkpoint's offsets cannot be applied: {error}",
+            hint="begin with another checkpoint",
         ) from error
     backbone.forget()
     return states_name(offsets, tied)
@@ -122,8 +133,8 @@ Tell = Callable[[str], None]
 
 
 class HiddenStates:
-    """Hidden states of texts: from memory, the disk, or read now. `offsets` names what lies on the backbone
-    (states.named)."""
+    """Hidden states of texts: from memory, the disk, or read now. `offsets` names what lies on the
+    backbone (states.named)."""
 
     def __init__(self, backbone: Backbone, store: Path, tell: Tell, offsets: str = "") -> None:
         self.offsets = offsets
@@ -136,7 +147,9 @@ class HiddenStates:
         """(n, width)."""
         missing = sorted({text for text in texts if text not in self._known})
         if missing:
-            read = hidden_states_of(self._backbone, missing, self._store, self._progress, offsets=self.offsets)
+            read = hidden_states_of(
+                self._backbone, missing, self._store, self._progress, offsets=self.offsets
+            )
             self._known.update(zip(missing, read, strict=True))
         return np.stack([self._known[text] for text in texts])
 
@@ -146,8 +159,8 @@ class HiddenStates:
 
 
 class LayerStates:
-    """Hidden states of texts for many offsets of the second-to-last layer, which must not lie on the backbone; others
-    may. What the layer is given is kept."""
+    """Hidden states of texts for many offsets of the second-to-last layer, which must not lie on
+    the backbone; others may. What the layer is given is kept."""
 
     def __init__(self, backbone: Backbone, adapter: svf.SvfAdapter) -> None:
         from fugu_cli.training.fitting import LastLayers
@@ -170,10 +183,12 @@ class LayerStates:
 
 
 class HeadLayout:
-    """Points of the search: the head alone, or with `layer` its offsets before the head; the others stay those that the
-    search began with."""
+    """Points of the search: the head alone, or with `layer` its offsets before the head; the others
+    stay those that the search began with."""
 
-    def __init__(self, states: HiddenStates, rows: int, sample: Vector, layer: LayerStates | None = None) -> None:
+    def __init__(
+        self, states: HiddenStates, rows: int, sample: Vector, layer: LayerStates | None = None
+    ) -> None:
         """`rows` of the head, roles included. `sample` (n, width): states that give the units."""
         self._states = states
         self._rows = rows
@@ -191,7 +206,9 @@ class HeadLayout:
         return np.asarray(vector[self._shift :].reshape(self._rows, -1) / self.scale, np.float32)
 
     def offsets(self, vector: Numbers) -> Vector:
-        """The seven blocks' offsets of a point, one after another; (0,) where the head alone is searched."""
+        """The seven blocks' offsets of a point, one after another; (0,) where the head alone is
+        searched.
+        """
         return np.asarray(vector[: self._shift], np.float32)
 
     def breed(self, vectors: Numbers) -> Candidates:
@@ -205,12 +222,14 @@ class HeadLayout:
 
 def state_scale(sample: Vector) -> Vector:
     """The root mean square (width,) of each number of hidden states."""
-    return np.asarray(np.maximum(np.sqrt(np.square(sample.astype(np.float64)).mean(0)), 1e-6), np.float32)
+    return np.asarray(
+        np.maximum(np.sqrt(np.square(sample.astype(np.float64)).mean(0)), 1e-6), np.float32
+    )
 
 
 def checkpoint_vector(base: Sequence[Vector], own: Vector, head: Vector) -> Vector:
-    """A checkpoint's flat vector (svf.join): the nine blocks of `base`, with the layer's `own` ones where a layout has
-    some (HeadLayout.offsets), and the head."""
+    """A checkpoint's flat vector (svf.join): the nine blocks of `base`, with the layer's `own` ones
+    where a layout has some (HeadLayout.offsets), and the head."""
     blocks = list(base)
     if len(own):
         blocks[1:8] = np.split(own, np.cumsum([len(block) for block in base[1:8]])[:-1])

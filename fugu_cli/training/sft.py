@@ -1,5 +1,5 @@
-"""Stage 1 of training, the warm start: pass matrix, soft targets, transcripts, hidden states, a fitted head; and what
-the head is worth on held-out tasks.
+"""Stage 1 of training, the warm start: pass matrix, soft targets, transcripts, hidden states, a
+fitted head; and what the head is worth on held-out tasks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ EncodeHistory = Callable[[TaskRates, FailedRows], Vector]
 
 @dataclass(frozen=True)
 class PolicySummary:
-    """One policy over all tasks: share solved with its 95 % interval, relative cost and Worker turns per task."""
+    """One policy over all tasks: share solved with its 95 % interval, relative cost and Worker
+    turns per task.
+    """
 
     name: str
     solved: Mean
@@ -68,15 +70,26 @@ def policy_summary(name: str, outcomes: Sequence[PolicyOutcome]) -> PolicySummar
     )
 
 
-def policy_baselines(tasks: Sequence[TaskRates], names: Sequence[str], terms: ValueSettings) -> list[PolicySummary]:
-    """Every single row in the loop, the cascade, a uniformly random row at each turn, the oracle."""
-    policies: list[tuple[str, ChooseRow]] = [(f"{name} alone", fixed_policy(row)) for row, name in enumerate(names)]
+def policy_baselines(
+    tasks: Sequence[TaskRates], names: Sequence[str], terms: ValueSettings
+) -> list[PolicySummary]:
+    """Every single row in the loop, the cascade, a uniformly random row at each turn, the
+    oracle.
+    """
+    policies: list[tuple[str, ChooseRow]] = [
+        (f"{name} alone", fixed_policy(row)) for row, name in enumerate(names)
+    ]
     policies += [("cascade", cascade_policy)]
     lines = [
-        policy_summary(name, [follow_policy(task, policy, terms.turns) for task in tasks]) for name, policy in policies
+        policy_summary(name, [follow_policy(task, policy, terms.turns) for task in tasks])
+        for name, policy in policies
     ]
     lines.append(policy_summary("random", [_random(task, (), terms.turns - 1) for task in tasks]))
-    lines.append(policy_summary("oracle", [follow_policy(task, oracle_policy(terms), terms.turns) for task in tasks]))
+    lines.append(
+        policy_summary(
+            "oracle", [follow_policy(task, oracle_policy(terms), terms.turns) for task in tasks]
+        )
+    )
     return lines
 
 
@@ -89,14 +102,18 @@ def _random(task: TaskRates, history: FailedRows, left: int) -> PolicyOutcome:
         rate, price = turn_rate_and_cost(task, row, history)
         after = _random(task, (*history, row), left - 1)
         miss = 1 - rate
-        parts.append((rate + miss * after.solved, price + miss * after.cost, 1 + miss * after.turns))
+        parts.append(
+            (rate + miss * after.solved, price + miss * after.cost, 1 + miss * after.turns)
+        )
     return PolicyOutcome(*(mean(values) for values in zip(*parts, strict=True)))
 
 
 def policy_table(lines: Sequence[PolicySummary]) -> str:
     """The lines as a Markdown table."""
     rows = [_table_row(line) for line in lines]
-    return "\n".join(["| policy | solved | 95 % | cost | Worker turns |", "|---|---|---|---|---|", *rows])
+    return "\n".join(
+        ["| policy | solved | 95 % | cost | Worker turns |", "|---|---|---|---|---|", *rows]
+    )
 
 
 def _table_row(line: PolicySummary) -> str:
@@ -120,8 +137,8 @@ class WarmStartSettings:
     folds: int = 5
     seed: int = 0
     descent: DescentSettings | None = None
-    """How to fit the offsets of the second-to-last layer too; None leaves them zero. The held-out report is the head's
-    alone."""
+    """How to fit the offsets of the second-to-last layer too; None leaves them zero. The held-out
+    report is the head's alone."""
 
 
 @dataclass(frozen=True)
@@ -143,17 +160,25 @@ class WarmStart:
         self._opened: tuple[Event, ...] = ()
         """Of a digest, which tells what agents cost."""
 
-    def run(self, tasks: Sequence[TaskRates], data: str, tell: Callable[[str], None]) -> WarmStartResult:
+    def run(
+        self, tasks: Sequence[TaskRates], data: str, tell: Callable[[str], None]
+    ) -> WarmStartResult:
         """Tell, read, cross-validate, fit on all, and pack. Raises ConfigError for one task."""
         if len(tasks) < 2:
-            raise ConfigError(f"{len(tasks)} tasks are too few: one is held out to tell what was learned of the others")
+            raise ConfigError(
+                f"{len(tasks)} tasks are too few: one is held out to tell what was learned of "
+                f"the others"
+            )
         if self._recipe.format == "digest":
             self._opened = (Opened(version="", repo="", pool=pool_of(self._recipe.seats, tasks)),)
         told = self.tell_all(tasks)
         tell(f"{len(tasks)} tasks, {len(told)} examples; reading them")
         examples = self.examples(told, tell)
         lines, scored = self._validate(tasks, examples)
-        offsets, head = self._no_offsets(), fitting.fit_head(examples, len(ROLES), l2=self._recipe.l2)
+        offsets, head = (
+            self._no_offsets(),
+            fitting.fit_head(examples, len(ROLES), l2=self._recipe.l2),
+        )
         if self._recipe.descent is not None:
             tell("fitting the offsets")
             offsets, head = self._with_offsets(told, examples, head)
@@ -180,7 +205,11 @@ class WarmStart:
             workers_only=recipe.workers_only,
             budget=recipe.budget,
             training=TrainingOrigin(
-                stage="warm start", data=data, examples=count, seed=recipe.seed, report=tuple(report.items())
+                stage="warm start",
+                data=data,
+                examples=count,
+                seed=recipe.seed,
+                report=tuple(report.items()),
             ),
         )
 
@@ -188,12 +217,18 @@ class WarmStart:
         """All stories, the same for the same recipe and tasks."""
         recipe = self._recipe
         writer = synthetic_sessions.MatrixSessionWriter(recipe.seats, random.Random(recipe.seed))
-        return [example for task in tasks for example in writer.task(task, recipe.terms, recipe.long_stories)]
+        return [
+            example
+            for task in tasks
+            for example in writer.task(task, recipe.terms, recipe.long_stories)
+        ]
 
     def examples(
         self, told: Sequence[MatrixSession], tell: Callable[[str], None], see: Encode | None = None
     ) -> fitting.HeadExamples:
-        """Stories as numbers. `see` reads their texts where it is given, else they are read and kept in the store."""
+        """Stories as numbers. `see` reads their texts where it is given, else they are read and
+        kept in the store.
+        """
         texts = [self.text(example.events) for example in told]
 
         def progress(done: int, total: int) -> None:
@@ -201,7 +236,9 @@ class WarmStart:
                 tell(f"  {done} of {total} transcripts read")
 
         return fitting.HeadExamples(
-            hidden=see(texts) if see else hidden_states_of(self._backbone, texts, self._store, progress),
+            hidden=see(texts)
+            if see
+            else hidden_states_of(self._backbone, texts, self._store, progress),
             rows=np.array([example.rows for example in told], np.float32),
             roles=np.array([ROLES.index(example.role) for example in told], np.int64),
             weights=np.array([example.weight for example in told], np.float32),
@@ -210,14 +247,20 @@ class WarmStart:
 
     def text(self, events: Sequence[Event]) -> str:
         """What the coordinator would read."""
-        return transcript.transcript_text(self._backbone, self._recipe, (*self._opened, *events), {})
+        return transcript.transcript_text(
+            self._backbone, self._recipe, (*self._opened, *events), {}
+        )
 
     def see(self, task: TaskRates, history: FailedRows) -> Vector:
         """The state in which `history` has failed on `task`, worded by a seed of its own."""
         known = self._seen.get((task.task, history))
         if known is None:
             draw = random.Random(f"{self._recipe.seed}/{task.task}/{history}")
-            text = self.text(synthetic_sessions.MatrixSessionWriter(self._recipe.seats, draw).failing(task, history))
+            text = self.text(
+                synthetic_sessions.MatrixSessionWriter(self._recipe.seats, draw).failing(
+                    task, history
+                )
+            )
             known = self._seen[task.task, history] = hidden_states_of(
                 self._backbone, [text], self._store, lambda *_: None
             )[0]
@@ -234,7 +277,11 @@ class WarmStart:
             head = fitting.fit_head(examples.take(~held), len(ROLES), l2=recipe.l2)
             out = {group for group, kept in zip(examples.groups, held, strict=True) if kept}
             policy = head_policy(head, rows, self.see)
-            outcomes += [follow_policy(task, policy, recipe.terms.turns) for task in tasks if task.task in out]
+            outcomes += [
+                follow_policy(task, policy, recipe.terms.turns)
+                for task in tasks
+                if task.task in out
+            ]
             scores.append((fitting.score_head(head, examples.take(held)), int(held.sum())))
         names = [seat.row for seat in recipe.seats]
         lines = policy_baselines(tasks, names, recipe.terms)
@@ -246,18 +293,24 @@ class WarmStart:
     def _with_offsets(
         self, told: Sequence[MatrixSession], examples: fitting.HeadExamples, head: Vector
     ) -> tuple[tuple[Vector, ...], Vector]:
-        """Offsets by gradient, then the head fitted again to the states they lead to. The backbone is left as it
-        was."""
+        """Offsets by gradient, then the head fitted again to the states they lead to. The backbone
+        is left as it was."""
         recipe = self._recipe
         assert recipe.descent is not None
         texts = [self.text(example.events) for example in told]
-        adapter = svf.SvfAdapter(self._backbone.model, self._store / "svf" / self._backbone.identity[:16])
+        adapter = svf.SvfAdapter(
+            self._backbone.model, self._store / "svf" / self._backbone.identity[:16]
+        )
         tokens = [self._backbone.tokens(text) for text in texts]
-        offsets = fit_offsets(LastLayers(self._backbone, adapter, wide=True), tokens, examples, head, recipe.descent)
+        offsets = fit_offsets(
+            LastLayers(self._backbone, adapter, wide=True), tokens, examples, head, recipe.descent
+        )
         try:
             adapter.apply(offsets)
             self._backbone.forget()
-            moved = hidden_states_of(self._backbone, texts, self._store, lambda *_: None, offsets=states_name(offsets))
+            moved = hidden_states_of(
+                self._backbone, texts, self._store, lambda *_: None, offsets=states_name(offsets)
+            )
         finally:
             adapter.apply(self._no_offsets())
             self._backbone.forget()
@@ -266,20 +319,28 @@ class WarmStart:
 
 def pool_of(seats: Sequence[HeadRow], tasks: Sequence[TaskRates]) -> tuple[Member, ...]:
     """The rows as agents of a pool, at the mean costs of their turns."""
-    costs = {seat.row: mean(task.rows[index].first_cost for task in tasks) for index, seat in enumerate(seats)}
+    costs = {
+        seat.row: mean(task.rows[index].first_cost for task in tasks)
+        for index, seat in enumerate(seats)
+    }
     prices = {row: Price(input=cost, output=cost) for row, cost in costs.items()}
     slots = assign_slots(prices) | {slot: slot for slot in SLOTS if slot in prices}
     return tuple(
-        Member(name=row, provider="", model=row, slot=slots[row], price=price) for row, price in prices.items()
+        Member(name=row, provider="", model=row, slot=slots[row], price=price)
+        for row, price in prices.items()
     )
 
 
 def parse_head_rows(texts: Sequence[str]) -> tuple[HeadRow, ...]:
-    """Rows in the head's order. Raises ConfigError for one that is none, and for two of one name."""
+    """Rows in the head's order. Raises ConfigError for one that is none, and for two of one
+    name.
+    """
     found = tuple(map(parse_head_row, texts))
     names = [one.row for one in found]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise ConfigError(f"two rows are called {twice[0]}", hint="give each --row a name of its own")
+        raise ConfigError(
+            f"two rows are called {twice[0]}", hint="give each --row a name of its own"
+        )
     return found
 
 
@@ -288,5 +349,7 @@ def parse_head_row(text: str) -> HeadRow:
     row, equals, agent = text.partition("=")
     name, star, attempts = agent.partition("*")
     if not (row and equals and name) or (star and not (attempts.isdigit() and int(attempts))):
-        raise ConfigError(f"--row {text}: write ROW=AGENT or ROW=AGENT*ATTEMPTS, as in strong=coder*5")
+        raise ConfigError(
+            f"--row {text}: write ROW=AGENT or ROW=AGENT*ATTEMPTS, as in strong=coder*5"
+        )
     return HeadRow(row, name, int(attempts) if star else 1)

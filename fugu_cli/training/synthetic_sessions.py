@@ -1,5 +1,5 @@
-"""Synthetic sessions: writes tasks of a pass matrix and replayed paths as a session's events, read as the coordinator
-reads them.
+"""Synthetic sessions: writes tasks of a pass matrix and replayed paths as a session's events, read
+as the coordinator reads them.
 """
 
 from __future__ import annotations
@@ -43,11 +43,17 @@ WORKER_REPLIES = (
     "The bug is fixed now.",
 )
 """Closing words of a Worker; a small model's edit mostly comes without any."""
-THINKER_REPLIES = ("The function looks correct.", "You should check the loop's condition.", "I cannot find the bug.")
+THINKER_REPLIES = (
+    "The function looks correct.",
+    "You should check the loop's condition.",
+    "I cannot find the bug.",
+)
 
 
 class EventWriter:
-    """Agents are called by their rows' names, so a transcript of these events names what the head chooses among."""
+    """Agents are called by their rows' names, so a transcript of these events names what the head
+    chooses among.
+    """
 
     def __init__(self, seats: Sequence[HeadRow], draw: random.Random) -> None:
         self._seats = seats
@@ -56,26 +62,36 @@ class EventWriter:
     def asked(self, text: str, *, judged: bool) -> Asked:
         """A request; `judged`: the tests are its acceptance check."""
         suite = "pytest" if judged else None
-        return Asked(text=text, snapshot="tree", test_command=suite, until=(suite,) if suite else ())
+        return Asked(
+            text=text, snapshot="tree", test_command=suite, until=(suite,) if suite else ()
+        )
 
     def said(self, turn: int, row: int, role: Role, text: str) -> list[Event]:
         """A turn of words alone."""
-        return [self._assigned(turn, row, role), Replied(turn=turn, agent=self._seats[row].row, text=text)]
+        return [
+            self._assigned(turn, row, role),
+            Replied(turn=turn, agent=self._seats[row].row, text=text),
+        ]
 
     def failed(self, turn: int, row: int) -> list[Event]:
         """A turn whose agent did not answer."""
-        failed = Failed(turn=turn, what=self._seats[row].row, kind="network", message="connection reset")
+        failed = Failed(
+            turn=turn, what=self._seats[row].row, kind="network", message="connection reset"
+        )
         return [self._assigned(turn, row, "worker"), failed]
 
     def earlier(self) -> list[Event]:
         """A request that was answered before, in the same session."""
-        answer = self.said(1, self._draw.randrange(len(self._seats)), "worker", "It reads the file line by line.")
+        answer = self.said(
+            1, self._draw.randrange(len(self._seats)), "worker", "It reads the file line by line."
+        )
         return [self.asked("What does the parser do?", judged=False), *answer, ANSWERED]
 
     def worked(self, turn: int, row: int, path: str, ok: bool | None) -> list[Event]:
         """A Worker's turn on `path`; `ok` is how the tests ended, None where there are none.
 
-        Where the tests go on failing the Worker may have changed nothing at all: small models often only talk.
+        Where the tests go on failing the Worker may have changed nothing at all: small models often
+        only talk.
         """
         attempts = self._seats[row].attempts if ok is not None else 1
         if ok is False and attempts == 1 and self._draw.random() < 0.25:
@@ -85,35 +101,54 @@ class EventWriter:
         for number in range(1, draws + 1):
             last = number == draws
             facts += self._drawn(turn, row, path, number)
-            facts += self.tests(turn, f"e{turn}-{number}", bool(ok) and last) if ok is not None else []
+            facts += (
+                self.tests(turn, f"e{turn}-{number}", bool(ok) and last) if ok is not None else []
+            )
             if attempts > 1 and (not last or ok is False):
-                facts.append(Undone(snapshot="tree", kind="rollback", turn=turn, reason="the tests failed"))
+                facts.append(
+                    Undone(snapshot="tree", kind="rollback", turn=turn, reason="the tests failed")
+                )
         return facts
 
     def tests(self, turn: int, id: str, ok: bool) -> list[Event]:
         """A run of the tests by fugu itself."""
         failed, passed = self._draw.randint(1, 6), self._draw.randint(0, 8)
-        output = f"{passed + 1} passed in 0.1s" if ok else f"{failed} failed, {passed} passed in 0.1s"
+        output = (
+            f"{passed + 1} passed in 0.1s" if ok else f"{failed} failed, {passed} passed in 0.1s"
+        )
         call = Call(id=id, tool="run_tests")
         ran = ToolRan(turn=turn, call=call, output=output, ok=ok)
         return [Permitted(turn=turn, call=call, allowed=True, by=EVIDENCE), ran]
 
     def _drawn(self, turn: int, row: int, path: str, number: int) -> list[Event]:
         """One draw's reply, with the calls that change `path`."""
-        call = Call.make(f"t{turn}-{number}", self._draw.choice(("write", "write", "edit")), path=path)
+        call = Call.make(
+            f"t{turn}-{number}", self._draw.choice(("write", "write", "edit")), path=path
+        )
         look = Call.make(f"l{turn}-{number}", "read", path=path)
         calls = (look, call) if self._draw.random() < 0.3 else (call,)
         facts: list[Event] = [
-            Replied(turn=turn, agent=self._seats[row].row, text=self._draw.choice(WORKER_REPLIES), calls=calls)
+            Replied(
+                turn=turn,
+                agent=self._seats[row].row,
+                text=self._draw.choice(WORKER_REPLIES),
+                calls=calls,
+            )
         ]
         for each in calls:
-            changes = (FileChange(path=path, before="a", after=f"b{turn}-{number}"),) if each is call else ()
+            changes = (
+                (FileChange(path=path, before="a", after=f"b{turn}-{number}"),)
+                if each is call
+                else ()
+            )
             facts.append(Permitted(turn=turn, call=each, allowed=True, by="policy"))
             facts.append(ToolRan(turn=turn, call=each, output="ok", ok=True, changes=changes))
         return facts
 
     def _assigned(self, turn: int, row: int, role: Role) -> Assigned:
-        return Assigned(turn=turn, agent=self._seats[row].row, role=role, by="story", snapshot="tree")
+        return Assigned(
+            turn=turn, agent=self._seats[row].row, role=role, by="story", snapshot="tree"
+        )
 
 
 BELIEFS = {
@@ -121,14 +156,16 @@ BELIEFS = {
     "verify after cheap": (0.2, 0.7, 0.1),
     "unjudged verify": (0.05, 0.25, 0.7),
 }
-"""Who verifies, over cheap, middle and strong, which no measurement gave: where the tests pass any other agent may
-confirm it, where none decide the strongest should."""
+"""Who verifies, over cheap, middle and strong, which no measurement gave: where the tests pass any
+other agent may confirm it, where none decide the strongest should."""
 THOUGHT = "The cause is in the loop's condition.\n<suggested_role>worker</suggested_role>"
 
 
 @dataclass(frozen=True)
 class MatrixSession:
-    """A session up to a decision, and the decision wanted: a distribution over the rows, and a role."""
+    """A session up to a decision, and the decision wanted: a distribution over the rows, and a
+    role.
+    """
 
     events: tuple[Event, ...]
     rows: tuple[float, ...]
@@ -150,7 +187,9 @@ class MatrixSessionWriter:
         self._order = [_order(seat.row, index) for index, seat in enumerate(seats)]
 
     def task(self, task: TaskRates, terms: ValueSettings, count: int) -> Iterator[MatrixSession]:
-        """The beginning, every first failure, `count` longer stories, and those in which no tests judge."""
+        """The beginning, every first failure, `count` longer stories, and those in which no tests
+        judge.
+        """
         yield from self._after(task, (), terms)
         for row in range(self._count):
             yield from self._after(task, (row,), terms)
@@ -162,15 +201,22 @@ class MatrixSessionWriter:
     def _unjudged(self, task: TaskRates, terms: ValueSettings) -> Iterator[MatrixSession]:
         """No tests decide: work, then a judgement that refuses it, then more work."""
         start: tuple[Event, ...] = (self._writer.asked(task.prompt, judged=False),)
-        yield MatrixSession(start, softmax(row_values(task, (), terms), terms.tau), "worker", task.task)
+        yield MatrixSession(
+            start, softmax(row_values(task, (), terms), terms.tau), "worker", task.task
+        )
         row = self._any()
         worked = (*start, *self._writer.worked(1, row, path_of(task.prompt), None))
         yield MatrixSession(worked, self._belief("unjudged verify"), "verifier", task.task)
-        revised = (*worked, *self._writer.said(2, self._any(), "verifier", "REVISE: it is not done yet."))
+        revised = (
+            *worked,
+            *self._writer.said(2, self._any(), "verifier", "REVISE: it is not done yet."),
+        )
         worth = softmax(row_values(task, (row,), terms), terms.tau)
         yield MatrixSession(revised, worth, "worker", task.task, _reach(task, (row,)))
 
-    def _after(self, task: TaskRates, history: FailedRows, terms: ValueSettings) -> Iterator[MatrixSession]:
+    def _after(
+        self, task: TaskRates, history: FailedRows, terms: ValueSettings
+    ) -> Iterator[MatrixSession]:
         """Decisions at and around the state in which `history` failed."""
         worth = softmax(row_values(task, history, terms), terms.tau)
         weight = _reach(task, history)
@@ -181,13 +227,20 @@ class MatrixSessionWriter:
             thought = (*start, *self._writer.said(number, self._any(), "thinker", THOUGHT))
             yield MatrixSession(thought, worth, "worker", task.task, weight / 2)
         if aside == 1:
-            yield MatrixSession((*start, *self._writer.failed(number, row)), worth, "worker", task.task, weight / 2)
+            yield MatrixSession(
+                (*start, *self._writer.failed(number, row)), worth, "worker", task.task, weight / 2
+            )
         likely = weight * max(turn_rate_and_cost(task, row, history)[0], 0.1)
         done = (*start, *self._writer.worked(number, row, path_of(task.prompt), True))
         name = "verify after cheap" if self._order[row] == 0 else "verify"
         yield MatrixSession(done, self._belief(name), "verifier", task.task, likely)
         if aside == 2:
-            revised = (*done, *self._writer.said(number + 1, self._any(), "verifier", "REVISE: a case is missing."))
+            revised = (
+                *done,
+                *self._writer.said(
+                    number + 1, self._any(), "verifier", "REVISE: a case is missing."
+                ),
+            )
             later = softmax(row_values(task, (*history, row), terms), terms.tau)
             yield MatrixSession(revised, later, "worker", task.task, likely / 2)
 
@@ -210,11 +263,15 @@ class MatrixSessionWriter:
 
 def _order(row: str, index: int) -> int:
     """How strong a row is, 0 to 2: by its slot, or by its place where rows are agents."""
-    return next((number for number, slot in enumerate(SLOTS) if slot == row), min(index, len(SLOTS) - 1))
+    return next(
+        (number for number, slot in enumerate(SLOTS) if slot == row), min(index, len(SLOTS) - 1)
+    )
 
 
 def _reach(task: TaskRates, history: FailedRows) -> float:
-    """How likely this task comes to fail at all of `history`; floored, for the state must be known when it is met."""
+    """How likely this task comes to fail at all of `history`; floored, for the state must be known
+    when it is met.
+    """
     reached = 1.0
     for index, row in enumerate(history):
         reached *= 1 - turn_rate_and_cost(task, row, history[:index])[0]

@@ -1,5 +1,5 @@
-"""The answers to a question for approval and their words: the one place for the full screen, the inline mode and
-`fugu run`.
+"""The answers to a question for approval and their words: the one place for the full screen, the
+inline mode and `fugu run`.
 
 An option says what it covers, in the words of the rule that is remembered.
 """
@@ -43,7 +43,9 @@ class PendingCall:
 
 @dataclass(frozen=True)
 class Pending:
-    """What waits beside the question that is shown: `number` is its place among `total`, `others` come after it."""
+    """What waits beside the question that is shown: `number` is its place among `total`, `others`
+    come after it.
+    """
 
     number: int = 1
     total: int = 1
@@ -51,8 +53,12 @@ class Pending:
 
     @property
     def readable(self) -> bool:
-        """A yes may cover the others: all of them are listed, none is cut, and none needs a yes of its own."""
-        listed = len(self.others) <= MOST_LISTED and all(_is_listed_whole(one.call) for one in self.others)
+        """A yes may cover the others: all of them are listed, none is cut, and none needs a yes of
+        its own.
+        """
+        listed = len(self.others) <= MOST_LISTED and all(
+            _is_listed_whole(one.call) for one in self.others
+        )
         return listed and not any(one.judgement.every_time for one in self.others)
 
 
@@ -83,15 +89,29 @@ def covered(call: Call, judgement: Judgement) -> str:
     return escape_for_approval(said)
 
 
-def approval_options(call: Call, judgement: Judgement, pending: Pending = ALONE) -> tuple[ApprovalOption, ...]:
-    """The answers there are: what needs a yes every time is not remembered, and is in no yes to several."""
+def approval_options(
+    call: Call, judgement: Judgement, pending: Pending = ALONE
+) -> tuple[ApprovalOption, ...]:
+    """The answers there are: what needs a yes every time is not remembered, and is in no yes to
+    several.
+    """
     options = [ApprovalOption("once", "y", "yes, once", "once")]
     if not judgement.every_time:
         scope = covered(call, judgement)
-        options.append(ApprovalOption("session", "s", f"yes, and {scope} for this session", f"session: {scope}"))
-        options.append(ApprovalOption("always", "a", f"yes, and {scope} always in this project", "always: the same"))
+        options.append(
+            ApprovalOption(
+                "session", "s", f"yes, and {scope} for this session", f"session: {scope}"
+            )
+        )
+        options.append(
+            ApprovalOption(
+                "always", "a", f"yes, and {scope} always in this project", "always: the same"
+            )
+        )
     options.append(ApprovalOption("no", "n", "no", "no"))
-    options.append(ApprovalOption("feedback", "t", "no, and tell it what to do instead", "no, tell it"))
+    options.append(
+        ApprovalOption("feedback", "t", "no, and tell it what to do instead", "no, tell it")
+    )
     if pending.others:
         rest = plural(len(pending.others) + 1, "call")
         if pending.readable and not judgement.every_time:
@@ -102,5 +122,9 @@ def approval_options(call: Call, judgement: Judgement, pending: Pending = ALONE)
 
 def terminal_options(call: Call, judgement: Judgement) -> Sequence[str]:
     """The same for a terminal where a line is typed."""
-    kept = [one for one in approval_options(call, judgement) if one.scope in ("once", "session", "no", "feedback")]
+    kept = [
+        one
+        for one in approval_options(call, judgement)
+        if one.scope in ("once", "session", "no", "feedback")
+    ]
     return [f"  {'n TEXT' if one.scope == 'feedback' else one.key:<7}{one.words}" for one in kept]

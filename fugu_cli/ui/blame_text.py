@@ -1,8 +1,9 @@
-"""`fugu blame` for people and programs: lines with who wrote them, then the turns and their cost. Pure.
+"""`fugu blame` for people and programs: lines with who wrote them, then the turns and their cost.
+Pure.
 
-Each line begins with its turn's number in the list underneath, the agent and the role; `-` is nobody fugu knows
-of: the user, or whoever wrote it before. What a turn cost is the whole turn's; a line's share is that over its
-lines here.
+Each line begins with its turn's number in the list underneath, the agent and the role; `-` is
+nobody fugu knows of: the user, or whoever wrote it before. What a turn cost is the whole turn's; a
+line's share is that over its lines here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from fugu_cli.engine.blame import BlameLine, FileBlame, FileDiff, LineAuthor, SessionBlame, TurnShare
+from fugu_cli.engine.blame import (
+    BlameLine,
+    FileBlame,
+    FileDiff,
+    LineAuthor,
+    SessionBlame,
+    TurnShare,
+)
 from fugu_cli.messages import Usage
 from fugu_cli.tools.commits import NOTES_REF
 from fugu_cli.ui.formatting import aligned_rows, compact_number, money, plural, sanitize
@@ -32,7 +40,9 @@ class _Gutter:
     mask: Mask
 
     def text(self, author: LineAuthor | None) -> Text:
-        names = [(share.cost.agent, share.cost.role or "") for share in self.turns if share.lines] or [("", "")]
+        names = [
+            (share.cost.agent, share.cost.role or "") for share in self.turns if share.lines
+        ] or [("", "")]
         agent, role = (max(len(name[i]) for name in names) for i in (0, 1))
         if author is None:
             return Text(f"{NOBODY:>3} {'':<{agent}} {'':<{role}} ", "dim")
@@ -61,13 +71,19 @@ def file_blame_lines(blame: FileBlame, mask: Mask) -> list[Text]:
     ]
     lines += [Text("")] if lines else []
     lines += _turns(_writing(blame.turns))
-    lines += _agents(blame.turns, sum(line.author is None for line in blame.lines), len(blame.lines))
+    lines += _agents(
+        blame.turns, sum(line.author is None for line in blame.lines), len(blame.lines)
+    )
     if not blame.turns:
         lines.append(Text("no change that fugu recorded wrote a line of it", "dim"))
     if blame.noted:
         told = plural(blame.noted, "line is", "lines are")
         lines.append(
-            Text(f"the writers of {told} told by git notes ({NOTES_REF}), which others may have written", "dim")
+            Text(
+                f"the writers of {told} told by git notes ({NOTES_REF}), which others may have "
+                f"written",
+                "dim",
+            )
         )
     return [*lines, *_notes(blame.lost, bool(blame.turns))]
 
@@ -78,7 +94,9 @@ def session_blame_lines(blame: SessionBlame, mask: Mask) -> list[Text]:
     lines = [Text(f"session {blame.session}", "bold"), Text("")]
     for file in blame.files:
         lines += _file(file, gutter)
-    added = [line for file in blame.files for hunk in file.hunks for line in hunk if line.kind == "added"]
+    added = [
+        line for file in blame.files for hunk in file.hunks for line in hunk if line.kind == "added"
+    ]
     if not blame.files:
         lines += [Text("nothing that it changed stands"), Text("")]
     writing = _writing(blame.turns)
@@ -89,14 +107,22 @@ def session_blame_lines(blame: SessionBlame, mask: Mask) -> list[Text]:
 
 def _file(file: FileDiff, gutter: _Gutter) -> list[Text]:
     name = sanitize(file.path if file.path == file.was else f"{file.was} -> {file.path}")
-    sizes = [sum(line.kind == kind for hunk in file.hunks for line in hunk) for kind in ("added", "removed")]
+    sizes = [
+        sum(line.kind == kind for hunk in file.hunks for line in hunk)
+        for kind in ("added", "removed")
+    ]
     later = "  (changed since; this is how the session left it)" if file.later else ""
     if file.binary:
-        writer = next((line.author for hunk in file.hunks for line in hunk if line.kind == "added"), None)
+        writer = next(
+            (line.author for hunk in file.hunks for line in hunk if line.kind == "added"), None
+        )
         return [Text.assemble(gutter.text(writer), (f"{name}  binary{later}", "bold")), Text("")]
     lines = [Text(f"{name}  +{sizes[0]} -{sizes[1]}{later}", "bold")]
     for hunk in file.hunks:
-        lines += [Text(f"@@ line {hunk[0].number}", "cyan"), *(_diff_line(line, gutter) for line in hunk)]
+        lines += [
+            Text(f"@@ line {hunk[0].number}", "cyan"),
+            *(_diff_line(line, gutter) for line in hunk),
+        ]
     return [*lines, Text("")]
 
 
@@ -112,8 +138,22 @@ def _writing(turns: Sequence[TurnShare]) -> list[TurnShare]:
 
 
 def _turns(shares: Sequence[TurnShare]) -> list[Text]:
-    """One line a turn, numbered as in the lines above; those that wrote none of these have no number."""
-    header = ["", "turn", "agent", "role", "lines", "in", "out", "cost", "share", "model", "session"]
+    """One line a turn, numbered as in the lines above; those that wrote none of these have no
+    number.
+    """
+    header = [
+        "",
+        "turn",
+        "agent",
+        "role",
+        "lines",
+        "in",
+        "out",
+        "cost",
+        "share",
+        "model",
+        "session",
+    ]
     body = []
     for number, share in enumerate(shares, start=1):
         cost = share.cost
@@ -146,7 +186,9 @@ def _agents(shares: Sequence[TurnShare], nobody: int, every: int) -> list[Text]:
         groups.setdefault(share.cost.agent, []).append(share)
     if not groups:
         return []
-    body = [_sum(name, sum(share.lines for share in group), group) for name, group in groups.items()]
+    body = [
+        _sum(name, sum(share.lines for share in group), group) for name, group in groups.items()
+    ]
     body.append([NOBODY, str(nobody), *[""] * 4])
     body.append(_sum("all", every, shares))
     return _table([["agent", "lines", "turns", "in", "out", "cost"], *body], left=(0,))
@@ -156,18 +198,33 @@ def _sum(name: str, lines: int, shares: Sequence[TurnShare]) -> list[str]:
     usage = sum((share.cost.usage for share in shares), Usage())
     turns = sum(bool(share.cost.turn) for share in shares)
     dollars = sum(share.cost.dollars for share in shares)
-    return [name, str(lines), str(turns), compact_number(usage.input), compact_number(usage.output), money(dollars)]
+    return [
+        name,
+        str(lines),
+        str(turns),
+        compact_number(usage.input),
+        compact_number(usage.output),
+        money(dollars),
+    ]
 
 
 def _table(rows: Sequence[Sequence[str]], left: Sequence[int]) -> list[Text]:
-    head, *lines = aligned_rows(rows, [column for column in range(len(rows[0])) if column not in left])
+    head, *lines = aligned_rows(
+        rows, [column for column in range(len(rows[0])) if column not in left]
+    )
     return [Text(head, "bold"), *map(Text, lines), Text("")]
 
 
 def _notes(lost: bool, any_turns: bool) -> list[Text]:
     notes = [Text(SHARES, "dim")] if any_turns else []
     if lost:
-        notes.append(Text("the contents of some changes are not in the store any more: their lines count as -", "dim"))
+        notes.append(
+            Text(
+                "the contents of some changes are not in the store any more: their lines count "
+                "as -",
+                "dim",
+            )
+        )
     return notes
 
 
@@ -186,7 +243,9 @@ def file_blame_object(blame: FileBlame, mask: Mask) -> dict[str, object]:
 
 def session_blame_object(blame: SessionBlame, mask: Mask) -> dict[str, object]:
     """The same for programs."""
-    added = [line for file in blame.files for hunk in file.hunks for line in hunk if line.kind == "added"]
+    added = [
+        line for file in blame.files for hunk in file.hunks for line in hunk if line.kind == "added"
+    ]
     return {
         "session": blame.session,
         "files": [_file_object(file, mask) for file in blame.files],
@@ -204,8 +263,12 @@ def _file_object(file: FileDiff, mask: Mask) -> dict[str, object]:
         "was": file.was,
         "binary": file.binary,
         "changed_since": file.later,
-        "lines": [{"kind": line.kind, **_line_object(line, mask)} for line in lines if not file.binary],
-        "author": _author_object(next((line.author for line in lines if line.kind == "added"), None))
+        "lines": [
+            {"kind": line.kind, **_line_object(line, mask)} for line in lines if not file.binary
+        ],
+        "author": _author_object(
+            next((line.author for line in lines if line.kind == "added"), None)
+        )
         if file.binary
         else None,
     }
@@ -249,7 +312,10 @@ def _turn_object(share: TurnShare) -> dict[str, object]:
 
 def _agent_objects(shares: Sequence[TurnShare]) -> list[dict[str, object]]:
     names = dict.fromkeys(share.cost.agent for share in shares)
-    return [_agent_object(name, [share for share in shares if share.cost.agent == name]) for name in names]
+    return [
+        _agent_object(name, [share for share in shares if share.cost.agent == name])
+        for name in names
+    ]
 
 
 def _agent_object(name: str, shares: Sequence[TurnShare]) -> dict[str, object]:

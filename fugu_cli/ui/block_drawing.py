@@ -1,5 +1,5 @@
-"""How each kind of block looks: a block, a width and a palette become lines, cut into fragments. rich.markdown is
-imported with the first piece of Markdown, not before the first paint.
+"""How each kind of block looks: a block, a width and a palette become lines, cut into fragments.
+rich.markdown is imported with the first piece of Markdown, not before the first paint.
 """
 
 from __future__ import annotations
@@ -55,7 +55,13 @@ from fugu_cli.ui.event_text import (
     tool_name,
 )
 from fugu_cli.ui.formatting import compact_number as tokens
-from fugu_cli.ui.formatting import escape_for_approval, flatten, plural, sanitize_for_screen, short_duration
+from fugu_cli.ui.formatting import (
+    escape_for_approval,
+    flatten,
+    plural,
+    sanitize_for_screen,
+    short_duration,
+)
 from fugu_cli.ui.markdown_chunks import MarkdownChunk
 from fugu_cli.ui.workflow_text import edge_columns, plan_title, step_agent
 
@@ -90,7 +96,9 @@ def _document(palette: Palette) -> type[Markdown]:
         """An item; a box in the place of its bullet where it begins with one."""
 
         def render_bullet(self, console: Console, options: ConsoleOptions) -> RenderResult:
-            drawn = [one for one in super().render_bullet(console, options) if isinstance(one, Segment)]
+            drawn = [
+                one for one in super().render_bullet(console, options) if isinstance(one, Segment)
+            ]
             made = list(Segment.split_lines(drawn))
             begun = "".join(segment.text for segment in made[0]) if made else ""
             if begun[:5] in (" • ☐ ", " • ☑ "):
@@ -107,7 +115,12 @@ def _document(palette: Palette) -> type[Markdown]:
             text = str(self.text).rstrip("\n")
             ground = palette.grounds[1] or "default"
             yield Syntax(
-                text, self.lexer_name, theme=palette.code, word_wrap=True, background_color=ground, padding=(0, 2)
+                text,
+                self.lexer_name,
+                theme=palette.code,
+                word_wrap=True,
+                background_color=ground,
+                padding=(0, 2),
             )
 
     class Document(markdown.Markdown):
@@ -129,7 +142,9 @@ _TASK = re.compile(r"^(\s*(?:[-*+]|\d{1,9}[.)])\s+)\[([ xX])\] ", re.MULTILINE)
 
 
 def markdown_lines(chunk: MarkdownChunk, width: int, palette: Palette) -> list[StyledLine]:
-    """The chunk's lines, and a blank one after it unless the next chunk belongs to the same block."""
+    """The chunk's lines, and a blank one after it unless the next chunk belongs to the same
+    block.
+    """
     text = sanitize_for_screen(chunk.text)
     if "[" in text and not text.lstrip().startswith(("```", "~~~")):
         text = _TASK.sub(lambda found: f"{found[1]}{'☐' if found[2] == ' ' else '☑'} ", text)
@@ -142,15 +157,21 @@ def markdown_lines(chunk: MarkdownChunk, width: int, palette: Palette) -> list[S
     return lines if chunk.joined else [*lines, BLANK]
 
 
-def reply_lines(chunk: MarkdownChunk, width: int, palette: Palette, judged: Judged = "") -> list[StyledLine]:
+def reply_lines(
+    chunk: MarkdownChunk, width: int, palette: Palette, judged: Judged = ""
+) -> list[StyledLine]:
     """A piece of a reply; of a Verifier's with its verdict as a mark and without the word."""
     found = views.find_verdict(chunk.text, leading=judged == "first") if judged else None
     if found is None:
         return markdown_lines(chunk, width, palette)
     before, verdict, after = found
     words, tone = VERDICT_MARKS[verdict]
-    lines = markdown_lines(replace(chunk, text=before, joined=False), width, palette) if before else []
-    lines.append(styled_line([(words, f"bold {palette.good if tone == 'good' else palette.warn}")], width))
+    lines = (
+        markdown_lines(replace(chunk, text=before, joined=False), width, palette) if before else []
+    )
+    lines.append(
+        styled_line([(words, f"bold {palette.good if tone == 'good' else palette.warn}")], width)
+    )
     if after:
         return [*lines, *markdown_lines(replace(chunk, text=after), width, palette)]
     return lines if chunk.joined else [*lines, BLANK]
@@ -167,16 +188,30 @@ LONG_REQUEST = 400
 _COLUMN = re.compile(r"(?<=\S) {2,}(?=\S)")
 
 
-def request_lines(block: RequestBlock, width: int, palette: Palette, unfolded: bool = False) -> list[StyledLine]:
-    """What the user asked, with a bar on its left; of a long one (something was pasted) its beginning and its end."""
+def request_lines(
+    block: RequestBlock, width: int, palette: Palette, unfolded: bool = False
+) -> list[StyledLine]:
+    """What the user asked, with a bar on its left; of a long one (something was pasted) its
+    beginning and its end.
+    """
     made = wrap_lines(sanitize_for_screen(block.text).strip("\n"), width - 2, palette.text)
     if not unfolded and len(made) > REQUEST_LINES:
         key = "" if palette is TERMINAL else " (ctrl+o: all of it)"
         hidden = f"… {plural(len(made) - sum(REQUEST_ENDS), 'more line')}{key}"
-        made = [*made[: REQUEST_ENDS[0]], *wrap_lines(hidden, width - 2, palette.dim), *made[-REQUEST_ENDS[1] :]]
+        made = [
+            *made[: REQUEST_ENDS[0]],
+            *wrap_lines(hidden, width - 2, palette.dim),
+            *made[-REQUEST_ENDS[1] :],
+        ]
     if block.attachments:
-        made += wrap_lines("with " + ", ".join(flatten(name) for name in block.attachments), width - 2, palette.dim)
-    return [BLANK, *on_ground(indent_lines(made, ("▌ ", palette.user)), width, palette.request), BLANK]
+        made += wrap_lines(
+            "with " + ", ".join(flatten(name) for name in block.attachments), width - 2, palette.dim
+        )
+    return [
+        BLANK,
+        *on_ground(indent_lines(made, ("▌ ", palette.user)), width, palette.request),
+        BLANK,
+    ]
 
 
 def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[StyledLine]:
@@ -196,20 +231,34 @@ def decision_lines(block: DecisionBlock, width: int, palette: Palette) -> list[S
     ]
 
 
-def thinking_lines(block: ThinkingBlock, width: int, palette: Palette, unfolded: bool) -> list[StyledLine]:
+def thinking_lines(
+    block: ThinkingBlock, width: int, palette: Palette, unfolded: bool
+) -> list[StyledLine]:
     """A line that says how much was thought, or all of it."""
     text = sanitize_for_screen(block.text).strip()
     if not unfolded:
-        head = [("  ∴ ", palette.dim), (f"Thought ({plural(text.count(chr(10)) + 1, 'line')}): ", palette.dim)]
+        head = [
+            ("  ∴ ", palette.dim),
+            (f"Thought ({plural(text.count(chr(10)) + 1, 'line')}): ", palette.dim),
+        ]
         return [styled_line([*head, (flatten(text), f"italic {palette.dim}")], width), BLANK]
-    return [*indent_lines(wrap_lines(text, width - 4, f"italic {palette.dim}"), ("  ∴ ", palette.dim)), BLANK]
+    return [
+        *indent_lines(wrap_lines(text, width - 4, f"italic {palette.dim}"), ("  ∴ ", palette.dim)),
+        BLANK,
+    ]
 
 
-def tool_lines(block: ToolBlock, width: int, palette: Palette, unfolded: bool, terminal: int = 0) -> list[StyledLine]:
-    """One line for the call; below it a change's diff, a running tool's newest output, or, unfolded, the result."""
+def tool_lines(
+    block: ToolBlock, width: int, palette: Palette, unfolded: bool, terminal: int = 0
+) -> list[StyledLine]:
+    """One line for the call; below it a change's diff, a running tool's newest output, or,
+    unfolded, the result.
+    """
     lines = [justified_line(*_tool_head(block, palette), width)]
     target = escape_for_approval(call_target(block.call))
-    if unfolded and ("\n" in target or cell_len(tool_name(block.call) + target) > width - CALL_FRAME):
+    if unfolded and (
+        "\n" in target or cell_len(tool_name(block.call) + target) > width - CALL_FRAME
+    ):
         lines += _set_off(target, width, palette)
     for said in not_undoable(block.result) if block.result is not None else ():
         lines += indent_lines(wrap_lines(said, width - 4, palette.warn), ("    ", ""))
@@ -256,7 +305,11 @@ def _denial(permitted: Permitted) -> str:
     reason = flatten(escape_for_approval(permitted.reason), 200)
     if permitted.by != "user":
         return f"not allowed: {reason}"
-    return f"denied by you{reason.removeprefix(SAID_NO)}" if reason.startswith(SAID_NO) else "denied by you"
+    return (
+        f"denied by you{reason.removeprefix(SAID_NO)}"
+        if reason.startswith(SAID_NO)
+        else "denied by you"
+    )
 
 
 SAID_NO = "the user said no"
@@ -278,12 +331,20 @@ def _sign(block: ToolBlock, palette: Palette) -> tuple[str, str]:
     return ("✓", palette.good) if block.result.ok else ("✗", palette.bad)
 
 
-def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool, terminal: int) -> list[StyledLine]:
+def _below(
+    block: ToolBlock, width: int, palette: Palette, unfolded: bool, terminal: int
+) -> list[StyledLine]:
     result = block.result
     if result is None:
-        cut = unfolded and not block.permitted.allowed and cell_len(block.permitted.reason) > width // 3
+        cut = (
+            unfolded
+            and not block.permitted.allowed
+            and cell_len(block.permitted.reason) > width // 3
+        )
         now = block.live or block.inside or (block.permitted.reason if cut else "")
-        tail = sanitize_for_screen(now).rstrip("\n").split("\n")[-LIVE_LINES:] if now.strip() else []
+        tail = (
+            sanitize_for_screen(now).rstrip("\n").split("\n")[-LIVE_LINES:] if now.strip() else []
+        )
         return _set_off("\n".join(tail), width, palette) if tail else []
     if block.call.tool == views.TODO and result.ok:
         return _todo(block, width, palette)
@@ -291,7 +352,9 @@ def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool, termi
         return _set_off("\n".join(flatten(one.line) for one in result.media), width, palette)
     patch = _patch(block)
     if patch:
-        shown = diff_drawing.indented_patch(patch, width, palette, None if unfolded else DIFF_LINES, terminal)
+        shown = diff_drawing.indented_patch(
+            patch, width, palette, None if unfolded else DIFF_LINES, terminal
+        )
         return [*shown, *(_set_off(result.output, width, palette) if unfolded else [])]
     if unfolded and result.ok and block.call.tool == DIFF_TOOL:
         return diff_drawing.indented_patch(result.output, width, palette, None, terminal)
@@ -299,30 +362,46 @@ def _below(block: ToolBlock, width: int, palette: Palette, unfolded: bool, termi
         inside = block.inside if result.ok else ""
         _, _, cost = result.output.rpartition("\n\n")  # its last words stand in what it said
         return _set_off(f"{inside}\n\n{cost}" if inside else result.output, width, palette)
-    if not result.ok and block.call.tool not in (views.RUN_TESTS, views.RUN_CHECK, views.TESTS_BEFORE):
+    if not result.ok and block.call.tool not in (
+        views.RUN_TESTS,
+        views.RUN_CHECK,
+        views.TESTS_BEFORE,
+    ):
         return _set_off(flatten(result.output, 300), width, palette)[:2]
     return []
 
 
 def _todo(block: ToolBlock, width: int, palette: Palette) -> list[StyledLine]:
     """The list, each item with a sign of its own."""
-    signs = {"pending": ("☐", palette.text), "in_progress": ("◐", palette.accent), "done": ("☑", palette.dim)}
+    signs = {
+        "pending": ("☐", palette.text),
+        "in_progress": ("◐", palette.accent),
+        "done": ("☑", palette.dim),
+    }
     made: list[StyledLine] = []
     for item in views.items_of(block.call):
         sign, tone = signs[item.status]
-        made += indent_lines(wrap_lines(sanitize_for_screen(item.text), width - 6, tone), (f"    {sign} ", tone))
+        made += indent_lines(
+            wrap_lines(sanitize_for_screen(item.text), width - 6, tone), (f"    {sign} ", tone)
+        )
     return made
 
 
 def _set_off(text: str, width: int, palette: Palette) -> list[StyledLine]:
     every = sanitize_for_screen(text).rstrip("\n").split("\n")
-    made = [made for text in every[:OUTPUT_LINES] for made in wrap_lines(text, width - 4, palette.dim)]
+    made = [
+        made for text in every[:OUTPUT_LINES] for made in wrap_lines(text, width - 4, palette.dim)
+    ]
     if len(every) > OUTPUT_LINES:
-        made += wrap_lines(f"… {plural(len(every) - OUTPUT_LINES, 'more line')}", width - 4, palette.dim)
+        made += wrap_lines(
+            f"… {plural(len(every) - OUTPUT_LINES, 'more line')}", width - 4, palette.dim
+        )
     return indent_lines(on_ground(made, width - 4, palette.quiet), ("    ", ""))
 
 
-def note_lines(block: NoteBlock, width: int, palette: Palette, unfolded: bool = True) -> list[StyledLine]:
+def note_lines(
+    block: NoteBlock, width: int, palette: Palette, unfolded: bool = True
+) -> list[StyledLine]:
     """A line of fugu's own."""
     tone = {
         "plain": palette.text,
@@ -334,15 +413,23 @@ def note_lines(block: NoteBlock, width: int, palette: Palette, unfolded: bool = 
     if block.folded and not unfolded:
         short: list[StyledPart] = [("  ", ""), (flatten(block.text), tone)]
         cut = block.folded != block.text or cell_len(block.text) + 2 > width
-        return [justified_line(short, [("ctrl+o: all of it", palette.dim)] if cut else [], width), BLANK]
+        return [
+            justified_line(short, [("ctrl+o: all of it", palette.dim)] if cut else [], width),
+            BLANK,
+        ]
     said = with_commands(block.folded or block.text, palette)
-    made = indent_lines(wrap_lines(sanitize_for_screen(said).strip("\n"), width - 2, tone), ("  ", ""))
+    made = indent_lines(
+        wrap_lines(sanitize_for_screen(said).strip("\n"), width - 2, tone), ("  ", "")
+    )
     if block.dropped:
         made += indent_lines(
-            wrap_lines(f"… {plural(block.dropped, 'earlier line')}", width - 4, palette.dim), ("    ", "")
+            wrap_lines(f"… {plural(block.dropped, 'earlier line')}", width - 4, palette.dim),
+            ("    ", ""),
         )
     for told in (
-        sanitize_for_screen(with_commands(block.detail, palette)).strip("\n").split("\n") if block.detail else ()
+        sanitize_for_screen(with_commands(block.detail, palette)).strip("\n").split("\n")
+        if block.detail
+        else ()
     ):
         wrapped = wrap_lines(told, width - 4, palette.dim, " " * _hanging(told, width))
         made += indent_lines(on_ground(wrapped, width - 4, palette.quiet), ("    ", ""))
@@ -358,16 +445,25 @@ def _hanging(text: str, width: int) -> int:
 def plan_lines(block: PlanBlock, width: int, palette: Palette) -> list[StyledLine]:
     """A workflow as a graph: a line for each step, with the edges of what it may read."""
     planned = block.planned
-    head: list[StyledPart] = [("● ", palette.accent), (plan_title(planned), f"bold {palette.accent}")]
+    head: list[StyledPart] = [
+        ("● ", palette.accent),
+        (plan_title(planned), f"bold {palette.accent}"),
+    ]
     made = [styled_line([*head, (f" by {flatten(planned.agent)}", palette.dim)], width)]
     made += (
-        indent_lines(wrap_lines(sanitize_for_screen(planned.fault), width - 2, palette.warn), ("  ", ""))
+        indent_lines(
+            wrap_lines(sanitize_for_screen(planned.fault), width - 2, palette.warn), ("  ", "")
+        )
         if planned.fault
         else []
     )
     if block.why:
-        made += indent_lines(wrap_lines(f"because {flatten(block.why)}", width - 2, palette.dim), ("  ", ""))
-    for place, (edge, step) in enumerate(zip(edge_columns(planned.steps), planned.steps, strict=True)):
+        made += indent_lines(
+            wrap_lines(f"because {flatten(block.why)}", width - 2, palette.dim), ("  ", "")
+        )
+    for place, (edge, step) in enumerate(
+        zip(edge_columns(planned.steps), planned.steps, strict=True)
+    ):
         left: list[StyledPart] = [
             (f"  {edge}", palette.accent),
             (f"{place + 1} ", palette.dim),
@@ -384,7 +480,10 @@ def end_lines(block: EndBlock, width: int, palette: Palette) -> list[StyledLine]
     good = finished.reason in ("accepted", "answered")
     stopped = palette.warn if finished.reason != "failed" else palette.bad
     tone = {"good": palette.good, "warn": palette.warn, "bad": stopped}[block.said.tone]
-    numbers = f"{plural(block.turns, 'turn')} · {short_duration(block.seconds)} · {tokens(block.tokens)} tokens"
+    numbers = (
+        f"{plural(block.turns, 'turn')} · {short_duration(block.seconds)} · "
+        f"{tokens(block.tokens)} tokens"
+    )
     fits = cell_len(said) + len(numbers) + 4 <= width
     sign = "✓" if good else "✗" if finished.reason == "failed" else "■"
     head, *rest = wrap_lines(said, width - 2, f"bold {tone}")
@@ -419,7 +518,14 @@ def welcome_lines(block: WelcomeBlock, width: int, palette: Palette) -> list[Sty
 
 
 _FinishedBlock = (
-    RequestBlock | DecisionBlock | ThinkingBlock | ToolBlock | NoteBlock | PlanBlock | EndBlock | WelcomeBlock
+    RequestBlock
+    | DecisionBlock
+    | ThinkingBlock
+    | ToolBlock
+    | NoteBlock
+    | PlanBlock
+    | EndBlock
+    | WelcomeBlock
 )
 
 
@@ -453,7 +559,9 @@ Columns = Callable[[], int]
 
 
 def block_fragments(block: Block, *, unfolded: bool, terminal: Columns = int) -> list[Fragment]:
-    """A block's pieces. Those of a growing Speech come from a `Growth`, which keeps what is done."""
+    """A block's pieces. Those of a growing Speech come from a `Growth`, which keeps what is
+    done.
+    """
     if isinstance(block, ReplyBlock):
         return ReplyFragments(block).pieces()
     return [] if _empty(block) else [_single(block, unfolded, terminal)]
@@ -462,16 +570,25 @@ def block_fragments(block: Block, *, unfolded: bool, terminal: Columns = int) ->
 def _single(block: _FinishedBlock, unfolded: bool, terminal: Columns) -> Fragment:
     match block:
         case RequestBlock():
-            return Fragment(lambda width, palette: request_lines(block, width, palette, unfolded), block.text)
+            return Fragment(
+                lambda width, palette: request_lines(block, width, palette, unfolded), block.text
+            )
         case DecisionBlock():
             return Fragment(lambda width, palette: decision_lines(block, width, palette), exact=1)
         case ThinkingBlock():
-            return Fragment(lambda width, palette: thinking_lines(block, width, palette, unfolded), exact=2)
+            return Fragment(
+                lambda width, palette: thinking_lines(block, width, palette, unfolded), exact=2
+            )
         case ToolBlock():
-            return Fragment(lambda width, palette: tool_lines(block, width, palette, unfolded, terminal()), exact=1)
+            return Fragment(
+                lambda width, palette: tool_lines(block, width, palette, unfolded, terminal()),
+                exact=1,
+            )
         case NoteBlock():
             text = block.text + block.detail + (block.folded if unfolded else "")
-            return Fragment(lambda width, palette: note_lines(block, width, palette, unfolded), text)
+            return Fragment(
+                lambda width, palette: note_lines(block, width, palette, unfolded), text
+            )
         case _:
             return _other(block)
 
@@ -479,7 +596,10 @@ def _single(block: _FinishedBlock, unfolded: bool, terminal: Columns) -> Fragmen
 def _other(block: PlanBlock | EndBlock | WelcomeBlock) -> Fragment:
     match block:
         case PlanBlock():
-            return Fragment(lambda width, palette: plan_lines(block, width, palette), "\n" * len(block.planned.steps))
+            return Fragment(
+                lambda width, palette: plan_lines(block, width, palette),
+                "\n" * len(block.planned.steps),
+            )
         case EndBlock():
             return Fragment(lambda width, palette: end_lines(block, width, palette), exact=2)
         case WelcomeBlock():
@@ -489,7 +609,9 @@ def _other(block: PlanBlock | EndBlock | WelcomeBlock) -> Fragment:
 
 
 class ReplyFragments:
-    """The pieces of one Speech while it grows: those of finished chunks stay, the tail's lines are kept where equal."""
+    """The pieces of one Speech while it grows: those of finished chunks stay, the tail's lines are
+    kept where equal.
+    """
 
     def __init__(self, speech: ReplyBlock) -> None:
         self.chunker = speech.chunker
@@ -501,7 +623,8 @@ class ReplyFragments:
         """All of them, as the Speech is now."""
         known = len(self._done)
         new = [
-            chunk_fragment(chunk, self._speech.judged(known + at)) for at, chunk in enumerate(self.chunker.done[known:])
+            chunk_fragment(chunk, self._speech.judged(known + at))
+            for at, chunk in enumerate(self.chunker.done[known:])
         ]
         if new and self._tail is not None:
             new[0].resemble(self._tail)

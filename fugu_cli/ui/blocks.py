@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fugu_cli.messages import Call
-from fugu_cli.session.events import EVIDENCE, Assigned, Finished, Opened, Permitted, Planned, ToolRan
+from fugu_cli.session.events import (
+    EVIDENCE,
+    Assigned,
+    Finished,
+    Opened,
+    Permitted,
+    Planned,
+    ToolRan,
+)
 from fugu_cli.session.verdicts import EndLine
 from fugu_cli.ui.markdown_chunks import MarkdownChunker
 
@@ -54,15 +62,17 @@ class ReplyBlock:
 
 @dataclass(frozen=True)
 class ThinkingBlock:
-    """What an agent thought before it spoke; "" where it has not said. Stands before every Speech."""
+    """What an agent thought before it spoke; "" where it has not said. Stands before every
+    Speech.
+    """
 
     text: str
 
 
 @dataclass(frozen=True)
 class ToolBlock:
-    """A call: judged, running, or done. `live` is the newest output of one that runs, `patch` what it changed, `inside`
-    what the subtask that it began has said and done."""
+    """A call: judged, running, or done. `live` is the newest output of one that runs, `patch` what
+    it changed, `inside` what the subtask that it began has said and done."""
 
     call: Call
     permitted: Permitted
@@ -93,9 +103,11 @@ class PlanBlock:
 
 @dataclass(frozen=True)
 class NoteBlock:
-    """A line of fugu's own. `detail` is shown below it; while it grows it is `live`, and its first lines may go.
+    """A line of fugu's own. `detail` is shown below it; while it grows it is `live`, and its first
+    lines may go.
 
-    `dropped` is how many did. `folded` is the whole of what the line says in short, shown once it is unfolded.
+    `dropped` is how many did. `folded` is the whole of what the line says in short, shown once it
+    is unfolded.
     """
 
     text: str

@@ -1,4 +1,6 @@
-"""A picture from the clipboard, by the program that the desktop has for it: kept as a file that `@` can name."""
+"""A picture from the clipboard, by the program that the desktop has for it: kept as a file that `@`
+can name.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ KEPT = 50
 
 
 def paste_picture(folder: Path, root: Path) -> Path | None:
-    """The clipboard's picture as a file in `folder`; None where there is none, or no program for it. For a thread."""
+    """The clipboard's picture as a file in `folder`; None where there is none, or no program for
+    it. For a thread.
+    """
     data = _read(root)
     if not data.startswith(b"\x89PNG"):
         return None
@@ -46,7 +50,11 @@ def _read(root: Path) -> bytes:
         with suppress(OSError, subprocess.TimeoutExpired):
             command = [found, *arguments]
             done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=SECONDS
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=SECONDS,
             )
             if done.returncode == 0 and done.stdout:
                 return done.stdout

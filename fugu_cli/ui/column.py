@@ -1,5 +1,5 @@
-"""Long text that is painted only where it is seen: fragments, and the column of blocks that they make. Over drawing.py;
-knows nothing of the log and nothing of Textual.
+"""Long text that is painted only where it is seen: fragments, and the column of blocks that they
+make. Over drawing.py; knows nothing of the log and nothing of Textual.
 """
 
 from __future__ import annotations
@@ -14,9 +14,20 @@ Paint = Callable[[int, Palette], list[StyledLine]]
 
 
 class Fragment:
-    """Paints itself. `characters` and `breaks` (newlines) are for guessing, `exact` where the height is known."""
+    """Paints itself. `characters` and `breaks` (newlines) are for guessing, `exact` where the
+    height is known.
+    """
 
-    __slots__ = ("_before", "_breaks", "_characters", "_exact", "_for", "_measured", "_paint", "lines")
+    __slots__ = (
+        "_before",
+        "_breaks",
+        "_characters",
+        "_exact",
+        "_for",
+        "_measured",
+        "_paint",
+        "lines",
+    )
 
     def __init__(self, paint: Paint, text: str = "", exact: int | None = None) -> None:
         self._paint = paint
@@ -29,7 +40,9 @@ class Fragment:
         self.lines: list[StyledLine] | None = None
 
     def resemble(self, other: Fragment) -> None:
-        """This is `other`, grown: lines that are equal are taken from it, so that what was made of them is kept."""
+        """This is `other`, grown: lines that are equal are taken from it, so that what was made of
+        them is kept.
+        """
         self._before = other.lines or []
 
     def height(self, width: int) -> int:
@@ -62,8 +75,9 @@ MOST_PAINTED = 1500
 
 
 class FragmentStack:
-    """Pieces, one below the other, of one width and palette: where each begins, and their lines, painted when asked
-    for. Of those that were not seen for long the lines are dropped, not the height."""
+    """Pieces, one below the other, of one width and palette: where each begins, and their lines,
+    painted when asked for. Of those that were not seen for long the lines are dropped, not the
+    height."""
 
     def __init__(self, width: int, palette: Palette) -> None:
         self.width = width
@@ -84,7 +98,9 @@ class FragmentStack:
         self._stale(start)
 
     def fit(self, width: int, palette: Palette, y: int = 0) -> int:
-        """Another width or palette: everything is painted again when it is seen. Returns where line `y` is now."""
+        """Another width or palette: everything is painted again when it is seen. Returns where line
+        `y` is now.
+        """
         if (width, palette) == (self.width, self.palette):
             return y
         index, within = self.place(y) if self.pieces else (0, 0)
@@ -94,7 +110,11 @@ class FragmentStack:
             piece.forget()
         self._seen.clear()
         self._stale(0)
-        return self.top(index) + within * len(self.paint(index)) // max(before, 1) if self.pieces else 0
+        return (
+            self.top(index) + within * len(self.paint(index)) // max(before, 1)
+            if self.pieces
+            else 0
+        )
 
     def place(self, y: int) -> tuple[int, int]:
         """The piece at line `y` and the line in it. There must be one."""
@@ -140,7 +160,9 @@ class FragmentStack:
 
 
 class Column:
-    """Blocks of pieces, and the windows through which they are seen. Lines and blocks count from 0."""
+    """Blocks of pieces, and the windows through which they are seen. Lines and blocks count from
+    0.
+    """
 
     def __init__(self, width: int = 80, palette: Palette = DARK) -> None:
         self.stack = FragmentStack(width, palette)
@@ -151,7 +173,9 @@ class Column:
         return len(self._starts)
 
     def put(self, block: int, pieces: Sequence[Fragment]) -> None:
-        """Replace a block's pieces, or add the next block. Pieces that stay at its beginning keep their lines."""
+        """Replace a block's pieces, or add the next block. Pieces that stay at its beginning keep
+        their lines.
+        """
         known = self.stack.pieces
         if block == len(self._starts):
             self._starts.append(len(known))
@@ -175,14 +199,20 @@ class Column:
 
     def block_at(self, y: int) -> int | None:
         """The block at line `y`."""
-        return self._owners[self.stack.place(y)[0]] if self._owners and 0 <= y < self.stack.total else None
+        return (
+            self._owners[self.stack.place(y)[0]]
+            if self._owners and 0 <= y < self.stack.total
+            else None
+        )
 
     def top_of(self, block: int) -> int:
         """The first line of a block."""
         return self.stack.top(self._starts[block])
 
     def look(self, y: int, height: int) -> int:
-        """Paint what a window of `height` lines at `y` shows. Returns where the line that was at `y` is now."""
+        """Paint what a window of `height` lines at `y` shows. Returns where the line that was at
+        `y` is now.
+        """
         if not self._owners:
             return 0
         anchor, within = self.stack.place(y)
@@ -193,7 +223,9 @@ class Column:
         return self.stack.top(anchor) + min(within, max(len(self.stack.paint(anchor)) - 1, 0))
 
     def move(self, y: int, by: int) -> int:
-        """`y` moved by some lines, upwards over what was painted first: the text moves by just as many."""
+        """`y` moved by some lines, upwards over what was painted first: the text moves by just as
+        many.
+        """
         if not self._owners or by >= 0:
             return y + by
         anchor, within = self.stack.place(y)

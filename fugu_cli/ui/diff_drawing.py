@@ -1,5 +1,5 @@
-"""A patch as lines: line numbers, colours of the language, marks on the words that differ; side by side where there is
-room. Under diff_lines.py's patches; knows nothing of calls and of permission.
+"""A patch as lines: line numbers, colours of the language, marks on the words that differ; side by
+side where there is room. Under diff_lines.py's patches; knows nothing of calls and of permission.
 """
 
 from __future__ import annotations
@@ -15,15 +15,23 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from fugu_cli.ui.drawing import Palette, StyledLine, fold_text, indent_lines, on_ground, parse_style, wrap_lines
+from fugu_cli.ui.drawing import (
+    Palette,
+    StyledLine,
+    fold_text,
+    indent_lines,
+    on_ground,
+    parse_style,
+    wrap_lines,
+)
 from fugu_cli.ui.formatting import escape_for_approval, plural
 
 if TYPE_CHECKING:
     from rich.syntax import Syntax
 
 SIDE_BY_SIDE, FRAME, LEAST_BESIDE = 160, 10, 80
-"""Columns of a terminal from which the old and the new stand beside each other; most columns of the frames around a
-patch; columns of a patch that are needed for it."""
+"""Columns of a terminal from which the old and the new stand beside each other; most columns of the
+frames around a patch; columns of a patch that are needed for it."""
 MOST_COLOURED = 2000
 """Lines of a patch that are coloured by their language."""
 ALIKE = 0.5
@@ -37,14 +45,14 @@ _GIT = re.compile(r"diff --git a/.* b/(.*)")
 _WORDS = re.compile(r"\w+|\s+|.")
 Kind = Literal["file", "gap", "same", "old", "new", "other"]
 Shape = Literal["whole", "untitled", "beside", "changes"]
-"""All of a patch; without the name of a single file, which stands elsewhere; the same with the old and the new beside
-each other; what is added and removed alone."""
+"""All of a patch; without the name of a single file, which stands elsewhere; the same with the old
+and the new beside each other; what is added and removed alone."""
 
 
 @dataclass(frozen=True)
 class PatchRow:
-    """A line of a patch. `old` and `new` are its numbers in the two files; `marks` the parts that differ from its
-    counterpart."""
+    """A line of a patch. `old` and `new` are its numbers in the two files; `marks` the parts that
+    differ from its counterpart."""
 
     kind: Kind
     text: str
@@ -77,8 +85,8 @@ def patch_lines(
 def indented_patch(
     patch: str, width: int, palette: Palette, most: int | None = None, terminal: int = 0
 ) -> list[StyledLine]:
-    """A patch set off from the left, for the conversation, where the line above it names its file. `terminal`: its
-    columns, where something else stands beside the conversation."""
+    """A patch set off from the left, for the conversation, where the line above it names its file.
+    `terminal`: its columns, where something else stands beside the conversation."""
     shape: Shape = "beside" if terminal >= SIDE_BY_SIDE and width >= LEAST_BESIDE else "untitled"
     return indent_lines(patch_lines(patch, width - 4, palette, most, shape), ("    ", ""))
 
@@ -157,10 +165,14 @@ def _differences(old: str, new: str) -> tuple[Marks, Marks]:
         if what != "equal":
             left.append((len("".join(before[:a])), len("".join(before[:b]))))
             right.append((len("".join(after[:c])), len("".join(after[:d]))))
-    return tuple(one for one in left if one[0] < one[1]), tuple(one for one in right if one[0] < one[1])
+    return tuple(one for one in left if one[0] < one[1]), tuple(
+        one for one in right if one[0] < one[1]
+    )
 
 
-def _drawn(rows: Sequence[PatchRow], width: int, palette: Palette, beside: bool) -> list[StyledLine]:
+def _drawn(
+    rows: Sequence[PatchRow], width: int, palette: Palette, beside: bool
+) -> list[StyledLine]:
     numbers = max((len(str(max(row.old, row.new))) for row in rows), default=1)
     coloured = len(rows) <= MOST_COLOURED
     lines: list[StyledLine] = []
@@ -196,7 +208,13 @@ def _plain(text: str, width: int, palette: Palette) -> list[StyledLine]:
         return wrap_lines(text, width, f"bold {palette.text}", "  ")
     if text.startswith("@@"):
         return wrap_lines(text, width, palette.accent, "  ")
-    words = palette.added if text.startswith("+") else palette.removed if text.startswith("-") else palette.dim
+    words = (
+        palette.added
+        if text.startswith("+")
+        else palette.removed
+        if text.startswith("-")
+        else palette.dim
+    )
     made = wrap_lines(text, width, words, "  ")
     return on_ground(made, width, _ground(words)) if text.startswith(("+", "-")) else made
 
@@ -207,7 +225,9 @@ def _ground(words: str) -> str:
     return f"on {words.rpartition(' on ')[2]}" if " on " in words else ""
 
 
-def _one(row: PatchRow, sizes: tuple[int, int], palette: Palette, coloured: bool) -> list[StyledLine]:
+def _one(
+    row: PatchRow, sizes: tuple[int, int], palette: Palette, coloured: bool
+) -> list[StyledLine]:
     """A line with its number and its sign; what does not fit goes on below its text."""
     width, numbers = sizes
     number = row.old if row.kind == "old" else row.new
@@ -217,17 +237,27 @@ def _one(row: PatchRow, sizes: tuple[int, int], palette: Palette, coloured: bool
     room = max(width - len(lead), 4)
     folded = fold_text(_code(row, palette, coloured), room) or [[]]
     tone = parse_style(words)
-    lines = [[Segment(lead, tone), *folded[0]], *([Segment(" " * len(lead), tone), *more] for more in folded[1:])]
+    lines = [
+        [Segment(lead, tone), *folded[0]],
+        *([Segment(" " * len(lead), tone), *more] for more in folded[1:]),
+    ]
     return on_ground(lines, width, _ground(words) if sign != " " else "")
 
 
 def _pair(
-    left: PatchRow | None, right: PatchRow | None, sizes: tuple[int, int], palette: Palette, coloured: bool
+    left: PatchRow | None,
+    right: PatchRow | None,
+    sizes: tuple[int, int],
+    palette: Palette,
+    coloured: bool,
 ) -> list[StyledLine]:
     """The old on the left, the new on the right."""
     width, numbers = sizes
     half = (width - 3) // 2
-    sides = [_one(row, (half, numbers), palette, coloured) if row is not None else [] for row in (left, right)]
+    sides = [
+        _one(row, (half, numbers), palette, coloured) if row is not None else []
+        for row in (left, right)
+    ]
     if left is right and left is not None:
         sides[0] = _one(replace(left, new=left.old), (half, numbers), palette, coloured)
     bar = Segment(" │ ", parse_style(palette.dim))
@@ -235,7 +265,9 @@ def _pair(
     for at in range(max(map(len, sides))):
         first = sides[0][at] if at < len(sides[0]) else []
         gap = half - sum(segment.cell_length for segment in first)
-        lines.append([*first, Segment(" " * gap), bar, *(sides[1][at] if at < len(sides[1]) else [])])
+        lines.append(
+            [*first, Segment(" " * gap), bar, *(sides[1][at] if at < len(sides[1]) else [])]
+        )
     return lines
 
 
@@ -250,7 +282,9 @@ def _code(row: PatchRow, palette: Palette, coloured: bool) -> Text:
         for span in lexer.highlight(row.text).spans:
             text.stylize(_foreground(span.style), span.start, span.end)
     for start, end in row.marks:
-        text.stylize(palette.removed_words if row.kind == "old" else palette.added_words, start, end)
+        text.stylize(
+            palette.removed_words if row.kind == "old" else palette.added_words, start, end
+        )
     return text
 
 
@@ -267,4 +301,6 @@ def _lexer(name: str, style: str) -> Syntax | None:
     from rich.syntax import Syntax  # takes long
 
     lexer = Syntax.guess_lexer(name)
-    return Syntax("", lexer, theme=style, background_color="default") if lexer != "default" else None
+    return (
+        Syntax("", lexer, theme=style, background_color="default") if lexer != "default" else None
+    )

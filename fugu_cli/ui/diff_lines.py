@@ -1,5 +1,6 @@
-"""Diffs and questions: the change that a call is about to make as a patch, a patch as coloured lines, and what people
-read before they approve a call. The full screen, the inline mode and `fugu run` ask with the same words.
+"""Diffs and questions: the change that a call is about to make as a patch, a patch as coloured
+lines, and what people read before they approve a call. The full screen, the inline mode and `fugu
+run` ask with the same words.
 """
 
 from __future__ import annotations
@@ -11,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.messages import Call
-from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, indent_lines, styled_line, wrap_lines
+from fugu_cli.ui.drawing import (
+    Palette,
+    StyledLine,
+    StyledPart,
+    indent_lines,
+    styled_line,
+    wrap_lines,
+)
 from fugu_cli.ui.formatting import escape_for_approval, flatten, plural, with_tilde
 
 if TYPE_CHECKING:
@@ -58,7 +66,9 @@ def patch_of_call(call: Call, read: ReadFile = read_nothing) -> str:
 
 
 def approval_patch(call: Call, root: Path) -> str:
-    """What a call in `root` is about to change, with the lines around it; "" where that is nothing. For a thread."""
+    """What a call in `root` is about to change, with the lines around it; "" where that is nothing.
+    For a thread.
+    """
 
     def read(path: str) -> str | None:
         try:
@@ -72,41 +82,74 @@ def approval_patch(call: Call, root: Path) -> str:
     return patch_of_call(call, read)
 
 
-def approval_target_lines(call: Call, judgement: Judgement, width: int, palette: Palette) -> list[StyledLine]:
+def approval_target_lines(
+    call: Call, judgement: Judgement, width: int, palette: Palette
+) -> list[StyledLine]:
     """What is asked about, in full."""
-    from fugu_cli.ui.event_text import approval_target  # brings the events with it: not before the first paint
+    from fugu_cli.ui.event_text import (
+        approval_target,
+    )  # brings the events with it: not before the first paint
 
     said = with_tilde(escape_for_approval(approval_target(call, judgement.target)).strip())
     return wrap_lines(said, width, f"bold {palette.text}", "  ") if said else []
 
 
 def approval_lines(
-    asked: tuple[Call, Judgement], target: Sequence[StyledLine], width: int, palette: Palette, hint: str = ""
+    asked: tuple[Call, Judgement],
+    target: Sequence[StyledLine],
+    width: int,
+    palette: Palette,
+    hint: str = "",
 ) -> list[StyledLine]:
-    """The question: the tool, what it would touch (`approval_target_lines`), and why policy asks."""
+    """The question: the tool, what it would touch (`approval_target_lines`), and why policy
+    asks.
+    """
     call, judgement = asked
-    head: list[StyledPart] = [(f"Allow {flatten(escape_for_approval(call.tool), 40)}?", f"bold {palette.warn}")]
-    whose = f" for the subtask {flatten(escape_for_approval(judgement.subtask), 80)}" if judgement.subtask else ""
-    why = wrap_lines(f"needs approval{whose}: {escape_for_approval(judgement.reason)}", width, palette.dim)
+    head: list[StyledPart] = [
+        (f"Allow {flatten(escape_for_approval(call.tool), 40)}?", f"bold {palette.warn}")
+    ]
+    whose = (
+        f" for the subtask {flatten(escape_for_approval(judgement.subtask), 80)}"
+        if judgement.subtask
+        else ""
+    )
+    why = wrap_lines(
+        f"needs approval{whose}: {escape_for_approval(judgement.reason)}", width, palette.dim
+    )
     return [styled_line([*head, (hint, palette.dim)], width), *target, *why]
 
 
 def pending_lines(pending: Pending, width: int, palette: Palette, most: int) -> list[StyledLine]:
-    """The calls that will be asked about next, each on its own lines; of more than `most` how many more there are."""
+    """The calls that will be asked about next, each on its own lines; of more than `most` how many
+    more there are.
+    """
     from fugu_cli.ui.event_text import describe_call
 
     shown = pending.others if len(pending.others) <= most else pending.others[: most - 1]
     lines: list[StyledLine] = []
     for one in shown:
-        lines += wrap_lines(f"then {escape_for_approval(describe_call(one.call))}", width, palette.text, "     ")
+        lines += wrap_lines(
+            f"then {escape_for_approval(describe_call(one.call))}", width, palette.text, "     "
+        )
     more = len(pending.others) - len(shown)
-    return [*lines, styled_line([(f"then {plural(more, 'more call')}", palette.dim)], width)] if more else lines
+    return (
+        [*lines, styled_line([(f"then {plural(more, 'more call')}", palette.dim)], width)]
+        if more
+        else lines
+    )
 
 
 def option_lines(
-    options: Sequence[ApprovalOption], width: int, palette: Palette, *, at: int | None = None, short: bool = False
+    options: Sequence[ApprovalOption],
+    width: int,
+    palette: Palette,
+    *,
+    at: int | None = None,
+    short: bool = False,
 ) -> list[StyledLine]:
-    """The answers, each on its own lines, or side by side in a word; `at` is marked. What one covers is never cut."""
+    """The answers, each on its own lines, or side by side in a word; `at` is marked. What one
+    covers is never cut.
+    """
     lines: list[StyledLine] = []
     for index, one in enumerate(options):
         tone = f"bold {palette.text}" if index == at else palette.text
@@ -114,7 +157,12 @@ def option_lines(
         wrapped = wrap_lines(one.word if short else one.words, width - 4, tone)
         made = [[*styled_line([mark, (f"{one.key} ", f"bold {palette.accent}")], 4), *wrapped[0]]]
         made += indent_lines(wrapped[1:], ("    ", ""))
-        if short and lines and len(made) == 1 and _line_width(lines[-1]) + _line_width(made[0]) <= width:
+        if (
+            short
+            and lines
+            and len(made) == 1
+            and _line_width(lines[-1]) + _line_width(made[0]) <= width
+        ):
             lines[-1] = [*lines[-1], *made[0]]
         else:
             lines += made
@@ -140,13 +188,18 @@ def _edit(path: str, change: tuple[str, str], text: str | None, *, every: bool) 
 def unified_diff(path: str, before: str, after: str) -> str:
     """Two texts of one file as a unified diff with three lines around each change."""
     if len(before) + len(after) > LARGEST:
-        return f"--- {path}\n+++ {path}\n@@ too large to compare: {len(before):,} and {len(after):,} characters @@"
+        return (
+            f"--- {path}\n+++ {path}\n@@ too large to compare: {len(before):,} and "
+            f"{len(after):,} characters @@"
+        )
     made = difflib.unified_diff(_lines(before), _lines(after), path, path, lineterm="")
     return "\n".join(made)
 
 
 def _lines(text: str) -> list[str]:
-    """Its lines, split at newlines alone: what stands after any other control character belongs to the same line."""
+    """Its lines, split at newlines alone: what stands after any other control character belongs to
+    the same line.
+    """
     return text.replace("\r\n", "\n").removesuffix("\n").split("\n") if text else []
 
 

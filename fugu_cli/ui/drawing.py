@@ -1,5 +1,5 @@
-"""What everything on a terminal is drawn with: palettes and styled lines. Knows nothing of the log and nothing of
-Textual.
+"""What everything on a terminal is drawn with: palettes and styled lines. Knows nothing of the log
+and nothing of Textual.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Palette:
-    """Styles in rich's words. `grounds`: the colours behind everything, behind tool output and code, and behind what
-    the user said. `added_words` and `removed_words` are behind what differs within a line. `code` names a pygments
-    style."""
+    """Styles in rich's words. `grounds`: the colours behind everything, behind tool output and
+    code, and behind what the user said. `added_words` and `removed_words` are behind what differs
+    within a line. `code` names a pygments style."""
 
     name: str
     dark: bool
@@ -57,7 +57,9 @@ class Palette:
 
     def role(self, role: str) -> str:
         """The colour of a role."""
-        return {"worker": self.accent, "thinker": self.user, "verifier": self.warn}.get(role, self.text)
+        return {"worker": self.accent, "thinker": self.user, "verifier": self.warn}.get(
+            role, self.text
+        )
 
 
 DARK = Palette(
@@ -132,7 +134,9 @@ TERMINAL = Palette(
     code="ansi_dark",
     cursor="reverse",
 )
-"""The terminal's own colours: for lines of `fugu run` and other commands, whatever the ground is."""
+"""The terminal's own colours: for lines of `fugu run` and other commands, whatever the ground
+is.
+"""
 PALETTES = {palette.name: palette for palette in (DARK, LIGHT, CONTRAST)}
 
 
@@ -185,25 +189,36 @@ def _markdown_styles(palette: Palette) -> dict[str, str]:
     }
 
 
-def render_rich(renderable: RenderableType, width: int, palette: Palette = DARK) -> list[StyledLine]:
+def render_rich(
+    renderable: RenderableType, width: int, palette: Palette = DARK
+) -> list[StyledLine]:
     """Any rich object as lines of at most `width` cells."""
     console = _console(palette)
     options = console.options.update(width=max(width, 1))
     return [
-        _trimmed(_without_default_background(line)) for line in console.render_lines(renderable, options, pad=False)
+        _trimmed(_without_default_background(line))
+        for line in console.render_lines(renderable, options, pad=False)
     ]
 
 
 def _without_default_background(line: StyledLine) -> StyledLine:
-    """On the ground of whatever it is drawn on: `default` would be the terminal's, not the theme's."""
-    return [Segment(text, _without_background(words)) for text, words, control in line if not control]
+    """On the ground of whatever it is drawn on: `default` would be the terminal's, not the
+    theme's.
+    """
+    return [
+        Segment(text, _without_background(words)) for text, words, control in line if not control
+    ]
 
 
 @cache
 def _without_background(words: Style | None) -> Style:
     if words is None or words.bgcolor is None or not words.bgcolor.is_default:
         return words or Style.null()
-    return Style.combine([words.without_color, Style(color=words.color)]) if words.color else words.without_color
+    return (
+        Style.combine([words.without_color, Style(color=words.color)])
+        if words.color
+        else words.without_color
+    )
 
 
 def _trimmed(line: StyledLine) -> StyledLine:
@@ -214,7 +229,9 @@ def _trimmed(line: StyledLine) -> StyledLine:
 
 
 def wrap_lines(text: str, width: int, words: str = "", indent: str = "") -> list[StyledLine]:
-    """Safe text, folded at words; the first line has the whole width, those after it begin with `indent`."""
+    """Safe text, folded at words; the first line has the whole width, those after it begin with
+    `indent`.
+    """
     narrow = max(width - cell_len(indent), 4)
     lines: list[StyledLine] = []
     for paragraph in text.split("\n"):
@@ -253,7 +270,9 @@ def styled_line(parts: Iterable[StyledPart], width: int) -> StyledLine:
     return made
 
 
-def justified_line(left: Sequence[StyledPart], right: Sequence[StyledPart], width: int) -> StyledLine:
+def justified_line(
+    left: Sequence[StyledPart], right: Sequence[StyledPart], width: int
+) -> StyledLine:
     """`left` and `right` on one line, pushed apart; `right` goes where both do not fit."""
     needs = sum(cell_len(text) for text, _ in right)
     room = width - needs - 1
@@ -288,11 +307,17 @@ def plain_text(made: StyledLine) -> str:
     return "".join(segment.text for segment in made).rstrip()
 
 
-COLOUR_SYSTEMS = {"truecolor": ColorSystem.TRUECOLOR, "256": ColorSystem.EIGHT_BIT, "standard": ColorSystem.STANDARD}
+COLOUR_SYSTEMS = {
+    "truecolor": ColorSystem.TRUECOLOR,
+    "256": ColorSystem.EIGHT_BIT,
+    "standard": ColorSystem.STANDARD,
+}
 
 
 def terminal_colours() -> ColorSystem | None:
-    """What this terminal can show; None where colours are not wanted (NO_COLOR, a dumb terminal)."""
+    """What this terminal can show; None where colours are not wanted (NO_COLOR, a dumb
+    terminal).
+    """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM", "") in ("", "dumb"):
         return None
     if re.search("truecolor|24bit", os.environ.get("COLORTERM", "")):
@@ -301,14 +326,19 @@ def terminal_colours() -> ColorSystem | None:
 
 
 def ansi_text(lines: Iterable[StyledLine], system: ColorSystem | None) -> str:
-    """Lines, each with its newline. Without colours the words stay bold or italic in nothing: plain text."""
+    """Lines, each with its newline. Without colours the words stay bold or italic in nothing: plain
+    text.
+    """
     return "".join(_ansi_line(line, system) + "\n" for line in lines)
 
 
 def _ansi_line(line: StyledLine, system: ColorSystem | None) -> str:
     if system is None:
         return "".join(segment.text for segment in line).rstrip()
-    return "".join((segment.style or Style.null()).render(segment.text, color_system=system) for segment in line)
+    return "".join(
+        (segment.style or Style.null()).render(segment.text, color_system=system)
+        for segment in line
+    )
 
 
 COMMANDS = {
@@ -323,7 +353,9 @@ COMMANDS = {
 
 
 def with_commands(text: str, palette: Palette) -> str:
-    """A sentence that the log or an error holds, with the interface's own commands; as it is in the shell."""
+    """A sentence that the log or an error holds, with the interface's own commands; as it is in the
+    shell.
+    """
     for shell, own in COMMANDS.items() if palette is not TERMINAL else ():
         text = text.replace(shell, own)
     return text

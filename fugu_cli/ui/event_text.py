@@ -1,5 +1,5 @@
-"""An event as a line of text for people. Pure: events in, text out; no screen and no clock. Everything that an agent
-or a tool wrote passes through formatting.py.
+"""An event as a line of text for people. Pure: events in, text out; no screen and no clock.
+Everything that an agent or a tool wrote passes through formatting.py.
 """
 
 from __future__ import annotations
@@ -83,15 +83,17 @@ def parent_call(event: Event, before: Sequence[Event]) -> str | None:
 
 
 def changed_nothing(event: Replied) -> bool:
-    """A line that was filled in as it stood, or so that nothing can come of it: nobody needs to hear that nothing is
-    put back after it."""
+    """A line that was filled in as it stood, or so that nothing can come of it: nobody needs to
+    hear that nothing is put back after it."""
     return bool(event.filled) and not event.calls
 
 
 def end_text(events: Sequence[Event], end: Finished) -> str:
     """The end of the newest of `events`' requests in one line; why, where it was stopped."""
     said = views.end_line(events, end)
-    return said.text + (f": {first_line(end.message, 300)}" if end.message and said.tone == "bad" else "")
+    return said.text + (
+        f": {first_line(end.message, 300)}" if end.message and said.tone == "bad" else ""
+    )
 
 
 FAILURE_WORDS = {
@@ -105,10 +107,14 @@ FAILURE_WORDS = {
 
 
 def retry_text(event: Retried) -> str:
-    """`strong: connection lost, retrying 2 of 4`, and when, where that takes longer than a moment."""
+    """`strong: connection lost, retrying 2 of 4`, and when, where that takes longer than a
+    moment.
+    """
     when = f" in {remaining_time(event.seconds)}" if event.seconds >= NOTICEABLE_PAUSE else ""
     said = FAILURE_WORDS.get(event.kind, first_line(event.why, 100))
-    return f"{escape_invisible(event.agent)}: {said}, retrying {event.retry} of {event.retries}{when}"
+    return (
+        f"{escape_invisible(event.agent)}: {said}, retrying {event.retry} of {event.retries}{when}"
+    )
 
 
 NOTICEABLE_PAUSE = 1.5
@@ -138,13 +144,17 @@ def team_line(opened: Opened) -> str:
 
 
 def decision_reason(event: Assigned, before: Sequence[Event]) -> str:
-    """A decision's reason; why there is no learned coordinator is said once a session, not at every turn."""
+    """A decision's reason; why there is no learned coordinator is said once a session, not at every
+    turn.
+    """
     said = any(isinstance(fact, Assigned) and fact.fallback for fact in before)
     return event.reason if said else event.why
 
 
 def decision_why(event: Assigned, reason: str) -> str:
-    """`p=.55, then middle .30 · the strongest other agent verifies`; the rule that decided where no more is known."""
+    """`p=.55, then middle .30 · the strongest other agent verifies`; the rule that decided where no
+    more is known.
+    """
     said = [top_probabilities(event) or "", flatten(reason, 120), flatten(event.instruction, 120)]
     if event.override is not None:
         said.append(f"a Thinker asked for this; the head had {event.override}")
@@ -152,13 +162,17 @@ def decision_why(event: Assigned, reason: str) -> str:
 
 
 def top_probabilities(event: Assigned) -> str | None:
-    """The winner's probability and the runner-up, as `p=.62, then middle .28`; None where nothing was computed."""
+    """The winner's probability and the runner-up, as `p=.62, then middle .28`; None where nothing
+    was computed.
+    """
     scores = event.scores
     if scores is None or not scores.row_probabilities:
         return None
     ranked = sorted(zip(scores.row_probabilities, scores.rows, strict=True), reverse=True)
     first, *others = ranked
-    runner = f", then {others[0][1]} {probability(others[0][0])}" if others and others[0][0] > 0 else ""
+    runner = (
+        f", then {others[0][1]} {probability(others[0][0])}" if others and others[0][0] > 0 else ""
+    )
     return f"p={probability(first[0])}{runner}"
 
 
@@ -167,7 +181,11 @@ VERDICT_MARKS: dict[views.Verdict, tuple[str, str]] = {
     "REVISE": ("↻ needs another try", "warn"),
 }
 """How a verdict is drawn, and its tone."""
-STOPS = {"length": "cut at the reply limit", "refusal": "the model refused", "cut": "the reply was cut off"}
+STOPS = {
+    "length": "cut at the reply limit",
+    "refusal": "the model refused",
+    "cut": "the reply was cut off",
+}
 """What is said of a reply that did not come to its end."""
 
 
@@ -176,16 +194,25 @@ def not_undoable(event: ToolRan) -> list[str]:
     large = [sanitize(one.path) for one in event.attributes if one.large]
     nested = [sanitize(one.path) for one in event.attributes if one.nested]
     why = [(large, "too large to be copied before a command"), (nested, "a repository of its own")]
-    return [f"undo cannot bring back {shorten(', '.join(paths), 120)}: {said}" for paths, said in why if paths]
+    return [
+        f"undo cannot bring back {shorten(', '.join(paths), 120)}: {said}"
+        for paths, said in why
+        if paths
+    ]
 
 
 def job_end_text(event: JobEnded) -> str:
     """`job1: exit code 0, 12 s (npm run build)`."""
-    return f"{event.job}: {views.describe_end(event)}, {duration(event.seconds)} ({first_line(event.command, 100)})"
+    return (
+        f"{event.job}: {views.describe_end(event)}, {duration(event.seconds)} "
+        f"({first_line(event.command, 100)})"
+    )
 
 
 def test_counts_text(ok: bool, output: str) -> str:
-    """`pass (7 passed)`, `FAIL (2 failed, 5 passed)`, or the word alone where the output does not count them."""
+    """`pass (7 passed)`, `FAIL (2 failed, 5 passed)`, or the word alone where the output does not
+    count them.
+    """
     failing, passing = views.failed_count(output), views.passed_count(output)
     parts = [f"{failing} failed"] if failing and not ok else []
     parts += [f"{passing} passed"] if passing is not None else []
@@ -195,18 +222,28 @@ def test_counts_text(ok: bool, output: str) -> str:
 
 def tool_name(call: Call) -> str:
     """What people read as the name of a call's tool."""
-    return "tests before the request" if call.tool == views.TESTS_BEFORE else escape_invisible(call.tool)
+    return (
+        "tests before the request"
+        if call.tool == views.TESTS_BEFORE
+        else escape_invisible(call.tool)
+    )
 
 
 def describe_call(call: Call) -> str:
-    """A call in a few words: the tool and what it was aimed at. Nothing before its cut is left out."""
+    """A call in a few words: the tool and what it was aimed at. Nothing before its cut is left
+    out.
+    """
     return f"{tool_name(call)} {first_line(escape_invisible(call_target(call)), 100)}".rstrip()
 
 
 def approval_target(call: Call, target: str) -> str:
-    """What is asked about, in full: the arguments, where the target does not say all that the call will do. The name
-    of the tool stands above it."""
-    target = target.removeprefix(f"{call.tool}(").removesuffix(")") if target.startswith(f"{call.tool}(") else target
+    """What is asked about, in full: the arguments, where the target does not say all that the call
+    will do. The name of the tool stands above it."""
+    target = (
+        target.removeprefix(f"{call.tool}(").removesuffix(")")
+        if target.startswith(f"{call.tool}(")
+        else target
+    )
     if call.tool.startswith(MCP) or call.tool in LEAVING:
         return f"{target} {call.arguments}"
     return f"{target}{IN_BACKGROUND}" if _background(_arguments(call)) else target
@@ -216,14 +253,20 @@ IN_BACKGROUND = ", in the background"
 
 
 def call_target(call: Call) -> str:
-    """The argument people would name: the path, the command, the pattern; "" when the arguments do not parse."""
+    """The argument people would name: the path, the command, the pattern; "" when the arguments do
+    not parse.
+    """
     arguments = _arguments(call)
     if call.tool == views.TODO:
         return views.todo_summary(views.items_of(call))
     if call.tool == SKILL:
         return str(arguments.get("name", ""))
     if call.tool == views.TASK:
-        return ": ".join(str(arguments[key]) for key in ("agent", "subagent_type", "description") if arguments.get(key))
+        return ": ".join(
+            str(arguments[key])
+            for key in ("agent", "subagent_type", "description")
+            if arguments.get(key)
+        )
     for key in ("path", "command", "pattern", "target", "url", "query", "job"):
         if isinstance(arguments.get(key), str):
             return f"{arguments[key]}{IN_BACKGROUND if _background(arguments) else ''}"

@@ -1,4 +1,6 @@
-"""Foreign text made safe to print, and numbers, durations and money as short text. Imports nothing of fugu."""
+"""Foreign text made safe to print, and numbers, durations and money as short text. Imports nothing
+of fugu.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,15 @@ from pathlib import Path
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor
-    r"|\x1b[\]PX^_](?:[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS and their kind: titles, links, clipboards
+    # OSC, DCS and their kind: titles, links, clipboards
+    r"|\x1b[\]PX^_](?:[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"
     r"|[^\x07\x1b\x9c\n]*)"  # those that do not end: no further than their line
     r"|\x1b[ -/]*[0-~]"  # two-character sequences
     r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI in one byte
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ud800-\udfff]"
+)
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
     "\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164"
@@ -25,13 +30,17 @@ _INVISIBLE = re.compile(
 
 
 def sanitize(text: str) -> str:
-    """`text` without escape sequences; control characters other than newline and tab are shown, not sent."""
+    """`text` without escape sequences; control characters other than newline and tab are shown, not
+    sent.
+    """
     plain = _ESCAPES.sub("", text.replace("\r\n", "\n"))
     return _CONTROL.sub(lambda found: _escape(ord(found.group())), plain)
 
 
 def escape_invisible(text: str) -> str:
-    """All of `text`: whatever does not show by itself is shown as `\\x1b`, only newlines and tabs stay."""
+    """All of `text`: whatever does not show by itself is shown as `\\x1b`, only newlines and tabs
+    stay.
+    """
     return _INVISIBLE.sub(lambda found: _escape(ord(found.group())), text)
 
 
@@ -122,8 +131,8 @@ TAB = 4
 def sanitize_for_screen(text: str) -> str:
     """`text` as lines of visible characters that a terminal obeys in nothing.
 
-    On top of `clean`: tabs become spaces, invisible characters go, line separators end lines, and of a line that
-    rewrites itself with carriage returns (a progress bar) the last state stays.
+    On top of `clean`: tabs become spaces, invisible characters go, line separators end lines, and
+    of a line that rewrites itself with carriage returns (a progress bar) the last state stays.
     """
     if not _SUSPECT.search(text):
         return text
@@ -135,7 +144,9 @@ def sanitize_for_screen(text: str) -> str:
 
 
 def escape_for_approval(text: str) -> str:
-    """All of `text`, for what people say yes to: what does not show is shown. Tabs become spaces."""
+    """All of `text`, for what people say yes to: what does not show is shown. Tabs become
+    spaces.
+    """
     return escape_invisible(text).expandtabs(TAB)
 
 

@@ -1,5 +1,5 @@
-"""`fugu run` without a full screen: follows the log, prints text or JSON, and asks for approval where there is a
-terminal.
+"""`fugu run` without a full screen: follows the log, prints text or JSON, and asks for approval
+where there is a terminal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,15 @@ from fugu_cli.session.live_events import OutputStreamed, Retried, TextStreamed, 
 from fugu_cli.session.log import Log
 from fugu_cli.ui import event_text, json_output
 from fugu_cli.ui.drawing import BLANK, TERMINAL, styled_line, wrap_lines
-from fugu_cli.ui.formatting import compact_number, duration, first_line, known_cost, plural, sanitize, shorten
+from fugu_cli.ui.formatting import (
+    compact_number,
+    duration,
+    first_line,
+    known_cost,
+    plural,
+    sanitize,
+    shorten,
+)
 from fugu_cli.ui.json_output import RunEnding, result_object
 from fugu_cli.ui.terminal_output import TerminalOutput
 
@@ -57,8 +65,12 @@ async def deny_headless(call: Call, judgement: Judgement) -> Permission:
     return "headless"
 
 
-def ask_on_terminal(screen: TerminalOutput, read: Callable[[], Awaitable[str]], root: Path) -> AskApproval:
-    """Asks on `screen` about a call in `root`; `read` gives the next line the user types, "" at its end (no)."""
+def ask_on_terminal(
+    screen: TerminalOutput, read: Callable[[], Awaitable[str]], root: Path
+) -> AskApproval:
+    """Asks on `screen` about a call in `root`; `read` gives the next line the user types, "" at its
+    end (no).
+    """
 
     one_at_a_time = asyncio.Lock()
 
@@ -84,7 +96,9 @@ def ask_on_terminal(screen: TerminalOutput, read: Callable[[], Awaitable[str]], 
 def ask_line_on_terminal(
     screen: TerminalOutput, read: Callable[[], Awaitable[str]]
 ) -> Callable[[str], Awaitable[str | None]]:
-    """Asks on `screen` for a line, under a heading; `read` gives it, "" at the end of input (None)."""
+    """Asks on `screen` for a line, under a heading; `read` gives it, "" at the end of input
+    (None).
+    """
 
     async def ask(heading: str) -> str | None:
         await asyncio.sleep(SETTLE_SECONDS)
@@ -97,12 +111,16 @@ def ask_line_on_terminal(
     return ask
 
 
-async def _typed_answer(screen: TerminalOutput, read: Callable[[], Awaitable[str]], judgement: Judgement) -> Permission:
+async def _typed_answer(
+    screen: TerminalOutput, read: Callable[[], Awaitable[str]], judgement: Judgement
+) -> Permission:
     """What is typed, until it is an answer: y, s, n, or n and what the agent is told."""
     from fugu_cli.engine.environment import Refusal
 
     while True:
-        screen.err.raw("y, s or n (Enter: no): " if not judgement.every_time else "y or n (Enter: no): ")
+        screen.err.raw(
+            "y, s or n (Enter: no): " if not judgement.every_time else "y or n (Enter: no): "
+        )
         line = await read()
         word, _, feedback = line.strip().partition(" ")
         if word.lower() in ("n", "no") and feedback.strip():
@@ -115,7 +133,9 @@ async def _typed_answer(screen: TerminalOutput, read: Callable[[], Awaitable[str
 
 
 async def read_typed_line(stream: TextIO | None = None) -> str:
-    """The next line of standard input, without a thread, so that Ctrl-C ends the waiting at once."""
+    """The next line of standard input, without a thread, so that Ctrl-C ends the waiting at
+    once.
+    """
     source = sys.stdin if stream is None else stream
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
@@ -136,7 +156,9 @@ DIFF_LINES = 200
 
 @dataclass(frozen=True)
 class RunReport:
-    """What the end of a run says beside the facts. `since` is the first line of the log that belongs to this run."""
+    """What the end of a run says beside the facts. `since` is the first line of the log that
+    belongs to this run.
+    """
 
     session: str
     log: str
@@ -146,8 +168,8 @@ class RunReport:
 
 
 async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
-    """Print the blocks of the conversation from line `since` of the log on, each once it is final, and what is being
-    waited for, until the log is closed."""
+    """Print the blocks of the conversation from line `since` of the log on, each once it is final,
+    and what is being waited for, until the log is closed."""
     from fugu_cli.ui.session_totals import FoldedSession
 
     folded, printed = FoldedSession(), 0
@@ -156,36 +178,52 @@ async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
             if isinstance(item, Recorded):
                 folded.take(item, item.at)
                 fresh = item.seq >= since
-                printed = _print_blocks(folded, printed, screen) if fresh else len(folded.transcript.blocks)
-                if fresh and isinstance(item.event, Permitted) and item.event.call.tool == views.RUN_TESTS:
+                printed = (
+                    _print_blocks(folded, printed, screen)
+                    if fresh
+                    else len(folded.transcript.blocks)
+                )
+                if (
+                    fresh
+                    and isinstance(item.event, Permitted)
+                    and item.event.call.tool == views.RUN_TESTS
+                ):
                     screen.show(Text(f"  {folded.activity.doing}", "dim"))
             else:
                 folded.activity.take(item, time.time())
                 folded.totals.take(item)
-            written = folded.totals.writing // 10 * 10  # tens, so that the line is not drawn again for every token
+            written = (
+                folded.totals.writing // 10 * 10
+            )  # tens, so that the line is not drawn again for every token
             doing = folded.activity.doing + (
                 f", {written} tokens" if written and isinstance(item, TextStreamed) else ""
             )
             printing = first_line(item.text) if isinstance(item, OutputStreamed) else ""
-            screen.wait(printing or doing, item.seconds if isinstance(item, Waiting | Retried) else 0.0)
+            screen.wait(
+                printing or doing, item.seconds if isinstance(item, Waiting | Retried) else 0.0
+            )
             if not isinstance(item, Recorded) and (text := event_text.pause_text(item)):
                 screen.show(Text(f"  {text}", "yellow"))
 
 
 def _print_blocks(folded: FoldedSession, at: int, screen: TerminalOutput) -> int:
-    """Print the blocks from place `at` on, up to the first that is not final; of a reply only the beginning, for the
-    answer is printed whole at the end. Returns that one's place."""
+    """Print the blocks from place `at` on, up to the first that is not final; of a reply only the
+    beginning, for the answer is printed whole at the end. Returns that one's place."""
     from fugu_cli.ui import block_drawing
     from fugu_cli.ui.blocks import NoteBlock, ReplyBlock, ToolBlock, WelcomeBlock
 
     blocks, settled = folded.transcript.blocks, folded.transcript.placed.settled
     while at < settled and not (isinstance(block := blocks[at], ToolBlock) and not block.over):
-        unfolded = isinstance(block, NoteBlock) or (isinstance(block, ToolBlock) and bool(block.inside))
+        unfolded = isinstance(block, NoteBlock) or (
+            isinstance(block, ToolBlock) and bool(block.inside)
+        )
         pieces = [block_drawing.GAP] if block_drawing.has_gap_before(blocks, at) else []
         pieces += block_drawing.block_fragments(block, unfolded=unfolded)
         lines = [line for piece in pieces for line in piece.painted(screen.width, TERMINAL)]
         if isinstance(block, WelcomeBlock):
-            lines = lines[1:2]  # who is in the pool; the version was said, and there are no keys to explain
+            lines = lines[
+                1:2
+            ]  # who is in the pool; the version was said, and there are no keys to explain
         if isinstance(block, ReplyBlock) and len(lines) > REPLY_LINES + 2:
             rest = f"… {plural(len(lines) - REPLY_LINES - 1, 'more line')}"
             lines = [*lines[:REPLY_LINES], styled_line([(rest, TERMINAL.dim)], screen.width), BLANK]
@@ -194,8 +232,12 @@ def _print_blocks(folded: FoldedSession, at: int, screen: TerminalOutput) -> int
     return at
 
 
-async def follow_stream_json(log: Log, screen: TerminalOutput, session: str, since: int = 0) -> None:
-    """One JSON line for every fact from line `since` on, until the log is closed. `stream.init` was printed before."""
+async def follow_stream_json(
+    log: Log, screen: TerminalOutput, session: str, since: int = 0
+) -> None:
+    """One JSON line for every fact from line `since` on, until the log is closed. `stream.init` was
+    printed before.
+    """
     facts: list[Event] = []
     async for item in log.follow():
         if isinstance(item, Recorded):
@@ -213,11 +255,17 @@ async def follow_quietly(log: Log) -> None:
         pass
 
 
-def print_end(records: Sequence[Recorded], screen: TerminalOutput, report: RunReport, end: RunEnding) -> None:
-    """The end of a run for people: diff, tests, the answer (to standard output), tokens and money, the log."""
+def print_end(
+    records: Sequence[Recorded], screen: TerminalOutput, report: RunReport, end: RunEnding
+) -> None:
+    """The end of a run for people: diff, tests, the answer (to standard output), tokens and money,
+    the log.
+    """
     events = [record.event for record in records]
     if views.finished(events) is None:
-        screen.show(Text(f"{end.reason}: {end.message}" if end.message else end.reason, "bold yellow"))
+        screen.show(
+            Text(f"{end.reason}: {end.message}" if end.message else end.reason, "bold yellow")
+        )
     if report.patch.strip():
         for text in coloured_diff(report.patch):
             screen.show(text)
@@ -228,14 +276,20 @@ def print_end(records: Sequence[Recorded], screen: TerminalOutput, report: RunRe
         screen.show(text)
 
 
-def print_result_object(records: Sequence[Recorded], screen: TerminalOutput, report: RunReport, end: RunEnding) -> None:
+def print_result_object(
+    records: Sequence[Recorded], screen: TerminalOutput, report: RunReport, end: RunEnding
+) -> None:
     """The final object, for `json` and as the last line of `stream-json`."""
     screen.data(json_output.json_line(final_object(records, report, end)))
 
 
-def final_object(records: Sequence[Recorded], report: RunReport, end: RunEnding) -> json_output.Object:
+def final_object(
+    records: Sequence[Recorded], report: RunReport, end: RunEnding
+) -> json_output.Object:
     """The final object, with where the log lies."""
-    final = result_object(records, report.session, end, since=report.since, milliseconds=report.milliseconds)
+    final = result_object(
+        records, report.session, end, since=report.since, milliseconds=report.milliseconds
+    )
     own = final["fugu"]
     assert isinstance(own, dict)
     return {**final, "fugu": {**own, "log": report.log}}
@@ -265,7 +319,9 @@ def _totals(records: Sequence[Recorded], report: RunReport) -> list[Text]:
     ]
     turns = len(views.turns([record.event for record in records]))
     cost = known_cost(views.cost(mine, members), unpriced=bool(views.unpriced(mine, members)))
-    words = f"{turns} turn{'' if turns == 1 else 's'}, {duration(report.milliseconds / 1000)}, {cost}"
+    words = (
+        f"{turns} turn{'' if turns == 1 else 's'}, {duration(report.milliseconds / 1000)}, {cost}"
+    )
     lines = [Text(shorten(", ".join([words, *parts]), 300), "dim")]
     if report.log:
         lines.append(Text(f"log: {sanitize(report.log)}  (`fugu trace {report.session}`)", "dim"))

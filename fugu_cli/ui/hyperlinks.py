@@ -1,5 +1,5 @@
-"""Web addresses and places in files (`README.md:12`) on styled lines as links (OSC 8), which the terminal opens. Knows
-the session's folder and which files are there; what is shown is not changed.
+"""Web addresses and places in files (`README.md:12`) on styled lines as links (OSC 8), which the
+terminal opens. Knows the session's folder and which files are there; what is shown is not changed.
 """
 
 from __future__ import annotations
@@ -51,19 +51,25 @@ class LinkFinder:
         self._root = root
 
     def linked(self, line: StyledLine, width: int) -> StyledLine:
-        """The line with its links; the line itself where there are none. What fills it to its `width` may go on below:
-        that is no link."""
+        """The line with its links; the line itself where there are none. What fills it to its
+        `width` may go on below: that is no link."""
         text = "".join(segment.text for segment in line)
         if "/" not in text and "." not in text:
             return line
         full = len(text) if cell_len(text) >= width else -1
-        found = [(start, end, address) for start, end, address in self._addresses(text) if end != full]
+        found = [
+            (start, end, address) for start, end, address in self._addresses(text) if end != full
+        ]
         return _with_links(line, found) if found else line
 
     def places(self, text: str) -> Iterator[FilePlace]:
         """The files that a text names and that are there."""
         for found in _LINK.finditer(text):
-            if found["path"] and _like_a_path(found["path"]) and (path := self._file(found["path"])) is not None:
+            if (
+                found["path"]
+                and _like_a_path(found["path"])
+                and (path := self._file(found["path"])) is not None
+            ):
                 yield FilePlace(path, int(found["line"] or 0))
 
     def place(self, text: str) -> FilePlace | None:
@@ -104,6 +110,8 @@ def _with_links(line: StyledLine, found: Sequence[tuple[int, int, str]]) -> Styl
         cuts = [0, *(edge - at for edge in edges if at < edge < at + len(words)), len(words)]
         for begin, end in pairwise(cuts):
             address = next((link for start, stop, link in found if start <= at + begin < stop), "")
-            made.append(Segment(words[begin:end], style + Style(link=address) if address else style))
+            made.append(
+                Segment(words[begin:end], style + Style(link=address) if address else style)
+            )
         at += len(words)
     return made

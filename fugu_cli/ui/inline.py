@@ -1,5 +1,5 @@
-"""The inline mode: the same session in the terminal's own scrollback, with a prompt below it. Loaded when the mode is
-opened, and prompt-toolkit with it.
+"""The inline mode: the same session in the terminal's own scrollback, with a prompt below it.
+Loaded when the mode is opened, and prompt-toolkit with it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ from fugu_cli.ui.tui.user_programs import start_program
 
 @dataclass(frozen=True)
 class KeyActions:
-    """What keys do. `asked` says whether a question waits for its answer; `picture` gives the mention of the picture in
-    the clipboard, in a thread; `paths` those of pasted paths; `background` is told whether the terminal's is dark."""
+    """What keys do. `asked` says whether a question waits for its answer; `picture` gives the
+    mention of the picture in the clipboard, in a thread; `paths` those of pasted paths;
+    `background` is told whether the terminal's is dark."""
 
     above: Callable[[], str]
     below: Callable[[], str]
@@ -70,12 +71,19 @@ class InlineCompleter(Completer):
         self._commands = commands
         self._files = files
 
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
         """What fits the text before the cursor."""
         text = document.text_before_cursor
         if text.startswith("/") and "\n" not in text:
             for choice in self._commands(text):
-                yield Completion(choice.value, -len(text), display=choice.shown.strip(), display_meta=choice.about)
+                yield Completion(
+                    choice.value,
+                    -len(text),
+                    display=choice.shown.strip(),
+                    display_meta=choice.about,
+                )
             return
         word = document.get_word_before_cursor(WORD=True)
         if word.startswith("@"):
@@ -98,9 +106,15 @@ class PromptHistory(InMemoryHistory):
 
 
 def build_prompt(
-    acts: KeyActions, commands: CommandChoices, root: Path, texts: Iterable[str], options: InterfaceOptions
+    acts: KeyActions,
+    commands: CommandChoices,
+    root: Path,
+    texts: Iterable[str],
+    options: InterfaceOptions,
 ) -> PromptSession[str]:
-    """A prompt with fugu's keys, and with vi's. `texts` is what was typed before, the newest last."""
+    """A prompt with fugu's keys, and with vi's. `texts` is what was typed before, the newest
+    last.
+    """
     history = PromptHistory(acts.masked)
     for text in texts:
         history.append_string(text)
@@ -121,7 +135,8 @@ def build_prompt(
         style=Style.from_dict({"bottom-toolbar": "noreverse"}),
         input=_input(acts.background),
     )
-    # Escape alone is a key here: do not wait long for the rest of a key, nor for another key, as in Escape B
+    # Escape alone is a key here: do not wait long for the rest of a key, nor for another key, as in
+    # Escape B
     session.app.ttimeoutlen = session.app.timeoutlen = 0.05
     return session
 
@@ -147,8 +162,9 @@ def _input(told: Callable[[bool], None]) -> Input:
 class PromptTerminal:
     """The terminal with its prompt: prints above it, and waits for a line that is typed there.
 
-    While an editor has the terminal, printing waits. The terminal stays raw: prompt-toolkit's own way leaves raw mode
-    while it prints, and a key that comes meanwhile is echoed, Enter even becomes a new line.
+    While an editor has the terminal, printing waits. The terminal stays raw: prompt-toolkit's own
+    way leaves raw mode while it prints, and a key that comes meanwhile is echoed, Enter even
+    becomes a new line.
     """
 
     def __init__(self) -> None:
@@ -314,7 +330,9 @@ def _bind_action_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> 
             event.app.exit(exception=EOFError)
 
 
-def _bind_answer_key(keys: KeyBindings, asked: Condition, key: str, act: Callable[[], None]) -> None:
+def _bind_answer_key(
+    keys: KeyBindings, asked: Condition, key: str, act: Callable[[], None]
+) -> None:
     @keys.add(key, filter=asked, eager=True)
     def _(event: KeyPressEvent) -> None:
         act()
@@ -331,7 +349,9 @@ ANSWER_HINT = "ctrl+c, then y or n"
 class PromptLines:
     """What stands around the prompt."""
 
-    def __init__(self, view: InlineScreen, terminal: PromptTerminal, controller: SessionController) -> None:
+    def __init__(
+        self, view: InlineScreen, terminal: PromptTerminal, controller: SessionController
+    ) -> None:
         self._view, self._terminal, self._controller = view, terminal, controller
 
     def above(self) -> str:
@@ -344,7 +364,9 @@ class PromptLines:
         tail = drawing.ansi_text(lines, system)
         if self.asked() and (question := self._controller.asking.question) is not None:
             options = approval_options(*question.asked, self._controller.asking.pending)
-            return tail + drawing.ansi_text(option_lines(options, self._terminal.width(), palette), system)
+            return tail + drawing.ansi_text(
+                option_lines(options, self._terminal.width(), palette), system
+            )
         return tail + drawing.ansi_text(
             [styled_line([("› ", f"bold {palette.accent}")], self._terminal.width())], system
         ).rstrip("\n")
@@ -352,18 +374,28 @@ class PromptLines:
     def below(self) -> str:
         """The status line, and the lines of the user's own command."""
         standing = self._view.standing
-        if self._controller.asking.question is not None and self._terminal.session.default_buffer.text:
+        if (
+            self._controller.asking.question is not None
+            and self._terminal.session.default_buffer.text
+        ):
             standing = replace(standing, key=ANSWER_HINT)
         if self._controller.options.vi:
             normal = self._terminal.session.app.vi_state.input_mode == InputMode.NAVIGATION
             self._controller.vi_mode = "NORMAL" if normal else "INSERT"
             standing = replace(standing, vi=self._controller.vi_mode)
-        made = draw_status(standing, time.time(), self._terminal.width(), self._view.printer.palette)
-        return "\n".join([drawing.ansi_text([made], drawing.terminal_colours()).rstrip("\n"), *standing.own])
+        made = draw_status(
+            standing, time.time(), self._terminal.width(), self._view.printer.palette
+        )
+        return "\n".join(
+            [drawing.ansi_text([made], drawing.terminal_colours()).rstrip("\n"), *standing.own]
+        )
 
     def asked(self) -> bool:
         """A question waits, and nobody is typing: half a word must not be an answer."""
-        asked = self._controller.asking.question is not None and not self._terminal.session.default_buffer.text
+        asked = (
+            self._controller.asking.question is not None
+            and not self._terminal.session.default_buffer.text
+        )
         asked = asked and not self._terminal.waits
         return asked and time.monotonic() - self._view.asked_at > UNREAD_SECONDS
 
@@ -422,7 +454,9 @@ class InlineApp:
             await self.controller.close()
 
     def enter(self, text: str) -> None:
-        """A typed line: what a question waits for, or what `run_input` makes of it once there is a session."""
+        """A typed line: what a question waits for, or what `run_input` makes of it once there is a
+        session.
+        """
         if self._terminal.waits:
             self._terminal.give(text.strip())
         elif not self.controller.started:
@@ -491,9 +525,13 @@ class InlineApp:
 
 
 def run_inline(opener: SessionOpener, options: InterfaceOptions) -> int:
-    """The inline mode in this terminal, until the user leaves. Raises UsageError without a terminal."""
+    """The inline mode in this terminal, until the user leaves. Raises UsageError without a
+    terminal.
+    """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("the inline mode needs a terminal", hint='use `fugu run "..."` in scripts and pipes')
+        raise UsageError(
+            "the inline mode needs a terminal", hint='use `fugu run "..."` in scripts and pipes'
+        )
     inline = InlineApp(opener, options)
     asyncio.run(inline.run())
     if inline.parting:

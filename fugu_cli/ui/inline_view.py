@@ -1,5 +1,5 @@
-"""What the inline mode prints: the log, each block once it is final, and everything that the full screen would lay
-over itself. The counterpart of tui/screen_feed.py and tui/overlays.py.
+"""What the inline mode prints: the log, each block once it is final, and everything that the full
+screen would lay over itself. The counterpart of tui/screen_feed.py and tui/overlays.py.
 """
 
 from __future__ import annotations
@@ -45,10 +45,16 @@ Write = Callable[[str], object]
 
 
 class LinePrinter:
-    """Prints lines to `write`. `changed` is called when something that is not printed is not what it was."""
+    """Prints lines to `write`. `changed` is called when something that is not printed is not what
+    it was.
+    """
 
     def __init__(
-        self, write: Write, width: Width, palette: Palette, changed: Callable[[], None] = lambda: None
+        self,
+        write: Write,
+        width: Width,
+        palette: Palette,
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.width = width
         self.palette = palette
@@ -88,9 +94,13 @@ class Scrollback:
         self._chunks = 0
         self._chunker: object = None
         self._call = 0
-        """The first of the newest blocks that tell of a call under way: what it says, and that it is made again."""
+        """The first of the newest blocks that tell of a call under way: what it says, and that it
+        is made again.
+        """
         self._taken: int | None = 0
-        """Lines printed for them; None where others were printed since: nothing can be taken back then."""
+        """Lines printed for them; None where others were printed since: nothing can be taken back
+        then.
+        """
         self._counted = 0
         """Lines printed when they were counted last."""
         self._told: dict[int, int] = {}
@@ -121,7 +131,9 @@ class Scrollback:
         self.printer.changed()
 
     def say(self, note: NoteBlock) -> UpdateNote:
-        """A note that is in no log. As it grows, what was added is printed; before its turn nothing is."""
+        """A note that is in no log. As it grows, what was added is printed; before its turn nothing
+        is.
+        """
         transcript, shown = self.folded.transcript, [note]
         transcript.say(note)
         self._print()
@@ -152,15 +164,17 @@ class Scrollback:
         """Totals are printed only when they are asked for."""
 
     def patched(self, ran: ToolRan, patch: str) -> None:
-        """The diff of what a call changed. Of an earlier session it comes too late: what is printed is printed."""
+        """The diff of what a call changed. Of an earlier session it comes too late: what is printed
+        is printed.
+        """
         if self.folded.transcript.patched(ran, patch) is not None and ran in self._unknown:
             self._unknown.remove(ran)
             self._print()
             self.printer.changed()
 
     def _take_back(self, note: int) -> None:
-        """A call is made again: what it printed goes, as far as it still stands right above the prompt; the block
-        `note` says so."""
+        """A call is made again: what it printed goes, as far as it still stands right above the
+        prompt; the block `note` says so."""
         self._chunks = 0
         self._chunker = None
         if self._taken is not None and self._counted == self.printer.printed:
@@ -218,26 +232,38 @@ class Scrollback:
         return True
 
     def _speech(self, speech: ReplyBlock) -> bool:
-        """What is new of a message; True when it is over. One that is whole and reads otherwise is printed again."""
+        """What is new of a message; True when it is over. One that is whole and reads otherwise is
+        printed again.
+        """
         if self._chunker is not speech.chunker:
             again, self._chunker = self._chunker is not None, speech.chunker
             if again:
                 self._chunks = 0
-                self.printer.pieces(block_fragments(NoteBlock("(the reply started again)"), unfolded=False))
-        chunks: list[MarkdownChunk] = speech.chunker.done if speech.live else speech.chunker.chunks()
+                self.printer.pieces(
+                    block_fragments(NoteBlock("(the reply started again)"), unfolded=False)
+                )
+        chunks: list[MarkdownChunk] = (
+            speech.chunker.done if speech.live else speech.chunker.chunks()
+        )
         if chunks and not self._chunks and has_gap_before(self._blocks, self._next):
             self.printer.pieces([GAP])
         new = enumerate(chunks[self._chunks :], self._chunks)
         self.printer.pieces([chunk_fragment(chunk, speech.judged(at)) for at, chunk in new])
         self._chunks = max(self._chunks, len(chunks))
-        if not speech.live and self._thought == self._next - 1:  # what was thought was not known when it had its turn
+        if (
+            not speech.live and self._thought == self._next - 1
+        ):  # what was thought was not known when it had its turn
             self.printer.pieces(block_fragments(self._blocks[self._thought], unfolded=False))
         return not speech.live
 
 
 def _tells_of_call(block: Block) -> bool:
     """It tells of a call under way: what was printed of it may have to be taken back."""
-    return block.live if isinstance(block, ReplyBlock) else isinstance(block, ThinkingBlock) and not block.text
+    return (
+        block.live
+        if isinstance(block, ReplyBlock)
+        else isinstance(block, ThinkingBlock) and not block.text
+    )
 
 
 PATCH_LINES = 60
@@ -302,7 +328,11 @@ class InlineDialogs:
         """Say what is wanted, then wait for a line."""
         palette = self._printer.palette
         self._printer.print(
-            [styled_line([(f"{heading} (esc goes back)", f"bold {palette.warn}")], self._terminal.width())]
+            [
+                styled_line(
+                    [(f"{heading} (esc goes back)", f"bold {palette.warn}")], self._terminal.width()
+                )
+            ]
         )
         return await self._terminal.typed(secret)
 
@@ -339,7 +369,14 @@ class InlineDialogs:
 class InlineScreen:
     """Prints into a scrollback. `standing` is what the status line says."""
 
-    def __init__(self, feed: Scrollback, terminal: InlineTerminal, preferences: PreferencesFile, *, auto: bool) -> None:
+    def __init__(
+        self,
+        feed: Scrollback,
+        terminal: InlineTerminal,
+        preferences: PreferencesFile,
+        *,
+        auto: bool,
+    ) -> None:
         """`auto`: the colours follow the terminal's background."""
         self.feed = feed
         self._auto = auto
@@ -410,13 +447,21 @@ class InlineScreen:
     def show_trace(self) -> None:
         """Print the rows."""
         width, palette, folded = self._terminal.width(), self.printer.palette, self.feed.folded
-        lines = [made for row in folded.rows.rows for made in trace_drawing.trace_row_lines(row, width, palette)]
-        totals = trace_drawing.totals_lines(folded.totals.by_agent, folded.totals.unpriced, width, palette)
+        lines = [
+            made
+            for row in folded.rows.rows
+            for made in trace_drawing.trace_row_lines(row, width, palette)
+        ]
+        totals = trace_drawing.totals_lines(
+            folded.totals.by_agent, folded.totals.unpriced, width, palette
+        )
         self.printer.print([*lines, *totals])
 
     def copy(self, text: str) -> None:
         """OSC 52: the terminal's own clipboard, over ssh too."""
-        self._terminal.send(f"\x1b]52;c;{base64.b64encode(text.encode('utf-8', 'replace')).decode()}\x07")
+        self._terminal.send(
+            f"\x1b]52;c;{base64.b64encode(text.encode('utf-8', 'replace')).decode()}\x07"
+        )
 
     async def leave(self) -> None:
         """End the prompt; whoever runs it closes the session."""

@@ -1,5 +1,5 @@
-"""What programs read of a run: the exit code, the result object, and events as lines of `stream-json` in the shapes
-of Claude Code. Pure.
+"""What programs read of a run: the exit code, the result object, and events as lines of
+`stream-json` in the shapes of Claude Code. Pure.
 """
 
 from __future__ import annotations
@@ -59,12 +59,16 @@ EXIT_CODES = {
     "denied": 4,
     "failed": 2,
 }
-"""`fugu help exit-codes`: 0 finished, 2 infrastructure, 3 a limit or not accepted, 4 aborted. 1 is usage."""
+"""`fugu help exit-codes`: 0 finished, 2 infrastructure, 3 a limit or not accepted, 4 aborted. 1 is
+usage.
+"""
 
 
 @dataclass(frozen=True)
 class RunEnding:
-    """How a run ended where the log may not say so: `reason` is a Finished reason, or what ended it instead."""
+    """How a run ended where the log may not say so: `reason` is a Finished reason, or what ended it
+    instead.
+    """
 
     reason: str
     message: str = ""
@@ -75,7 +79,9 @@ def run_ending(events: Sequence[Event], fallback: RunEnding | None = None) -> Ru
     end = views.finished(events)
     if end is not None:
         return RunEnding(end.reason, end.message)
-    return fallback or RunEnding("interrupted", "the request is not finished; `fugu run --continue` goes on with it")
+    return fallback or RunEnding(
+        "interrupted", "the request is not finished; `fugu run --continue` goes on with it"
+    )
 
 
 def exit_code(reason: str) -> int:
@@ -84,7 +90,12 @@ def exit_code(reason: str) -> int:
 
 
 def result_object(
-    records: Sequence[Recorded], session: str, end: RunEnding, *, since: int = 0, milliseconds: int | None = None
+    records: Sequence[Recorded],
+    session: str,
+    end: RunEnding,
+    *,
+    since: int = 0,
+    milliseconds: int | None = None,
 ) -> dict[str, object]:
     """The final object. Counts what happened from line `since` on: this run, not the whole session.
 
@@ -107,13 +118,17 @@ def result_object(
         "duration_api_ms": int(sum(map(_seconds, mine)) * 1000),
         "num_turns": len(views.turns(every)),
         "result": views.answer(every),
-        **({"structured_output": answer_value(views.answer(every))} if schema and not wrong else {}),
+        **(
+            {"structured_output": answer_value(views.answer(every))} if schema and not wrong else {}
+        ),
         "session_id": session,
         "total_cost_usd": views.cost(mine, members),
         "usage": usage_object(used),
         "modelUsage": _by_model(mine, members),
         "permission_denials": [
-            _denial(event.call) for event in mine if isinstance(event, Permitted) and not event.allowed
+            _denial(event.call)
+            for event in mine
+            if isinstance(event, Permitted) and not event.allowed
         ],
         "fugu": _own(every, end) | {"unpriced": list(views.unpriced(mine, members))},
     }
@@ -130,8 +145,8 @@ def usage_object(used: Usage) -> dict[str, int]:
 
 
 def _by_model(events: Sequence[Event], members: dict[str, Member]) -> dict[str, dict[str, object]]:
-    """Every call that was paid for, by the model that served; where a fact names none, by the one its agent has
-    answered with, or is to. The costs add up to `total_cost_usd`."""
+    """Every call that was paid for, by the model that served; where a fact names none, by the one
+    its agent has answered with, or is to. The costs add up to `total_cost_usd`."""
     served: dict[str, str] = {}
     for event in events:
         if isinstance(event, Replied | Planned):
@@ -198,7 +213,9 @@ def _own(events: Sequence[Event], end: RunEnding) -> dict[str, object]:
 
 
 def routing_object(event: Assigned) -> dict[str, object]:
-    """A decision as an object: who, in which role, by which rule, against whom, in how many milliseconds."""
+    """A decision as an object: who, in which role, by which rule, against whom, in how many
+    milliseconds.
+    """
     scores = event.scores
     return {
         "turn": event.turn,
@@ -208,16 +225,26 @@ def routing_object(event: Assigned) -> dict[str, object]:
         "reason": event.why,
         "override": event.override,
         "agents": dict(zip(scores.rows, scores.row_probabilities, strict=False)) if scores else {},
-        "roles": dict(zip(("worker", "thinker", "verifier"), scores.role_probabilities, strict=False))
+        "roles": dict(
+            zip(("worker", "thinker", "verifier"), scores.role_probabilities, strict=False)
+        )
         if scores
         else {},
         "masked": dict(scores.masked) if scores else {},
         "milliseconds": round(event.milliseconds.total, 1),
-        "subtask": event.subtask.model_dump(include={"turn", "call", "name", "about"}) if event.subtask else None,
+        "subtask": event.subtask.model_dump(include={"turn", "call", "name", "about"})
+        if event.subtask
+        else None,
     }
 
 
-STOP_REASONS = {"end": "end_turn", "calls": "tool_use", "length": "max_tokens", "refusal": "refusal", "cut": None}
+STOP_REASONS = {
+    "end": "end_turn",
+    "calls": "tool_use",
+    "length": "max_tokens",
+    "refusal": "refusal",
+    "cut": None,
+}
 Object = dict[str, object]
 
 
@@ -252,7 +279,9 @@ def init_object(setting: StreamInit) -> Object:
         "agents": [member.name for member in setting.pool],
         "skills": list(setting.skills),
         "plugins": [],
-        "apiKeySource": "environment" if any(member.provider != "local" for member in setting.pool) else "none",
+        "apiKeySource": "environment"
+        if any(member.provider != "local" for member in setting.pool)
+        else "none",
         "fugu_version": __version__,
         "coordinator": setting.coordinator,
         "pool": [member.model_dump(mode="json") for member in setting.pool],
@@ -261,14 +290,20 @@ def init_object(setting: StreamInit) -> Object:
 
 
 def event_object(record: Recorded, before: Sequence[Event], session: str) -> Object | None:
-    """One fact's line, None for facts that have none (Opened, Asked, a permission that was given, Finished)."""
+    """One fact's line, None for facts that have none (Opened, Asked, a permission that was given,
+    Finished).
+    """
     event = record.event
     body = _body(event, before, session, record.seq)
     if body is None:
         return None
     if "parent_tool_use_id" in body:
         body["parent_tool_use_id"] = event_text.parent_call(event, before)
-    at = datetime.fromtimestamp(record.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    at = (
+        datetime.fromtimestamp(record.at, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
     return {**body, "session_id": session, "uuid": _uuid(session, record.seq), "timestamp": at}
 
 
@@ -281,7 +316,9 @@ def _body(event: Event, before: Sequence[Event], session: str, seq: int) -> Obje
         case Permitted(allowed=False):
             refusal = f"Not allowed: {event.reason}"
             shown = ToolRan(turn=event.turn, call=event.call, output=refusal, ok=False)
-            return _evidence(shown) if event.by_fugu else _tool_result(event.call, refusal, ok=False)
+            return (
+                _evidence(shown) if event.by_fugu else _tool_result(event.call, refusal, ok=False)
+            )
         case ToolRan():
             return _evidence(event) if _by_fugu(event.call, before) else _ran(event)
         case Failed() | Undone() | Interrupted() | Compacted() | JobEnded():
@@ -309,16 +346,21 @@ def _system(event: Failed | Undone | Interrupted | Compacted | JobEnded) -> Obje
 
 
 def _by_fugu(call: Call, before: Sequence[Event]) -> bool:
-    return any(isinstance(fact, Permitted) and fact.call.id == call.id and fact.by_fugu for fact in before)
+    return any(
+        isinstance(fact, Permitted) and fact.call.id == call.id and fact.by_fugu for fact in before
+    )
 
 
 def _assistant(event: Replied, identity: str) -> Object:
     content: list[Object] = [
-        {"type": "thinking", "thinking": block.text, "signature": ""} for block in event.thinking if block.text
+        {"type": "thinking", "thinking": block.text, "signature": ""}
+        for block in event.thinking
+        if block.text
     ]
     content += [{"type": "text", "text": event.text}] if event.text else []
     content += [
-        {"type": "tool_use", "id": call.id, "name": call.tool, "input": arguments_object(call)} for call in event.calls
+        {"type": "tool_use", "id": call.id, "name": call.tool, "input": arguments_object(call)}
+        for call in event.calls
     ]
     message = {
         "id": identity,
@@ -345,7 +387,11 @@ def _ran(event: ToolRan) -> Object:
 
 def _tool_result(call: Call, text: str, *, ok: bool) -> Object:
     block = {"type": "tool_result", "tool_use_id": call.id, "content": text, "is_error": not ok}
-    return {"type": "user", "message": {"role": "user", "content": [block]}, "parent_tool_use_id": None}
+    return {
+        "type": "user",
+        "message": {"role": "user", "content": [block]},
+        "parent_tool_use_id": None,
+    }
 
 
 def _evidence(event: ToolRan) -> Object:
@@ -363,7 +409,9 @@ def _evidence(event: ToolRan) -> Object:
 
 
 def live_object(event: Live, session: str) -> Object | None:
-    """A line for what is not a fact: why nothing moves. Pieces of text have none; the whole reply follows."""
+    """A line for what is not a fact: why nothing moves. Pieces of text have none; the whole reply
+    follows.
+    """
     match event:
         case Waiting():
             said: Object = {"subtype": "status", "status": event.why, "seconds": event.seconds}
@@ -385,8 +433,16 @@ def live_object(event: Live, session: str) -> Object | None:
 
 def text_object(event: TextStreamed | ThoughtStreamed, session: str) -> Object:
     """A piece of a reply, for a reader that wants them (`--include-partial-messages`)."""
-    what = ("thinking_delta", "thinking") if isinstance(event, ThoughtStreamed) else ("text_delta", "text")
-    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": what[0], what[1]: event.text}}
+    what = (
+        ("thinking_delta", "thinking")
+        if isinstance(event, ThoughtStreamed)
+        else ("text_delta", "text")
+    )
+    delta = {
+        "type": "content_block_delta",
+        "index": 0,
+        "delta": {"type": what[0], what[1]: event.text},
+    }
     own = {"turn": event.turn, "agent": event.agent}
     return {
         "type": "stream_event",
@@ -415,7 +471,9 @@ def refused_object(error: FuguError, reason: str, milliseconds: int, session: st
 
 
 def json_line(value: Object) -> str:
-    """One JSON line in ASCII: it reads the same whatever the terminal's or the pipe's encoding is."""
+    """One JSON line in ASCII: it reads the same whatever the terminal's or the pipe's encoding
+    is.
+    """
     return json.dumps(value)
 
 

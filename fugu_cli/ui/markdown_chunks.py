@@ -1,4 +1,6 @@
-"""Markdown cut into chunks while it arrives, so that what is done is drawn once. Knows no screen."""
+"""Markdown cut into chunks while it arrives, so that what is done is drawn once. Knows no
+screen.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _HEADING = re.compile(r"^#{1,6}\s")
 
 @dataclass(frozen=True)
 class MarkdownChunk:
-    """A part of a text that can be drawn alone. `joined`: what follows belongs to the same block, without a gap."""
+    """A part of a text that can be drawn alone. `joined`: what follows belongs to the same block,
+    without a gap.
+    """
 
     text: str
     joined: bool = False
@@ -43,7 +47,9 @@ class MarkdownChunker:
 
     def feed(self, text: str) -> None:
         """More of the text."""
-        *whole, rest = (self._partial + text).split("\n") if "\n" in text else [self._partial + text]
+        *whole, rest = (
+            (self._partial + text).split("\n") if "\n" in text else [self._partial + text]
+        )
         for line in whole:
             self._line(line)
         self._partial = rest
@@ -91,7 +97,9 @@ class MarkdownChunker:
                 self._add(line)
             return
         found = _FENCE.match(line)
-        new_block = self._starts(line) or (found is not None and not found.group(1).strip() and len(found.group(1)) < 2)
+        new_block = self._starts(line) or (
+            found is not None and not found.group(1).strip() and len(found.group(1)) < 2
+        )
         if self._lines and new_block:
             self._close()
         self._gap = False

@@ -1,5 +1,5 @@
-"""Writing to a stream that may be closed or full: a pipe whose reader went away ends the writing, not the run.
-Imports nothing heavy; every command uses it.
+"""Writing to a stream that may be closed or full: a pipe whose reader went away ends the writing,
+not the run. Imports nothing heavy; every command uses it.
 
 Below every headless output. Knows nothing of what is written.
 """
@@ -11,13 +11,17 @@ from typing import TextIO
 
 
 class OutputStream:
-    """Writes whole lines to a stream and flushes each. After the reader has gone it writes nothing and says nothing."""
+    """Writes whole lines to a stream and flushes each. After the reader has gone it writes nothing
+    and says nothing.
+    """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self.broken = stream is None
         self.failure = ""
-        """Why what was written is lost although somebody may want it: the disk is full. "" where nothing is."""
+        """Why what was written is lost although somebody may want it: the disk is full. "" where
+        nothing is.
+        """
 
     @property
     def terminal(self) -> bool:
@@ -47,7 +51,9 @@ class OutputStream:
             self.broken = True
 
     def _give_up(self) -> None:
-        """Nobody reads any more. What is still buffered goes nowhere, so that the interpreter's last flush is quiet."""
+        """Nobody reads any more. What is still buffered goes nowhere, so that the interpreter's
+        last flush is quiet.
+        """
         self.broken = True
         assert self._stream is not None
         try:

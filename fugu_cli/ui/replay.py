@@ -1,5 +1,5 @@
-"""`fugu replay`: recorded decisions beside those of another coordinator, and (`--run`) a recorded request beside the
-same request carried out again. Text or JSON. Pure.
+"""`fugu replay`: recorded decisions beside those of another coordinator, and (`--run`) a recorded
+request beside the same request carried out again. Text or JSON. Pure.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ class ReplayReport:
 def replay_lines(events: Sequence[Event], report: ReplayReport) -> list[Text]:
     """A table for each request, then how often the two agree."""
     made = [
-        Text(f"session {report.session}: decided by {report.before}, again by {report.now}; nothing is called", "bold"),
+        Text(
+            f"session {report.session}: decided by {report.before}, again by {report.now}; nothing is called",
+            "bold",
+        ),
         Text(UNKNOWN, "dim"),
     ]
     requests = views.requests(events)
@@ -55,11 +58,18 @@ def replay_lines(events: Sequence[Event], report: ReplayReport) -> list[Text]:
         asked = views.asked(requests[number - 1])
         assert asked is not None
         made += [Text(""), Text(f"request {number}: {first_line(asked.text, 200)}")]
-        made += _decision_table([_row(one, events) for one in report.compared if one.place.request == number])
+        made += _decision_table(
+            [_row(one, events) for one in report.compared if one.place.request == number]
+        )
     made.append(Text(""))
     if report.steps:
         words = "turn was a step" if report.steps == 1 else "turns were steps"
-        made.append(Text(f"left out: {report.steps} {words} of a workflow, which nobody decides one by one", "dim"))
+        made.append(
+            Text(
+                f"left out: {report.steps} {words} of a workflow, which nobody decides one by one",
+                "dim",
+            )
+        )
     return [*made, Text(_agreement(report.compared))]
 
 
@@ -70,7 +80,9 @@ def _agreement(compared: Sequence[ReplayedDecision]) -> str:
     roles = [one.same_role for one in compared if one.same_role is not None]
     same = sum(one.same for one in compared)
     said = f"the same: {same} of {len(compared)} decisions"
-    return said + (f"; the agent in {sum(agents)} of {len(agents)}, the role in {sum(roles)}" if agents else "")
+    return said + (
+        f"; the agent in {sum(agents)} of {len(agents)}, the role in {sum(roles)}" if agents else ""
+    )
 
 
 def _row(one: ReplayedDecision, events: Sequence[Event]) -> list[str]:
@@ -108,7 +120,9 @@ def _same(one: ReplayedDecision) -> str:
 
 @dataclass(frozen=True)
 class _Confidence:
-    """How sure a decision was: probability of what was chosen and its lead, where anything was weighed."""
+    """How sure a decision was: probability of what was chosen and its lead, where anything was
+    weighed.
+    """
 
     probability: float | None = None
     margin: float | None = None
@@ -149,7 +163,10 @@ def _decision_table(body: Sequence[Sequence[str]]) -> list[Text]:
     kept = [i for i in range(len(HEADER)) if any(row[i] for row in body)]
     rows = [[row[i] for i in kept] for row in (HEADER, *body)]
     differs = [row[-1] not in ("yes", HEADER[-1]) for row in rows]
-    return [Text(line, "yellow" if other else "") for line, other in zip(aligned_rows(rows), differs, strict=True)]
+    return [
+        Text(line, "yellow" if other else "")
+        for line, other in zip(aligned_rows(rows), differs, strict=True)
+    ]
 
 
 def replay_object(events: Sequence[Event], report: ReplayReport) -> dict[str, object]:
@@ -188,7 +205,10 @@ def _compared_object(one: ReplayedDecision, events: Sequence[Event]) -> dict[str
 
 def _decision(decision: Decision, pool: Sequence[Member]) -> dict[str, object]:
     if not isinstance(decision, Assigned):
-        return {"next": "finished", "reason": decision.reason if isinstance(decision, Finished) else None}
+        return {
+            "next": "finished",
+            "reason": decision.reason if isinstance(decision, Finished) else None,
+        }
     found = _confidence(decision, pool)
     slot = _slot(decision.agent, pool)
     return {
@@ -202,7 +222,9 @@ def _decision(decision: Decision, pool: Sequence[Member]) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class RerunSide:
-    """The result of a recorded request. `reason` is how it ended, "" where it did not; sizes are lines of its diff."""
+    """The result of a recorded request. `reason` is how it ended, "" where it did not; sizes are
+    lines of its diff.
+    """
 
     session: str
     coordinator: str
@@ -228,7 +250,9 @@ class RerunSide:
 
 @dataclass(frozen=True)
 class RerunPair:
-    """Both times, numbered in the recorded session; and the file that holds the second one's diff."""
+    """Both times, numbered in the recorded session; and the file that holds the second one's
+    diff.
+    """
 
     request: int
     text: str
@@ -243,7 +267,9 @@ def rerun_side(session: str, records: Sequence[Recorded], number: int, patch: st
     start, end = starts[number - 1], [*starts[1:], len(records)][number - 1]
     events = [record.event for record in records[:end]]
     mine = events[start:]
-    opened = views.opened([*events[:start], *(event for event in mine if isinstance(event, Opened))])
+    opened = views.opened(
+        [*events[:start], *(event for event in mine if isinstance(event, Opened))]
+    )
     finish = views.finished(events)
     body = [line for line in patch.splitlines() if not line.startswith(("+++ ", "--- "))]
     return RerunSide(
@@ -273,7 +299,9 @@ def _deciders(coordinator: str, turns: Sequence[views.Turn]) -> str:
 
 
 def _ended_at(records: Sequence[Recorded]) -> float:
-    """When the request was over. What the user did later, such as an undo, took none of its time."""
+    """When the request was over. What the user did later, such as an undo, took none of its
+    time.
+    """
     ended = [record.at for record in records if isinstance(record.event, Finished)]
     worked = [record.at for record in records if getattr(record.event, "turn", 0)]
     return (ended or worked or [records[0].at])[-1]
@@ -314,8 +342,14 @@ def _cells(one: RerunSide) -> dict[str, str]:
 def _tests(one: RerunSide) -> str:
     if one.tests is None:
         return "not run"
-    now = event_text.test_counts_text(one.tests.ok, one.tests.output) + (" (before the last change)" * one.tests.stale)
-    return f"{event_text.test_counts_text(one.before.ok, one.before.output)} -> {now}" if one.before else now
+    now = event_text.test_counts_text(one.tests.ok, one.tests.output) + (
+        " (before the last change)" * one.tests.stale
+    )
+    return (
+        f"{event_text.test_counts_text(one.before.ok, one.before.output)} -> {now}"
+        if one.before
+        else now
+    )
 
 
 def _summed_table(pairs: Sequence[RerunPair]) -> list[Text]:

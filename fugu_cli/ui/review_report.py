@@ -29,7 +29,9 @@ SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
 class ReviewFinding(BaseModel, frozen=True, extra="forbid"):
-    """One finding, at lines of a file as it is after the change. `reason`: why a second agent confirmed it."""
+    """One finding, at lines of a file as it is after the change. `reason`: why a second agent
+    confirmed it.
+    """
 
     file: str
     line: int
@@ -43,8 +45,8 @@ class ReviewFinding(BaseModel, frozen=True, extra="forbid"):
 
 @dataclass(frozen=True)
 class Review:
-    """The confirmed findings, the worst first; how many there were before, who found and who judged, and what it cost.
-    `unfinished` says what was not looked at; "" where everything was."""
+    """The confirmed findings, the worst first; how many there were before, who found and who
+    judged, and what it cost. `unfinished` says what was not looked at; "" where everything was."""
 
     findings: tuple[ReviewFinding, ...]
     found: int
@@ -60,7 +62,9 @@ def review_text(review: Review) -> str:
     """For people, and in the form `FILE:LINE: ` that editors jump to."""
     lines: list[str] = []
     for finding in review.findings:
-        lines += [f"{sanitize(finding.file)}:{finding.line}: {finding.severity}: {flatten(finding.title)}"]
+        lines += [
+            f"{sanitize(finding.file)}:{finding.line}: {finding.severity}: {flatten(finding.title)}"
+        ]
         lines += [f"    {line}" for line in sanitize(finding.explanation).strip().splitlines()]
         lines += [f"    confirmed by {review.verifier}: {flatten(finding.reason)}", ""]
     return "\n".join([*lines, *_summary(review)])
@@ -71,7 +75,11 @@ def _summary(review: Review) -> list[str]:
         return [review.unfinished or "nothing to review"]
     said = f"{plural(len(review.findings), 'finding')}: {review.finder} reported {review.found}"
     if review.verifier:
-        same = " (in a session of its own: the pool has no other agent)" if review.verifier == review.finder else ""
+        same = (
+            " (in a session of its own: the pool has no other agent)"
+            if review.verifier == review.finder
+            else ""
+        )
         said += f", {review.verifier} confirmed {len(review.findings)}{same}"
     lines = [f"{said}; {known_cost(review.dollars, unpriced=review.unpriced)}"]
     return [*lines, f"not finished: {review.unfinished}"] if review.unfinished else lines
@@ -104,7 +112,8 @@ def review_sarif(review: Review) -> dict[str, object]:
                         "version": __version__,
                         "semanticVersion": __version__,
                         "rules": [
-                            {"id": name, "shortDescription": {"text": said}} for name, said in CATEGORIES.items()
+                            {"id": name, "shortDescription": {"text": said}}
+                            for name, said in CATEGORIES.items()
                         ],
                     }
                 },
@@ -116,14 +125,20 @@ def review_sarif(review: Review) -> dict[str, object]:
                     }
                 ],
                 "results": [_result(finding, named) for finding in review.findings],
-                "properties": {"finder": review.finder, "verifier": review.verifier, "reported": review.found},
+                "properties": {
+                    "finder": review.finder,
+                    "verifier": review.verifier,
+                    "reported": review.found,
+                },
             }
         ],
     }
 
 
 def _notifications(review: Review) -> Sequence[dict[str, object]]:
-    return [{"level": "warning", "message": {"text": review.unfinished}}] if review.unfinished else []
+    return (
+        [{"level": "warning", "message": {"text": review.unfinished}}] if review.unfinished else []
+    )
 
 
 def _result(finding: ReviewFinding, named: Sequence[Category]) -> dict[str, object]:
@@ -131,7 +146,9 @@ def _result(finding: ReviewFinding, named: Sequence[Category]) -> dict[str, obje
         "artifactLocation": {"uri": quote(os.fsencode(finding.file)), "uriBaseId": "%SRCROOT%"},
         "region": {"startLine": finding.line, "endLine": finding.end_line},
     }
-    digest = hashlib.sha256(f"{finding.file}\0{finding.category}\0{finding.title}".encode("utf-8", "replace"))
+    digest = hashlib.sha256(
+        f"{finding.file}\0{finding.category}\0{finding.title}".encode("utf-8", "replace")
+    )
     return {
         "ruleId": finding.category,
         "ruleIndex": named.index(finding.category),

@@ -1,4 +1,6 @@
-"""`--output-dir`: the session, the diff, an ATIF trajectory, a summary and a prediction, written on every exit."""
+"""`--output-dir`: the session, the diff, an ATIF trajectory, a summary and a prediction, written on
+every exit.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,11 @@ def _step(event: Event, events: Sequence[Event], members: dict[str, Member]) -> 
             return {"source": "user", "message": event.whole}
         case Assigned():
             message = f"turn {event.turn}: {event.agent} as {event.role}"
-            return {"source": "system", "message": message, "extra": {"routing": routing_object(event)}}
+            return {
+                "source": "system",
+                "message": message,
+                "extra": {"routing": routing_object(event)},
+            }
         case Replied():
             return _reply(event, events, members.get(event.agent))
         case ToolRan() if _by_fugu(event, events):
@@ -107,7 +113,9 @@ def _notice(event: Failed | Undone | Interrupted | Finished | JobEnded) -> str:
 
 
 def _by_fugu(event: ToolRan, events: Sequence[Event]) -> bool:
-    return any(isinstance(e, Permitted) and e.by_fugu and e.call.id == event.call.id for e in events)
+    return any(
+        isinstance(e, Permitted) and e.by_fugu and e.call.id == event.call.id for e in events
+    )
 
 
 def _reply(event: Replied, events: Sequence[Event], member: Member | None) -> Object:
@@ -122,14 +130,23 @@ def _reply(event: Replied, events: Sequence[Event], member: Member | None) -> Ob
             "cost_usd": views.price(event, member),
         },
         "llm_call_count": 1,
-        "extra": {"agent": event.agent, "turn": event.turn, "seconds": event.seconds, "stop": event.stop},
+        "extra": {
+            "agent": event.agent,
+            "turn": event.turn,
+            "seconds": event.seconds,
+            "stop": event.stop,
+        },
     }
     thinking = "\n".join(block.text for block in event.thinking if block.text)
     if thinking:
         step["reasoning_content"] = thinking
     if event.calls:
         step["tool_calls"] = [
-            {"tool_call_id": call.id, "function_name": call.tool, "arguments": arguments_object(call)}
+            {
+                "tool_call_id": call.id,
+                "function_name": call.tool,
+                "arguments": arguments_object(call),
+            }
             for call in event.calls
         ]
         step["observation"] = {"results": _results(event, events)}
@@ -142,8 +159,13 @@ def _results(event: Replied, events: Sequence[Event]) -> list[Object]:
     after = events[start:]
     found: list[Object] = []
     for call in event.calls:
-        ran = next((fact for fact in after if isinstance(fact, ToolRan) and fact.call.id == call.id), None)
-        asked = next((fact for fact in after if isinstance(fact, Permitted) and fact.call.id == call.id), None)
+        ran = next(
+            (fact for fact in after if isinstance(fact, ToolRan) and fact.call.id == call.id), None
+        )
+        asked = next(
+            (fact for fact in after if isinstance(fact, Permitted) and fact.call.id == call.id),
+            None,
+        )
         if ran is not None:
             text, extra = ran.output, {"ok": ran.ok, "seconds": ran.seconds}
         elif asked is not None and not asked.allowed:
@@ -158,9 +180,11 @@ SESSION, PATCH, TRAJECTORY, SUMMARY, PREDICTION = OUTPUT_FILES
 
 
 def prepare_output_dir(folder: Path) -> Path:
-    """The folder, made and writable before the run begins. Raises UsageError: better now than after the work.
+    """The folder, made and writable before the run begins. Raises UsageError: better now than after
+    the work.
 
-    One that is made inside a repository is hidden from git: for undo its files would be edits of the user's own.
+    One that is made inside a repository is hidden from git: for undo its files would be edits of
+    the user's own.
     """
     try:
         made = not folder.exists()
@@ -172,13 +196,18 @@ def prepare_output_dir(folder: Path) -> Path:
         probe.unlink()
     except OSError as error:
         raise UsageError(
-            f"cannot write into --output-dir {folder}: {error.strerror}", hint="give a folder you may write to"
+            f"cannot write into --output-dir {folder}: {error.strerror}",
+            hint="give a folder you may write to",
         ) from error
     return folder.resolve()
 
 
 def write_artifacts(
-    folder: Path, records: Sequence[Recorded], session: str, summary: dict[str, object], patch: bytes
+    folder: Path,
+    records: Sequence[Recorded],
+    session: str,
+    summary: dict[str, object],
+    patch: bytes,
 ) -> list[str]:
     """All files. Returns a sentence for each that could not be written."""
     contents = {
@@ -194,11 +223,17 @@ def write_artifacts(
 def _prediction(instance: str, patch: bytes) -> Object:
     """The diff as SWE-bench takes it; the instance is called as the folder is."""
     diff = patch.decode("utf-8", "replace")
-    return {"instance_id": instance, "model_name_or_path": f"fugu-{__version__}", "model_patch": diff}
+    return {
+        "instance_id": instance,
+        "model_name_or_path": f"fugu-{__version__}",
+        "model_patch": diff,
+    }
 
 
 def write_media(folder: Path, session: Path | None) -> list[str]:
-    """The session's pictures and PDFs, beside its copy there. Returns a sentence where they could not be written."""
+    """The session's pictures and PDFs, beside its copy there. Returns a sentence where they could
+    not be written.
+    """
     try:
         if session is not None:
             copy_media(session, folder / SESSION)

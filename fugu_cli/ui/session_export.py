@@ -1,4 +1,5 @@
-"""A session as a document: Markdown, HTML as the screen draws it with the trace, or JSON as `stream-json` has it.
+"""A session as a document: Markdown, HTML as the screen draws it with the trace, or JSON as
+`stream-json` has it.
 
 Reads the log alone; the same blocks and rows as the screen's. Used by `fugu export` and `/export`.
 """
@@ -28,7 +29,12 @@ WIDTH = 120
 def session_markdown(records: Sequence[Recorded], session: str) -> str:
     """Requests, replies with who gave them, tools and diffs."""
     del session  # a reader of the text needs no id
-    return "\n\n".join(part for block in transcript_blocks(records) if (part := _block_markdown(block))) + "\n"
+    return (
+        "\n\n".join(
+            part for block in transcript_blocks(records) if (part := _block_markdown(block))
+        )
+        + "\n"
+    )
 
 
 def _block_markdown(block: Block) -> str:
@@ -52,14 +58,20 @@ def _block_markdown(block: Block) -> str:
 
 
 def session_html(records: Sequence[Recorded], session: str) -> str:
-    """The trace, then the conversation with every fold open, in one page that needs nothing else."""
+    """The trace, then the conversation with every fold open, in one page that needs nothing
+    else.
+    """
     from rich.console import Console
     from rich.segment import Segments
     from rich.terminal_theme import DEFAULT_TERMINAL_THEME
     from rich.text import Text
 
-    page = Console(record=True, file=io.StringIO(), width=WIDTH, color_system="truecolor", highlight=False)
-    page.print(Text(f"fugu session {session}", "bold"), Text(trace_text(records, session, WIDTH)), sep="\n")
+    page = Console(
+        record=True, file=io.StringIO(), width=WIDTH, color_system="truecolor", highlight=False
+    )
+    page.print(
+        Text(f"fugu session {session}", "bold"), Text(trace_text(records, session, WIDTH)), sep="\n"
+    )
     for fragment in transcript_fragments(transcript_blocks(records), unfolded=True):
         for line in fragment.painted(WIDTH, LIGHT):
             page.print(Segments(line), end="\n")
@@ -93,7 +105,10 @@ def export_format(path: Path) -> str:
     if found == "markdown" or not found:
         return "md"
     if found not in FORMATS:
-        raise UsageError(f"{path.name}: there is no format {found!r}", hint=f"name it with .{', .'.join(FORMATS)}")
+        raise UsageError(
+            f"{path.name}: there is no format {found!r}",
+            hint=f"name it with .{', .'.join(FORMATS)}",
+        )
     return found
 
 

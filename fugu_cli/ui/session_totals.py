@@ -1,5 +1,6 @@
-"""What interfaces keep with a session's log: what is under way, what it took (tokens and money by agent) and what
-stands (todo list, background jobs, changed files), and all folds of a log together. No text layout.
+"""What interfaces keep with a session's log: what is under way, what it took (tokens and money by
+agent) and what stands (todo list, background jobs, changed files), and all folds of a log together.
+No text layout.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.file_effects import net_changes
-from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, ThoughtStreamed, Waiting
+from fugu_cli.session.live_events import (
+    Live,
+    OutputStreamed,
+    Retried,
+    TextStreamed,
+    ThoughtStreamed,
+    Waiting,
+)
 from fugu_cli.session.open_work import TodoItem
 from fugu_cli.ui.event_text import IN_BACKGROUND, call_target, describe_call
 from fugu_cli.ui.formatting import flatten, sanitize
@@ -42,8 +50,8 @@ RUNNING_TESTS = "running the tests"
 
 
 class Activity:
-    """What is under way: `doing` is "" when nothing is, `since` is when it began (epoch), `until` when it is tried
-    again; 0 where nobody knows."""
+    """What is under way: `doing` is "" when nothing is, `since` is when it began (epoch), `until`
+    when it is tried again; 0 where nobody knows."""
 
     def __init__(self) -> None:
         self.doing = ""
@@ -74,8 +82,9 @@ class Activity:
                 return
 
     def first_agent(self, able: Collection[str]) -> str:
-        """Who of `able` will probably take the request's first turn; "" where that cannot be guessed, or it has begun:
-        whoever took the last one's, or by the rule that a cheap one begins."""
+        """Who of `able` will probably take the request's first turn; "" where that cannot be
+        guessed, or it has begun: whoever took the last one's, or by the rule that a cheap one
+        begins."""
         if self._turn or not able:
             return ""
         if self._first in able or len(able) == 1:
@@ -92,7 +101,9 @@ class Activity:
         match event:
             case Opened():
                 self._coordinator = event.coordinator
-                self._cheap |= {member.name: None for member in event.pool if member.slot == "cheap"}
+                self._cheap |= {
+                    member.name: None for member in event.pool if member.slot == "cheap"
+                }
             case Asked():
                 self._test_command = event.test_command or ""
                 self._now("deciding", at)
@@ -104,7 +115,9 @@ class Activity:
             case Replied() | Planned() | Compacted() | Failed():
                 self._now("deciding", at)
             case Permitted():
-                self._now(self._running(event) if event.allowed else f"waiting for {self._turn}", at)
+                self._now(
+                    self._running(event) if event.allowed else f"waiting for {self._turn}", at
+                )
             case ToolRan():
                 self._now(f"waiting for {self._turn}" if self._turn else "deciding", at)
             case Finished() | Interrupted():
@@ -150,7 +163,11 @@ class SessionTotals:
     @property
     def unpriced(self) -> list[str]:
         """Agents that were called and whose price nobody knows."""
-        return [name for name in self.by_agent if name in self.members and self.members[name].price is None]
+        return [
+            name
+            for name in self.by_agent
+            if name in self.members and self.members[name].price is None
+        ]
 
     @property
     def writing(self) -> int:
@@ -216,17 +233,23 @@ class SessionTotals:
 
 
 class FoldedSession:
-    """A session as an interface shows it: the conversation, the trace, the totals, and what is under way."""
+    """A session as an interface shows it: the conversation, the trace, the totals, and what is
+    under way.
+    """
 
     def __init__(self, records: Sequence[Recorded] = ()) -> None:
         self.transcript, self.rows = Transcript(), TraceRows()
         self.totals, self.activity = SessionTotals(), Activity()
         for record in records:
             self.take(record, record.at)
-        self.activity.doing = ""  # what was under way when the session was left is not under way now
+        self.activity.doing = (
+            ""  # what was under way when the session was left is not under way now
+        )
 
     def take(self, item: Recorded | Live, now: float) -> tuple[int | None, int | None]:
-        """One item of the log, heard `now`. Returns the first block and the first row that changed."""
+        """One item of the log, heard `now`. Returns the first block and the first row that
+        changed.
+        """
         self.totals.take(item)
         self.activity.take(item, now)
         return self.transcript.take(item), self.rows.take(item)

@@ -1,8 +1,8 @@
-"""The terminal of `fugu run`: lines that stay, and under them one that says what is being waited for. Knows no
-events.
+"""The terminal of `fugu run`: lines that stay, and under them one that says what is being waited
+for. Knows no events.
 
-Owns standard error (what people read) and standard output (the answer). Colour only where the stream is a terminal and
-NO_COLOR is not set. Knows no facts: `headless.py` tells it what to print.
+Owns standard error (what people read) and standard output (the answer). Colour only where the
+stream is a terminal and NO_COLOR is not set. Knows no facts: `headless.py` tells it what to print.
 """
 
 from __future__ import annotations
@@ -31,10 +31,15 @@ LOG_WIDTH = 120
 
 
 class TerminalOutput:
-    """Lines to standard error, data to standard output, and a waiting line while nothing else is said."""
+    """Lines to standard error, data to standard output, and a waiting line while nothing else is
+    said.
+    """
 
     def __init__(
-        self, out: TextIO | None = None, err: TextIO | None = None, environ: Mapping[str, str] = os.environ
+        self,
+        out: TextIO | None = None,
+        err: TextIO | None = None,
+        environ: Mapping[str, str] = os.environ,
     ) -> None:
         self.out = OutputStream(sys.stdout if out is None else out)
         self.err = OutputStream(sys.stderr if err is None else err)
@@ -68,7 +73,11 @@ class TerminalOutput:
     def lines(self, lines: Sequence[StyledLine]) -> None:
         """Styled lines for people."""
         if lines:
-            self.show(ansi_text(lines, COLOUR_SYSTEMS["standard"] if self.colour else None).removesuffix("\n"))
+            self.show(
+                ansi_text(lines, COLOUR_SYSTEMS["standard"] if self.colour else None).removesuffix(
+                    "\n"
+                )
+            )
 
     def data(self, text: str) -> None:
         """What programs take: to standard output, nothing added."""
@@ -76,7 +85,9 @@ class TerminalOutput:
         self.out.line(text)
 
     def wait(self, why: str, seconds: float = 0.0) -> None:
-        """What is being waited for from now on; "" for nothing. `seconds`: until it is tried again, counted down."""
+        """What is being waited for from now on; "" for nothing. `seconds`: until it is tried again,
+        counted down.
+        """
         now = time.monotonic()
         if why != self._waiting:
             self._waiting, self._since = why, now
@@ -136,6 +147,8 @@ def rich_to_ansi(text: Text) -> str:
     from rich.console import Console
 
     buffer = io.StringIO()
-    console = Console(file=buffer, force_terminal=True, color_system="standard", width=10_000, highlight=False)
+    console = Console(
+        file=buffer, force_terminal=True, color_system="standard", width=10_000, highlight=False
+    )
     console.print(text, soft_wrap=True, end="")
     return buffer.getvalue()

@@ -1,4 +1,6 @@
-"""`fugu trace`: a session as plain text, one row a decision, with its workflows, or as JSON. Pure."""
+"""`fugu trace`: a session as plain text, one row a decision, with its workflows, or as JSON.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,18 @@ from fugu_cli.ui.formatting import (
     shorten,
 )
 from fugu_cli.ui.json_output import routing_object
-from fugu_cli.ui.trace_rows import DecisionRow, ScoreCell, TracedRequest, traced_requests, turn_result
+from fugu_cli.ui.trace_rows import (
+    DecisionRow,
+    ScoreCell,
+    TracedRequest,
+    traced_requests,
+    turn_result,
+)
 
 
 def workflow_lines(events: Sequence[Event], rows: Sequence[DecisionRow], width: int) -> list[str]:
-    """The workflows of the newest request of `events`: who plans, each step with its edges, what it was shown and what
-    not, what it took, its outcome, and what the planning itself took."""
+    """The workflows of the newest request of `events`: who plans, each step with its edges, what it
+    was shown and what not, what it took, its outcome, and what the planning itself took."""
     plans = views.plans(events)
     if not plans:
         return []
@@ -42,59 +50,93 @@ def workflow_lines(events: Sequence[Event], rows: Sequence[DecisionRow], width: 
     for number, plan in enumerate(plans, start=1):
         lines.append(
             shorten(
-                f"plan {number}: {workflow_text.plan_title(plan)}, by {plan.agent} in {duration(plan.seconds)}", width
+                f"plan {number}: {workflow_text.plan_title(plan)}, by {plan.agent} in "
+                f"{duration(plan.seconds)}",
+                width,
             )
         )
         if plan.fault:
             lines += _indented(f"no workflow: {first_line(plan.fault, 300)}", width)
         for place, step in enumerate(plan.steps):
             said = f"reads {workflow_text.step_access(step)}: {first_line(step.instruction, 200)}"
-            lines.append(shorten(f"  step {place + 1}  {workflow_text.step_agent(step)}  {said}", width))
+            lines.append(
+                shorten(f"  step {place + 1}  {workflow_text.step_agent(step)}  {said}", width)
+            )
             lines += _step_turns(events, rows, (number, place), width)
     for merge in views.merges(events):
         lines.append(shorten("  " + workflow_text.merge_text(merge), width))
-        lines += [line for turn, diff in merge.diffs for line in _indented(f"turn {turn}: {_changed(diff)}", width)]
+        lines += [
+            line
+            for turn, diff in merge.diffs
+            for line in _indented(f"turn {turn}: {_changed(diff)}", width)
+        ]
     return [*lines, *_indented(_planning_totals(events), width, 2)]
 
 
-def _step_turns(events: Sequence[Event], rows: Sequence[DecisionRow], place: tuple[int, int], width: int) -> list[str]:
+def _step_turns(
+    events: Sequence[Event], rows: Sequence[DecisionRow], place: tuple[int, int], width: int
+) -> list[str]:
     """The turns that were spent on a step (its plan's number, its place), or the plan it became."""
     own = [row for row in rows if (row.turn.assigned.plan, row.turn.assigned.step) == place]
     lines = [line for row in own for line in _indented(_step_turn(events, row), width)]
-    inside = [number for number, plan in enumerate(views.plans(events), start=1) if plan.within == place]
+    inside = [
+        number for number, plan in enumerate(views.plans(events), start=1) if plan.within == place
+    ]
     if inside:
-        return [f"    {'first tried as' if own else 'a workflow of its own:'} plan {inside[-1]}", *lines]
+        return [
+            f"    {'first tried as' if own else 'a workflow of its own:'} plan {inside[-1]}",
+            *lines,
+        ]
     return lines or ["    not done"]
 
 
 def _indented(text: str, width: int, indent: int = 4) -> list[str]:
-    return textwrap.wrap(text, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2))
+    return textwrap.wrap(
+        text, width, initial_indent=" " * indent, subsequent_indent=" " * (indent + 2)
+    )
 
 
 def _step_turn(events: Sequence[Event], row: DecisionRow) -> str:
-    """`turn 3 (a): saw the request, its own turn 1, the output of step 1 (turn 2); not turn 4. 90 in, 9 out, $0`."""
+    """`turn 3 (a): saw the request, its own turn 1, the output of step 1 (turn 2); not turn 4. 90
+    in, 9 out, $0`.
+    """
     turn = row.turn
     seen = step_manifest(events, turn.number)
     parts = ["the request"]
     parts += [f"its own turn {number}" for number in seen.own]
     parts += [f"the output of {_step(events, step, number, turn)}" for step, number in seen.outputs]
-    parts += [f"the changes of turns {', '.join(map(str, seen.candidates))}"] if seen.candidates else []
+    parts += (
+        [f"the changes of turns {', '.join(map(str, seen.candidates))}"] if seen.candidates else []
+    )
     kept = step_context.memory_savings(events, turn)
-    parts += [f"{plural(kept.offered, 'call')} remembered ({_remembered(events, seen.memory)})"] if kept.offered else []
+    parts += (
+        [f"{plural(kept.offered, 'call')} remembered ({_remembered(events, seen.memory)})"]
+        if kept.offered
+        else []
+    )
     hidden = f"; not {_turns(seen.hidden)}" if seen.hidden else ""
     saved = f"; {_saved(kept)}" if kept.offered else ""
-    spent = f"{compact_number(row.usage.input)} in, {compact_number(row.usage.output)} out, {row.paid}"
+    spent = (
+        f"{compact_number(row.usage.input)} in, {compact_number(row.usage.output)} out, {row.paid}"
+    )
     apart = ", in a worktree" if turn.assigned.worktree else ""
     state = "" if views.is_done(turn) else f"; {_state(events, turn)}"
-    return f"turn {turn.number} ({turn.assigned.agent}{apart}): saw {', '.join(parts)}{hidden}. {spent}{saved}{state}"
+    return (
+        f"turn {turn.number} ({turn.assigned.agent}{apart}): saw {', '.join(parts)}{hidden}. "
+        f"{spent}{saved}{state}"
+    )
 
 
 def _state(events: Sequence[Event], turn: views.Turn) -> str:
-    """What became of a turn that left nothing for others. Those that began together last may still be at work."""
+    """What became of a turn that left nothing for others. Those that began together last may still
+    be at work.
+    """
     if turn.failed or turn.interrupted:
         return "failed" if turn.failed else "cut"
     begun = [place for place, event in enumerate(events) if isinstance(event, Assigned)]
-    together = [place for index, place in enumerate(begun) if place - begun[-1] == index + 1 - len(begun)]
+    together = [
+        place for index, place in enumerate(begun) if place - begun[-1] == index + 1 - len(begun)
+    ]
     newest = any(events[place] is turn.assigned for place in together)
     return "not at its end" if newest and views.finished(events) is None else "nothing came of it"
 
@@ -102,7 +144,10 @@ def _state(events: Sequence[Event], turn: views.Turn) -> str:
 def _step(events: Sequence[Event], step: int, number: int, reader: views.Turn) -> str:
     """`step 1 (turn 2)`; of an earlier workflow, or of one inside, with its plan."""
     plan = next(turn.assigned.plan for turn in views.turns(events) if turn.number == number)
-    return f"step {step + 1}{f' of plan {plan}' if plan != reader.assigned.plan else ''} (turn {number})"
+    return (
+        f"step {step + 1}{f' of plan {plan}' if plan != reader.assigned.plan else ''} (turn "
+        f"{number})"
+    )
 
 
 def _remembered(events: Sequence[Event], lines: Sequence[int]) -> str:
@@ -111,7 +156,9 @@ def _remembered(events: Sequence[Event], lines: Sequence[int]) -> str:
     for line in lines:
         ran = events[line]
         assert isinstance(ran, ToolRan)
-        said.append(f"{first_line(describe_call(ran.call), 60)} by {step_context.caller_of(events, line)}")
+        said.append(
+            f"{first_line(describe_call(ran.call), 60)} by {step_context.caller_of(events, line)}"
+        )
     return "; ".join(said)
 
 
@@ -132,7 +179,9 @@ def _changed(diff: str) -> str:
 
 
 def _planning_totals(events: Sequence[Event]) -> str:
-    """What planning took, and, once the request is over, which turns nothing of the answer rests on."""
+    """What planning took, and, once the request is over, which turns nothing of the answer rests
+    on.
+    """
     request = views.request(events)
     spent = views.orchestration_usage(request)
     every = sum((usage.input + usage.output for usage in views.usage(request).values()), 0)
@@ -140,13 +189,18 @@ def _planning_totals(events: Sequence[Event]) -> str:
     cost = sum(views.price(plan, views.pool(events).get(plan.agent)) for plan in plans)
     share = f", {100 * (spent.input + spent.output) / every:.0f} % of all tokens" if every else ""
     said = (
-        f"planning: orchestration_input_tokens {spent.input} ({spent.cached} cached), orchestration_output_tokens "
+        f"planning: orchestration_input_tokens {spent.input} ({spent.cached} cached), "
+        f"orchestration_output_tokens "
         f"{spent.output}, {money(cost)}{share}."
     )
     if views.finished(events) is None:
         return said
     kept = _kept(events)
-    thrown = [turn.number for turn in views.turns(events) if turn.assigned.plan and turn.number not in kept]
+    thrown = [
+        turn.number
+        for turn in views.turns(events)
+        if turn.assigned.plan and turn.number not in kept
+    ]
     left = f"; thrown away: {_turns(thrown)}" if thrown else ""
     return f"{said} kept: {_turns(sorted(kept)) if kept else 'nothing'}{left}"
 
@@ -156,11 +210,15 @@ def _turns(numbers: Sequence[int]) -> str:
 
 
 def _kept(events: Sequence[Event]) -> set[int]:
-    """Turns the result rests on: the answer's, all that those read, and those whose changes stand."""
+    """Turns the result rests on: the answer's, all that those read, and those whose changes
+    stand.
+    """
     turns = {turn.number: turn for turn in views.turns(events)}
     answer = views.answering_turn(events)
     waiting = [answer.number] if answer else []
-    waiting += [turn.number for turn in turns.values() if turn.changes and not turn.assigned.worktree]
+    waiting += [
+        turn.number for turn in turns.values() if turn.changes and not turn.assigned.worktree
+    ]
     waiting += [merge.chosen for merge in views.merges(events) if merge.chosen]
     kept: set[int] = set()
     while waiting:
@@ -168,13 +226,22 @@ def _kept(events: Sequence[Event]) -> set[int]:
         if number in turns and number not in kept:
             kept.add(number)
             sees = turns[number].assigned.sees
-            apart = {turn for merge in views.merges(events) for turn in merge.turns if turn != merge.chosen}
-            waiting += [turn for turn in (sees if isinstance(sees, tuple) else ()) if turn not in apart]
+            apart = {
+                turn
+                for merge in views.merges(events)
+                for turn in merge.turns
+                if turn != merge.chosen
+            }
+            waiting += [
+                turn for turn in (sees if isinstance(sees, tuple) else ()) if turn not in apart
+            ]
     return kept
 
 
 def plan_objects(events: Sequence[Event]) -> list[dict[str, object]]:
-    """The plans of the newest request of `events`, each step with the turns spent on it and what they were shown."""
+    """The plans of the newest request of `events`, each step with the turns spent on it and what
+    they were shown.
+    """
     every = views.turns(events)
     return [
         {
@@ -206,7 +273,9 @@ def trace_text(records: Sequence[Recorded], session: str, width: int = 100) -> s
     lines = [*_head(records, session, width)]
     for request in traced_requests(records):
         lines += ["", *_request(request, width)]
-        lines += workflow_lines([record.event for record in records[: request.upto]], request.rows, width)
+        lines += workflow_lines(
+            [record.event for record in records[: request.upto]], request.rows, width
+        )
     if len(lines) == len(_head(records, session, width)):
         lines += ["", "nothing was asked in this session"]
     return "\n".join([*lines, "", _totals(records, width)])
@@ -246,17 +315,23 @@ def wrapped_items(label: str, items: Sequence[str], width: int) -> list[str]:
 def _request(request: TracedRequest, width: int) -> list[str]:
     lines = [shorten(f"request {request.number}: {first_line(request.asked.said, 500)}", width)]
     if request.before is not None:
-        lines.append(f"tests before: {event_text.test_counts_text(request.before.ok, request.before.output)}")
+        lines.append(
+            f"tests before: {event_text.test_counts_text(request.before.ok, request.before.output)}"
+        )
     if table := _table(request.rows, width):
         for row, line in zip((None, *request.rows), table, strict=True):
             lines.append(line)
             for note in _notes(row) if row else ():
-                lines += textwrap.wrap(note, width, initial_indent=" " * 6, subsequent_indent=" " * 8)
+                lines += textwrap.wrap(
+                    note, width, initial_indent=" " * 6, subsequent_indent=" " * 8
+                )
     else:
         lines += [line for row in request.rows for line in _stacked(row, width)]
     if request.end is not None:
         why = request.end.message if request.end_line.tone == "bad" else ""
-        lines.append(shorten(request.end_line.text + (f": {first_line(why, 300)}" if why else ""), width))
+        lines.append(
+            shorten(request.end_line.text + (f": {first_line(why, 300)}" if why else ""), width)
+        )
     else:
         lines.append("not finished")
     return [*lines, *(shorten(event_text.undo_text(event), width) for event in request.undone)]
@@ -269,7 +344,19 @@ def _table(rows: Sequence[DecisionRow], width: int) -> list[str]:
     """
     names = list(dict.fromkeys(cell.name for row in rows for cell in row.rows))
     roles = list(dict.fromkeys(cell.name for row in rows for cell in row.roles))
-    header = ["turn", "role", "agent", *names, *roles, "decide", "time", "in", "out", "cost", "result"]
+    header = [
+        "turn",
+        "role",
+        "agent",
+        *names,
+        *roles,
+        "decide",
+        "time",
+        "in",
+        "out",
+        "cost",
+        "result",
+    ]
     body = [
         [
             str(row.turn.number),
@@ -306,16 +393,28 @@ def score_text(cell: ScoreCell) -> str:
 
 
 def _notes(row: DecisionRow) -> list[str]:
-    """What does not fit into columns: masks with their reasons, the rule's own words, an override."""
+    """What does not fit into columns: masks with their reasons, the rule's own words, an
+    override.
+    """
     assigned = row.turn.assigned
-    notes = [f"for turn {task.turn}, {first_line(task.title, 200)}"] if (task := assigned.subtask) else []
-    notes += [f"{cell.name} masked: {first_line(cell.masked, 200)}" for cell in (*row.rows, *row.roles) if cell.masked]
+    notes = (
+        [f"for turn {task.turn}, {first_line(task.title, 200)}"]
+        if (task := assigned.subtask)
+        else []
+    )
+    notes += [
+        f"{cell.name} masked: {first_line(cell.masked, 200)}"
+        for cell in (*row.rows, *row.roles)
+        if cell.masked
+    ]
     if assigned.override is not None:
         notes.append(f"a Thinker asked for this role; the head had {assigned.override}")
     if row.effort:
         notes.append(f"effort {row.effort}")
     if row.reason or assigned.scores is None:
-        notes.append(f"by {assigned.by}" + (f": {first_line(row.reason, 400)}" if row.reason else ""))
+        notes.append(
+            f"by {assigned.by}" + (f": {first_line(row.reason, 400)}" if row.reason else "")
+        )
     return notes
 
 
@@ -326,10 +425,18 @@ def _stacked(row: DecisionRow, width: int) -> list[str]:
     lines = [f"turn {row.turn.number}: {assigned.agent} as {kind}"]
     for label, cells in (("agents", row.rows), ("roles", row.roles)):
         if cells:
-            lines += wrapped_items(f"  {label}", [f"{cell.name} {score_text(cell)}" for cell in cells], width)
-    spent = f"{compact_number(row.usage.input)} in, {compact_number(row.usage.output)} out, {row.paid}"
+            lines += wrapped_items(
+                f"  {label}", [f"{cell.name} {score_text(cell)}" for cell in cells], width
+            )
+    spent = (
+        f"{compact_number(row.usage.input)} in, {compact_number(row.usage.output)} out, {row.paid}"
+    )
     decided = duration(assigned.milliseconds.total / 1000)
-    said = [f"{duration(row.seconds)} (decided in {decided}), {spent}", turn_result(row), *_notes(row)]
+    said = [
+        f"{duration(row.seconds)} (decided in {decided}), {spent}",
+        turn_result(row),
+        *_notes(row),
+    ]
     for text in said:
         lines += textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="    ")
     return lines
@@ -357,7 +464,10 @@ def trace_json(records: Sequence[Recorded], session: str) -> str:
                     "request": request.number,
                     "text": request.asked.text,
                     "reason": request.end.reason if request.end else None,
-                    "undone": [{"redone": event.kind == "redo", "paths": event.paths} for event in request.undone],
+                    "undone": [
+                        {"redone": event.kind == "redo", "paths": event.paths}
+                        for event in request.undone
+                    ],
                     "decisions": [_decision(row) for row in request.rows],
                     "plans": plan_objects([record.event for record in records[: request.upto]]),
                 }
@@ -369,7 +479,9 @@ def trace_json(records: Sequence[Recorded], session: str) -> str:
 
 
 def decision_explanation(event: Assigned, slot: str) -> dict[str, object]:
-    """What the coordinator read and how it weighed it, for programs; {} for a rule. `slot`: of the chosen agent."""
+    """What the coordinator read and how it weighed it, for programs; {} for a rule. `slot`: of the
+    chosen agent.
+    """
     scores, found = event.scores, decision_scores(event, slot)
     if scores is None or found is None:
         return {}
@@ -393,7 +505,9 @@ def _decision(row: DecisionRow) -> dict[str, object]:
     return {
         **routing_object(row.turn.assigned),
         "logits": {cell.name: cell.logit for cell in cells},
-        **decision_explanation(row.turn.assigned, next((cell.name for cell in row.rows if cell.chosen), "")),
+        **decision_explanation(
+            row.turn.assigned, next((cell.name for cell in row.rows if cell.chosen), "")
+        ),
         "effort": row.effort,
         "seconds": round(row.seconds, 3),
         "model_seconds": round(row.model_seconds, 3),

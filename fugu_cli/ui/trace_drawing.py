@@ -1,5 +1,5 @@
-"""The trace as styled lines, one a row, and what stands below the rows. A turn in full is in turn_page.py, the table of
-`fugu trace` in trace.py.
+"""The trace as styled lines, one a row, and what stands below the rows. A turn in full is in
+turn_page.py, the table of `fugu trace` in trace.py.
 """
 
 from __future__ import annotations
@@ -88,28 +88,40 @@ def _plan(item: PlanRow, width: int, palette: Palette) -> list[StyledLine]:
         )
     ]
     if planned.fault:
-        lines += indent_lines(wrap_lines(flatten(planned.fault, 300), width - 4, palette.warn), ("    ", ""))
+        lines += indent_lines(
+            wrap_lines(flatten(planned.fault, 300), width - 4, palette.warn), ("    ", "")
+        )
     edges = edge_columns(planned.steps)
     for place, step in enumerate(planned.steps):
         lines.append(_step(item, place, (edges[place], step), width, palette))
     return lines
 
 
-def _step(item: PlanRow, place: int, drawn: tuple[str, WorkflowStep], width: int, palette: Palette) -> StyledLine:
+def _step(
+    item: PlanRow, place: int, drawn: tuple[str, WorkflowStep], width: int, palette: Palette
+) -> StyledLine:
     edge, step = drawn
     tries = item.steps.get(place, [])
     sign, tone = _sign(tries[-1], palette) if tries else ("○", palette.dim)
     right: list[StyledPart] = []
     if tries:
         took = sum(turn.seconds for turn in tries)
-        cost = known_cost(sum(turn.cost for turn in tries), unpriced=any(turn.unpriced for turn in tries))
+        cost = known_cost(
+            sum(turn.cost for turn in tries), unpriced=any(turn.unpriced for turn in tries)
+        )
         right = [
             (f" {short_duration(took):>5}", palette.dim),
             (f" {cost:>7}", palette.dim),
         ]
-    agent = tries[-1].assigned.agent if tries else step_agent(step)  # a step that failed is given to another one
+    agent = (
+        tries[-1].assigned.agent if tries else step_agent(step)
+    )  # a step that failed is given to another one
     more = f" ×{len(tries)}" if len(tries) > 1 else ""
-    left: list[StyledPart] = [(f"   {edge}", palette.accent), (f"{place + 1} ", palette.dim), (f"{sign} ", tone)]
+    left: list[StyledPart] = [
+        (f"   {edge}", palette.accent),
+        (f"{place + 1} ", palette.dim),
+        (f"{sign} ", tone),
+    ]
     left += [
         (flatten(agent), f"bold {palette.text}"),
         (more, palette.warn),
@@ -126,7 +138,10 @@ def _turn(item: TurnRow, width: int, palette: Palette) -> list[StyledLine]:
     left: list[StyledPart] = [
         (f"{assigned.turn:>2} {'└ ' if task is not None else ''}", palette.dim),
         (f"{sign} ", tone),
-        (assigned.role if task is None else flatten(task.name or "task", 20), palette.role(assigned.role)),
+        (
+            assigned.role if task is None else flatten(task.name or "task", 20),
+            palette.role(assigned.role),
+        ),
         (f" {flatten(assigned.agent)}", palette.text),
     ]
     if item.draws:
@@ -180,7 +195,10 @@ def _outcome(item: TurnRow, palette: Palette) -> StyledPart:
 
 
 def totals_lines(
-    by_agent: Mapping[str, tuple[Usage, float]], unpriced: Collection[str], width: int, palette: Palette
+    by_agent: Mapping[str, tuple[Usage, float]],
+    unpriced: Collection[str],
+    width: int,
+    palette: Palette,
 ) -> list[StyledLine]:
     """Tokens and money by agent; nobody knows the prices of `unpriced`."""
     if not by_agent:
@@ -201,9 +219,13 @@ TODO_SIGNS = {"pending": "☐", "in_progress": "◐", "done": "☑"}
 
 
 def panel_lines(tally: SessionTotals, width: int, palette: Palette, room: int) -> list[StyledLine]:
-    """What stands below the rows: the todo list, changed files, jobs, the context, the cost. Where there is no room for
-    all of it the cost stays."""
-    parts = [_todo(tally, width, palette), _files(tally, width, palette), _jobs(tally, width, palette)]
+    """What stands below the rows: the todo list, changed files, jobs, the context, the cost. Where
+    there is no room for all of it the cost stays."""
+    parts = [
+        _todo(tally, width, palette),
+        _files(tally, width, palette),
+        _jobs(tally, width, palette),
+    ]
     parts.append(_context(tally, width, palette))
     last = totals_lines(tally.by_agent, tally.unpriced, width, palette)
     while parts and sum(map(len, parts)) + len(last) > room:
@@ -212,7 +234,10 @@ def panel_lines(tally: SessionTotals, width: int, palette: Palette, room: int) -
 
 
 def _headed_list(
-    head: str, rows: Sequence[tuple[StyledPart, Sequence[StyledPart]]], sizes: tuple[int, int], palette: Palette
+    head: str,
+    rows: Sequence[tuple[StyledPart, Sequence[StyledPart]]],
+    sizes: tuple[int, int],
+    palette: Palette,
 ) -> list[StyledLine]:
     """A blank line, a heading, and a line for each row, of more than `sizes[1]` the first."""
     width, most = sizes
@@ -222,7 +247,11 @@ def _headed_list(
     lines = [BLANK, styled_line([(head, palette.dim)], width)]
     lines += [justified_line([("  ", ""), left], right, width) for left, right in shown]
     more = len(rows) - len(shown)
-    return [*lines, styled_line([(f"  … {plural(more, 'more line')}", palette.dim)], width)] if more else lines
+    return (
+        [*lines, styled_line([(f"  … {plural(more, 'more line')}", palette.dim)], width)]
+        if more
+        else lines
+    )
 
 
 def _todo(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLine]:
@@ -232,9 +261,15 @@ def _todo(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLine
         return []
     tones = {"pending": palette.text, "in_progress": palette.accent, "done": palette.dim}
     ordered = [*left, *(item for item in tally.todo if item.status == "done")]
-    rows = [((f"{TODO_SIGNS[item.status]} {flatten(item.text)}", tones[item.status]), ()) for item in ordered]
+    rows = [
+        ((f"{TODO_SIGNS[item.status]} {flatten(item.text)}", tones[item.status]), ())
+        for item in ordered
+    ]
     return _headed_list(
-        f"to do: {len(tally.todo) - len(left)} of {len(tally.todo)} done", rows, (width, MOST_ITEMS), palette
+        f"to do: {len(tally.todo) - len(left)} of {len(tally.todo)} done",
+        rows,
+        (width, MOST_ITEMS),
+        palette,
     )
 
 
@@ -248,7 +283,9 @@ def _files(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLin
 
 
 def _jobs(tally: SessionTotals, width: int, palette: Palette) -> list[StyledLine]:
-    rows = [((f"{name} {flatten(command)}", palette.text), ()) for name, command in tally.jobs.items()]
+    rows = [
+        ((f"{name} {flatten(command)}", palette.text), ()) for name, command in tally.jobs.items()
+    ]
     return _headed_list("background jobs", rows, (width, MOST_ITEMS), palette)
 
 

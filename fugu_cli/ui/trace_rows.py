@@ -1,5 +1,5 @@
-"""The trace as data: the decisions of a finished log as rows, the same rows folded event by event for a running
-session, and the session's totals. Pure; no text and no widths.
+"""The trace as data: the decisions of a finished log as rows, the same rows folded event by event
+for a running session, and the session's totals. Pure; no text and no widths.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ from fugu_cli.ui.formatting import first_line, known_cost, sanitize
 
 @dataclass(frozen=True)
 class ScoreCell:
-    """One row or role of the head in a decision: its probability, or why it was masked. `logit` is before any mask."""
+    """One row or role of the head in a decision: its probability, or why it was masked. `logit` is
+    before any mask.
+    """
 
     name: str
     probability: float | None
@@ -49,7 +51,8 @@ class ScoreCell:
 class DecisionRow:
     """One turn. Times in seconds, money in USD.
 
-    `reason` leaves out what an earlier row said already; `upto` counts the records that belong to it and all before.
+    `reason` leaves out what an earlier row said already; `upto` counts the records that belong to
+    it and all before.
     """
 
     request: int
@@ -84,7 +87,9 @@ class DecisionRow:
 
 @dataclass(frozen=True)
 class TracedRequest:
-    """One request: its text, how the tests stood before it, its turns and its end. Numbered from 1."""
+    """One request: its text, how the tests stood before it, its turns and its end. Numbered from
+    1.
+    """
 
     number: int
     asked: Asked
@@ -113,42 +118,72 @@ def _request(records: Sequence[Recorded], number: int, start: int, end: int) -> 
     asked = events[start]
     assert isinstance(asked, Asked)
     begins = [index for index in range(start, end) if isinstance(events[index], Assigned)]
-    stops = [_stop(events, begin, stop) for begin, stop in zip(begins, [*begins[1:], end], strict=False)]
-    rows = tuple(_row(records, number, begin, stop) for begin, stop in zip(begins, stops, strict=True))
-    undone = tuple(event for event in events[start:] if isinstance(event, Undone) and not event.turn)
+    stops = [
+        _stop(events, begin, stop) for begin, stop in zip(begins, [*begins[1:], end], strict=False)
+    ]
+    rows = tuple(
+        _row(records, number, begin, stop) for begin, stop in zip(begins, stops, strict=True)
+    )
+    undone = tuple(
+        event for event in events[start:] if isinstance(event, Undone) and not event.turn
+    )
     return TracedRequest(
-        number, asked, views.first_tests(events), rows, views.finished(events), views.end_line(events), undone, end
+        number,
+        asked,
+        views.first_tests(events),
+        rows,
+        views.finished(events),
+        views.end_line(events),
+        undone,
+        end,
     )
 
 
 def _stop(events: Sequence[Event], begin: int, stop: int) -> int:
-    """The place after a turn's last fact. Steps of a workflow and subtasks are interleaved with others that are open
-    with them."""
+    """The place after a turn's last fact. Steps of a workflow and subtasks are interleaved with
+    others that are open with them."""
     if not _is_interleaved(events, begin):
         return stop
     assigned = events[begin]
     assert isinstance(assigned, Assigned)
-    return 1 + max(i for i in range(begin, len(events)) if getattr(events[i], "turn", 0) == assigned.turn)
+    return 1 + max(
+        i for i in range(begin, len(events)) if getattr(events[i], "turn", 0) == assigned.turn
+    )
 
 
 def _is_interleaved(events: Sequence[Event], begin: int) -> bool:
-    """Others are open while the turn is that begins here: it is a step of a workflow or a subtask, or has subtasks."""
+    """Others are open while the turn is that begins here: it is a step of a workflow or a subtask,
+    or has subtasks.
+    """
     assigned, after = events[begin], events[begin + 1 :]
     assert isinstance(assigned, Assigned)
     next_begun = next((event for event in after if isinstance(event, Assigned)), None)
-    return bool(assigned.plan or assigned.subtask or (next_begun is not None and next_begun.subtask))
+    return bool(
+        assigned.plan or assigned.subtask or (next_begun is not None and next_begun.subtask)
+    )
 
 
 def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> DecisionRow:
     events = [record.event for record in records[:stop]]
     assigned = events[begin]
     assert isinstance(assigned, Assigned)
-    events = list(views.events_of_turn(events, assigned.turn)) if _is_interleaved(events, begin) else events
+    events = (
+        list(views.events_of_turn(events, assigned.turn))
+        if _is_interleaved(events, begin)
+        else events
+    )
     turn = replace(views.turns(events)[-1], assigned=assigned)
-    first = next(place for place in range(len(events) - 1, -1, -1) if isinstance(events[place], Assigned))
+    first = next(
+        place for place in range(len(events) - 1, -1, -1) if isinstance(events[place], Assigned)
+    )
     mine = events[first:]
-    ran = [event for event in mine if isinstance(event, ToolRan) and event.call.tool == views.RUN_TESTS]
-    last = max((index for index in range(begin, stop) if not _after_turn(records[index].event)), default=begin)
+    ran = [
+        event for event in mine if isinstance(event, ToolRan) and event.call.tool == views.RUN_TESTS
+    ]
+    last = max(
+        (index for index in range(begin, stop) if not _after_turn(records[index].event)),
+        default=begin,
+    )
     return DecisionRow(
         request=number,
         turn=turn,
@@ -161,7 +196,9 @@ def _row(records: Sequence[Recorded], number: int, begin: int, stop: int) -> Dec
         cost=views.cost(mine, views.pool(events)),
         unpriced=bool(views.unpriced(mine, views.pool(events))),
         verdict=views.verdict(events, turn),
-        tests=views.TestRun(ran[-1].ok, ran[-1].output, False, turn.number, ran[-1].tests) if ran else None,
+        tests=views.TestRun(ran[-1].ok, ran[-1].output, False, turn.number, ran[-1].tests)
+        if ran
+        else None,
         checked=tuple(found for event in mine if (found := _checked(event)) is not None),
         rows=_agent_cells(turn.assigned, events),
         roles=_role_cells(turn.assigned),
@@ -185,10 +222,16 @@ def _after_turn(event: Event) -> bool:
 
 
 def _checked(event: Event) -> bool | None:
-    """An acceptance check was run and passed; None for any other fact. Setting one counts as a run where it failed."""
+    """An acceptance check was run and passed; None for any other fact. Setting one counts as a run
+    where it failed.
+    """
     if isinstance(event, ToolRan) and event.call.tool in views.CHECK_RUNNERS:
         return event.ok
-    return False if isinstance(event, ToolRan) and event.call.tool in views.CHECK_SETTERS and event.ok else None
+    return (
+        False
+        if isinstance(event, ToolRan) and event.call.tool in views.CHECK_SETTERS and event.ok
+        else None
+    )
 
 
 def _agent_cells(event: Assigned, events: Sequence[Event]) -> tuple[ScoreCell, ...]:
@@ -199,7 +242,13 @@ def _agent_cells(event: Assigned, events: Sequence[Event]) -> tuple[ScoreCell, .
     member = views.pool(events).get(event.agent)
     own = {event.agent, member.slot if member else event.agent}
     return tuple(
-        _cell(name, _at(scores.row_probabilities, index), _at(scores.row_logits, index), masked, name in own)
+        _cell(
+            name,
+            _at(scores.row_probabilities, index),
+            _at(scores.row_logits, index),
+            masked,
+            name in own,
+        )
         for index, name in enumerate(scores.rows)
     )
 
@@ -210,12 +259,20 @@ def _role_cells(event: Assigned) -> tuple[ScoreCell, ...]:
         return ()
     masked = dict(scores.masked)
     return tuple(
-        _cell(name, _at(scores.role_probabilities, index), _at(scores.role_logits, index), masked, name == event.role)
+        _cell(
+            name,
+            _at(scores.role_probabilities, index),
+            _at(scores.role_logits, index),
+            masked,
+            name == event.role,
+        )
         for index, name in enumerate(ROLES)
     )
 
 
-def _cell(name: str, probability: float | None, logit: float | None, masked: dict[str, str], chosen: bool) -> ScoreCell:
+def _cell(
+    name: str, probability: float | None, logit: float | None, masked: dict[str, str], chosen: bool
+) -> ScoreCell:
     why = masked.get(name, "")
     return ScoreCell(name, None if why else probability, logit, why, chosen)
 
@@ -244,7 +301,9 @@ class RequestRow:
 
 @dataclass
 class PlanRow:
-    """A planner's reply: a workflow, or why there is none. `steps` are the turns spent on each step so far."""
+    """A planner's reply: a workflow, or why there is none. `steps` are the turns spent on each step
+    so far.
+    """
 
     request: RequestRow
     planned: Planned
@@ -257,7 +316,9 @@ class PlanRow:
 
 @dataclass
 class TurnRow:
-    """A turn. `first` and `last` are its lines in the log (seq); `begun` and `ended` seconds since the epoch."""
+    """A turn. `first` and `last` are its lines in the log (seq); `begun` and `ended` seconds since
+    the epoch.
+    """
 
     request: RequestRow
     assigned: Assigned
@@ -325,7 +386,9 @@ class TraceRows:
                 self._close(self._open)
                 self._plans = []
                 self._facts = [*([self._opened] if self._opened else []), event]
-                self._request = RequestRow(1 + self._count(), event, item.seq, item.at, len(self.rows))
+                self._request = RequestRow(
+                    1 + self._count(), event, item.seq, item.at, len(self.rows)
+                )
                 self.rows.append(self._request)
             case Planned():
                 self._plan(event)
@@ -351,7 +414,11 @@ class TraceRows:
 
     def _first_open(self, default: int) -> int:
         """The first row that an open turn is drawn in: its own, or its workflow's."""
-        shown = [row.index for row in self._plans if any(turn.plan is row for turn in self._open.values())]
+        shown = [
+            row.index
+            for row in self._plans
+            if any(turn.plan is row for turn in self._open.values())
+        ]
         return min([default, *shown, *(turn.index for turn in self._open.values())])
 
     def _count(self) -> int:
@@ -361,7 +428,9 @@ class TraceRows:
         if self._request is None:
             return
         cost, unpriced = self._cost(event)
-        self._plans.append(PlanRow(self._request, event, len(self._plans) + 1, len(self.rows), cost, unpriced))
+        self._plans.append(
+            PlanRow(self._request, event, len(self._plans) + 1, len(self.rows), cost, unpriced)
+        )
         self.rows.append(self._plans[-1])
 
     def _cost(self, event: Planned | Replied) -> tuple[float, bool]:
@@ -371,8 +440,16 @@ class TraceRows:
 
     def _begin(self, record: Recorded, event: Assigned) -> None:
         if event.subtask is None:
-            over = [n for n, turn in self._open.items() if event.plan != turn.assigned.plan or not event.plan]
-            over += [n for n, turn in self._open.items() if n not in over and (turn.said_all or turn.state != "open")]
+            over = [
+                n
+                for n, turn in self._open.items()
+                if event.plan != turn.assigned.plan or not event.plan
+            ]
+            over += [
+                n
+                for n, turn in self._open.items()
+                if n not in over and (turn.said_all or turn.state != "open")
+            ]
             self._close(over)
         if self._request is None:
             return
@@ -401,7 +478,9 @@ class TraceRows:
             case ToolRan():
                 if event.call.tool == views.RUN_TESTS:
                     turn.tests = event.ok
-                self._close(n for n, one in self._open.items() if _began(event.call.id, one.assigned))
+                self._close(
+                    n for n, one in self._open.items() if _began(event.call.id, one.assigned)
+                )
             case Undone():
                 turn.draws += 1
             case Failed():
@@ -424,10 +503,14 @@ class TraceRows:
 
 
 def find_turn(rows: Sequence[TraceRow], number: int, request: int | None = None) -> TurnRow:
-    """Turn `number` of the newest request, or of `request` (from 1). UsageError names the ones there are."""
+    """Turn `number` of the newest request, or of `request` (from 1). UsageError names the ones
+    there are.
+    """
     every = [row.number for row in rows if isinstance(row, RequestRow)]
     if not every:
-        raise UsageError("nothing was asked in this session yet", hint="ask something with `fugu run --resume`")
+        raise UsageError(
+            "nothing was asked in this session yet", hint="ask something with `fugu run --resume`"
+        )
     chosen = every[-1] if request is None else request
     if chosen not in every:
         raise UsageError(f"there is no request {request}", hint=f"the session has {len(every)}")
@@ -454,7 +537,9 @@ def turn_result(row: DecisionRow) -> str:
     if row.tests is not None:
         parts.append(f"tests {event_text.test_counts_text(row.tests.ok, row.tests.output)}")
     if row.checked:
-        parts.append(f"acceptance check {' -> '.join('pass' if ok else 'FAIL' for ok in row.checked)}")
+        parts.append(
+            f"acceptance check {' -> '.join('pass' if ok else 'FAIL' for ok in row.checked)}"
+        )
     if row.changed:
         parts.append(f"changed {', '.join(sanitize(path) for path in row.changed)}")
     if turn.draws:

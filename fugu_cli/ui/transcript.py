@@ -1,5 +1,6 @@
-"""The conversation: a fold of the log and of live output to blocks (blocks.py). Read this first. The full screen, the
-inline mode and the session previews draw these blocks. Knows no widths and no colours.
+"""The conversation: a fold of the log and of live output to blocks (blocks.py). Read this first.
+The full screen, the inline mode and the session previews draw these blocks. Knows no widths and no
+colours.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
-from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed, ThoughtStreamed, Waiting
+from fugu_cli.session.live_events import (
+    Live,
+    OutputStreamed,
+    Retried,
+    TextStreamed,
+    ThoughtStreamed,
+    Waiting,
+)
 from fugu_cli.ui import event_text, workflow_text
 from fugu_cli.ui.blocks import (
     Block,
@@ -51,8 +59,8 @@ SUBTASK_OUTPUT = 20_000
 
 
 class PlacedBlocks:
-    """The blocks in order. Steps of a workflow may work at the same time: what is said of each is put below its
-    heading, and the places that are remembered move along."""
+    """The blocks in order. Steps of a workflow may work at the same time: what is said of each is
+    put below its heading, and the places that are remembered move along."""
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
@@ -78,14 +86,18 @@ class PlacedBlocks:
         return next(i for i in range(len(self.blocks) - 1, -1, -1) if self.blocks[i] is block)
 
     def put(self, turn: int, *blocks: Block) -> int:
-        """Blocks of a turn: below its heading, where it is a step under way, else at the end. Returns the first's
-        place."""
+        """Blocks of a turn: below its heading, where it is a step under way, else at the end.
+        Returns the first's place."""
         at = self.ends.get(turn, len(self.blocks))
         if at < len(self.blocks):
             self.inserted += range(at, at + len(blocks))
-            self.calls = {call: _moved(place, at, len(blocks)) for call, place in self.calls.items()}
+            self.calls = {
+                call: _moved(place, at, len(blocks)) for call, place in self.calls.items()
+            }
             for places in (self.retries, self.inside):
-                places.update({turn: _moved(place, at, len(blocks)) for turn, place in places.items()})
+                places.update(
+                    {turn: _moved(place, at, len(blocks)) for turn, place in places.items()}
+                )
         self.ends = {turn: _moved(place, at, len(blocks)) for turn, place in self.ends.items()}
         self.blocks[at:at] = blocks
         return at
@@ -123,7 +135,9 @@ class Replies:
         reply = self._growing.get(item.turn)
         if reply is None:
             self._placed.name_turn(item.turn, item.agent)
-            reply = self._growing[item.turn] = ReplyBlock(item.agent, verifies=item.turn in self.verifying)
+            reply = self._growing[item.turn] = ReplyBlock(
+                item.agent, verifies=item.turn in self.verifying
+            )
             # what was thought is known at the end: its place is kept
             self._placed.put(item.turn, ThinkingBlock(""), reply)
         reply.add(item.text)
@@ -151,8 +165,14 @@ class Replies:
         return place
 
     def settle(self, event: Event) -> int | None:
-        """A call came to its end: nothing says any more that it was made again. Returns the block that changed."""
-        note = self._placed.retries.pop(event.turn, None) if isinstance(event, Replied | Failed | Interrupted) else None
+        """A call came to its end: nothing says any more that it was made again. Returns the block
+        that changed.
+        """
+        note = (
+            self._placed.retries.pop(event.turn, None)
+            if isinstance(event, Replied | Failed | Interrupted)
+            else None
+        )
         if note is not None:
             self._placed.blocks[note] = ThinkingBlock("")
         return note
@@ -189,7 +209,9 @@ class Replies:
 
 
 class Transcript:
-    """The blocks so far. `take` grows them; `say` adds a line that is of the screen alone and in no log."""
+    """The blocks so far. `take` grows them; `say` adds a line that is of the screen alone and in no
+    log.
+    """
 
     def __init__(self) -> None:
         self.placed = PlacedBlocks()
@@ -217,7 +239,9 @@ class Transcript:
         gone = self._replies.settle(item.event)
         changed = self._fact(item.event, item.at)
         inserted = self.placed.inserted
-        grown = min(before, *inserted) if inserted else before if len(self.blocks) > before else None
+        grown = (
+            min(before, *inserted) if inserted else before if len(self.blocks) > before else None
+        )
         return min((index for index in (gone, changed, grown) if index is not None), default=None)
 
     def patched(self, ran: ToolRan, patch: str) -> int | None:
@@ -242,7 +266,11 @@ class Transcript:
             case TextStreamed():
                 return self._replies.grow(item) if item.text else None
             case OutputStreamed():
-                use = self.blocks[self.placed.calls[item.call]] if item.call in self.placed.calls else None
+                use = (
+                    self.blocks[self.placed.calls[item.call]]
+                    if item.call in self.placed.calls
+                    else None
+                )
                 live = use.live if isinstance(use, ToolBlock) else ""
                 return self.placed.change_call(item.call, live=(live + item.text)[-LIVE_OUTPUT:])
             case Retried():
@@ -254,8 +282,14 @@ class Transcript:
                 return len(self.blocks) - 1
 
     def _grouped(self, event: Event) -> int | None:
-        """A fact of a subtask goes into the block of the call that began it. Returns that; None for all others."""
-        if isinstance(event, Assigned) and event.subtask is not None and event.subtask.call in self.placed.calls:
+        """A fact of a subtask goes into the block of the call that began it. Returns that; None for
+        all others.
+        """
+        if (
+            isinstance(event, Assigned)
+            and event.subtask is not None
+            and event.subtask.call in self.placed.calls
+        ):
             self.placed.inside[event.turn] = self.placed.calls[event.subtask.call]
         index = self.placed.inside.get(getattr(event, "turn", 0))
         if index is None:
@@ -269,7 +303,9 @@ class Transcript:
     def _fact(self, event: Event, at: float) -> int | None:
         if (index := self._grouped(event)) is not None:
             return index
-        alone = isinstance(event, Asked | Finished) or (isinstance(event, Assigned) and not event.plan)
+        alone = isinstance(event, Asked | Finished) or (
+            isinstance(event, Assigned) and not event.plan
+        )
         if alone or isinstance(event, Failed | Interrupted):
             self._replies.hush()
         if alone or isinstance(event, Planned | Merged):
@@ -283,7 +319,9 @@ class Transcript:
                 return self._replied(event)
             case Permitted():
                 self.placed.name_turn(event.turn, self._agents.get(event.turn, ""))
-                self.placed.calls[event.call.id] = self.placed.put(event.turn, ToolBlock(event.call, event))
+                self.placed.calls[event.call.id] = self.placed.put(
+                    event.turn, ToolBlock(event.call, event)
+                )
             case ToolRan():
                 return self.placed.change_call(event.call.id, result=event, live="")
             case Finished():
@@ -355,14 +393,20 @@ class Transcript:
             speech = ReplyBlock("", live=False)
             speech.add(event.partial)
             self.blocks.append(speech)
-        self.blocks.append(NoteBlock("interrupted; `fugu run --continue` goes on, or ask something else", "warn"))
+        self.blocks.append(
+            NoteBlock("interrupted; `fugu run --continue` goes on, or ask something else", "warn")
+        )
         return first
 
 
 def _end_block(event: Finished, facts: Sequence[Event], seconds: float) -> EndBlock:
-    """`facts`: of its request, up to it. `seconds`: what it took, those in which the user was waited for included."""
+    """`facts`: of its request, up to it. `seconds`: what it took, those in which the user was
+    waited for included.
+    """
     turns = sum(isinstance(fact, Assigned) and fact.subtask is None for fact in facts)
-    tokens = sum(fact.usage.input + fact.usage.output for fact in facts if isinstance(fact, Replied))
+    tokens = sum(
+        fact.usage.input + fact.usage.output for fact in facts if isinstance(fact, Replied)
+    )
     waited = sum(fact.waited for fact in facts if isinstance(fact, Permitted))
     told = event.reason == "failed" and any(isinstance(fact, Failed) for fact in facts)
     why = "`fugu pool check` tries each agent" if told else event.message
@@ -370,13 +414,16 @@ def _end_block(event: Finished, facts: Sequence[Event], seconds: float) -> EndBl
 
 
 def event_block(event: Event, facts: Sequence[Event]) -> Block | None:
-    """What is said of a fact that no other block tells; None for one of which nothing is said. `facts`: of its request,
-    up to it."""
+    """What is said of a fact that no other block tells; None for one of which nothing is said.
+    `facts`: of its request, up to it."""
     match event:
         case Planned():
             return PlanBlock(event, workflow_text.round_reason(event, facts[:-1]))
         case Failed():
-            short, whole = first_line(event.message, FAILURE_CHARACTERS), f"{event.what} failed: {event.message}"
+            short, whole = (
+                first_line(event.message, FAILURE_CHARACTERS),
+                f"{event.what} failed: {event.message}",
+            )
             return NoteBlock(f"{event.what} failed: {short}", "bad", folded=whole)
         case Masked():
             return _masked_note(event)
@@ -385,7 +432,9 @@ def event_block(event: Event, facts: Sequence[Event]) -> Block | None:
             said = f"summed up {author}; agents read this from now on, the log keeps all"
             return NoteBlock(said, "dim", event.summary)
         case Undone():
-            return NoteBlock(event_text.undo_text(event), "warn", "" if event.turn else "\n".join(event.paths))
+            return NoteBlock(
+                event_text.undo_text(event), "warn", "" if event.turn else "\n".join(event.paths)
+            )
         case Merged():
             return NoteBlock(workflow_text.merge_text(event), "dim")
         case JobEnded():
@@ -404,7 +453,9 @@ FAILURE_CHARACTERS = 200
 
 
 def _masked_note(event: Masked) -> NoteBlock | None:
-    """Who is left out. Of a failure its own line has told; until when, the status line and `/pool` tell."""
+    """Who is left out. Of a failure its own line has told; until when, the status line and `/pool`
+    tell.
+    """
     out = [f"{name} ({why})" for name, why in event.agents if why.kind in ("", views.BUDGET)]
     return NoteBlock("left out: " + "; ".join(out)) if out else None
 

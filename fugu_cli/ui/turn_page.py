@@ -1,5 +1,5 @@
-"""One turn in full as titled sections: on a page of the interface, and as the text of `fugu trace --turn`. What it was
-shown is built again from the log by the function that built it then.
+"""One turn in full as titled sections: on a page of the interface, and as the text of `fugu trace
+--turn`. What it was shown is built again from the log by the function that built it then.
 """
 
 from __future__ import annotations
@@ -95,7 +95,9 @@ class TurnSources:
 DEFAULT_SOURCES = TurnSources()
 
 
-def turn_sections(records: Sequence[Recorded], row: TurnRow, sources: TurnSources = DEFAULT_SOURCES) -> list[Section]:
+def turn_sections(
+    records: Sequence[Recorded], row: TurnRow, sources: TurnSources = DEFAULT_SOURCES
+) -> list[Section]:
     """Everything the log says of a turn. `records` are the session's lines."""
     mine = _own(records, row)
     agent = flatten(row.assigned.agent)
@@ -105,26 +107,47 @@ def turn_sections(records: Sequence[Recorded], row: TurnRow, sources: TurnSource
     if shown is not None:
         prompt, before, later = shown
         made.append(Section(f"What {agent} was shown", (*_prompt(prompt), *later)))
-        made.append(Section("What it was not shown", _text("\n".join(left_out(before, prompt, row.assigned.agent)))))
-    elif views.served([record.event for record in records[: row.last]]) and row.assigned.by != CLIENT:
+        made.append(
+            Section(
+                "What it was not shown",
+                _text("\n".join(left_out(before, prompt, row.assigned.agent))),
+            )
+        )
+    elif (
+        views.served([record.event for record in records[: row.last]]) and row.assigned.by != CLIENT
+    ):
         made.append(Section(f"What {agent} was shown", _text(FROM_CLIENT)))
-    made.append(Section("What it did", (*transcript_fragments(transcript_blocks(mine)[1:], unfolded=True), GAP)))
-    patches = [sources.patch_of(r.event) for r in mine if isinstance(r.event, ToolRan) and r.event.changes]
+    made.append(
+        Section(
+            "What it did", (*transcript_fragments(transcript_blocks(mine)[1:], unfolded=True), GAP)
+        )
+    )
+    patches = [
+        sources.patch_of(r.event) for r in mine if isinstance(r.event, ToolRan) and r.event.changes
+    ]
     if patches:
         patch = "\n".join(patches)
-        piece = Fragment(lambda width, palette: [*diff_drawing.patch_lines(patch, width, palette), BLANK], patch)
+        piece = Fragment(
+            lambda width, palette: [*diff_drawing.patch_lines(patch, width, palette), BLANK], patch
+        )
         made.append(Section("The diff it made", (piece,)))
     return [*made, Section("Model calls", _text("\n".join(_calls(mine, records)))), *raw]
 
 
-FROM_CLIENT = "the conversation as the client of `fugu serve` sent it; its instructions are no facts of a session"
+FROM_CLIENT = (
+    "the conversation as the client of `fugu serve` sent it; its instructions are no facts of a "
+    "session"
+)
 
 
 def decision_sections(records: Sequence[Recorded], row: TurnRow) -> list[Section]:
     """What was weighed, and what was read; for experts the numbers behind it."""
     cells = _cells(records, row)
     made = [
-        Section("The decision", (Fragment(lambda width, palette: _decision(row, cells, width, palette), "\n" * 14),)),
+        Section(
+            "The decision",
+            (Fragment(lambda width, palette: _decision(row, cells, width, palette), "\n" * 14),),
+        ),
         Section("What the coordinator read", _text(_read(row.assigned))),
     ]
     raw = _raw_scores(row.assigned, cells)
@@ -149,9 +172,14 @@ PageAt = Callable[[int], tuple[str, Sequence[Section]] | None]
 
 
 def turn_pages(
-    rows: Sequence[TraceRow], row: TurnRow, records: Sequence[Recorded], sources: TurnSources = DEFAULT_SOURCES
+    rows: Sequence[TraceRow],
+    row: TurnRow,
+    records: Sequence[Recorded],
+    sources: TurnSources = DEFAULT_SOURCES,
 ) -> PageAt:
-    """Beginning with `row`. A turn that still runs is shown as far as it has come when its page is turned to."""
+    """Beginning with `row`. A turn that still runs is shown as far as it has come when its page is
+    turned to.
+    """
     every = [known for known in rows if isinstance(known, TurnRow)]
     at = next((index for index, known in enumerate(every) if known is row), len(every) - 1)
 
@@ -173,7 +201,12 @@ def section_title(text: str) -> Fragment:
 
     def paint(width: int, palette: Palette) -> list[StyledLine]:
         head = f"── {text} "
-        return [styled_line([(head, f"bold {palette.accent}"), ("─" * max(width - len(head), 0), palette.dim)], width)]
+        return [
+            styled_line(
+                [(head, f"bold {palette.accent}"), ("─" * max(width - len(head), 0), palette.dim)],
+                width,
+            )
+        ]
 
     return Fragment(paint, exact=1)
 
@@ -194,12 +227,17 @@ def _cells(records: Sequence[Recorded], row: TurnRow) -> plain_rows.DecisionRow 
     return next((cells for cells in every if cells.turn.number == row.assigned.turn), None)
 
 
-def _decision(row: TurnRow, cells: plain_rows.DecisionRow | None, width: int, palette: Palette) -> list[StyledLine]:
+def _decision(
+    row: TurnRow, cells: plain_rows.DecisionRow | None, width: int, palette: Palette
+) -> list[StyledLine]:
     assigned = row.assigned
     role = palette.role(assigned.role)
     head: list[StyledPart] = [
         (f"{flatten(assigned.agent)} as {assigned.role}", f"bold {role}"),
-        (f"  by {assigned.by}{f' · effort {cells.effort}' if cells and cells.effort else ''}", palette.dim),
+        (
+            f"  by {assigned.by}{f' · effort {cells.effort}' if cells and cells.effort else ''}",
+            palette.dim,
+        ),
     ]
     lines = [styled_line(head, width)]
     if cells is not None:
@@ -207,13 +245,26 @@ def _decision(row: TurnRow, cells: plain_rows.DecisionRow | None, width: int, pa
     for said in (assigned.why, assigned.instruction):
         lines += wrap_lines(sanitize_for_screen(said), width, palette.text) if said else []
     if assigned.override is not None:
-        lines += wrap_lines(f"a Thinker asked for this role; the head had {assigned.override}", width, palette.warn)
+        lines += wrap_lines(
+            f"a Thinker asked for this role; the head had {assigned.override}", width, palette.warn
+        )
     lines += wrap_lines(_manifest(assigned), width, palette.text) if assigned.plan else []
-    for name, group in (("agents", cells.rows if cells else ()), ("roles", cells.roles if cells else ())):
+    for name, group in (
+        ("agents", cells.rows if cells else ()),
+        ("roles", cells.roles if cells else ()),
+    ):
         if group:
-            lines += [BLANK, styled_line([(name, palette.dim)], width), *(_bar(cell, width, palette) for cell in group)]
+            lines += [
+                BLANK,
+                styled_line([(name, palette.dim)], width),
+                *(_bar(cell, width, palette) for cell in group),
+            ]
     if cells is None or not cells.rows:
-        how = f"planned by {assigned.by}" if assigned.plan else "a rule decided, without probabilities"
+        how = (
+            f"planned by {assigned.by}"
+            if assigned.plan
+            else "a rule decided, without probabilities"
+        )
         lines += wrap_lines(how, width, palette.dim)
     return [*lines, BLANK]
 
@@ -234,25 +285,45 @@ def _manifest(assigned: Assigned) -> str:
 def _bar(cell: plain_rows.ScoreCell, width: int, palette: Palette) -> StyledLine:
     name = f"  {flatten(cell.name, 16):<16} "
     if cell.probability is None:
-        return styled_line([(name, palette.dim), (f"masked: {flatten(cell.masked)}", palette.warn)], width)
+        return styled_line(
+            [(name, palette.dim), (f"masked: {flatten(cell.masked)}", palette.warn)], width
+        )
     full = round(cell.probability * BAR_WIDTH)
     tone = palette.good if cell.chosen else palette.accent
     bar: list[StyledPart] = [("█" * full, tone), ("░" * (BAR_WIDTH - full), palette.dim)]
     chosen = " ◀" if cell.chosen else ""
-    return styled_line([(name, palette.text), *bar, (f" {probability(cell.probability):>3}{chosen}", tone)], width)
+    return styled_line(
+        [(name, palette.text), *bar, (f" {probability(cell.probability):>3}{chosen}", tone)], width
+    )
 
 
 def _raw_scores(assigned: Assigned, cells: plain_rows.DecisionRow | None) -> str:
     """What the bars are made from, and how long each part of the decision took: for experts."""
     named = [*cells.rows, *cells.roles] if cells is not None else []
-    lines = [f"{flatten(cell.name, 16):<16} logit {cell.logit:+.3f}" for cell in named if cell.logit is not None]
+    lines = [
+        f"{flatten(cell.name, 16):<16} logit {cell.logit:+.3f}"
+        for cell in named
+        if cell.logit is not None
+    ]
     found = decision_scores(assigned, next((cell.name for cell in named if cell.chosen), ""))
-    leads = [lead for lead in (found.lead, found.role_lead) if lead is not None] if found is not None else []
+    leads = (
+        [lead for lead in (found.lead, found.role_lead) if lead is not None]
+        if found is not None
+        else []
+    )
     lines += [f"margin: {lead.chosen} is {lead.margin:+.3f} over {lead.over}" for lead in leads]
     took = assigned.milliseconds
     if took.total:
-        parts = {"format": took.format, "tokenise": took.tokenise, "forward": took.forward, "head": took.head}
-        lines.append(f"{took.total:.1f} ms: " + ", ".join(f"{name} {value:.1f}" for name, value in parts.items()))
+        parts = {
+            "format": took.format,
+            "tokenise": took.tokenise,
+            "forward": took.forward,
+            "head": took.head,
+        }
+        lines.append(
+            f"{took.total:.1f} ms: "
+            + ", ".join(f"{name} {value:.1f}" for name, value in parts.items())
+        )
     return "\n".join(lines)
 
 
@@ -267,9 +338,11 @@ def _read(assigned: Assigned) -> str:
 def _shown(
     records: Sequence[Recorded], row: TurnRow, prompt_of: PromptOf
 ) -> tuple[Prompt, Sequence[Recorded], list[Fragment]] | None:
-    """The prompt of the turn's first model call, the lines before it, and what was new at each later call; None where
-    the log does not say it."""
-    ends = [r.seq for r in _own(records, row) if isinstance(r.event, Replied | Failed)] or [row.last + 1]
+    """The prompt of the turn's first model call, the lines before it, and what was new at each
+    later call; None where the log does not say it."""
+    ends = [r.seq for r in _own(records, row) if isinstance(r.event, Replied | Failed)] or [
+        row.last + 1
+    ]
     events = [record.event for record in records[: ends[-1]]]
     member = views.pool(events).get(row.assigned.agent)
     if member is None or views.served(events):
@@ -321,18 +394,27 @@ def _message(message: Message) -> tuple[str, str]:
             calls = "".join(f"\n[calls {call.tool} {call.arguments}]" for call in message.calls)
             return flatten(message.agent), f"{message.text}{calls}"
         case FromTool():
-            return f"result of {flatten(message.tool)}{'' if message.ok else ' (failed)'}", message.text
+            return (
+                f"result of {flatten(message.tool)}{'' if message.ok else ' (failed)'}",
+                message.text,
+            )
 
 
 def _headed(head: str, text: str) -> tuple[Fragment, ...]:
-    mark = Fragment(lambda width, palette: [styled_line([(f"▸ {head}", f"bold {palette.user}")], width)], exact=1)
+    mark = Fragment(
+        lambda width, palette: [styled_line([(f"▸ {head}", f"bold {palette.user}")], width)],
+        exact=1,
+    )
     return (mark, *_text(text))
 
 
 def _text(text: str) -> tuple[Fragment, ...]:
     """Plain text in pieces, so that a long one is painted only where it is seen."""
     lines = sanitize_for_screen(text).rstrip("\n").split("\n")
-    parts = ["\n".join(lines[start : start + FRAGMENT_LINES]) for start in range(0, len(lines), FRAGMENT_LINES)]
+    parts = [
+        "\n".join(lines[start : start + FRAGMENT_LINES])
+        for start in range(0, len(lines), FRAGMENT_LINES)
+    ]
     return (*(_plain(part) for part in parts), Fragment(lambda width, palette: [BLANK], exact=1))
 
 
@@ -344,10 +426,14 @@ def _plain(part: str) -> Fragment:
 
 
 def left_out(records: Sequence[Recorded], prompt: Prompt, agent: str) -> list[str]:
-    """Facts before the call that stand nowhere in its prompt, one line each. An agent reads no other one's thinking."""
+    """Facts before the call that stand nowhere in its prompt, one line each. An agent reads no
+    other one's thinking.
+    """
     own = [m for m in prompt.messages if isinstance(m, FromAgent) and m.agent == agent]
     thoughts = [block.text for message in own for block in message.thinking]
-    shown = "\n".join([prompt.system, *(_message(message)[1] for message in prompt.messages), *thoughts])
+    shown = "\n".join(
+        [prompt.system, *(_message(message)[1] for message in prompt.messages), *thoughts]
+    )
     lines: list[str] = []
     turn = ""
     for record in records:
@@ -363,7 +449,8 @@ def left_out(records: Sequence[Recorded], prompt: Prompt, agent: str) -> list[st
             case ToolRan():
                 if event.output.strip() and event.output.strip() not in shown:
                     lines.append(
-                        f"{turn or 'before'}: result of {describe_call(event.call)} ({len(event.output):,} characters)"
+                        f"{turn or 'before'}: result of {describe_call(event.call)} "
+                        f"({len(event.output):,} characters)"
                     )
             case _:
                 continue
@@ -383,12 +470,22 @@ def _reply_left_out(event: Replied, shown: str, turn: str) -> list[str]:
 def _calls(mine: Sequence[Recorded], records: Sequence[Recorded]) -> list[str]:
     pool = views.pool([record.event for record in records[: mine[-1].seq + 1]]) if mine else {}
     lines = []
-    for number, event in enumerate((r.event for r in mine if isinstance(r.event, Replied)), start=1):
+    for number, event in enumerate(
+        (r.event for r in mine if isinstance(r.event, Replied)), start=1
+    ):
         used = event.usage
         warm = f" ({tokens(used.cached)} cached)" if used.cached else ""
         member = pool.get(event.agent)
-        cost = known_cost(views.price(event, member), unpriced=member is not None and member.price is None)
-        numbers = f"{tokens(used.input)} in{warm}, {tokens(used.output)} out, {duration(event.seconds)}, {cost}"
+        cost = known_cost(
+            views.price(event, member), unpriced=member is not None and member.price is None
+        )
+        numbers = (
+            f"{tokens(used.input)} in{warm}, {tokens(used.output)} out, "
+            f"{duration(event.seconds)}, {cost}"
+        )
         numbers += f", asked for {flatten(event.aimed, 100)}" if event.aimed else ""
-        lines.append(f"{number}. {flatten(event.model) or flatten(event.agent)}: {numbers}, stop: {event.stop}")
+        lines.append(
+            f"{number}. {flatten(event.model) or flatten(event.agent)}: {numbers}, stop: "
+            f"{event.stop}"
+        )
     return lines or [plural(0, "call")]

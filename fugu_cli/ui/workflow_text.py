@@ -1,4 +1,6 @@
-"""A workflow as text: the plan, the edges between its steps, whose work was taken over. Pure; no screen."""
+"""A workflow as text: the plan, the edges between its steps, whose work was taken over. Pure; no
+screen.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def plan_title(event: Planned) -> str:
         return f"no workflow{within}{later}"
     if not event.steps:
         return f"the result is kept{within}{later}"
-    return f"workflow of {len(event.steps)} step{'' if len(event.steps) == 1 else 's'}{within}{later}"
+    return (
+        f"workflow of {len(event.steps)} step{'' if len(event.steps) == 1 else 's'}{within}{later}"
+    )
 
 
 def round_reason(event: Planned, before: Sequence[Event]) -> str:
@@ -25,7 +29,11 @@ def round_reason(event: Planned, before: Sequence[Event]) -> str:
     if event.round < 2 or event.within is not None:
         return ""
     failed = [fact for fact in before if isinstance(fact, Failed)]
-    judged = [verdict for turn in views.turns(before) if (verdict := views.verdict(before, turn)) is not None]
+    judged = [
+        verdict
+        for turn in views.turns(before)
+        if (verdict := views.verdict(before, turn)) is not None
+    ]
     run = views.tests(before)
     if blocker := views.acceptance_blocker(before):
         return blocker
@@ -47,7 +55,11 @@ def step_access(step: WorkflowStep) -> str:
     """The access edges of a step in words."""
     if step.access == "all":
         return "all steps before"
-    return "steps " + ", ".join(str(place + 1) for place in step.access) if step.access else "the request"
+    return (
+        "steps " + ", ".join(str(place + 1) for place in step.access)
+        if step.access
+        else "the request"
+    )
 
 
 def merge_text(event: Merged) -> str:
@@ -55,7 +67,11 @@ def merge_text(event: Merged) -> str:
     others = ", ".join(str(turn) for turn in event.turns if turn != event.chosen)
     if event.open:
         return f"turns {others} did the same job: {first_line(event.reason, 200)}"
-    kept = f"the work of turn {event.chosen} is taken over" if event.chosen else "nobody's work is taken over"
+    kept = (
+        f"the work of turn {event.chosen} is taken over"
+        if event.chosen
+        else "nobody's work is taken over"
+    )
     left = f"; turn{'s' if ',' in others else ''} {others} left out" if others else ""
     alone = f"; left alone, changed since: {', '.join(event.left)}" if event.left else ""
     return f"{kept}{left}: {first_line(event.reason + alone, 200)}"
@@ -86,15 +102,21 @@ ARROW = "▸"
 
 
 def step_edges(steps: Sequence[WorkflowStep]) -> list[tuple[int, ...]]:
-    """For every step, the places of the steps it reads. What an access list names that is not there is left out."""
+    """For every step, the places of the steps it reads. What an access list names that is not there
+    is left out.
+    """
     return [
-        tuple(range(place)) if step.access == "all" else tuple(i for i in sorted(set(step.access)) if 0 <= i < place)
+        tuple(range(place))
+        if step.access == "all"
+        else tuple(i for i in sorted(set(step.access)) if 0 <= i < place)
         for place, step in enumerate(steps)
     ]
 
 
 def edge_columns(steps: Sequence[WorkflowStep]) -> list[str]:
-    """The edges left of each step, all of the same width; "" for each where no step reads another."""
+    """The edges left of each step, all of the same width; "" for each where no step reads
+    another.
+    """
     read = step_edges(steps)
     last = {source: place for place, sources in enumerate(read) for source in sources}
     columns = {source: column for column, source in enumerate(sorted(last))}
@@ -116,7 +138,9 @@ def _edge_row(place: int, sources: set[int], last: dict[int, int], columns: dict
     if first is None:
         return "".join(cells) + "   "
     for column in range(first + 1, len(cells)):
-        cells[column] = {" ": "─", "│": "┼", "╰": "┴", "├": "┼", "╭": "╮" if sources else "╭"}[cells[column]]
+        cells[column] = {" ": "─", "│": "┼", "╰": "┴", "├": "┼", "╭": "╮" if sources else "╭"}[
+            cells[column]
+        ]
     if place in columns and sources:  # it reads and is read: its own column begins below the line
         cells[columns[place]] = "┬"
     return "".join(cells) + "─" + (f"{ARROW} " if sources else "  ")

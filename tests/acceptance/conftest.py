@@ -1,4 +1,6 @@
-"""One loopback server for all, and a place per test: a repository whose tests fail, a home, no orphans afterwards."""
+"""One loopback server for all, and a place per test: a repository whose tests fail, a home, no
+orphans afterwards.
+"""
 
 import time
 from collections.abc import Iterator

@@ -1,7 +1,8 @@
-"""The real `fugu`, run as a user or a CI job runs it: a process of its own, a home of its own, no terminal.
+"""The real `fugu`, run as a user or a CI job runs it: a process of its own, a home of its own, no
+terminal.
 
-Stands between the end-to-end tests and the loopback server. Every process a run starts inherits a mark, so that what it
-left behind can be counted.
+Stands between the end-to-end tests and the loopback server. Every process a run starts inherits a
+mark, so that what it left behind can be counted.
 """
 
 from __future__ import annotations
@@ -111,15 +112,23 @@ class Place:
             subprocess.run(["git", *arguments], cwd=self.repo, check=True, env=self.environ())
 
     def configure(self, *agents: Agent, more: str = 'test_command = "sh check.sh"') -> None:
-        text = "\n".join(['coordinator = "cascade"', more, *(agent.entry(self.url) for agent in agents)])
+        text = "\n".join(
+            ['coordinator = "cascade"', more, *(agent.entry(self.url) for agent in agents)]
+        )
         (self.home / ".fugurc").write_text(text + "\n")
 
     def environ(self) -> dict[str, str]:
         """Nothing of the developer's own but PATH."""
         own = {
-            name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV") if name in os.environ
+            name: os.environ[name]
+            for name in ("PATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV")
+            if name in os.environ
         }
-        who = {f"GIT_{role}_{what}": "t@example.org" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+        who = {
+            f"GIT_{role}_{what}": "t@example.org"
+            for role in ("AUTHOR", "COMMITTER")
+            for what in ("NAME", "EMAIL")
+        }
         return {
             **own,
             **who,
@@ -136,7 +145,9 @@ class Place:
         }
 
     def start(self, *arguments: str | bytes, closed: bool = False) -> subprocess.Popen[bytes]:
-        """`fugu ...` in the background, in a session of its own; nothing to read, or `closed`: no standard input."""
+        """`fugu ...` in the background, in a session of its own; nothing to read, or `closed`: no
+        standard input.
+        """
         return subprocess.Popen(
             [self.python, "-m", "fugu_cli", *arguments],
             cwd=self.repo,
@@ -156,17 +167,26 @@ class Place:
         limit: int | None = None,
         files: int | None = None,
     ) -> Done:
-        """`fugu ...` to its end, standard input a pipe. `limit`: bytes of the largest file it may write; `files`: how
-        many it may have open."""
+        """`fugu ...` to its end, standard input a pipe. `limit`: bytes of the largest file it may
+        write; `files`: how many it may have open."""
 
         if limit is None and files is None and self.python == sys.executable:
             done = forked.run(arguments, folder or self.repo, self.environ(), stdin)
         else:
             done = self._limited(arguments, folder or self.repo, stdin, limit, files)
-        return Done(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace"))
+        return Done(
+            done.returncode,
+            done.stdout.decode("utf-8", "replace"),
+            done.stderr.decode("utf-8", "replace"),
+        )
 
     def _limited(
-        self, words: Sequence[str | bytes], folder: Path, stdin: bytes, limit: int | None, files: int | None
+        self,
+        words: Sequence[str | bytes],
+        folder: Path,
+        stdin: bytes,
+        limit: int | None,
+        files: int | None,
     ) -> subprocess.CompletedProcess[bytes]:
         def limited() -> None:
             if limit is not None:
@@ -190,7 +210,10 @@ class Place:
     def sessions(self) -> list[Path]:
         """Session logs, the one that was begun first first; names tell no seconds apart."""
         found = (self.home / "data" / "fugu" / "sessions").glob("*/*.jsonl")
-        return sorted(found, key=lambda path: ([record.at for record in logs.examine(path).records[:1]], path.name))
+        return sorted(
+            found,
+            key=lambda path: ([record.at for record in logs.examine(path).records[:1]], path.name),
+        )
 
     def events(self) -> Sequence[Event]:
         """The facts of the newest session. Every line must parse."""
@@ -210,7 +233,12 @@ class Place:
             try:
                 marked = f"{MARK}={self.mark}".encode() in (process / "environ").read_bytes()
                 zombie = b") Z " in (process / "stat").read_bytes()
-                command = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                command = (
+                    (process / "cmdline")
+                    .read_bytes()
+                    .replace(b"\0", b" ")
+                    .decode("utf-8", "replace")
+                )
             except OSError:
                 continue
             if marked and not zombie:

@@ -1,4 +1,6 @@
-"""An editor: the SDK's own client, the real `fugu acp` as its agent, and a user who answers what it asks."""
+"""An editor: the SDK's own client, the real `fugu acp` as its agent, and a user who answers what it
+asks.
+"""
 
 import asyncio
 import sys
@@ -56,15 +58,24 @@ class Editor:
             self._news.notify_all()
 
     async def request_permission(
-        self, session_id: str, tool_call: ToolCallUpdate, options: list[PermissionOption], **more: Any
+        self,
+        session_id: str,
+        tool_call: ToolCallUpdate,
+        options: list[PermissionOption],
+        **more: Any,
     ) -> RequestPermissionResponse:
         asked = tool_call.model_dump(mode="json", by_alias=True, exclude_none=True)
-        asked |= {"session": session_id, "options": {option.option_id: option.kind for option in options}}
+        asked |= {
+            "session": session_id,
+            "options": {option.option_id: option.kind for option in options},
+        }
         async with self._news:
             self.asked.append(asked)
             self._news.notify_all()
         await self.hold.wait()
-        return RequestPermissionResponse(outcome=AllowedOutcome(outcome="selected", option_id=self.answer(asked)))
+        return RequestPermissionResponse(
+            outcome=AllowedOutcome(outcome="selected", option_id=self.answer(asked))
+        )
 
     async def create_elicitation(
         self, message: str, mode: ElicitationMode, **more: Any
@@ -95,14 +106,19 @@ class Editor:
 async def editing(
     place: Place, editor: Editor, *flags: str, can: ClientCapabilities | None = None
 ) -> AsyncIterator[ClientSideConnection]:
-    """`fugu acp` as the editor's agent, greeted by one that `can` do so much. It ends well when the editor closes its
-    input, and says nothing that looks like a bug."""
+    """`fugu acp` as the editor's agent, greeted by one that `can` do so much. It ends well when the
+    editor closes its input, and says nothing that looks like a bug."""
     command = [sys.executable, "-m", "fugu_cli", "acp", *flags]
     log = place.folder / "stderr.txt"
     with log.open("wb") as said:
         how = {"shutdown_timeout": 30.0, "stderr": said}
         async with spawn_agent_process(
-            editor, *command, env=place.environ(), cwd=place.folder, transport_kwargs=how, use_unstable_protocol=True
+            editor,
+            *command,
+            env=place.environ(),
+            cwd=place.folder,
+            transport_kwargs=how,
+            use_unstable_protocol=True,
         ) as (agent, process):
             await agent.initialize(protocol_version=1, client_capabilities=can)
             yield agent

@@ -1,7 +1,9 @@
-"""fugu in a process forked from one that has imported it: most of what a command costs is importing.
+"""fugu in a process forked from one that has imported it: most of what a command costs is
+importing.
 
-The process has its own environment, folder and streams, and runs `python -m fugu_cli` to its end. What is read while
-Python or a library starts is not read again, so tests of starting start anew. `PYTEST_FUGU_EXEC=1` does so for all.
+The process has its own environment, folder and streams, and runs `python -m fugu_cli` to its end.
+What is read while Python or a library starts is not read again, so tests of starting start anew.
+`PYTEST_FUGU_EXEC=1` does so for all.
 """
 
 from __future__ import annotations
@@ -23,7 +25,12 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-PRELOADED = ("fugu_cli.cli.app", "fugu_cli.cli.run_session", "fugu_cli.extension_wiring", "fugu_cli.wiring")
+PRELOADED = (
+    "fugu_cli.cli.app",
+    "fugu_cli.cli.run_session",
+    "fugu_cli.extension_wiring",
+    "fugu_cli.wiring",
+)
 FOLDERS = ("engine", "providers", "tools")
 """Modules and folders of modules that nearly every command needs."""
 READ_AT_START = ("COLUMNS", "FORCE_COLOR", "GITHUB_", "LANG", "LC_", "NO_COLOR", "PYTHON", "TERM")
@@ -43,14 +50,28 @@ def run(
     """`fugu WORDS` to its end, its standard streams pipes. Raises subprocess.TimeoutExpired."""
     given = json.dumps([[os.fsdecode(word) for word in words], str(folder), environ])
     base = _environ()
-    special = any(environ.get(name) != base.get(name) for name in {*environ, *base} if name.startswith(READ_AT_START))
-    if special or len(given) > LARGEST or "PYTEST_FUGU_EXEC" in os.environ or sys.platform != "linux":
+    special = any(
+        environ.get(name) != base.get(name)
+        for name in {*environ, *base}
+        if name.startswith(READ_AT_START)
+    )
+    if (
+        special
+        or len(given) > LARGEST
+        or "PYTEST_FUGU_EXEC" in os.environ
+        or sys.platform != "linux"
+    ):
         return subprocess.run(
             [sys.executable, "-m", "fugu_cli", *words],
             cwd=folder, env=environ, input=stdin, capture_output=True, timeout=timeout, check=False,
         )  # fmt: skip
     pipes = [os.pipe() for _ in range(4)]
-    (stdin_read, stdin_write), (out_read, out_write), (err_read, err_write), (code_read, code_write) = pipes
+    (
+        (stdin_read, stdin_write),
+        (out_read, out_write),
+        (err_read, err_write),
+        (code_read, code_write),
+    ) = pipes
     theirs = [stdin_read, out_write, err_write, code_write]
     socket.send_fds(_server(), [given.encode()], theirs)
     for number in theirs:
@@ -92,7 +113,11 @@ def _kill(pid: int) -> None:
 
 def _environ() -> dict[str, str]:
     """What the server is started with."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "LANG", "LC_ALL", "TMPDIR")
+        if name in os.environ
+    }
     return {**kept, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
 
 
@@ -100,7 +125,9 @@ def _environ() -> dict[str, str]:
 def _server() -> socket.socket:
     """The end that this process keeps; the server ends when it is closed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pipe = subprocess.PIPE  # not /dev/null: the streams that Python makes of these are kept, and must not seek
+    pipe = (
+        subprocess.PIPE
+    )  # not /dev/null: the streams that Python makes of these are kept, and must not seek
     with theirs:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(theirs.fileno())],

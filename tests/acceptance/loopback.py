@@ -1,8 +1,9 @@
-"""A model's server on this machine: Chat Completions, Responses and Messages as they are spoken, and every fault.
+"""A model's server on this machine: Chat Completions, Responses and Messages as they are spoken,
+and every fault.
 
-A test says what a model answers (`play`), a list of answers, one per request, the last one again and again; the server
-keeps what it was asked. Standard library only. It refuses what the real servers refuse: no key, a tool call without its
-result, a result without its call.
+A test says what a model answers (`play`), a list of answers, one per request, the last one again
+and again; the server keeps what it was asked. Standard library only. It refuses what the real
+servers refuse: no key, a tool call without its result, a result without its call.
 """
 
 from __future__ import annotations
@@ -62,12 +63,13 @@ class Refuses:
 class Breaks:
     """Something that is no answer. `how`:
 
-    hang: accepts the request and says nothing; hang_middle: stops after the first piece; reset: resets the connection
-    in the middle; cut: ends the stream in the middle without a word; bad_sse: pieces that are not JSON; error: an error
-    object in the middle; silent: a stream that ends well and holds nothing; html, words, object: a page, text or JSON
-    that is no reply, with status 200; packed: bytes that say they are gzip; endless: text without end; flood: one event
-    without end; pings, headers: comments, or headers, that come slowly and without end.
-    `text` is what an answer begins with that breaks off in the middle, after so many `pieces`.
+    hang: accepts the request and says nothing; hang_middle: stops after the first piece; reset:
+    resets the connection in the middle; cut: ends the stream in the middle without a word; bad_sse:
+    pieces that are not JSON; error: an error object in the middle; silent: a stream that ends well
+    and holds nothing; html, words, object: a page, text or JSON that is no reply, with status 200;
+    packed: bytes that say they are gzip; endless: text without end; flood: one event without end;
+    pings, headers: comments, or headers, that come slowly and without end. `text` is what an answer
+    begins with that breaks off in the middle, after so many `pieces`.
     """
 
     how: str
@@ -81,7 +83,9 @@ Reaction = Callable[["Asked"], Answer]
 
 @dataclass(frozen=True)
 class Asked:
-    """A request as it came. `body` is its JSON; `results` the texts of the tool results in it, oldest first."""
+    """A request as it came. `body` is its JSON; `results` the texts of the tool results in it,
+    oldest first.
+    """
 
     path: str
     headers: Mapping[str, str]
@@ -100,17 +104,27 @@ class Asked:
     def text(self) -> str:
         """Everything the model was shown, as one text."""
         shown = ("system", "messages", "instructions", "input")
-        return json.dumps([self.body[name] for name in shown if name in self.body], ensure_ascii=False)
+        return json.dumps(
+            [self.body[name] for name in shown if name in self.body], ensure_ascii=False
+        )
 
     @property
     def results(self) -> tuple[str, ...]:
-        found = [item["output"] for item in self.body.get("input", []) if item.get("type") == "function_call_output"]
+        found = [
+            item["output"]
+            for item in self.body.get("input", [])
+            if item.get("type") == "function_call_output"
+        ]
         for message in self.body.get("messages", []):
             if message.get("role") == "tool":
                 found.append(str(message.get("content")))
             content = message.get("content")
             if message.get("role") == "user" and isinstance(content, list):
-                found += [_plain(block.get("content")) for block in content if block.get("type") == "tool_result"]
+                found += [
+                    _plain(block.get("content"))
+                    for block in content
+                    if block.get("type") == "tool_result"
+                ]
         return tuple(found)
 
 
@@ -121,7 +135,9 @@ def _plain(content: object) -> str:
 
 
 def once_there(path: Path) -> Reaction:
-    """A look around, asked for once a file is there. An MCP server's tools may join late on a busy machine."""
+    """A look around, asked for once a file is there. An MCP server's tools may join late on a busy
+    machine.
+    """
 
     def react(asked: Asked) -> Says:
         end = time.monotonic() + 60
@@ -146,7 +162,9 @@ class Loopback:
         self._thread.start()
 
     def play(self, model: str, *answers: Answer | Reaction) -> None:
-        """What `model` answers to its first request, its second, and so on; some as functions of the request."""
+        """What `model` answers to its first request, its second, and so on; some as functions of
+        the request.
+        """
         self._set(model, answers)
 
     def react(self, model: str, reaction: Reaction) -> None:
@@ -238,7 +256,9 @@ class _Exchange(BaseHTTPRequestHandler):
 
     def _refuse(self, answer: Refuses, wire: str) -> None:
         error = {"message": answer.message, "type": answer.kind}
-        body = json.dumps({"type": "error", "error": error} if wire == "anthropic" else {"error": error}).encode()
+        body = json.dumps(
+            {"type": "error", "error": error} if wire == "anthropic" else {"error": error}
+        ).encode()
         self.send_response(answer.status)
         for name, value in {"content-type": "application/json", **answer.headers}.items():
             self.send_header(name, value)
@@ -302,7 +322,11 @@ class _Exchange(BaseHTTPRequestHandler):
         match how:
             case "endless":
                 self._begin()
-                long = _event(asked.wire, "", {"choices": [{"index": 0, "delta": {"content": "word " * 20_000}}]})
+                long = _event(
+                    asked.wire,
+                    "",
+                    {"choices": [{"index": 0, "delta": {"content": "word " * 20_000}}]},
+                )
                 while self._send(long):
                     pass
             case "pings":
@@ -358,12 +382,22 @@ class _Exchange(BaseHTTPRequestHandler):
 
 
 WHOLE: Mapping[str, tuple[Mapping[str, str], bytes]] = {
-    "html": ({"content-type": "text/html"}, b"<!doctype html><html><body><h1>502 Bad Gateway</h1></body></html>"),
+    "html": (
+        {"content-type": "text/html"},
+        b"<!doctype html><html><body><h1>502 Bad Gateway</h1></body></html>",
+    ),
     "words": ({"content-type": "text/plain"}, b"Ollama is running"),
     "object": ({"content-type": "application/json"}, b'{"choices": "none"}'),
-    "packed": ({"content-type": "application/json", "content-encoding": "gzip"}, b"this is not packed"),
+    "packed": (
+        {"content-type": "application/json", "content-encoding": "gzip"},
+        b"this is not packed",
+    ),
 }
-_OVERLOADED = {"message": "the engine is overloaded", "type": "overloaded_error", "code": "overloaded_error"}
+_OVERLOADED = {
+    "message": "the engine is overloaded",
+    "type": "overloaded_error",
+    "code": "overloaded_error",
+}
 
 
 def _not_authorised(asked: Asked) -> Refuses | None:
@@ -381,7 +415,9 @@ def _not_valid(asked: Asked) -> Refuses | None:
         return Refuses(400, "messages: at least one is required")
     if not asked.body.get("stream"):
         return Refuses(400, "this server only streams")
-    check = {"anthropic": _unpaired_anthropic, "responses": _unpaired_responses}.get(asked.wire, _unpaired_openai)
+    check = {"anthropic": _unpaired_anthropic, "responses": _unpaired_responses}.get(
+        asked.wire, _unpaired_openai
+    )
     fault = check(asked.body)
     return Refuses(400, fault) if fault else None
 
@@ -423,8 +459,14 @@ def _unpaired_anthropic(body: dict[str, Any]) -> str:
 
 def _unpaired_responses(body: dict[str, Any]) -> str:
     made = [item["call_id"] for item in body["input"] if item.get("type") == "function_call"]
-    answered = [item["call_id"] for item in body["input"] if item.get("type") == "function_call_output"]
-    return "" if sorted(made) == sorted(answered) else f"No tool output found for one of the function calls {made}"
+    answered = [
+        item["call_id"] for item in body["input"] if item.get("type") == "function_call_output"
+    ]
+    return (
+        ""
+        if sorted(made) == sorted(answered)
+        else f"No tool output found for one of the function calls {made}"
+    )
 
 
 def _pieces(asked: Asked, answer: Says) -> Iterator[bytes]:
@@ -462,7 +504,18 @@ def _completions(asked: Asked, answer: Says) -> Iterator[bytes]:
         yield chunk({"content": shred})
     for index, use in enumerate(answer.calls):
         function: dict[str, object] = {"name": use.tool, "arguments": ""}
-        yield chunk({"tool_calls": [{"index": index, "id": f"call_{index}", "type": "function", "function": function}]})
+        yield chunk(
+            {
+                "tool_calls": [
+                    {
+                        "index": index,
+                        "id": f"call_{index}",
+                        "type": "function",
+                        "function": function,
+                    }
+                ]
+            }
+        )
         for shred in _shreds(use.text, 20):
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": shred}}]})
     yield chunk({}, "tool_calls" if answer.calls else "stop")
@@ -476,7 +529,9 @@ def _completions(asked: Asked, answer: Says) -> Iterator[bytes]:
 
 
 def _messages(asked: Asked, answer: Says) -> Iterator[bytes]:
-    """The Messages API: a start, blocks that open, fill and close, the reason with the usage, a stop."""
+    """The Messages API: a start, blocks that open, fill and close, the reason with the usage, a
+    stop.
+    """
 
     def event(name: str, **data: object) -> bytes:
         return _event("anthropic", name, {"type": name, **data})
@@ -493,26 +548,39 @@ def _messages(asked: Asked, answer: Says) -> Iterator[bytes]:
     yield event("message_start", message=message)
     yield event("ping")
     index = 0
-    for kind, key, said in (("thinking", "thinking", answer.thinking), ("text", "text", answer.text)):
+    for kind, key, said in (
+        ("thinking", "thinking", answer.thinking),
+        ("text", "text", answer.text),
+    ):
         if said:
             yield event("content_block_start", index=index, content_block={"type": kind, key: ""})
             for shred in _shreds(said, 7):
-                yield event("content_block_delta", index=index, delta={"type": f"{kind}_delta", key: shred})
+                yield event(
+                    "content_block_delta", index=index, delta={"type": f"{kind}_delta", key: shred}
+                )
             yield event("content_block_stop", index=index)
             index += 1
     for number, use in enumerate(answer.calls, start=index):
         block = {"type": "tool_use", "id": f"toolu_{number}", "name": use.tool, "input": {}}
         yield event("content_block_start", index=number, content_block=block)
         for shred in _shreds(use.text, 20):
-            yield event("content_block_delta", index=number, delta={"type": "input_json_delta", "partial_json": shred})
+            yield event(
+                "content_block_delta",
+                index=number,
+                delta={"type": "input_json_delta", "partial_json": shred},
+            )
         yield event("content_block_stop", index=number)
     reason = "tool_use" if answer.calls else "end_turn"
-    yield event("message_delta", delta={"stop_reason": reason}, usage={"output_tokens": answer.tokens[1]})
+    yield event(
+        "message_delta", delta={"stop_reason": reason}, usage={"output_tokens": answer.tokens[1]}
+    )
     yield event("message_stop")
 
 
 def _responses(asked: Asked, answer: Says) -> Iterator[bytes]:
-    """The Responses API: a start, items that open, fill and close, then the whole response with the usage."""
+    """The Responses API: a start, items that open, fill and close, then the whole response with the
+    usage.
+    """
 
     def event(name: str, **data: object) -> bytes:
         return _event("responses", name, {"type": name, **data})
@@ -529,7 +597,13 @@ def _responses(asked: Asked, answer: Says) -> Iterator[bytes]:
             yield event("response.reasoning_summary_text.delta", **place, delta=shred)
         yield event("response.output_item.done", output_index=0, item=items[-1])
     if answer.text:
-        item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+        item = {
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "status": "in_progress",
+            "content": [],
+        }
         place = {"output_index": len(items), "item_id": "msg_1", "content_index": 0}
         yield event("response.output_item.added", output_index=len(items), item=item)
         for shred in _shreds(answer.text, 7):
@@ -539,9 +613,23 @@ def _responses(asked: Asked, answer: Says) -> Iterator[bytes]:
         yield event("response.output_item.done", output_index=len(items) - 1, item=items[-1])
     for use in answer.calls:
         index = len(items)
-        call = {"id": f"fc_{index}", "type": "function_call", "call_id": f"call_{index}", "name": use.tool}
-        yield event("response.output_item.added", output_index=index, item={**call, "arguments": ""})
+        call = {
+            "id": f"fc_{index}",
+            "type": "function_call",
+            "call_id": f"call_{index}",
+            "name": use.tool,
+        }
+        yield event(
+            "response.output_item.added", output_index=index, item={**call, "arguments": ""}
+        )
         items.append({**call, "arguments": use.text, "status": "completed"})
         yield event("response.output_item.done", output_index=index, item=items[-1])
-    usage = {"input_tokens": answer.tokens[0], "output_tokens": answer.tokens[1], "total_tokens": sum(answer.tokens)}
-    yield event("response.completed", response={**common, "status": "completed", "output": items, "usage": usage})
+    usage = {
+        "input_tokens": answer.tokens[0],
+        "output_tokens": answer.tokens[1],
+        "total_tokens": sum(answer.tokens),
+    }
+    yield event(
+        "response.completed",
+        response={**common, "status": "completed", "output": items, "usage": usage},
+    )

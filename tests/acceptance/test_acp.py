@@ -1,4 +1,6 @@
-"""`fugu acp` with the SDK's own client: permissions, cancelling, settings, sessions side by side and again."""
+"""`fugu acp` with the SDK's own client: permissions, cancelling, settings, sessions side by side
+and again.
+"""
 
 import asyncio
 import base64
@@ -40,7 +42,9 @@ WAIT = Says("I wait.", (Use("bash", {"command": "echo begun; sleep 300", "timeou
 
 def fixing(place: Place, server: Loopback) -> None:
     """A worker that mends the file, and a judge that accepts."""
-    place.configure(Agent("worker", price="{ input = 1.0, output = 2.0 }"), Agent("judge", "strong"))
+    place.configure(
+        Agent("worker", price="{ input = 1.0, output = 2.0 }"), Agent("judge", "strong")
+    )
     server.play("worker", READ, WRITE, DONE)
     server.play("judge", ACCEPT)
 
@@ -87,10 +91,17 @@ def test_an_edit_is_asked_about_with_its_diff_made_and_told(place: Place, server
             }
             reason, change = asked["content"]
             assert reason["content"]["text"] == "asked because it writes inside the repository"
-            assert change == {"type": "diff", "path": file, "oldText": "broken\n", "newText": "fixed\n"}
+            assert change == {
+                "type": "diff",
+                "path": file,
+                "oldText": "broken\n",
+                "newText": "fixed\n",
+            }
             calls = {call["toolCallId"]: call for call in editor.of(id, "tool_call")}
             ends = {update["toolCallId"]: update for update in editor.of(id, "tool_call_update")}
-            shown = [(call["title"], call["kind"], ends[name]["status"]) for name, call in calls.items()]
+            shown = [
+                (call["title"], call["kind"], ends[name]["status"]) for name, call in calls.items()
+            ]
             assert shown == [
                 ("read calc.txt", "read", "completed"),
                 ("write calc.txt", "edit", "completed"),
@@ -101,7 +112,9 @@ def test_an_edit_is_asked_about_with_its_diff_made_and_told(place: Place, server
             assert (made["content"], made["locations"]) == ([change], [{"path": file}])
             assert "turn 1  worker as worker" in editor.text(id, "agent_thought_chunk")
             routed = [
-                one["_meta"]["fugu"].get("routing") for one in editor.of(id, "agent_thought_chunk") if "_meta" in one
+                one["_meta"]["fugu"].get("routing")
+                for one in editor.of(id, "agent_thought_chunk")
+                if "_meta" in one
             ]
             assert [(one["agent"], one["role"]) for one in routed if one] == [
                 ("worker", "worker"),
@@ -128,7 +141,9 @@ def test_a_no_is_a_no_and_a_yes_for_always_is_remembered(place: Place, server: L
             assert (place.repo / "calc.txt").read_text() == "broken\n"
             [asked] = editor.asked
             assert [
-                one["status"] for one in editor.of(id, "tool_call_update") if one["toolCallId"] == asked["toolCallId"]
+                one["status"]
+                for one in editor.of(id, "tool_call_update")
+                if one["toolCallId"] == asked["toolCallId"]
             ] == ["failed"]
             editor.answer = lambda asked: "always"
             server.play("worker", READ, WRITE, DONE)
@@ -156,43 +171,57 @@ def test_a_cancel_in_the_middle_of_a_tool_ends_its_processes_and_the_session_goe
             id = (await agent.new_session(cwd=str(place.repo))).session_id
             prompt = asyncio.create_task(agent.prompt(session_id=id, prompt=words("wait")))
             await editor.until(lambda one: "begun" in json.dumps(one.of(id, "tool_call_update")))
-            assert "is being answered" in await refused(agent.prompt(session_id=id, prompt=words("and more")))
+            assert "is being answered" in await refused(
+                agent.prompt(session_id=id, prompt=words("and more"))
+            )
             await agent.cancel(session_id=id)
             assert (await prompt).stop_reason == "cancelled"
             assert [command for command in place.left_behind() if "sleep 300" in command] == []
             assert editor.of(id, "tool_call_update")[-1]["status"] == "failed"
             server.play("worker", Says("Then not."))
-            assert (await agent.prompt(session_id=id, prompt=words("never mind"))).stop_reason == "end_turn"
+            assert (
+                await agent.prompt(session_id=id, prompt=words("never mind"))
+            ).stop_reason == "end_turn"
             assert editor.text(id).endswith("Then not.")
 
     asyncio.run(edit())
     assert [one.turn for one in place.events() if isinstance(one, Interrupted)] == [1]
 
 
-def test_what_a_subtask_says_is_a_thought_and_a_cancel_ends_it_with_its_turn(place: Place, server: Loopback) -> None:
+def test_what_a_subtask_says_is_a_thought_and_a_cancel_ends_it_with_its_turn(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("worker"), more="")
     asks = Says("I ask.", (Use("task", {"description": "look", "prompt": "Look at calc.txt."}),))
-    server.play("worker", asks, Says("It is broken."), Says("Calc is broken."), asks, Says("", pause=60.0))
+    server.play(
+        "worker", asks, Says("It is broken."), Says("Calc is broken."), asks, Says("", pause=60.0)
+    )
     editor = Editor()
 
     async def edit() -> None:
         async with editing(place, editor) as agent:
             id = (await agent.new_session(cwd=str(place.repo))).session_id
-            assert (await agent.prompt(session_id=id, prompt=words("what is it?"))).stop_reason == "end_turn"
+            assert (
+                await agent.prompt(session_id=id, prompt=words("what is it?"))
+            ).stop_reason == "end_turn"
             assert editor.text(id) == "I ask.Calc is broken."
             assert "It is broken." in editor.text(id, "agent_thought_chunk")
             prompt = asyncio.create_task(agent.prompt(session_id=id, prompt=words("and now?")))
             await asyncio.to_thread(server.wait_for, "worker", 5)
             await agent.cancel(session_id=id)
             assert (await prompt).stop_reason == "cancelled"
-            assert editor.text(id, "agent_thought_chunk").count("interrupted; /continue goes on") == 1
+            assert (
+                editor.text(id, "agent_thought_chunk").count("interrupted; /continue goes on") == 1
+            )
             assert editor.of(id, "tool_call_update")[-1]["status"] == "failed"
 
     asyncio.run(edit())
     assert [one.turn for one in place.events() if isinstance(one, Interrupted)] == [2, 1]
 
 
-def test_a_cancel_while_permission_is_asked_leaves_the_call_undone(place: Place, server: Loopback) -> None:
+def test_a_cancel_while_permission_is_asked_leaves_the_call_undone(
+    place: Place, server: Loopback
+) -> None:
     fixing(place, server)
     editor = Editor()
     editor.hold.clear()
@@ -206,13 +235,17 @@ def test_a_cancel_while_permission_is_asked_leaves_the_call_undone(place: Place,
             assert (await prompt).stop_reason == "cancelled"
             editor.hold.set()
             server.play("worker", READ, WRITE, DONE)
-            assert (await agent.prompt(session_id=id, prompt=words("/continue"))).stop_reason == "end_turn"
+            assert (
+                await agent.prompt(session_id=id, prompt=words("/continue"))
+            ).stop_reason == "end_turn"
 
     asyncio.run(edit())
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
 
 
-def test_a_session_is_loaded_with_its_conversation_and_resumed_without(place: Place, server: Loopback) -> None:
+def test_a_session_is_loaded_with_its_conversation_and_resumed_without(
+    place: Place, server: Loopback
+) -> None:
     fixing(place, server)
     first, again, resumed = Editor(), Editor(), Editor()
 
@@ -225,7 +258,9 @@ def test_a_session_is_loaded_with_its_conversation_and_resumed_without(place: Pl
             assert [(one.session_id, one.cwd, one.title) for one in listed.sessions] == [
                 (id, str(place.repo), "fix the tests")
             ]
-            assert "there is no session" in await refused(agent.load_session(cwd=str(place.repo), session_id=id[:8]))
+            assert "there is no session" in await refused(
+                agent.load_session(cwd=str(place.repo), session_id=id[:8])
+            )
             loaded = await agent.load_session(cwd=str(place.repo), session_id=id)
             assert loaded.modes is not None and loaded.modes.current_mode_id == "edit"
             assert again.text(id, "user_message_chunk") == "fix the tests"
@@ -251,7 +286,11 @@ def test_a_session_is_loaded_with_its_conversation_and_resumed_without(place: Pl
             assert (resumed.text(id), resumed.of(id, "user_message_chunk")) == ("Yes.", [])
 
     asyncio.run(edit())
-    assert [one.text for one in place.events() if isinstance(one, Asked)] == ["fix the tests", "did you?", "sure?"]
+    assert [one.text for one in place.events() if isinstance(one, Asked)] == [
+        "fix the tests",
+        "did you?",
+        "sure?",
+    ]
 
 
 def test_mode_agent_tier_and_effort_are_set_from_the_editor(place: Place, server: Loopback) -> None:
@@ -264,7 +303,13 @@ def test_mode_agent_tier_and_effort_are_set_from_the_editor(place: Place, server
             new = await agent.new_session(cwd=str(place.repo))
             id = new.session_id
             assert new.modes is not None and new.config_options is not None
-            assert [mode.id for mode in new.modes.available_modes] == ["plan", "ask", "edit", "auto", "yolo"]
+            assert [mode.id for mode in new.modes.available_modes] == [
+                "plan",
+                "ask",
+                "edit",
+                "auto",
+                "yolo",
+            ]
             assert [(one.id, one.current_value) for one in new.config_options] == [
                 ("mode", "ask"),
                 ("agent", "auto"),
@@ -273,15 +318,30 @@ def test_mode_agent_tier_and_effort_are_set_from_the_editor(place: Place, server
             ]
             await agent.set_session_mode(session_id=id, mode_id="yolo")
             changed = await agent.set_config_option(config_id="agent", session_id=id, value="judge")
-            assert [one.current_value for one in changed.config_options] == ["yolo", "judge", "fugu", "auto"]
+            assert [one.current_value for one in changed.config_options] == [
+                "yolo",
+                "judge",
+                "fugu",
+                "auto",
+            ]
             await agent.set_config_option(config_id="effort", session_id=id, value="low")
-            assert "no mode 'no'" in await refused(agent.set_session_mode(session_id=id, mode_id="no"))
-            for option, value in (("agent", "nobody"), ("tier", "three"), ("effort", "some"), ("colour", "red")):
+            assert "no mode 'no'" in await refused(
+                agent.set_session_mode(session_id=id, mode_id="no")
+            )
+            for option, value in (
+                ("agent", "nobody"),
+                ("tier", "three"),
+                ("effort", "some"),
+                ("colour", "red"),
+            ):
                 assert "there is no" in await refused(
                     agent.set_config_option(config_id=option, session_id=id, value=value)
                 )
             await agent.prompt(session_id=id, prompt=words("fix the tests"))
-            assert (editor.asked, editor.of(id, "current_mode_update")[0]["currentModeId"]) == ([], "yolo")
+            assert (editor.asked, editor.of(id, "current_mode_update")[0]["currentModeId"]) == (
+                [],
+                "yolo",
+            )
 
     asyncio.run(edit())
     assert {one.agent for one in place.events() if isinstance(one, Assigned)} == {"judge"}
@@ -292,7 +352,10 @@ def test_mode_agent_tier_and_effort_are_set_from_the_editor(place: Place, server
 def test_two_sessions_work_at_once_in_one_process(place: Place, server: Loopback) -> None:
     fixing(place, server)
     mending = (READ, WRITE, DONE)
-    server.react("worker", lambda asked: mending[len(asked.results)] if "fix" in asked.text else Says("It is broken."))
+    server.react(
+        "worker",
+        lambda asked: mending[len(asked.results)] if "fix" in asked.text else Says("It is broken."),
+    )
     editor = Editor()
     editor.hold.clear()
 
@@ -300,15 +363,23 @@ def test_two_sessions_work_at_once_in_one_process(place: Place, server: Loopback
         async with editing(place, editor, "--permission-mode", "ask") as agent:
             one = (await agent.new_session(cwd=str(place.repo))).session_id
             other = (await agent.new_session(cwd=str(place.repo))).session_id
-            asking = asyncio.create_task(agent.prompt(session_id=one, prompt=words("fix the tests")))
+            asking = asyncio.create_task(
+                agent.prompt(session_id=one, prompt=words("fix the tests"))
+            )
             await editor.until(lambda some: bool(some.asked))
             answered = await agent.prompt(session_id=other, prompt=words("what is in calc.txt?"))
-            assert (answered.stop_reason, editor.text(other), asking.done()) == ("end_turn", "It is broken.", False)
+            assert (answered.stop_reason, editor.text(other), asking.done()) == (
+                "end_turn",
+                "It is broken.",
+                False,
+            )
             editor.hold.set()
             await asking
             assert [asked["session"] for asked in editor.asked] == [one]
             await agent.close_session(session_id=other)
-            assert "no open session" in await refused(agent.prompt(session_id=other, prompt=words("and now?")))
+            assert "no open session" in await refused(
+                agent.prompt(session_id=other, prompt=words("and now?"))
+            )
 
     asyncio.run(edit())
     asked = [
@@ -318,9 +389,17 @@ def test_two_sessions_work_at_once_in_one_process(place: Place, server: Loopback
     assert sorted(asked) == [["fix the tests"], ["what is in calc.txt?"]]
 
 
-def test_files_are_mentioned_selections_come_beside_and_commands_are_run(place: Place, server: Loopback) -> None:
+def test_files_are_mentioned_selections_come_beside_and_commands_are_run(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("worker", more="vision = true\n"))
-    place.files({".agents/commands/ask.md": "---\ndescription: ask about a thing\n---\nWhat about $ARGUMENTS?\n"})
+    place.files(
+        {
+            ".agents/commands/ask.md": (
+                "---\ndescription: ask about a thing\n---\nWhat about $ARGUMENTS?\n"
+            )
+        }
+    )
     place.commit()
     server.play("worker", Says("So it is."))
     editor = Editor()
@@ -335,13 +414,20 @@ def test_files_are_mentioned_selections_come_beside_and_commands_are_run(place: 
             id = (await agent.new_session(cwd=str(place.repo))).session_id
             await editor.until(lambda one: bool(one.of(id, "available_commands_update")))
             [told] = editor.of(id, "available_commands_update")
-            assert [one["name"] for one in told["availableCommands"]] == ["continue", "undo", "redo", "compact", "ask"]
+            assert [one["name"] for one in told["availableCommands"]] == [
+                "continue",
+                "undo",
+                "redo",
+                "compact",
+                "ask",
+            ]
             blocks = [
                 TextContentBlock(type="text", text="compare"),
                 ResourceContentBlock(type="resource_link", name="calc.txt", uri=file),
                 TextContentBlock(type="text", text="with"),
                 EmbeddedResourceContentBlock(
-                    type="resource", resource=TextResourceContents(uri=f"{file}#L1", text="not saved\n")
+                    type="resource",
+                    resource=TextResourceContents(uri=f"{file}#L1", text="not saved\n"),
                 ),
             ]
             await agent.prompt(session_id=id, prompt=blocks)
@@ -354,10 +440,16 @@ def test_files_are_mentioned_selections_come_beside_and_commands_are_run(place: 
                 agent.prompt(session_id=id, prompt=words("/nonsense"))
             )
             await agent.prompt(session_id=id, prompt=[*words("what is this?"), shot])
-            assert "8x6" in server.asked("worker")[2].text and "image_url" in str(server.asked("worker")[2].body)
-            assert "no picture that can be shown" in await refused(agent.prompt(session_id=id, prompt=[broken]))
+            assert "8x6" in server.asked("worker")[2].text and "image_url" in str(
+                server.asked("worker")[2].body
+            )
+            assert "no picture that can be shown" in await refused(
+                agent.prompt(session_id=id, prompt=[broken])
+            )
             assert "says nothing" in await refused(agent.prompt(session_id=id, prompt=words("  ")))
-            assert "no unfinished request" in await refused(agent.prompt(session_id=id, prompt=words("/continue")))
+            assert "no unfinished request" in await refused(
+                agent.prompt(session_id=id, prompt=words("/continue"))
+            )
 
     asyncio.run(edit())
     assert [one.said for one in place.events() if isinstance(one, Asked)] == [
@@ -367,7 +459,9 @@ def test_files_are_mentioned_selections_come_beside_and_commands_are_run(place: 
     ]
 
 
-def test_the_todo_list_is_the_plan_and_what_a_command_prints_is_shown(place: Place, server: Loopback) -> None:
+def test_the_todo_list_is_the_plan_and_what_a_command_prints_is_shown(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("worker"))
     items = [
         {"text": "look", "status": "done"},
@@ -389,7 +483,11 @@ def test_the_todo_list_is_the_plan_and_what_a_command_prints_is_shown(place: Pla
                 ("tell", "pending"),
             ]
             [command] = [call for call in editor.of(id, "tool_call") if call["kind"] == "execute"]
-            ended = [one for one in editor.of(id, "tool_call_update") if one["toolCallId"] == command["toolCallId"]][-1]
+            ended = [
+                one
+                for one in editor.of(id, "tool_call_update")
+                if one["toolCallId"] == command["toolCallId"]
+            ][-1]
             assert ended["status"] == "failed"
             assert "one\n" in ended["content"][0]["content"]["text"]
 
@@ -416,7 +514,10 @@ def test_an_mcp_server_of_the_editors_is_called_after_a_yes(place: Place, server
     place.configure(Agent("worker"))
     listed = place.folder / "listed"
     server.play(
-        "worker", once_there(listed), Says("", (Use("mcp__small__echo", {"text": "hello"}),)), Says("It echoes.")
+        "worker",
+        once_there(listed),
+        Says("", (Use("mcp__small__echo", {"text": "hello"}),)),
+        Says("It echoes."),
     )
     editor = Editor()
     env = [EnvVariable(name=MARK, value=place.mark), EnvVariable(name="LISTED", value=str(listed))]
@@ -425,25 +526,33 @@ def test_an_mcp_server_of_the_editors_is_called_after_a_yes(place: Place, server
     async def edit() -> None:
         async with editing(place, editor) as agent:
             wrong = small.model_copy(update={"command": " "})
-            assert "has no command" in await refused(agent.new_session(cwd=str(place.repo), mcp_servers=[wrong]))
+            assert "has no command" in await refused(
+                agent.new_session(cwd=str(place.repo), mcp_servers=[wrong])
+            )
             assert "not the absolute path" in await refused(agent.new_session(cwd="repo"))
             id = (await agent.new_session(cwd=str(place.repo), mcp_servers=[small])).session_id
             await agent.prompt(session_id=id, prompt=words("echo"))
-            assert [asked["title"] for asked in editor.asked] == ['mcp__small__echo {"text": "hello"}']
+            assert [asked["title"] for asked in editor.asked] == [
+                'mcp__small__echo {"text": "hello"}'
+            ]
 
     asyncio.run(edit())
-    assert [(one.call.tool, one.output) for one in place.events() if isinstance(one, ToolRan)][1:] == [
-        ("mcp__small__echo", "you said hello")
-    ]
+    assert [(one.call.tool, one.output) for one in place.events() if isinstance(one, ToolRan)][
+        1:
+    ] == [("mcp__small__echo", "you said hello")]
 
 
 @pytest.mark.parametrize("shown", [True, False])
-def test_what_an_mcp_server_asks_is_a_form_of_the_editors(place: Place, server: Loopback, shown: bool) -> None:
+def test_what_an_mcp_server_asks_is_a_form_of_the_editors(
+    place: Place, server: Loopback, shown: bool
+) -> None:
     place.configure(Agent("worker"), more='allow = ["mcp__sdk__*"]')
     book = Says("", (Use("mcp__sdk__book"),))
     server.play("worker", book, Says("Booked."), book, Says("Not booked."))
     sdk = McpServerStdio(name="sdk", command=sys.executable, args=[str(SDK_SERVER)], env=[])
-    can = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()) if shown else None)
+    can = ClientCapabilities(
+        elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()) if shown else None
+    )
     editor = Editor()
 
     async def edit() -> None:
@@ -451,24 +560,38 @@ def test_what_an_mcp_server_asks_is_a_form_of_the_editors(place: Place, server: 
             id = (await agent.new_session(cwd=str(place.repo), mcp_servers=[sdk])).session_id
             for filled in ({"day": "Monday", "colour": "red"}, None):
                 editor.filled = filled
-                await agent.prompt(session_id=id, prompt=words("/mcp:sdk:plan Oslo"))  # it waits for the server
-            unseen = "the MCP server sdk asks something, and nobody can answer here: When do you travel?"
+                await agent.prompt(
+                    session_id=id, prompt=words("/mcp:sdk:plan Oslo")
+                )  # it waits for the server
+            unseen = (
+                "the MCP server sdk asks something, and nobody can answer here: When do you travel?"
+            )
             assert (unseen in editor.text(id, "agent_thought_chunk")) is not shown
             forms = [
-                (form["message"], form["sessionId"], [*form["requestedSchema"]["properties"]]) for form in editor.forms
+                (form["message"], form["sessionId"], [*form["requestedSchema"]["properties"]])
+                for form in editor.forms
             ]
             form = ("sdk asks: When do you travel?", id, ["day", "seats", "colour", "insured"])
             assert forms == ([form, form] if shown else [])
 
     asyncio.run(edit())
     accepted = 'accept: {"day":"Monday","seats":1,"colour":"red","insured":false}'
-    said = [one.output for one in place.events() if isinstance(one, ToolRan) and one.call.tool == "mcp__sdk__book"]
+    said = [
+        one.output
+        for one in place.events()
+        if isinstance(one, ToolRan) and one.call.tool == "mcp__sdk__book"
+    ]
     assert said == ([accepted, "decline: -"] if shown else ["cancel: -", "cancel: -"])
 
 
 def test_without_the_sdk_one_line_says_what_to_install() -> None:
-    code = "import sys; sys.modules['acp'] = None; from fugu_cli.__main__ import called; sys.exit(called(['acp']))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    code = (
+        "import sys; sys.modules['acp'] = None; from fugu_cli.__main__ import called; "
+        "sys.exit(called(['acp']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     first, hint = done.stderr.splitlines()
     assert (done.returncode, done.stdout) == (1, "")
     assert first == "fugu: `fugu acp` needs the Python package `agent-client-protocol`"

@@ -1,4 +1,6 @@
-"""`fugu acp` as bytes: lines that are no frames, an editor that goes away, a standard output of frames alone."""
+"""`fugu acp` as bytes: lines that are no frames, an editor that goes away, a standard output of
+frames alone.
+"""
 
 import contextlib
 import json
@@ -52,7 +54,10 @@ class Wire:
 
     def send(self, method: str, id: int | None = None, **params: object) -> None:
         numbered = {} if id is None else {"id": id}
-        self.write(json.dumps({"jsonrpc": "2.0", **numbered, "method": method, "params": params}).encode() + b"\n")
+        self.write(
+            json.dumps({"jsonrpc": "2.0", **numbered, "method": method, "params": params}).encode()
+            + b"\n"
+        )
 
     def read(self) -> Frame:
         """The next frame. Every line must be one."""
@@ -84,7 +89,9 @@ class Wire:
         """A session in which a command runs that does not end."""
         session = self.new()
         self.send("session/prompt", 3, sessionId=session, prompt=[{"type": "text", "text": "wait"}])
-        self.until(lambda frame: frame.get("method") == "session/update" and "begun" in json.dumps(frame))
+        self.until(
+            lambda frame: frame.get("method") == "session/update" and "begun" in json.dumps(frame)
+        )
         return session
 
 
@@ -105,9 +112,20 @@ def wire(place: Place, server: Loopback) -> Iterator[Wire]:
 
 
 def test_a_line_that_is_no_frame_gets_an_error_and_the_next_one_its_answer(wire: Wire) -> None:
-    for line in (b"nonsense", b"[1, 2]", b'"text"', b"\xff\xfe", b'{"id": [1], "method": "x"}', b'{"id": 4}', b""):
+    for line in (
+        b"nonsense",
+        b"[1, 2]",
+        b'"text"',
+        b"\xff\xfe",
+        b'{"id": [1], "method": "x"}',
+        b'{"id": 4}',
+        b"",
+    ):
         wire.write(line + b"\n")
-    wire.write(b'{"jsonrpc": "2.0", "id": 5, "method": 6}\n{"jsonrpc": "2.0", "id": 7, "method": "x", "params": [1]}\n')
+    wire.write(
+        b'{"jsonrpc": "2.0", "id": 5, "method": 6}\n{"jsonrpc": "2.0", "id": 7, "method": "x", '
+        b'"params": [1]}\n'
+    )
     codes = [(frame["id"], frame["error"]["code"]) for frame in (wire.read() for _ in range(8))]
     assert codes == [
         (None, -32700),
@@ -130,7 +148,9 @@ def test_a_line_that_is_no_frame_gets_an_error_and_the_next_one_its_answer(wire:
 
 def test_a_frame_may_come_in_pieces_and_one_that_is_too_long_is_refused(wire: Wire) -> None:
     text = "x" * 300_000
-    frame = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "no/such/method", "params": {"text": text}}).encode()
+    frame = json.dumps(
+        {"jsonrpc": "2.0", "id": 1, "method": "no/such/method", "params": {"text": text}}
+    ).encode()
     for start in range(0, len(frame), 100_000):
         wire.write(frame[start : start + 100_000])
     wire.write(b"\n")
@@ -151,7 +171,9 @@ def left_at_peace(wire: Wire, place: Place) -> None:
     assert [one for one in place.events() if isinstance(one, ToolRan)] == []
 
 
-def test_an_editor_that_closes_its_end_in_the_middle_of_a_tool_leaves_nothing_running(wire: Wire, place: Place) -> None:
+def test_an_editor_that_closes_its_end_in_the_middle_of_a_tool_leaves_nothing_running(
+    wire: Wire, place: Place
+) -> None:
     wire.waiting()
     assert wire.process.stdin is not None
     wire.process.stdin.close()
@@ -183,7 +205,9 @@ def test_a_killed_process_leaves_no_command_running(wire: Wire, place: Place) ->
     assert place.left_behind() == []
 
 
-def test_what_is_printed_beside_goes_to_standard_error(place: Place, server: Loopback, tmp_path: Path) -> None:
+def test_what_is_printed_beside_goes_to_standard_error(
+    place: Place, server: Loopback, tmp_path: Path
+) -> None:
     place.configure(Agent("worker"))
     server.play("worker", Says("Hello."))
     noisy = tmp_path / "noisy"

@@ -1,4 +1,6 @@
-"""`--add-dir` and `--bare` with the real binary: more folders for agents, and nothing but what the flags say."""
+"""`--add-dir` and `--bare` with the real binary: more folders for agents, and nothing but what the
+flags say.
+"""
 
 from __future__ import annotations
 
@@ -32,32 +34,49 @@ def calls(other: Path) -> tuple[Use, ...]:
 
 
 def permitted(place: Place) -> list[bool]:
-    asked = [event for event in place.events() if isinstance(event, Permitted) and not event.by_fugu]
+    asked = [
+        event for event in place.events() if isinstance(event, Permitted) and not event.by_fugu
+    ]
     return [event.allowed for event in asked if event.call.tool in ("write", "bash")]
 
 
-def test_agents_read_and_edit_an_added_folder_as_the_repository(place: Place, server: Loopback, other: Path) -> None:
+def test_agents_read_and_edit_an_added_folder_as_the_repository(
+    place: Place, server: Loopback, other: Path
+) -> None:
     place.configure(Agent("m"))
     assert place.fugu("trust", str(other)).code == 0
     server.play("m", Says("", calls(other)), Says("Done."), Says("ACCEPT"))
     done = place.fugu("run", "--add-dir", "../other", "look at @../other/notes.txt")
     assert done.code == 0, done.err
     first = server.asked("m")[0].text
-    assert "blue" in first and "Write in capitals." in first and f"you may read and edit: {other}" in first
-    assert permitted(place) == [True, True, False, False]  # nothing that could not be undone, no secrets
+    assert (
+        "blue" in first
+        and "Write in capitals." in first
+        and f"you may read and edit: {other}" in first
+    )
+    assert permitted(place) == [
+        True,
+        True,
+        False,
+        False,
+    ]  # nothing that could not be undone, no secrets
     assert (other / "new.txt").read_text() == "made\n"
     assert place.fugu("undo", "--yes").code == 0
     assert sorted(path.name for path in other.iterdir()) == ["AGENTS.md", "notes.txt"]
 
 
-def test_in_a_worktree_the_folder_is_the_one_that_was_named(place: Place, server: Loopback, other: Path) -> None:
+def test_in_a_worktree_the_folder_is_the_one_that_was_named(
+    place: Place, server: Loopback, other: Path
+) -> None:
     place.configure(Agent("m"))
     server.play("m", Says("", calls(other)[:1]), Says("Done."), Says("ACCEPT"))
     done = place.fugu("run", "--worktree", "--add-dir", "../other", "look")
     assert (done.code, (other / "new.txt").read_text()) == (0, "made\n"), done.err
 
 
-def test_without_the_flag_the_folder_is_outside(place: Place, server: Loopback, other: Path) -> None:
+def test_without_the_flag_the_folder_is_outside(
+    place: Place, server: Loopback, other: Path
+) -> None:
     place.configure(Agent("m"))
     server.play("m", Says("", calls(other)), Says("Done."))
     place.fugu("run", "look")
@@ -65,9 +84,16 @@ def test_without_the_flag_the_folder_is_outside(place: Place, server: Loopback, 
     assert sorted(path.name for path in other.iterdir()) == ["AGENTS.md", "notes.txt"]
 
 
-def test_commands_write_in_an_added_folder_from_the_sandbox(place: Place, server: Loopback, other: Path) -> None:
+def test_commands_write_in_an_added_folder_from_the_sandbox(
+    place: Place, server: Loopback, other: Path
+) -> None:
     place.configure(Agent("m"))
-    server.play("m", Says("", (Use("bash", {"command": f"echo x > {other}/x"}),)), Says("Done."), Says("ACCEPT"))
+    server.play(
+        "m",
+        Says("", (Use("bash", {"command": f"echo x > {other}/x"}),)),
+        Says("Done."),
+        Says("ACCEPT"),
+    )
     done = place.fugu("run", "--yolo", "--add-dir", str(other), "write x")
     assert (done.code, (other / "x").read_text()) == (0, "x\n"), done.err
 
@@ -77,18 +103,25 @@ def test_a_folder_that_is_none_is_one_line(place: Place, given: str) -> None:
     place.configure(Agent("m"))
     place.files({"notes.txt": "x"})
     done = place.fugu("run", "--add-dir", given, "look")
-    said = f"add_dirs: {place.repo / given}: there is no such folder" if given else "--add-dir is empty"
+    said = (
+        f"add_dirs: {place.repo / given}: there is no such folder"
+        if given
+        else "--add-dir is empty"
+    )
     lines = [line for line in done.err.splitlines() if line.startswith("fugu: ")]
     assert (done.code, lines) == (1, [f"fugu: {said}"])
 
 
-def test_bare_leaves_out_all_that_files_add_and_keeps_what_flags_say(place: Place, server: Loopback) -> None:
+def test_bare_leaves_out_all_that_files_add_and_keeps_what_flags_say(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("m"))
     place.files(
         {
             "AGENTS.md": "Use tabs.\n",
             ".mcp.json": '{"mcpServers": {"lost": {"command": "nosuchprogram"}}}',
-            ".agents/skills/poems/SKILL.md": "---\nname: poems\ndescription: Writes poems.\n---\nRhyme.\n",
+            ".agents/skills/poems/SKILL.md": ("---\nname: poems\ndescription: Writes "
+                "poems.\n---\nRhyme.\n"),
             ".agents/hooks.json": json.dumps({"hooks": {"UserPromptSubmit": [{"hooks": [
                 {"type": "command", "command": "echo hooked"}]}]}}),
         }
@@ -97,7 +130,10 @@ def test_bare_leaves_out_all_that_files_add_and_keeps_what_flags_say(place: Plac
     (place.home / ".claude" / "CLAUDE.md").write_text("Answer in Basque.\n")
     server.play("m", Says("Yes."), Says("Yes."))
     marks = ("Use tabs.", "Answer in Basque.", "poems", "hooked")
-    for flags, expected in (((), [True] * 4), (("--bare", "--append-system-prompt", "Be brief."), [False] * 4)):
+    for flags, expected in (
+        ((), [True] * 4),
+        (("--bare", "--append-system-prompt", "Be brief."), [False] * 4),
+    ):
         done = place.fugu("run", "--trust", *flags, "say yes")
         assert done.code == 0, done.err
         body = json.dumps(server.asked("m")[-1].body)

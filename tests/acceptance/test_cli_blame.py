@@ -13,7 +13,9 @@ from fugu_cli.config import Config
 from fugu_cli.session import store as session_store
 from tests.acceptance.test_cli_run import BROKEN, READ, SOLVES, project, script, words
 
-PAID = '[[agents]]\nname = "dear"\nprovider = "scripted"\nmodel = "../script.toml"\nslot = "strong"\n'
+PAID = (
+    '[[agents]]\nname = "dear"\nprovider = "scripted"\nmodel = "../script.toml"\nslot = "strong"\n'
+)
 PAID += "price = { input = 1000, output = 2000 }\n"
 
 
@@ -32,7 +34,9 @@ def writers(found: dict[str, list[dict[str, object]]]) -> list[tuple[object, obj
     return [(line["line"], line["text"], line["agent"]) for line in found["lines"]]
 
 
-def test_the_newest_sessions_diff_names_who_added_each_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_newest_sessions_diff_names_who_added_each_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     project(*SOLVES)
     assert called(words("fix the failing tests")) == 0
     lines = blamed(capsys).splitlines()
@@ -56,11 +60,16 @@ def test_the_newest_sessions_diff_names_who_added_each_line(capsys: pytest.Captu
     ]
 
 
-def test_a_files_lines_over_all_sessions_with_edits_of_the_users_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_files_lines_over_all_sessions_with_edits_of_the_users_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     root = project(*SOLVES)
     assert called(words("fix the failing tests")) == 0
     (root / "calc.py").write_text("# mine\n" + (root / "calc.py").read_text())
-    edit = '{ tool = "edit", arguments = { path = "calc.py", old = "# mine", new = "# mine\\n# two" } }'
+    edit = (
+        '{ tool = "edit", arguments = { path = "calc.py", old = "# mine", new = "# mine\\n# two" '
+        "} }"
+    )
     script(f'text = "More."\ncalls = [{READ}, {edit}]', 'text = "Done."', 'text = "ACCEPT"')
     assert called(words("add a line")) == 0
     (root / "calc.py").write_text((root / "calc.py").read_text() + "# end\n")
@@ -81,7 +90,9 @@ def test_a_files_lines_over_all_sessions_with_edits_of_the_users_own(capsys: pyt
     assert "calc.py  +1 -0  (changed since; this is how the session left it)" in blamed(capsys)
 
 
-def test_undone_requests_do_not_count_and_redone_ones_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_undone_requests_do_not_count_and_redone_ones_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     project(*SOLVES)
     assert called(words("fix the failing tests")) == 0
     assert called(["undo", "--yes"]) == 0
@@ -91,19 +102,29 @@ def test_undone_requests_do_not_count_and_redone_ones_do(capsys: pytest.CaptureF
     assert [line["agent"] for line in objects(capsys, "calc.py")["lines"]] == [None, "scripted"]
 
 
-def test_what_it_cost_is_the_turns_and_a_lines_share_is_said_to_be_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_it_cost_is_the_turns_and_a_lines_share_is_said_to_be_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     root = project(*SOLVES)
     (Path.home() / ".fugurc").write_text(PAID.replace("../", f"{root.parent}/"))
     assert called(["run", "--test-command", words()[4], "fix the failing tests"]) == 0
     found = objects(capsys, "calc.py")
     dollars = (120 * 1000 + 30 * 2000 + 100 * 1000) / 1e6
-    assert [(turn["cost_usd"], turn["line_share_usd"], turn["calls"]) for turn in found["turns"]] == [
-        (dollars, dollars, 3)
-    ]
+    assert [
+        (turn["cost_usd"], turn["line_share_usd"], turn["calls"]) for turn in found["turns"]
+    ] == [(dollars, dollars, 3)]
     said = blamed(capsys, "calc.py")
     assert "cost is the whole turn's" in said and "share is that divided by its lines" in said
     row = next(line for line in said.splitlines() if line.startswith("1  1.1 "))
-    assert row.split()[2:9] == ["dear", "worker", "1", "220", "30", f"${dollars:.2f}", f"${dollars:.2f}"]
+    assert row.split()[2:9] == [
+        "dear",
+        "worker",
+        "1",
+        "220",
+        "30",
+        f"${dollars:.2f}",
+        f"${dollars:.2f}",
+    ]
 
 
 def test_a_file_that_a_command_moved_keeps_its_writers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,19 +138,29 @@ def test_a_file_that_a_command_moved_keeps_its_writers(capsys: pytest.CaptureFix
     assert "calc.py -> sums.py  +1 -1" in blamed(capsys)
 
 
-def test_a_file_that_the_user_moved_and_edited_keeps_its_writers(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_the_user_moved_and_edited_keeps_its_writers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     root = project(*SOLVES)
     assert called(words("fix the failing tests")) == 0
     (root / "calc.py").rename(root / "sums.py")
     (root / "sums.py").write_text((root / "sums.py").read_text() + "# mine\n")
-    assert [line["agent"] for line in objects(capsys, "sums.py")["lines"]] == [None, "scripted", None]
+    assert [line["agent"] for line in objects(capsys, "sums.py")["lines"]] == [
+        None,
+        "scripted",
+        None,
+    ]
     assert [line["agent"] for line in objects(capsys, "check.py")["lines"]] == [None] * 3
 
 
-def test_secrets_are_masked_and_nothing_moves_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+def test_secrets_are_masked_and_nothing_moves_the_cursor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     root = project(*SOLVES)
     assert called(words("fix the failing tests")) == 0
-    (root / "calc.py").write_text("key = 'sk-abcdefghijklmnopqrstuvwxyz123456'\nx = '\x1b[31mred'\n")
+    (root / "calc.py").write_text(
+        "key = 'sk-abcdefghijklmnopqrstuvwxyz123456'\nx = '\x1b[31mred'\n"
+    )
     for shape in ("text", "json"):
         said = blamed(capsys, "calc.py", "--format", shape)
         assert "sk-abc" not in said and "[secret " in said
@@ -148,7 +179,11 @@ def test_outside_git_the_lines_of_files_that_were_changed_since_are_known_too(
     )
     assert called(["run", "--script", "../script.toml", "write it"]) == 0
     Path("a.txt").write_text("zero\none\ntwo\n")
-    assert [line["agent"] for line in objects(capsys, "a.txt")["lines"]] == [None, "scripted", "scripted"]
+    assert [line["agent"] for line in objects(capsys, "a.txt")["lines"]] == [
+        None,
+        "scripted",
+        "scripted",
+    ]
     assert objects(capsys, "a.txt")["contents_missing"] is False
     (store,) = Path.home().rglob("fugu/snapshots")
     shutil.rmtree(store)
@@ -169,7 +204,9 @@ def test_outside_git_the_lines_of_files_that_were_changed_since_are_known_too(
         (["calc.py", "--format", "xml"], "'xml' is not one of"),
     ],
 )
-def test_bad_input_is_refused_with_a_reason(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input_is_refused_with_a_reason(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = project(*SOLVES)
     (root / "blob.bin").write_bytes(b"\0\1")
     assert called(words("fix the failing tests")) == 0
@@ -183,7 +220,10 @@ def test_a_deleted_file_says_who_deleted_it(capsys: pytest.CaptureFixture[str]) 
     project(f"calls = [{remove}]", 'text = "gone"')
     assert called(words("remove it", "--yolo", "--max-turns", "1")) == 3
     assert called(["blame", "calc.py"]) == 1
-    assert "there is no file calc.py: scripted deleted it in request 1, turn 1 of session" in capsys.readouterr().err
+    assert (
+        "there is no file calc.py: scripted deleted it in request 1, turn 1 of session"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_session_of_another_folder_is_sent_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,6 @@
-"""`fugu coordinator ...` and `fugu route` with a tiny backbone: what they print, and what bad input gets."""
+"""`fugu coordinator ...` and `fugu route` with a tiny backbone: what they print, and what bad input
+gets.
+"""
 
 from __future__ import annotations
 
@@ -76,12 +78,23 @@ def kept(*events: object) -> Path:
     return path
 
 
-def test_show_says_what_a_checkpoint_is_for_and_that_it_fits(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_says_what_a_checkpoint_is_for_and_that_it_fits(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = fugu("coordinator", "show", "--json", capture=capsys)
     found = json.loads(out)
     made = checkpoint.load(file)
-    assert (code, found["fits"], found["file"], found["digest"]) == (0, "yes", str(file), made.digest)
-    assert (found["rows"], found["roles"], found["format"]) == (["cheap", "middle", "strong"], True, "raw")
+    assert (code, found["fits"], found["file"], found["digest"]) == (
+        0,
+        "yes",
+        str(file),
+        made.digest,
+    )
+    assert (found["rows"], found["roles"], found["format"]) == (
+        ["cheap", "middle", "strong"],
+        True,
+        "raw",
+    )
     assert found["numbers"] == made.vector.size
     assert set(found["offsets"]) == set(svf.BLOCKS)
     code, out, _ = fugu("coordinator", capture=capsys)
@@ -95,7 +108,9 @@ def test_show_says_why_a_checkpoint_does_not_fit(
     _, out, _ = fugu("coordinator", "show", capture=capsys)
     assert "no: the checkpoint was made for the backbone" in out
     named = tmp_path / "named.safetensors"
-    checkpoint.save(tiny.checkpoint(tiny.meta(tmp_path / "backbone", kind="agents", rows=("a", "b"))), named)
+    checkpoint.save(
+        tiny.checkpoint(tiny.meta(tmp_path / "backbone", kind="agents", rows=("a", "b"))), named
+    )
     configure(named, tmp_path / "backbone")
     _, out, _ = fugu("coordinator", "show", capture=capsys)
     assert "none is in the pool (small, strong)" in out
@@ -123,12 +138,23 @@ def test_what_is_exported_as_numbers_comes_back_the_same(
     reading = ("--format", "chat", "--tied", "authors", "--workers-only", "--budget", "900")
     assert fugu(*words, *reading, capture=capsys)[0] == 0
     meta = checkpoint.load(back).meta
-    assert (meta.format, meta.tied, meta.workers_only, meta.budget) == ("chat", "authors", True, 900)
+    assert (meta.format, meta.tied, meta.workers_only, meta.budget) == (
+        "chat",
+        "authors",
+        True,
+        900,
+    )
     code, _, err = fugu(*words, "--budget", "0", capture=capsys)
-    assert (code, "--budget must be 64 or more" in err, checkpoint.load(back).meta.budget) == (1, True, 900)
+    assert (code, "--budget must be 64 or more" in err, checkpoint.load(back).meta.budget) == (
+        1,
+        True,
+        900,
+    )
 
 
-def test_export_copies_any_checkpoint(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_copies_any_checkpoint(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     copy = tmp_path / "copy.safetensors"
     assert fugu("coordinator", "export", copy, "--from", file, capture=capsys)[0] == 0
     assert checkpoint.load(copy).digest == checkpoint.load(file).digest
@@ -139,9 +165,21 @@ def test_import_names_rows_after_the_pool_and_says_which_nobody_takes(
 ) -> None:
     shape = shape_of(folder)
     vector = tmp_path / "seven.npy"
-    np.save(vector, np.random.default_rng(0).normal(0, 0.1, sum(svf.ranks(shape)) + 10 * shape.width))
+    np.save(
+        vector, np.random.default_rng(0).normal(0, 0.1, sum(svf.ranks(shape)) + 10 * shape.width)
+    )
     rows = ",".join(checkpoint.PUBLISHED_ROWS)
-    words = ("coordinator", "import", vector, "--rows", rows, "--map", "gpt-5=strong", "--map", "gemma-3-27b=small")
+    words = (
+        "coordinator",
+        "import",
+        vector,
+        "--rows",
+        rows,
+        "--map",
+        "gpt-5=strong",
+        "--map",
+        "gemma-3-27b=small",
+    )
     code, out, err = fugu(*words, capture=capsys)
     assert code == 0
     made = checkpoint.load(Path(out.strip()))
@@ -158,7 +196,17 @@ def test_a_checkpoint_can_be_imported_under_other_names(
     file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out.safetensors"
-    words = ("coordinator", "import", file, "--map", "cheap=small", "--map", "strong=strong", "--out", out)
+    words = (
+        "coordinator",
+        "import",
+        file,
+        "--map",
+        "cheap=small",
+        "--map",
+        "strong=strong",
+        "--out",
+        out,
+    )
     assert fugu(*words, capture=capsys)[0] == 0
     found = checkpoint.load(out).meta
     assert (found.kind, found.rows) == ("agents", ("small", "middle", "strong"))
@@ -231,18 +279,42 @@ def test_a_bad_configured_checkpoint_leaves_the_decision_to_the_cascade_and_says
 
 WRONG = [
     (("coordinator", "import", "nothing.npy"), "nothing.npy is not a whole .npy file"),
-    (("coordinator", "import", "zeros.npy"), "zeros.npy is not the published vector: its sha256 is"),
-    (("coordinator", "import", "zeros.npy", "--map", "gpt-9=x"), "--map gpt-9=...: the published agents are gpt-5"),
+    (
+        ("coordinator", "import", "zeros.npy"),
+        "zeros.npy is not the published vector: its sha256 is",
+    ),
+    (
+        ("coordinator", "import", "zeros.npy", "--map", "gpt-9=x"),
+        "--map gpt-9=...: the published agents are gpt-5",
+    ),
     (("coordinator", "import", "zeros.npy", "--map", "gpt-5"), "--map gpt-5 is not ROW=AGENT"),
-    (("coordinator", "import", "zeros.npy", "--rows", "a,b,c"), "the checkpoint holds 19456 numbers, 3 rows"),
-    (("coordinator", "import", "zeros.npy", "--rows", ",", "--no-roles"), "--rows , does not name anything"),
-    (("coordinator", "import", "zeros.npy", "--rows", "a", "--map", "b=c"), "--rows a does not name b"),
-    (("coordinator", "import", "zeros.npy", "--backbone", "/nowhere"), "there is no backbone at /nowhere"),
+    (
+        ("coordinator", "import", "zeros.npy", "--rows", "a,b,c"),
+        "the checkpoint holds 19456 numbers, 3 rows",
+    ),
+    (
+        ("coordinator", "import", "zeros.npy", "--rows", ",", "--no-roles"),
+        "--rows , does not name anything",
+    ),
+    (
+        ("coordinator", "import", "zeros.npy", "--rows", "a", "--map", "b=c"),
+        "--rows a does not name b",
+    ),
+    (
+        ("coordinator", "import", "zeros.npy", "--backbone", "/nowhere"),
+        "there is no backbone at /nowhere",
+    ),
     (("coordinator", "import", "zeros.npy", "--format", "poem"), "Invalid value for '--format'"),
     (("coordinator", "import", "text.npy"), "text.npy is not a whole .npy file"),
     (("coordinator", "import", "words.npy"), "words.npy does not hold floating-point numbers"),
-    (("coordinator", "import", "tiny.safetensors", "--map", "best=x"), "the checkpoint's rows are cheap, middle"),
-    (("coordinator", "import", "tiny.safetensors", "--format", "chat"), "says itself how it was trained"),
+    (
+        ("coordinator", "import", "tiny.safetensors", "--map", "best=x"),
+        "the checkpoint's rows are cheap, middle",
+    ),
+    (
+        ("coordinator", "import", "tiny.safetensors", "--format", "chat"),
+        "says itself how it was trained",
+    ),
     (("coordinator", "import", "zeros.npy", "--no-roles"), "says itself how it was trained"),
     (("coordinator", "export", "."), ". is a folder"),
     (("coordinator", "export", "text.npy/deep.npy"), "text.npy/deep.npy cannot be written"),
@@ -260,8 +332,14 @@ WRONG = [
     (("route", "x", "--backbone", "other"), "the checkpoint was made for the backbone"),
     (("route", "x", "--backbone", "deaf"), "has no tokenizer.json"),
     (("route", "x", "--opt-out", "nobody"), "opt_out names 'nobody'"),
-    (("route", "x", "--checkpoint", "roleless.safetensors", "--roles"), "was trained without roles"),
-    (("route", "x", "--checkpoint", "foreign.safetensors"), "chooses among a, b; none is in the pool (small, strong)"),
+    (
+        ("route", "x", "--checkpoint", "roleless.safetensors", "--roles"),
+        "was trained without roles",
+    ),
+    (
+        ("route", "x", "--checkpoint", "foreign.safetensors"),
+        "chooses among a, b; none is in the pool (small, strong)",
+    ),
 ]
 
 
@@ -281,7 +359,10 @@ def test_wrong_words_and_files_end_with_1_and_say_what_to_do(
     tiny.folder(Path("other"), seed=1)
     (tiny.folder(Path("deaf")) / "tokenizer.json").unlink()
     checkpoint.save(tiny.checkpoint(tiny.meta(folder, roles=False)), Path("roleless.safetensors"))
-    checkpoint.save(tiny.checkpoint(tiny.meta(folder, kind="agents", rows=("a", "b"))), Path("foreign.safetensors"))
+    checkpoint.save(
+        tiny.checkpoint(tiny.meta(folder, kind="agents", rows=("a", "b"))),
+        Path("foreign.safetensors"),
+    )
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     code, out, err = fugu(*words, capture=capsys)
     assert (code, out) == (1, "")
@@ -289,16 +370,30 @@ def test_wrong_words_and_files_end_with_1_and_say_what_to_do(
     assert len(err.splitlines()) == 2, err
 
 
-def test_route_prints_the_decision_and_nothing_else(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_route_prints_the_decision_and_nothing_else(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, err = fugu("route", "fix the failing tests", capture=capsys)
     agent, role = out.split()
-    assert (code, err, agent in ("small", "strong"), role in ("worker", "thinker")) == (0, "", True, True)
+    assert (code, err, agent in ("small", "strong"), role in ("worker", "thinker")) == (
+        0,
+        "",
+        True,
+        True,
+    )
 
 
-def test_route_as_json_holds_everything_that_was_weighed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_route_as_json_holds_everything_that_was_weighed(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, out, _ = fugu("route", "fix it", "--json", capture=capsys)
     found = json.loads(out)
-    assert (found["by"], found["read"], found["cold"], found["session_id"]) == ("trinity", "user: fix it", True, None)
+    assert (found["by"], found["read"], found["cold"], found["session_id"]) == (
+        "trinity",
+        "user: fix it",
+        True,
+        None,
+    )
     assert found["masked"] == {
         "middle": "no agent in this slot",
         "verifier": "there is no Worker answer yet",
@@ -348,22 +443,32 @@ def test_route_says_that_a_request_is_over(file: Path, capsys: pytest.CaptureFix
     assert json.loads(out)["reason"] == "accepted"
 
 
-def test_route_without_roles_uses_the_agents_rows_alone(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_route_without_roles_uses_the_agents_rows_alone(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, out, _ = fugu("route", "fix it", "--no-roles", "--json", capture=capsys)
     found = json.loads(out)
-    assert (found["role"], found["roles"], set(found["logits"])) == ("worker", {}, {"cheap", "middle", "strong"})
+    assert (found["role"], found["roles"], set(found["logits"])) == (
+        "worker",
+        {},
+        {"cheap", "middle", "strong"},
+    )
 
 
 def test_the_configuration_leaves_roles_out_and_a_flag_insists_on_them(
     file: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     configure(file, folder, "roles = false")
-    without, insisting = (fugu("route", "x", "--json", *flags, capture=capsys)[1] for flags in ((), ("--roles",)))
+    without, insisting = (
+        fugu("route", "x", "--json", *flags, capture=capsys)[1] for flags in ((), ("--roles",))
+    )
     assert (json.loads(without)["by"], json.loads(without)["roles"]) == ("trinity", {})
     assert set(json.loads(insisting)["roles"]) == {"worker", "thinker", "verifier"}
 
 
-def test_route_draws_with_a_seed_and_a_temperature(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_route_draws_with_a_seed_and_a_temperature(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def drawn(seed: int) -> str:
         words = ("route", "fix it", "--sample", "--temperature", "100", "--seed", str(seed))
         return fugu(*words, capture=capsys)[1]
@@ -373,8 +478,14 @@ def test_route_draws_with_a_seed_and_a_temperature(file: Path, capsys: pytest.Ca
 
 
 def test_route_takes_rules_as_well(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fugu("route", "x", "--coordinator", "cascade", capture=capsys)[:2] == (0, "small worker\n")
-    assert fugu("route", "x", "--coordinator", "single:strong", capture=capsys)[:2] == (0, "strong worker\n")
+    assert fugu("route", "x", "--coordinator", "cascade", capture=capsys)[:2] == (
+        0,
+        "small worker\n",
+    )
+    assert fugu("route", "x", "--coordinator", "single:strong", capture=capsys)[:2] == (
+        0,
+        "strong worker\n",
+    )
     _, out, _ = fugu("route", "x", "--coordinator", "cascade", "--explain", capture=capsys)
     assert "Nothing: cascade decides by a rule" in out
 
@@ -382,7 +493,9 @@ def test_route_takes_rules_as_well(file: Path, capsys: pytest.CaptureFixture[str
 ODD = ["x", "\x00\x01\x1b[31m red", "你好，请修复测试", "\u202e\ufeff", "word " * 200_000]
 
 
-@pytest.mark.parametrize("text", ODD, ids=["one token", "control", "chinese", "directions", "200k tokens"])
+@pytest.mark.parametrize(
+    "text", ODD, ids=["one token", "control", "chinese", "directions", "200k tokens"]
+)
 def test_any_text_is_routed(
     file: Path, text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -393,14 +506,18 @@ def test_any_text_is_routed(
     assert found["tokens"] <= checkpoint.load(file).meta.budget + 10
 
 
-def test_halves_of_letters_are_no_text(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_halves_of_letters_are_no_text(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("fix \udcff\ud83d"))
     code, out, err = fugu("route", "-", "--json", capture=capsys)
     assert (code, out) == (1, "")
     assert "standard input is not UTF-8 text" in err
 
 
-def test_bench_measures_every_kind_of_decision(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_measures_every_kind_of_decision(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ("coordinator", "bench", "--lengths", "80,120", "--repeats", "1")
     code, out, _ = fugu(*words, "--json", capture=capsys)
     found = json.loads(out)
@@ -411,19 +528,27 @@ def test_bench_measures_every_kind_of_decision(file: Path, capsys: pytest.Captur
     assert "times cheaper than cold" in fugu(*words, capture=capsys)[1]
 
 
-def test_the_published_file_is_known_by_its_hash(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_published_file_is_known_by_its_hash(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = published_like(tmp_path / "a.npy")
     _, out, _ = fugu("coordinator", "show", path, "--json", capture=capsys)
     found = json.loads(out)
     assert (found["published"], found["numbers"], found["finite"]) == (False, 19456, True)
-    assert found["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest() != checkpoint.PUBLISHED_SHA256
+    assert (
+        found["sha256"]
+        == hashlib.sha256(path.read_bytes()).hexdigest()
+        != checkpoint.PUBLISHED_SHA256
+    )
 
 
 @pytest.mark.parametrize("library", ["torch", "safetensors", "tokenizers"])
 def test_without_a_library_the_cascade_decides_and_what_lacks_is_said(
     file: Path, library: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = f"import sys; sys.modules[{library!r}] = None; from fugu_cli.__main__ import main; main()"
+    code = (
+        f"import sys; sys.modules[{library!r}] = None; from fugu_cli.__main__ import main; main()"
+    )
     words = [sys.executable, "-c", code, "route", "fix it"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "small worker\n")

@@ -24,18 +24,35 @@ def found(*steps: dict[str, object]) -> AgentProbe:
     [
         ((COUNTS, CALLS, KEEPS), True, True, True),
         (({"text": "one piece"}, {"text": "42"}, {"text": "Paris"}), False, False, False),
-        ((COUNTS, {"calls": [{"tool": "add_numbers", "arguments": "{18, 24"}]}, {"text": "[1]"}), True, False, False),
-        ((COUNTS, {"calls": [{"tool": "add_numbers", "arguments": {"a": 1, "b": 2}}]}, KEEPS), True, False, True),
+        (
+            (COUNTS, {"calls": [{"tool": "add_numbers", "arguments": "{18, 24"}]}, {"text": "[1]"}),
+            True,
+            False,
+            False,
+        ),
+        (
+            (COUNTS, {"calls": [{"tool": "add_numbers", "arguments": {"a": 1, "b": 2}}]}, KEEPS),
+            True,
+            False,
+            True,
+        ),
     ],
 )
 def test_what_an_agent_can_do_is_seen_from_what_it_does(
     steps: tuple[dict[str, object], ...], streams: bool, tools: bool, schema: bool
 ) -> None:
     probed = found(*steps)
-    assert (probed.streams, probed.tools, probed.schema, probed.failure) == (streams, tools, schema, "")
+    assert (probed.streams, probed.tools, probed.schema, probed.failure) == (
+        streams,
+        tools,
+        schema,
+        "",
+    )
 
 
-@pytest.mark.parametrize(("line", "fills"), [("number * 2", True), ("return 42", False), ("", False)])
+@pytest.mark.parametrize(
+    ("line", "fills"), [("number * 2", True), ("return 42", False), ("", False)]
+)
 def test_an_agent_that_is_said_to_fill_in_lines_is_asked_for_one(line: str, fills: bool) -> None:
     script = Script.model_validate({"step": (COUNTS, CALLS, KEEPS, {"text": line})})
     assert asyncio.run(probe_agent(Scripted("agent", script), fills=True)).fills is fills
@@ -48,8 +65,13 @@ def test_a_model_that_reasons_first_is_given_room_for_it() -> None:
     assert (probed.streams, probed.tools, probed.schema, probed.output) == (True, True, True, 20)
 
 
-def test_each_key_is_tried(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = '[[agents]]\nname = "{name}"\nprovider = "openai"\nmodel = "m"\nbase_url = "{url}"\napi_key_env = "{key}"\n'
+def test_each_key_is_tried(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = (
+        '[[agents]]\nname = "{name}"\nprovider = "openai"\nmodel = "m"\nbase_url = '
+        '"{url}"\napi_key_env = "{key}"\n'
+    )
     monkeypatch.setenv("GOOD_KEY", KEY)
     monkeypatch.setenv("OLD_KEY", "sk-expired")
     with running() as server:
@@ -65,7 +87,9 @@ def test_each_key_is_tried(capsys: pytest.CaptureFixture[str], monkeypatch: pyte
 
 
 def test_an_agent_that_refuses_is_said_to_not_answer_with_what_to_do() -> None:
-    refused = {"error": {"kind": "refused", "message": "the key was refused", "hint": "set another"}}
+    refused = {
+        "error": {"kind": "refused", "message": "the key was refused", "hint": "set another"}
+    }
     assert found(refused) == AgentProbe(failure="agent: the key was refused; set another")
 
 
@@ -82,7 +106,9 @@ def test_speed_is_only_told_where_there_is_enough_to_tell() -> None:
     assert AgentProbe(first=1.0, seconds=3.0, output=1).speed == 0.0
 
 
-def test_the_command_ends_with_2_when_an_agent_does_not_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_ends_with_2_when_an_agent_does_not_answer(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     Path("script.toml").write_text('[[step]]\nerror = { kind = "refused", message = "no" }\n')
     entry = '[[agents]]\nname = "a"\nprovider = "scripted"\nmodel = "script.toml"\n'
     (Path.home() / ".fugurc").write_text(entry)

@@ -23,13 +23,18 @@ PRICE = "price = { input = 1000, output = 1000 }\n"
 
 
 def pool(**scripts: str) -> Path:
-    """A repository with a failing check, and a pool of scripted agents: `small` is cheap, `large` strong."""
+    """A repository with a failing check, and a pool of scripted agents: `small` is cheap, `large`
+    strong.
+    """
     root = project()
     entries = []
     for name, slot in (("small", "cheap"), ("large", "strong")):
         script(name, scripts[name])
         place = root.parent / f"{name}.toml"
-        entries.append(f'[[agents]]\nname = "{name}"\nprovider = "scripted"\nmodel = "{place}"\nslot = "{slot}"\n')
+        entries.append(
+            f'[[agents]]\nname = "{name}"\nprovider = "scripted"\nmodel = "{place}"\nslot = '
+            f'"{slot}"\n'
+        )
     (Path.home() / ".fugurc").write_text("".join(entry + PRICE for entry in entries))
     return root
 
@@ -45,7 +50,16 @@ def recorded(*more: str) -> str:
     Path("untracked.txt").write_text("mine\n")
     assert (
         called(
-            ["run", "--coordinator", "cascade", "--test-command", TESTS, "--until-tests-pass", "fix the tests", *more]
+            [
+                "run",
+                "--coordinator",
+                "cascade",
+                "--test-command",
+                TESTS,
+                "--until-tests-pass",
+                "fix the tests",
+                *more,
+            ]
         )
         == 0
     )
@@ -68,7 +82,9 @@ def state() -> dict[str, str]:
     return {path.relative_to(Path.cwd()).as_posix(): path.read_text() for path in files}
 
 
-def test_another_coordinator_decides_on_what_was_recorded(capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_coordinator_decides_on_what_was_recorded(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     id = recorded()
     before = state(), store.find_session(Config().data, Path.cwd(), id).read_bytes()
     capsys.readouterr()
@@ -76,7 +92,8 @@ def test_another_coordinator_decides_on_what_was_recorded(capsys: pytest.Capture
     said = capsys.readouterr().out.splitlines()
     assert said == [
         f"session {id}: decided by cascade, again by single:large; nothing is called",
-        "each decision is made on the session as it was recorded; what would have followed another one is unknown",
+        "each decision is made on the session as it was recorded; what would have followed "
+        "another one is unknown",
         "",
         "request 1: fix the tests",
         "turn  recorded        again           same",
@@ -94,17 +111,27 @@ def test_another_coordinator_decides_on_what_was_recorded(capsys: pytest.Capture
 def test_the_same_coordinator_agrees_with_itself(capsys: pytest.CaptureFixture[str]) -> None:
     recorded()
     found = replayed(capsys, "--coordinator", "cascade")
-    assert found["agreement"] == {"decisions": 4, "same": 4, "with_agents": 3, "same_agent": 3, "same_role": 3}
+    assert found["agreement"] == {
+        "decisions": 4,
+        "same": 4,
+        "with_agents": 3,
+        "same_agent": 3,
+        "same_role": 3,
+    }
     limited = replayed(capsys, "--coordinator", "cascade", "--max-turns", "1")["decisions"]
     assert isinstance(limited, list)
-    assert [one["again"].get("reason") for one in limited if one["again"]["next"] == "finished"] == [
+    assert [
+        one["again"].get("reason") for one in limited if one["again"]["next"] == "finished"
+    ] == [
         "turn_limit",
         "turn_limit",
         "accepted",
     ]
 
 
-def test_todays_pool_is_chosen_from_where_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_todays_pool_is_chosen_from_where_that_is_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     recorded()
     text = (Path.home() / ".fugurc").read_text()
     (Path.home() / ".fugurc").write_text(text.replace('name = "large"', 'name = "huge"'))
@@ -115,7 +142,9 @@ def test_todays_pool_is_chosen_from_where_that_is_asked_for(capsys: pytest.Captu
     assert [one["again"].get("agent") for one in now] == ["small", "huge", "small", None]
 
 
-def test_run_carries_the_request_out_in_a_copy_and_leaves_the_diff(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_carries_the_request_out_in_a_copy_and_leaves_the_diff(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     id = recorded()
     script("large", CAN + YES)
     Path("calc.py").write_text("mine now\n")
@@ -124,7 +153,9 @@ def test_run_carries_the_request_out_in_a_copy_and_leaves_the_diff(capsys: pytes
     capsys.readouterr()
     assert called(["replay", id, "--run", "--agent", "large"]) == 0
     said = capsys.readouterr()
-    rows = {line[:11].rstrip(): line[11:].split("  ") for line in said.out.splitlines() if "  " in line}
+    rows = {
+        line[:11].rstrip(): line[11:].split("  ") for line in said.out.splitlines() if "  " in line
+    }
     assert [cell.strip() for cell in rows["turns"] if cell.strip()] == [
         "3: small worker, large worker, small verifier",
         "2: large worker, large verifier",
@@ -141,12 +172,20 @@ def test_run_carries_the_request_out_in_a_copy_and_leaves_the_diff(capsys: pytes
     again = found[0]["again"]
     assert (again["accepted"], again["model_calls"], again["files"]) == (True, 4, 1)
     after = {"ok": True, "passed": 1, "failed": 0, "skipped": 0}
-    assert again["tests"] == {"before": None, "after": after, "fixed": [], "broken": [], "removed": []}
+    assert again["tests"] == {
+        "before": None,
+        "after": after,
+        "fixed": [],
+        "broken": [],
+        "removed": [],
+    }
     assert called(["trace", again["session_id"]]) == 0
     assert "changed calc.py" in capsys.readouterr().out
 
 
-def test_a_later_request_begins_with_its_own_tree_and_what_was_said_before(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_later_request_begins_with_its_own_tree_and_what_was_said_before(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     id = recorded()
     script("small", YES * 4)
     more = '{ tool = "write", arguments = { path = "more.txt", content = "x\\n" } }'
@@ -155,20 +194,33 @@ def test_a_later_request_begins_with_its_own_tree_and_what_was_said_before(capsy
     assert called(["undo", "--yes"]) == 0
     assert called(["undo", "--yes"]) == 0
     assert (Path("calc.py").read_text(), Path("more.txt").exists()) == (BROKEN, False)
-    found = replayed(capsys, id, "--run", "--request", "2", "--agent", "large", "--output-dir", "../out")["requests"]
+    found = replayed(
+        capsys, id, "--run", "--request", "2", "--agent", "large", "--output-dir", "../out"
+    )["requests"]
     assert isinstance(found, list) and len(found) == 1
     folder = Path("../out/request-2")
-    names = {"session.jsonl", "changes.patch", "trajectory.json", "summary.json", "prediction.jsonl"}
+    names = {
+        "session.jsonl",
+        "changes.patch",
+        "trajectory.json",
+        "summary.json",
+        "prediction.jsonl",
+    }
     assert {path.name for path in folder.iterdir()} == names
     assert "more.txt" in (folder / "changes.patch").read_text()
     assert "calc.py" not in (folder / "changes.patch").read_text()
     events = [record.event for record in log.read(folder / "session.jsonl")]
-    assert [event.text for event in events if isinstance(event, Asked)] == ["fix the tests", "add more"]
+    assert [event.text for event in events if isinstance(event, Asked)] == [
+        "fix the tests",
+        "add more",
+    ]
     opened = views.opened(events)
     assert opened is not None and (Path(opened.repo) / "calc.py").read_text() == FIXED
 
 
-def test_all_requests_are_summed_and_the_worst_end_is_the_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_requests_are_summed_and_the_worst_end_is_the_exit_code(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     id = recorded()
     script("large", CAN + VAIN * 2)
     assert called(["run", "--resume", id, "--agent", "large", "is it right?"]) == 0
@@ -200,12 +252,16 @@ def test_money_is_limited_before_the_call(capsys: pytest.CaptureFixture[str]) ->
     assert (found[0]["again"]["reason"], found[0]["again"]["model_calls"]) == ("budget", 0)
 
 
-def test_what_the_project_may_still_cost_holds_for_its_copies(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_project_may_still_cost_holds_for_its_copies(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     pool(small="[[step]]\ntext = 'Hello.'\nusage = { input = 1000 }\n" * 2, large=YES)
     assert called(["run", "--agent", "small", "say hello"]) == 0  # for one dollar
     settings = (Path.home() / ".fugurc").read_text()
     for allowed, code, reason in ((1.5, 3, "budget"), (100.0, 0, "answered")):
-        (Path.home() / ".fugurc").write_text(f"max_budget_usd = {{ project = {allowed} }}\n{settings}")
+        (Path.home() / ".fugurc").write_text(
+            f"max_budget_usd = {{ project = {allowed} }}\n{settings}"
+        )
         found = replayed(capsys, "--run", "--agent", "small", code=code)["requests"]
         assert isinstance(found, list) and found[0]["again"]["reason"] == reason
 
@@ -229,9 +285,15 @@ def test_bad_input_is_refused_with_a_reason(capsys: pytest.CaptureFixture[str]) 
     assert "there is no request 3" in refused(capsys, id, "--request", "3")
     assert "--agent is empty" in refused(capsys, id, "--agent", "")
     assert "--output-dir needs --run" in refused(capsys, id, "--output-dir", "x")
-    assert "--agent and --coordinator exclude" in refused(capsys, id, "--agent", "small", "--coordinator", "cascade")
-    assert "'gone' is not an agent of this pool: large, small" in refused(capsys, id, "--agent", "gone")
-    assert "every agent of this pool" in refused(capsys, id, "--opt-out", "small", "--opt-out", "large")
+    assert "--agent and --coordinator exclude" in refused(
+        capsys, id, "--agent", "small", "--coordinator", "cascade"
+    )
+    assert "'gone' is not an agent of this pool: large, small" in refused(
+        capsys, id, "--agent", "gone"
+    )
+    assert "every agent of this pool" in refused(
+        capsys, id, "--opt-out", "small", "--opt-out", "large"
+    )
     assert "there is no checkpoint at" in refused(capsys, id, "--checkpoint", "none.safetensors")
     assert "coordinator names 'gone'" in refused(capsys, id, "--run", "--agent", "gone")
     shutil.rmtree(Config().data / "snapshots")
@@ -241,12 +303,16 @@ def test_bad_input_is_refused_with_a_reason(capsys: pytest.CaptureFixture[str]) 
     assert "nothing was asked" in refused(capsys, id)
 
 
-def test_without_the_learned_coordinator_nothing_is_compared_in_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_the_learned_coordinator_nothing_is_compared_in_its_name(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     id = recorded()
     assert "fugu models pull" in refused(capsys, id, "--coordinator", "trinity")
 
 
-def test_a_session_of_another_folder_is_compared_anywhere_and_run_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_session_of_another_folder_is_compared_anywhere_and_run_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     id = recorded()
     root = Path.cwd()
     os.chdir("..")
@@ -264,7 +330,9 @@ def test_outside_git_only_the_decisions_can_be_replayed(capsys: pytest.CaptureFi
 
 def test_an_interrupt_ends_it_with_code_four_and_the_tree_untouched() -> None:
     id = recorded()
-    command = 'text = "x"\ncalls = [{ tool = "bash", arguments = { command = "touch begun; sleep 60" } }]'
+    command = (
+        'text = "x"\ncalls = [{ tool = "bash", arguments = { command = "touch begun; sleep 60" } }]'
+    )
     script("large", f"[[step]]\n{command}\n")
     before = state()
     process = subprocess.Popen(

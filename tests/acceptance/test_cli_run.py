@@ -1,4 +1,6 @@
-"""`fugu run` from the command line to its exit code, on scripted agents: no model, but real files and real tools."""
+"""`fugu run` from the command line to its exit code, on scripted agents: no model, but real files
+and real tools.
+"""
 
 import json
 import os
@@ -20,7 +22,10 @@ from tests.unit.ui import atif_rules
 
 FIXED = "def add(a, b):\n    return a + b\n"
 BROKEN = "def add(a, b):\n    return a - b\n"
-CHECK = "import calc, sys\nprint('1 passed' if calc.add(2, 3) == 5 else '1 failed')\nsys.exit(calc.add(2, 3) != 5)\n"
+CHECK = (
+    "import calc, sys\nprint('1 passed' if calc.add(2, 3) == 5 else '1 "
+    "failed')\nsys.exit(calc.add(2, 3) != 5)\n"
+)
 TESTS = f"{sys.executable} -B check.py"
 EDIT = '{ tool = "edit", arguments = { path = "calc.py", old = "a - b", new = "a + b" } }'
 READ = '{ tool = "read", arguments = { path = "calc.py" } }'
@@ -46,7 +51,11 @@ def project(*steps: str) -> Path:
 
 
 def script(*steps: str) -> None:
-    path = Path.cwd() / "script.toml" if (Path.cwd() / "repo").is_dir() else Path.cwd().parent / "script.toml"
+    path = (
+        Path.cwd() / "script.toml"
+        if (Path.cwd() / "repo").is_dir()
+        else Path.cwd().parent / "script.toml"
+    )
     path.write_text("".join(f"[[step]]\n{step}\n" for step in steps))
 
 
@@ -55,10 +64,14 @@ def words(*more: str) -> list[str]:
 
 
 def facts() -> list[Event]:
-    return [record.event for record in log.read(store.find_session(Config().data, Path.cwd(), "latest"))]
+    return [
+        record.event for record in log.read(store.find_session(Config().data, Path.cwd(), "latest"))
+    ]
 
 
-def test_a_request_is_carried_out_accepted_traced_and_undone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_request_is_carried_out_accepted_traced_and_undone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     root = project(*SOLVES)
     assert called(words("fix the failing tests")) == 0
     said = capsys.readouterr()
@@ -71,7 +84,13 @@ def test_a_request_is_carried_out_accepted_traced_and_undone(capsys: pytest.Capt
         f"running the tests: {TESTS}",
         "✓ tests pass (1 passed)",
     ]
-    order += ["turn 2", "✓ accepted", "verified by scripted · 1 test passes", "+    return a + b", "log: "]
+    order += [
+        "turn 2",
+        "✓ accepted",
+        "verified by scripted · 1 test passes",
+        "+    return a + b",
+        "log: ",
+    ]
     at = -1
     for piece in order:
         at = said.err.find(piece, at + 1)
@@ -99,7 +118,9 @@ def test_a_request_is_carried_out_accepted_traced_and_undone(capsys: pytest.Capt
 @pytest.mark.parametrize("name", ["AGENTS.md", ".agents", "conftest.py", "tests"])
 def test_a_link_to_what_may_not_be_looked_into_counts_for_nothing(name: str) -> None:
     root = project('text = "An adder."')
-    (root / name).symlink_to("x" * 300)  # following it fails, as into a folder that may not be entered
+    (root / name).symlink_to(
+        "x" * 300
+    )  # following it fails, as into a folder that may not be entered
     assert called(["run", "--script", "../script.toml", "what is it?"]) == 0
 
 
@@ -121,7 +142,14 @@ def test_what_was_masked_is_masked_in_a_shell_that_does_not_know_the_secret(
 
 def test_the_final_object_and_the_output_folder(capsys: pytest.CaptureFixture[str]) -> None:
     project(*SOLVES)
-    assert called(words("-p", "fix the failing tests", "--output-format", "json", "--output-dir", "../out")) == 0
+    assert (
+        called(
+            words(
+                "-p", "fix the failing tests", "--output-format", "json", "--output-dir", "../out"
+            )
+        )
+        == 0
+    )
     said = capsys.readouterr()
     final = json.loads(said.out)
     assert said.err == ""
@@ -153,7 +181,9 @@ def test_ctrl_c_is_an_answer_to_the_question_before_an_undo() -> None:
     ours, theirs = os.openpty()
     place = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "xterm"}
     command = [sys.executable, "-m", "fugu_cli", "undo"]
-    with subprocess.Popen(command, env=place, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs) as process:
+    with subprocess.Popen(
+        command, env=place, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs
+    ) as process:
         os.close(theirs)
         said = b""
         while b"put these files back? [y/N] " not in said:
@@ -170,7 +200,9 @@ def test_an_undo_whose_question_nobody_could_see_is_refused() -> None:
     ours, theirs = os.openpty()
     place = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-m", "fugu_cli", "undo"]
-    done = subprocess.run(command, env=place, stdin=theirs, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, env=place, stdin=theirs, capture_output=True, text=True, timeout=60, check=False
+    )
     os.close(ours)
     os.close(theirs)
     assert done.returncode == 1
@@ -186,7 +218,9 @@ def test_an_output_folder_inside_the_repository_does_not_stand_in_the_way_of_und
     assert json.loads((root / "out" / "summary.json").read_text())["subtype"] == "success"
 
 
-def test_a_stream_of_lines_begins_with_init_and_ends_with_result(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stream_of_lines_begins_with_init_and_ends_with_result(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     project(*SOLVES)
     assert called(words("fix the failing tests", "--output-format", "stream-json")) == 0
     said = capsys.readouterr()
@@ -217,10 +251,14 @@ def test_without_a_terminal_what_would_be_asked_is_denied_and_the_run_goes_on(
     assert called(words("fix the failing tests", "--output-format", "json")) == 0
     assert not (root / "made").exists()
     final = json.loads(capsys.readouterr().out)
-    assert [denial["tool_input"] for denial in final["permission_denials"]] == [{"command": "touch made"}]
+    assert [denial["tool_input"] for denial in final["permission_denials"]] == [
+        {"command": "touch made"}
+    ]
 
 
-@pytest.mark.parametrize("more", [("--yolo",), ("--allow", "bash(touch *)"), ("--permission-mode", "yolo")])
+@pytest.mark.parametrize(
+    "more", [("--yolo",), ("--allow", "bash(touch *)"), ("--permission-mode", "yolo")]
+)
 def test_what_is_allowed_runs_without_a_question(more: tuple[str, ...]) -> None:
     bash = 'text = "x"\ncalls = [{ tool = "bash", arguments = { command = "touch made" } }]'
     root = project(bash, *SOLVES)
@@ -231,15 +269,39 @@ def test_what_is_allowed_runs_without_a_question(more: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("steps", "more", "code", "subtype"),
     [
-        (['text = "I did nothing."'] * 9, ("--max-turns", "2", "--until-tests-pass"), 3, "error_max_turns"),
-        (['text = "I did nothing."'] * 9, ("--max-turns", "2", "--until", "exit 1"), 3, "error_max_turns"),
-        ([*SOLVES[:3], 'text = "REVISE: no."', 'text = "as before"'], ("--max-turns", "3"), 3, "error_max_turns"),
+        (
+            ['text = "I did nothing."'] * 9,
+            ("--max-turns", "2", "--until-tests-pass"),
+            3,
+            "error_max_turns",
+        ),
+        (
+            ['text = "I did nothing."'] * 9,
+            ("--max-turns", "2", "--until", "exit 1"),
+            3,
+            "error_max_turns",
+        ),
+        (
+            [*SOLVES[:3], 'text = "REVISE: no."', 'text = "as before"'],
+            ("--max-turns", "3"),
+            3,
+            "error_max_turns",
+        ),
         (['text = "slow"\ndelay = 30.0'], ("--time-limit", "0.5"), 3, "error_time_limit"),
-        (['error = { kind = "refused", message = "the key was refused" }'] * 9, (), 2, "error_during_execution"),
+        (
+            ['error = { kind = "refused", message = "the key was refused" }'] * 9,
+            (),
+            2,
+            "error_during_execution",
+        ),
     ],
 )
 def test_limits_end_with_3_and_failing_agents_with_2(
-    steps: list[str], more: tuple[str, ...], code: int, subtype: str, capsys: pytest.CaptureFixture[str]
+    steps: list[str],
+    more: tuple[str, ...],
+    code: int,
+    subtype: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     project(*steps)
     assert called(words("fix the failing tests", "--output-format", "json", *more)) == code
@@ -254,7 +316,10 @@ def test_limits_end_with_3_and_failing_agents_with_2(
         (['text = "I cannot help with that."\nstop = "refusal"'] * 2, 3, "error_max_turns"),
         ([f'text = "Looking."\ncalls = [{READ}]'] * 60, 3, "error_max_turns"),
         (
-            ['text = "x"\ncalls = [{ tool = "bash", arguments = { command = "make deploy" } }]', 'text = "I may not."'],
+            [
+                'text = "x"\ncalls = [{ tool = "bash", arguments = { command = "make deploy" } }]',
+                'text = "I may not."',
+            ],
             4,
             "error_permission_denied",
         ),
@@ -265,7 +330,18 @@ def test_what_was_not_answered_is_no_success(
 ) -> None:
     project(*steps)
     assert (
-        called(["run", "--script", "../script.toml", "--max-turns", "2", "--output-format", "json", "deploy it"])
+        called(
+            [
+                "run",
+                "--script",
+                "../script.toml",
+                "--max-turns",
+                "2",
+                "--output-format",
+                "json",
+                "deploy it",
+            ]
+        )
         == code
     )
     assert json.loads(capsys.readouterr().out)["subtype"] == subtype
@@ -280,12 +356,17 @@ def test_a_question_is_answered_and_that_is_all(capsys: pytest.CaptureFixture[st
 
 def piping(source: int, *more: str) -> int:
     command = [sys.executable, "-m", "fugu_cli", *words(*more)]
-    return subprocess.run(command, stdin=source, capture_output=True, timeout=60, check=False).returncode
+    return subprocess.run(
+        command, stdin=source, capture_output=True, timeout=60, check=False
+    ).returncode
 
 
 def test_a_pipe_is_read_by_agents_and_nothing_is_concluded_from_its_words() -> None:
     project('text = "It says so."', 'text = "It does."')
-    for text, more in ((b"fix the failing tests\n", ("explain",)), (b"why is it so\n", ("--continue",))):
+    for text, more in (
+        (b"fix the failing tests\n", ("explain",)),
+        (b"why is it so\n", ("--continue",)),
+    ):
         read, write = os.pipe()
         os.write(write, text)
         os.close(write)
@@ -314,7 +395,9 @@ def test_a_script_takes_no_coordinator(rule: str) -> None:
     assert called(words("--coordinator", rule, "why?")) == 1
 
 
-def test_a_new_request_in_the_same_session_counts_for_itself(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_request_in_the_same_session_counts_for_itself(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     project(
         'text = "one"\nusage = { input = 10, output = 1 }',
         'text = "two"\nusage = { input = 20, output = 2 }',
@@ -412,7 +495,9 @@ def test_a_run_that_is_cut_before_its_request_is_recorded_does_not_stand_for_an_
     assert isinstance(facts()[-1], Finished), "the session in which something was asked"
 
 
-def test_a_request_that_a_hook_refused_leaves_the_newest_session_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_request_that_a_hook_refused_leaves_the_newest_session_as_it_was(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     root = project(*SOLVES)
     assert called(words("fix the failing tests")) == 0
     submitting("exit 2")
@@ -436,7 +521,10 @@ def test_a_signal_after_the_end_does_not_change_the_exit_code(number: signal.Sig
 
 
 def test_a_second_signal_leaves_at_once() -> None:
-    command = 'text = "It sleeps."\ncalls = [{ tool = "bash", arguments = { command = "trap \'\' TERM; sleep 60" } }]'
+    command = (
+        'text = "It sleeps."\ncalls = [{ tool = "bash", arguments = { command = "trap \'\' TERM; '
+        'sleep 60" } }]'
+    )
     project(command)
     process = started("--yolo", "--output-dir", "../out")
     until(process, "It sleeps.")
@@ -449,11 +537,15 @@ def test_a_second_signal_leaves_at_once() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_what_is_still_being_opened(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_ends_what_is_still_being_opened(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project(*SOLVES)
     tools = Path.cwd().parent / "bin"
     tools.mkdir()
-    (tools / "git").write_text(f"#!/bin/sh\necho $$ >> {tools}/asked\nexec sleep 1000\n")  # never answers
+    (tools / "git").write_text(
+        f"#!/bin/sh\necho $$ >> {tools}/asked\nexec sleep 1000\n"
+    )  # never answers
     (tools / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(tools), prepend=os.pathsep)
     process = started()
@@ -489,7 +581,10 @@ def test_a_signal_before_anything_is_opened_is_told_to_programs() -> None:
     os.close(silent)
     assert (process.returncode, err) == (4, "")
     final = json.loads(out)
-    assert (final["subtype"], final["errors"]) == ("interrupted", ["interrupted before the session was open"])
+    assert (final["subtype"], final["errors"]) == (
+        "interrupted",
+        ["interrupted before the session was open"],
+    )
     assert json.loads(Path("../out/summary.json").read_text())["errors"] == final["errors"]
 
 
@@ -533,9 +628,20 @@ def test_a_run_does_not_depend_on_somebody_reading_along() -> None:
 def test_what_people_read_is_not_sent_to_standard_output_where_standard_error_is_closed() -> None:
     project('text = "It adds."')
     line = '"$@" 2>&-'
-    command = ["/bin/sh", "-c", line, "sh", sys.executable, "-m", "fugu_cli", *words("what is this?")]
+    command = [
+        "/bin/sh",
+        "-c",
+        line,
+        "sh",
+        sys.executable,
+        "-m",
+        "fugu_cli",
+        *words("what is this?"),
+    ]
     place = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, env=place, timeout=60, check=False)
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, env=place, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout) == (0, "It adds.\n")
 
 
@@ -547,7 +653,9 @@ def test_nothing_to_go_on_with_leaves_no_copy(capsys: pytest.CaptureFixture[str]
     assert len(store.session_paths(Config().data, Path.cwd())) == 1
 
 
-def test_a_session_of_another_folder_goes_on_with_something_new_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_session_of_another_folder_goes_on_with_something_new_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     root = project(*SOLVES)
     assert called(words("--max-turns", "1", "fix the failing tests")) == 3
     first = store.find_session(Config().data, root, "latest").stem
@@ -563,7 +671,9 @@ def test_a_session_of_another_folder_goes_on_with_something_new_alone(capsys: py
     assert f"this was done in {root}, not in {other}" in capsys.readouterr().err
     assert (root / "calc.py").read_text() == FIXED
     os.chdir(root)
-    assert called(["undo", "--yes", "--session", first]) == 0, "the question in the other folder changed nothing"
+    assert called(["undo", "--yes", "--session", first]) == 0, (
+        "the question in the other folder changed nothing"
+    )
     assert (root / "calc.py").read_text() != FIXED
 
 
@@ -577,7 +687,12 @@ def test_a_session_goes_on_and_is_undone_in_a_folder_whose_name_is_no_unicode(
     assert "it goes on in" not in capsys.readouterr().err
     assert called(["cost"]) == called(["blame"]) == 0
     told = capsys.readouterr().out.splitlines()
-    assert next(line for line in told if line.startswith("all")).split()[:4] == ["all", "4", "220", "100"]
+    assert next(line for line in told if line.startswith("all")).split()[:4] == [
+        "all",
+        "4",
+        "220",
+        "100",
+    ]
     assert Path("calc.py").read_text() == FIXED
     assert called(["undo", "--yes"]) == 0
     assert Path("calc.py").read_text() == BROKEN
@@ -598,7 +713,9 @@ def rightless(*words: str) -> "subprocess.CompletedProcess[str]":
     """`fugu`, for which modes of files count."""
     place = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [*without_roots_rights(), sys.executable, "-m", "fugu_cli", *words]
-    return subprocess.run(command, env=place, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(
+        command, env=place, capture_output=True, text=True, timeout=60, check=False
+    )
 
 
 def test_outside_of_git_what_cannot_be_put_back_is_said_and_can_be_undone_later() -> None:
@@ -630,7 +747,9 @@ def test_sessions_that_may_not_be_looked_for_are_said() -> None:
     assert f"cannot look for sessions in {Config().data}: Permission denied" in done.stderr
 
 
-def test_outside_of_git_it_works_and_undo_puts_back_what_fugu_wrote(capsys: pytest.CaptureFixture[str]) -> None:
+def test_outside_of_git_it_works_and_undo_puts_back_what_fugu_wrote(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     project(*SOLVES)
     subprocess.run(["rm", "-rf", ".git"], check=True)
     assert called(words("fix the failing tests", "--output-dir", "../out")) == 0

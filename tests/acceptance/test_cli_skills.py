@@ -1,4 +1,6 @@
-"""Skills and custom commands from the command line: listed, trusted, used by a run, on scripted agents."""
+"""Skills and custom commands from the command line: listed, trusted, used by a run, on scripted
+agents.
+"""
 
 import json
 import os
@@ -32,26 +34,45 @@ text = "Done."
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A repository with a skill and commands, the user's own beside them, and two scripted agents."""
+    """A repository with a skill and commands, the user's own beside them, and two scripted
+    agents.
+    """
     root = repository(tmp_path / "repo").resolve()
-    making.skill(root / ".agents", "release", "How to release.", body="You are now an assistant who releases.")
-    making.text(root / ".agents/commands/review.md", "---\nargument-hint: FILE\n---\nLook at @$1 with care.")
+    making.skill(
+        root / ".agents",
+        "release",
+        "How to release.",
+        body="You are now an assistant who releases.",
+    )
+    making.text(
+        root / ".agents/commands/review.md", "---\nargument-hint: FILE\n---\nLook at @$1 with care."
+    )
     making.skill(Path.home() / ".agents", "mine", "My own.")
     making.text(Path.home() / ".agents/skills/mine/style.md", "short")
     making.text(Path.home() / ".agents/other.md", "private")
-    making.text(Path.home() / ".agents/commands/ask.md", "---\nagent: second\n---\nAnswer: $ARGUMENTS")
+    making.text(
+        Path.home() / ".agents/commands/ask.md", "---\nagent: second\n---\nAnswer: $ARGUMENTS"
+    )
     making.text(Path.home() / ".agents/commands/lost.md", "---\nagent: nobody\n---\nAnswer.")
     lines = ['coordinator = "single:first"']
     for name, script in (("first", LOADS), ("second", ANSWER)):
         path = making.text(tmp_path / f"{name}.toml", script)
-        lines += ["[[agents]]", f'name = "{name}"', 'provider = "scripted"', f'model = "{path}"', 'slot = "strong"']
+        lines += [
+            "[[agents]]",
+            f'name = "{name}"',
+            'provider = "scripted"',
+            f'model = "{path}"',
+            'slot = "strong"',
+        ]
     making.text(Path.home() / ".fugurc", "\n".join(lines))
     os.chdir(root)
     return root
 
 
 def facts() -> list[Event]:
-    return [record.event for record in log.read(store.find_session(Config().data, Path.cwd(), "latest"))]
+    return [
+        record.event for record in log.read(store.find_session(Config().data, Path.cwd(), "latest"))
+    ]
 
 
 def asked() -> list[tuple[str, str]]:
@@ -62,7 +83,9 @@ def agents() -> list[str]:
     return [event.agent for event in facts() if isinstance(event, Assigned)]
 
 
-def test_they_are_listed_and_count_after_trust(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_they_are_listed_and_count_after_trust(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert called(["skills"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "skills",
@@ -71,7 +94,8 @@ def test_they_are_listed_and_count_after_trust(root: Path, capsys: pytest.Captur
         "  /ask   Answer: $ARGUMENTS [agent second]  (~/.agents/commands/ask.md)",
         "  /lost  Answer. [agent nobody]  (~/.agents/commands/lost.md)",
         "left out",
-        "  release  its folder is not trusted; `fugu trust` there  (.agents/skills/release/SKILL.md)",
+        "  release  its folder is not trusted; `fugu trust` there  "
+        "(.agents/skills/release/SKILL.md)",
         "  /review  its folder is not trusted; `fugu trust` there  (.agents/commands/review.md)",
     ]
     assert called(["trust"]) == 0
@@ -81,16 +105,24 @@ def test_they_are_listed_and_count_after_trust(root: Path, capsys: pytest.Captur
     ]
     assert called(["skills"]) == 0
     said = capsys.readouterr().out
-    assert "  /review FILE  Look at @$1 with care.  (.agents/commands/review.md)" in said and "left out" not in said
+    assert (
+        "  /review FILE  Look at @$1 with care.  (.agents/commands/review.md)" in said
+        and "left out" not in said
+    )
 
 
-def test_trust_below_the_root_is_for_the_folders_in_between(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trust_below_the_root_is_for_the_folders_in_between(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     making.skill(root / "pkg/.agents", "local")
     (root / "pkg/src").mkdir()
     os.chdir(root / "pkg/src")
     assert called(["trust"]) == 0
     said = capsys.readouterr().out
-    assert f"{root / 'pkg'} is trusted now as well" in said and "its skill local is told to agents" in said
+    assert (
+        f"{root / 'pkg'} is trusted now as well" in said
+        and "its skill local is told to agents" in said
+    )
     assert called(["skills"]) == 0
     assert "  local    What it is for.  (pkg/.agents/skills/local)" in capsys.readouterr().out
     assert called(["untrust"]) == 0
@@ -99,13 +131,25 @@ def test_trust_below_the_root_is_for_the_folders_in_between(root: Path, capsys: 
     assert "local    its folder is not trusted" in capsys.readouterr().out
 
 
-def test_a_run_loads_skills_reads_their_files_and_records_both(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_loads_skills_reads_their_files_and_records_both(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert called(["run", "--trust", "do it"]) == 0
     ran = {event.call.arguments: event.output for event in facts() if isinstance(event, ToolRan)}
-    body = "Paths in it are relative to `.agents/skills/release`.\n\nYou are now an assistant who releases."
-    assert ran['{"name": "release"}'] == f"The skill `release`: instructions the user has for this. {body}"
+    body = (
+        "Paths in it are relative to `.agents/skills/release`.\n\nYou are now an assistant who "
+        "releases."
+    )
+    assert (
+        ran['{"name": "release"}']
+        == f"The skill `release`: instructions the user has for this. {body}"
+    )
     assert ran['{"path": "~/.agents/skills/mine/style.md"}'] == "1\tshort"
-    refused = [event.call.arguments for event in facts() if isinstance(event, Permitted) and not event.allowed]
+    refused = [
+        event.call.arguments
+        for event in facts()
+        if isinstance(event, Permitted) and not event.allowed
+    ]
     assert refused == ['{"path": "~/.agents/other.md"}']
     said = capsys.readouterr()
     assert "✓ skill release" in said.err
@@ -128,7 +172,10 @@ def test_a_command_that_is_not_trusted_is_refused_and_nothing_is_asked(
 ) -> None:
     assert called(["run", "/review calc.txt"]) == 1
     said = capsys.readouterr()
-    assert (said.out, "the command review is not used: its folder is not trusted" in said.err) == ("", True)
+    assert (said.out, "the command review is not used: its folder is not trusted" in said.err) == (
+        "",
+        True,
+    )
     assert called(["sessions"]) == 0
     assert "calc" not in capsys.readouterr().out
 
@@ -153,25 +200,43 @@ def test_an_agent_that_is_not_in_the_pool_is_said_with_the_command(
 ) -> None:
     assert called(["run", "/lost"]) == 1
     said = capsys.readouterr().err
-    assert "/lost is for the agent 'nobody', which is not in the pool" in said and "first, second" in said
+    assert (
+        "/lost is for the agent 'nobody', which is not in the pool" in said
+        and "first, second" in said
+    )
 
 
 def test_a_named_skill_is_a_part_of_the_request(root: Path) -> None:
     assert called(["run", "/skill mine write it"]) == 0
-    said = f"The skill `mine`: instructions the user has for this. Paths in it are relative to `{Path.home()}/.agents"
-    assert asked() == [(f"write it\n\n{said}/skills/mine`.\n\n{making.BODY}", "/skill mine write it")]
+    said = (
+        f"The skill `mine`: instructions the user has for this. Paths in it are relative to "
+        f"`{Path.home()}/.agents"
+    )
+    assert asked() == [
+        (f"write it\n\n{said}/skills/mine`.\n\n{making.BODY}", "/skill mine write it")
+    ]
 
 
-def test_programs_are_told_of_both_at_the_beginning(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_programs_are_told_of_both_at_the_beginning(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert called(["run", "--trust", "--output-format", "stream-json", "do it"]) == 0
     first = json.loads(capsys.readouterr().out.splitlines()[0])
-    assert (first["skills"], first["slash_commands"]) == (["release", "mine"], ["review", "ask", "lost"])
+    assert (first["skills"], first["slash_commands"]) == (
+        ["release", "mine"],
+        ["review", "ask", "lost"],
+    )
     assert "skill" in first["tools"]
 
 
-def test_what_is_wrong_with_one_is_said_by_a_run_and_the_doctor(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_wrong_with_one_is_said_by_a_run_and_the_doctor(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     bad = making.text(Path.home() / ".agents/skills/bad/SKILL.md", "x")
-    note = f"{bad}: it has no front matter: name and description between two lines `---`; the skill is left out"
+    note = (
+        f"{bad}: it has no front matter: name and description between two lines `---`; the skill "
+        f"is left out"
+    )
     assert called(["run", "--trust", "do it"]) == 0
     assert f"fugu: {note}\n" in capsys.readouterr().err
     called(["doctor"])

@@ -1,4 +1,6 @@
-"""`fugu commit` with real git: messages, trailers, notes, and a colleague's clone that reads them back."""
+"""`fugu commit` with real git: messages, trailers, notes, and a colleague's clone that reads them
+back.
+"""
 
 import json
 import shutil
@@ -20,7 +22,12 @@ MESSAGE = Says(json.dumps({"message": "calc: fix the sum\n\nIt was broken."}))
 
 def git(place: Place, *arguments: str, folder: Path | None = None, check: bool = True) -> str:
     done = subprocess.run(
-        ["git", *arguments], cwd=folder or place.repo, env=place.environ(), capture_output=True, text=True, check=check
+        ["git", *arguments],
+        cwd=folder or place.repo,
+        env=place.environ(),
+        capture_output=True,
+        text=True,
+        check=check,
     )
     return done.stdout
 
@@ -29,7 +36,11 @@ def fixed(place: Place, server: Loopback) -> None:
     """An agent has changed a file; nothing is staged."""
     place.configure(Agent("worker", price=PRICED))
     server.play(
-        "worker", Says(calls=(Use("read", {"path": "calc.txt"}),)), Says(calls=(FIXED,)), Says("Done."), Says("ACCEPT")
+        "worker",
+        Says(calls=(Use("read", {"path": "calc.txt"}),)),
+        Says(calls=(FIXED,)),
+        Says("Done."),
+        Says("ACCEPT"),
     )
     done = place.fugu("run", "--permission-mode", "auto", "fix it", "--agent", "worker")
     assert done.code == 0, done.err
@@ -40,7 +51,9 @@ def committed(place: Place, server: Loopback, *more: str) -> Done:
     return place.fugu("commit", *more)
 
 
-def test_the_message_is_an_agents_and_trailers_and_a_note_say_who_wrote_what(place: Place, server: Loopback) -> None:
+def test_the_message_is_an_agents_and_trailers_and_a_note_say_who_wrote_what(
+    place: Place, server: Loopback
+) -> None:
     fixed(place, server)
     place.files({"mine.txt": "mine\n"})
     git(place, "add", "mine.txt", "calc.txt")
@@ -48,7 +61,9 @@ def test_the_message_is_an_agents_and_trailers_and_a_note_say_who_wrote_what(pla
     assert done.code == 0, done.err
     cost = git(place, "log", "-1", "--format=%(trailers:key=Fugu-Agent,valueonly)").strip()
     assert cost == "worker 2 lines $0.06"
-    assert git(place, "log", "-1", "--format=%B").startswith("calc: fix the sum\n\nIt was broken.\n\nFugu-Agent: ")
+    assert git(place, "log", "-1", "--format=%B").startswith(
+        "calc: fix the sum\n\nIt was broken.\n\nFugu-Agent: "
+    )
     (asked,) = server.asked("worker")
     assert ("+by an agent" in asked.text, "Newest messages:\\nstart" in asked.text) == (True, True)
     commit = git(place, "rev-parse", "HEAD").strip()
@@ -61,9 +76,15 @@ def test_the_message_is_an_agents_and_trailers_and_a_note_say_who_wrote_what(pla
         {"type": "ai", "model_id": "openai/worker-2026-01-01"},
     )
     assert conversation["ranges"] == [{"start_line": 1, "end_line": 2}]
-    assert record["timestamp"].endswith("Z")  # what the specification's own reader asks for, beside its schema
-    jsonschema.validate(record, json.loads(SCHEMA.read_text()), format_checker=jsonschema.FormatChecker())
-    assert place.fugu("sessions").out.count("\n") == 1  # the question about the message is in no list
+    assert record["timestamp"].endswith(
+        "Z"
+    )  # what the specification's own reader asks for, beside its schema
+    jsonschema.validate(
+        record, json.loads(SCHEMA.read_text()), format_checker=jsonschema.FormatChecker()
+    )
+    assert (
+        place.fugu("sessions").out.count("\n") == 1
+    )  # the question about the message is in no list
     assert "no session" not in place.fugu("undo", "--yes").err
     assert (place.repo / "calc.txt").read_text() == "broken\n"
 
@@ -85,7 +106,9 @@ def test_a_clone_without_sessions_reads_the_notes_back(place: Place, server: Loo
         ("by an agent", "worker", "openai/worker-2026-01-01"),
     ]
     assert (after["noted_lines"], [turn["cost_usd"] for turn in after["turns"]]) == (2, [0.06])
-    assert "told by git notes (refs/notes/fugu)" in place.fugu("blame", "calc.txt", folder=clone).out
+    assert (
+        "told by git notes (refs/notes/fugu)" in place.fugu("blame", "calc.txt", folder=clone).out
+    )
 
 
 HOSTILE = {
@@ -102,7 +125,13 @@ HOSTILE = {
             ],
         }
     ],
-    "metadata": {"fugu": {"turns": {"urn:x": {"agent": "e\x1b[31mvil\n\u202e" + "x" * 500, "session": "$(touch x)"}}}},
+    "metadata": {
+        "fugu": {
+            "turns": {
+                "urn:x": {"agent": "e\x1b[31mvil\n\u202e" + "x" * 500, "session": "$(touch x)"}
+            }
+        }
+    },
 }
 
 
@@ -127,7 +156,9 @@ def test_a_note_of_somebody_else_is_data_that_is_shown_clean(
     (place.folder / "note").write_text(note)
     git(place, "notes", "--ref=fugu", "add", "-F", str(place.folder / "note"), "HEAD")
     done = place.fugu("blame", "calc.txt", "--format", "json")
-    assert (done.code, [line["agent"] for line in json.loads(done.out)["lines"]]) == (0, [agent]), done.err
+    assert (done.code, [line["agent"] for line in json.loads(done.out)["lines"]]) == (0, [agent]), (
+        done.err
+    )
     assert "\x1b" not in place.fugu("blame", "calc.txt").out
     assert sorted(path.name for path in place.repo.iterdir()) == [".git", "calc.txt", "check.sh"]
 
@@ -154,21 +185,31 @@ def test_only_what_was_asked_for_is_committed(place: Place, server: Loopback) ->
     assert git(place, "show", "--name-only", "--format=%s") == "calc: fix the sum\n\nnew.txt\n"
     assert git(place, "status", "--porcelain") == " M calc.txt\nM  check.sh\n"
     assert committed(place, server, "-m", "second", "-m", "a paragraph").code == 0
-    assert git(place, "show", "--name-only", "--format=%B") == "second\n\na paragraph\n\n\ncheck.sh\n"
+    assert (
+        git(place, "show", "--name-only", "--format=%B") == "second\n\na paragraph\n\n\ncheck.sh\n"
+    )
     assert server.asked("worker") == []
     assert git(place, "status", "--porcelain") == " M calc.txt\n"
 
 
-def test_hooks_decide_and_what_they_change_is_noted_as_it_was_committed(place: Place, server: Loopback) -> None:
+def test_hooks_decide_and_what_they_change_is_noted_as_it_was_committed(
+    place: Place, server: Loopback
+) -> None:
     fixed(place, server)
     hook = place.repo / ".git" / "hooks" / "pre-commit"
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho too long >&2\nexit 1\n")
     hook.chmod(0o755)
     done = committed(place, server, "--yes", "-a")
-    assert (done.code, "too long" in done.err, "git did not commit (exit code 1)" in done.err) == (1, True, True)
+    assert (done.code, "too long" in done.err, "git did not commit (exit code 1)" in done.err) == (
+        1,
+        True,
+        True,
+    )
     assert "calc: fix the sum" in (place.repo / ".git" / "FUGU_EDITMSG").read_text()
-    hook.write_text("#!/bin/sh\n{ echo '# checked'; cat calc.txt; } > t && mv t calc.txt && git add calc.txt\n")
+    hook.write_text(
+        "#!/bin/sh\n{ echo '# checked'; cat calc.txt; } > t && mv t calc.txt && git add calc.txt\n"
+    )
     assert committed(place, server, "--yes", "-a").code == 0
     record = json.loads(git(place, "notes", "--ref=fugu", "show", "HEAD"))
     assert record["files"][0]["conversations"][0]["ranges"] == [{"start_line": 2, "end_line": 3}]
@@ -181,13 +222,19 @@ def test_a_commit_is_signed_where_git_is_told_so(place: Place, server: Loopback)
     place.files({"calc.txt": "fixed\n"})
     key = place.folder / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    for name, value in {"gpg.format": "ssh", "user.signingKey": str(key), "commit.gpgSign": "true"}.items():
+    for name, value in {
+        "gpg.format": "ssh",
+        "user.signingKey": str(key),
+        "commit.gpgSign": "true",
+    }.items():
         git(place, "config", name, value)
     assert committed(place, server, "-a", "--yes").code == 0
     assert "\ngpgsig -----BEGIN SSH SIGNATURE-----\n" in git(place, "cat-file", "commit", "HEAD")
 
 
-def test_no_secret_and_nothing_that_moves_the_cursor_gets_into_a_message(place: Place, server: Loopback) -> None:
+def test_no_secret_and_nothing_that_moves_the_cursor_gets_into_a_message(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("worker"))
     place.files({"calc.txt": "key = 'sk-abcdefghijklmnopqrstuvwxyz123456'\n"})
     said = "use sk-abcdefghijklmnopqrstuvwxyz123456 \x1b[31mnow\x07"
@@ -198,13 +245,18 @@ def test_no_secret_and_nothing_that_moves_the_cursor_gets_into_a_message(place: 
     assert "sk-abcdef" not in server.asked("worker")[0].text
 
 
-def test_files_that_agents_may_not_read_are_named_and_not_shown(place: Place, server: Loopback) -> None:
+def test_files_that_agents_may_not_read_are_named_and_not_shown(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("worker"), more='deny = ["read(private/**)"]')
     place.files({"private/plan.txt": "nobody knows\n", "calc.txt": "fixed\n"})
     git(place, "add", "-A")
     assert committed(place, server, "--yes").code == 0
     (asked,) = server.asked("worker")
-    assert ("nobody knows" in asked.text, "not to be read by agents: private/plan.txt" in asked.text) == (False, True)
+    assert (
+        "nobody knows" in asked.text,
+        "not to be read by agents: private/plan.txt" in asked.text,
+    ) == (False, True)
 
 
 def test_the_editor_has_the_last_word(place: Place, server: Loopback) -> None:
@@ -215,7 +267,11 @@ def test_the_editor_has_the_last_word(place: Place, server: Loopback) -> None:
     place.variables["GIT_EDITOR"] = "sed -i 's/fix the sum/mend the sum/'"
     words = f"{place.python} -m fugu_cli commit -a"
     done = subprocess.run(
-        ["script", "-qec", words, "/dev/null"], cwd=place.repo, env=place.environ(), capture_output=True, check=False
+        ["script", "-qec", words, "/dev/null"],
+        cwd=place.repo,
+        env=place.environ(),
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout
     assert git(place, "log", "-1", "--format=%s") == "calc: mend the sum\n"

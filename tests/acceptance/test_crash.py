@@ -1,7 +1,9 @@
-"""A session that is killed after any recorded fact goes on, ends the same way, and does nothing twice.
+"""A session that is killed after any recorded fact goes on, ends the same way, and does nothing
+twice.
 
-One run is filmed: before and after every line the repository, its snapshots and everything outside are copied. Then,
-for every frame, the world is put back to it, the log cut there, and the session goes on in a new process's place.
+One run is filmed: before and after every line the repository, its snapshots and everything outside
+are copied. Then, for every frame, the world is put back to it, the log cut there, and the session
+goes on in a new process's place.
 """
 
 from __future__ import annotations
@@ -27,11 +29,15 @@ from tests.reacting import Reacting, Stage, calls, fails, repository, results, r
 BROKEN = Member(name="broken", provider="openai", model="b", slot="cheap")
 NATIVE = Member(name="native", provider="openai", model="n", slot="middle")
 STRONG = Member(name="strong", provider="openai", model="s", slot="strong")
-DRAWING = Member(name="drawing", provider="local", model="d", slot="cheap", protocol="text", attempts=3)
+DRAWING = Member(
+    name="drawing", provider="local", model="d", slot="cheap", protocol="text", attempts=3
+)
 
 
 def works_badly(prompt: Prompt) -> Reply:
-    """Reads, runs a command that leaves a mark outside, tries what is forbidden, writes something wrong."""
+    """Reads, runs a command that leaves a mark outside, tries what is forbidden, writes something
+    wrong.
+    """
     if role(prompt) == "verifier":
         return Reply(text="ACCEPT" if "they pass" in str(prompt.messages).lower() else "REVISE")
     tried = {result.tool for result in results(prompt)}
@@ -43,7 +49,8 @@ def works_badly(prompt: Prompt) -> Reply:
         )
     if "write" not in tried:
         return calls(
-            Call.make("3", "bash", command="rm -rf gone"), Call.make("4", "write", path="calc.txt", content="half\n")
+            Call.make("3", "bash", command="rm -rf gone"),
+            Call.make("4", "write", path="calc.txt", content="half\n"),
         )
     return Reply(text="I tried.")
 
@@ -64,7 +71,9 @@ def draws(prompt: Prompt) -> Reply:
     """Wrong twice; the third draw is right."""
     brief = prompt.messages[0]
     assert isinstance(brief, FromUser)
-    content = "fixed\n" if prompt.seed is not None and prompt.seed >= 2 else f"wrong {prompt.seed}\n"
+    content = (
+        "fixed\n" if prompt.seed is not None and prompt.seed >= 2 else f"wrong {prompt.seed}\n"
+    )
     return calls(Call.make("1", "write", path="calc.txt", content=content), text="Here it is.")
 
 
@@ -86,7 +95,9 @@ SESSIONS: Mapping[str, tuple[tuple[Member, ...], Callable[[], Mapping[str, Agent
 
 def stage_of(name: str, world: Path) -> Stage:
     members, agents = SESSIONS[name]
-    return Stage(world / "repo", world / "store", members, agents(), mode="yolo", deny=("bash(rm *)",))
+    return Stage(
+        world / "repo", world / "store", members, agents(), mode="yolo", deny=("bash(rm *)",)
+    )
 
 
 @dataclass(frozen=True)
@@ -120,7 +131,9 @@ class Resumed:
 
 
 async def resumed(played: Played, number: int, folder: Path, turn: asyncio.Semaphore) -> Resumed:
-    """A copy of the frame's world and the log's first lines, and on from there as a new process would."""
+    """A copy of the frame's world and the log's first lines, and on from there as a new process
+    would.
+    """
     film = played.film
     frame = film.frames[number]
     world, path = folder / str(number), folder / f"{number}.jsonl"
@@ -141,7 +154,9 @@ async def resumed(played: Played, number: int, folder: Path, turn: asyncio.Semap
 
 async def all_resumed(played: Played, folder: Path) -> list[Resumed]:
     turn = asyncio.Semaphore(3)
-    return await asyncio.gather(*(resumed(played, number, folder, turn) for number in range(len(played.film.frames))))
+    return await asyncio.gather(
+        *(resumed(played, number, folder, turn) for number in range(len(played.film.frames)))
+    )
 
 
 def appends(call: Call) -> bool:
@@ -162,9 +177,13 @@ def test_the_filmed_session_holds_what_a_session_can(played: Played) -> None:
         assert sum(isinstance(event, Undone) for event in events) == 2
 
 
-def test_a_session_killed_anywhere_ends_the_same_and_does_nothing_twice(played: Played, tmp_path: Path) -> None:
+def test_a_session_killed_anywhere_ends_the_same_and_does_nothing_twice(
+    played: Played, tmp_path: Path
+) -> None:
     film = played.film
-    assert {frame.lines for frame in film.frames} == set(range(3, len(film.lines) + 1)), "every line has its frame"
+    assert {frame.lines for frame in film.frames} == set(range(3, len(film.lines) + 1)), (
+        "every line has its frame"
+    )
     found = asyncio.run(all_resumed(played, tmp_path))
     assert [fault for one in found for fault in faults_of(played, one)] == []
 
@@ -184,7 +203,9 @@ def faults_of(played: Played, one: Resumed) -> list[str]:
     if again:
         faults.append(f"calls were made again: {again}")
     count = (one.world / "counter").read_text().count("ran")
-    started = [event.call for event in one.events if isinstance(event, Permitted) and appends(event.call)]
+    started = [
+        event.call for event in one.events if isinstance(event, Permitted) and appends(event.call)
+    ]
     killed = one.frame.what == "after permitted" and _newest(film, one.frame).call in started
     if played.name == "native" and (len(started) != 1 or count != (0 if killed else 1)):
         faults.append(f"the command ran {count} times, was started {len(started)} times")

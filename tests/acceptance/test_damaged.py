@@ -1,4 +1,6 @@
-"""The real binary on session files that were damaged or come from elsewhere: shown, never written, with a way on."""
+"""The real binary on session files that were damaged or come from elsewhere: shown, never written,
+with a way on.
+"""
 
 import re
 from pathlib import Path
@@ -25,20 +27,28 @@ def spoiled(path: Path, fact: str) -> tuple[int, bytes]:
     return at + 1, b"".join(lines[:at])
 
 
-def test_a_damaged_session_is_shown_up_to_its_fault_and_repaired_into_a_copy(place: Place, server: Loopback) -> None:
+def test_a_damaged_session_is_shown_up_to_its_fault_and_repaired_into_a_copy(
+    place: Place, server: Loopback
+) -> None:
     path = worked(place, server, "damaged")
     line, kept = spoiled(path, "finished")
     before = path.read_bytes()
     words = f"is damaged at line {line}: "
     listed = place.fugu("sessions")
     assert (listed.code, listed.out.count("\n")) == (0, 1)
-    assert re.match(rf"{path.stem}  \S+ \S+  damaged +1 request +fix the tests\n", listed.out), listed.out
+    assert re.match(rf"{path.stem}  \S+ \S+  damaged +1 request +fix the tests\n", listed.out), (
+        listed.out
+    )
     assert "fugu sessions repair ID" in listed.err
     trace = place.fugu("trace")
     assert trace.code == 0
     assert "damaged" in trace.out and "worker" in trace.out
     assert words in trace.err
-    for refused in (("run", "--continue", "go on"), ("run", "--resume", path.stem), ("undo", "--yes")):
+    for refused in (
+        ("run", "--continue", "go on"),
+        ("run", "--resume", path.stem),
+        ("undo", "--yes"),
+    ):
         done = place.fugu(*refused)
         assert (done.code, done.out) == (2, ""), done.err
         assert words in done.err and f"fugu sessions repair {path.stem}" in done.err
@@ -59,24 +69,42 @@ def test_a_damaged_session_is_shown_up_to_its_fault_and_repaired_into_a_copy(pla
     assert path.read_bytes() == before
 
 
-def test_what_was_done_behind_the_fault_is_not_taken_back_unasked(place: Place, server: Loopback) -> None:
+def test_what_was_done_behind_the_fault_is_not_taken_back_unasked(
+    place: Place, server: Loopback
+) -> None:
     path = worked(place, server, "behind")
     lines = path.read_bytes().splitlines(keepends=True)
-    wrote = next(at for at, line in enumerate(lines) if b'"tool":"write"' in line and b'"type":"replied"' in line)
+    wrote = next(
+        at
+        for at, line in enumerate(lines)
+        if b'"tool":"write"' in line and b'"type":"replied"' in line
+    )
     path.write_bytes(b"".join([*lines[:wrote], b"{}\n", *lines[wrote + 1 :]]))
     assert place.fugu("sessions", "repair", path.stem).code == 0
     undone = place.fugu("undo", "--yes")
-    assert (undone.code, undone.out) == (0, "there is nothing to undo: the newest request changed no file\n")
+    assert (undone.code, undone.out) == (
+        0,
+        "there is nothing to undo: the newest request changed no file\n",
+    )
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
 
 
-def test_a_session_of_a_newer_fugu_is_refused_by_every_command(place: Place, server: Loopback) -> None:
+def test_a_session_of_a_newer_fugu_is_refused_by_every_command(
+    place: Place, server: Loopback
+) -> None:
     path = worked(place, server, "newer")
-    path.write_bytes(re.sub(rb'"version":"[^"]*"', b'"version":"999.1.0"', path.read_bytes(), count=1))
+    path.write_bytes(
+        re.sub(rb'"version":"[^"]*"', b'"version":"999.1.0"', path.read_bytes(), count=1)
+    )
     before = path.read_bytes()
     listed = place.fugu("sessions")
     assert (listed.code, "newer fugu" in listed.out) == (0, True)
-    commands = (("trace",), ("run", "--continue", "go on"), ("undo", "--yes"), ("sessions", "repair", path.stem))
+    commands = (
+        ("trace",),
+        ("run", "--continue", "go on"),
+        ("undo", "--yes"),
+        ("sessions", "repair", path.stem),
+    )
     for command in commands:
         done = place.fugu(*command)
         assert (done.code, done.out) == (2, "")
@@ -85,13 +113,17 @@ def test_a_session_of_a_newer_fugu_is_refused_by_every_command(place: Place, ser
     assert place.sessions() == [path]
 
 
-def test_a_file_that_is_no_session_is_listed_named_and_left_alone(place: Place, server: Loopback) -> None:
+def test_a_file_that_is_no_session_is_listed_named_and_left_alone(
+    place: Place, server: Loopback
+) -> None:
     path = worked(place, server, "foreign")
     foreign = path.parent / "20990101-000000-aaaa.jsonl"
     foreign.write_bytes(b'{"a": 1}\n{"b": 2}\n')
     listed = place.fugu("sessions")
     assert listed.code == 0
-    assert "20990101-000000-aaaa" in listed.out and "damaged" in listed.out and path.stem in listed.out
+    assert (
+        "20990101-000000-aaaa" in listed.out and "damaged" in listed.out and path.stem in listed.out
+    )
     for command in (("trace",), ("undo", "--yes"), ("sessions", "repair", foreign.stem)):
         done = place.fugu(*command)
         assert done.code == 2

@@ -1,4 +1,6 @@
-"""How much agents may reason, by the real binary: the flag, each wire, the log, the trace, who takes none."""
+"""How much agents may reason, by the real binary: the flag, each wire, the log, the trace, who
+takes none.
+"""
 
 import json
 
@@ -14,7 +16,10 @@ from tests.acceptance.loopback import Loopback, Refuses, Says
     ("agent", "sent"),
     [
         (Agent("worker"), {"reasoning_effort": "high"}),
-        (Agent("worker", more='api = "responses"'), {"reasoning": {"effort": "high", "summary": "auto"}}),
+        (
+            Agent("worker", more='api = "responses"'),
+            {"reasoning": {"effort": "high", "summary": "auto"}},
+        ),
         (
             Agent("worker", provider="anthropic"),
             {"thinking": {"type": "enabled", "budget_tokens": 24576}, "max_tokens": 8192 + 24576},
@@ -24,7 +29,9 @@ from tests.acceptance.loopback import Loopback, Refuses, Says
 def test_the_flag_goes_to_each_wire_in_its_own_form_over_what_the_entry_says(
     place: Place, server: Loopback, agent: Agent, sent: dict[str, object]
 ) -> None:
-    place.configure(Agent(agent.name, provider=agent.provider, more=agent.more + '\neffort = "low"'))
+    place.configure(
+        Agent(agent.name, provider=agent.provider, more=agent.more + '\neffort = "low"')
+    )
     server.play("worker", Says("A file."))
     done = place.fugu("-p", "what is it?", "--effort", "high")
     assert (done.code, done.out) == (0, "A file.\n"), done.err
@@ -37,7 +44,9 @@ def test_the_flag_goes_to_each_wire_in_its_own_form_over_what_the_entry_says(
     assert [one["effort"] for one in told["requests"][0]["decisions"]] == ["high"]
 
 
-def test_without_the_flag_the_entry_says_it_and_the_trace_shows_that(place: Place, server: Loopback) -> None:
+def test_without_the_flag_the_entry_says_it_and_the_trace_shows_that(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("worker", more='effort = "low"'))
     server.play("worker", Says("A file."))
     assert place.fugu("-p", "what is it?").code == 0
@@ -45,10 +54,14 @@ def test_without_the_flag_the_entry_says_it_and_the_trace_shows_that(place: Plac
     assert "effort low" in place.fugu("trace").out
 
 
-def test_a_server_that_takes_none_is_asked_without_and_that_is_said_once(place: Place, server: Loopback) -> None:
+def test_a_server_that_takes_none_is_asked_without_and_that_is_said_once(
+    place: Place, server: Loopback
+) -> None:
     def reaction(asked: Request) -> Says | Refuses:
         if "reasoning_effort" in asked.body:
-            return Refuses(400, "Unsupported parameter: 'reasoning_effort' is not supported with this model.")
+            return Refuses(
+                400, "Unsupported parameter: 'reasoning_effort' is not supported with this model."
+            )
         return Says("A file.")
 
     place.configure(Agent("worker"))
@@ -60,8 +73,12 @@ def test_a_server_that_takes_none_is_asked_without_and_that_is_said_once(place: 
 
 def test_an_agent_that_can_be_told_none_is_named_once(place: Place) -> None:
     (place.folder / "script.toml").write_text('[[step]]\ntext = "Done."\n')
-    done = place.fugu("-p", "what is it?", "--script", str(place.folder / "script.toml"), "--effort", "low")
-    assert (done.code, done.err.count("the effort low says nothing to scripted")) == (0, 1), done.err
+    done = place.fugu(
+        "-p", "what is it?", "--script", str(place.folder / "script.toml"), "--effort", "low"
+    )
+    assert (done.code, done.err.count("the effort low says nothing to scripted")) == (0, 1), (
+        done.err
+    )
 
 
 def test_a_word_that_is_no_effort_is_refused(place: Place) -> None:

@@ -50,11 +50,15 @@ def test_an_agent_alone_is_asked_once_more(place: Place, server: Loopback) -> No
     place.configure(Agent("only"))
     server.play("only", NOTHING, ANSWER)
     done = place.fugu("run", "what does calc.txt say?")
-    assert (done.code, done.out.strip(), roles(place)) == (0, ANSWER.text, [("only", "worker")]), done.err
+    assert (done.code, done.out.strip(), roles(place)) == (0, ANSWER.text, [("only", "worker")]), (
+        done.err
+    )
     assert [event.usage.output for event in place.events() if isinstance(event, Replied)] == [20]
 
 
-def test_an_agent_alone_that_stays_silent_ends_the_request_with_the_reason(place: Place, server: Loopback) -> None:
+def test_an_agent_alone_that_stays_silent_ends_the_request_with_the_reason(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("only"))
     server.play("only", *[NOTHING] * 8)
     done = place.fugu("run", "what does calc.txt say?")

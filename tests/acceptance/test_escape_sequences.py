@@ -1,7 +1,8 @@
-"""Everything that others write and a person sees, filled with commands to the terminal: none of them comes out.
+"""Everything that others write and a person sees, filled with commands to the terminal: none of
+them comes out.
 
-A row is a payload in a place: words of an agent, names of tools and files, outputs, errors of a provider, and what an
-MCP server says, its own name included. What comes out is looked at as bytes.
+A row is a payload in a place: words of an agent, names of tools and files, outputs, errors of a
+provider, and what an MCP server says, its own name included. What comes out is looked at as bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,15 @@ PAYLOADS = {
 """What a terminal, or the eye, would obey."""
 ALL = "|".join(f"{name}={payload}" for name, payload in PAYLOADS.items())
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-COMMANDS = (["trace"], ["trace", "--full"], ["sessions"], ["blame"], ["undo"], ["doctor"], ["sessions", "--path"])
+COMMANDS = (
+    ["trace"],
+    ["trace", "--full"],
+    ["sessions"],
+    ["blame"],
+    ["undo"],
+    ["doctor"],
+    ["sessions", "--path"],
+)
 
 SERVER = """
 import json, sys
@@ -65,14 +74,24 @@ def written(place: Place, *words: str) -> str:
     return done.out + done.err
 
 
-def test_no_command_to_the_terminal_comes_out_wherever_it_was_put(place: Place, server: Loopback) -> None:
+def test_no_command_to_the_terminal_comes_out_wherever_it_was_put(
+    place: Place, server: Loopback
+) -> None:
     name = f"a {''.join(PAYLOADS.values())}".replace("/", "_").replace("\n", "")
     script = place.folder / "server.py"
     script.write_text(SERVER)
     entry = {"command": sys.executable, "args": [str(script), json.dumps(ALL)]}
-    place.files({".mcp.json": json.dumps({"mcpServers": {"odd": entry, f"o{ALL}": entry}}), name[:200]: f"{ALL}\n"})
     place.files(
-        {"AGENTS.md": f"{ALL}\n", ".agents/skills/odd/SKILL.md": f"---\nname: odd\ndescription: odd\n---\n{ALL}\n"}
+        {
+            ".mcp.json": json.dumps({"mcpServers": {"odd": entry, f"o{ALL}": entry}}),
+            name[:200]: f"{ALL}\n",
+        }
+    )
+    place.files(
+        {
+            "AGENTS.md": f"{ALL}\n",
+            ".agents/skills/odd/SKILL.md": f"---\nname: odd\ndescription: odd\n---\n{ALL}\n",
+        }
     )
     place.commit()
     place.configure(
@@ -94,7 +113,9 @@ def test_no_command_to_the_terminal_comes_out_wherever_it_was_put(place: Place, 
     said = written(place, "run", "--trust", f"fix the tests {ALL}")
     assert "mcp__odd__echo" in said and "colour=" in said
     outputs = {"run": said, **{" ".join(words): written(place, *words) for words in COMMANDS}}
-    assert {what: found for what, text in outputs.items() if (found := set(OBEYED.findall(text)))} == {}
+    assert {
+        what: found for what, text in outputs.items() if (found := set(OBEYED.findall(text)))
+    } == {}
 
 
 def _offered() -> str:

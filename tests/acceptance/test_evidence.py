@@ -1,4 +1,6 @@
-"""Requests on the real binary, one row each: what was asked and done -> turns, calls, suite runs, end, exit code."""
+"""Requests on the real binary, one row each: what was asked and done -> turns, calls, suite runs,
+end, exit code.
+"""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +16,9 @@ SUITE = {
     "calc.py": "def add(a, b):\n    return a + b\n\n\ndef legacy(a):\n    return a\n",
     "README.md": "A calculater.\n",
     "test_calc.py": "from calc import add\n\n\ndef test_add():\n    assert add(2, 3) == 5\n",
-    "test_legacy.py": "from calc import legacy\n\n\ndef test_legacy():\n    assert legacy(1) == 1\n",
+    "test_legacy.py": (
+        "from calc import legacy\n\n\ndef test_legacy():\n    assert legacy(1) == 1\n"
+    ),
 }
 RED = {**SUITE, "calc.py": SUITE["calc.py"].replace("a + b", "a - b")}
 TYPO = Use("bash", {"command": "sed -i s/calculater/calculator/ README.md"})
@@ -26,7 +30,9 @@ CHECK = Use("acceptance_check", {"command": "grep -q calculator README.md"})
 
 @dataclass(frozen=True)
 class Row:
-    """A request and what an agent does as a Worker, call by call; what must have happened in the end."""
+    """A request and what an agent does as a Worker, call by call; what must have happened in the
+    end.
+    """
 
     request: str
     files: dict[str, str]
@@ -35,7 +41,9 @@ class Row:
     """w and v, turn by turn."""
     replies: int
     suites: str
-    """Each whole run of the tests: p passed, f failed; b where the failing ones were looked up on the files before."""
+    """Each whole run of the tests: p passed, f failed; b where the failing ones were looked up on
+    the files before.
+    """
     end: str
     code: int
     line: str
@@ -56,14 +64,17 @@ ROWS = {
     ),
     "a broken test": Row(
         "When the sum is negative, add should return zero",
-        SUITE, (BREAK,), "www", 4, "fb", "turn_limit", 3, "stopped: turn limit · 1 test fails that passed before",
+        SUITE, (BREAK,), "www", 4, "fb", "turn_limit", 3, ("stopped: turn limit · 1 test fails "
+            "that passed before"),
         ("--max-turns", "3"),
     ),
     "a test that is mended": Row(
-        "calc.py のバグを直して", RED, (MEND,), "wv", 3, "p", "accepted", 0, "verified by two · 2 tests pass"
+        "calc.py のバグを直して", RED, (MEND,), "wv", 3, "p", "accepted", 0, ("verified by two · 2 tests "
+            "pass")
     ),
     "tests that go with the code": Row(
-        "删除 legacy 函数和它的测试", SUITE, (RETIRE,), "wv", 3, "pb", "accepted", 0, "verified by two · 1 test passes"
+        "删除 legacy 函数和它的测试", SUITE, (RETIRE,), "wv", 3, "pb", "accepted", 0, ("verified by two · "
+            "1 test passes")
     ),
     "until the tests pass, and they do not": Row(
         "Fix the typo in the README", RED, (TYPO,), "www", 4, "fb", "turn_limit", 3, f"stopped: turn limit · {STILL}",
@@ -74,19 +85,25 @@ ROWS = {
         ("--until", "grep -q calculator README.md"),
     ),
     "an agent sets a check": Row(
-        "Fix it", SUITE, (CHECK, TYPO), "wv", 4, "p", "accepted", 0, "verified by two · 2 tests pass"
+        "Fix it", SUITE, (CHECK, TYPO), "wv", 4, "p", "accepted", 0, ("verified by two · 2 tests "
+            "pass")
     ),
 }  # fmt: skip
 
 
 def works(calls: tuple[Use, ...]) -> Reaction:
-    """A Worker that makes each call once in the whole request, then says its last word; a Verifier that accepts."""
+    """A Worker that makes each call once in the whole request, then says its last word; a Verifier
+    that accepts.
+    """
     made = 0
 
     def react(asked: Asked) -> Answer:
         nonlocal made
         newest = json.dumps(_messages(asked)[-1:], ensure_ascii=False)
-        if "You are the Verifier now" in newest or "You are the Verifier now" in _after_the_last_word(asked):
+        if (
+            "You are the Verifier now" in newest
+            or "You are the Verifier now" in _after_the_last_word(asked)
+        ):
             return Says("ACCEPT\nIt does what was asked.")
         if made < len(calls):
             made += 1
@@ -105,7 +122,11 @@ def _messages(asked: Asked) -> list[object]:
 def _after_the_last_word(asked: Asked) -> str:
     """What the newest turn was told, whatever came after it."""
     texts = [json.dumps(message, ensure_ascii=False) for message in _messages(asked)]
-    roles = [text for text in texts if "You are the Worker now" in text or "You are the Verifier now" in text]
+    roles = [
+        text
+        for text in texts
+        if "You are the Worker now" in text or "You are the Verifier now" in text
+    ]
     return roles[-1] if roles else ""
 
 
@@ -144,10 +165,16 @@ def run(place: Place, server: Loopback, row: Row, wire: str = "chat") -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_request_ends_as_its_person_would_expect(place: Place, server: Loopback, name: str) -> None:
+def test_a_request_ends_as_its_person_would_expect(
+    place: Place, server: Loopback, name: str
+) -> None:
     run(place, server, ROWS[name])
 
 
-@pytest.mark.parametrize(("name", "wire"), [("a broken test", "responses"), ("an agent sets a check", "messages")])
-def test_whatever_wire_the_agents_speak(place: Place, server: Loopback, name: str, wire: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "wire"), [("a broken test", "responses"), ("an agent sets a check", "messages")]
+)
+def test_whatever_wire_the_agents_speak(
+    place: Place, server: Loopback, name: str, wire: str
+) -> None:
     run(place, server, ROWS[name], wire)

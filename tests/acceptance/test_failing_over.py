@@ -1,4 +1,6 @@
-"""The real binary when a server asks to wait: another agent takes the turn, the last one is waited for."""
+"""The real binary when a server asks to wait: another agent takes the turn, the last one is waited
+for.
+"""
 
 from collections.abc import Mapping
 
@@ -35,7 +37,10 @@ RESETS: list[Mapping[str, str]] = [
     {"retry-after": "1000"},
     {"retry-after-ms": "1000000"},
     {"x-ratelimit-remaining-tokens": "0", "x-ratelimit-reset-tokens": "16m40s"},
-    {"anthropic-ratelimit-tokens-remaining": "0", "anthropic-ratelimit-tokens-reset": "2999-01-01T00:00:00Z"},
+    {
+        "anthropic-ratelimit-tokens-remaining": "0",
+        "anthropic-ratelimit-tokens-reset": "2999-01-01T00:00:00Z",
+    },
 ]
 
 
@@ -54,7 +59,9 @@ def test_an_agent_that_is_asked_to_wait_gives_way_at_once(
 
 
 @pytest.mark.parametrize("status", [500, 503, 529])
-def test_an_overloaded_server_that_asks_to_wait_gives_way_too(place: Place, server: Loopback, status: int) -> None:
+def test_an_overloaded_server_that_asks_to_wait_gives_way_too(
+    place: Place, server: Loopback, status: int
+) -> None:
     place.configure(*agents("chat"))
     server.play("first", Refuses(status, "busy", "overloaded_error", {"retry-after": "1000"}))
     server.play("second", ANSWER)
@@ -63,7 +70,9 @@ def test_an_overloaded_server_that_asks_to_wait_gives_way_too(place: Place, serv
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_one_agent_alone_is_waited_for_and_the_wait_is_one_line(place: Place, server: Loopback, wire: str) -> None:
+def test_one_agent_alone_is_waited_for_and_the_wait_is_one_line(
+    place: Place, server: Loopback, wire: str
+) -> None:
     place.configure(agents(wire)[0])
     server.play("first", limited(2), ANSWER)
     done = place.fugu(*ASKS)
@@ -80,17 +89,25 @@ def test_a_named_agent_is_waited_for_though_another_is_idle(place: Place, server
     assert answered_by(place) == ["first"]
 
 
-def test_of_two_limited_agents_the_one_that_is_back_first_is_waited_for(place: Place, server: Loopback) -> None:
+def test_of_two_limited_agents_the_one_that_is_back_first_is_waited_for(
+    place: Place, server: Loopback
+) -> None:
     place.configure(*agents("chat"))
     server.play("first", limited(7), ANSWER)
     server.play("second", limited(1000))
     done = place.fugu(*ASKS)
     assert (done.code, answered_by(place)) == (0, ["first"]), done.err
     assert done.err.count("waiting for first, retrying in") == 1
-    assert [event.agent for event in place.events() if isinstance(event, Assigned)] == ["first", "second", "first"]
+    assert [event.agent for event in place.events() if isinstance(event, Assigned)] == [
+        "first",
+        "second",
+        "first",
+    ]
 
 
-def test_a_wait_that_is_too_long_ends_the_request_and_says_how_long(place: Place, server: Loopback) -> None:
+def test_a_wait_that_is_too_long_ends_the_request_and_says_how_long(
+    place: Place, server: Loopback
+) -> None:
     place.configure(agents("chat")[0])
     server.play("first", limited(1000))
     done = place.fugu(*ASKS)
@@ -115,12 +132,16 @@ def test_agents_of_one_account_are_limited_together(place: Place, server: Loopba
     assert (len(server.asked("first")), answered_by(place)) == (1, ["second"])
 
 
-def test_a_broken_stream_is_said_in_one_line_and_its_text_nowhere(place: Place, server: Loopback) -> None:
+def test_a_broken_stream_is_said_in_one_line_and_its_text_nowhere(
+    place: Place, server: Loopback
+) -> None:
     place.configure(agents("messages")[0])
     server.play("first", Breaks("reset"), Breaks("cut"), ANSWER)
     done = place.fugu(*ASKS)
     assert (done.code, done.out.strip()) == (0, ANSWER.text), done.err
-    lines = [line.strip().partition(" in ")[0] for line in done.err.splitlines() if "retrying" in line]
+    lines = [
+        line.strip().partition(" in ")[0] for line in done.err.splitlines() if "retrying" in line
+    ]
     assert lines == [f"first: connection lost, retrying {number} of 4" for number in (1, 2)]
     assert "Let me" not in done.err + done.out
 
@@ -130,5 +151,14 @@ def test_a_retry_is_a_line_of_the_stream_with_its_numbers(place: Place, server: 
     server.play("first", limited(0.1), ANSWER)
     done = place.fugu("run", "--output-format", "stream-json", ASKS[1])
     (line,) = (one for one in objects(done.out) if one.get("subtype") == "api_retry")
-    told = {name: line[name] for name in ("agent", "attempt", "max_retries", "retry_delay_ms", "error_status")}
-    assert told == {"agent": "first", "attempt": 1, "max_retries": 4, "retry_delay_ms": 100, "error_status": 429}
+    told = {
+        name: line[name]
+        for name in ("agent", "attempt", "max_retries", "retry_delay_ms", "error_status")
+    }
+    assert told == {
+        "agent": "first",
+        "attempt": 1,
+        "max_retries": 4,
+        "retry_delay_ms": 100,
+        "error_status": 429,
+    }

@@ -1,4 +1,6 @@
-"""The real binary when things go wrong: servers, signals, kills, limits. The right code, a clear word, nothing lost."""
+"""The real binary when things go wrong: servers, signals, kills, limits. The right code, a clear
+word, nothing lost.
+"""
 
 import contextlib
 import os
@@ -10,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Failed, Finished, Interrupted, Permitted, Replied, ToolRan
+from fugu_cli.session.events import (
+    Assigned,
+    Failed,
+    Finished,
+    Interrupted,
+    Permitted,
+    Replied,
+    ToolRan,
+)
 from tests.acceptance.driving import Agent, Place, ended
 from tests.acceptance.loopback import Asked, Breaks, Loopback, Refuses, Says, Use
 from tests.acceptance.test_run import ACCEPT, DONE, READ, WORKS, WRITE
@@ -21,14 +31,34 @@ FAULTS = {
         "refused",
         "the key in LOOPBACK_KEY was refused",
     ),
-    "invalid": (Refuses(400, "this project is archived"), "invalid", "does not accept the request (400): this project"),
+    "invalid": (
+        Refuses(400, "this project is archived"),
+        "invalid",
+        "does not accept the request (400): this project",
+    ),
     "poor": (Refuses(402, "Insufficient credits", "billing_error"), "credit", "has no credit left"),
-    "busy": (Refuses(429, "slow down", "rate_limit_error", {"retry-after": "3600"}), "limited", "limits how often"),
+    "busy": (
+        Refuses(429, "slow down", "rate_limit_error", {"retry-after": "3600"}),
+        "limited",
+        "limits how often",
+    ),
     "page": (Breaks("html"), "protocol", "answered with an HTML page"),
     "noise": (Breaks("bad_sse"), "protocol", "sent a piece that is no part of"),
-    "absent": (Refuses(404, "no such model", "not_found_error"), "absent", "answers for absent (404): no such model"),
-    "moved": (Refuses(308, "", headers={"location": "http://127.0.0.1:9/"}), "absent", "points somewhere else (308)"),
-    "elsewhere": (Refuses(403, "your country is not supported"), "refused", "does not serve the place"),
+    "absent": (
+        Refuses(404, "no such model", "not_found_error"),
+        "absent",
+        "answers for absent (404): no such model",
+    ),
+    "moved": (
+        Refuses(308, "", headers={"location": "http://127.0.0.1:9/"}),
+        "absent",
+        "points somewhere else (308)",
+    ),
+    "elsewhere": (
+        Refuses(403, "your country is not supported"),
+        "refused",
+        "does not serve the place",
+    ),
     "unable": (
         Refuses(501, "streaming is not implemented", headers={"retry-after": "3600"}),
         "overloaded",
@@ -39,13 +69,22 @@ FAULTS = {
     "object": (Breaks("object"), "protocol", "sent a piece that is no part of a completion"),
     "packed": (Breaks("packed"), "protocol", "sent bytes that do not unpack"),
     "endless": (Breaks("endless"), "protocol", "sent more than 4,194,304 characters as one reply"),
-    "flood": (Breaks("flood"), "protocol", "the server sent more than 8 MiB without ending an event"),
+    "flood": (
+        Breaks("flood"),
+        "protocol",
+        "the server sent more than 8 MiB without ending an event",
+    ),
 }
 
 
-def test_agents_that_fail_for_good_give_way_to_the_next_best(place: Place, server: Loopback) -> None:
+def test_agents_that_fail_for_good_give_way_to_the_next_best(
+    place: Place, server: Loopback
+) -> None:
     place.configure(
-        *(Agent(name, provider="anthropic" if name in ("poor", "noise") else "openai") for name in FAULTS),
+        *(
+            Agent(name, provider="anthropic" if name in ("poor", "noise") else "openai")
+            for name in FAULTS
+        ),
         Agent("healthy", "strong"),
     )
     for name, (answer, _, _) in FAULTS.items():
@@ -54,7 +93,9 @@ def test_agents_that_fail_for_good_give_way_to_the_next_best(place: Place, serve
     done = place.fugu("run", "fix the tests")
     assert done.code == 0, done.err
     failed = {event.what: event for event in place.events() if isinstance(event, Failed)}
-    assert {name: event.kind for name, event in failed.items()} == {name: kind for name, (_, kind, _) in FAULTS.items()}
+    assert {name: event.kind for name, event in failed.items()} == {
+        name: kind for name, (_, kind, _) in FAULTS.items()
+    }
     for name, (_, _, words) in FAULTS.items():
         assert words in failed[name].message
         assert f"{name} failed: " in done.err
@@ -63,7 +104,9 @@ def test_agents_that_fail_for_good_give_way_to_the_next_best(place: Place, serve
     assert [turn.assigned.agent for turn in turns if not turn.failed] == ["healthy", "healthy"]
 
 
-def test_when_every_agent_fails_the_run_ends_with_2_and_says_why(place: Place, server: Loopback) -> None:
+def test_when_every_agent_fails_the_run_ends_with_2_and_says_why(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("alone"), Agent("gone", "strong", url="http://127.0.0.1:9/v1"))
     server.play("alone", Refuses(401, "Incorrect API key provided", "authentication_error"))
     started = time.monotonic()
@@ -95,28 +138,60 @@ def test_what_may_pass_is_tried_again_and_said(place: Place, server: Loopback) -
     server.play("faint", Breaks("error"), ACCEPT)
     done = place.fugu("run", "--output-format", "stream-json", "fix the tests")
     assert done.code == 0, done.err
-    for words in ("limits how often", "overloaded or broken", "cut the stream", "the engine is overloaded"):
+    for words in (
+        "limits how often",
+        "overloaded or broken",
+        "cut the stream",
+        "the engine is overloaded",
+    ):
         assert words in done.out
     assert not any(isinstance(event, Failed) for event in place.events())
     texts = [event.text for event in place.events() if isinstance(event, Replied)]
-    assert not any("Let me look at" in text for text in texts), "what a broken stream had said is dropped"
+    assert not any("Let me look at" in text for text in texts), (
+        "what a broken stream had said is dropped"
+    )
 
 
-def test_empty_replies_and_malformed_calls_are_answered_and_the_work_goes_on(place: Place, server: Loopback) -> None:
+def test_empty_replies_and_malformed_calls_are_answered_and_the_work_goes_on(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("silent", provider="anthropic"), Agent("clumsy", "strong"))
-    server.play("silent", Breaks("silent"), Says("half a pair: \ud83d", (Use("read", "{oh"),)), ACCEPT)
+    server.play(
+        "silent", Breaks("silent"), Says("half a pair: \ud83d", (Use("read", "{oh"),)), ACCEPT
+    )
     server.play(
         "clumsy",
-        Says("", (Use("read", '{"path": "calc'), Use("raed", {"path": "calc.txt"}), Use("write", {"path": "x"}))),
-        Says("", (Use("edit", {"path": "calc.txt", "old": "not there", "new": "x"}), Use("read", '["calc.txt"]'))),
+        Says(
+            "",
+            (
+                Use("read", '{"path": "calc'),
+                Use("raed", {"path": "calc.txt"}),
+                Use("write", {"path": "x"}),
+            ),
+        ),
+        Says(
+            "",
+            (
+                Use("edit", {"path": "calc.txt", "old": "not there", "new": "x"}),
+                Use("read", '["calc.txt"]'),
+            ),
+        ),
         *WORKS,
     )
     done = place.fugu("run", "--until-tests-pass", "fix the tests")
     assert done.code == 0, done.err
     told = "\n".join(server.asked("clumsy")[2].results)
-    for words in ("read was not run", "There is no tool `raed`. Did you mean read?", "`content` is missing"):
+    for words in (
+        "read was not run",
+        "There is no tool `raed`. Did you mean read?",
+        "`content` is missing",
+    ):
         assert words in told
-    results = [event for event in place.events() if isinstance(event, ToolRan) and event.call.id.startswith("t2-")]
+    results = [
+        event
+        for event in place.events()
+        if isinstance(event, ToolRan) and event.call.id.startswith("t2-")
+    ]
     assert [event.ok for event in results] == [False] * 5 + [True, True]
     assert "half a pair: \N{REPLACEMENT CHARACTER}" in [
         event.text for event in place.events() if isinstance(event, Replied)
@@ -124,19 +199,25 @@ def test_empty_replies_and_malformed_calls_are_answered_and_the_work_goes_on(pla
 
 
 @pytest.mark.parametrize("how", ["hang", "hang_middle", "pings", "headers"])
-def test_a_server_that_hangs_is_left_at_the_time_limit(place: Place, server: Loopback, how: str) -> None:
+def test_a_server_that_hangs_is_left_at_the_time_limit(
+    place: Place, server: Loopback, how: str
+) -> None:
     place.configure(Agent(how))
     server.play(how, Breaks(how))
     done = place.fugu("run", "--time-limit", "2", "fix the tests")
     assert done.code == 3
     assert "stopped: time limit" in done.err
     events = place.events()
-    assert events[-1] == Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
+    assert events[-1] == Finished(
+        reason="time_limit", message="`fugu run --continue` goes on from here."
+    )
     cut = [event.partial for event in events if isinstance(event, Interrupted)]
     assert cut == ["Let me look at" if how == "hang_middle" else ""]
 
 
-def test_work_that_never_passes_ends_at_the_turn_limit_with_3(place: Place, server: Loopback) -> None:
+def test_work_that_never_passes_ends_at_the_turn_limit_with_3(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("wrong"))
     wrong = Says("", (Use("write", {"path": "calc.txt", "content": "wrong\n"}),))
     server.play("wrong", READ, wrong, DONE, DONE)
@@ -164,9 +245,17 @@ def test_money_is_not_spent_beyond_the_budget(place: Place, server: Loopback) ->
     assert len(server.asked("dear")) == 1
 
 
-def test_ctrl_c_cuts_the_turn_and_continue_finishes_the_request(place: Place, server: Loopback) -> None:
+def test_ctrl_c_cuts_the_turn_and_continue_finishes_the_request(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("slow"), Agent("judge-after", "strong"))
-    server.play("slow", READ, Says("This takes a long time to say, and longer to do.", slow=0.2), WRITE, DONE)
+    server.play(
+        "slow",
+        READ,
+        Says("This takes a long time to say, and longer to do.", slow=0.2),
+        WRITE,
+        DONE,
+    )
     server.play("judge-after", ACCEPT)
     process = place.start("run", "fix the tests")
     server.wait_for("slow", 2)
@@ -185,10 +274,14 @@ def test_ctrl_c_cuts_the_turn_and_continue_finishes_the_request(place: Place, se
     assert len(place.sessions()) == 1
 
 
-def test_ctrl_c_twice_leaves_at_once_and_a_command_does_not_live_on(place: Place, server: Loopback) -> None:
+def test_ctrl_c_twice_leaves_at_once_and_a_command_does_not_live_on(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("sleeper"), more='test_command = "sh check.sh"\nallow = ["bash(*)"]')
     server.play(
-        "sleeper", Says("", (Use("bash", {"command": "sh -c 'setsid sleep 1000 & sleep 1000'"}),)), Says("done")
+        "sleeper",
+        Says("", (Use("bash", {"command": "sh -c 'setsid sleep 1000 & sleep 1000'"}),)),
+        Says("done"),
     )
     process = place.start("run", "fix the tests")
     _until(lambda: any("sleep 1000" in command for command in place.left_behind()))
@@ -205,10 +298,14 @@ def test_ctrl_c_twice_leaves_at_once_and_a_command_does_not_live_on(place: Place
 
 
 @pytest.mark.parametrize("moment", ["reply", "command"])
-def test_a_killed_run_is_continued_and_no_command_runs_twice(place: Place, server: Loopback, moment: str) -> None:
+def test_a_killed_run_is_continued_and_no_command_runs_twice(
+    place: Place, server: Loopback, moment: str
+) -> None:
     name = f"killed-{moment}"
     beside = f'sandbox = {{ writable = ["{place.folder}"] }}'
-    place.configure(Agent(name), more=f'test_command = "sh check.sh"\nallow = ["bash(*)"]\n{beside}')
+    place.configure(
+        Agent(name), more=f'test_command = "sh check.sh"\nallow = ["bash(*)"]\n{beside}'
+    )
     mark = Use(
         "bash",
         {
@@ -251,7 +348,10 @@ def _sleeping() -> list[str]:
     found = []
     for process in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            if process.name.isdigit() and (process / "cmdline").read_bytes() == b"sleep\x00999.5\x00":
+            if (
+                process.name.isdigit()
+                and (process / "cmdline").read_bytes() == b"sleep\x00999.5\x00"
+            ):
                 found.append(process.name)
     return found
 
@@ -276,7 +376,9 @@ def test_a_repository_that_is_deleted_underneath_ends_the_run_with_2_and_a_whole
     assert place.left_behind() == []
 
 
-def test_a_second_process_on_the_same_session_ends_with_2_and_the_first_goes_on(place: Place, server: Loopback) -> None:
+def test_a_second_process_on_the_same_session_ends_with_2_and_the_first_goes_on(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("first"))
     server.play("first", READ, Breaks("hang"))
     process = place.start("run", "fix the tests")
@@ -309,7 +411,11 @@ def test_tests_that_never_end_are_ended(place: Place, server: Loopback) -> None:
     server.play("patient", READ, WRITE, DONE, ACCEPT)
     done = place.fugu("run", "--test-timeout", "2.5", "--max-turns", "1", "fix the tests")
     assert done.code == 3
-    output = [event.output for event in place.events() if isinstance(event, ToolRan) and event.call.tool == "run_tests"]
+    output = [
+        event.output
+        for event in place.events()
+        if isinstance(event, ToolRan) and event.call.tool == "run_tests"
+    ]
     assert len(output) == 1
     assert "2.5" in output[0] and "waiting" in output[0]
 
@@ -327,7 +433,9 @@ def test_a_session_that_is_open_elsewhere_is_left_alone(place: Place, server: Lo
     ended(process)
 
 
-def test_a_full_disk_ends_the_run_and_keeps_what_was_written(place: Place, server: Loopback) -> None:
+def test_a_full_disk_ends_the_run_and_keeps_what_was_written(
+    place: Place, server: Loopback
+) -> None:
     """A limit on the size of files stands in for a disk that fills up while the log is written."""
     place.configure(Agent("talks"))
     server.play("talks", Says("much " * 4000, READ.calls), DONE)
@@ -341,20 +449,26 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_written(place: Place, serve
     assert (again.code, again.out) == (0, "I wrote what was missing.\n"), again.err
 
 
-def test_a_process_that_may_open_few_files_says_so_or_does_its_work(place: Place, server: Loopback) -> None:
+def test_a_process_that_may_open_few_files_says_so_or_does_its_work(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("few"))
     codes = []
     for files in (10, 14, 32):
         server.play("few", *WORKS, ACCEPT)
         done = place.fugu("run", "fix the tests", files=files)
         assert "Traceback" not in done.err, done.err
-        assert done.code == 0 or ("Too many open files" in done.err and "ulimit" in done.err), done.err
+        assert done.code == 0 or ("Too many open files" in done.err and "ulimit" in done.err), (
+            done.err
+        )
         codes.append(done.code)
     assert (codes[0], codes[-1]) == (2, 0)
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
 
 
-def test_what_nobody_can_be_asked_about_is_denied_and_the_agent_hears_of_it(place: Place, server: Loopback) -> None:
+def test_what_nobody_can_be_asked_about_is_denied_and_the_agent_hears_of_it(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("pushes"), Agent("judges-push", "strong", "anthropic"))
     rude = Says(
         "",
@@ -368,7 +482,11 @@ def test_what_nobody_can_be_asked_about_is_denied_and_the_agent_hears_of_it(plac
     done = place.fugu("run", "--output-format", "json", stdin=b"fix the tests")
     assert done.code == 0, done.err
     assert not (place.folder / "outside").exists()
-    denied = [event.call.tool for event in place.events() if isinstance(event, Permitted) and not event.allowed]
+    denied = [
+        event.call.tool
+        for event in place.events()
+        if isinstance(event, Permitted) and not event.allowed
+    ]
     assert denied == ["bash", "write"]
     assert "Not allowed" in server.asked("pushes")[1].results[0]
     assert '"permission_denials": [{"tool_name": "bash"' in done.out
@@ -399,7 +517,9 @@ def test_plan_mode_neither_writes_nor_runs(place: Place, server: Loopback) -> No
 
 
 def test_the_next_agent_goes_on_from_files_as_they_are(place: Place, server: Loopback) -> None:
-    """An agent that fails after it has changed something: the tests are run again, and what passes is only verified."""
+    """An agent that fails after it has changed something: the tests are run again, and what passes
+    is only verified.
+    """
     place.configure(Agent("stops"), Agent("goes-on", "strong"))
     server.play("stops", READ, WRITE, Refuses(401, "revoked", "authentication_error"))
     server.play("goes-on", ACCEPT)

@@ -1,4 +1,6 @@
-"""Hooks with the real binary: a repository's own block once it is trusted, the user's refuse and send on."""
+"""Hooks with the real binary: a repository's own block once it is trusted, the user's refuse and
+send on.
+"""
 
 import json
 import os
@@ -32,7 +34,13 @@ def users(place: Place, text: str) -> None:
 
 
 def vendored(place: Place, server: Loopback) -> None:
-    server.play("worker", Says("", (Use("write", {"path": "vendor/a.txt", "content": "x\n"}),)), READ, WRITE, DONE)
+    server.play(
+        "worker",
+        Says("", (Use("write", {"path": "vendor/a.txt", "content": "x\n"}),)),
+        READ,
+        WRITE,
+        DONE,
+    )
     server.play("judge", ACCEPT)
 
 
@@ -46,7 +54,9 @@ def test_a_trusted_repositorys_hook_blocks_and_one_that_nobody_trusts_is_ignored
     vendored(place, server)
     done = place.fugu("run", "fix the tests")
     assert done.code == 0, done.err
-    assert done.err.count("names hooks (PreToolUse): none is run until you run `fugu trust` here") == 1
+    assert (
+        done.err.count("names hooks (PreToolUse): none is run until you run `fugu trust` here") == 1
+    )
     assert (place.repo / "vendor/a.txt").exists()
     (place.repo / "calc.txt").write_text("broken\n")
     (place.repo / "vendor/a.txt").unlink()
@@ -58,7 +68,11 @@ def test_a_trusted_repositorys_hook_blocks_and_one_that_nobody_trusts_is_ignored
     assert "hook" not in done.err.replace("a hook forbids it: vendor/ is not ours", "")
     assert (place.repo / "vendor/a.txt").exists() is False
     said = "a hook forbids it: vendor/ is not ours"
-    facts = [event for event in place.events() if isinstance(event, Permitted) and event.call.tool == "write"]
+    facts = [
+        event
+        for event in place.events()
+        if isinstance(event, Permitted) and event.call.tool == "write"
+    ]
     judged = [(event.allowed, event.by, event.reason) for event in facts]
     assert (judged[0], judged[1][:2]) == ((False, "hook", said), (True, "policy"))
     assert server.asked("worker")[1].results[-1] == f"Not allowed: {said}"
@@ -70,8 +84,13 @@ def test_a_trusted_repositorys_hook_blocks_and_one_that_nobody_trusts_is_ignored
     assert "none is run until you run `fugu trust` here" in doctor
 
 
-def test_the_users_hook_refuses_a_request_before_anything_is_recorded(place: Place, server: Loopback) -> None:
-    users(place, hooks("UserPromptSubmit", "grep -q production && { echo not today >&2; exit 2; } || true"))
+def test_the_users_hook_refuses_a_request_before_anything_is_recorded(
+    place: Place, server: Loopback
+) -> None:
+    users(
+        place,
+        hooks("UserPromptSubmit", "grep -q production && { echo not today >&2; exit 2; } || true"),
+    )
     place.configure(Agent("worker"), Agent("judge", "strong"))
     done = place.fugu("run", "fix production")
     assert (done.code, done.out) == (1, ""), done.err
@@ -82,7 +101,9 @@ def test_the_users_hook_refuses_a_request_before_anything_is_recorded(place: Pla
     assert place.fugu("run", "fix the tests").code == 0
 
 
-def test_a_hook_at_the_end_sends_the_work_on_once_and_a_broken_one_is_said(place: Place, server: Loopback) -> None:
+def test_a_hook_at_the_end_sends_the_work_on_once_and_a_broken_one_is_said(
+    place: Place, server: Loopback
+) -> None:
     once = "grep -q '\"stop_hook_active\": true' || { echo add a note >&2; exit 2; }"
     users(place, hooks("Stop", once))
     place.files({".agents/hooks.json": hooks("PostToolUse", "echo odd >&2; exit 7")})
@@ -99,22 +120,35 @@ def test_a_hook_at_the_end_sends_the_work_on_once_and_a_broken_one_is_said(place
     assert "failed with exit code 7: odd; it was passed over" in done.err
 
 
-def test_hooks_of_claude_codes_settings_speak_to_agents_and_hear_of_the_session(place: Place, server: Loopback) -> None:
+def test_hooks_of_claude_codes_settings_speak_to_agents_and_hear_of_the_session(
+    place: Place, server: Loopback
+) -> None:
     def group(command: str, matcher: str = "") -> list[object]:
         return [{"matcher": matcher, "hooks": [{"type": "command", "command": command}]}]
 
-    deny = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": "guard says no"}
+    deny = {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": "deny",
+        "permissionDecisionReason": "guard says no",
+    }
     heard = place.home / "heard"
     events = {
         "SessionStart": group("echo The team uses tabs.", "startup"),
-        "UserPromptSubmit": group("""echo '{"hookSpecificOutput": {"additionalContext": "The branch is main."}}'"""),
+        "UserPromptSubmit": group(
+            """echo '{"hookSpecificOutput": {"additionalContext": "The branch is main."}}'"""
+        ),
         "PreToolUse": group(f"echo '{json.dumps({'hookSpecificOutput': deny})}'", "Bash"),
-        "Stop": group('grep -q \'"stop_hook_active": true\' || echo \'{"decision": "block", "reason": "say it"}\''),
+        "Stop": group(
+            'grep -q \'"stop_hook_active": true\' || echo \'{"decision": "block", "reason": "say '
+            "it\"}'"
+        ),
         "SessionEnd": group(f"cat > {heard}"),
         "WorktreeCreate": group("true"),
     }
     (place.home / ".claude").mkdir()
-    (place.home / ".claude/settings.json").write_text(json.dumps({"hooks": events, "permissions": {}}))
+    (place.home / ".claude/settings.json").write_text(
+        json.dumps({"hooks": events, "permissions": {}})
+    )
     place.configure(Agent("worker"), Agent("judge", "strong"))
     makes = Says("", (Use("bash", {"command": "touch made"}),))
     server.play("worker", makes, READ, WRITE, DONE, Says("I said it."))
@@ -136,7 +170,9 @@ def test_hooks_of_claude_codes_settings_speak_to_agents_and_hear_of_the_session(
     assert Path(told["transcript_path"]).stem == told["session_id"]
 
 
-def test_killed_in_a_hook_nothing_lives_on_and_the_call_is_judged_anew(place: Place, server: Loopback) -> None:
+def test_killed_in_a_hook_nothing_lives_on_and_the_call_is_judged_anew(
+    place: Place, server: Loopback
+) -> None:
     mark = place.home / "begun"
     users(place, hooks("PreToolUse", f"echo x >> {mark}; test -e {mark}.go || sleep 60", "write"))
     place.configure(Agent("worker"), Agent("judge", "strong"))
@@ -155,5 +191,9 @@ def test_killed_in_a_hook_nothing_lives_on_and_the_call_is_judged_anew(place: Pl
     Path(f"{mark}.go").touch()
     done = place.fugu("run", "--continue")
     assert done.code == 0, done.err
-    writes = [event for event in place.events() if isinstance(event, ToolRan) and event.call.tool == "write"]
+    writes = [
+        event
+        for event in place.events()
+        if isinstance(event, ToolRan) and event.call.tool == "write"
+    ]
     assert (len(writes), mark.read_text()) == (1, "x\nx\n")

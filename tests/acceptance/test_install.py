@@ -1,4 +1,6 @@
-"""install.sh: what it says when something is missing, and that nothing is done before it is said."""
+"""install.sh: what it says when something is missing, and that nothing is done before it is
+said.
+"""
 
 import os
 import shutil
@@ -53,7 +55,9 @@ def real_python(folder: Path, name: str = "python3") -> None:
 def installed(tools: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     variables = {**os.environ, "PATH": str(tools), **environ}
     command = ["bash", str(SCRIPT), *words]
-    return subprocess.run(command, capture_output=True, text=True, env=variables, timeout=60, check=False)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=variables, timeout=60, check=False
+    )
 
 
 def test_the_script_is_bash_and_may_be_run() -> None:
@@ -65,9 +69,10 @@ def test_the_script_is_bash_and_may_be_run() -> None:
 def test_help_needs_nothing_and_names_the_modes(tools: Path, word: str) -> None:
     done = installed(tools, word)
     assert (done.returncode, done.stderr) == (0, "")
-    assert [line.split()[1] if "usage" in line else line.split()[0] for line in done.stdout.splitlines()[:4]] == [
-        "./install.sh"
-    ] * 4
+    assert [
+        line.split()[1] if "usage" in line else line.split()[0]
+        for line in done.stdout.splitlines()[:4]
+    ] == ["./install.sh"] * 4
     for mode in ("./install.sh demo", "./install.sh test", "./install.sh --help"):
         assert mode in done.stdout
 
@@ -129,7 +134,9 @@ def test_without_space_it_says_how_much_it_needs_and_where(tools: Path) -> None:
 
 
 def test_without_the_venv_module_it_names_the_package(tools: Path) -> None:
-    program(tools, "python3", f'case "$*" in *ensurepip*) exit 1 ;; esac\nexec "{sys.executable}" "$@"')
+    program(
+        tools, "python3", f'case "$*" in *ensurepip*) exit 1 ;; esac\nexec "{sys.executable}" "$@"'
+    )
     program(tools, "git", "exit 0")
     done = installed(tools)
     assert done.returncode == 1
@@ -166,15 +173,21 @@ def test_a_folder_that_is_no_environment_is_not_touched(tools: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [("--help",), ("install",)])
-def test_without_a_home_in_the_environment_the_users_own_is_taken(tools: Path, words: tuple[str, ...]) -> None:
+def test_without_a_home_in_the_environment_the_users_own_is_taken(
+    tools: Path, words: tuple[str, ...]
+) -> None:
     variables = {"PATH": str(tools), "XDG_DATA_HOME": os.environ["XDG_DATA_HOME"]}
-    done = subprocess.run(["bash", str(SCRIPT), *words], capture_output=True, text=True, env=variables, check=False)
+    done = subprocess.run(
+        ["bash", str(SCRIPT), *words], capture_output=True, text=True, env=variables, check=False
+    )
     assert "unbound variable" not in done.stderr
     assert done.returncode == (0 if words == ("--help",) else 1)
 
 
 @pytest.mark.parametrize("link", [True, False])
-def test_somebody_elses_fugu_is_left_alone_and_said_before_anything_is_done(tools: Path, link: bool) -> None:
+def test_somebody_elses_fugu_is_left_alone_and_said_before_anything_is_done(
+    tools: Path, link: bool
+) -> None:
     real_python(tools)
     program(tools, "git", "exit 0")
     theirs = Path.home() / ".local/bin/fugu"

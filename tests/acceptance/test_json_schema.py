@@ -1,4 +1,6 @@
-"""An answer held to a JSON schema, by the real binary: what is sent, the one correction, the exit code."""
+"""An answer held to a JSON schema, by the real binary: what is sent, the one correction, the exit
+code.
+"""
 
 import json
 
@@ -30,13 +32,19 @@ def test_the_schema_goes_to_each_wire_and_the_value_comes_back(
 ) -> None:
     place.configure(agent)
     place.files({"schema.json": json.dumps(SCHEMA)})
-    server.play("worker", Says(calls=(Use("list", {"path": "."}),)), Says('```json\n{"files": 2}\n```'))
-    done = place.fugu("-p", "how many files?", "--json-schema", "schema.json", "--output-format", "json")
+    server.play(
+        "worker", Says(calls=(Use("list", {"path": "."}),)), Says('```json\n{"files": 2}\n```')
+    )
+    done = place.fugu(
+        "-p", "how many files?", "--json-schema", "schema.json", "--output-format", "json"
+    )
     assert done.code == 0, done.err
     assert (result(done)["subtype"], result(done)["structured_output"]) == ("success", {"files": 2})
     asked = server.asked("worker")
     assert [json.dumps(SCHEMA) in json.dumps(one.body[field]) for one in asked] == [True, True]
-    assert [json.loads(event.answer_schema) for event in place.events() if isinstance(event, Asked)] == [SCHEMA]
+    assert [
+        json.loads(event.answer_schema) for event in place.events() if isinstance(event, Asked)
+    ] == [SCHEMA]
 
 
 def test_an_answer_that_does_not_follow_it_is_asked_for_once_more_with_the_fault(
@@ -44,9 +52,14 @@ def test_an_answer_that_does_not_follow_it_is_asked_for_once_more_with_the_fault
 ) -> None:
     place.configure(Agent("worker"))
     server.play("worker", Says("Two files."), Says('{"files": "two"}'), Says('{"files": 2}'))
-    done = place.fugu("-p", "how many?", "--json-schema", json.dumps(SCHEMA), "--output-format", "json")
+    done = place.fugu(
+        "-p", "how many?", "--json-schema", json.dumps(SCHEMA), "--output-format", "json"
+    )
     assert (done.code, result(done)["subtype"]) == (3, "error_max_structured_output_retries")
-    assert ("structured_output" in result(done), "'two' is not of type 'integer'" in done.out) == (False, True)
+    assert ("structured_output" in result(done), "'two' is not of type 'integer'" in done.out) == (
+        False,
+        True,
+    )
     first, second = server.asked("worker")
     assert ("it is not JSON" in first.text, "it is not JSON" in second.text) == (False, True)
 
@@ -62,8 +75,14 @@ def test_an_answer_that_does_not_follow_it_is_asked_for_once_more_with_the_fault
         ("check.sh", "check.sh is no JSON"),
         ('{"type": "objekt"}', "is no JSON schema: type: 'objekt' is not valid"),
         ('{"$schema": 5}', "$schema is not a text"),
-        ('{"$ref": "https://example.org/a.json"}', "it refers to what is not in it: https://example.org/a.json"),
-        ('{"properties": {"a": {"$ref": "#/$defs/b"}}}', "it refers to what is not in it: #/$defs/b"),
+        (
+            '{"$ref": "https://example.org/a.json"}',
+            "it refers to what is not in it: https://example.org/a.json",
+        ),
+        (
+            '{"properties": {"a": {"$ref": "#/$defs/b"}}}',
+            "it refers to what is not in it: #/$defs/b",
+        ),
         ("", "--json-schema is empty"),
     ],
 )

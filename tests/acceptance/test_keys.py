@@ -1,5 +1,5 @@
-"""The real binary and keys: kept by `fugu login`, used like those of the environment, seen by no agent. And the servers
-of models on this machine that `fugu pool` finds."""
+"""The real binary and keys: kept by `fugu login`, used like those of the environment, seen by no
+agent. And the servers of models on this machine that `fugu pool` finds."""
 
 import asyncio
 import io
@@ -46,13 +46,18 @@ def use_kept_key(place: Place, more: str = "") -> None:
     file.write_text(file.read_text().replace("LOOPBACK_KEY", VARIABLE))
 
 
-def test_a_kept_key_is_for_the_user_alone_and_goes_with_the_agents_calls(place: Place, server: Loopback) -> None:
+def test_a_kept_key_is_for_the_user_alone_and_goes_with_the_agents_calls(
+    place: Place, server: Loopback
+) -> None:
     use_kept_key(place)
     server.play("worker", Says("ACCEPT Hello."))
     before = place.fugu("run", "hi")
     assert (before.code, f"{VARIABLE} is not set" in before.err) == (1, True)
     keep(place)
-    assert (stat.S_IMODE(kept(place).stat().st_mode), stat.S_IMODE(kept(place).parent.stat().st_mode)) == (0o600, 0o700)
+    assert (
+        stat.S_IMODE(kept(place).stat().st_mode),
+        stat.S_IMODE(kept(place).parent.stat().st_mode),
+    ) == (0o600, 0o700)
     assert json.loads(kept(place).read_text()) == {VARIABLE: KEY}
     done = place.fugu("run", "hi")
     assert done.code == 0, done.err
@@ -67,14 +72,18 @@ def test_the_environment_wins_over_a_kept_key(place: Place, server: Loopback) ->
     assert place.fugu("run", "hi").code == 0
     told = place.fugu("login", "xai", stdin=b"another-key-0123456789")
     assert "XAI_API_KEY is set in the environment: that key is used" in told.err
-    assert [line.split() for line in place.fugu("login").out.splitlines() if line.startswith("xai")] == [
-        ["xai", VARIABLE, "in", "the", "environment"]
-    ]
+    assert [
+        line.split() for line in place.fugu("login").out.splitlines() if line.startswith("xai")
+    ] == [["xai", VARIABLE, "in", "the", "environment"]]
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_no_command_of_an_agent_reads_a_kept_key(place: Place, server: Loopback, elsewhere: bool) -> None:
-    """Neither from the file, disguised as it may be, nor from the environment; nor where `data_dir` is another."""
+def test_no_command_of_an_agent_reads_a_kept_key(
+    place: Place, server: Loopback, elsewhere: bool
+) -> None:
+    """Neither from the file, disguised as it may be, nor from the environment; nor where `data_dir`
+    is another.
+    """
     use_kept_key(place, f'data_dir = "{place.folder}/elsewhere"' if elsewhere else "")
     if elsewhere:  # deeper than files of secrets are looked for
         place.variables["XDG_DATA_HOME"] = str(place.home / "a" / "b" / "c" / "data")
@@ -121,7 +130,11 @@ def test_a_kept_key_brings_its_providers_agents(place: Place) -> None:
     ],
 )
 def test_what_is_no_key_or_no_provider_is_refused_and_nothing_is_kept(
-    words: list[str], given: bytes, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    given: bytes,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
     code, told = called(["login", *words]), capsys.readouterr()
@@ -138,7 +151,9 @@ def test_a_file_that_others_may_read_is_closed_to_them_and_that_is_said(place: P
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"XAI_API_KEY": 1}'])
-def test_a_file_that_login_did_not_write_is_not_used_and_not_overwritten(place: Place, content: str) -> None:
+def test_a_file_that_login_did_not_write_is_not_used_and_not_overwritten(
+    place: Place, content: str
+) -> None:
     kept(place).parent.mkdir(parents=True)
     kept(place).write_text(content)
     kept(place).chmod(0o600)
@@ -169,7 +184,9 @@ def test_the_first_run_without_a_key_names_the_login(place: Place) -> None:
     assert (done.code, "`fugu login`" in done.err) == (2, True)
 
 
-def test_a_key_without_a_known_model_is_named_by_the_pool_with_the_entry_to_add(place: Place) -> None:
+def test_a_key_without_a_known_model_is_named_by_the_pool_with_the_entry_to_add(
+    place: Place,
+) -> None:
     place.variables["DASHSCOPE_API_KEY"] = "k-0123456789"
     out = place.fugu("pool").out
     assert "not in the pool: dashscope: DASHSCOPE_API_KEY is set" in out
@@ -211,7 +228,10 @@ def test_a_server_on_this_machine_is_offered_with_an_entry_that_works(place: Pla
         place.variables |= {"OLLAMA_HOST": f"127.0.0.1:{ollama}", "LLAMA_ARG_PORT": str(llama)}
         out = place.fugu("pool").out
         url = f"http://127.0.0.1:{ollama}/v1"
-        said = f"found: {url}, where Ollama listens, offers qwen3:8b, gemma4; to use it, add to ~/.fugurc:\n"
+        said = (
+            f"found: {url}, where Ollama listens, offers qwen3:8b, gemma4; to use it, add to "
+            f"~/.fugurc:\n"
+        )
         assert said in out
         assert f"found: http://127.0.0.1:{llama}/v1, where llama.cpp listens" in out
         assert f"{url}, where Ollama listens, offers 2 models" in place.fugu("doctor").out
@@ -269,7 +289,9 @@ def test_a_run_asks_no_server_on_this_machine(place: Place, server: Loopback) ->
 @contextmanager
 def asking(place: Place) -> Iterator[Terminal]:
     """`fugu login xai` on a terminal, waiting for the key."""
-    terminal = Terminal([sys.executable, "-m", "fugu_cli", "login", "xai"], place.repo, place.environ())
+    terminal = Terminal(
+        [sys.executable, "-m", "fugu_cli", "login", "xai"], place.repo, place.environ()
+    )
     try:
         terminal.sees("(it is not shown):")
         yield terminal
@@ -339,7 +361,9 @@ def install_keyring(place: Place, priority: str) -> Path:
     return file
 
 
-def test_a_keyring_that_works_keeps_the_key_and_the_file_does_not(place: Place, server: Loopback) -> None:
+def test_a_keyring_that_works_keeps_the_key_and_the_file_does_not(
+    place: Place, server: Loopback
+) -> None:
     ring = install_keyring(place, "5")
     use_kept_key(place)
     assert "is kept in the system's keyring" in place.fugu("login", "xai", stdin=KEY.encode()).out

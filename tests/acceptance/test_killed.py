@@ -1,7 +1,9 @@
-"""The real binary, killed at moments spread over a request: the log opens, the request goes on, undo restores.
+"""The real binary, killed at moments spread over a request: the log opens, the request goes on,
+undo restores.
 
-Python reports what a process is about to do: a file opened, a program started, a folder made. The process counts these
-and ends itself by SIGKILL before the one that is given. `FUGU_KILLS=50` in the environment takes 50 moments.
+Python reports what a process is about to do: a file opened, a program started, a folder made. The
+process counts these and ends itself by SIGKILL before the one that is given. `FUGU_KILLS=50` in the
+environment takes 50 moments.
 """
 
 from __future__ import annotations
@@ -40,14 +42,20 @@ code = called(sys.argv[1:])
 print(f"\\n{seen}")
 sys.exit(code)
 """
-"""Ends itself before the thing of this number, counted from when the session's file is opened; else says how many."""
+"""Ends itself before the thing of this number, counted from when the session's file is opened; else
+says how many.
+"""
 REQUEST = (
     step(("write", {"path": "new/file.txt", "content": "a\n"}), ("read", {"path": "calc.txt"})),
     bash(
-        "rm check.sh; mkdir deep; echo 1 > deep/made; chmod +x mine.txt; mv mine.txt moved.txt; sleep 0.1; echo 2 > two"
+        "rm check.sh; mkdir deep; echo 1 > deep/made; chmod +x mine.txt; mv mine.txt moved.txt; "
+        "sleep 0.1; echo 2 > two"
     ),
     step(("edit", {"path": "calc.txt", "old": "broken", "new": "half fixed"})),
-    step(("write", {"path": "calc.txt", "content": "fixed\n"}), ("bash", {"command": "ln -s calc.txt link; rm two"})),
+    step(
+        ("write", {"path": "calc.txt", "content": "fixed\n"}),
+        ("bash", {"command": "ln -s calc.txt link; rm two"}),
+    ),
     *DONE,
 )
 
@@ -80,7 +88,9 @@ def count() -> int:
 
 
 @pytest.mark.parametrize("number", range(MOMENTS))
-def test_killed_at_any_moment_a_request_goes_on_and_is_undone_exactly(tmp_path: Path, number: int) -> None:
+def test_killed_at_any_moment_a_request_goes_on_and_is_undone_exactly(
+    tmp_path: Path, number: int
+) -> None:
     moment = 1 + number * count() // MOMENTS
     place = furnished(tmp_path)
     before = files(place.repo)
@@ -93,7 +103,12 @@ def test_killed_at_any_moment_a_request_goes_on_and_is_undone_exactly(tmp_path: 
         again = place.fugu("run", "--continue", *script(place, *REQUEST))
         assert again.code in ({0, 3} if store.unfinished(events) else {1}), f"{moment}: {again.err}"
         whole = [text[: text.rfind(b"\n") + 1] for text in kept]
-        assert [path.read_bytes()[: len(text)] for path, text in zip(place.sessions(), whole, strict=True)] == whole
+        assert [
+            path.read_bytes()[: len(text)]
+            for path, text in zip(place.sessions(), whole, strict=True)
+        ] == whole
     undone = place.fugu("undo", "--yes")
-    assert (undone.code, files(place.repo)) == (0 if asked else undone.code, before), f"{moment}: {undone.err}"
+    assert (undone.code, files(place.repo)) == (0 if asked else undone.code, before), (
+        f"{moment}: {undone.err}"
+    )
     assert "edits" not in undone.err and "Traceback" not in undone.err

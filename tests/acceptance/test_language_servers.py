@@ -1,4 +1,6 @@
-"""Language servers on the real binary: an edit's result tells the new errors of the file, and nothing makes it fail."""
+"""Language servers on the real binary: an edit's result tells the new errors of the file, and
+nothing makes it fail.
+"""
 
 import json
 import os
@@ -59,7 +61,9 @@ while True:
 CODE = "int main() {\n    undefined_before();\n}\n"
 READ = Says("", (Use("read", {"path": "main.c"}),))
 EDIT = Says("", (Use("edit", {"path": "main.c", "old": "int main", "new": "undefined_type main"}),))
-SECOND = Says("", (Use("edit", {"path": "main.c", "old": "undefined_before", "new": "undefined_after"}),))
+SECOND = Says(
+    "", (Use("edit", {"path": "main.c", "old": "undefined_before", "new": "undefined_after"}),)
+)
 PATCH = "*** Begin Patch\n*** Add File: more.c\n+undefined_too();\n*** End Patch\n"
 PATCHED = Says("", (Use("apply_patch", {"patch": PATCH}),))
 DONE = Says("Done.")
@@ -116,12 +120,15 @@ def results(place: Place) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", ["versions", "plain"])
-def test_an_edit_tells_the_errors_that_are_new_in_its_file(place: Place, server: Loopback, mode: str) -> None:
+def test_an_edit_tells_the_errors_that_are_new_in_its_file(
+    place: Place, server: Loopback, mode: str
+) -> None:
     seen = installed(place, mode)
     server.play("lsp", READ, once_opened(seen, EDIT), SECOND, PATCHED, DONE)  # type: ignore[arg-type]
     done = worked(place, server, "--trust")
     assert results(place) == [
-        f"Changed main.c: 1 place.\n{HEAD}\nmain.c:1:5: no such name: undefined_type main() {{ (E1)]",
+        f"Changed main.c: 1 place.\n{HEAD}\nmain.c:1:5: no such name: undefined_type main() "
+        f"{{ (E1)]",
         f"Changed main.c: 1 place.\n{HEAD}\nmain.c:2:5: no such name: undefined_after(); (E1)]",
         f"Created more.c.\n{HEAD}\nmore.c:1:5: no such name: undefined_too(); (E1)]",
     ], done.err
@@ -137,7 +144,8 @@ def test_what_comes_too_late_is_told_by_the_next_edit(place: Place, server: Loop
     worked(place, server, "--trust")
     assert results(place) == [
         "Changed main.c: 1 place.",
-        f"Created other.c (1 line).\n{HEAD}\nmain.c:1:5: no such name: undefined_type main() {{ (E1)]",
+        f"Created other.c (1 line).\n{HEAD}\nmain.c:1:5: no such name: undefined_type main() "
+        f"{{ (E1)]",
     ]
 
 
@@ -168,9 +176,11 @@ def test_no_server_is_started_where_none_may_run(
     done = worked(place, server, *flags, more=more)
     assert results(place) == ["Changed main.c: 1 place."]
     assert not seen.exists()
-    assert [line.partition("diagnostics: ")[2] for line in done.err.splitlines() if "diagnostics" in line] == (
-        [said] if said else []
-    )
+    assert [
+        line.partition("diagnostics: ")[2]
+        for line in done.err.splitlines()
+        if "diagnostics" in line
+    ] == ([said] if said else [])
 
 
 def test_a_program_of_the_repository_is_no_server(place: Place, server: Loopback) -> None:
@@ -202,7 +212,13 @@ def test_a_server_ends_with_a_fugu_that_is_killed(place: Place, server: Loopback
     ("program", "name", "code", "wrong", "said"),
     [
         ("pyright-langserver", "sum.py", "x: int = 1\n", "x: int = 'a'\n", "sum.py:1:10: "),
-        ("typescript-language-server", "sum.ts", "const x: number = 1;\n", "const x: number = 'a';\n", "sum.ts:1:7: "),
+        (
+            "typescript-language-server",
+            "sum.ts",
+            "const x: number = 1;\n",
+            "const x: number = 'a';\n",
+            "sum.ts:1:7: ",
+        ),
     ],
 )
 def test_real_servers_tell_a_wrong_type(

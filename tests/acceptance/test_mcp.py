@@ -1,4 +1,6 @@
-"""MCP servers with the real binary: called by a model, kept out where nobody trusts them, ended with fugu."""
+"""MCP servers with the real binary: called by a model, kept out where nobody trusts them, ended
+with fugu.
+"""
 
 import json
 import os
@@ -38,19 +40,35 @@ def offered(server: Loopback, agent: str) -> list[str]:
 
 def test_a_model_calls_a_server_and_works_with_its_answer(place: Place, server: Loopback) -> None:
     served(place, Agent("worker"), Agent("judge", "strong"))
-    calls = tuple(Use(f"mcp__small__{name}", {"text": "grüße"}) for name in ("echo", "write", "secret", "speak"))
-    server.play("worker", once_there(place.folder / "listed"), Says("I ask.", calls), READ, WRITE, DONE)
+    calls = tuple(
+        Use(f"mcp__small__{name}", {"text": "grüße"})
+        for name in ("echo", "write", "secret", "speak")
+    )
+    server.play(
+        "worker", once_there(place.folder / "listed"), Says("I ask.", calls), READ, WRITE, DONE
+    )
     server.play("judge", ACCEPT)
     done = place.fugu("run", "--trust", "fix the tests")
     assert done.code == 0, done.err
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
-    assert {"read", "bash", "mcp__small__echo", "mcp__small__write"} <= set(offered(server, "worker"))
+    assert {"read", "bash", "mcp__small__echo", "mcp__small__write"} <= set(
+        offered(server, "worker")
+    )
     assert [name for name in offered(server, "judge") if name.startswith("mcp")] == []
     echoed, written, secret, spoken = server.asked("worker")[2].results[-4:]
     assert (echoed, written) == ("you said grüße", "written")
     assert (secret.startswith("the token is [secret "), spoken.startswith(DATA)) == (True, True)
-    ran = [event for event in place.events() if isinstance(event, ToolRan) and event.call.tool.startswith("mcp")]
-    assert [[change.path for change in event.changes] for event in ran] == [[], ["calls.txt", "made.txt"], [], []]
+    ran = [
+        event
+        for event in place.events()
+        if isinstance(event, ToolRan) and event.call.tool.startswith("mcp")
+    ]
+    assert [[change.path for change in event.changes] for event in ran] == [
+        [],
+        ["calls.txt", "made.txt"],
+        [],
+        [],
+    ]
     assert TOKEN not in place.sessions()[-1].read_text()
 
 
@@ -71,9 +89,16 @@ def test_a_folder_that_is_not_trusted_starts_nothing_and_without_a_rule_nothing_
     server.play("judge", ACCEPT)
     done = place.fugu("run", "--trust", "fix the tests")
     assert done.code == 0, done.err
-    answers = [event for event in place.events() if isinstance(event, Permitted) and event.call.tool.startswith("mcp")]
+    answers = [
+        event
+        for event in place.events()
+        if isinstance(event, Permitted) and event.call.tool.startswith("mcp")
+    ]
     assert [(event.allowed, event.by) for event in answers] == [(False, "headless")]
-    assert "Not allowed: policy does not know what `mcp__small__write` does" in server.asked("worker")[-1].results
+    assert (
+        "Not allowed: policy does not know what `mcp__small__write` does"
+        in server.asked("worker")[-1].results
+    )
     assert not (place.repo / "made.txt").exists()
 
 
@@ -95,7 +120,8 @@ def broken(place: Place) -> None:
 
 
 LINES = (
-    "the MCP server dead does not work: it ended with exit code 1; its last words: no database at [secret ",
+    "the MCP server dead does not work: it ended with exit code 1; its last words: no database "
+    "at [secret ",
     "not ready yet, so their tools join later: the MCP servers mute",
     "the MCP server locked does not work: it wants a login (HTTP 401)",
     "the tool worded of the MCP server odd is left out: its schema is not an object",
@@ -105,7 +131,9 @@ LINES = (
 LATE = r"not ready yet, so their tools join later: the MCP servers .*\bmute\b"
 
 
-def test_what_does_not_work_costs_a_line_in_text_mode_and_the_request_goes_on(place: Place, server: Loopback) -> None:
+def test_what_does_not_work_costs_a_line_in_text_mode_and_the_request_goes_on(
+    place: Place, server: Loopback
+) -> None:
     broken(place)
     said = threading.Event()
 
@@ -120,7 +148,9 @@ def test_what_does_not_work_costs_a_line_in_text_mode_and_the_request_goes_on(pl
     while any(line not in heard for line in (LINES[0], *LINES[2:])) or not re.search(LATE, heard):
         heard += process.stderr.readline().decode()
     said.set()
-    assert (process.stdout.read(), process.wait(60)) == (b"Hello.\n", 0), process.stderr.read().decode()
+    assert (process.stdout.read(), process.wait(60)) == (b"Hello.\n", 0), (
+        process.stderr.read().decode()
+    )
     heard += process.stderr.read().decode()
     process.stderr.close()
     process.stdout.close()
@@ -145,7 +175,9 @@ def with_sdk_server(place: Place, allow: str = "") -> None:
     place.configure(Agent("worker", more='protocol = "native"'), more=f"allow = [{allow}]")
 
 
-def test_a_prompt_of_a_server_is_a_request_and_a_resource_is_attached(place: Place, server: Loopback) -> None:
+def test_a_prompt_of_a_server_is_a_request_and_a_resource_is_attached(
+    place: Place, server: Loopback
+) -> None:
     with_sdk_server(place)
     server.play("worker", Says("Gladly."))
     done = place.fugu("run", "/mcp:sdk:plan Oslo")
@@ -169,7 +201,12 @@ def test_what_a_server_asks_is_typed_on_the_screen(place: Place, server: Loopbac
     terminal = Terminal([sys.executable, "-m", "fugu_cli"], place.repo, place.environ(), (120, 40))
     terminal.sees("router: cascade")
     terminal.keys("/mcp:sdk:talk\r")  # it waits for the server
-    fields = {"Day: of the trip": "Monday", "Seats": "2", "Colour (red, blue)": "red", "Insured": "y"}
+    fields = {
+        "Day: of the trip": "Monday",
+        "Seats": "2",
+        "Colour (red, blue)": "red",
+        "Insured": "y",
+    }
     for heading, typed in fields.items():
         terminal.sees("sdk asks: When do you travel?", heading)
         terminal.keys(f"{typed}\r")
@@ -180,7 +217,9 @@ def test_what_a_server_asks_is_typed_on_the_screen(place: Place, server: Loopbac
     assert terminal.ended() == 0
 
 
-def test_of_many_tools_an_agent_is_told_once_it_has_found_them(place: Place, server: Loopback) -> None:
+def test_of_many_tools_an_agent_is_told_once_it_has_found_them(
+    place: Place, server: Loopback
+) -> None:
     listed = place.folder / "listed"
     env = {MARK: f"${{{MARK}}}", "LISTED": str(listed)}
     entry = {"command": sys.executable, "args": [str(SMALL), "many"], "env": env}
@@ -194,7 +233,10 @@ def test_of_many_tools_an_agent_is_told_once_it_has_found_them(place: Place, ser
     results = server.asked("worker")[-1].results
     assert "mcp__small__echo was not found yet: call find_tools first" in results[1]
     assert list(results[2:]) == ["mcp__small__echo: Does echo.", "you said hello"]
-    offers = [[tool["function"]["name"] for tool in asked.body["tools"]] for asked in server.asked("worker")[1:]]
+    offers = [
+        [tool["function"]["name"] for tool in asked.body["tools"]]
+        for asked in server.asked("worker")[1:]
+    ]
     assert [[name for name in names if name.startswith(("mcp", "find"))] for names in offers] == [
         ["find_tools"], ["find_tools"], ["find_tools", "mcp__small__echo"], ["find_tools", "mcp__small__echo"],
     ]  # fmt: skip
@@ -205,9 +247,18 @@ def test_of_many_tools_an_agent_is_told_once_it_has_found_them(place: Place, ser
     assert "mcp__small__echo" in offered(server, "worker")
 
 
-def test_killed_in_a_call_nothing_lives_on_and_the_call_is_not_made_again(place: Place, server: Loopback) -> None:
+def test_killed_in_a_call_nothing_lives_on_and_the_call_is_not_made_again(
+    place: Place, server: Loopback
+) -> None:
     served(place, Agent("worker"), Agent("judge", "strong"))
-    server.play("worker", once_there(place.folder / "listed"), Says("", (Use("mcp__small__hang"),)), READ, WRITE, DONE)
+    server.play(
+        "worker",
+        once_there(place.folder / "listed"),
+        Says("", (Use("mcp__small__hang"),)),
+        READ,
+        WRITE,
+        DONE,
+    )
     server.play("judge", ACCEPT)
     process = place.start("run", "--trust", "fix the tests")
     calls = place.repo / "calls.txt"

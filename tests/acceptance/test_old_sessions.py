@@ -11,7 +11,17 @@ from fugu_cli.__main__ import called
 from fugu_cli.config.loader import load_config
 from fugu_cli.messages import Call
 from fugu_cli.session import log, store, views
-from fugu_cli.session.events import Asked, Assigned, Event, Exclusion, Finished, Masked, Permitted, ToolRan, Undone
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Event,
+    Exclusion,
+    Finished,
+    Masked,
+    Permitted,
+    ToolRan,
+    Undone,
+)
 from tests.reacting import CHECK, repository
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "session-0.1.0.jsonl"
@@ -37,7 +47,9 @@ STEPS = (
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
     """The log, where a session of this repository has its own."""
-    root = repository(tmp_path / "repo", {"calc.txt": "new but wrong\n", "check.sh": CHECK}).resolve()
+    root = repository(
+        tmp_path / "repo", {"calc.txt": "new but wrong\n", "check.sh": CHECK}
+    ).resolve()
     os.chdir(root)
     script = tmp_path / "script.toml"
     replied = 5 * '[[step]]\ntext = "This was said already."\n'
@@ -58,10 +70,16 @@ def test_its_facts_are_read_as_they_were_meant(session: Path) -> None:
     (check,) = views.checks(events)
     assert (check.by, check.ok, check.command) == ("agent", True, 'sh "$SCRIPT"')
     first, newest = views.first_tests(events), views.tests(events)
-    assert (first and first.ok, newest and newest.ok, views.has_regressions(events)) == (False, False, False)
+    assert (first and first.ok, newest and newest.ok, views.has_regressions(events)) == (
+        False,
+        False,
+        False,
+    )
 
 
-def test_it_is_shown_and_goes_on_to_its_end(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_shown_and_goes_on_to_its_end(
+    session: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert called(["trace", "latest"]) == 0
     assert "acceptance check FAIL" in capsys.readouterr().out
     assert called(["run", "--continue"]) == 0
@@ -73,7 +91,10 @@ def test_it_is_shown_and_goes_on_to_its_end(session: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("fields", "meant"),
     [
-        ({"snapshot": "t", "reason": "undone by the user, from tree ab12"}, Undone(snapshot="t", tree="ab12")),
+        (
+            {"snapshot": "t", "reason": "undone by the user, from tree ab12"},
+            Undone(snapshot="t", tree="ab12"),
+        ),
         ({"snapshot": None, "reason": "redone by the user"}, Undone(snapshot=None, kind="redo")),
         (
             {"snapshot": "t", "turn": 2, "reason": "the tests failed"},
@@ -90,28 +111,47 @@ def test_it_is_shown_and_goes_on_to_its_end(session: Path, capsys: pytest.Captur
         ),
     ],
 )
-def test_what_older_logs_say_in_words_is_read_into_fields(fields: dict[str, object], meant: Undone) -> None:
+def test_what_older_logs_say_in_words_is_read_into_fields(
+    fields: dict[str, object], meant: Undone
+) -> None:
     assert EVENT.validate_python({"type": "undone", **fields}) == meant
     assert EVENT.validate_json(EVENT.dump_json(meant)) == meant
 
 
-def test_a_rule_in_the_coordinators_place_a_refusal_of_plan_mode_and_found_tools_are_read_from_older_logs() -> None:
+def test_a_rule_in_the_coordinators_place_a_refusal_of_plan_mode_and_found_tools_are_read_from_older_logs() -> (
+    None
+):
     call = Call(id="1", tool="find_tools")
-    ran = {"turn": 1, "call": call, "output": "mcp__db__ask: asks\nmcp__db__tell: tells mcp__no: x", "ok": True}
+    ran = {
+        "turn": 1,
+        "call": call,
+        "output": "mcp__db__ask: asks\nmcp__db__tell: tells mcp__no: x",
+        "ok": True,
+    }
     decided = {"turn": 1, "agent": "a", "role": "worker", "by": "cascade"}
     refused = {"turn": 1, "call": call, "allowed": False, "by": "policy"}
     reads = "plan mode only reads: nothing is written and nothing is run"
     why = "cheap first [no learned coordinator: torch is not installed (`pip install torch[cpu]`)]"
     told = (
         ({"type": "tool_ran", **ran}, ToolRan(**ran, found=("mcp__db__ask", "mcp__db__tell"))),
-        ({"type": "permitted", **refused, "reason": reads}, Permitted(**refused, reason=reads, plan_mode=True)),
+        (
+            {"type": "permitted", **refused, "reason": reads},
+            Permitted(**refused, reason=reads, plan_mode=True),
+        ),
         (
             {"type": "assigned", **decided, "reason": why},
-            Assigned(**decided, reason="cheap first", fallback="torch is not installed (`pip install torch[cpu]`)"),
+            Assigned(
+                **decided,
+                reason="cheap first",
+                fallback="torch is not installed (`pip install torch[cpu]`)",
+            ),
         ),
     )
     for fields, meant in told:
-        assert EVENT.validate_json(json.dumps(fields, default=lambda value: value.model_dump())) == meant
+        assert (
+            EVENT.validate_json(json.dumps(fields, default=lambda value: value.model_dump()))
+            == meant
+        )
         assert EVENT.validate_json(EVENT.dump_json(meant)) == meant
     assert isinstance(meant, Assigned) and meant.why == why
 
@@ -119,7 +159,10 @@ def test_a_rule_in_the_coordinators_place_a_refusal_of_plan_mode_and_found_tools
 def test_why_agents_are_out_is_read_from_older_logs() -> None:
     lines = [["a", "budget: it may cost more"], ["b", "opted out of this request"]]
     found = EVENT.validate_python({"type": "masked", "agents": lines})
-    out = (("a", Exclusion(kind="budget", message="it may cost more")), ("b", Exclusion(message=lines[1][1])))
+    out = (
+        ("a", Exclusion(kind="budget", message="it may cost more")),
+        ("b", Exclusion(message=lines[1][1])),
+    )
     assert found == Masked(agents=out)
     assert EVENT.validate_json(EVENT.dump_json(found)) == found
 
@@ -127,7 +170,8 @@ def test_why_agents_are_out_is_read_from_older_logs() -> None:
 def test_a_turn_that_chooses_the_next_agent_is_told_from_work() -> None:
     fields = {"type": "assigned", "turn": 1, "agent": "a", "role": "thinker", "by": "prompted"}
     old, work = (
-        EVENT.validate_python({**fields, "reason": reason}) for reason in ("whom to ask", "whom to ask is clear")
+        EVENT.validate_python({**fields, "reason": reason})
+        for reason in ("whom to ask", "whom to ask is clear")
     )
     assert isinstance(old, Assigned) and isinstance(work, Assigned)
     assert (old.chooses, work.chooses) == (True, False)

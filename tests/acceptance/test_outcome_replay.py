@@ -26,7 +26,11 @@ def outcomes(path: Path, rows: list[tuple[bool, bool]] = RESULTS, *, packed: boo
 
 def line(name: str, cheap: bool, dear: bool) -> Mapping[str, object]:
     runs = [{"ok": dear, "cost": 4.0}] * 2
-    return {"id": name, "text": "...", "outcomes": {CHEAP: {"ok": cheap, "cost": 1.0}, DEAR: {"runs": runs}}}
+    return {
+        "id": name,
+        "text": "...",
+        "outcomes": {CHEAP: {"ok": cheap, "cost": 1.0}, DEAR: {"runs": runs}},
+    }
 
 
 def tables(out: str) -> list[dict[str, list[str]]]:
@@ -47,15 +51,18 @@ def replayed(place: Place, *arguments: str) -> list[dict[str, list[str]]]:
     return tables(done.out)
 
 
-def test_with_a_sure_check_each_way_solves_and_costs_what_can_be_reckoned(place: Place, tmp_path: Path) -> None:
+def test_with_a_sure_check_each_way_solves_and_costs_what_can_be_reckoned(
+    place: Place, tmp_path: Path
+) -> None:
     file = outcomes(tmp_path / "runs.jsonl.gz")
     pool, sure, *unsure = replayed(place, f"outcomes:{file}", "--model", CHEAP, "--model", DEAR)
     assert {name: cells[:3] for name, cells in pool.items()} == {
         CHEAP: ["openai", "cheap", "1.000"],
         DEAR: ["anthropic", "strong", "4.000"],
     }
-    # At most $2, $4 and $8 for a task. At $8 cheap solves 6 for $1, dear 3 more for $5, and the last one is tried for
-    # $7: cheap, dear, and cheap twice, for another run of the dear one is not left.
+    # At most $2, $4 and $8 for a task. At $8 cheap solves 6 for $1, dear 3 more for $5, and the
+    # last one is tried for $7: cheap, dear, and cheap twice, for another run of the dear one is not
+    # left.
     solved_and_spent = {name: cells[::2] for name, cells in sure.items()}
     assert solved_and_spent["best single"] == ["60.0%, $1.000", "90.0%, $4.000", "90.0%, $4.000"]
     assert solved_and_spent["cascade"] == ["60.0%, $1.400", "60.0%, $2.200", "90.0%, $2.800"]
@@ -63,11 +70,15 @@ def test_with_a_sure_check_each_way_solves_and_costs_what_can_be_reckoned(place:
     assert len(unsure) == 3
 
 
-def test_a_check_that_passes_wrong_work_makes_every_way_but_the_single_one_worse(place: Place, tmp_path: Path) -> None:
+def test_a_check_that_passes_wrong_work_makes_every_way_but_the_single_one_worse(
+    place: Place, tmp_path: Path
+) -> None:
     file = outcomes(tmp_path / "runs.jsonl", packed=False)
     _, sure, *_, unsure = replayed(place, f"outcomes:{file}", "--model", CHEAP, "--model", DEAR)
     assert sure["best single"] == unsure["best single"][:1] + sure["best single"][1:]
-    sure_share, unsure_share = (float(table["cascade"][4].split("%")[0]) for table in (sure, unsure))
+    sure_share, unsure_share = (
+        float(table["cascade"][4].split("%")[0]) for table in (sure, unsure)
+    )
     assert unsure_share < sure_share == 90.0
 
 
@@ -80,13 +91,25 @@ def test_the_same_command_says_the_same(place: Place, tmp_path: Path) -> None:
     ("words", "said"),
     [
         (["outcomes:{file}"], "a pool of 2 to 5 models is needed"),
-        (["outcomes:{file}", "--model", CHEAP, "--model", CHEAP], "a pool of 2 to 5 models is needed"),
-        (["outcomes:{file}", "--model", CHEAP, "--model", "o9"], "no outcomes of o9; there are claude-large, gpt-mini"),
+        (
+            ["outcomes:{file}", "--model", CHEAP, "--model", CHEAP],
+            "a pool of 2 to 5 models is needed",
+        ),
+        (
+            ["outcomes:{file}", "--model", CHEAP, "--model", "o9"],
+            "no outcomes of o9; there are claude-large, gpt-mini",
+        ),
         (["outcomes:{file}", "tasks", "--model", CHEAP], "one file at a time"),
         (["tasks", "--model", CHEAP], "one file at a time"),
         (["outcomes:{file}x", "--model", CHEAP, "--model", DEAR], "the outcomes cannot be read"),
-        (["outcomes:{bad}", "--model", CHEAP, "--model", DEAR], "bad.jsonl:1: not a line of outcomes"),
-        (["outcomes:{few}", "--model", CHEAP, "--model", DEAR], "2 tasks have outcomes of all of these models"),
+        (
+            ["outcomes:{bad}", "--model", CHEAP, "--model", DEAR],
+            "bad.jsonl:1: not a line of outcomes",
+        ),
+        (
+            ["outcomes:{few}", "--model", CHEAP, "--model", DEAR],
+            "2 tasks have outcomes of all of these models",
+        ),
     ],
 )
 def test_what_cannot_be_replayed_is_refused_in_a_line(

@@ -1,4 +1,6 @@
-"""Pictures and PDFs by the real binary: what a provider is sent, what is kept, and that no picture ends a session."""
+"""Pictures and PDFs by the real binary: what a provider is sent, what is kept, and that no picture
+ends a session.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ RED = Says("It is red.")
 
 
 def shown(asked: loopback.Asked) -> list[str]:
-    """What stands beside words in a request, oldest first: `picture`, `file`, each behind its wire's own field."""
+    """What stands beside words in a request, oldest first: `picture`, `file`, each behind its
+    wire's own field.
+    """
     found: list[str] = []
 
     def walk(value: object) -> None:
@@ -35,11 +39,17 @@ def shown(asked: loopback.Asked) -> list[str]:
                 found.append(url.removeprefix("data:image/png;base64,"))
             case {"type": "input_image", "image_url": str(url)}:
                 found.append(url.removeprefix("data:image/png;base64,"))
-            case {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": str(data)}}:
+            case {
+                "type": "image",
+                "source": {"type": "base64", "media_type": "image/png", "data": str(data)},
+            }:
                 found.append(data)
             case {"type": "input_file", "filename": str(), "file_data": str(url)}:
                 found.append(url.removeprefix("data:application/pdf;base64,"))
-            case {"type": "document", "source": {"media_type": "application/pdf", "data": str(data)}}:
+            case {
+                "type": "document",
+                "source": {"media_type": "application/pdf", "data": str(data)},
+            }:
                 found.append(data)
             case dict():
                 for one in value.values():
@@ -72,12 +82,17 @@ def test_a_picture_is_sent_kept_beside_the_log_and_sent_again_when_the_session_g
     again = place.fugu("run", "--continue", "--fork-session", "--output-dir", out, "and below?")
     assert again.code == 0, again.err
     assert [shown(one) for one in server.asked("eye")[1:]] == [[BASE64]]
-    copies = [*(place.folder / "out").glob("session.media/*"), *place.sessions()[1].with_suffix(".media").iterdir()]
+    copies = [
+        *(place.folder / "out").glob("session.media/*"),
+        *place.sessions()[1].with_suffix(".media").iterdir(),
+    ]
     assert [path.read_bytes() for path in copies] == [SHOT, SHOT]
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_what_an_agent_reads_is_shown_with_its_result(place: Place, server: Loopback, wire: str) -> None:
+def test_what_an_agent_reads_is_shown_with_its_result(
+    place: Place, server: Loopback, wire: str
+) -> None:
     place.configure(WIRES[wire])
     place.files({"shot.png": SHOT})
     server.play("eye", Says("", (Use("read", {"path": "shot.png"}),)), RED)
@@ -88,7 +103,9 @@ def test_what_an_agent_reads_is_shown_with_its_result(place: Place, server: Loop
     assert second.results == ("[picture shot.png, 800x600]",)
 
 
-def test_an_agent_that_sees_nothing_is_not_chosen_where_another_sees(place: Place, server: Loopback) -> None:
+def test_an_agent_that_sees_nothing_is_not_chosen_where_another_sees(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("blind"), Agent("eye", "strong", more=SEES))
     place.files({"shot.png": SHOT})
     server.play("blind", Says("ACCEPT"))
@@ -110,10 +127,14 @@ def test_where_no_agent_sees_a_line_stands_in_its_place(place: Place, server: Lo
     assert "[picture shot.png, 800x600, not shown: this model does not see pictures]" in asked.text
 
 
-def test_a_refused_picture_is_replaced_by_a_line_then_and_later(place: Place, server: Loopback) -> None:
+def test_a_refused_picture_is_replaced_by_a_line_then_and_later(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("eye", more=SEES))
     place.files({"shot.png": SHOT})
-    server.react("eye", lambda asked: Refuses(400, "Could not process image") if shown(asked) else RED)
+    server.react(
+        "eye", lambda asked: Refuses(400, "Could not process image") if shown(asked) else RED
+    )
     done = place.fugu("run", "what is on @shot.png?")
     assert done.code == 0, done.err
     assert [shown(asked) for asked in server.asked("eye")] == [[BASE64], []]
@@ -132,13 +153,17 @@ BAD = {
 }
 
 
-def test_what_cannot_be_shown_costs_a_line_each_and_the_request_goes_on(place: Place, server: Loopback) -> None:
+def test_what_cannot_be_shown_costs_a_line_each_and_the_request_goes_on(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("eye", more=SEES))
     place.files(BAD)
     server.play("eye", RED)
     done = place.fugu("run", "see " + " ".join(f"@{name}" for name in BAD))
     assert done.code == 0, done.err
-    assert [(event.ok, event.media) for event in place.events() if isinstance(event, ToolRan)] == [(False, ())] * 5
+    assert [(event.ok, event.media) for event in place.events() if isinstance(event, ToolRan)] == [
+        (False, ())
+    ] * 5
     lines = [line.strip() for line in done.err.splitlines()]
     for said in (
         "bomb.png has",
@@ -165,13 +190,18 @@ def test_a_pdf_is_sent_as_it_is_where_the_wire_has_it_and_else_as_text(
     asked = server.asked("eye")[0]
     if wire == "chat":
         assert shown(asked) == []
-        assert "[PDF plan.pdf, 2 pages, as text:]\\n[page 1]\\nThe plan.\\n\\n[page 2]\\nThe rest." in asked.text
+        assert (
+            "[PDF plan.pdf, 2 pages, as text:]\\n[page 1]\\nThe plan.\\n\\n[page 2]\\nThe rest."
+            in asked.text
+        )
     else:
         assert shown(asked) == [base64.b64encode(data).decode()]
         assert "The plan." not in asked.text
 
 
-def test_a_step_of_a_workflow_sees_no_picture_of_a_step_it_may_not_read(place: Place, server: Loopback) -> None:
+def test_a_step_of_a_workflow_sees_no_picture_of_a_step_it_may_not_read(
+    place: Place, server: Loopback
+) -> None:
     place.configure(
         Agent("a", more=SEES), Agent("b", "middle", more=SEES), Agent("c", "strong", more=SEES),
         more='conductor = { agent = "c", rounds = 1 }',
@@ -197,4 +227,7 @@ def test_a_session_whose_pictures_are_gone_goes_on(place: Place, server: Loopbac
     done = place.fugu("run", "--continue", "and now?")
     assert done.code == 0, done.err
     assert "not shown: its bytes are not kept any more" in server.asked("eye")[1].text
-    assert [event.text for event in place.events() if isinstance(event, Asked)] == ["what is on @shot.png?", "and now?"]
+    assert [event.text for event in place.events() if isinstance(event, Asked)] == [
+        "what is on @shot.png?",
+        "and now?",
+    ]

@@ -1,4 +1,6 @@
-"""Pictures through `fugu serve`, the process, by the real SDKs: three wires in, three out, and no conversation ends."""
+"""Pictures through `fugu serve`, the process, by the real SDKs: three wires in, three out, and no
+conversation ends.
+"""
 
 from __future__ import annotations
 
@@ -41,20 +43,28 @@ def serving(place: Place) -> Iterator[str]:
 
 def by_chat(url: str, *parts: dict[str, Any], tools: bool = False) -> str:
     """What comes back to these parts, behind the question."""
-    more: dict[str, Any] = {"tools": [{"type": "function", "function": {"name": "look", "parameters": TOOL}}]}
+    more: dict[str, Any] = {
+        "tools": [{"type": "function", "function": {"name": "look", "parameters": TOOL}}]
+    }
     content = [{"type": "text", "text": "what is it?"}, *parts]
     with openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0) as client:
         messages: Any = [{"role": "user", "content": content}]
-        made = client.chat.completions.create(model="fugu", messages=messages, **(more if tools else {}))
+        made = client.chat.completions.create(
+            model="fugu", messages=messages, **(more if tools else {})
+        )
     return made.choices[0].message.content or ""
 
 
 def by_responses(url: str, *parts: dict[str, Any], tools: bool = False) -> str:
-    more: dict[str, Any] = {"tools": [{"type": "function", "name": "look", "parameters": TOOL, "strict": False}]}
+    more: dict[str, Any] = {
+        "tools": [{"type": "function", "name": "look", "parameters": TOOL, "strict": False}]
+    }
     content = [{"type": "input_text", "text": "what is it?"}, *parts]
     with openai.OpenAI(base_url=f"{url}/v1", api_key="unused", max_retries=0) as client:
         said: Any = [{"role": "user", "content": content}]
-        return client.responses.create(model="fugu", input=said, **(more if tools else {})).output_text
+        return client.responses.create(
+            model="fugu", input=said, **(more if tools else {})
+        ).output_text
 
 
 def by_messages(url: str, *parts: dict[str, Any], tools: bool = False) -> str:
@@ -62,7 +72,9 @@ def by_messages(url: str, *parts: dict[str, Any], tools: bool = False) -> str:
     content = [*parts, {"type": "text", "text": "what is it?"}]
     with anthropic.Anthropic(base_url=url, api_key="unused", max_retries=0) as client:
         said: Any = [{"role": "user", "content": content}]
-        made = client.messages.create(model="fugu", max_tokens=99, messages=said, **(more if tools else {}))
+        made = client.messages.create(
+            model="fugu", max_tokens=99, messages=said, **(more if tools else {})
+        )
     return "".join(block.text for block in made.content if block.type == "text")
 
 
@@ -78,7 +90,9 @@ CLIENTS = {
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_picture_of_every_client_reaches_this_wire(place: Place, server: Loopback, wire: str) -> None:
+def test_a_picture_of_every_client_reaches_this_wire(
+    place: Place, server: Loopback, wire: str
+) -> None:
     place.configure(WIRES[wire])
     with serving(place) as url:
         for client, (ask, part) in CLIENTS.items():
@@ -91,18 +105,30 @@ def test_a_picture_of_every_client_reaches_this_wire(place: Place, server: Loopb
 PDFS = {
     "chat": (
         by_chat,
-        {"type": "file", "file": {"filename": "p.pdf", "file_data": f"data:application/pdf;base64,{PLAN}"}},
+        {
+            "type": "file",
+            "file": {"filename": "p.pdf", "file_data": f"data:application/pdf;base64,{PLAN}"},
+        },
     ),
     "responses": (
         by_responses,
-        {"type": "input_file", "filename": "p.pdf", "file_data": f"data:application/pdf;base64,{PLAN}"},
+        {
+            "type": "input_file",
+            "filename": "p.pdf",
+            "file_data": f"data:application/pdf;base64,{PLAN}",
+        },
     ),
-    "messages": (by_messages, {"type": "document", "title": "p.pdf", "source": source(PLAN, "application/pdf")}),
+    "messages": (
+        by_messages,
+        {"type": "document", "title": "p.pdf", "source": source(PLAN, "application/pdf")},
+    ),
 }
 
 
 @pytest.mark.parametrize("wire", ["messages", "chat"])
-def test_a_pdf_of_a_client_goes_as_it_is_or_as_text(place: Place, server: Loopback, wire: str) -> None:
+def test_a_pdf_of_a_client_goes_as_it_is_or_as_text(
+    place: Place, server: Loopback, wire: str
+) -> None:
     place.configure(WIRES[wire])
     with serving(place) as url:
         for ask, part in PDFS.values():
@@ -110,10 +136,14 @@ def test_a_pdf_of_a_client_goes_as_it_is_or_as_text(place: Place, server: Loopba
             assert ask(url, part, tools=True) == "It is red."
             asked = server.asked("eye")[0]
             assert shown(asked) == ([PLAN] if wire == "messages" else [])
-            assert ("[PDF p.pdf, 1 page, as text:]\\n[page 1]\\nThe plan." in asked.text) == (wire == "chat")
+            assert ("[PDF p.pdf, 1 page, as text:]\\n[page 1]\\nThe plan." in asked.text) == (
+                wire == "chat"
+            )
 
 
-def test_who_sees_is_asked_and_where_nobody_does_a_line_stands_for_it(place: Place, server: Loopback) -> None:
+def test_who_sees_is_asked_and_where_nobody_does_a_line_stands_for_it(
+    place: Place, server: Loopback
+) -> None:
     ask, part = CLIENTS["chat"]
     place.configure(Agent("blind"), Agent("eye", "strong", more=SEES), more="max_turns = 1")
     server.play("blind", Says("I see nothing."))
@@ -136,8 +166,15 @@ def test_what_cannot_be_taken_or_is_refused_is_a_line_and_the_conversation_goes_
     place.configure(Agent("eye", more=SEES))
     fetched: dict[str, dict[str, Any]] = {
         "chat": {"type": "image_url", "image_url": {"url": "https://example.org/x.png"}},
-        "responses": {"type": "input_image", "image_url": "https://example.org/x.png", "detail": "auto"},
-        "messages": {"type": "image", "source": {"type": "url", "url": "https://example.org/x.png"}},
+        "responses": {
+            "type": "input_image",
+            "image_url": "https://example.org/x.png",
+            "detail": "auto",
+        },
+        "messages": {
+            "type": "image",
+            "source": {"type": "url", "url": "https://example.org/x.png"},
+        },
     }
     lines = (
         (part, "800x600, not shown: its provider refused it"),
@@ -146,7 +183,10 @@ def test_what_cannot_be_taken_or_is_refused_is_a_line_and_the_conversation_goes_
     with serving(place) as url:
         for tools in (False, True):
             for one, line in lines:
-                server.react("eye", lambda asked: Refuses(400, "Could not process image") if shown(asked) else RED)
+                server.react(
+                    "eye",
+                    lambda asked: Refuses(400, "Could not process image") if shown(asked) else RED,
+                )
                 assert ask(url, one, tools=tools) == "It is red."
                 assert line in server.asked("eye")[-1].text
 
@@ -157,13 +197,27 @@ def test_a_picture_in_a_result_of_a_clients_tool_is_shown(place: Place, server: 
     use = {"type": "tool_use", "id": "call_1", "name": "look", "input": {}}
     result = [{"type": "text", "text": "here"}, {"type": "image", "source": source(BASE64)}]
     said: Any = [
-        {"role": "user", "content": [{"type": "image", "source": source(OTHER)}, {"type": "text", "text": "and?"}]},
+        {
+            "role": "user",
+            "content": [
+                {"type": "image", "source": source(OTHER)},
+                {"type": "text", "text": "and?"},
+            ],
+        },
         {"role": "assistant", "content": [use]},
-        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": result}]},
+        {
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": result}],
+        },
     ]
     tools: Any = [{"name": "look", "input_schema": TOOL}]
-    with serving(place) as url, anthropic.Anthropic(base_url=url, api_key="unused", max_retries=0) as client:
+    with (
+        serving(place) as url,
+        anthropic.Anthropic(base_url=url, api_key="unused", max_retries=0) as client,
+    ):
         client.messages.create(model="fugu", max_tokens=99, messages=said, tools=tools)
-        counted = client.messages.count_tokens(model="fugu", messages=said, tools=tools).input_tokens
+        counted = client.messages.count_tokens(
+            model="fugu", messages=said, tools=tools
+        ).input_tokens
     assert shown(server.asked("eye")[0]) == [OTHER, BASE64]
     assert 640 < counted < 640 + len(SHOT)

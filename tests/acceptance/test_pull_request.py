@@ -1,4 +1,6 @@
-"""`fugu pr` with real git and a remote on this machine; gh and glab are stand-ins that keep how they were called."""
+"""`fugu pr` with real git and a remote on this machine; gh and glab are stand-ins that keep how
+they were called.
+"""
 
 import json
 import shutil
@@ -15,7 +17,12 @@ TEXT = Says(json.dumps({"title": "calc: fix \x1b[31mthe sum", "description": BOD
 
 def git(place: Place, *words: str) -> str:
     return subprocess.run(
-        ["git", *words], cwd=place.repo, env=place.environ(), check=True, capture_output=True, text=True
+        ["git", *words],
+        cwd=place.repo,
+        env=place.environ(),
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
 
 
@@ -35,7 +42,9 @@ def prepared(place: Place, server: Loopback, *programs: str, host: str = "github
     commands = place.folder / "bin"
     commands.mkdir()
     for name in programs:
-        (commands / name).write_text(f'#!/bin/sh\nprintf "%s\\0" {name} "$@" > {place.folder}/called\n')
+        (commands / name).write_text(
+            f'#!/bin/sh\nprintf "%s\\0" {name} "$@" > {place.folder}/called\n'
+        )
         (commands / name).chmod(0o755)
     for name in ("git", "sh"):
         (commands / name).symlink_to(shutil.which(name) or name)
@@ -46,14 +55,21 @@ def called(place: Place) -> list[str]:
     return (place.folder / "called").read_text().split("\0")[:-1]
 
 
-def test_gh_is_called_with_what_an_agent_wrote_once_the_branch_is_pushed(place: Place, server: Loopback) -> None:
+def test_gh_is_called_with_what_an_agent_wrote_once_the_branch_is_pushed(
+    place: Place, server: Loopback
+) -> None:
     prepared(place, server, "gh", "glab")
     done = place.fugu("pr", "--yes")
-    assert (done.code, "origin does not have all of work" in done.err, server.asked("worker")) == (1, True, [])
+    assert (done.code, "origin does not have all of work" in done.err, server.asked("worker")) == (
+        1,
+        True,
+        [],
+    )
     done = place.fugu("pr", "--yes", "--push", "--draft")
     assert done.code == 0, done.err
     assert called(place) == [
-        "gh", "pr", "create", "--title=calc: fix the sum", "--body=It was `broken`; $(touch owned)\n\nTested.",
+        "gh", "pr", "create", "--title=calc: fix the sum", ("--body=It was `broken`; $(touch "
+            "owned)\n\nTested."),
         "--head=work", "--base=main", "--draft",
     ]  # fmt: skip
     assert {"refs/heads/work", "refs/notes/fugu"} < set(git(place, "ls-remote", "origin").split())
@@ -72,7 +88,10 @@ def test_glab_is_called_for_gitlab(place: Place, server: Loopback) -> None:
 def test_a_dry_run_needs_no_program_and_makes_nothing(place: Place, server: Loopback) -> None:
     prepared(place, server)
     done = place.fugu("pr", "--dry-run")
-    assert (done.code, done.out) == (0, "calc: fix the sum\n\nIt was `broken`; $(touch owned)\n\nTested.\n"), done.err
+    assert (done.code, done.out) == (
+        0,
+        "calc: fix the sum\n\nIt was `broken`; $(touch owned)\n\nTested.\n",
+    ), done.err
     assert "refs/heads/work" not in git(place, "ls-remote", "origin")
 
 
@@ -83,7 +102,11 @@ def test_a_dry_run_needs_no_program_and_makes_nothing(place: Place, server: Loop
         ((), (), "there is no terminal"),
         (("checkout", "-q", "--detach"), ("--yes",), "HEAD is detached"),
         (("switch", "-q", "main"), ("--yes",), "main is the branch to merge into"),
-        (("switch", "-qc", "empty", "main"), ("--yes",), "empty has no commit that origin/main lacks"),
+        (
+            ("switch", "-qc", "empty", "main"),
+            ("--yes",),
+            "empty has no commit that origin/main lacks",
+        ),
         (("remote", "remove", "origin"), ("--yes",), "there is no remote 'origin'"),
         ((), ("--yes", "--base", "nowhere"), "origin has no branch 'nowhere' here"),
     ],

@@ -1,4 +1,6 @@
-"""`fugu_cli.run` in a program of its own: the events, the questions, the end, and what cannot be meant."""
+"""`fugu_cli.run` in a program of its own: the events, the questions, the end, and what cannot be
+meant.
+"""
 
 import json
 import subprocess
@@ -31,15 +33,24 @@ except fugu_cli.FuguError as error:
 def program(place: Place, text: str) -> list[dict[str, Any]]:
     """What a Python program prints, line by line."""
     done = subprocess.run(
-        [sys.executable, "-c", text], cwd=place.folder, env=place.environ(), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", text],
+        cwd=place.folder,
+        env=place.environ(),
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def events(place: Place, options: str, prompt: str = "fix the tests", answer: str = "True") -> list[dict[str, Any]]:
+def events(
+    place: Place, options: str, prompt: str = "fix the tests", answer: str = "True"
+) -> list[dict[str, Any]]:
     inside = f"folder={str(place.repo)!r}, {options}"
-    text = PROGRAM.replace("OPTIONS", inside).replace("PROMPT", repr(prompt)).replace("ANSWER", answer)
+    text = (
+        PROGRAM.replace("OPTIONS", inside).replace("PROMPT", repr(prompt)).replace("ANSWER", answer)
+    )
     return program(place, text)
 
 
@@ -52,7 +63,12 @@ def fixing(place: Place, server: Loopback) -> None:
 def test_a_request_is_carried_out_event_by_event(place: Place, server: Loopback) -> None:
     fixing(place, server)
     seen = events(place, "permission_mode='ask', answer=answer")
-    asked = {"type": "asked", "tool": "write", "path": "calc.txt", "reason": "it writes inside the repository"}
+    asked = {
+        "type": "asked",
+        "tool": "write",
+        "path": "calc.txt",
+        "reason": "it writes inside the repository",
+    }
     assert [one for one in seen if one["type"] == "asked"] == [asked]
     kinds = [(one["type"], one.get("subtype")) for one in seen]
     assert (kinds[0], kinds[-1]) == (("system", "init"), ("result", "success"))
@@ -83,11 +99,17 @@ def test_what_cannot_be_meant_is_raised_with_what_to_do(place: Place, server: Lo
         ("", " ", "the prompt is empty"),
     ):
         [raised] = events(place, options, prompt)
-        assert (raised["type"], words in raised["error"], bool(raised["hint"])) == ("raised", True, True)
+        assert (raised["type"], words in raised["error"], bool(raised["hint"])) == (
+            "raised",
+            True,
+            True,
+        )
     assert place.sessions() == []
 
 
-def test_the_sync_form_returns_the_result_and_a_session_is_gone_on_with(place: Place, server: Loopback) -> None:
+def test_the_sync_form_returns_the_result_and_a_session_is_gone_on_with(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("worker"))
     server.play("worker", Says('{"n": 4}'), Says("It was 4."))
     text = f"""

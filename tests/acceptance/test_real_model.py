@@ -1,7 +1,8 @@
-"""One request from beginning to end, nothing scripted: the real command, a real model, the learned coordinator.
+"""One request from beginning to end, nothing scripted: the real command, a real model, the learned
+coordinator.
 
-The smallest embedded coder works and its hidden state decides. It is too weak to be sure to solve anything, so what is
-held is that the whole machinery does what it says it did.
+The smallest embedded coder works and its hidden state decides. It is too weak to be sure to solve
+anything, so what is held is that the whole machinery does what it says it did.
 """
 
 import json
@@ -44,7 +45,12 @@ def test_a_real_model_carries_a_request_to_its_end(
     (home / ".fugurc").write_text(POOL)
     for command in (["git", "init", "-q"], ["git", "add", "-A"], ["git", "commit", "-qm", "start"]):
         subprocess.run(command, cwd=repo, check=True)
-    environ = {**os.environ, "HOME": str(home), "FUGU_CACHE_DIR": str(real_cache), "FUGU_DATA_DIR": str(home / "data")}
+    environ = {
+        **os.environ,
+        "HOME": str(home),
+        "FUGU_CACHE_DIR": str(real_cache),
+        "FUGU_DATA_DIR": str(home / "data"),
+    }
     environ |= {"FUGU_LOCAL_IDLE": "2"}
     done = subprocess.run(
         [sys.executable, "-m", "fugu_cli", "run", "--coordinator=trinity", "--max-turns=3",
@@ -56,15 +62,25 @@ def test_a_real_model_carries_a_request_to_its_end(
     events = [record.event for record in log.read(store.session_paths(home / "data")[0])]
     end = views.finished(events)
     assert end is not None
-    assert (end.reason in ("accepted", "answered")) == (done.returncode == 0) == (not result["is_error"])
+    assert (
+        (end.reason in ("accepted", "answered"))
+        == (done.returncode == 0)
+        == (not result["is_error"])
+    )
     assigned = [event for event in events if isinstance(event, Assigned)]
-    assert assigned and all(event.by == "trinity" and event.scores and event.scores.tokens > 0 for event in assigned)
+    assert assigned and all(
+        event.by == "trinity" and event.scores and event.scores.tokens > 0 for event in assigned
+    )
     replies = [event for event in events if isinstance(event, Replied)]
     assert replies and all(reply.model == EMBEDDED and reply.usage.output > 0 for reply in replies)
     before, after = views.first_tests(events), views.tests(events)
     assert before is not None and not before.ok, "the failing test was run before anything was done"
-    changed = subprocess.run(["git", "status", "--porcelain"], cwd=repo, capture_output=True, text=True, check=True)
+    changed = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=repo, capture_output=True, text=True, check=True
+    )
     assert sorted(views.changes(events)) == sorted(line[3:] for line in changed.stdout.splitlines())
     if done.returncode == 0:
         assert after is not None and after.ok
-        subprocess.run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=repo, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=repo, check=True
+        )

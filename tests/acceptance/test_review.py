@@ -1,4 +1,6 @@
-"""`fugu review` with real git: who looks, who judges, what is shown in which form, and the exit code."""
+"""`fugu review` with real git: who looks, who judges, what is shown in which form, and the exit
+code.
+"""
 
 import json
 import signal
@@ -37,7 +39,12 @@ def verdict(number: int, confirmed: bool, reason: str = "I followed it.") -> dic
 
 def git(place: Place, *words: str) -> str:
     return subprocess.run(
-        ["git", *words], cwd=place.repo, env=place.environ(), check=True, capture_output=True, text=True
+        ["git", *words],
+        cwd=place.repo,
+        env=place.environ(),
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout
 
 
@@ -46,10 +53,17 @@ def changed(place: Place, *agents: Agent) -> None:
     place.files({"calc.txt": "one\ntwo\nthree\n", "new file.txt": "new\n"})
 
 
-def test_another_vendors_agent_judges_each_finding_before_it_is_shown(place: Place, server: Loopback) -> None:
+def test_another_vendors_agent_judges_each_finding_before_it_is_shown(
+    place: Place, server: Loopback
+) -> None:
     changed(place)
     before = git(place, "status", "--porcelain")
-    reads = Says(calls=(Use("read", {"path": "calc.txt"}), Use("write", {"path": "calc.txt", "content": "x"})))
+    reads = Says(
+        calls=(
+            Use("read", {"path": "calc.txt"}),
+            Use("write", {"path": "calc.txt", "content": "x"}),
+        )
+    )
     findings = [
         finding(),
         finding(line=2, title="Two is odd."),
@@ -57,24 +71,32 @@ def test_another_vendors_agent_judges_each_finding_before_it_is_shown(place: Pla
         finding(line=99, severity="note"),
     ]
     server.play("large", reads, says(findings=findings))
-    server.play("other", says(verdicts=[verdict(1, True), verdict(2, False), verdict(3, True, "Seen.")]))
+    server.play(
+        "other", says(verdicts=[verdict(1, True), verdict(2, False), verdict(3, True, "Seen.")])
+    )
     done = place.fugu("review")
     assert done.code == 3, done.err
     assert done.out == (
-        "calc.txt:1: error: The sum is wrong.\n    2 + 2 gives 5.\n    confirmed by other: I followed it.\n\n"
+        "calc.txt:1: error: The sum is wrong.\n    2 + 2 gives 5.\n    confirmed by other: I "
+        "followed it.\n\n"
         "calc.txt:4: note: The sum is wrong.\n    2 + 2 gives 5.\n    confirmed by other: Seen.\n\n"
         "2 findings: large reported 3, other confirmed 2; $0.20\n"
     )
     assert (server.asked("twin"), git(place, "status", "--porcelain")) == ([], before)
     (asked,) = server.asked("other")
-    assert ("2. calc.txt, line 2 (bug, error): Two is odd." in asked.text, "+three" in asked.text) == (True, True)
+    assert (
+        "2. calc.txt, line 2 (bug, error): Two is odd." in asked.text,
+        "+three" in asked.text,
+    ) == (True, True)
     assert "large" not in asked.text
     assert "this folder has no session yet" in place.fugu("sessions").out
 
 
 def test_the_report_is_valid_sarif_and_json(place: Place, server: Loopback) -> None:
     changed(place)
-    server.play("large", says(findings=[finding("new file.txt", title="\x1b[31mBad\u202e"), finding()]))
+    server.play(
+        "large", says(findings=[finding("new file.txt", title="\x1b[31mBad\u202e"), finding()])
+    )
     server.play("other", says(verdicts=[verdict(1, True), verdict(2, True)]))
     done = place.fugu("review", "--format", "sarif")
     report = json.loads(done.out)
@@ -89,7 +111,10 @@ def test_the_report_is_valid_sarif_and_json(place: Place, server: Loopback) -> N
     assert run["results"][1]["message"]["text"].startswith("Bad\\u202e\n\n")
     done = place.fugu("review", "--format", "json")
     report = json.loads(done.out)
-    assert (done.code, [one["file"] for one in report["findings"]]) == (3, ["calc.txt", "new file.txt"])
+    assert (done.code, [one["file"] for one in report["findings"]]) == (
+        3,
+        ["calc.txt", "new file.txt"],
+    )
     assert (report["finder"], report["verifier"], report["reported"]) == ("large", "other", 2)
 
 
@@ -119,10 +144,16 @@ def test_the_base_is_where_the_branch_began(place: Place, server: Loopback) -> N
     server.play("large", says(findings=[]))
     assert place.fugu("review", "--base", "main").code == 0
     (asked,) = server.asked("large")
-    assert ("+mine" in asked.text, "+exit 0" in asked.text, "-exit 0" in asked.text) == (True, False, False)
+    assert ("+mine" in asked.text, "+exit 0" in asked.text, "-exit 0" in asked.text) == (
+        True,
+        False,
+        False,
+    )
 
 
-def test_who_does_not_answer_is_replaced_and_a_lone_agent_judges_itself(place: Place, server: Loopback) -> None:
+def test_who_does_not_answer_is_replaced_and_a_lone_agent_judges_itself(
+    place: Place, server: Loopback
+) -> None:
     changed(place)
     for fault in (Refuses(401, "no"), Says("I found nothing.")):
         server.play("large", fault)
@@ -133,23 +164,39 @@ def test_who_does_not_answer_is_replaced_and_a_lone_agent_judges_itself(place: P
     changed(place, POOL[0])
     server.play("large", says(findings=[finding()]), says(verdicts=[]))
     done = place.fugu("review")
-    assert (done.code, "not finished: large judged 0 of 1 finding" in done.out) == (3, True), done.out
+    assert (done.code, "not finished: large judged 0 of 1 finding" in done.out) == (3, True), (
+        done.out
+    )
     assert "in a session of its own: the pool has no other agent" in done.out
     assert "large reports 1 finding, which it judges now" in done.err
     done = place.fugu("review", "--time-limit", "0.001")
-    assert (done.code, "no agent gave an answer: the time limit was reached" in done.err) == (3, True), done.err
+    assert (done.code, "no agent gave an answer: the time limit was reached" in done.err) == (
+        3,
+        True,
+    ), done.err
     server.play("large", says(findings=[finding()]), Refuses(401, "no"))
     done = place.fugu("review")
-    assert (done.code, "not finished: nobody judged 1 finding, which `fugu trace " in done.out) == (3, True), done.out
+    assert (done.code, "not finished: nobody judged 1 finding, which `fugu trace " in done.out) == (
+        3,
+        True,
+    ), done.out
 
 
-def test_secrets_and_files_that_agents_may_not_read_stay_here(place: Place, server: Loopback) -> None:
+def test_secrets_and_files_that_agents_may_not_read_stay_here(
+    place: Place, server: Loopback
+) -> None:
     place.configure(*POOL, more='deny = ["read(private/**)"]')
-    place.files({"private/a.txt": "nobody knows\n", "calc.txt": "sk-abcdefghijklmnopqrstuvwxyz123456\n"})
+    place.files(
+        {"private/a.txt": "nobody knows\n", "calc.txt": "sk-abcdefghijklmnopqrstuvwxyz123456\n"}
+    )
     server.play("large", says(findings=[]))
     assert place.fugu("review").code == 0
     (asked,) = server.asked("large")
-    assert [word in asked.text for word in ("nobody knows", "private/a.txt", "sk-abcdef")] == [False, True, False]
+    assert [word in asked.text for word in ("nobody knows", "private/a.txt", "sk-abcdef")] == [
+        False,
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -171,13 +218,18 @@ def test_bad_input_is_one_line_before_anything_is_spent(
     assert "is not in a git repository" in place.fugu("review", folder=place.home).err
 
 
-def test_no_answer_is_infrastructure_and_no_budget_is_a_limit(place: Place, server: Loopback) -> None:
+def test_no_answer_is_infrastructure_and_no_budget_is_a_limit(
+    place: Place, server: Loopback
+) -> None:
     changed(place, POOL[0])
     server.play("large", Refuses(401, "no"))
     assert place.fugu("review").code == 2
     server.play("large", Says("I found nothing."))
     done = place.fugu("review")
-    assert (done.code, "no agent gave an answer: the answer does not follow the JSON schema" in done.err) == (3, True)
+    assert (
+        done.code,
+        "no agent gave an answer: the answer does not follow the JSON schema" in done.err,
+    ) == (3, True)
     server.play("large", says(findings=[finding()]))
     done = place.fugu("review", "--max-budget-usd", "0.05")
     assert done.code == 3, done.out
@@ -192,7 +244,9 @@ def test_ctrl_c_ends_it_at_once_with_4(place: Place, server: Loopback) -> None:
     assert ended(process).code == 4
 
 
-def test_a_question_that_is_killed_is_in_no_list_of_sessions(place: Place, server: Loopback) -> None:
+def test_a_question_that_is_killed_is_in_no_list_of_sessions(
+    place: Place, server: Loopback
+) -> None:
     changed(place, POOL[0])
     server.play("large", Breaks("hang"))
     process = place.start("review")

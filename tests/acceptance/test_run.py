@@ -1,4 +1,6 @@
-"""The real binary against a server that speaks the real wire formats: the main job done, on both wires."""
+"""The real binary against a server that speaks the real wire formats: the main job done, on both
+wires.
+"""
 
 import json
 import re
@@ -25,7 +27,9 @@ def test_failing_tests_are_fixed_verified_and_reported(place: Place, server: Loo
     place.files({"basket.py": BUGGY, "test_basket.py": TESTED, ".gitignore": "__pycache__/\n"})
     place.commit()
     place.configure(
-        Agent("worker", price="{ input = 1.0, output = 10.0 }"), Agent("judge", "strong", "anthropic"), more=""
+        Agent("worker", price="{ input = 1.0, output = 10.0 }"),
+        Agent("judge", "strong", "anthropic"),
+        more="",
     )
     edit = Use("edit", {"path": "basket.py", "old": "sum(numbers) + 1", "new": "sum(numbers)"})
     server.play(
@@ -51,7 +55,10 @@ def test_failing_tests_are_fixed_verified_and_reported(place: Place, server: Loo
         ("worker", "worker"),
         ("judge", "verifier"),
     ]
-    assert {event.model for event in events if isinstance(event, Replied)} == {"worker-2026-01-01", "judge-2026-01-01"}
+    assert {event.model for event in events if isinstance(event, Replied)} == {
+        "worker-2026-01-01",
+        "judge-2026-01-01",
+    }
     assert list(views.changes(events)) == ["basket.py"]
     assert views.cost(events) == pytest.approx(0.0006)
     trace = place.fugu("trace", "latest")
@@ -63,10 +70,20 @@ def test_failing_tests_are_fixed_verified_and_reported(place: Place, server: Loo
     assert "[The tests were run: they pass.]" in shown, "the Verifier is shown the tests"
 
 
-def test_two_servers_of_both_wires_hand_one_history_to_each_other(place: Place, server: Loopback) -> None:
-    """The Messages agent works and fails the tests; the Chat Completions agent goes on from its calls and results."""
+def test_two_servers_of_both_wires_hand_one_history_to_each_other(
+    place: Place, server: Loopback
+) -> None:
+    """The Messages agent works and fails the tests; the Chat Completions agent goes on from its
+    calls and results.
+    """
     place.configure(Agent("first", "cheap", "anthropic"), Agent("second", "strong"))
-    wrong = Says("", (Use("write", {"path": "calc.txt", "content": "wrong\n"}), Use("grep", {"pattern": "wrong"})))
+    wrong = Says(
+        "",
+        (
+            Use("write", {"path": "calc.txt", "content": "wrong\n"}),
+            Use("grep", {"pattern": "wrong"}),
+        ),
+    )
     server.play("first", READ, wrong, Says("Perhaps."), ACCEPT)
     server.play("second", *WORKS)
     done = place.fugu("run", "--until-tests-pass", "fix the tests")
@@ -78,13 +95,20 @@ def test_two_servers_of_both_wires_hand_one_history_to_each_other(place: Place, 
 
 
 def test_the_final_object_says_how_it_ended(place: Place, server: Loopback) -> None:
-    place.configure(Agent("json-worker", price="{ input = 1.0, output = 10.0 }"), Agent("json-judge", "strong"))
+    place.configure(
+        Agent("json-worker", price="{ input = 1.0, output = 10.0 }"), Agent("json-judge", "strong")
+    )
     server.play("json-worker", *WORKS)
     server.play("json-judge", ACCEPT)
     done = place.fugu("run", "--output-format", "json", "--output-dir", "../left", "fix the tests")
     assert done.code == 0, done.err
     (final,) = objects(done.out)
-    assert (final["type"], final["subtype"], final["is_error"], final["num_turns"]) == ("result", "success", False, 2)
+    assert (final["type"], final["subtype"], final["is_error"], final["num_turns"]) == (
+        "result",
+        "success",
+        False,
+        2,
+    )
     assert final["result"] == "I wrote what was missing."
     assert final["session_id"] == place.sessions()[-1].stem
     assert final["usage"]["output_tokens"] == 40
@@ -120,7 +144,10 @@ def test_the_stream_tells_every_decision_call_and_result(place: Place, server: L
     told = [(line["type"], line.get("subtype")) for line in lines]
     assert told[0] == ("system", "init")
     assert told[-1] == ("result", "success")
-    assert [line["agent"] for line in lines if line.get("subtype") == "routing"] == ["stream-worker", "stream-judge"]
+    assert [line["agent"] for line in lines if line.get("subtype") == "routing"] == [
+        "stream-worker",
+        "stream-judge",
+    ]
     calls = [
         block["id"]
         for line in lines
@@ -128,13 +155,17 @@ def test_the_stream_tells_every_decision_call_and_result(place: Place, server: L
         for block in line["message"]["content"]
         if block["type"] == "tool_use"
     ]
-    results = [line["message"]["content"][0]["tool_use_id"] for line in lines if line["type"] == "user"]
+    results = [
+        line["message"]["content"][0]["tool_use_id"] for line in lines if line["type"] == "user"
+    ]
     assert calls == results
     assert len(calls) == 2
     assert {line["session_id"] for line in lines} == {place.sessions()[-1].stem}
 
 
-def test_a_question_is_answered_by_one_agent_from_standard_input(place: Place, server: Loopback) -> None:
+def test_a_question_is_answered_by_one_agent_from_standard_input(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("answers"), Agent("unasked", "strong"))
     server.play("answers", READ, Says("It holds one word."))
     server.play("unasked", ACCEPT)
@@ -154,14 +185,24 @@ def test_a_second_request_goes_on_in_the_same_session(place: Place, server: Loop
     assert len(place.sessions()) == 1
 
 
-def test_a_forked_command_says_what_one_that_starts_anew_says(place: Place, server: Loopback) -> None:
+def test_a_forked_command_says_what_one_that_starts_anew_says(
+    place: Place, server: Loopback
+) -> None:
     """Most tests here fork their commands (forked.py)."""
     place.configure(Agent("same"))
-    for words in (["pool"], ["help", "undo"], ["trace", "latest"], ["run", "--mode"], ["run", "what is here?"]):
+    for words in (
+        ["pool"],
+        ["help", "undo"],
+        ["trace", "latest"],
+        ["run", "--mode"],
+        ["run", "what is here?"],
+    ):
         said = []
         for path in ("PATH", "PYTHONHASHSEED"):
             server.play("same", Says("Nothing."))
             place.variables = {"PYTHONHASHSEED": "1"} if path == "PYTHONHASHSEED" else {}
             done = place.fugu(*words)
-            said.append((done.code, done.out, re.sub(r"\d{8}-\d{6}-\w{4}|[\d.]+ ?m?s", "", done.err)))
+            said.append(
+                (done.code, done.out, re.sub(r"\d{8}-\d{6}-\w{4}|[\d.]+ ?m?s", "", done.err))
+            )
         assert said[0] == said[1]

@@ -1,5 +1,5 @@
-"""`fugu --input-format stream-json`: the public claude-agent-sdk with its path set to fugu, where it is installed, and
-its lines as it writes them."""
+"""`fugu --input-format stream-json`: the public claude-agent-sdk with its path set to fugu, where
+it is installed, and its lines as it writes them."""
 
 import asyncio
 import base64
@@ -21,7 +21,15 @@ from tests.acceptance.test_run import ACCEPT, DONE, READ, WRITE
 from tests.pictures import picture
 
 Object = dict[str, Any]
-FLAGS = ("--output-format", "stream-json", "--verbose", "--system-prompt", "", "--input-format", "stream-json")
+FLAGS = (
+    "--output-format",
+    "stream-json",
+    "--verbose",
+    "--system-prompt",
+    "",
+    "--input-format",
+    "stream-json",
+)
 
 
 class Client:
@@ -49,7 +57,13 @@ class Client:
         self.process.stdin.flush()
 
     def say(self, content: object) -> None:
-        self.write({"type": "user", "message": {"role": "user", "content": content}, "parent_tool_use_id": None})
+        self.write(
+            {
+                "type": "user",
+                "message": {"role": "user", "content": content},
+                "parent_tool_use_id": None,
+            }
+        )
 
     def until(self, kind: str) -> Object:
         """The next object of this type."""
@@ -58,7 +72,9 @@ class Client:
             self.seen.append(json.loads(line))
             if self.seen[-1]["type"] == kind:
                 return self.seen[-1]
-        raise AssertionError(f"no {kind} came: {self.process.stderr.read() if self.process.stderr else ''}")
+        raise AssertionError(
+            f"no {kind} came: {self.process.stderr.read() if self.process.stderr else ''}"
+        )
 
     def control(self, **request: object) -> Object:
         self.write({"type": "control_request", "request_id": "req_1", "request": request})
@@ -72,7 +88,11 @@ class Client:
 
     def leave(self) -> tuple[int, str]:
         """The exit code, and what stands on standard error, after the end of standard input."""
-        assert self.process.stdin is not None and self.process.stdout is not None and self.process.stderr is not None
+        assert (
+            self.process.stdin is not None
+            and self.process.stdout is not None
+            and self.process.stderr is not None
+        )
         self.process.stdin.close()
         self.seen += [json.loads(line) for line in self.process.stdout]
         said = self.process.stderr.read()
@@ -92,12 +112,16 @@ def permissions(place: Place) -> list[tuple[str, bool, str]]:
 
 
 def fixing(place: Place, server: Loopback) -> None:
-    place.configure(Agent("worker", price="{ input = 1.0, output = 2.0 }"), Agent("judge", "strong"))
+    place.configure(
+        Agent("worker", price="{ input = 1.0, output = 2.0 }"), Agent("judge", "strong")
+    )
     server.play("worker", READ, WRITE, DONE)
     server.play("judge", ACCEPT)
 
 
-def test_a_request_is_carried_out_and_its_edit_is_asked_about(place: Place, server: Loopback) -> None:
+def test_a_request_is_carried_out_and_its_edit_is_asked_about(
+    place: Place, server: Loopback
+) -> None:
     fixing(place, server)
     client = Client(place, "--permission-prompt-tool", "stdio")
     greeting = client.control(subtype="initialize", hooks=None)["response"]
@@ -109,9 +133,17 @@ def test_a_request_is_carried_out_and_its_edit_is_asked_about(place: Place, serv
     assert question["request"]["input"]["file_path"] == file
     client.answer(question, behavior="allow", updatedInput=question["request"]["input"])
     result = client.until("result")
-    assert (result["subtype"], result["is_error"], result["result"]) == ("success", False, DONE.text)
+    assert (result["subtype"], result["is_error"], result["result"]) == (
+        "success",
+        False,
+        DONE.text,
+    )
     kinds = [(one["type"], one.get("subtype")) for one in client.seen]
-    assert kinds.index(("system", "init")) < kinds.index(("system", "routing")) < kinds.index(("assistant", None))
+    assert (
+        kinds.index(("system", "init"))
+        < kinds.index(("system", "routing"))
+        < kinds.index(("assistant", None))
+    )
     assert client.leave() == (0, "")
     assert (place.repo / "calc.txt").read_text() == "fixed\n"
     assert permissions(place) == [("read", True, "policy"), ("write", True, "user")]
@@ -121,11 +153,16 @@ def test_a_request_is_carried_out_and_its_edit_is_asked_about(place: Place, serv
     ("answer", "told"),
     [
         ({"behavior": "deny", "message": "not this file"}, "not this file"),
-        ({"behavior": "allow", "updatedInput": {"file_path": "other.txt", "content": "x"}}, "changed the arguments"),
+        (
+            {"behavior": "allow", "updatedInput": {"file_path": "other.txt", "content": "x"}},
+            "changed the arguments",
+        ),
         ({"behaviour": "allow"}, ""),
     ],
 )
-def test_anything_but_a_plain_yes_is_a_no(place: Place, server: Loopback, answer: Object, told: str) -> None:
+def test_anything_but_a_plain_yes_is_a_no(
+    place: Place, server: Loopback, answer: Object, told: str
+) -> None:
     fixing(place, server)
     client = Client(place, "--permission-prompt-tool", "stdio")
     client.say("fix the tests")
@@ -157,7 +194,12 @@ def result_code(result: Object) -> int:
 
 def test_a_forbidden_tool_is_forbidden_under_all_its_names(place: Place, server: Loopback) -> None:
     place.configure(Agent("worker"))
-    server.play("worker", Says("", (Use("run_tests"),)), Says("", (Use("bash", {"command": "ls"}),)), Says("done"))
+    server.play(
+        "worker",
+        Says("", (Use("run_tests"),)),
+        Says("", (Use("bash", {"command": "ls"}),)),
+        Says("done"),
+    )
     client = Client(place, "--disallowedTools", "Bash", "--permission-mode", "bypassPermissions")
     client.say("look")
     client.until("result")
@@ -165,7 +207,9 @@ def test_a_forbidden_tool_is_forbidden_under_all_its_names(place: Place, server:
     assert [one[:2] for one in permissions(place)] == [("run_tests", False), ("bash", False)]
 
 
-def test_several_requests_are_one_conversation_and_one_is_interrupted(place: Place, server: Loopback) -> None:
+def test_several_requests_are_one_conversation_and_one_is_interrupted(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("worker"))
     server.play("worker", Says("Hello."), Says("Slow.", pause=60), Says("Again."))
     client = Client(place)
@@ -187,15 +231,22 @@ def test_several_requests_are_one_conversation_and_one_is_interrupted(place: Pla
     ]
 
 
-def test_mode_and_agent_are_changed_and_what_is_not_known_is_refused(place: Place, server: Loopback) -> None:
+def test_mode_and_agent_are_changed_and_what_is_not_known_is_refused(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("worker"), Agent("other", "strong"))
     server.play("other", Says("It is me."))
     client = Client(place)
     refused = [
         client.control(subtype="initialize", hooks={"TeammateIdle": [{"hookCallbackIds": ["h"]}]}),
         client.control(subtype="initialize", hooks={"PreToolUse": ["Bash"]}),
-        client.control(subtype="initialize", hooks={"PreToolUse": [{"matcher": "(", "hookCallbackIds": ["h"]}]}),
-        client.control(subtype="initialize", agents={"reviewer": {"description": "reviews", "prompt": "review"}}),
+        client.control(
+            subtype="initialize", hooks={"PreToolUse": [{"matcher": "(", "hookCallbackIds": ["h"]}]}
+        ),
+        client.control(
+            subtype="initialize",
+            agents={"reviewer": {"description": "reviews", "prompt": "review"}},
+        ),
         client.control(subtype="set_model", model="gpt-9"),
         client.control(subtype="set_permission_mode", mode="reckless"),
         client.control(subtype="rewind_files", user_message_id="1"),
@@ -226,7 +277,9 @@ def test_lines_that_are_none_are_left_out_and_said(place: Place, server: Loopbac
     assert (code, said.count("was left out")) == (0, 3)
 
 
-def test_words_that_cannot_be_meant_end_before_a_session_is_begun(place: Place, server: Loopback) -> None:
+def test_words_that_cannot_be_meant_end_before_a_session_is_begun(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("worker"))
     for flags in (
         ("--model", "gpt-9"),
@@ -272,7 +325,12 @@ def test_a_picture_is_shown_and_an_answer_follows_a_schema(place: Place, server:
     source = {"type": "base64", "media_type": "image/png", "data": data}
     client.say([{"type": "text", "text": "what colour?"}, {"type": "image", "source": source}])
     assert client.until("result")["structured_output"] == {"colour": "red"}
-    client.say([{"type": "text", "text": "and this?"}, {"type": "image", "source": {**source, "data": "none"}}])
+    client.say(
+        [
+            {"type": "text", "text": "and this?"},
+            {"type": "image", "source": {**source, "data": "none"}},
+        ]
+    )
     assert "no picture" in client.until("result")["errors"][0]
     client.leave()
     shown = [part["type"] for part in server.asked("worker")[0].body["messages"][1]["content"]]
@@ -299,7 +357,9 @@ def test_the_sdk_runs_its_own_quick_start(place: Place, server: Loopback) -> Non
         said = []
         async for message in sdk.query(
             prompt="What is 2 + 2?",
-            options=sdk.ClaudeAgentOptions(system_prompt="You are a helpful assistant", max_turns=1, **options),
+            options=sdk.ClaudeAgentOptions(
+                system_prompt="You are a helpful assistant", max_turns=1, **options
+            ),
         ):
             said.append(message)
             if isinstance(message, sdk.AssistantMessage):
@@ -311,7 +371,9 @@ def test_the_sdk_runs_its_own_quick_start(place: Place, server: Loopback) -> Non
     with_sdk(place, use)
 
 
-def test_the_sdks_client_asks_its_callback_and_goes_on_talking(place: Place, server: Loopback) -> None:
+def test_the_sdks_client_asks_its_callback_and_goes_on_talking(
+    place: Place, server: Loopback
+) -> None:
     fixing(place, server)
 
     async def use(sdk: Any, options: Object) -> None:
@@ -324,10 +386,14 @@ def test_the_sdks_client_asks_its_callback_and_goes_on_talking(place: Place, ser
         options = sdk.ClaudeAgentOptions(can_use_tool=may, permission_mode="default", **options)
         async with sdk.ClaudeSDKClient(options=options) as client:
             await client.query("fix the tests")
-            ends = [one async for one in client.receive_response() if isinstance(one, sdk.ResultMessage)]
+            ends = [
+                one async for one in client.receive_response() if isinstance(one, sdk.ResultMessage)
+            ]
             server.play("worker", Says("It is fixed."))
             await client.query("and now?")
-            ends += [one async for one in client.receive_response() if isinstance(one, sdk.ResultMessage)]
+            ends += [
+                one async for one in client.receive_response() if isinstance(one, sdk.ResultMessage)
+            ]
         assert asked == [("Write", "calc.txt")]
         assert [one.subtype for one in ends] == ["success", "success"]
         assert ends[1].result == "It is fixed."
@@ -345,7 +411,9 @@ def test_the_sdks_own_tools_are_called_in_its_process(place: Place, server: Loop
             return Says("Five.")
         if "mcp__calc__add" in json.dumps(asked.body["tools"]):
             return Says("I add.", (Use("mcp__calc__add", {"a": 2, "b": 3}),))
-        return Says("I look around.", (Use("glob", {"pattern": "*"}),), pause=0.2)  # the tools may join late
+        return Says(
+            "I look around.", (Use("glob", {"pattern": "*"}),), pause=0.2
+        )  # the tools may join late
 
     server.react("worker", react)
 
@@ -356,10 +424,14 @@ def test_the_sdks_own_tools_are_called_in_its_process(place: Place, server: Loop
             return {"content": [{"type": "text", "text": f"the sum is {args['a'] + args['b']}"}]}
 
         calc = sdk.create_sdk_mcp_server("calc", tools=[add])
-        options = sdk.ClaudeAgentOptions(mcp_servers={"calc": calc}, allowed_tools=["mcp__calc__add"], **options)
+        options = sdk.ClaudeAgentOptions(
+            mcp_servers={"calc": calc}, allowed_tools=["mcp__calc__add"], **options
+        )
         async with sdk.ClaudeSDKClient(options=options) as client:
             await client.query("what is 2 + 3?")
-            ends = [one async for one in client.receive_response() if isinstance(one, sdk.ResultMessage)]
+            ends = [
+                one async for one in client.receive_response() if isinstance(one, sdk.ResultMessage)
+            ]
         assert [one.result for one in ends] == ["Five."]
 
     with_sdk(place, use)
@@ -370,7 +442,10 @@ def test_the_sdks_hooks_judge_calls(place: Place, server: Loopback) -> None:
     place.configure(Agent("worker"), more="")
     write = Use("write", {"path": "new.txt", "content": "x"})
     server.play(
-        "worker", Says("I write.", (write,)), Says("I look.", (Use("read", {"path": "calc.txt"}),)), Says("No.")
+        "worker",
+        Says("I write.", (write,)),
+        Says("I look.", (Use("read", {"path": "calc.txt"}),)),
+        Says("No."),
     )
     told: list[tuple[str, str]] = []
 
@@ -392,7 +467,9 @@ def test_the_sdks_hooks_judge_calls(place: Place, server: Loopback) -> None:
         options = sdk.ClaudeAgentOptions(permission_mode="acceptEdits", hooks=hooks, **options)
         async with sdk.ClaudeSDKClient(options=options) as client:
             await client.query("write something")
-            ends = [one async for one in client.receive_response() if isinstance(one, sdk.ResultMessage)]
+            ends = [
+                one async for one in client.receive_response() if isinstance(one, sdk.ResultMessage)
+            ]
         assert [one.result for one in ends] == ["No."]
 
     with_sdk(place, use)
@@ -402,15 +479,24 @@ def test_the_sdks_hooks_judge_calls(place: Place, server: Loopback) -> None:
     assert "Be brief." in server.asked("worker")[0].text
 
 
-def test_a_client_that_does_not_answer_for_a_hook_forbids_the_call(place: Place, server: Loopback) -> None:
+def test_a_client_that_does_not_answer_for_a_hook_forbids_the_call(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("worker"), more="")
-    server.play("worker", Says("I look.", (Use("read", {"path": "calc.txt"}),)), Says("I could not."))
+    server.play(
+        "worker", Says("I look.", (Use("read", {"path": "calc.txt"}),)), Says("I could not.")
+    )
     client = Client(place)
     hook = {"matcher": "Read", "hookCallbackIds": ["hook_0"], "timeout": 60}
-    assert client.control(subtype="initialize", hooks={"PreToolUse": [hook]})["subtype"] == "success"
+    assert (
+        client.control(subtype="initialize", hooks={"PreToolUse": [hook]})["subtype"] == "success"
+    )
     client.say("look")
     question = client.until("control_request")
-    assert (question["request"]["subtype"], question["request"]["callback_id"]) == ("hook_callback", "hook_0")
+    assert (question["request"]["subtype"], question["request"]["callback_id"]) == (
+        "hook_callback",
+        "hook_0",
+    )
     said = {"subtype": "error", "request_id": question["request_id"], "error": "no such hook"}
     client.write({"type": "control_response", "response": said})
     assert client.until("result")["result"] == "I could not."

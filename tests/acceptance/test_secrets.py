@@ -1,4 +1,6 @@
-"""The real binary and secrets: what is sent and logged holds none, what is written and run is what the agent wrote."""
+"""The real binary and secrets: what is sent and logged holds none, what is written and run is what
+the agent wrote.
+"""
 
 from pathlib import Path
 
@@ -27,13 +29,19 @@ def folder(place: Place) -> Path:
     return place.repo
 
 
-def test_words_that_are_passwords_are_written_and_run_as_the_agent_wrote_them(place: Place, server: Loopback) -> None:
+def test_words_that_are_passwords_are_written_and_run_as_the_agent_wrote_them(
+    place: Place, server: Loopback
+) -> None:
     root = folder(place)
     told = played(
         place,
         server,
-        Says("", (Use("write", {"path": "db.py", "content": "IMAGE = 'postgres:16'\nsecret = 1\n"}),)),
-        Says("", (Use("bash", {"command": f"echo 'image: postgres:16 # {SECRET}' > compose.yml"}),)),
+        Says(
+            "", (Use("write", {"path": "db.py", "content": "IMAGE = 'postgres:16'\nsecret = 1\n"}),)
+        ),
+        Says(
+            "", (Use("bash", {"command": f"echo 'image: postgres:16 # {SECRET}' > compose.yml"}),)
+        ),
     )
     assert (root / "db.py").read_text() == "IMAGE = 'postgres:16'\nsecret = 1\n"
     assert (root / "compose.yml").read_text() == f"image: postgres:16 # {SECRET}\n"
@@ -42,7 +50,9 @@ def test_words_that_are_passwords_are_written_and_run_as_the_agent_wrote_them(pl
     assert "postgres:16" in told
 
 
-def test_an_env_file_deep_in_the_repository_is_shown_masked_and_written_whole(place: Place, server: Loopback) -> None:
+def test_an_env_file_deep_in_the_repository_is_shown_masked_and_written_whole(
+    place: Place, server: Loopback
+) -> None:
     root, path = folder(place), "deploy/prod/.env"
     shown = ENV.replace(SECRET, mark_for(SECRET))
     told = played(
@@ -55,7 +65,9 @@ def test_an_env_file_deep_in_the_repository_is_shown_masked_and_written_whole(pl
     assert SECRET not in told
 
 
-def test_a_secret_in_two_streamed_pieces_is_in_no_line_of_the_stream(place: Place, server: Loopback) -> None:
+def test_a_secret_in_two_streamed_pieces_is_in_no_line_of_the_stream(
+    place: Place, server: Loopback
+) -> None:
     folder(place)
     place.configure(Agent("worker"), more="")
     key = "sk-" + "a1B2" * 8

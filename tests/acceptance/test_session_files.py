@@ -17,7 +17,9 @@ def asked(place: Place, server: Loopback) -> str:
 def test_a_session_is_exported_and_nothing_is_overwritten(place: Place, server: Loopback) -> None:
     id = asked(place, server)
     assert "It is 4." in place.fugu("export").out
-    assert json.loads(place.fugu("export", id, "--format", "json").out)["requests"] == ["what is 2 + 2?"]
+    assert json.loads(place.fugu("export", id, "--format", "json").out)["requests"] == [
+        "what is 2 + 2?"
+    ]
     done = place.fugu("export", id, "-o", "talk.html")
     assert (done.code, done.out) == (0, "talk.html\n")
     page = (place.repo / "talk.html").read_text()
@@ -30,7 +32,11 @@ def test_a_session_is_exported_and_nothing_is_overwritten(place: Place, server: 
         (("export", "1999"), "there is no session '1999'"),
     ):
         done = place.fugu(*words)
-        assert (done.code, said in done.err, done.out) == (2 if "nowhere" in said else 1, True, ""), words
+        assert (done.code, said in done.err, done.out) == (
+            2 if "nowhere" in said else 1,
+            True,
+            "",
+        ), words
 
 
 def test_a_session_is_archived_restored_and_deleted(place: Place, server: Loopback) -> None:

@@ -1,4 +1,6 @@
-"""The signals that end a command, at bad moments: no module is left half made, and the exit code stays what it was."""
+"""The signals that end a command, at bad moments: no module is left half made, and the exit code
+stays what it was.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def module(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     (folder / "started.py").write_text(code)
     place = {"PYTHONPATH": f"{Path(fugu_cli.__file__).parents[1]}:{folder}"}
     command = [sys.executable, "-m", "started"]
-    return subprocess.run(command, env=place, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, env=place, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def test_a_signal_in_the_middle_of_an_import_waits_for_its_end(tmp_path: Path) -> None:
@@ -106,7 +110,11 @@ def test_an_interrupt_that_was_caught_does_not_change_the_exit_code(tmp_path: Pa
 
 def test_a_signal_while_a_program_is_started_leaves_none_behind(tmp_path: Path) -> None:
     done = module(tmp_path, STARTS)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\nno program is left\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "interrupted\nno program is left\n",
+        "",
+    )
 
 
 def test_a_signal_that_does_not_end_a_call_which_blocks_is_heard(tmp_path: Path) -> None:

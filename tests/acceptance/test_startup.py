@@ -1,4 +1,6 @@
-"""Starting is cheap: what is imported for it is counted, because counts do not depend on the machine."""
+"""Starting is cheap: what is imported for it is counted, because counts do not depend on the
+machine.
+"""
 
 import json
 import subprocess
@@ -6,13 +8,27 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "transformers", "textual", "rich", "httpx", "pydantic", "numpy", "genai_prices", "asyncio")
+HEAVY = (
+    "torch",
+    "transformers",
+    "textual",
+    "rich",
+    "httpx",
+    "pydantic",
+    "numpy",
+    "genai_prices",
+    "asyncio",
+)
 PROBE = "import sys, json; {code}; print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
 
 
 def modules_after(code: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", PROBE.format(code=code)], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", PROBE.format(code=code)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
     )
     loaded = json.loads(done.stderr.splitlines()[-1])
     assert isinstance(loaded, list)
@@ -50,7 +66,9 @@ def test_help_imports_nothing_heavy_and_few_modules() -> None:
 
 
 @pytest.mark.parametrize("words", [("run", "--help"), ("help", "run"), ()])
-def test_pages_and_the_help_of_commands_import_nothing_but_what_reads_the_words(words: tuple[str, ...]) -> None:
+def test_pages_and_the_help_of_commands_import_nothing_but_what_reads_the_words(
+    words: tuple[str, ...],
+) -> None:
     loaded = modules_after(command(*words))  # typer itself reads words with pydantic
     assert [name for name in HEAVY if name in loaded and name != "pydantic"] == []
     every = (
@@ -59,14 +77,24 @@ def test_pages_and_the_help_of_commands_import_nothing_but_what_reads_the_words(
         else []
     )
     page = ["fugu_cli.cli.interface"] if words[:1] in {(), ("help",)} else []
-    common = ["fugu_cli.__main__", "fugu_cli.cli", "fugu_cli.cli.flags", "fugu_cli.cli.root", "fugu_cli.errors"]
-    assert [name for name in loaded if name.startswith("fugu_cli.")] == sorted([*common, *every, *page])
+    common = [
+        "fugu_cli.__main__",
+        "fugu_cli.cli",
+        "fugu_cli.cli.flags",
+        "fugu_cli.cli.root",
+        "fugu_cli.errors",
+    ]
+    assert [name for name in loaded if name.startswith("fugu_cli.")] == sorted(
+        [*common, *every, *page]
+    )
 
 
 @pytest.mark.parametrize("words", [("sessions",), ("trust",), ("models", "path")])
 def test_small_commands_import_no_models_no_screen_and_no_network(words: tuple[str, ...]) -> None:
     loaded = modules_after(command(*words))
-    assert [name for name in ("torch", "transformers", "textual", "httpx", "numpy") if name in loaded] == []
+    assert [
+        name for name in ("torch", "transformers", "textual", "httpx", "numpy") if name in loaded
+    ] == []
 
 
 UNUSED = (
@@ -114,5 +142,7 @@ for found in pkgutil.walk_packages(fugu_cli.__path__, "fugu_cli."):
 
 
 def test_no_module_needs_what_windows_lacks_to_be_imported() -> None:
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True, timeout=120
+    )
     assert done.stdout == ""

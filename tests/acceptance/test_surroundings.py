@@ -1,4 +1,6 @@
-"""The real binary in odd surroundings: no repository, no tests, strange files, a broken configuration, wrong words."""
+"""The real binary in odd surroundings: no repository, no tests, strange files, a broken
+configuration, wrong words.
+"""
 
 import shutil
 import subprocess
@@ -33,7 +35,11 @@ def test_in_an_empty_repository_something_can_be_made(place: Place, server: Loop
     shutil.rmtree(place.repo / ".git")
     subprocess.run(["git", "init", "-q", "--template="], cwd=place.repo, check=True)
     place.configure(Agent("makes"), Agent("judge-makes", "strong"), more="")
-    server.play("makes", Says("", (Use("list", {}), Use("write", {"path": "src/new.py", "content": "x = 1\n"}))), DONE)
+    server.play(
+        "makes",
+        Says("", (Use("list", {}), Use("write", {"path": "src/new.py", "content": "x = 1\n"}))),
+        DONE,
+    )
     server.play("judge-makes", ACCEPT)
     done = place.fugu("run", "write a module new.py that sets x")
     assert done.code == 0, done.err
@@ -52,12 +58,17 @@ def test_without_a_test_command_a_verifier_decides_and_the_end_says_that_no_test
     assert done.code == 0, done.err
     assert "verified by judge-untested · no tests ran" in done.err
     assert (
-        "[No test command is known for this repository: no tests were run.]" in server.asked("judge-untested")[0].text
+        "[No test command is known for this repository: no tests were run.]"
+        in server.asked("judge-untested")[0].text
     )
-    assert not any(isinstance(event, ToolRan) and event.call.tool == "run_tests" for event in place.events())
+    assert not any(
+        isinstance(event, ToolRan) and event.call.tool == "run_tests" for event in place.events()
+    )
 
 
-def test_tests_that_must_pass_and_cannot_be_run_are_a_usage_error(place: Place, server: Loopback) -> None:
+def test_tests_that_must_pass_and_cannot_be_run_are_a_usage_error(
+    place: Place, server: Loopback
+) -> None:
     (place.repo / "check.sh").unlink()
     place.configure(Agent("unasked"), more="")
     done = place.fugu("run", "--until-tests-pass", "fix the failing tests")
@@ -73,7 +84,14 @@ def test_large_binary_and_foreign_files_are_read_with_care(place: Place, server:
     (place.repo / "caf\udce9.txt").write_bytes(b"strange name\n")
     (place.repo / "large.log").write_bytes(b"a line of a log that grew too large\n" * 1_500_000)
     place.configure(Agent("curious"), Agent("judge-curious", "strong", "anthropic"))
-    names = ("latin.txt", "image.bin", "large.log", '"caf\\351.txt"', "gone.txt", "../../../../etc/shadow")
+    names = (
+        "latin.txt",
+        "image.bin",
+        "large.log",
+        '"caf\\351.txt"',
+        "gone.txt",
+        "../../../../etc/shadow",
+    )
     server.play(
         "curious",
         Says(
@@ -107,7 +125,10 @@ def test_large_binary_and_foreign_files_are_read_with_care(place: Place, server:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("max_turn = 3\n" + ENTRY, ("line 1", "unknown key 'max_turn'", "did you mean 'max_turns'?")),
+        (
+            "max_turn = 3\n" + ENTRY,
+            ("line 1", "unknown key 'max_turn'", "did you mean 'max_turns'?"),
+        ),
         ('coordinator = "cascade"\nmax_turns = "three"\n', ("line 2", "max_turns")),
         ("max_turns = \n", ("line 1", "not valid TOML")),
         (ENTRY + 'api_key = "sk-1"\n', ("line 5", "api_key_env")),

@@ -1,4 +1,6 @@
-"""OpenTelemetry: what a collector is told of a session by the real binary, and what a bad collector costs."""
+"""OpenTelemetry: what a collector is told of a session by the real binary, and what a bad collector
+costs.
+"""
 
 import gzip
 import http.server
@@ -15,7 +17,9 @@ import pytest
 from tests.acceptance.driving import Agent, Done, Place
 from tests.acceptance.loopback import Asked, Loopback, Says, Use
 
-pytest.importorskip("opentelemetry.exporter.otlp.proto.http", reason="the extra otel is not installed")
+pytest.importorskip(
+    "opentelemetry.exporter.otlp.proto.http", reason="the extra otel is not installed"
+)
 
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -29,7 +33,9 @@ SECRET = "zq8-not-a-word-4471"
 
 @dataclass
 class Collector:
-    """A receiver of OTLP over HTTP. `status`, `page`: what it answers; `pause`: seconds before it does."""
+    """A receiver of OTLP over HTTP. `status`, `page`: what it answers; `pause`: seconds before it
+    does.
+    """
 
     status: int = 200
     page: bytes = b""
@@ -41,23 +47,49 @@ class Collector:
 
     def spans(self) -> list[tuple[str, str, dict[str, object]]]:
         """Name, name of the span above, attributes; in the order of their beginnings."""
-        found = [span for one in self.traces.resource_spans for two in one.scope_spans for span in two.spans]
+        found = [
+            span
+            for one in self.traces.resource_spans
+            for two in one.scope_spans
+            for span in two.spans
+        ]
         names = {span.span_id: span.name for span in found}
         found.sort(key=lambda span: span.start_time_unix_nano)
-        return [(span.name, names.get(span.parent_span_id, ""), _attributes(span.attributes)) for span in found]
+        return [
+            (span.name, names.get(span.parent_span_id, ""), _attributes(span.attributes))
+            for span in found
+        ]
 
     def events(self) -> list[tuple[str, dict[str, object]]]:
-        found = [span for one in self.traces.resource_spans for two in one.scope_spans for span in two.spans]
-        return [(event.name, _attributes(event.attributes)) for span in found for event in span.events]
+        found = [
+            span
+            for one in self.traces.resource_spans
+            for two in one.scope_spans
+            for span in two.spans
+        ]
+        return [
+            (event.name, _attributes(event.attributes)) for span in found for event in span.events
+        ]
 
     def points(self, name: str) -> list[tuple[dict[str, object], float]]:
         """Attributes and sums of a metric."""
-        every = [m for one in self.metrics.resource_metrics for two in one.scope_metrics for m in two.metrics]
+        every = [
+            m
+            for one in self.metrics.resource_metrics
+            for two in one.scope_metrics
+            for m in two.metrics
+        ]
         found = []
         for metric in every:
             if metric.name == name:
-                found += [(_attributes(point.attributes), point.sum) for point in metric.histogram.data_points]
-                found += [(_attributes(point.attributes), point.as_double) for point in metric.sum.data_points]
+                found += [
+                    (_attributes(point.attributes), point.sum)
+                    for point in metric.histogram.data_points
+                ]
+                found += [
+                    (_attributes(point.attributes), point.as_double)
+                    for point in metric.sum.data_points
+                ]
         return found
 
 
@@ -81,7 +113,9 @@ def collecting(collector: Collector) -> Iterator[Collector]:
             collector.headers.append(self.headers.get("api-key"))
             time.sleep(collector.pause)
             self.send_response(collector.status)
-            self.send_header("content-type", "text/html" if collector.page else "application/x-protobuf")
+            self.send_header(
+                "content-type", "text/html" if collector.page else "application/x-protobuf"
+            )
             self.send_header("content-length", str(len(collector.page)))
             self.end_headers()
             self.wfile.write(collector.page)
@@ -107,9 +141,14 @@ def collector() -> Iterator[Collector]:
 
 
 def worked(place: Place, server: Loopback, url: str, **more: str) -> Done:
-    place.variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_EXPORTER_OTLP_HEADERS": f"api-key={SECRET}", **more}
+    place.variables = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+        "OTEL_EXPORTER_OTLP_HEADERS": f"api-key={SECRET}",
+        **more,
+    }
     place.configure(
-        Agent("tele-worker", price="{ input = 1.0, output = 10.0 }"), Agent("tele-judge", "strong", "anthropic")
+        Agent("tele-worker", price="{ input = 1.0, output = 10.0 }"),
+        Agent("tele-judge", "strong", "anthropic"),
     )
     server.play("tele-worker", READ, WRITE, DONE)
     server.play("tele-judge", ACCEPT)
@@ -122,7 +161,9 @@ def test_a_collector_reads_requests_turns_model_calls_tools_and_decisions(
     done = worked(place, server, collector.url)
     assert (done.code, "telemetry" in done.err) == (0, False), done.err
     spans = collector.spans()
-    assert [(name, above) for name, above, _ in spans if "run_tests" not in name and "diff" not in name] == [
+    assert [
+        (name, above) for name, above, _ in spans if "run_tests" not in name and "diff" not in name
+    ] == [
         ("invoke_agent fugu", ""),
         ("invoke_agent tele-worker", "invoke_agent fugu"),
         ("chat tele-worker", "invoke_agent tele-worker"),
@@ -134,7 +175,10 @@ def test_a_collector_reads_requests_turns_model_calls_tools_and_decisions(
         ("chat tele-judge", "invoke_agent tele-judge"),
     ]
     session = place.sessions()[-1].stem
-    request, chat = spans[0][2], next(about for name, _, about in spans if name == "chat tele-worker")
+    request, chat = (
+        spans[0][2],
+        next(about for name, _, about in spans if name == "chat tele-worker"),
+    )
     assert (request["gen_ai.operation.name"], request["fugu.end"]) == ("invoke_agent", "accepted")
     assert request["fugu.cost_usd"] == pytest.approx((600 + 10 * 60) / 1e6)
     assert chat == {
@@ -175,11 +219,17 @@ def test_content_is_sent_only_where_it_is_asked_for_and_secrets_never(
     assert [word for word in ("what is missing", "calc.txt", "fixed", SECRET) if word in sent] == []
     worked(place, server, collector.url, OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="true")
     sent = str(collector.traces)
-    assert [word for word in ("write what is missing", "calc.txt", "I wrote", "fixed") if word not in sent] == []
+    assert [
+        word
+        for word in ("write what is missing", "calc.txt", "I wrote", "fixed")
+        if word not in sent
+    ] == []
     assert SECRET not in sent
 
 
-def test_nothing_is_imported_or_sent_without_an_endpoint(place: Place, server: Loopback, collector: Collector) -> None:
+def test_nothing_is_imported_or_sent_without_an_endpoint(
+    place: Place, server: Loopback, collector: Collector
+) -> None:
     worked(place, server, collector.url, OTEL_SDK_DISABLED="true")
     worked(place, server, "")
     assert collector.headers == []
@@ -188,7 +238,10 @@ def test_nothing_is_imported_or_sent_without_an_endpoint(place: Place, server: L
 @pytest.mark.parametrize(
     ("answers", "said"),
     [
-        (Collector(status=200, page=b"<html>Log in</html>"), "answers with status 200 and text/html"),
+        (
+            Collector(status=200, page=b"<html>Log in</html>"),
+            "answers with status 200 and text/html",
+        ),
         (Collector(status=401), "code: 401, reason: Unauthorized"),
         (Collector(status=503), "Service Unavailable"),
         (Collector(pause=60), "no answer within 1.5 s at the end"),
@@ -214,9 +267,15 @@ def test_a_collector_that_fails_costs_one_line(
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ({"OTEL_BSP_MAX_QUEUE_SIZE": "-1"}, "telemetry is not sent: max_queue_size must be a positive integer."),
+        (
+            {"OTEL_BSP_MAX_QUEUE_SIZE": "-1"},
+            "telemetry is not sent: max_queue_size must be a positive integer.",
+        ),
         ({"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL is grpc"),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "me:word@nowhere"}, "telemetry is not delivered to nowhere: "),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "me:word@nowhere"},
+            "telemetry is not delivered to nowhere: ",
+        ),
     ],
 )
 def test_a_setting_that_cannot_be_used_costs_one_line(
@@ -224,29 +283,44 @@ def test_a_setting_that_cannot_be_used_costs_one_line(
 ) -> None:
     done = worked(place, server, "http://127.0.0.1:9", **setting)
     assert done.code == 0, done.err
-    assert [said in line for line in done.err.splitlines() if "telemetry" in line.lower() or "OTEL" in line] == [True]
+    assert [
+        said in line
+        for line in done.err.splitlines()
+        if "telemetry" in line.lower() or "OTEL" in line
+    ] == [True]
 
 
-def test_a_request_that_is_gone_on_with_is_a_span_again(place: Place, server: Loopback, collector: Collector) -> None:
+def test_a_request_that_is_gone_on_with_is_a_span_again(
+    place: Place, server: Loopback, collector: Collector
+) -> None:
     worked(place, server, collector.url)
     place.fugu("run", "--continue", "and again")
-    ends = [about["fugu.end"] for name, _, about in collector.spans() if name == "invoke_agent fugu"]
+    ends = [
+        about["fugu.end"] for name, _, about in collector.spans() if name == "invoke_agent fugu"
+    ]
     assert ends == ["accepted", "answered"]
 
 
 def test_without_the_sdk_one_line_says_what_to_install(place: Place, server: Loopback) -> None:
-    place.files({"blocked/sitecustomize.py": "import sys\nsys.modules['opentelemetry.sdk'] = None\n"})
+    place.files(
+        {"blocked/sitecustomize.py": "import sys\nsys.modules['opentelemetry.sdk'] = None\n"}
+    )
     paths = f"{place.repo / 'blocked'}{os.pathsep}{place.environ()['PYTHONPATH']}"
     done = worked(place, server, "http://127.0.0.1:9", PYTHONPATH=paths)
     said = [line for line in done.err.splitlines() if "telemetry" in line]
     assert (done.code, len(said)) == (0, 1), done.err
-    assert "its packages are not installed; `" in said[0] and "pip install 'opentelemetry-sdk" in said[0]
+    assert (
+        "its packages are not installed; `" in said[0]
+        and "pip install 'opentelemetry-sdk" in said[0]
+    )
 
 
 def test_two_subtasks_at_a_time_lie_below_the_turn_that_began_them(
     place: Place, server: Loopback, collector: Collector
 ) -> None:
-    calls = tuple(Use("task", {"description": what, "prompt": what}) for what in ("look here", "look there"))
+    calls = tuple(
+        Use("task", {"description": what, "prompt": what}) for what in ("look here", "look there")
+    )
 
     def react(asked: Asked) -> Says:
         if "This is a task from another agent." in asked.text:
@@ -288,10 +362,18 @@ def serving(place: Place, url: str) -> Iterator[tuple[str, list[str]]]:
         said += process.communicate(timeout=30)[1].decode().splitlines()
 
 
-def test_a_served_request_is_a_span_below_the_clients_own(place: Place, server: Loopback, collector: Collector) -> None:
+def test_a_served_request_is_a_span_below_the_clients_own(
+    place: Place, server: Loopback, collector: Collector
+) -> None:
     server.play("tele-worker", Says("Four.", tokens=(100, 10)))
-    earlier = [{"role": "user", "content": "two and one?"}, {"role": "assistant", "content": "Three."}]
-    body = {"model": "tele-worker", "messages": [*earlier, {"role": "user", "content": "two and two?"}]}
+    earlier = [
+        {"role": "user", "content": "two and one?"},
+        {"role": "assistant", "content": "Three."},
+    ]
+    body = {
+        "model": "tele-worker",
+        "messages": [*earlier, {"role": "user", "content": "two and two?"}],
+    }
     above = "0af7651916cd43dd8448eb211c80319c"
     with serving(place, collector.url) as (url, said):
         client = {"traceparent": f"00-{above}-b7ad6b7169203331-01"}
@@ -306,17 +388,27 @@ def test_a_served_request_is_a_span_below_the_clients_own(place: Place, server: 
     request = spans[0][2]
     assert (request["gen_ai.conversation.id"], request["fugu.end"]) == (answer["id"], "answered")
     assert request["fugu.cost_usd"] == pytest.approx((100 + 10 * 10) / 1e6)
-    found = [span for one in collector.traces.resource_spans for two in one.scope_spans for span in two.spans]
+    found = [
+        span
+        for one in collector.traces.resource_spans
+        for two in one.scope_spans
+        for span in two.spans
+    ]
     assert {span.trace_id.hex() for span in found} == {above}
     assert sum(total for _, total in collector.points("fugu.cost")) == pytest.approx(200 / 1e6)
 
 
-def test_an_endpoint_whose_collector_is_down_answers_and_says_so_once(place: Place, server: Loopback) -> None:
+def test_an_endpoint_whose_collector_is_down_answers_and_says_so_once(
+    place: Place, server: Loopback
+) -> None:
     server.play("tele-worker", Says("Four."))
     body = {"model": "fugu", "messages": [{"role": "user", "content": "two and two?"}]}
     with collecting(Collector()) as gone:
         pass
     with serving(place, gone.url) as (url, said):
-        answers = [httpx.post(f"{url}/chat/completions", json=body, timeout=30).status_code for _ in range(2)]
+        answers = [
+            httpx.post(f"{url}/chat/completions", json=body, timeout=30).status_code
+            for _ in range(2)
+        ]
     assert answers == [200, 200]
     assert ["Connection refused" in line for line in said if "telemetry" in line] == [True], said

@@ -41,7 +41,9 @@ def test_what_only_the_agent_made_is_undone_after_a_kill_and_later_edits_stay(
     place: Place, made: int, go_on: bool
 ) -> None:
     before = files(place.repo)
-    slow = "rm check.sh; for i in $(seq 60); do echo $i > made$i; echo $i > calc.txt; sleep 0.02; done"
+    slow = (
+        "rm check.sh; for i in $(seq 60); do echo $i > made$i; echo $i > calc.txt; sleep 0.02; done"
+    )
     process = place.start("run", *script(place, bash(slow), *DONE), "make them")
     while not (place.repo / f"made{made}").exists():
         time.sleep(0.01)
@@ -55,7 +57,11 @@ def test_what_only_the_agent_made_is_undone_after_a_kill_and_later_edits_stay(
     undone = place.fugu("undo", "--yes")
     assert (undone.code, files(place.repo)) == (0, before | {"mine.txt": "by hand\n"}), undone.err
     redone = place.fugu("redo", "--yes")
-    assert (redone.code, (place.repo / f"made{made}").exists(), (place.repo / "check.sh").exists()) == (0, True, False)
+    assert (
+        redone.code,
+        (place.repo / f"made{made}").exists(),
+        (place.repo / "check.sh").exists(),
+    ) == (0, True, False)
 
 
 def test_a_repository_that_a_command_destroyed_does_not_take_undo_with_it(place: Place) -> None:
@@ -70,7 +76,9 @@ def test_a_repository_that_a_command_destroyed_does_not_take_undo_with_it(place:
 
 
 def test_a_question_leaves_nothing_in_the_store(place: Place) -> None:
-    assert place.fugu("run", *script(place, step(("read", {"path": "calc.txt"})), *DONE), "what is it?").code in {0, 3}
+    assert place.fugu(
+        "run", *script(place, step(("read", {"path": "calc.txt"})), *DONE), "what is it?"
+    ).code in {0, 3}
     assert not any(isinstance(event, Permitted) and event.snapshot for event in place.events())
     assert not list(place.home.rglob("snapshots/*/objects"))
 
@@ -86,22 +94,48 @@ def test_a_large_file_that_a_command_changed_is_named_at_once_and_by_undo(place:
     assert "data.bin" in undone.out + undone.err and (place.repo / "data.bin").stat().st_size == 5
 
 
-def test_what_a_command_did_in_a_submodule_is_named_at_once_and_by_undo(place: Place, tmp_path: Path) -> None:
+def test_what_a_command_did_in_a_submodule_is_named_at_once_and_by_undo(
+    place: Place, tmp_path: Path
+) -> None:
     library = tmp_path / "library"
     subprocess.run(["git", "init", "-q", library], check=True)
     (library / "lib.py").write_text("x = 1\n")
-    for words in (("add", "-A"), ("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "start")):
+    for words in (
+        ("add", "-A"),
+        ("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-qm", "start"),
+    ):
         subprocess.run(["git", *words], cwd=library, check=True)
-    added = ("-c", "protocol.file.allow=always", "submodule", "add", "-q", str(library), "vendor/lib")
+    added = (
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "add",
+        "-q",
+        str(library),
+        "vendor/lib",
+    )
     subprocess.run(["git", *added], cwd=place.repo, check=True)
     place.commit()
     within = step(("edit", {"path": "vendor/lib/lib.py", "old": "x = 1", "new": "x = 2"}))
-    edited = place.fugu("run", *script(place, step(("read", {"path": "vendor/lib/lib.py"})), within, *DONE), "edit it")
+    edited = place.fugu(
+        "run",
+        *script(place, step(("read", {"path": "vendor/lib/lib.py"})), within, *DONE),
+        "edit it",
+    )
     assert edited.code in {0, 3} and "repository of its own" not in edited.err, edited.err
     undone = place.fugu("undo", "--yes")
-    assert (undone.code, (place.repo / "vendor/lib/lib.py").read_text()) == (0, "x = 1\n"), undone.err
-    done = place.fugu("run", *script(place, bash("echo 2 >> vendor/lib/lib.py; echo fixed > calc.txt"), *DONE), "go")
-    assert done.code in {0, 3} and "undo cannot bring back vendor/lib: a repository of its own" in done.err
+    assert (undone.code, (place.repo / "vendor/lib/lib.py").read_text()) == (0, "x = 1\n"), (
+        undone.err
+    )
+    done = place.fugu(
+        "run",
+        *script(place, bash("echo 2 >> vendor/lib/lib.py; echo fixed > calc.txt"), *DONE),
+        "go",
+    )
+    assert (
+        done.code in {0, 3}
+        and "undo cannot bring back vendor/lib: a repository of its own" in done.err
+    )
     undone = place.fugu("undo", "--yes")
     assert (undone.code, (place.repo / "calc.txt").read_text()) == (3, "broken\n")
     assert "left alone, because it is a repository of its own: vendor/lib\n" in undone.out
@@ -111,7 +145,10 @@ def test_what_a_command_did_in_a_submodule_is_named_at_once_and_by_undo(place: P
         assert done.code in {0, 3}, done.err
     undone = place.fugu("undo", "--yes")
     assert (undone.code, undone.err) == (3, "vendor/lib: stays as it is, for no copy was kept\n")
-    assert undone.out.startswith("0 files were put back; ") and "left alone, because it is" in undone.out
+    assert (
+        undone.out.startswith("0 files were put back; ")
+        and "left alone, because it is" in undone.out
+    )
     undone = place.fugu("undo", "--yes")
     assert (undone.code, (place.repo / "calc.txt").read_text()) == (0, "broken\n"), undone.err
 
@@ -120,9 +157,13 @@ def test_a_time_limit_ends_a_snapshot_as_well(place: Place) -> None:
     with (place.repo / "data.bin").open("wb") as file:
         file.truncate(300 << 30)
     subprocess.run(
-        ["git", "update-index", "--add", "--cacheinfo", f"100644,{EMPTY},data.bin"], cwd=place.repo, check=True
+        ["git", "update-index", "--add", "--cacheinfo", f"100644,{EMPTY},data.bin"],
+        cwd=place.repo,
+        check=True,
     )
-    done = place.fugu("run", *script(place, bash("echo fixed > calc.txt"), *DONE), "--time-limit", "2", "mend it")
+    done = place.fugu(
+        "run", *script(place, bash("echo fixed > calc.txt"), *DONE), "--time-limit", "2", "mend it"
+    )
     assert isinstance(place.events()[-1], Finished), done.err
     assert ((place.repo / "calc.txt").read_text(), place.left_behind()) == ("broken\n", [])
 
@@ -147,7 +188,9 @@ def test_rewind_lists_where_to_go_and_puts_files_and_conversation_back(place: Pl
     alone = place.fugu("rewind", "1", "--files", "--yes", "--session", gone.out.strip())
     assert (alone.code, alone.out, files(place.repo)) == (0, "", before), alone.err
     talk = place.fugu("rewind", "1.2", "--conversation", "--session", gone.out.strip())
-    assert "unfinished" in next(line for line in place.fugu("sessions").out.splitlines() if talk.out.strip() in line)
+    assert "unfinished" in next(
+        line for line in place.fugu("sessions").out.splitlines() if talk.out.strip() in line
+    )
     for wrong in (("9",), ("1.2", "--files"), ("1", "--files", "--conversation")):
         assert place.fugu("rewind", *wrong).code == 1
     assert files(place.repo) == before

@@ -1,4 +1,6 @@
-"""Where no sandbox seals the repository, the real binary asks about commands that do more than read."""
+"""Where no sandbox seals the repository, the real binary asks about commands that do more than
+read.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,13 @@ WITHOUT = {
     "none": ("env", "FUGU_SANDBOX=off", "sh", "-c", STARTS),
     "Landlock": (
         *("unshare", "-Ur", "sh", "-c"),
-        f"cd /proc/sys/user && echo 0 > max_mnt_namespaces && echo 0 > max_user_namespaces && {STARTS}",
+        f"cd /proc/sys/user && echo 0 > max_mnt_namespaces && echo 0 > max_user_namespaces && "
+        f"{STARTS}",
     ),
 }
-"""What stands before a command line, by what confines there: no sandbox, and Landlock without namespaces."""
+"""What stands before a command line, by what confines there: no sandbox, and Landlock without
+namespaces.
+"""
 
 
 def prefix(place: Place, means: str) -> tuple[str, ...]:
@@ -32,7 +37,9 @@ def prefix(place: Place, means: str) -> tuple[str, ...]:
     return before
 
 
-def judged(place: Place, means: str, *commands: str, setting: str = "", more: tuple[str, ...] = ()) -> list[Permitted]:
+def judged(
+    place: Place, means: str, *commands: str, setting: str = "", more: tuple[str, ...] = ()
+) -> list[Permitted]:
     """What is said of these commands and then of the tests, in auto mode with nobody to ask."""
     calls = step(*(("bash", {"command": command}) for command in commands), ("run_tests", {}))
     flags = script(place, calls, step(text="Done."), step(text="ACCEPT"))[:2]
@@ -42,7 +49,9 @@ def judged(place: Place, means: str, *commands: str, setting: str = "", more: tu
         env=place.environ(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (ASKED in done.stderr) == (not setting), done.stderr
-    return [event for event in place.events() if isinstance(event, Permitted) and event.by != "evidence"]
+    return [
+        event for event in place.events() if isinstance(event, Permitted) and event.by != "evidence"
+    ]
 
 
 @pytest.mark.parametrize("means", WITHOUT)

@@ -1,4 +1,6 @@
-"""`fugu update` with the real binary: pip against an index of the test's own, uv and pipx played by programs."""
+"""`fugu update` with the real binary: pip against an index of the test's own, uv and pipx played by
+programs.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def index() -> Iterator[str]:
 
 @pytest.fixture
 def installed(place: Place) -> Callable[..., Place]:
-    """fugu as an installer leaves it: its metadata in an environment of its own, with the installer's mark."""
+    """fugu as an installer leaves it: its metadata in an environment of its own, with the
+    installer's mark.
+    """
 
     def make(*marks: str) -> Place:
         prefix = place.folder / "environment"
@@ -82,7 +86,9 @@ def program(place: Place, name: str, script: str) -> Path:
     return log
 
 
-def test_pip_says_the_newest_and_nothing_is_run_without_a_yes(installed: Callable[..., Place], index: str) -> None:
+def test_pip_says_the_newest_and_nothing_is_run_without_a_yes(
+    installed: Callable[..., Place], index: str
+) -> None:
     pytest.importorskip("pip")
     place = installed()
     place.variables["PIP_INDEX_URL"] = index
@@ -98,12 +104,17 @@ def test_pip_says_the_newest_and_nothing_is_run_without_a_yes(installed: Callabl
     assert "an update is asked about, and there is no terminal" in done.err
 
 
-def test_an_index_that_knows_nothing_is_one_line(installed: Callable[..., Place], index: str) -> None:
+def test_an_index_that_knows_nothing_is_one_line(
+    installed: Callable[..., Place], index: str
+) -> None:
     pytest.importorskip("pip")
     place = installed()
     place.variables["PIP_INDEX_URL"] = f"{index}/nowhere"
     done = place.fugu("update", "--yes")
-    assert (done.code, done.err.splitlines()[0]) == (2, "fugu: which fugu is the newest is not known: pip does not say")
+    assert (done.code, done.err.splitlines()[0]) == (
+        2,
+        "fugu: which fugu is the newest is not known: pip does not say",
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,16 +138,23 @@ def test_who_installed_it_is_asked_and_called(
     installed: Callable[..., Place], mark: str, by: str, look: str, update: str
 ) -> None:
     place = installed(mark)
-    log = program(place, by, 'echo " + fugu-cli==0.2.0" >&2; echo "Would install a-1 fugu_cli-0.2.0"')
+    log = program(
+        place, by, 'echo " + fugu-cli==0.2.0" >&2; echo "Would install a-1 fugu_cli-0.2.0"'
+    )
     done = place.fugu("update", "--yes")
-    assert (done.code, done.out.splitlines()[1]) == (0, f"the newest is 0.2.0: `{update}`"), done.err
+    assert (done.code, done.out.splitlines()[1]) == (0, f"the newest is 0.2.0: `{update}`"), (
+        done.err
+    )
     assert log.read_text().splitlines() == [look.replace("PYTHON", place.python), update]
     program(place, by, "echo Requirement already satisfied")
     assert place.fugu("update").out.splitlines()[1] == "this is the newest"
     says = 'echo " + fugu-cli==0.3"; echo "Would install fugu-cli-0.3"'
     program(place, by, f'case "$*" in *runpip*|*dry-run*) {says};; *) exit 3;; esac')
     failed = place.fugu("update", "--yes")
-    assert (failed.code, failed.err.splitlines()[-2]) == (2, f"fugu: `{update}` ended with exit code 3")
+    assert (failed.code, failed.err.splitlines()[-2]) == (
+        2,
+        f"fugu: `{update}` ended with exit code 3",
+    )
 
 
 def test_an_installer_that_is_gone_and_a_folder_are_said(installed: Callable[..., Place]) -> None:

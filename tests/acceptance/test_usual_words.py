@@ -1,4 +1,6 @@
-"""The words that users of other agents type, by the real binary: `-p`, `--model`, `--append-system-prompt`."""
+"""The words that users of other agents type, by the real binary: `-p`, `--model`,
+`--append-system-prompt`.
+"""
 
 import json
 
@@ -40,7 +42,9 @@ def test_a_flag_without_a_text_takes_standard_input(place: Place, server: Loopba
     assert "what is it?" in server.asked("worker")[0].text
 
 
-def test_what_is_appended_stands_behind_the_instructions_of_files(place: Place, server: Loopback) -> None:
+def test_what_is_appended_stands_behind_the_instructions_of_files(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("worker"))
     (place.home / ".agents").mkdir()
     (place.home / ".agents/AGENTS.md").write_text("Speak French.\n")
@@ -53,7 +57,9 @@ def test_what_is_appended_stands_behind_the_instructions_of_files(place: Place, 
     assert system["content"].count("Be brief.") == 1
 
 
-def test_an_empty_one_is_refused_and_a_prompt_of_another_command_stays_its_own(place: Place) -> None:
+def test_an_empty_one_is_refused_and_a_prompt_of_another_command_stays_its_own(
+    place: Place,
+) -> None:
     place.configure(Agent("worker"))
     done = place.fugu("-p", "what is it?", "--append-system-prompt", "")
     assert (done.code, "--append-system-prompt is empty" in done.err) == (1, True)
@@ -61,13 +67,20 @@ def test_an_empty_one_is_refused_and_a_prompt_of_another_command_stays_its_own(p
     assert (done.code, "No such option" in done.err) == (1, True)
 
 
-def test_a_tool_call_that_came_as_text_is_carried_out_and_an_example_is_not(place: Place, server: Loopback) -> None:
+def test_a_tool_call_that_came_as_text_is_carried_out_and_an_example_is_not(
+    place: Place, server: Loopback
+) -> None:
     place.configure(Agent("m"))
-    call = '<tool_call>\n{"name": "write", "arguments": {"path": "made.txt", "content": "x\\n"}}\n</tool_call>'
+    call = (
+        '<tool_call>\n{"name": "write", "arguments": {"path": "made.txt", "content": '
+        '"x\\n"}}\n</tool_call>'
+    )
     server.play("m", Says(f"I write it.\n{call}"), Says("Done."), Says("ACCEPT"))
     done = place.fugu("run", "make a file")
     assert (done.code, (place.repo / "made.txt").read_text()) == (0, "x\n"), done.err
     assert len(server.asked("m")[1].results) == 1
-    server.play("m", Says(f"A call looks so:\n```\n{call.replace('made', 'other')}\n```\nIt writes a file."))
+    server.play(
+        "m", Says(f"A call looks so:\n```\n{call.replace('made', 'other')}\n```\nIt writes a file.")
+    )
     assert place.fugu("run", "what does a call look like?").code == 0
     assert not (place.repo / "other.txt").exists()

@@ -1,4 +1,6 @@
-"""Vendors of agents by the real binary: who goes on with work that failed, and what `fugu pool` says of an entry."""
+"""Vendors of agents by the real binary: who goes on with work that failed, and what `fugu pool`
+says of an entry.
+"""
 
 from fugu_cli.session.events import Assigned
 from tests.acceptance.driving import Agent, Place
@@ -21,12 +23,16 @@ def begin(place: Place, *agents: Agent) -> None:
     place.configure(*agents)
 
 
-def test_work_that_fails_goes_to_another_vendor_in_the_next_slot(place: Place, server: Loopback) -> None:
+def test_work_that_fails_goes_to_another_vendor_in_the_next_slot(
+    place: Place, server: Loopback
+) -> None:
     begin(
         place,
         Agent("first", price=NEAR, more='vendor = "ours"'),
         Agent("kin", "strong", price=NEAR, more='vendor = "ours"'),
-        Agent("stranger", "strong", price="{ input = 4.0, output = 20.0 }", more='vendor = "theirs"'),
+        Agent(
+            "stranger", "strong", price="{ input = 4.0, output = 20.0 }", more='vendor = "theirs"'
+        ),
     )
     server.play("first", READ, WRONG, DONE, Says("ACCEPT"))
     server.play("stranger", READ, RIGHT, DONE)
@@ -51,7 +57,9 @@ def test_where_both_have_failed_the_other_one_thinks_before_the_strongest_works_
 ) -> None:
     begin(place, Agent("first", price=NEAR), Agent("dear", "strong", price=NEAR))
     other = Says("", (Use("write", {"path": "calc.txt", "content": "broken otherwise\n"}),))
-    server.play("first", READ, WRONG, DONE, Says("The word that is looked for is missing."), Says("ACCEPT"))
+    server.play(
+        "first", READ, WRONG, DONE, Says("The word that is looked for is missing."), Says("ACCEPT")
+    )
     server.play("dear", READ, other, DONE, READ, RIGHT, DONE)
     done = place.fugu("run", "--until-tests-pass", "mend calc.txt")
     assert done.code == 0, done.err
@@ -68,5 +76,9 @@ def test_where_both_have_failed_the_other_one_thinks_before_the_strongest_works_
 def test_the_pool_says_who_made_each_model_and_an_entry_may_say_it_itself(place: Place) -> None:
     begin(place, Agent("gpt-9"), Agent("claude-9", more='vendor = "Mine"'), Agent("some-model"))
     done = place.fugu("pool")
-    rows = {line.split()[0]: line.split()[4] for line in done.out.splitlines() if line.split()[2:3] == ["openai"]}
+    rows = {
+        line.split()[0]: line.split()[4]
+        for line in done.out.splitlines()
+        if line.split()[2:3] == ["openai"]
+    }
     assert rows == {"gpt-9": "openai", "claude-9": "mine", "some-model": "?"}, done.out

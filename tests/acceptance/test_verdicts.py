@@ -1,4 +1,6 @@
-"""The Verifier's word by the real binary: what accepts work, what sends it back, and what ends a request unaccepted."""
+"""The Verifier's word by the real binary: what accepts work, what sends it back, and what ends a
+request unaccepted.
+"""
 
 import pytest
 
@@ -36,7 +38,9 @@ def turns(place: Place) -> list[tuple[str, str]]:
         "The tests pass, so I accept the change.",
     ],
 )
-def test_a_leading_accept_or_the_only_verdict_accepts(team: Place, server: Loopback, said: str) -> None:
+def test_a_leading_accept_or_the_only_verdict_accepts(
+    team: Place, server: Loopback, said: str
+) -> None:
     server.play("judge", Says(said))
     done = team.fugu("run", "mend calc.txt")
     assert (done.code, turns(team)) == (0, [("worker", "worker"), ("judge", "verifier")]), done.err

@@ -1,4 +1,6 @@
-"""The wheel: the build step of a release makes it, and it works without torch and the embedded models."""
+"""The wheel: the build step of a release makes it, and it works without torch and the embedded
+models.
+"""
 
 import os
 import subprocess
@@ -37,7 +39,16 @@ ACCEPT = Says("ACCEPT. The tests pass.")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built as the contributor's page says, but with the build tool that is here."""
     folder = tmp_path_factory.mktemp("dist")
-    step(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT))
+    step(
+        sys.executable,
+        "-m",
+        "build",
+        "--wheel",
+        "--no-isolation",
+        "--outdir",
+        str(folder),
+        str(ROOT),
+    )
     (made,) = folder.glob("*.whl")
     return made
 
@@ -50,10 +61,16 @@ def step(*command: str) -> str:
 
 @pytest.fixture
 def bare(tmp_path: Path, wheel: Path) -> Path:
-    """The Python of an environment with the wheel and its libraries, without those of models that run here."""
+    """The Python of an environment with the wheel and its libraries, without those of models that
+    run here.
+    """
     step(sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv"))
     (packages,) = (tmp_path / "venv" / "lib").glob("*/site-packages")
-    here = [Path(folder) for folder in sys.path if Path(folder).name in ("site-packages", "dist-packages")]
+    here = [
+        Path(folder)
+        for folder in sys.path
+        if Path(folder).name in ("site-packages", "dist-packages")
+    ]
     for entry in (entry for folder in here for entry in folder.iterdir()):
         name = entry.name.lower()
         if (packages / entry.name).exists():
@@ -73,7 +90,9 @@ def test_the_wheel_can_be_published(wheel: Path) -> None:
     assert top == {"fugu_cli", f"fugu_cli-{fugu_cli.__version__}.dist-info"}
     shipped = {path.relative_to(ROOT).as_posix() for path in (ROOT / "fugu_cli").rglob("*.py")}
     assert shipped <= set(names)
-    assert {f"fugu_cli/prompts/{path.name}" for path in (ROOT / "prompts").glob("*.md")} <= set(names)
+    assert {f"fugu_cli/prompts/{path.name}" for path in (ROOT / "prompts").glob("*.md")} <= set(
+        names
+    )
 
 
 def test_a_request_is_done_without_torch_and_the_cascade_says_once_that_it_decides(
@@ -84,22 +103,39 @@ def test_a_request_is_done_without_torch_and_the_cascade_says_once_that_it_decid
     place.commit()
     place.configure(Agent("worker"), Agent("judge", "strong"), more='test_command = "sh check.sh"')
     config = place.home / ".fugurc"
-    config.write_text(config.read_text().replace('coordinator = "cascade"', 'coordinator = "trinity"'))
+    config.write_text(
+        config.read_text().replace('coordinator = "cascade"', 'coordinator = "trinity"')
+    )
     server.play("worker", *WORKS)
     server.play("judge", ACCEPT)
     done = place.fugu("run", "mend calc.txt")
     assert (done.code, done.out) == (0, "I wrote what was missing.\n"), done.err
-    assert " ".join(done.err.split()).count("torch is not installed, so the learned coordinator cannot run") == 1
+    assert (
+        " ".join(done.err.split()).count(
+            "torch is not installed, so the learned coordinator cannot run"
+        )
+        == 1
+    )
     assert "verified by judge" in done.err
     where = place.fugu("coordinator", "show")
     assert (where.code, "is not installed" in where.err) == (1, True)
 
 
-def test_each_command_that_needs_no_model_of_its_own_works_without_them(bare: Path, place: Place) -> None:
+def test_each_command_that_needs_no_model_of_its_own_works_without_them(
+    bare: Path, place: Place
+) -> None:
     place.python, place.variables = str(bare), {"PYTHONPATH": ""}
     place.commit()
     place.configure(Agent("worker"))
-    for words in (["--version"], ["pool"], ["sessions"], ["cost"], ["models", "list"], ["train", "--help"], ["help"]):
+    for words in (
+        ["--version"],
+        ["pool"],
+        ["sessions"],
+        ["cost"],
+        ["models", "list"],
+        ["train", "--help"],
+        ["help"],
+    ):
         done = place.fugu(*words)
         assert (done.code, "Traceback" in done.err) == (0, False), (words, done.err)
     doctor = place.fugu("doctor")
@@ -107,7 +143,9 @@ def test_each_command_that_needs_no_model_of_its_own_works_without_them(bare: Pa
     assert "Traceback" not in doctor.err
 
 
-def test_without_a_key_and_without_the_embedded_models_package_the_way_out_is_said(bare: Path, place: Place) -> None:
+def test_without_a_key_and_without_the_embedded_models_package_the_way_out_is_said(
+    bare: Path, place: Place
+) -> None:
     place.python, place.variables = str(bare), {"PYTHONPATH": ""}
     place.commit()
     done = place.fugu("run", "hello")
@@ -115,7 +153,11 @@ def test_without_a_key_and_without_the_embedded_models_package_the_way_out_is_sa
     assert "the embedded models need the package 'xllamacpp', which is not installed" in done.err
     assert "`fugu login`" in done.err and "models pull" not in done.err
     doctor = place.fugu("doctor")
-    assert (doctor.code, "missing  models" in doctor.out, "models pull" in doctor.out) == (2, True, False)
+    assert (doctor.code, "missing  models" in doctor.out, "models pull" in doctor.out) == (
+        2,
+        True,
+        False,
+    )
 
 
 def test_without_the_grammars_an_agent_that_calls_no_tools_is_left_out(
@@ -151,7 +193,9 @@ def test_the_version_is_said_without_loading_the_libraries(bare: Path) -> None:
 
 def test_the_embedded_models_are_an_extra(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
-        about = Parser().parsestr(archive.read(f"fugu_cli-{fugu_cli.__version__}.dist-info/METADATA").decode())
+        about = Parser().parsestr(
+            archive.read(f"fugu_cli-{fugu_cli.__version__}.dist-info/METADATA").decode()
+        )
     required = about.get_all("Requires-Dist") or []
     assert "local" in (about.get_all("Provides-Extra") or [])
     found = [line.replace("'", '"') for line in required if line.startswith("xllamacpp")]

@@ -1,4 +1,6 @@
-"""The ultra tier by the real binary: workflows that are cut, gone on with, and beside which other sessions end."""
+"""The ultra tier by the real binary: workflows that are cut, gone on with, and beside which other
+sessions end.
+"""
 
 import json
 import signal
@@ -13,7 +15,10 @@ JOB = "Write the file that is missing."
 
 def lists(*steps: tuple[int, str, object]) -> str:
     numbers, subtasks, access = zip(*steps, strict=True)
-    return f"model_id = {list(numbers)}\nsubtasks = {json.dumps(subtasks)}\naccess_list = {json.dumps(access)}"
+    return (
+        f"model_id = {list(numbers)}\nsubtasks = {json.dumps(subtasks)}\naccess_list = "
+        f"{json.dumps(access)}"
+    )
 
 
 def plans(asked: Asked) -> bool:
@@ -23,18 +28,28 @@ def plans(asked: Asked) -> bool:
 def staged(place: Place, server: Loopback) -> threading.Event:
     """Two write a file each in a worktree, the third chooses once the event is set."""
     place.configure(
-        Agent("a"), Agent("b", "middle"), Agent("c", "strong"), more='conductor = { agent = "c", rounds = 1 }'
+        Agent("a"),
+        Agent("b", "middle"),
+        Agent("c", "strong"),
+        more='conductor = { agent = "c", rounds = 1 }',
     )
     may = threading.Event()
     plan = Says(lists((0, JOB, []), (1, JOB, []), (2, "Choose.", [0, 1])))
-    server.react("c", lambda asked: plan if plans(asked) else Says("CHOOSE 1", pause=0 if may.is_set() else 30))
+    server.react(
+        "c",
+        lambda asked: plan if plans(asked) else Says("CHOOSE 1", pause=0 if may.is_set() else 30),
+    )
     for name in "ab":
         write = Says("", (Use("write", {"path": f"{name}.txt", "content": name}),))
-        server.react(name, lambda asked, write=write: Says("It is there.") if asked.results else write)
+        server.react(
+            name, lambda asked, write=write: Says("It is there.") if asked.results else write
+        )
     return may
 
 
-def test_work_in_worktrees_outlives_ctrl_c_and_the_sessions_of_others(place: Place, server: Loopback) -> None:
+def test_work_in_worktrees_outlives_ctrl_c_and_the_sessions_of_others(
+    place: Place, server: Loopback
+) -> None:
     may = staged(place, server)
     process = place.start("run", "--tier", "ultra", "--yolo", "write the file that is missing")
     server.wait_for("c", 2)
@@ -43,7 +58,9 @@ def test_work_in_worktrees_outlives_ctrl_c_and_the_sessions_of_others(place: Pla
     subprocess.run(["git", "init", "-q", "--template="], cwd=other, check=True, env=place.environ())
     server.play("d", Says("Nothing is here."))
     place.configure(Agent("d"), more="")
-    assert place.fugu("run", "what is here?", folder=other).code == 0, "its end removes what nobody needs"
+    assert place.fugu("run", "what is here?", folder=other).code == 0, (
+        "its end removes what nobody needs"
+    )
     process.send_signal(signal.SIGINT)
     assert ended(process).code == 4
     may = staged(place, server)
@@ -54,16 +71,23 @@ def test_work_in_worktrees_outlives_ctrl_c_and_the_sessions_of_others(place: Pla
     assert not list((place.home / "data" / "fugu" / "worktrees").glob("*/*-*"))
 
 
-def test_a_workflow_goes_on_as_one_unless_another_tier_is_named(place: Place, server: Loopback) -> None:
+def test_a_workflow_goes_on_as_one_unless_another_tier_is_named(
+    place: Place, server: Loopback
+) -> None:
     may = staged(place, server)
     process = place.start("run", "--tier", "ultra", "--yolo", "write the file that is missing")
     server.wait_for("c", 2)
     process.kill()
-    assert "router: ultra (then cascade) · models: a (cheap), b (middle), c (strong)" in ended(process).err
+    assert (
+        "router: ultra (then cascade) · models: a (cheap), b (middle), c (strong)"
+        in ended(process).err
+    )
     assert "decided by ultra (then cascade)" in place.fugu("trace", "latest").out
     may.set()
     (interrupted,) = place.sessions()
-    again = place.fugu("run", "--continue", "--fork-session", "--tier", "fugu", "--yolo", "--max-turns", "1")
+    again = place.fugu(
+        "run", "--continue", "--fork-session", "--tier", "fugu", "--yolo", "--max-turns", "1"
+    )
     assert "cascade" in again.err and "by cascade" in place.fugu("trace", "latest").out
     done = place.fugu("run", "--resume", interrupted.stem, "--yolo")
     assert "the work of turn 1 is taken over" in done.err, done.err
@@ -81,14 +105,26 @@ def answers_a_step(asked: Asked) -> Says:
     return Says(f"answer-of-{step}")
 
 
-def test_a_step_is_shown_the_steps_it_may_read_and_nothing_of_the_others(place: Place, server: Loopback) -> None:
-    """Three steps read a file each; a fourth may read the second, its calls included. Two agents take two each."""
+def test_a_step_is_shown_the_steps_it_may_read_and_nothing_of_the_others(
+    place: Place, server: Loopback
+) -> None:
+    """Three steps read a file each; a fourth may read the second, its calls included. Two agents
+    take two each.
+    """
     place.files({f"{step}.txt": f"content-of-{step}\n" for step in "wxy"})
     place.commit()
     place.configure(
-        Agent("a"), Agent("b", "middle"), Agent("c", "strong"), more='conductor = { agent = "c", rounds = 1 }'
+        Agent("a"),
+        Agent("b", "middle"),
+        Agent("c", "strong"),
+        more='conductor = { agent = "c", rounds = 1 }',
     )
-    steps = [(0, "subtask-of-w", []), (1, "subtask-of-x", []), (0, "subtask-of-y", []), (1, "subtask-of-z", [1])]
+    steps = [
+        (0, "subtask-of-w", []),
+        (1, "subtask-of-x", []),
+        (0, "subtask-of-y", []),
+        (1, "subtask-of-z", [1]),
+    ]
     server.play("c", Says(lists(*steps)))
     server.react("a", answers_a_step)
     server.react("b", answers_a_step)
@@ -98,9 +134,16 @@ def test_a_step_is_shown_the_steps_it_may_read_and_nothing_of_the_others(place: 
     assert sorted(step_of(one) for one in asked) == list("wwxxyyz")
     for one in asked:
         step = step_of(one)
-        own = {f"subtask-of-{step}", *((f"content-of-{step}",) if step != "z" and one.results else ())}
+        own = {
+            f"subtask-of-{step}",
+            *((f"content-of-{step}",) if step != "z" and one.results else ()),
+        }
         readable = {"answer-of-x"} if step == "z" else set()
-        told = {f"{kind}-of-{other}" for kind in ("subtask", "content", "answer") for other in "wxyz"}
+        told = {
+            f"{kind}-of-{other}" for kind in ("subtask", "content", "answer") for other in "wxyz"
+        }
         seen = {word for word in told if word in one.text}
         assert own | readable <= seen, step
-        assert seen - own - readable <= ({"subtask-of-x", "content-of-x"} if step == "z" else set()), step
+        assert seen - own - readable <= (
+            {"subtask-of-x", "content-of-x"} if step == "z" else set()
+        ), step

@@ -1,4 +1,6 @@
-"""Arms of a coordinator on a folder of tasks, in this process: a table that goes on where it was stopped."""
+"""Arms of a coordinator on a folder of tasks, in this process: a table that goes on where it was
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ from pathlib import Path
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.evaluation import results_folder
 from fugu_cli.evaluation.paid_calls import OUTSIDE_FAILURES
-from fugu_cli.evaluation.rollout import OpenRolloutSession, RolloutContext, RolloutOutcome, agent_spending
+from fugu_cli.evaluation.rollout import (
+    OpenRolloutSession,
+    RolloutContext,
+    RolloutOutcome,
+    agent_spending,
+)
 from fugu_cli.session import views
 from fugu_cli.session.events import Failed
 from fugu_cli.system import temp_dirs
@@ -19,21 +26,27 @@ from fugu_cli.tasks.repository import create_repository
 
 
 class RolloutDropped(InfrastructureError):
-    """A try that ended for reasons outside the agents; its row stays empty and is measured again."""
+    """A try that ended for reasons outside the agents; its row stays empty and is measured
+    again.
+    """
 
 
 Tell = Callable[[RolloutOutcome | str], None]
 """Takes each row as it is measured, or a sentence about one that could not be."""
 
 
-async def run_task(task: Task, arm: str, open_session: OpenRolloutSession, folder: Path) -> RolloutOutcome:
+async def run_task(
+    task: Task, arm: str, open_session: OpenRolloutSession, folder: Path
+) -> RolloutOutcome:
     """One task, one arm, in a new repository; the session's log stays below `folder`.
 
     Raises Dropped when the surroundings ended it, and whatever opening the session raises.
     """
     with temp_dirs.temp_dir("loop") as temporary:
         repository = await create_repository(task, temporary / task.id)
-        session = await open_session(RolloutContext(arm, task, repository, folder / "sessions" / arm.replace(":", "-")))
+        session = await open_session(
+            RolloutContext(arm, task, repository, folder / "sessions" / arm.replace(":", "-"))
+        )
         started = time.monotonic()
         try:
             await session.ask(task.prompt)
@@ -56,16 +69,27 @@ async def run_task(task: Task, arm: str, open_session: OpenRolloutSession, folde
         turns=len(views.turns(events)),
         seconds=round(seconds, 3),
         spent=agent_spending(events),
-        session="" if path is None else str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path),
-        failures=tuple(f"{failure.what}: {failure.kind}: {failure.message}" for failure in failures),
+        session=""
+        if path is None
+        else str(path.relative_to(folder))
+        if path.is_relative_to(folder)
+        else str(path),
+        failures=tuple(
+            f"{failure.what}: {failure.kind}: {failure.message}" for failure in failures
+        ),
     )
 
 
 async def measure_arms(
-    tasks: Sequence[Task], arms: Sequence[str], open_session: OpenRolloutSession, file: Path, tell: Tell
+    tasks: Sequence[Task],
+    arms: Sequence[str],
+    open_session: OpenRolloutSession,
+    file: Path,
+    tell: Tell,
 ) -> None:
-    """Fill the table tasks x arms in `file`, task by task so that a measurement cut short compares the same tasks; what
-    is there already is not measured again. Three tries in a row that had to be dropped end it with Dropped.
+    """Fill the table tasks x arms in `file`, task by task so that a measurement cut short compares
+    the same tasks; what is there already is not measured again. Three tries in a row that had to be
+    dropped end it with Dropped.
     """
     known = {(row.task, row.arm) for row in results_folder.read_rows(file, RolloutOutcome)}
     dropped = 0

@@ -2,9 +2,10 @@
 
     python tests/benchmarks/conductor.py --tasks DIR --out DIR [--beside FILE] [--seconds 480]
 
-Measures only the arm `ultra`; the others' rows come from `--beside` (embedded_pool.py's loop.jsonl, measured with the
-same limit). Takes about an hour and a half: run it with `nice`, in slices of `--seconds`. What was measured is kept in
---out and not measured again; the report is written at the end of every slice.
+Measures only the arm `ultra`; the others' rows come from `--beside` (embedded_pool.py's loop.jsonl,
+measured with the same limit). Takes about an hour and a half: run it with `nice`, in slices of
+`--seconds`. What was measured is kept in --out and not measured again; the report is written at the
+end of every slice.
 """
 
 from __future__ import annotations
@@ -57,19 +58,46 @@ class Options:
 def options(arguments: Sequence[str]) -> Options:
     """Raises SystemExit with a usage line for what cannot be used."""
     results = Path(__file__).parent / "results"
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=Path, required=True, help="a folder of task files (*.jsonl)")
-    parser.add_argument("--out", type=Path, default=results / "conductor", help="where rows and logs are kept")
-    parser.add_argument(
-        "--beside", type=Path, default=results / "embedded-pool" / "loop.jsonl", help="other arms' rows"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="quixbugs,hefix-py", help="task files to use, by name (default: %(default)s)")
-    parser.add_argument("--limit", type=float, default=90.0, help="seconds for one task (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin no task after that many seconds")
-    parser.add_argument("--report", type=Path, default=RESULT, help="the report to write (default: %(default)s)")
+    parser.add_argument(
+        "--tasks", type=Path, required=True, help="a folder of task files (*.jsonl)"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=results / "conductor", help="where rows and logs are kept"
+    )
+    parser.add_argument(
+        "--beside",
+        type=Path,
+        default=results / "embedded-pool" / "loop.jsonl",
+        help="other arms' rows",
+    )
+    parser.add_argument(
+        "--only",
+        default="quixbugs,hefix-py",
+        help="task files to use, by name (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--limit", type=float, default=90.0, help="seconds for one task (%(default)s)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=1e9, help="begin no task after that many seconds"
+    )
+    parser.add_argument(
+        "--report", type=Path, default=RESULT, help="the report to write (default: %(default)s)"
+    )
     given = parser.parse_args(arguments)
     only = tuple(name for name in given.only.split(",") if name)
-    return Options(given.tasks, given.out.resolve(), given.beside, only, given.limit, given.seconds, given.report)
+    return Options(
+        given.tasks,
+        given.out.resolve(),
+        given.beside,
+        only,
+        given.limit,
+        given.seconds,
+        given.report,
+    )
 
 
 async def open_session(place: rollout.RolloutContext, limit: float) -> rollout.RolloutSession:
@@ -143,9 +171,16 @@ def write_report(chosen: Options, tasks: Sequence[Task]) -> None:
     own = results_folder.read_rows(chosen.out / "loop.jsonl", rollout.RolloutOutcome)
     measured = {row.task for row in own}
     sources = {task.id: task.source for task in tasks if task.id in measured}
-    others = [row for row in results_folder.read_rows(chosen.beside, rollout.RolloutOutcome) if row.task in measured]
+    others = [
+        row
+        for row in results_folder.read_rows(chosen.beside, rollout.RolloutOutcome)
+        if row.task in measured
+    ]
     found = [planning([r.event for r in log.read(chosen.out / row.session)]) for row in own]
-    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    machine = (
+        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python "
+        f"{platform.python_version()}"
+    )
     text = prompts.fill(
         TEMPLATE.read_text(encoding="utf-8"),
         version=__version__,
@@ -172,8 +207,14 @@ def planning_table(found: Sequence[Planning]) -> str:
         ("requests that fell back to turn by turn", str(sum(one.fell_back for one in found))),
         ("planner's replies", str(sum(one.plans for one in found))),
         ("of them no workflow", str(sum(one.faults for one in found))),
-        ("steps of a first workflow, mean", f"{fmean(one.steps for one in planned):.2f}" if planned else "-"),
-        ("different agents of a request, mean", f"{fmean(one.agents for one in planned):.2f}" if planned else "-"),
+        (
+            "steps of a first workflow, mean",
+            f"{fmean(one.steps for one in planned):.2f}" if planned else "-",
+        ),
+        (
+            "different agents of a request, mean",
+            f"{fmean(one.agents for one in planned):.2f}" if planned else "-",
+        ),
         ("requests with a second workflow", str(sum(one.rounds > 1 for one in found))),
         ("tokens of a task, mean", f"{fmean(one.tokens for one in found):.0f}"),
         ("share of planning in them, mean", f"{100 * fmean(one.share for one in found):.0f} %"),

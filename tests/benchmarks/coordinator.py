@@ -1,11 +1,12 @@
-"""What a decision costs: cold and warm, at several lengths; how long the start takes; how much memory it holds.
+"""What a decision costs: cold and warm, at several lengths; how long the start takes; how much
+memory it holds.
 
     python tests/benchmarks/coordinator.py [--lengths 256 2048] [--repeats 5]
 
-Uses the configured cache's embedded backbone (`fugu models pull qwen2.5-coder-0.5b`) and the shipped checkpoint. Kinds
-alternate in one process, so that a busy machine slows all alike; the ratio of their medians is the figure to trust,
-CPU-seconds beside wall-clock seconds. Starts are measured in processes of their own. Writes
-tests/benchmarks/results/coordinator.md.
+Uses the configured cache's embedded backbone (`fugu models pull qwen2.5-coder-0.5b`) and the
+shipped checkpoint. Kinds alternate in one process, so that a busy machine slows all alike; the
+ratio of their medians is the figure to trust, CPU-seconds beside wall-clock seconds. Starts are
+measured in processes of their own. Writes tests/benchmarks/results/coordinator.md.
 """
 
 from __future__ import annotations
@@ -55,11 +56,15 @@ def starts(where: tuple[Path, Path, Path], times: int) -> list[dict[str, float]]
     found = []
     for _ in range(times):
         words = [sys.executable, "-c", CHILD, *map(str, where)]
-        done = subprocess.run(words, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": "."})
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": "."}
+        )
         said = json.loads(done.stdout)
         report = said["report"]
         parts = {
-            f"{part}_{kind}": report[part][kind] for part in ("library", "start", "first") for kind in ("wall", "cpu")
+            f"{part}_{kind}": report[part][kind]
+            for part in ("library", "start", "first")
+            for kind in ("wall", "cpu")
         }
         found.append({**parts, "megabytes": report["megabytes"], "file": said["file"]})
     return found
@@ -67,7 +72,10 @@ def starts(where: tuple[Path, Path, Path], times: int) -> list[dict[str, float]]
 
 def row(line: LatencyRow, cold: LatencyRow) -> str:
     ratio = f"{cold.cpu / line.cpu:.1f}" if line.cpu > 1e-4 else "-"
-    return f"| {line.tokens} | {line.kind} | {line.wall:.3f} | {line.cpu:.3f} | {line.ratio:.1f} | {ratio} |"
+    return (
+        f"| {line.tokens} | {line.kind} | {line.wall:.3f} | {line.cpu:.3f} | {line.ratio:.1f} | "
+        f"{ratio} |"
+    )
 
 
 def rows(lines: tuple[LatencyRow, ...]) -> list[str]:
@@ -85,15 +93,20 @@ def notes(report: LatencyReport, fresh: list[dict[str, float]]) -> list[str]:
         f"Starts of {len(fresh)} fresh processes, medians:",
         "",
         f"- torch's import: {median('library_wall'):.2f} s ({median('library_cpu'):.2f} CPU);",
-        "- from there until the first decision can begin (transformers imported, model and tokenizer loaded, offsets "
+        "- from there until the first decision can begin (transformers imported, model and "
+        "tokenizer loaded, offsets "
         f"on): {median('start_wall'):.2f} s ({median('start_cpu'):.2f} CPU); each: {said};",
-        f"- first decision, 15 tokens: {median('first_wall'):.2f} s ({median('first_cpu'):.2f} CPU).",
+        f"- first decision, 15 tokens: {median('first_wall'):.2f} s ({median('first_cpu'):.2f} "
+        f"CPU).",
         "",
-        f"Memory: {median('megabytes'):.0f} MB resident after the first decision, {median('file'):.0f} of them "
-        f"file-backed (weights and libraries, given back when memory is short); {report.megabytes} MB after all the "
+        f"Memory: {median('megabytes'):.0f} MB resident after the first decision, "
+        f"{median('file'):.0f} of them "
+        f"file-backed (weights and libraries, given back when memory is short); "
+        f"{report.megabytes} MB after all the "
         "decisions of the table, whose longest text is in the cache.",
         "",
-        "On a GPU nothing was measured: none was at hand. `fugu coordinator bench` on a machine with CUDA does it.",
+        "On a GPU nothing was measured: none was at hand. `fugu coordinator bench` on a machine "
+        "with CUDA does it.",
         "",
     ]
 
@@ -115,7 +128,9 @@ def main() -> None:
         load=os.getloadavg()[0],
         repeats=given.repeats,
     )
-    RESULTS.write_text(head + "\n".join([*rows(report.lines), *notes(report, fresh)]), encoding="utf-8")
+    RESULTS.write_text(
+        head + "\n".join([*rows(report.lines), *notes(report, fresh)]), encoding="utf-8"
+    )
     print(RESULTS.read_text(encoding="utf-8"))
 
 

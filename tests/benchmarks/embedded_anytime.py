@@ -1,9 +1,11 @@
-"""Arms at equal model seconds: what each has solved when every request is cut after T of them. Pure: rows in, text out.
+"""Arms at equal model seconds: what each has solved when every request is cut after T of them.
+Pure: rows in, text out.
 
-A request that needed more than T model seconds counts as unsolved and costs T; one that ended before costs what it
-cost. So an arm may be compared at any mean cost up to its own, from the rows alone. A request that was right before it
-ended counts from its end: no arm is flattered. Seconds are those that were measured, or those of the same tokens at
-an even pace: on a machine that does other work, too, the same answer takes one arm longer than the other.
+A request that needed more than T model seconds counts as unsolved and costs T; one that ended
+before costs what it cost. So an arm may be compared at any mean cost up to its own, from the rows
+alone. A request that was right before it ended counts from its end: no arm is flattered. Seconds
+are those that were measured, or those of the same tokens at an even pace: on a machine that does
+other work, too, the same answer takes one arm longer than the other.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ Resampled = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Curve:
-    """An arm: by task (n,), in one order for all arms, whether it was solved and in how many model seconds."""
+    """An arm: by task (n,), in one order for all arms, whether it was solved and in how many model
+    seconds.
+    """
 
     name: str
     solved: Numbers
@@ -36,18 +40,25 @@ class Curve:
 
     def at(self, cut: float) -> tuple[float, float]:
         """Tasks solved, and mean model seconds, when every request is cut there."""
-        return float(self.solved[self.seconds <= cut].sum()), float(np.minimum(self.seconds, cut).mean())
+        return float(self.solved[self.seconds <= cut].sum()), float(
+            np.minimum(self.seconds, cut).mean()
+        )
 
     def level(self, mean: float, of: Resampled | None = None) -> Numbers:
-        """Share solved (draws,) when the mean is held at `mean` model seconds: by the cut that spends that much, or by
-        none where the arm needs less."""
-        return self.levels(np.array([mean]), np.arange(len(self.solved))[None] if of is None else of)
+        """Share solved (draws,) when the mean is held at `mean` model seconds: by the cut that
+        spends that much, or by none where the arm needs less."""
+        return self.levels(
+            np.array([mean]), np.arange(len(self.solved))[None] if of is None else of
+        )
 
     def levels(self, means: Numbers, of: Resampled) -> Numbers:
         """The same with a mean of its own for every draw; one mean counts for all."""
         seconds, solved = self.seconds[of], self.solved[of]
         order = np.argsort(seconds, 1, kind="stable")
-        seconds, solved = np.take_along_axis(seconds, order, 1), np.take_along_axis(solved, order, 1)
+        seconds, solved = (
+            np.take_along_axis(seconds, order, 1),
+            np.take_along_axis(solved, order, 1),
+        )
         count = seconds.shape[1]
         before = (
             np.cumsum(seconds, 1) - seconds
@@ -69,7 +80,9 @@ def paces(outcomes: Sequence[RolloutOutcome]) -> dict[str, Pace]:
     found: dict[str, list[tuple[float, float, float]]] = {}
     for row in outcomes:
         for one in row.spent:
-            found.setdefault(model_of(one.agent), []).append((one.input - one.cached, one.output, one.seconds))
+            found.setdefault(model_of(one.agent), []).append(
+                (one.input - one.cached, one.output, one.seconds)
+            )
     fitted = {}
     for model, own in found.items():
         table = np.array(own)
@@ -86,13 +99,16 @@ def model_of(agent: str) -> str:
 def evened(row: RolloutOutcome, known: dict[str, Pace]) -> float:
     """The row's model seconds, had the machine been equally quick all the time."""
     return sum(
-        known[model_of(one.agent)].read * (one.input - one.cached) + known[model_of(one.agent)].write * one.output
+        known[model_of(one.agent)].read * (one.input - one.cached)
+        + known[model_of(one.agent)].write * one.output
         for one in row.spent
     )
 
 
 def curves(outcomes: Sequence[RolloutOutcome], *, even: bool) -> list[Curve]:
-    """The arms on the tasks that all of them were run on, in seconds as measured or at an even pace."""
+    """The arms on the tasks that all of them were run on, in seconds as measured or at an even
+    pace.
+    """
     known = paces(outcomes)
     rows: dict[str, dict[str, RolloutOutcome]] = {}
     for row in outcomes:
@@ -102,7 +118,9 @@ def curves(outcomes: Sequence[RolloutOutcome], *, even: bool) -> list[Curve]:
         Curve(
             arm,
             np.array([float(own[task].ok) for task in common]),
-            np.array([evened(own[task], known) if even else own[task].model_seconds for task in common]),
+            np.array(
+                [evened(own[task], known) if even else own[task].model_seconds for task in common]
+            ),
         )
         for arm, own in rows.items()
         if common
@@ -114,18 +132,25 @@ def anytime_table(outcomes: Sequence[RolloutOutcome], *, even: bool) -> str:
     lines = []
     for curve in curves(outcomes, even=even):
         cells = (curve.at(cut) for cut in CUTS)
-        lines.append([f"`{curve.name}`", *(f"{solved:.0f} at {mean:.1f} s" for solved, mean in cells)])
+        lines.append(
+            [f"`{curve.name}`", *(f"{solved:.0f} at {mean:.1f} s" for solved, mean in cells)]
+        )
     return table(["arm", *(f"cut at {cut} s" for cut in CUTS)], lines)
 
 
 def level_table(outcomes: Sequence[RolloutOutcome], ours: str, *, even: bool) -> str:
-    """Solved at equal mean model seconds; then `ours` against every other arm at 70 % and at all of its seconds."""
+    """Solved at equal mean model seconds; then `ours` against every other arm at 70 % and at all of
+    its seconds.
+    """
     arms = curves(outcomes, even=even)
     mine = next((curve for curve in arms if curve.name == ours), None)
     if mine is None:
         return table([], [])
     count = len(mine.solved)
-    steps = [[f"`{arm.name}`", *(f"{arm.level(mean)[0] * count:.0f}" for mean in LEVELS), _whole(arm)] for arm in arms]
+    steps = [
+        [f"`{arm.name}`", *(f"{arm.level(mean)[0] * count:.0f}" for mean in LEVELS), _whole(arm)]
+        for arm in arms
+    ]
     head = ["arm", *(f"at {mean} s" for mean in LEVELS), "not cut"]
     return f"{table(head, steps)}\n{_against(mine, [arm for arm in arms if arm is not mine])}"
 
@@ -147,8 +172,8 @@ class Gap:
 
 @dataclass(frozen=True)
 class Match:
-    """One arm against another that is not cut: tasks solved more at 70 % and at all of its seconds and in as many as
-    it takes, which are a ratio of the other's."""
+    """One arm against another that is not cut: tasks solved more at 70 % and at all of its seconds
+    and in as many as it takes, which are a ratio of the other's."""
 
     less: Gap
     equal: Gap
@@ -168,7 +193,9 @@ def match(mine: Curve, other: Curve) -> Match:
 
     def held(share: float) -> Gap:
         means = share * other.seconds
-        return gap(lambda at: (mine.levels(means[at].mean(1), at) - other.solved[at].mean(1)) * count)
+        return gap(
+            lambda at: (mine.levels(means[at].mean(1), at) - other.solved[at].mean(1)) * count
+        )
 
     return Match(
         held(SHARE),
@@ -184,12 +211,19 @@ def _against(mine: Curve, others: Iterable[Curve]) -> str:
         found = match(mine, other)
         cells = [found.less.tasks(), found.equal.tasks(), found.whole.tasks(), found.ratio.share()]
         lines.append([f"`{other.name}`", _whole(other), *cells])
-    names = [f"held at {SHARE:.0%} of its seconds", "held at its seconds", "not cut", "in so much of its seconds"]
+    names = [
+        f"held at {SHARE:.0%} of its seconds",
+        "held at its seconds",
+        "not cut",
+        "in so much of its seconds",
+    ]
     return table(["against", "which solves", *names], lines)
 
 
 def bars(outcomes: Sequence[RolloutOutcome], ours: str, single: str) -> str:
-    """What was to be reached, and whether it was: by the seconds as measured, and at an even pace."""
+    """What was to be reached, and whether it was: by the seconds as measured, and at an even
+    pace.
+    """
     lines = []
     for even in (False, True):
         arms = {curve.name: curve for curve in curves(outcomes, even=even)}
@@ -200,14 +234,19 @@ def bars(outcomes: Sequence[RolloutOutcome], ours: str, single: str) -> str:
         cheap = against.whole.middle >= 0 and against.ratio.middle <= SHARE
         more = against.equal.middle > 0
         lines.append(
-            f"- {pace}, against `{single}`: {_said(against)}: at least as many in {SHARE:.0%} is {_reached(cheap)}; "
-            f"{against.equal.tasks()} at equal seconds: more is {_reached(more, against.equal.low > 0)}"
+            f"- {pace}, against `{single}`: {_said(against)}: at least as many in {SHARE:.0%} is "
+            f"{_reached(cheap)}; "
+            f"{against.equal.tasks()} at equal seconds: more is "
+            f"{_reached(more, against.equal.low > 0)}"
         )
         for name in (name for name in arms if name not in (ours, single)):
             found = match(arms[ours], arms[name])
             ahead = found.whole.middle > 0 or (found.whole.middle == 0 and found.ratio.middle < 1)
             sure = found.whole.low > 0 or (found.whole.low == 0 and found.ratio.high < 1)
-            lines.append(f"- {pace}, against `{name}`: {_said(found)}: being ahead is {_reached(ahead, sure)}")
+            lines.append(
+                f"- {pace}, against `{name}`: {_said(found)}: being ahead is "
+                f"{_reached(ahead, sure)}"
+            )
     return "\n".join(lines)
 
 
@@ -224,21 +263,33 @@ def _whole(arm: Curve) -> str:
 
 
 def pace_table(outcomes: Sequence[RolloutOutcome]) -> str:
-    """How alike the machine was for all arms: seconds as measured over seconds at an even pace, by arm and model."""
+    """How alike the machine was for all arms: seconds as measured over seconds at an even pace, by
+    arm and model.
+    """
     known = paces(outcomes)
     found: dict[tuple[str, str], list[tuple[float, float, int, int]]] = {}
     for row in outcomes:
         for one in row.spent:
             pace, new = known[model_of(one.agent)], one.input - one.cached
             even = pace.read * new + pace.write * one.output
-            found.setdefault((row.arm, model_of(one.agent)), []).append((one.seconds, even, new, one.output))
+            found.setdefault((row.arm, model_of(one.agent)), []).append(
+                (one.seconds, even, new, one.output)
+            )
     lines = []
     for (arm, model), own in found.items():
         seconds, even, new, written = (sum(column) for column in zip(*own, strict=True))
-        cells = [f"{new}", f"{written}", f"{seconds:.0f}", f"{even:.0f}", f"{seconds / max(even, 1e-9):.2f}"]
+        cells = [
+            f"{new}",
+            f"{written}",
+            f"{seconds:.0f}",
+            f"{even:.0f}",
+            f"{seconds / max(even, 1e-9):.2f}",
+        ]
         lines.append([f"`{arm}`", f"`{model}`", *cells])
     head = ["arm", "model", "tokens read anew", "written", "s", "s at an even pace", "slower by"]
-    each = [f"`{model}` {1000 * p.read:.0f} and {1000 * p.write:.0f} ms" for model, p in known.items()]
+    each = [
+        f"`{model}` {1000 * p.read:.0f} and {1000 * p.write:.0f} ms" for model, p in known.items()
+    ]
     return f"A token read anew, and a token written: {', '.join(each)}.\n\n{table(head, lines)}"
 
 
@@ -246,4 +297,7 @@ def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """As Markdown."""
     if not lines:
         return "Not measured yet."
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines)) + "\n"
+    return (
+        "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines))
+        + "\n"
+    )

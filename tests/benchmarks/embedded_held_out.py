@@ -1,11 +1,13 @@
-"""Checkpoints for the embedded pool that have not seen the tasks they decide: one for each of five folds.
+"""Checkpoints for the embedded pool that have not seen the tasks they decide: one for each of five
+folds.
 
     python tests/benchmarks/embedded_held_out.py --store DIR
 
-Made as the shipped one is (`fugu train evolve --iterations 20 --patience 8`, whose lambda is 0.1), of
-results/embedded-pool/turns.jsonl (infilling.py) alone, without the fold's rows. Kept in --store, with folds.json, which
-says which of them decides which task. What they do with the recorded answers is printed, so that a broken head is seen
-before it is measured in the loop (embedded_pool.py --arms held-out).
+Made as the shipped one is (`fugu train evolve --iterations 20 --patience 8`, whose lambda is 0.1),
+of results/embedded-pool/turns.jsonl (infilling.py) alone, without the fold's rows. Kept in --store,
+with folds.json, which says which of them decides which task. What they do with the recorded answers
+is printed, so that a broken head is seen before it is measured in the loop (embedded_pool.py --arms
+held-out).
 """
 
 from __future__ import annotations
@@ -48,7 +50,13 @@ from tests.benchmarks.slots.recipe import (
     checkpoint_at,
     new_checkpoint,
 )
-from tests.benchmarks.slots.replay import Replay, ReplayRules, ReplaySessionWriter, ReplayStep, TranscriptSettings
+from tests.benchmarks.slots.replay import (
+    Replay,
+    ReplayRules,
+    ReplaySessionWriter,
+    ReplayStep,
+    TranscriptSettings,
+)
 
 TABLE = Path(__file__).parent / "results" / "embedded-pool" / "turns.jsonl"
 ROWS = ("cheap=small", "middle=coder", "strong=coder*5")
@@ -87,46 +95,70 @@ def make(store: Path, backbone: Backbone) -> None:
 
 
 def checkpoint(out: frozenset[str], reading: tuple[Backbone, HiddenStates]) -> Checkpoint:
-    """Learned without the tasks in `out`: what `fugu train evolve` does, and nothing of theirs in the rates either."""
+    """Learned without the tasks in `out`: what `fugu train evolve` does, and nothing of theirs in
+    the rates either.
+    """
     backbone, hidden_states = reading
     seats, cells = tuple(parse_head_row(text) for text in ROWS), pass_matrix.read_matrix(TABLE)
     rates = {task.task: task for task in pass_matrix.pass_rates(cells, seats)}
     rates |= {
-        task.task: task for task in pass_matrix.pass_rates([cell for cell in cells if cell.task not in out], seats)
+        task.task: task
+        for task in pass_matrix.pass_rates([cell for cell in cells if cell.task not in out], seats)
     }
     start = WarmStart(
-        WarmStartSettings(seats, ValueSettings(turns=BLEND.turns, cost=COURSE.price), seed=BLEND.seed), backbone, Path()
+        WarmStartSettings(
+            seats, ValueSettings(turns=BLEND.turns, cost=COURSE.price), seed=BLEND.seed
+        ),
+        backbone,
+        Path(),
     )
     tasks = tuple(rates.values())
     stories = start.examples(start.tell_all(tasks), lambda _: None, hidden_states)
-    writer = ReplaySessionWriter(seats, backbone, TranscriptSettings(request=REQUEST_TOKENS), BLEND.seed)
-    mixture = Mixture(MixtureData(seats, tasks=tasks, stories=stories), BLEND, writer, hidden_states)
+    writer = ReplaySessionWriter(
+        seats, backbone, TranscriptSettings(request=REQUEST_TOKENS), BLEND.seed
+    )
+    mixture = Mixture(
+        MixtureData(seats, tasks=tasks, stories=stories), BLEND, writer, hidden_states
+    )
     told = mixture.told(out)
     learned = learn_head(told, mixture.trial(out), COURSE, hidden_states, lambda _: None)
     layout = HeadLayout(hidden_states, len(learned.head), told.hidden)
     kept = "the warm start" if learned.head is learned.warm else "evolved"
     data = f"the embedded pool's answers to {len(tasks) - len(out)} repair tasks; {kept}"
-    training = TrainingOrigin(stage="evolved", data=data, examples=len(told.hidden), seed=mixture.blend.seed)
+    training = TrainingOrigin(
+        stage="evolved", data=data, examples=len(told.hidden), seed=mixture.blend.seed
+    )
     return checkpoint_at(
-        new_checkpoint(learned.head, backbone, TranscriptSettings()), layout, layout.start(learned.head), training
+        new_checkpoint(learned.head, backbone, TranscriptSettings()),
+        layout,
+        layout.start(learned.head),
+        training,
     )
 
 
 def replayed(heads: dict[str, Vector], reading: tuple[Backbone, HiddenStates]) -> str:
-    """What each task's held-out head does with the recorded answers: first who it begins with, and goes on with."""
+    """What each task's held-out head does with the recorded answers: first who it begins with, and
+    goes on with.
+    """
     seats = tuple(parse_head_row(row) for row in ROWS)
     recorded = pass_matrix.pass_rates(pass_matrix.read_matrix(TABLE), seats, prior=0.0)
     cases = [ReplayCase(task, task.task, looped=True) for task in recorded]
-    writer = ReplaySessionWriter(seats, reading[0], TranscriptSettings(request=REQUEST_TOKENS), BLEND.seed)
+    writer = ReplaySessionWriter(
+        seats, reading[0], TranscriptSettings(request=REQUEST_TOKENS), BLEND.seed
+    )
     lines = [f"worked so far -> next: {ways(cases, writer, heads, reading[1])}"]
     unit = (
         mean(cell.seconds for cell in pass_matrix.read_matrix(TABLE) if cell.agent == "small")
         / recorded[0].rows[0].first_cost
     )
     replay = Replay(writer, ReplayRules(EXACT_TESTS, BLEND.turns, VERIFIER_COST))
-    each = [replay.play(HeadCandidates(heads[case.group][None], reading[1]), [case]) for case in cases]
+    each = [
+        replay.play(HeadCandidates(heads[case.group][None], reading[1]), [case]) for case in cases
+    ]
     ours = PolicyScores(
-        "held out", np.array([one.solved[0, 0] for one in each]), np.array([one.cost[0, 0] for one in each])
+        "held out",
+        np.array([one.solved[0, 0] for one in each]),
+        np.array([one.cost[0, 0] for one in each]),
     )
     orders = {
         "cascade": (0, 1, *(2,) * (BLEND.turns - 2)),
@@ -142,22 +174,33 @@ def replayed(heads: dict[str, Vector], reading: tuple[Backbone, HiddenStates]) -
             for name, order in orders.items()
         ),
     ]
-    lines += [f"{arm.name}: solved {arm.solved.mean():.1%} at {unit * arm.cost.mean():.1f} s a task" for arm in arms]
+    lines += [
+        f"{arm.name}: solved {arm.solved.mean():.1%} at {unit * arm.cost.mean():.1f} s a task"
+        for arm in arms
+    ]
     return "\n".join(lines)
 
 
 def ways(
-    cases: Sequence[ReplayCase], writer: ReplaySessionWriter, heads: dict[str, Vector], hidden_states: HiddenStates
+    cases: Sequence[ReplayCase],
+    writer: ReplaySessionWriter,
+    heads: dict[str, Vector],
+    hidden_states: HiddenStates,
 ) -> dict[str, dict[str, int]]:
     """By who has worked so far: how often each row in each role is next, over the tasks."""
     found: dict[str, dict[str, int]] = {}
     rows = range(len(SLOTS))
-    failed = [(), *(tuple(ReplayStep(row, False) for _ in range(times)) for row in rows for times in (1, 2))]
+    failed = [
+        (),
+        *(tuple(ReplayStep(row, False) for _ in range(times)) for row in rows for times in (1, 2)),
+    ]
     for path in [*failed, *((ReplayStep(row, True),) for row in rows)]:
         counts: Counter[str] = Counter()
         for case in cases:
             scene = writer.scene(case, path)
-            row, role = scene.choose(HeadCandidates(heads[case.group][None], hidden_states).logits([scene.text])[:, 0])
+            row, role = scene.choose(
+                HeadCandidates(heads[case.group][None], hidden_states).logits([scene.text])[:, 0]
+            )
             counts[f"{SLOTS[int(row[0])]} {ROLES[int(role[0])]}"] += 1
         who = ", ".join(f"{SLOTS[step.row]}{' passed' if step.passed else ''}" for step in path)
         found[who or "nobody"] = dict(counts)
@@ -165,12 +208,20 @@ def ways(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--store", type=Path, required=True, help="where checkpoints and hidden states are kept")
-    parser.add_argument("--backbone", type=Path, help="its folder (the embedded one where left out)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--store", type=Path, required=True, help="where checkpoints and hidden states are kept"
+    )
+    parser.add_argument(
+        "--backbone", type=Path, help="its folder (the embedded one where left out)"
+    )
     given = parser.parse_args()
     given.store.mkdir(parents=True, exist_ok=True)
-    backbone = backbones.load_backbone(given.backbone) if given.backbone else load_backbone(Config())
+    backbone = (
+        backbones.load_backbone(given.backbone) if given.backbone else load_backbone(Config())
+    )
     make(given.store, backbone)
 
 

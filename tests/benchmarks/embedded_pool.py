@@ -1,12 +1,15 @@
-"""The embedded pool on development tasks: each agent alone with one answer, each alone in the loop, and routed.
+"""The embedded pool on development tasks: each agent alone with one answer, each alone in the loop,
+and routed.
 
-    python tests/benchmarks/embedded_pool.py --tasks DIR --out DIR [--only quixbugs,hefix-py] [--arms one-pass,trinity]
-    python tests/benchmarks/embedded_pool.py --tasks DIR --out DIR --store DIR --arms held-out,single:coder,random
+    python tests/benchmarks/embedded_pool.py --tasks DIR --out DIR [--only quixbugs,hefix-py]
+    [--arms one-pass,trinity] python tests/benchmarks/embedded_pool.py --tasks DIR --out DIR --store
+    DIR --arms held-out,single:coder,random
 
-Takes hours: run it with `nice`, one at a time. What was measured is kept in the --out folder (one_pass.jsonl,
-loop.jsonl, sessions/) and not measured again; a run that was stopped goes on. With --store, whose checkpoints
-embedded_held_out.py made, the rows are those of held_out.jsonl: arms measured at one time, each task with the
-checkpoint that had not seen it, and every arm first in its turn. The report is written at the end.
+Takes hours: run it with `nice`, one at a time. What was measured is kept in the --out folder
+(one_pass.jsonl, loop.jsonl, sessions/) and not measured again; a run that was stopped goes on. With
+--store, whose checkpoints embedded_held_out.py made, the rows are those of held_out.jsonl: arms
+measured at one time, each task with the checkpoint that had not seen it, and every arm first in its
+turn. The report is written at the end.
 """
 
 from __future__ import annotations
@@ -49,8 +52,8 @@ ARMS = (
 )
 SHOWN = (HELD_OUT, "single:coder", "single:coder-5x", "cascade", "random")
 PLAN = (("coder", (0, 1)), ("small", (0, 1)), ("coder", (2, 3)), ("small", (2, 3)))
-"""The pass matrix: greedy answers first, mended and written anew, then the sampled ones. `coder-5x` is `coder` asked
-up to five times."""
+"""The pass matrix: greedy answers first, mended and written anew, then the sampled ones. `coder-5x`
+is `coder` asked up to five times."""
 TEMPLATE = Path(__file__).with_suffix(".template.md")
 RESULT = Path(__file__).parent / "results" / "embedded-pool.md"
 
@@ -76,15 +79,35 @@ class Options:
 
 def options(arguments: Sequence[str]) -> Options:
     """Raises SystemExit with a usage line for what cannot be used."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=Path, required=True, help="a folder of task files (*.jsonl)")
-    parser.add_argument("--out", type=Path, required=True, help="where rows and session logs are kept")
-    parser.add_argument("--only", default="quixbugs,hefix-py", help="task files to use, by name (default: %(default)s)")
-    parser.add_argument("--arms", default=",".join(ARMS), help="what to measure (default: %(default)s)")
-    parser.add_argument("--limit", type=float, default=240.0, help="seconds for one task in the loop (%(default)s)")
-    parser.add_argument("--report", type=Path, default=RESULT, help="the report to write (default: %(default)s)")
-    parser.add_argument("--store", type=Path, help="the folder of embedded_held_out.py, for the arm held-out")
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing more after that many seconds")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--tasks", type=Path, required=True, help="a folder of task files (*.jsonl)"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="where rows and session logs are kept"
+    )
+    parser.add_argument(
+        "--only",
+        default="quixbugs,hefix-py",
+        help="task files to use, by name (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--arms", default=",".join(ARMS), help="what to measure (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=240.0, help="seconds for one task in the loop (%(default)s)"
+    )
+    parser.add_argument(
+        "--report", type=Path, default=RESULT, help="the report to write (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--store", type=Path, help="the folder of embedded_held_out.py, for the arm held-out"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=1e9, help="begin nothing more after that many seconds"
+    )
     given = parser.parse_args(arguments)
     until = time.monotonic() + given.seconds
     arms = tuple(arm for arm in given.arms.split(",") if arm)
@@ -94,7 +117,9 @@ def options(arguments: Sequence[str]) -> Options:
     if HELD_OUT in arms and given.store is None:
         parser.error("held-out needs --store")
     only = tuple(name for name in given.only.split(",") if name)
-    return Options(given.tasks, given.out.resolve(), only, arms, given.limit, given.report, given.store, until)
+    return Options(
+        given.tasks, given.out.resolve(), only, arms, given.limit, given.report, given.store, until
+    )
 
 
 async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
@@ -107,7 +132,9 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
     arms = [arm for arm in chosen.arms if arm != ONE_PASS]
     try:
         if chosen.store is None:
-            await measure_arms(tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, tell)
+            await measure_arms(
+                tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, tell
+            )
         else:
             await embedded_slices.measure(
                 tasks, arms, partial(open_session, chosen=chosen), chosen.outcomes, chosen.until
@@ -126,11 +153,15 @@ async def answers(tasks: Sequence[Task], name: str, repeats: Sequence[int], file
 
 
 async def open_session(place: rollout.RolloutContext, chosen: Options) -> rollout.RolloutSession:
-    """A session as `fugu run` opens it, with the embedded pool and nobody to ask. Draws differ from task to task."""
+    """A session as `fugu run` opens it, with the embedded pool and nobody to ask. Draws differ from
+    task to task.
+    """
     held_out = place.arm == HELD_OUT and chosen.store is not None
     config = Config(
         coordinator="trinity" if held_out else place.arm,
-        checkpoint=checkpoint_of(chosen.store, place.task.id) if held_out and chosen.store else None,
+        checkpoint=checkpoint_of(chosen.store, place.task.id)
+        if held_out and chosen.store
+        else None,
         data_dir=place.data,
         cache_dir=default_cache(),
         time_limit=chosen.limit,
@@ -149,15 +180,23 @@ async def no(_call: Call, _judgement: policy.Judgement) -> Permission:
 
 def write_report(chosen: Options, tasks: Sequence[Task]) -> None:
     """The report of all rows there are."""
-    sources = {task.id: task.source for task in sorted(tasks, key=lambda task: (task.source, task.id))}
+    sources = {
+        task.id: task.source for task in sorted(tasks, key=lambda task: (task.source, task.id))
+    }
     attempts = one_pass.newest_attempts(
         results_folder.read_rows(chosen.out / "one_pass.jsonl", one_pass.OnePassAttempt)
     )
     outcomes, fresh = (
-        results_folder.read_rows(chosen.out / name, rollout.RolloutOutcome) for name in ("loop.jsonl", "held_out.jsonl")
+        results_folder.read_rows(chosen.out / name, rollout.RolloutOutcome)
+        for name in ("loop.jsonl", "held_out.jsonl")
     )
-    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    counts = {source: list(sources.values()).count(source) for source in dict.fromkeys(sources.values())}
+    machine = (
+        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python "
+        f"{platform.python_version()}"
+    )
+    counts = {
+        source: list(sources.values()).count(source) for source in dict.fromkeys(sources.values())
+    }
     given = ", ".join(f"{count} of {source}" for source, count in counts.items())
     text = prompts.fill(
         TEMPLATE.read_text(encoding="utf-8"),
@@ -183,7 +222,9 @@ def complete(outcomes: Sequence[rollout.RolloutOutcome]) -> list[rollout.Rollout
     return sorted(found, key=lambda row: SHOWN.index(row.arm) if row.arm in SHOWN else len(SHOWN))
 
 
-def held_out_tables(fresh: Sequence[rollout.RolloutOutcome], sources: one_pass.Sources) -> dict[str, str]:
+def held_out_tables(
+    fresh: Sequence[rollout.RolloutOutcome], sources: one_pass.Sources
+) -> dict[str, str]:
     """What the report says of the arms that were measured beside the held-out one."""
     return {
         "fresh_count": str(len({row.task for row in fresh})),

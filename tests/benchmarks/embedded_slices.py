@@ -1,6 +1,7 @@
-"""The loop measured in slices, so that arms can be compared in seconds: models are loaded before the first request of a
-slice, every arm is the first of a task in its turn, and the clock stands still while the machine is suspended or the
-whole measurement is stopped (SIGSTOP, to let something else have both cores).
+"""The loop measured in slices, so that arms can be compared in seconds: models are loaded before
+the first request of a slice, every arm is the first of a task in its turn, and the clock stands
+still while the machine is suspended or the whole measurement is stopped (SIGSTOP, to let something
+else have both cores).
 """
 
 from __future__ import annotations
@@ -19,13 +20,21 @@ from fugu_cli.models.server_lease import lease_server
 from fugu_cli.tasks import Task
 
 BEAT, STILL = 0.05, 2.0
-"""Seconds between two looks at the clock, and between two that say that this process was stopped."""
+"""Seconds between two looks at the clock, and between two that say that this process was
+stopped.
+"""
 
 
 async def measure(
-    tasks: Sequence[Task], arms: Sequence[str], open_session: rollout.OpenRolloutSession, file: Path, until: float
+    tasks: Sequence[Task],
+    arms: Sequence[str],
+    open_session: rollout.OpenRolloutSession,
+    file: Path,
+    until: float,
 ) -> None:
-    """Fill the table tasks x arms in `file`; begins nothing after `until` (of the monotonic clock)."""
+    """Fill the table tasks x arms in `file`; begins nothing after `until` (of the monotonic
+    clock).
+    """
     clock = leave_out_stops()
     models = sorted({entry.model for entry in EMBEDDED})
     leases = [await lease_server(model, context=LOCAL_CONTEXT) for model in models] if arms else []
@@ -33,7 +42,10 @@ async def measure(
         for number, task in enumerate(tasks):
             first = number % max(len(arms), 1)
             for arm in (*arms[first:], *arms[:first]):
-                known = {(row.task, row.arm) for row in results_folder.read_rows(file, rollout.RolloutOutcome)}
+                known = {
+                    (row.task, row.arm)
+                    for row in results_folder.read_rows(file, rollout.RolloutOutcome)
+                }
                 if (task.id, arm) not in known and time.monotonic() + clock.left_out < until:
                     before = clock.left_out
                     await measure_arms([task], [arm], open_session, file, tell)
@@ -45,8 +57,8 @@ async def measure(
 
 
 class Clock:
-    """A monotonic clock that leaves out the time for which this process was stopped: whoever asks, and a thread that
-    asks all the time, finds the clock moved on by more than STILL."""
+    """A monotonic clock that leaves out the time for which this process was stopped: whoever asks,
+    and a thread that asks all the time, finds the clock moved on by more than STILL."""
 
     def __init__(self, real: Callable[[], float]) -> None:
         self._real = real
@@ -71,7 +83,9 @@ class Clock:
 
 
 def leave_out_stops() -> Clock:
-    """From now on `time.monotonic`, which limits and costs are measured by, stands still while this process does."""
+    """From now on `time.monotonic`, which limits and costs are measured by, stands still while this
+    process does.
+    """
     clock = Clock(time.monotonic)
     threading.Thread(target=clock.beat, daemon=True).start()
     time.monotonic = clock.now

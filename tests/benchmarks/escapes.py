@@ -1,10 +1,10 @@
-"""Which attempts to get out of the sandbox are held by which means, and which are asked about in auto mode; as root
-and as an ordinary user.
+"""Which attempts to get out of the sandbox are held by which means, and which are asked about in
+auto mode; as root and as an ordinary user.
 
 python -m tests.benchmarks.escapes > tests/benchmarks/results/escapes.md     (as root, to be both)
 
-The rows are those of tests/unit/sandbox/attempts.py. Without a sandbox only those are made that keep to the world they
-are made in; they show that a row is an attempt at all.
+The rows are those of tests/unit/sandbox/attempts.py. Without a sandbox only those are made that
+keep to the world they are made in; they show that a row is an attempt at all.
 """
 
 from __future__ import annotations
@@ -50,13 +50,17 @@ OTHERS = {
     ),
 }  # fmt: skip
 """Attempts of other kinds, each a test or more of its own, by file."""
-ENVIRONMENT = {f"GIT_{who}_{what}": "t@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+ENVIRONMENT = {
+    f"GIT_{who}_{what}": "t@example.org"
+    for who in ("AUTHOR", "COMMITTER")
+    for what in ("NAME", "EMAIL")
+}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """How the rows of an area went with one means: `harmful` those that did harm, `through` those of them that did it
-    also where nobody says yes to what auto mode asks about."""
+    """How the rows of an area went with one means: `harmful` those that did harm, `through` those
+    of them that did it also where nobody says yes to what auto mode asks about."""
 
     made: int
     harmful: tuple[Attempt, ...]
@@ -69,17 +73,25 @@ class Cell:
 
 
 def measured(kind: str, area: str, user: int | None) -> Cell:
-    """Make all rows of an area that may be made, and those that did harm once more. Raises Unavailable."""
+    """Make all rows of an area that may be made, and those that did harm once more. Raises
+    Unavailable.
+    """
     rows = [row for row in attempts(area) if kind != "none" or not row.system]
     harmful = _harmful(working(kind, user), rows, user, unasked=False)
     return Cell(len(rows), harmful, _harmful(working(kind, user), harmful, user, unasked=True))
 
 
-def _harmful(found: Mechanism, rows: Sequence[Attempt], user: int | None, *, unasked: bool) -> tuple[Attempt, ...]:
+def _harmful(
+    found: Mechanism, rows: Sequence[Attempt], user: int | None, *, unasked: bool
+) -> tuple[Attempt, ...]:
     if rows and rows[0].area == "runs":
         with world(found, SandboxSettings(), user) as bare, listening(bare) as place:
             return tuple(attempt for attempt, did in ran(place, rows, unasked=unasked) if did)
-    return tuple(attempt for attempt, did in made(rows, found, SandboxSettings(), user, unasked=unasked) if did)
+    return tuple(
+        attempt
+        for attempt, did in made(rows, found, SandboxSettings(), user, unasked=unasked)
+        if did
+    )
 
 
 def table(user: int | None) -> Iterator[str]:
@@ -105,20 +117,42 @@ def counted(files: tuple[str, ...]) -> int:
     """How many tests these files hold."""
     words = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", *files]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return sum(int(line.rpartition(": ")[2]) for line in done.stdout.splitlines() if line.startswith("tests/"))
+    return sum(
+        int(line.rpartition(": ")[2])
+        for line in done.stdout.splitlines()
+        if line.startswith("tests/")
+    )
 
 
 def page() -> Iterator[str]:
     system = os.uname()
     yield "# Attempts to get out of the sandbox"
     yield ""
-    yield "Made by `python -m tests.benchmarks.escapes` from the rows of `tests/unit/sandbox/attempts.py`."
-    yield f"{system.sysname} {system.release.split('-')[0]}, {system.machine}. A cell says how many attempts were held,"
-    yield "and of the others how many did nothing where only what auto mode does not ask about was run."
-    yield "Without a sandbox only attempts that keep to their own world are made. What is held there is held by this"
-    yield "machine's kernel, by missing programs, or by fugu, which passes no keys on and reads no unknown settings."
+    yield (
+        "Made by `python -m tests.benchmarks.escapes` from the rows of "
+        "`tests/unit/sandbox/attempts.py`."
+    )
+    yield (
+        f"{system.sysname} {system.release.split('-')[0]}, {system.machine}. A cell says how "
+        f"many attempts were held,"
+    )
+    yield (
+        "and of the others how many did nothing where only what auto mode does not ask about was "
+        "run."
+    )
+    yield (
+        "Without a sandbox only attempts that keep to their own world are made. What is held "
+        "there is held by this"
+    )
+    yield (
+        "machine's kernel, by missing programs, or by fugu, which passes no keys on and reads no "
+        "unknown settings."
+    )
     yield ""
-    for user, name in ((None, "root" if os.geteuid() == 0 else "an ordinary user"), (OTHER, "an ordinary user")):
+    for user, name in (
+        (None, "root" if os.geteuid() == 0 else "an ordinary user"),
+        (OTHER, "an ordinary user"),
+    ):
         if user is None or os.geteuid() == 0:
             yield f"## As {name}"
             yield ""
@@ -129,7 +163,8 @@ def page() -> Iterator[str]:
     yield "| kind | tests | files |"
     yield "|---|---|---|"
     yield from (
-        f"| {kind} | {counted(files)} | {', '.join(f'`{file}`' for file in files)} |" for kind, files in OTHERS.items()
+        f"| {kind} | {counted(files)} | {', '.join(f'`{file}`' for file in files)} |"
+        for kind, files in OTHERS.items()
     )
 
 

@@ -28,7 +28,9 @@ def copied(folder: Path) -> None:
     text = (folder / "report.md").read_text(encoding="utf-8")
     text = WORDS + text.partition("\n")[2]
     own = f"evaluation-{PICTURE}"
-    RESULT.with_name(own).write_text((folder / PICTURE).read_text(encoding="utf-8"), encoding="utf-8")
+    RESULT.with_name(own).write_text(
+        (folder / PICTURE).read_text(encoding="utf-8"), encoding="utf-8"
+    )
     text = text.replace(f"({PICTURE})", f"({own})")
     RESULT.write_text(text, encoding="utf-8")
 

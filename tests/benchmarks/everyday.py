@@ -1,11 +1,12 @@
-"""Everyday requests to the embedded pool: is what was asked for there afterwards, and does the exit code say so?
+"""Everyday requests to the embedded pool: is what was asked for there afterwards, and does the exit
+code say so?
 
-python tests/benchmarks/everyday.py OUT.jsonl --label before=FOLDER --label after=FOLDER [--limit SECONDS] [--later]
-python tests/benchmarks/everyday.py OUT.jsonl --report
+python tests/benchmarks/everyday.py OUT.jsonl --label before=FOLDER --label after=FOLDER [--limit
+SECONDS] [--later] python tests/benchmarks/everyday.py OUT.jsonl --report
 
-Each request runs as `fugu run` in a small repository of its own, where all tests pass (or nothing is there), and is
-checked by a script afterwards. FOLDER is a checkout of fugu; several versions alternate, request by request. A row that
-is there is not measured again.
+Each request runs as `fugu run` in a small repository of its own, where all tests pass (or nothing
+is there), and is checked by a script afterwards. FOLDER is a checkout of fugu; several versions
+alternate, request by request. A row that is there is not measured again.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from pathlib import Path
 from everyday_requests import EDITED, FRESH, LATER, SEEN, Check, Done
 
 
-def measure(request: str, files: dict[str, str], check: Check, source: str, limit: int) -> dict[str, object]:
+def measure(
+    request: str, files: dict[str, str], check: Check, source: str, limit: int
+) -> dict[str, object]:
     """One request in a folder of its own."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "shop"
@@ -60,14 +63,20 @@ def report(rows: Sequence[dict[str, object]]) -> str:
         counted = [case for case in cases if all((label, case[0]) in known for label in labels)]
         for request, _, _ in counted:
             cells = [known[label, request] for label in labels]
-            told = (f"{'yes' if row['done'] else 'no'} | {row['exit']} | {row['seconds']:.0f}" for row in cells)
+            told = (
+                f"{'yes' if row['done'] else 'no'} | {row['exit']} | {row['seconds']:.0f}"
+                for row in cells
+            )
             lines.append(f"| {request} | {' | '.join(told)} |")
         sums = []
         for label in labels:
             own = [known[label, request] for request, _, _ in counted]
             wrong = sum(row["exit"] == 0 and not row["done"] for row in own)
             mean = sum(float(str(row["seconds"])) for row in own) / max(len(own), 1)
-            sums.append(f"{sum(bool(row['done']) for row in own)} of {len(own)} | {wrong} wrong with 0 | {mean:.0f}")
+            sums.append(
+                f"{sum(bool(row['done']) for row in own)} of {len(own)} | {wrong} wrong with 0 | "
+                f"{mean:.0f}"
+            )
         lines.append(f"| **{kind}** | {' | '.join(sums)} |")
     return "\n".join(lines) + "\n"
 
@@ -78,7 +87,9 @@ def main() -> int:
     given.add_argument("out", type=Path)
     given.add_argument("--label", action="append", default=[], metavar="NAME=FOLDER")
     given.add_argument("--limit", type=int, default=120)
-    given.add_argument("--later", action="store_true", help="the requests that were written down last")
+    given.add_argument(
+        "--later", action="store_true", help="the requests that were written down last"
+    )
     given.add_argument("--report", action="store_true")
     options = given.parse_args()
     lines = options.out.read_text(encoding="utf-8").splitlines() if options.out.exists() else []
@@ -88,7 +99,11 @@ def main() -> int:
     for number, (request, files, check) in enumerate(LATER if options.later else (*FRESH, *SEEN)):
         for label, source in versions if number % 2 else versions[::-1]:
             if (label, request) not in known and not options.report:
-                row = {"label": label, "request": request, **measure(request, files, check, source, options.limit)}
+                row = {
+                    "label": label,
+                    "request": request,
+                    **measure(request, files, check, source, options.limit),
+                }
                 rows.append(row)
                 with options.out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")

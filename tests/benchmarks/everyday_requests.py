@@ -1,4 +1,6 @@
-"""What everyday.py asks of the embedded pool: small repositories, requests, and what must be there afterwards."""
+"""What everyday.py asks of the embedded pool: small repositories, requests, and what must be there
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +167,13 @@ class Done:
         """A command in the folder."""
         given = {**os.environ, "PYTHONPATH": "src", "PYTHONDONTWRITEBYTECODE": "1"}
         return subprocess.run(
-            command, cwd=self.root, env=given, capture_output=True, text=True, timeout=60, check=False
+            command,
+            cwd=self.root,
+            env=given,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
         )
 
     def python(self, code: str) -> bool:
@@ -198,12 +206,20 @@ def functions(source: str) -> list[ast.FunctionDef | ast.ClassDef]:
 
 
 def hinted(done: Done) -> bool:
-    found = [node for node in functions(done.text("src/shopkit/prices.py")) if isinstance(node, ast.FunctionDef)]
-    return len(found) == 4 and all(node.returns and all(arg.annotation for arg in node.args.args) for node in found)
+    found = [
+        node
+        for node in functions(done.text("src/shopkit/prices.py"))
+        if isinstance(node, ast.FunctionDef)
+    ]
+    return len(found) == 4 and all(
+        node.returns and all(arg.annotation for arg in node.args.args) for node in found
+    )
 
 
 def documented(done: Done) -> bool:
-    found = [node for node in functions(done.text("src/shopkit/cart.py")) if node.name != "__init__"]
+    found = [
+        node for node in functions(done.text("src/shopkit/cart.py")) if node.name != "__init__"
+    ]
     return len(found) == 4 and all(ast.get_docstring(node) for node in found)
 
 
@@ -224,9 +240,21 @@ FIVE, THREE = 5, 3
 """Tests that pass before."""
 SEEN: Sequence[tuple[str, dict[str, str], Check]] = (
     ("add type hints to prices.py", PYTHON, lambda done: hinted(done) and done.tests() == FIVE),
-    ("write tests for slugify", PYTHON, lambda done: done.tests() > FIVE and done.text(SLUGS_PATH) == SLUGS),
-    ("rename calc to subtotal everywhere", PYTHON, lambda done: renamed(done) and done.tests() == FIVE),
-    ("remove the unused function old_format", PYTHON, lambda done: removed(done) and done.tests() == FIVE),
+    (
+        "write tests for slugify",
+        PYTHON,
+        lambda done: done.tests() > FIVE and done.text(SLUGS_PATH) == SLUGS,
+    ),
+    (
+        "rename calc to subtotal everywhere",
+        PYTHON,
+        lambda done: renamed(done) and done.tests() == FIVE,
+    ),
+    (
+        "remove the unused function old_format",
+        PYTHON,
+        lambda done: removed(done) and done.tests() == FIVE,
+    ),
     (
         "create a .gitignore for python",
         PYTHON,
@@ -235,16 +263,26 @@ SEEN: Sequence[tuple[str, dict[str, str], Check]] = (
     (
         "Cart needs a remove method that takes a name. Add a test too.",
         PYTHON,
-        lambda done: done.tests() > FIVE and done.python(f"{A_CART}c.remove('a')\nassert c.items == []"),
+        lambda done: (
+            done.tests() > FIVE and done.python(f"{A_CART}c.remove('a')\nassert c.items == []")
+        ),
     ),
     ("add docstrings to cart.py", PYTHON, lambda done: documented(done) and done.tests() == FIVE),
-    ("what changed in the last commit?", PYTHON, lambda done: "shopkit" in done.said and not done.changed()),
+    (
+        "what changed in the last commit?",
+        PYTHON,
+        lambda done: "shopkit" in done.said and not done.changed(),
+    ),
     (
         "add a function reverse(text) with a test",
         NODE,
         lambda done: done.tests() > THREE and "reverse" in done.text("index.test.js"),
     ),
-    ("add a README", NODE, lambda done: "truncate" in done.text("README.md") and len(done.changed()) == 1),
+    (
+        "add a README",
+        NODE,
+        lambda done: "truncate" in done.text("README.md") and len(done.changed()) == 1,
+    ),
 )
 """Requests that the loop was changed by."""
 FRESH: Sequence[tuple[str, dict[str, str], Check]] = (
@@ -276,14 +314,19 @@ FRESH: Sequence[tuple[str, dict[str, str], Check]] = (
         "Cart.add should return the cart itself, so that calls can be chained",
         PYTHON,
         lambda done: (
-            done.python("from shopkit.cart import Cart\nc = Cart()\nassert c.add('a', '1').add('b', '2') is c")
+            done.python(
+                "from shopkit.cart import Cart\nc = Cart()\nassert c.add('a', '1').add('b', '2') "
+                "is c"
+            )
             and done.tests() >= FIVE
         ),
     ),
     (
         "capitalize should turn the rest of the text into lower case",
         NODE,
-        lambda done: done.node('assert.strictEqual(t.capitalize("aBC"), "Abc")') and done.tests() >= THREE,
+        lambda done: (
+            done.node('assert.strictEqual(t.capitalize("aBC"), "Abc")') and done.tests() >= THREE
+        ),
     ),
     (
         "add a method count to Cart that returns the number of items, with tests",
@@ -293,7 +336,10 @@ FRESH: Sequence[tuple[str, dict[str, str], Check]] = (
     (
         "write a python script primes.py that prints the prime numbers below 50",
         {},
-        lambda done: re.findall(r"\d+", done.run(sys.executable, "primes.py").stdout)[-3:] == ["41", "43", "47"],
+        lambda done: (
+            re.findall(r"\d+", done.run(sys.executable, "primes.py").stdout)[-3:]
+            == ["41", "43", "47"]
+        ),
     ),
     (
         "suggest a commit message for my changes",
@@ -304,7 +350,9 @@ FRESH: Sequence[tuple[str, dict[str, str], Check]] = (
 """Requests that were written down with their checks before the loop saw them."""
 
 PRICES_PATH = "src/shopkit/prices.py"
-NAMED = "from decimal import Decimal\nfrom shopkit.prices import add_tax, format_price, parse_price\n"
+NAMED = (
+    "from decimal import Decimal\nfrom shopkit.prices import add_tax, format_price, parse_price\n"
+)
 RAISES = """from shopkit.slugs import slugify
 try:
     slugify(3)
@@ -324,7 +372,11 @@ LATER: Sequence[tuple[str, dict[str, str], Check]] = (
             and done.tests() == FIVE
         ),
     ),
-    ("what does add_tax do?", PYTHON, lambda done: "tax" in done.said.lower() and not done.changed()),
+    (
+        "what does add_tax do?",
+        PYTHON,
+        lambda done: "tax" in done.said.lower() and not done.changed(),
+    ),
     (
         "where is the total with tax calculated?",
         PYTHON,
@@ -338,7 +390,10 @@ LATER: Sequence[tuple[str, dict[str, str], Check]] = (
     (
         "make parse_price accept negative prices",
         PYTHON,
-        lambda done: done.python(f"{NAMED}assert parse_price('-3,50') == Decimal('-3.50')") and done.tests() >= FIVE,
+        lambda done: (
+            done.python(f"{NAMED}assert parse_price('-3,50') == Decimal('-3.50')")
+            and done.tests() >= FIVE
+        ),
     ),
     (
         "slugify should raise a TypeError if the title is not a string",
@@ -348,17 +403,24 @@ LATER: Sequence[tuple[str, dict[str, str], Check]] = (
     (
         "truncate should append the character \u2026 instead of three dots",
         NODE,
-        lambda done: done.node('assert.strictEqual(t.truncate("abcdef", 3), "abc\u2026")') and done.tests() >= THREE,
+        lambda done: (
+            done.node('assert.strictEqual(t.truncate("abcdef", 3), "abc\u2026")')
+            and done.tests() >= THREE
+        ),
     ),
     (
         "add a function countVowels(text)",
         NODE,
-        lambda done: done.node('assert.strictEqual(t.countVowels("banana"), 3)') and done.tests() >= THREE,
+        lambda done: (
+            done.node('assert.strictEqual(t.countVowels("banana"), 3)') and done.tests() >= THREE
+        ),
     ),
     (
         "add a LICENSE file (MIT)",
         PYTHON,
-        lambda done: "Permission is hereby granted" in done.text("LICENSE") and done.changed() == {"LICENSE"},
+        lambda done: (
+            "Permission is hereby granted" in done.text("LICENSE") and done.changed() == {"LICENSE"}
+        ),
     ),
     (
         "add a docstring to slugify",
@@ -396,7 +458,8 @@ LATER: Sequence[tuple[str, dict[str, str], Check]] = (
         "format_price should show thousands separators",
         PYTHON,
         lambda done: (
-            done.python(f"{NAMED}assert format_price(Decimal(1234567)) == '1,234,567.00 EUR'") and done.tests() >= FIVE
+            done.python(f"{NAMED}assert format_price(Decimal(1234567)) == '1,234,567.00 EUR'")
+            and done.tests() >= FIVE
         ),
     ),
     (
@@ -413,7 +476,11 @@ LATER: Sequence[tuple[str, dict[str, str], Check]] = (
         "use a constant for the tax rate in prices.py",
         PYTHON,
         lambda done: (
-            bool(re.search(r"^[A-Z_]+\s*=\s*Decimal\(.0\.19.\)", done.text(PRICES_PATH), re.MULTILINE))
+            bool(
+                re.search(
+                    r"^[A-Z_]+\s*=\s*Decimal\(.0\.19.\)", done.text(PRICES_PATH), re.MULTILINE
+                )
+            )
             and done.tests() >= FIVE
         ),
     ),
@@ -428,5 +495,9 @@ LATER: Sequence[tuple[str, dict[str, str], Check]] = (
         lambda done: done.python(f"{NAMED}assert {RATE}") and done.tests() >= FIVE,
     ),
 )
-"""Requests that were written down, with their checks, after those; the last one when the others had been seen."""
-EDITED = {"suggest a commit message for my changes": (SLUGS_PATH, SLUGS.replace("-z0-9]", "-z0-9_]"))}
+"""Requests that were written down, with their checks, after those; the last one when the others had
+been seen.
+"""
+EDITED = {
+    "suggest a commit message for my changes": (SLUGS_PATH, SLUGS.replace("-z0-9]", "-z0-9_]"))
+}

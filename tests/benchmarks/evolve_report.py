@@ -1,6 +1,8 @@
-"""Writes results/evolve.md and results/evolve.svg from the rows that evolve_planted.py and evolve_shared.py left.
+"""Writes results/evolve.md and results/evolve.svg from the rows that evolve_planted.py and
+evolve_shared.py left.
 
-What counts as chosen is computed here: the best mean on the tuning pools, of each kind of optimiser.
+What counts as chosen is computed here: the best mean on the tuning pools, of each kind of
+optimiser.
 
 python tests/benchmarks/evolve_report.py
 """
@@ -43,7 +45,11 @@ def by_arm(name: str, problem: str) -> dict[str, Curves]:
         if row["problem"] == problem:
             found[str(row["arm"])][int(str(row["seed"]))] = row["curve"]  # type: ignore[assignment]
     common = set.intersection(*(set(curves) for curves in found.values())) if found else set()
-    return {arm: {seed: curves[seed] for seed in sorted(common)} for arm, curves in found.items()} if common else {}
+    return (
+        {arm: {seed: curves[seed] for seed in sorted(common)} for arm, curves in found.items()}
+        if common
+        else {}
+    )
 
 
 def ends(curves: Curves) -> list[float]:
@@ -96,15 +102,22 @@ def table(problem: str) -> str:
     lines = lines_of(problem, fresh)
     ours = ends(fresh[lines[0].arm])
     text = [
-        f"| {TITLES[problem]} | mean of {len(ours)} pools | half of the way | sep-CMA-ES: points ahead | on pools |",
+        f"| {TITLES[problem]} | mean of {len(ours)} pools | half of the way | sep-CMA-ES: points "
+        f"ahead | on pools |",
         "|---|---|---|---|---|",
     ]
     for line in lines:
         theirs = ends(fresh[line.arm])
         ahead = [our - their for our, their in zip(ours, theirs, strict=True)]
         error = stdev(ahead) / len(ahead) ** 0.5
-        gap = f"{100 * mean(ahead):+.1f} ± {100 * error:.1f} | {sum(one > 0 for one in ahead)}" if error else "- | -"
-        text.append(f"| {line.name} | {mean(theirs):.1%} | {mean(halves(fresh[line.arm])):.1%} | {gap} |")
+        gap = (
+            f"{100 * mean(ahead):+.1f} ± {100 * error:.1f} | {sum(one > 0 for one in ahead)}"
+            if error
+            else "- | -"
+        )
+        text.append(
+            f"| {line.name} | {mean(theirs):.1%} | {mean(halves(fresh[line.arm])):.1%} | {gap} |"
+        )
     return "\n".join(text)
 
 
@@ -121,7 +134,12 @@ def rates(problems: Sequence[str]) -> str:
     kinds = [(one, ending) for one in problems for ending in ("", ", no baseline")]
     fresh = {problem: by_arm("evolve_planted.jsonl", problem) for problem in problems}
     tuned = {problem: by_arm("evolve_tuning.jsonl", problem) for problem in problems}
-    names = {arm.split()[1].rstrip(",") for arms in fresh.values() for arm in arms if arm.startswith("REINFORCE")}
+    names = {
+        arm.split()[1].rstrip(",")
+        for arms in fresh.values()
+        for arm in arms
+        if arm.startswith("REINFORCE")
+    }
     lines = [
         "| rate | " + " | ".join(f"{problem}{ending}" for problem, ending in kinds) + " |",
         "|---" * (len(kinds) + 1) + "|",
@@ -131,7 +149,11 @@ def rates(problems: Sequence[str]) -> str:
             arms = [(one, f"REINFORCE {name}{ending}{raw}") for one, ending in kinds]
             cells = [f"{share(fresh[one], arm)} ({share(tuned[one], arm)})" for one, arm in arms]
             if any(cell != "- (-)" for cell in cells):
-                lines.append(f"| {name}{raw} | " + " | ".join(cell.replace("- (-)", "") for cell in cells) + " |")
+                lines.append(
+                    f"| {name}{raw} | "
+                    + " | ".join(cell.replace("- (-)", "") for cell in cells)
+                    + " |"
+                )
     return "\n".join(lines)
 
 
@@ -139,20 +161,31 @@ def ways(problems: Sequence[str]) -> str:
     """Ways of running sep-CMA-ES on the tuning pools."""
     tuned = {problem: by_arm("evolve_tuning.jsonl", problem) for problem in problems}
     heads = [f"{problem}, {size(arms)} pools" for problem, arms in tuned.items()]
-    lines = ["| candidates x episodes | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
-    names = dict.fromkeys(arm for arms in tuned.values() for arm in arms if kind(arm) == "sep-CMA-ES")
+    lines = [
+        "| candidates x episodes | " + " | ".join(heads) + " |",
+        "|---" * (len(heads) + 1) + "|",
+    ]
+    names = dict.fromkeys(
+        arm for arms in tuned.values() for arm in arms if kind(arm) == "sep-CMA-ES"
+    )
     for name in names:
-        lines.append(f"| {name} | " + " | ".join(share(arms, name).strip("-") for arms in tuned.values()) + " |")
+        lines.append(
+            f"| {name} | "
+            + " | ".join(share(arms, name).strip("-") for arms in tuned.values())
+            + " |"
+        )
     return "\n".join(lines)
 
 
 def shared(measured: Sequence[dict[str, object]]) -> str:
     lines = [
-        "| candidates | tokens | shared, CPU s | one after another, CPU s | times | two layers each, CPU s | times |",
+        "| candidates | tokens | shared, CPU s | one after another, CPU s | times | two layers "
+        "each, CPU s | times |",
         "|---|---|---|---|---|---|---|",
     ]
     lines += [
-        f"| {row['population']} | {row['tokens']} | {row['shared cpu s']} | {row['one cpu s']} | {row['times faster']} "
+        f"| {row['population']} | {row['tokens']} | {row['shared cpu s']} | {row['one cpu s']} | "
+        f"{row['times faster']} "
         f"| {row['cached cpu s']} | {row['times faster than cached']} |"
         for row in measured
     ]
@@ -162,7 +195,10 @@ def shared(measured: Sequence[dict[str, object]]) -> str:
 def svg(problems: Sequence[str]) -> str:
     """Share of the optimum against episodes, a panel for each problem."""
     tall = HEIGHT * len(problems)
-    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {tall}" font-family="sans-serif">']
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {tall}" '
+        f'font-family="sans-serif">'
+    ]
     parts.append(f'<rect width="{WIDTH}" height="{tall}" fill="white"/>')
     for number, problem in enumerate(problems):
         parts += [f'<g transform="translate(0 {HEIGHT * number})">', *panel(problem), "</g>"]
@@ -175,14 +211,26 @@ def panel(problem: str) -> list[str]:
     for level in (0.6, 0.7, 0.8, 0.9, 1.0):
         y = height(level)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{right}" stroke="#ddd"/>')
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" font-size="11" text-anchor="end">{level:.0%}</text>')
-    shown = [line for line in lines_of(problem, fresh) if "hindsight" not in line.name and "default" not in line.name]
+        parts.append(
+            f'<text x="{LEFT - 8}" y="{y + 4:.1f}" font-size="11" '
+            f'text-anchor="end">{level:.0%}</text>'
+        )
+    shown = [
+        line
+        for line in lines_of(problem, fresh)
+        if "hindsight" not in line.name and "default" not in line.name
+    ]
     for number, line in enumerate(shown):
         values = [mean(values) for values in zip(*fresh[line.arm].values(), strict=True)]
         step = (right - LEFT) / len(values)
-        points = " ".join(f"{LEFT + step * (place + 1):.1f},{height(value):.1f}" for place, value in enumerate(values))
+        points = " ".join(
+            f"{LEFT + step * (place + 1):.1f},{height(value):.1f}"
+            for place, value in enumerate(values)
+        )
         colour, y = COLOURS[number % len(COLOURS)], 24 + 18 * number
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="2"/>'
+        )
         name = line.name.removesuffix(", chosen")
         parts.append(f'<text x="{right + 8}" y="{y}" font-size="11" fill="{colour}">{name}</text>')
     foot = f"{TITLES[problem]}; up to {EPISODES:,} episodes"

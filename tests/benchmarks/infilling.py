@@ -1,11 +1,14 @@
-"""Lines that the embedded models fill in: what the first Worker turn of each solves, beside one answer of other kinds.
+"""Lines that the embedded models fill in: what the first Worker turn of each solves, beside one
+answer of other kinds.
 
-    python tests/benchmarks/infilling.py --tasks DIR --out DIR [--only quixbugs,hefix-py] [--agents small,coder]
+    python tests/benchmarks/infilling.py --tasks DIR --out DIR [--only quixbugs,hefix-py] [--agents
+    small,coder]
 
-A session of one turn for each task and agent, as `fugu run` opens it: the lines of the function that fails are filled
-in one after the other (where they are many it is written anew first), the tests judge, the grader has the last word.
-Rows are kept in --out (infilling.jsonl, sessions/) and not measured again; a run that was stopped goes on. Beside them
-stand the answers in results/embedded-pool/one_pass.jsonl to the same tasks. `turns.jsonl`, written at the end, is the
+A session of one turn for each task and agent, as `fugu run` opens it: the lines of the function
+that fails are filled in one after the other (where they are many it is written anew first), the
+tests judge, the grader has the last word. Rows are kept in --out (infilling.jsonl, sessions/) and
+not measured again; a run that was stopped goes on. Beside them stand the answers in
+results/embedded-pool/one_pass.jsonl to the same tasks. `turns.jsonl`, written at the end, is the
 pass matrix of these turns and those answers, for `fugu train evolve --matrix`.
 """
 
@@ -57,13 +60,27 @@ class Options:
 
 def options(arguments: Sequence[str]) -> Options:
     """Raises SystemExit with a usage line for what cannot be used."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=Path, required=True, help="a folder of task files (*.jsonl)")
-    parser.add_argument("--out", type=Path, required=True, help="where rows and session logs are kept")
-    parser.add_argument("--only", default="quixbugs,hefix-py", help="task files to use, by name (default: %(default)s)")
-    parser.add_argument("--agents", default="small,coder", help="of the embedded pool (default: %(default)s)")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--tasks", type=Path, required=True, help="a folder of task files (*.jsonl)"
+    )
+    parser.add_argument(
+        "--out", type=Path, required=True, help="where rows and session logs are kept"
+    )
+    parser.add_argument(
+        "--only",
+        default="quixbugs,hefix-py",
+        help="task files to use, by name (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--agents", default="small,coder", help="of the embedded pool (default: %(default)s)"
+    )
     given = parser.parse_args(arguments)
-    only, agents = (tuple(name for name in text.split(",") if name) for text in (given.only, given.agents))
+    only, agents = (
+        tuple(name for name in text.split(",") if name) for text in (given.only, given.agents)
+    )
     return Options(given.tasks, given.out.resolve(), only, agents)
 
 
@@ -73,8 +90,14 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
     try:
         await measure_arms(tasks, arms, open_session, chosen.file, tell)
     finally:
-        outcomes = [row for row in results_folder.read_rows(chosen.file, rollout.RolloutOutcome) if row.arm in arms]
-        answers = list(one_pass.newest_attempts(results_folder.read_rows(ANSWERS, one_pass.OnePassAttempt)))
+        outcomes = [
+            row
+            for row in results_folder.read_rows(chosen.file, rollout.RolloutOutcome)
+            if row.arm in arms
+        ]
+        answers = list(
+            one_pass.newest_attempts(results_folder.read_rows(ANSWERS, one_pass.OnePassAttempt))
+        )
         print(report(chosen, outcomes, answers))
         write_matrix(chosen, {task.id: task.prompt for task in tasks}, outcomes, answers)
 
@@ -96,7 +119,9 @@ async def open_session(place: rollout.RolloutContext) -> rollout.RolloutSession:
 
 
 def report(
-    chosen: Options, outcomes: Sequence[rollout.RolloutOutcome], answers: Sequence[one_pass.OnePassAttempt]
+    chosen: Options,
+    outcomes: Sequence[rollout.RolloutOutcome],
+    answers: Sequence[one_pass.OnePassAttempt],
 ) -> str:
     """A table in Markdown; a row for each agent and way, over the tasks that have all of them."""
     lines = [
@@ -108,12 +133,21 @@ def report(
         lines.append(_line(name, "one turn: lines filled in", own, chosen.out))
         for repeat, kind in KINDS.items():
             done = {row.task for row in own}
-            same = [row for row in answers if (row.agent, row.repeat) == (name, repeat) and row.task in done]
+            same = [
+                row
+                for row in answers
+                if (row.agent, row.repeat) == (name, repeat) and row.task in done
+            ]
             if same:
                 solved = sum(row.ok for row in same)
-                tokens = f"{mean(row.input for row in same):.0f}, {mean(row.output for row in same):.0f}"
+                tokens = (
+                    f"{mean(row.input for row in same):.0f}, {mean(row.output for row in same):.0f}"
+                )
                 took = f"{mean(row.seconds for row in same):.0f}"
-                lines.append(f"| {name} | {kind} | {_share(solved, len(same))} | {took} | - | 1.0 | 1.0 | {tokens} |")
+                lines.append(
+                    f"| {name} | {kind} | {_share(solved, len(same))} | {took} | - | 1.0 | 1.0 | "
+                    f"{tokens} |"
+                )
     return "\n".join(lines)
 
 
@@ -122,9 +156,14 @@ def _line(name: str, way: str, own: Sequence[rollout.RolloutOutcome], out: Path)
         return f"| {name} | {way} | - | - | - | - | - | - | - |"
     runs = mean(_runs(out / row.session) for row in own)
     tokens = f"{mean(row.input for row in own):.0f}, {mean(row.output for row in own):.0f}"
-    seconds = f"{mean(row.model_seconds for row in own):.0f} | {mean(row.seconds for row in own):.0f}"
+    seconds = (
+        f"{mean(row.model_seconds for row in own):.0f} | {mean(row.seconds for row in own):.0f}"
+    )
     share = _share(sum(row.ok for row in own), len(own))
-    return f"| {name} | {way} | {share} | {seconds} | {mean(row.calls for row in own):.1f} | {runs:.1f} | {tokens} |"
+    return (
+        f"| {name} | {way} | {share} | {seconds} | {mean(row.calls for row in own):.1f} | "
+        f"{runs:.1f} | {tokens} |"
+    )
 
 
 def _share(solved: int, count: int) -> str:
@@ -135,8 +174,12 @@ def _share(solved: int, count: int) -> str:
 def _runs(session: Path) -> int:
     """How often the tests were run for a draw; not the run before the request."""
     events = [record.event for record in read(session)]
-    begun = next((place for place, event in enumerate(events) if isinstance(event, Replied)), len(events))
-    return sum(isinstance(event, ToolRan) and event.call.tool == "run_tests" for event in events[begun:])
+    begun = next(
+        (place for place, event in enumerate(events) if isinstance(event, Replied)), len(events)
+    )
+    return sum(
+        isinstance(event, ToolRan) and event.call.tool == "run_tests" for event in events[begun:]
+    )
 
 
 def write_matrix(
@@ -145,8 +188,8 @@ def write_matrix(
     outcomes: Sequence[rollout.RolloutOutcome],
     answers: Sequence[one_pass.OnePassAttempt],
 ) -> None:
-    """The pass matrix: an agent's first turn as it was measured, and the function written anew, which is what a turn
-    after another agent's begins with."""
+    """The pass matrix: an agent's first turn as it was measured, and the function written anew,
+    which is what a turn after another agent's begins with."""
     cells = [
         {
             "task": row.task,
@@ -161,7 +204,14 @@ def write_matrix(
     ]
     known = {(cell["task"], cell["agent"]) for cell in cells}
     cells += [
-        {"task": row.task, "agent": row.agent, "repeat": 1, "ok": row.ok, "seconds": row.seconds, "prompt": row.prompt}
+        {
+            "task": row.task,
+            "agent": row.agent,
+            "repeat": 1,
+            "ok": row.ok,
+            "seconds": row.seconds,
+            "prompt": row.prompt,
+        }
         for row in answers
         if row.repeat == 1 and (row.task, row.agent) in known
     ]

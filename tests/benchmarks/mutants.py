@@ -1,11 +1,14 @@
-"""Repositories with one or two faults put into them: what small models do where a fault is deeper than its test.
+"""Repositories with one or two faults put into them: what small models do where a fault is deeper
+than its test.
 
-    python tests/benchmarks/mutants.py --out DIR [--single 12] [--double 8] [--seed 1]
-    python tests/benchmarks/embedded_pool.py --tasks DIR --out OUT --only mutants --arms trinity --limit 150
+    python tests/benchmarks/mutants.py --out DIR [--single 12] [--double 8] [--seed 1] python
+    tests/benchmarks/embedded_pool.py --tasks DIR --out OUT --only mutants --arms trinity --limit
+    150
 
-The first writes DIR/mutants.jsonl, tasks as `fugu eval` takes them: the repositories below, each several modules that
-call one another, with one token of one or two functions changed (or a statement left out) so that tests fail. Nothing
-is drawn from where models have learned: both were written for fugu. Which tests fail is seen by running them.
+The first writes DIR/mutants.jsonl, tasks as `fugu eval` takes them: the repositories below, each
+several modules that call one another, with one token of one or two functions changed (or a
+statement left out) so that tests fail. Nothing is drawn from where models have learned: both were
+written for fugu. Which tests fail is seen by running them.
 """
 
 from __future__ import annotations
@@ -29,7 +32,10 @@ REPOSITORIES = (HERE / "repositories" / "formulas", HERE.parent / "demo" / "invo
 MENDED = {"invoices/columns.py": ("lines.add(", "lines.append(")}
 """The fault that the demonstration has of its own."""
 COMMAND = "python -m pytest -q -p no:cacheprovider tests"
-PROMPT = f"Some tests in this repository fail. Find the cause and fix the code so that `{COMMAND}` passes. "
+PROMPT = (
+    f"Some tests in this repository fail. Find the cause and fix the code so that `{COMMAND}` "
+    f"passes. "
+)
 PROMPT += "Do not change the tests."
 SWAPS = {
     "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "*": "+", "//": "%",
@@ -50,18 +56,30 @@ class Mutant:
 
 
 def mutants(path: str, content: str) -> Iterator[Mutant]:
-    """Every change of one token in a function of a Python file, and every plain statement left out."""
+    """Every change of one token in a function of a Python file, and every plain statement left
+    out.
+    """
     lines = content.split("\n")
-    inside = {number: one.name for one in syntax.functions(path, content) for number in range(one.head + 1, one.end)}
+    inside = {
+        number: one.name
+        for one in syntax.functions(path, content)
+        for number in range(one.head + 1, one.end)
+    }
     for token in tokenize.generate_tokens(io.StringIO(content).readline):
         number, (_, begin), (_, end) = token.start[0] - 1, token.start, token.end
         if number in inside and token.start[0] == token.end[0] and token.string in SWAPS:
             line = lines[number]
             if not line.lstrip().startswith(("def ", "@")):
-                yield Mutant(path, inside[number], number, line[:begin] + SWAPS[token.string] + line[end:])
+                yield Mutant(
+                    path, inside[number], number, line[:begin] + SWAPS[token.string] + line[end:]
+                )
     for number, name in inside.items():
         words = lines[number].split()
-        if len(words) > 2 and words[1] in ("=", "+=") and lines[number].count("(") == lines[number].count(")"):
+        if (
+            len(words) > 2
+            and words[1] in ("=", "+=")
+            and lines[number].count("(") == lines[number].count(")")
+        ):
             yield Mutant(path, name, number, "")
 
 
@@ -83,7 +101,9 @@ def failing(files: Mapping[str, str]) -> frozenset[str]:
             (Path(folder) / path).write_text(text, encoding="utf-8")
         words = [sys.executable, "-B", *COMMAND.split()[1:], "-rf", "--tb=no"]
         try:
-            ended = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False)
+            ended = subprocess.run(
+                words, cwd=folder, capture_output=True, text=True, timeout=SECONDS, check=False
+            )
         except subprocess.TimeoutExpired:
             return frozenset()
     told = (line.split()[1] for line in ended.stdout.splitlines() if line.startswith("FAILED "))
@@ -100,8 +120,12 @@ def read(root: Path) -> dict[str, str]:
     return files
 
 
-def tasks(root: Path, single: int, double: int, chance: random.Random) -> Iterator[dict[str, object]]:
-    """The tasks of one repository: single faults in functions as different as can be, then pairs in two modules."""
+def tasks(
+    root: Path, single: int, double: int, chance: random.Random
+) -> Iterator[dict[str, object]]:
+    """The tasks of one repository: single faults in functions as different as can be, then pairs in
+    two modules.
+    """
     files = read(root)
     found: dict[str, list[Mutant]] = {}
     for path, content in files.items():
@@ -132,7 +156,9 @@ def tasks(root: Path, single: int, double: int, chance: random.Random) -> Iterat
         yield task(root, files, (first, other), f"{root.name}-two-{number:02d}")
 
 
-def task(root: Path, files: Mapping[str, str], changes: tuple[Mutant, ...], name: str) -> dict[str, object]:
+def task(
+    root: Path, files: Mapping[str, str], changes: tuple[Mutant, ...], name: str
+) -> dict[str, object]:
     """One line of the file of tasks."""
     paths = sorted({one.path for one in changes})
     return {
@@ -156,19 +182,34 @@ def task(root: Path, files: Mapping[str, str], changes: tuple[Mutant, ...], name
 
 def main(arguments: list[str]) -> int:
     """Exit code: 0."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True, help="the folder of mutants.jsonl")
-    parser.add_argument("--single", type=int, default=6, help="tasks with one fault of each repository (%(default)s)")
-    parser.add_argument("--double", type=int, default=4, help="tasks with two faults of each (%(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="another one, other faults (%(default)s)")
+    parser.add_argument(
+        "--single",
+        type=int,
+        default=6,
+        help="tasks with one fault of each repository (%(default)s)",
+    )
+    parser.add_argument(
+        "--double", type=int, default=4, help="tasks with two faults of each (%(default)s)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, help="another one, other faults (%(default)s)"
+    )
     given = parser.parse_args(arguments)
     given.out.mkdir(parents=True, exist_ok=True)
     made = [
         one
         for root in REPOSITORIES
-        for one in tasks(root, given.single, given.double, random.Random(f"{given.seed} {root.name}"))
+        for one in tasks(
+            root, given.single, given.double, random.Random(f"{given.seed} {root.name}")
+        )
     ]
-    (given.out / "mutants.jsonl").write_text("".join(json.dumps(one) + "\n" for one in made), encoding="utf-8")
+    (given.out / "mutants.jsonl").write_text(
+        "".join(json.dumps(one) + "\n" for one in made), encoding="utf-8"
+    )
     print(f"{len(made)} tasks in {given.out / 'mutants.jsonl'}")
     return 0
 

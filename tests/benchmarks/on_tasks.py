@@ -1,4 +1,6 @@
-"""What measurements over a folder of tasks share: the tasks' order, how they tell of themselves, how they end."""
+"""What measurements over a folder of tasks share: the tasks' order, how they tell of themselves,
+how they end.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,17 @@ from fugu_cli.tasks.loading import load_tasks
 
 
 def measured(
-    folder: Path, only: Sequence[str], measure: Callable[[Sequence[Task]], Coroutine[object, object, None]]
+    folder: Path,
+    only: Sequence[str],
+    measure: Callable[[Sequence[Task]], Coroutine[object, object, None]],
 ) -> int:
-    """Measure the tasks of `folder` in the files `only`. Exit code: 0, or that of the failure that ended it."""
+    """Measure the tasks of `folder` in the files `only`. Exit code: 0, or that of the failure that
+    ended it.
+    """
     interpreter = str(Path(sys.executable).parent)
-    os.environ["PATH"] = os.pathsep.join([interpreter, os.environ.get("PATH", os.defpath)])  # tasks say `python`
+    os.environ["PATH"] = os.pathsep.join(
+        [interpreter, os.environ.get("PATH", os.defpath)]
+    )  # tasks say `python`
     try:
         loaded = load_tasks(folder, only=tuple(only))
         for skipped in loaded.skipped:
@@ -48,7 +56,9 @@ def embedded(name: str) -> EmbeddedAgent:
     """The embedded pool's agent of this name, without its protocol."""
     entry = next(entry for entry in EMBEDDED if entry.name == name)
     start = partial(lease_server, entry.model, context=entry.context or 16384)
-    return EmbeddedAgent(entry.name, entry.model, start, SmallModelSupport(stop_reason, fill_in_middle))
+    return EmbeddedAgent(
+        entry.name, entry.model, start, SmallModelSupport(stop_reason, fill_in_middle)
+    )
 
 
 def mixed(tasks: Sequence[Task]) -> list[Task]:
@@ -63,8 +73,14 @@ def tell(row: one_pass.OnePassAttempt | rollout.RolloutOutcome | str) -> None:
             line = row
         case one_pass.OnePassAttempt():
             cost = f"{row.seconds:.0f} s, {row.input} + {row.output} tokens"
-            line = f"{row.agent} {row.task} answer {row.repeat}: {'solved' if row.ok else 'not solved'}, {cost}"
+            line = (
+                f"{row.agent} {row.task} answer {row.repeat}: "
+                f"{'solved' if row.ok else 'not solved'}, {cost}"
+            )
         case rollout.RolloutOutcome():
             cost = f"{row.turns} turns, {row.calls} calls, {row.seconds:.0f} s"
-            line = f"{row.arm} {row.task}: {'solved' if row.ok else 'not solved'}, {row.reason}, {cost}"
+            line = (
+                f"{row.arm} {row.task}: {'solved' if row.ok else 'not solved'}, {row.reason}, "
+                f"{cost}"
+            )
     print(time.strftime("%H:%M:%S"), line, file=sys.stderr, flush=True)

@@ -1,4 +1,6 @@
-"""One answer of one agent to one task, without loop or tools: the simplest baseline, and tables of the results."""
+"""One answer of one agent to one task, without loop or tools: the simplest baseline, and tables of
+the results.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,9 @@ _SECONDS = re.compile(r" in \d+\.\d+s\b")
 
 
 class OnePassAttempt(Value):
-    """A row. `seconds` is the model call's, `input`, `cached` and `output` its tokens; `prompt` the task's request and
-    `prompt_sha` the hash of all that was sent; `error` why a call that was made is no answer (too long, refused)."""
+    """A row. `seconds` is the model call's, `input`, `cached` and `output` its tokens; `prompt` the
+    task's request and `prompt_sha` the hash of all that was sent; `error` why a call that was made
+    is no answer (too long, refused)."""
 
     task: str
     agent: str
@@ -58,7 +61,9 @@ Tell = Callable[[OnePassAttempt | str], None]
 
 
 def one_pass_prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
-    """What the agent is sent. `evidence` is what the failing tests printed, "" where the task shows no tests."""
+    """What the agent is sent. `evidence` is what the failing tests printed, "" where the task shows
+    no tests.
+    """
     named = answer_targets(task)
     files, left_out = {path: task.files[path].strip("\n") for path in task.sources}, False
     path = named[0]
@@ -66,17 +71,30 @@ def one_pass_prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
     blamed = excerpts.blamed_functions(path, content, evidence) or (
         excerpts.requested_functions(path, content, task.prompt)
     )
-    parts = [(excerpts.part_of(content, one), excerpts.without_body(path, content, one)) for one in blamed]
-    if repeat % 2 and len(named) == 1 and (rewrites := [(part, new[0]) for part, new in parts if new]):
+    parts = [
+        (excerpts.part_of(content, one), excerpts.without_body(path, content, one))
+        for one in blamed
+    ]
+    if (
+        repeat % 2
+        and len(named) == 1
+        and (rewrites := [(part, new[0]) for part, new in parts if new])
+    ):
         part, new = rewrites[0]
         files[path], left_out = content.replace(part, new).strip("\n"), True
-    shown = "\n".join(f"The file `{name}`:\n```\n{content}\n```\n" for name, content in files.items())
+    shown = "\n".join(
+        f"The file `{name}`:\n```\n{content}\n```\n" for name, content in files.items()
+    )
     tests = f"`{task.test_command}` prints:\n```\n{evidence}\n```\n\n" if evidence else ""
     if left_out:
-        unfinished = prompts.fill(prompts.load("brief/worker_unfinished"), named=f"The code in `{path}`")
+        unfinished = prompts.fill(
+            prompts.load("brief/worker_unfinished"), named=f"The code in `{path}`"
+        )
         tests = f"{tests}{unfinished}\n\n"
     text = prompts.fill(
-        (HERE / f"one_pass{'' if len(named) == 1 else '_several'}.template.md").read_text(encoding="utf-8").strip(),
+        (HERE / f"one_pass{'' if len(named) == 1 else '_several'}.template.md")
+        .read_text(encoding="utf-8")
+        .strip(),
         instruction=task.prompt,
         files=shown,
         tests=tests,
@@ -92,22 +110,24 @@ def one_pass_prompt(task: Task, evidence: str, repeat: int = 0) -> Prompt:
 
 
 def prompt_sha(sent: Prompt) -> str:
-    """What names a call: the hash of everything sent. A field that Prompt gains later and that is not used changes
-    nothing, so measured rows stay valid."""
+    """What names a call: the hash of everything sent. A field that Prompt gains later and that is
+    not used changes nothing, so measured rows stay valid."""
     return hashlib.sha256(sent.model_dump_json(exclude_defaults=True).encode()).hexdigest()
 
 
 def answer_targets(task: Task) -> tuple[str, ...]:
     """The files the answer may replace: those the request names, else all that are not tests."""
-    named = tuple(path for path in task.sources if re.search(rf"(?<![\w/.]){re.escape(path)}\b", task.prompt))
+    named = tuple(
+        path for path in task.sources if re.search(rf"(?<![\w/.]){re.escape(path)}\b", task.prompt)
+    )
     return named or task.sources
 
 
 def parse_answer(text: str, targets: Sequence[str]) -> dict[str, str]:
     """The files of an answer: contents by path, {} when it holds no block that can be placed.
 
-    With one target the longest block is it. With several, a block belongs to the path on its info line or on the last
-    line before it.
+    With one target the longest block is it. With several, a block belongs to the path on its info
+    line or on the last line before it.
     """
     found = blocks(text)
     if found and len(targets) == 1:
@@ -115,16 +135,21 @@ def parse_answer(text: str, targets: Sequence[str]) -> dict[str, str]:
     lines = text.splitlines()
     placed = {}
     for block in found:
-        before = next((line.strip(_DECORATION) for line in reversed(lines[: block.start]) if line.strip()), "")
-        path = next((name for name in targets if name == before or name in block.info.split()), None)
+        before = next(
+            (line.strip(_DECORATION) for line in reversed(lines[: block.start]) if line.strip()), ""
+        )
+        path = next(
+            (name for name in targets if name == before or name in block.info.split()), None
+        )
         if path is not None:
             placed[path] = block.body
     return placed
 
 
 async def failing_output(task: Task, folder: Path) -> str:
-    """What the visible tests print before any work, shortened, kept in `folder` so that every prompt of a measurement
-    is the same: a run that is cut by a time limit never prints the same twice. "" for a task without visible tests."""
+    """What the visible tests print before any work, shortened, kept in `folder` so that every
+    prompt of a measurement is the same: a run that is cut by a time limit never prints the same
+    twice. "" for a task without visible tests."""
     kept = folder / f"{task.id}.txt"
     if kept.is_file():
         return kept.read_text(encoding="utf-8")
@@ -132,7 +157,9 @@ async def failing_output(task: Task, folder: Path) -> str:
     if task.test_files:
         visible = task.model_copy(update={"grade_command": task.test_command, "hidden": {}})
         with temp_dirs.temp_dir("evidence") as temporary:
-            text = _shortened((await grade(visible, await create_repository(task, temporary / "repo"))).output)
+            text = _shortened(
+                (await grade(visible, await create_repository(task, temporary / "repo"))).output
+            )
     try:
         folder.mkdir(parents=True, exist_ok=True)
         kept.write_text(text, encoding="utf-8")
@@ -142,7 +169,9 @@ async def failing_output(task: Task, folder: Path) -> str:
 
 
 def _shortened(output: str) -> str:
-    """From the first failure on, cut on a line's end, with the closing line; nothing that changes from run to run."""
+    """From the first failure on, cut on a line's end, with the closing line; nothing that changes
+    from run to run.
+    """
     plain = _SECONDS.sub("", _ADDRESS.sub("0x...", output)).strip()
     failures = re.search(r"^=+ (?:FAILURES|ERRORS) =+$", plain, re.MULTILINE)
     plain = plain[failures.end() if failures else 0 :].strip()
@@ -188,15 +217,21 @@ async def ask_once(task: Task, agent: Agent, sent: Prompt, repeat: int) -> OnePa
 
 
 def newest_attempts(attempts: Sequence[OnePassAttempt]) -> list[OnePassAttempt]:
-    """The matrix of a file's rows: the newest row of every cell, where a prompt was changed and asked again."""
+    """The matrix of a file's rows: the newest row of every cell, where a prompt was changed and
+    asked again.
+    """
     return list({(row.agent, row.task, row.repeat): row for row in attempts}.values())
 
 
-async def measure_agent(tasks: Sequence[Task], agent: Agent, repeats: Sequence[int], file: Path, tell: Tell) -> None:
-    """Fill one agent's part of the matrix in `file`; what was asked already, in the same words, is not asked again.
+async def measure_agent(
+    tasks: Sequence[Task], agent: Agent, repeats: Sequence[int], file: Path, tell: Tell
+) -> None:
+    """Fill one agent's part of the matrix in `file`; what was asked already, in the same words, is
+    not asked again.
 
-    A call that fails for reasons of infrastructure leaves its cell empty (never a 0) and is told; three in a row end
-    the measurement with their AgentError. The tests' output is kept beside the rows, in `evidence/`.
+    A call that fails for reasons of infrastructure leaves its cell empty (never a 0) and is told;
+    three in a row end the measurement with their AgentError. The tests' output is kept beside the
+    rows, in `evidence/`.
     """
     known = {
         (row.task, row.repeat, row.prompt_sha)
@@ -224,38 +259,74 @@ async def measure_agent(tasks: Sequence[Task], agent: Agent, repeats: Sequence[i
 
 
 Sources = Mapping[str, str]
-"""The source of each task, by its id: rows of other tasks are left out, and every source gets a column."""
+"""The source of each task, by its id: rows of other tasks are left out, and every source gets a
+column.
+"""
 
 
 def one_pass_table(attempts: Sequence[OnePassAttempt], sources: Sources) -> str:
-    """A line for each answer of each agent, in the order in which a request asks for them; then any of them."""
+    """A line for each answer of each agent, in the order in which a request asks for them; then any
+    of them.
+    """
     rows = [row for row in attempts if row.task in sources]
     columns = _columns(sources)
     lines = []
     for agent in _unique(row.agent for row in rows):
         own = [row for row in rows if row.agent == agent]
         for repeat in sorted({row.repeat for row in own}):
-            lines.append([agent, _answer(repeat), *_tallied([row for row in own if row.repeat == repeat], sources)])
-        lines.append([agent, "any of them", *_tallied(own, sources)[: 2 + len(columns)], *["-"] * 3])
-    return _table(["agent", "answer", "solved", "95 %", *columns, "s an answer", "tokens in", "tokens out"], lines)
+            lines.append(
+                [
+                    agent,
+                    _answer(repeat),
+                    *_tallied([row for row in own if row.repeat == repeat], sources),
+                ]
+            )
+        lines.append(
+            [agent, "any of them", *_tallied(own, sources)[: 2 + len(columns)], *["-"] * 3]
+        )
+    return _table(
+        ["agent", "answer", "solved", "95 %", *columns, "s an answer", "tokens in", "tokens out"],
+        lines,
+    )
 
 
 def _answer(repeat: int) -> str:
-    return f"{repeat + 1}: {'written anew' if repeat % 2 else 'mended'}, {'sampled' if repeat > 1 else 'greedy'}"
+    return (
+        f"{repeat + 1}: {'written anew' if repeat % 2 else 'mended'}, "
+        f"{'sampled' if repeat > 1 else 'greedy'}"
+    )
 
 
 def _tallied(rows: Sequence[OnePassAttempt], sources: Sources) -> list[str]:
     """Tasks that any of the rows solved, and the rows' mean costs."""
-    solved = {task: any(row.ok for row in rows if row.task == task) for task in _unique(row.task for row in rows)}
-    shares = [_share(solved.values()), _interval(solved.values()), *_by_source(solved, sources, _columns(sources))]
+    solved = {
+        task: any(row.ok for row in rows if row.task == task)
+        for task in _unique(row.task for row in rows)
+    }
+    shares = [
+        _share(solved.values()),
+        _interval(solved.values()),
+        *_by_source(solved, sources, _columns(sources)),
+    ]
     return [*shares, *_costs(rows)]
 
 
 def loop_table(outcomes: Sequence[RolloutOutcome], sources: Sources) -> str:
-    """An arm a line, then the oracle over the single agents: what perfect routing among them could reach."""
+    """An arm a line, then the oracle over the single agents: what perfect routing among them could
+    reach.
+    """
     rows = [row for row in outcomes if row.task in sources]
     columns = _columns(sources)
-    head = ["arm", "solved", "95 %", *columns, "accepted", "accepted, but wrong", "turns", "model calls"]
+    head = [
+        "arm",
+        "solved",
+        "95 %",
+        *columns,
+        "accepted",
+        "accepted, but wrong",
+        "turns",
+        "model calls",
+    ]
     lines = []
     for arm in _unique(row.arm for row in rows):
         own = [row for row in rows if row.arm == arm]
@@ -277,7 +348,11 @@ def loop_table(outcomes: Sequence[RolloutOutcome], sources: Sources) -> str:
             ]
         )
     if oracle := _oracle(rows):
-        shown = [_share(oracle.values()), _interval(oracle.values()), *_by_source(oracle, sources, columns)]
+        shown = [
+            _share(oracle.values()),
+            _interval(oracle.values()),
+            *_by_source(oracle, sources, columns),
+        ]
         lines.append(["oracle of the single agents", *shown, *["-"] * 8])
     return _table([*head, "model s", "wall s", "tokens in", "tokens out"], lines)
 
@@ -288,7 +363,9 @@ def paired_table(outcomes: Sequence[RolloutOutcome], sources: Sources) -> str:
     lines = []
     for first, second in combinations(solved, 2):
         pair = mcnemar(solved[first], solved[second])
-        counts = [str(count) for count in (pair.both, pair.first_only, pair.second_only, pair.neither)]
+        counts = [
+            str(count) for count in (pair.both, pair.first_only, pair.second_only, pair.neither)
+        ]
         lines.append([f"`{first}`", f"`{second}`", *counts, f"{pair.p:.3f}"])
     return _table(["first", "second", "both", "first only", "second only", "neither", "p"], lines)
 
@@ -298,7 +375,13 @@ def endings_table(outcomes: Sequence[RolloutOutcome], sources: Sources) -> str:
     rows = [row for row in outcomes if row.task in sources]
     reasons = sorted({row.reason for row in rows})
     lines = [
-        [f"`{arm}`", *(str(sum(row.arm == arm and row.reason == reason for row in rows)) for reason in reasons)]
+        [
+            f"`{arm}`",
+            *(
+                str(sum(row.arm == arm and row.reason == reason for row in rows))
+                for reason in reasons
+            ),
+        ]
         for arm in _unique(row.arm for row in rows)
     ]
     return _table(["arm", *reasons], lines)
@@ -312,7 +395,9 @@ def _solved(rows: Sequence[RolloutOutcome]) -> dict[str, dict[str, bool]]:
 
 
 def _oracle(rows: Sequence[RolloutOutcome]) -> dict[str, bool]:
-    """Whether any single agent solved the task, over the tasks that all of them were run on; {} below two of them."""
+    """Whether any single agent solved the task, over the tasks that all of them were run on; {}
+    below two of them.
+    """
     singles = [tasks for arm, tasks in _solved(rows).items() if arm.startswith("single:")]
     if len(singles) < 2:
         return {}
@@ -325,7 +410,9 @@ def _columns(sources: Sources) -> list[str]:
 
 
 def _by_source(solved: Mapping[str, bool], sources: Sources, columns: Sequence[str]) -> list[str]:
-    return [_share(ok for task, ok in solved.items() if sources[task] == source) for source in columns]
+    return [
+        _share(ok for task, ok in solved.items() if sources[task] == source) for source in columns
+    ]
 
 
 def _share(solved: Iterable[bool]) -> str:
@@ -343,7 +430,8 @@ def _costs(rows: Sequence[OnePassAttempt]) -> list[str]:
     if not rows:
         return ["-"] * 3
     seconds, sent, written = (
-        fmean(values) for values in zip(*((r.seconds, r.input, r.output) for r in rows), strict=True)
+        fmean(values)
+        for values in zip(*((r.seconds, r.input, r.output) for r in rows), strict=True)
     )
     return [f"{seconds:.0f}", f"{sent:.0f}", f"{written:.0f}"]
 

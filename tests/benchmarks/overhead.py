@@ -2,9 +2,10 @@
 
     python tests/benchmarks/overhead.py [--events 1000] [--repeat 25]
 
-A session of many requests lies in a file; one more request is driven by agents that answer at once, with a reader that
-prints every fact, as `fugu run` does. Measured is the whole request, less what was spent inside agents and inside
-tools' own functions. What git takes to photograph the working tree is shown apart. Writes results/overhead.md.
+A session of many requests lies in a file; one more request is driven by agents that answer at once,
+with a reader that prints every fact, as `fugu run` does. Measured is the whole request, less what
+was spent inside agents and inside tools' own functions. What git takes to photograph the working
+tree is shown apart. Writes results/overhead.md.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ JUDGE = Member(name="coder", provider="openai", model="m", slot="strong")
 
 @dataclass
 class Spent:
-    """Seconds, on the clock and of this process's CPU, by what they went into: models, tools, git. Outermost counts."""
+    """Seconds, on the clock and of this process's CPU, by what they went into: models, tools, git.
+    Outermost counts.
+    """
 
     clock: dict[str, float] = field(default_factory=dict)
     cpu: dict[str, float] = field(default_factory=dict)
@@ -124,7 +127,11 @@ def works(prompt: Prompt) -> Reply:
     done = [result.tool for result in results(prompt)]
     if not done:
         return calls(Call.make("1", "read", path="calc.txt"))
-    return Reply(text="done") if "write" in done else calls(Call.make("2", "write", path="calc.txt", content="fixed\n"))
+    return (
+        Reply(text="done")
+        if "write" in done
+        else calls(Call.make("2", "write", path="calc.txt", content="fixed\n"))
+    )
 
 
 def session(size: int) -> list[Event]:
@@ -134,14 +141,23 @@ def session(size: int) -> list[Event]:
         events += [asked(), *checked(0, ok=False), assigned(1, "strong")]
         for number in range(4):
             call = Call.make(f"t1-0-{number}", "read", path=f"src/module_{number}.py")
-            events += [replied(1, "strong", "I look at the next file.", call), *ran(1, call, "a line of code\n" * 60)]
-        events += [replied(1, "strong", "It is done."), *checked(1, ok=True), assigned(2, "coder", "verifier")]
+            events += [
+                replied(1, "strong", "I look at the next file.", call),
+                *ran(1, call, "a line of code\n" * 60),
+            ]
+        events += [
+            replied(1, "strong", "It is done."),
+            *checked(1, ok=True),
+            assigned(2, "coder", "verifier"),
+        ]
         events += [replied(2, "coder", "ACCEPT"), Finished(reason="accepted")]
     return events
 
 
 async def measure(folder: Path, events: list[Event]) -> dict[str, float]:
-    """Milliseconds per turn of one more request: fugu's own, git's, and what models and tools took."""
+    """Milliseconds per turn of one more request: fugu's own, git's, and what models and tools
+    took.
+    """
     root = repository(folder / "repo")
     stage = Stage(root, folder / "store", (WORKER, JUDGE), {})
     path = folder / "session.jsonl"
@@ -181,7 +197,9 @@ async def measure(folder: Path, events: list[Event]) -> dict[str, float]:
 
 
 def repeated(events: list[Event], repeat: int) -> list[dict[str, float]]:
-    """Each time in a new repository with a new copy of the session; the first run, which imports, is left out."""
+    """Each time in a new repository with a new copy of the session; the first run, which imports,
+    is left out.
+    """
     found = []
     for _ in range(repeat + 1):
         folder = Path(tempfile.mkdtemp(prefix="fugu-overhead-"))
@@ -197,20 +215,28 @@ def report(sizes: dict[int, list[dict[str, float]]], command: str) -> str:
     lines = [
         "# fugu's own time per turn",
         "",
-        f"`{command}` on {platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python"
+        f"`{command}` on {platform.machine()}, {os.cpu_count()} cores, load "
+        f"{os.getloadavg()[0]:.1f}, Python"
         f" {platform.python_version()}.",
         "",
-        "Milliseconds per turn, median (and the lowest) of repeated requests at the end of a session: a Worker turn",
-        "with three model calls, a read, a write and the tests, then a Verifier turn. Agents answer at once; tools'",
-        "time is not counted. `own`: loop, views, prompts, the coordinator's rule, policy, the log with its fsync, the",
-        "printed lines; on a busy machine the CPU time tells more. `git`: snapshots of the working tree around",
+        "Milliseconds per turn, median (and the lowest) of repeated requests at the end of a "
+        "session: a Worker turn",
+        "with three model calls, a read, a write and the tests, then a Verifier turn. Agents "
+        "answer at once; tools'",
+        "time is not counted. `own`: loop, views, prompts, the coordinator's rule, policy, the "
+        "log with its fsync, the",
+        "printed lines; on a busy machine the CPU time tells more. `git`: snapshots of the "
+        "working tree around",
         "decisions and writing tools.",
         "",
         "| events in the log | runs | own | own, CPU | git |",
         "|---|---|---|---|---|",
     ]
     for size, runs in sizes.items():
-        lines.append(f"| {size} | {len(runs)} | {_cell(runs, 'own')} | {_cell(runs, 'cpu')} | {_cell(runs, 'git')} |")
+        lines.append(
+            f"| {size} | {len(runs)} | {_cell(runs, 'own')} | {_cell(runs, 'cpu')} | "
+            f"{_cell(runs, 'git')} |"
+        )
     return "\n".join([*lines, "", f"The limit for `own` at 1,000 events is {LIMIT:g} ms.", ""])
 
 

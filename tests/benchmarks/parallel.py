@@ -1,9 +1,11 @@
-"""Three steps that only read and do not read one another: how long they take together, and one after the other.
+"""Three steps that only read and do not read one another: how long they take together, and one
+after the other.
 
     python tests/benchmarks/parallel.py
 
-Agents over the real wire on this machine (tests/acceptance/loopback.py), each of whose answers takes a set time; every
-step reads a file, greps and answers. Writes the figures into results/parallel.md. Takes half a minute.
+Agents over the real wire on this machine (tests/acceptance/loopback.py), each of whose answers
+takes a set time; every step reads a file, greps and answers. Writes the figures into
+results/parallel.md. Takes half a minute.
 """
 
 from __future__ import annotations
@@ -51,11 +53,15 @@ and two tool calls. Medians of {runs} runs. The aim: at once, at most 1.25 times
 
 def plan(*access: object) -> str:
     """Three steps, for the agents in order."""
-    return f"model_id = [0, 1, 2]\nsubtasks = {json.dumps(SUBTASKS)}\naccess_list = {list(access)!r}"
+    return (
+        f"model_id = [0, 1, 2]\nsubtasks = {json.dumps(SUBTASKS)}\naccess_list = {list(access)!r}"
+    )
 
 
 def answering(name: str, text: str) -> object:
-    """A planner that answers at once; a step that reads, greps, answers, each after the agent's delay."""
+    """A planner that answers at once; a step that reads, greps, answers, each after the agent's
+    delay.
+    """
 
     def react(asked: Asked) -> Says:
         if "You plan." in asked.text:
@@ -79,7 +85,9 @@ async def steps(loopback: Loopback, text: str, folder: Path) -> tuple[float, lis
     for name in DELAYS:
         loopback.react(name, answering(name, text))  # type: ignore[arg-type]
     entries = tuple(
-        AgentEntry(name=name, provider="openai", model=name, base_url=loopback.url, api_key_env="KEY")
+        AgentEntry(
+            name=name, provider="openai", model=name, base_url=loopback.url, api_key_env="KEY"
+        )
         for name in DELAYS
     )
     config = Config(
@@ -115,12 +123,18 @@ def main() -> int:
             with running() as loopback, tempfile.TemporaryDirectory() as folder:
                 found[name].append(asyncio.run(steps(loopback, text, Path(folder))))
     lines = [
-        f"| {name} | {median(whole for whole, _ in runs):.2f} | {median(max(each) for _, each in runs):.2f} "
+        f"| {name} | {median(whole for whole, _ in runs):.2f} | "
+        f"{median(max(each) for _, each in runs):.2f} "
         f"| {median(whole / max(each) for whole, each in runs):.2f} |"
         for name, runs in found.items()
     ]
-    machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    text = prompts.fill(TEXT, version=__version__, machine=machine, runs=str(RUNS), rows="\n".join(lines))
+    machine = (
+        f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}, Python "
+        f"{platform.python_version()}"
+    )
+    text = prompts.fill(
+        TEXT, version=__version__, machine=machine, runs=str(RUNS), rows="\n".join(lines)
+    )
     RESULT.write_text(text, encoding="utf-8")
     print(text)
     return 0

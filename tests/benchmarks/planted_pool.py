@@ -1,5 +1,5 @@
-"""A synthetic pool whose best decision is known at every transcript, and REINFORCE on it: what evolution is compared
-with; and random search, the paper's baseline.
+"""A synthetic pool whose best decision is known at every transcript, and REINFORCE on it: what
+evolution is compared with; and random search, the paper's baseline.
 """
 
 from __future__ import annotations
@@ -36,18 +36,22 @@ class PlantedPoolSettings:
     noise: float = 0.5
     """Of the state, in units of the signal."""
     common: float = 3.0
-    """What all states share, in the same units: hidden states of real models share most of their length."""
+    """What all states share, in the same units: hidden states of real models share most of their
+    length.
+    """
     scaled: bool = True
     """Each number of a state has its own unit, as in a real search (search_vector.py)."""
     sampled: bool = False
-    """Decisions are drawn from the softmax, as the authors' code does, and not the highest logits."""
+    """Decisions are drawn from the softmax, as the authors' code does, and not the highest
+    logits.
+    """
     seed: int = 0
 
 
 @dataclass(frozen=True)
 class PlantedEpisodes:
-    """Tasks with everything that chance decides in them: `kinds` (n,), `noise` (n, turns, width), `luck` (n, turns, 2)
-    of what is done, `draws` (n, turns, 2) of what is decided.
+    """Tasks with everything that chance decides in them: `kinds` (n,), `noise` (n, turns, width),
+    `luck` (n, turns, 2) of what is done, `draws` (n, turns, 2) of what is decided.
 
     The same episodes for every candidate are common random numbers: what differs is the candidate.
     """
@@ -95,7 +99,9 @@ class PlantedPool:
         )
 
     def signs(self, episodes: PlantedEpisodes, phases: States) -> Floats:
-        """Which `signals` (kinds + 4, width) states are sums of, before their noise: (..., n, kinds + 4), 0 or 1."""
+        """Which `signals` (kinds + 4, width) states are sums of, before their noise: (..., n, kinds
+        + 4), 0 or 1.
+        """
         kinds, one = self.plan.kinds, np.eye(self.plan.kinds + 4, dtype=np.float32)
         return np.asarray(one[episodes.kinds] + one[kinds + phases])
 
@@ -106,11 +112,15 @@ class PlantedPool:
         return _single(np.sqrt(np.square(states).mean(0)))
 
     def heads(self, points: Numbers) -> Floats:
-        """What points (size, count) do to a state: (size, rows, width), the offsets multiplied into the head."""
+        """What points (size, count) do to a state: (size, rows, width), the offsets multiplied into
+        the head.
+        """
         width, blocks = self.plan.width, self.plan.blocks
         offsets = 1 + points[:, : blocks * width].reshape(len(points), blocks, width)
         factors = (offsets / offsets.mean(2, keepdims=True)).prod(1) / self.scale
-        return _single(points[:, blocks * width :].reshape(len(points), self.rows, width) * factors[:, None])
+        return _single(
+            points[:, blocks * width :].reshape(len(points), self.rows, width) * factors[:, None]
+        )
 
     def play(self, points: Numbers, episodes: PlantedEpisodes) -> Numbers:
         """Rewards (size, n) of points (size, count): every candidate on all episodes."""
@@ -122,10 +132,16 @@ class PlantedPool:
         return self.run(episodes, choose, len(points))
 
     def logits(self, heads: Floats, episodes: PlantedEpisodes, turn: int, phases: States) -> Floats:
-        """(size, n, rows) of heads (size, rows, width) in phases (size, n); states are never written out."""
+        """(size, n, rows) of heads (size, rows, width) in phases (size, n); states are never
+        written out.
+        """
         size, rows, width = heads.shape
         signals = (heads @ self.signals.T).transpose(0, 2, 1)
-        noise = (episodes.noise[:, turn] @ heads.reshape(-1, width).T).reshape(-1, size, rows).transpose(1, 0, 2)
+        noise = (
+            (episodes.noise[:, turn] @ heads.reshape(-1, width).T)
+            .reshape(-1, size, rows)
+            .transpose(1, 0, 2)
+        )
         own = signals[np.arange(size)[:, None], self.plan.kinds + phases]
         return np.asarray(signals[:, episodes.kinds] + own + noise)
 
@@ -137,10 +153,12 @@ class PlantedPool:
         return sample_actions(both[0], draws[:, 0])[0], sample_actions(both[1], draws[:, 1])[0]
 
     def optimum(self, episodes: PlantedEpisodes) -> Numbers:
-        """Rewards (n,) of who knows what was planted: plan where the kind is hard, work by the best, verify by the
-        sharpest, work again where the check failed."""
+        """Rewards (n,) of who knows what was planted: plan where the kind is hard, work by the
+        best, verify by the sharpest, work again where the check failed."""
         kinds = episodes.kinds
-        by_role = np.stack([table.argmax(-1)[kinds] for table in (self.work[:, 1], self.plans, self.check)])
+        by_role = np.stack(
+            [table.argmax(-1)[kinds] for table in (self.work[:, 1], self.plans, self.check)]
+        )
 
         def known(_turn: int, phases: States) -> tuple[States, States]:
             hard = (kinds % 2 == 1) & (phases == BEGUN)
@@ -151,8 +169,9 @@ class PlantedPool:
         return rewards
 
     def run(self, episodes: PlantedEpisodes, choose: ChooseAgentAndRole, size: int) -> Numbers:
-        """Rewards (size, n): every episode to its end, all at once. Work that is done is checked by the surroundings,
-        nine times in ten rightly; a Verifier sees more: a good one accepts what is right and nothing else."""
+        """Rewards (size, n): every episode to its end, all at once. Work that is done is checked by
+        the surroundings, nine times in ten rightly; a Verifier sees more: a good one accepts what
+        is right and nothing else."""
         kinds, count = episodes.kinds, len(episodes.kinds)
         phases = np.full((size, count), BEGUN)
         correct, worked, ended = (np.zeros((size, count), bool) for _ in range(3))
@@ -162,12 +181,16 @@ class PlantedPool:
             roles = np.where((roles == VERIFIER) & ~worked, WORKER, roles)
             right = luck[:, 0] < self.work[kinds, (phases == PLANNED).astype(np.int64), agents]
             seen = np.where(luck[:, 1] < 0.9, right, ~right)
-            thought = (luck[:, 0] < self.plans[kinds, agents]) & (phases == BEGUN) & (roles == THINKER)
+            thought = (
+                (luck[:, 0] < self.plans[kinds, agents]) & (phases == BEGUN) & (roles == THINKER)
+            )
             working, verifying = (roles == WORKER) & ~ended, roles == VERIFIER
             correct = np.where(working, right, correct)
             worked |= working
             ended |= verifying & np.where(luck[:, 1] < self.check[kinds, agents], correct, ~correct)
-            phases = np.where(roles == WORKER, np.where(seen, PASSED, FAILED), np.where(thought, PLANNED, phases))
+            phases = np.where(
+                roles == WORKER, np.where(seen, PASSED, FAILED), np.where(thought, PLANNED, phases)
+            )
             phases = np.where(verifying, FAILED, phases)
         return np.asarray(correct, np.float64)
 
@@ -194,8 +217,8 @@ class ReinforceSettings:
 
 @dataclass(frozen=True)
 class TakenTurn:
-    """One turn: which signals were seen (size, n, kinds + 4), with what noise (n, width), and the gradient of the
-    log-probability of what was decided by the logits (size, n, rows)."""
+    """One turn: which signals were seen (size, n, kinds + 4), with what noise (n, width), and the
+    gradient of the log-probability of what was decided by the logits (size, n, rows)."""
 
     signs: Floats
     noise: Floats
@@ -203,7 +226,9 @@ class TakenTurn:
 
 
 class Reinforce:
-    """Points (size, count) of a pool, one by each tuning, moved by policy gradients on the same episodes."""
+    """Points (size, count) of a pool, one by each tuning, moved by policy gradients on the same
+    episodes.
+    """
 
     def __init__(self, pool: PlantedPool, tunings: Sequence[ReinforceSettings]) -> None:
         self.points: Numbers = np.zeros((len(tunings), pool.count))
@@ -237,7 +262,9 @@ class Reinforce:
         self._climb(self._gradient(wanted / worth.shape[1]))
 
     def _gradient(self, wanted: Floats) -> Numbers:
-        """By the points (size, count), from that by the heads that offsets are multiplied into (size, rows, width)."""
+        """By the points (size, count), from that by the heads that offsets are multiplied into
+        (size, rows, width).
+        """
         width, blocks, size = self._pool.plan.width, self._pool.plan.blocks, len(wanted)
         offsets = 1 + self.points[:, : blocks * width].reshape(size, blocks, width)
         head = self.points[:, blocks * width :].reshape(size, -1, width)
@@ -275,7 +302,9 @@ class Optimiser(Protocol):
 
 
 class RandomSearch:
-    """Candidates from U[-width, width], the best one is the result: the paper's baseline (width 0.5)."""
+    """Candidates from U[-width, width], the best one is the result: the paper's baseline (width
+    0.5).
+    """
 
     def __init__(self, count: int, population: int, *, width: float = 0.5, seed: int = 0) -> None:
         self._shape = (population, count)

@@ -1,9 +1,11 @@
-"""What the endpoint costs: milliseconds added to a request in `single` mode, memory under 64 streams at once.
+"""What the endpoint costs: milliseconds added to a request in `single` mode, memory under 64
+streams at once.
 
     python tests/benchmarks/serve.py            measures and writes results/serve.md
 
-A model's server on this machine (tests/acceptance/loopback.py) is asked directly and through `fugu serve --agent NAME`,
-in turns, so that a busy moment falls on both. Everything is the real program: its process, its sockets, its traces.
+A model's server on this machine (tests/acceptance/loopback.py) is asked directly and through `fugu
+serve --agent NAME`, in turns, so that a busy moment falls on both. Everything is the real program:
+its process, its sockets, its traces.
 """
 
 from __future__ import annotations
@@ -58,13 +60,21 @@ class Endpoint:
 def serving(server: str) -> Iterator[Endpoint]:
     with tempfile.TemporaryDirectory() as home:
         (Path(home) / ".fugurc").write_text(
-            f'[[agents]]\nname = "one"\nprovider = "openai"\nmodel = "{MODEL}"\nbase_url = "{server}"\n'
+            f'[[agents]]\nname = "one"\nprovider = "openai"\nmodel = "{MODEL}"\nbase_url = '
+            f'"{server}"\n'
             'api_key_env = "LOOPBACK_KEY"\nprice = { input = 1.0, output = 2.0 }\n'
         )
-        environ = {**os.environ, "HOME": home, "LOOPBACK_KEY": loopback.KEY, "XDG_DATA_HOME": f"{home}/data"}
+        environ = {
+            **os.environ,
+            "HOME": home,
+            "LOOPBACK_KEY": loopback.KEY,
+            "XDG_DATA_HOME": f"{home}/data",
+        }
         environ["PYTHONPATH"] = str(ROOT)
         command = [sys.executable, "-m", "fugu_cli", "serve", "--port", "0", "--agent", "one"]
-        process = subprocess.Popen(command, cwd=home, env=environ, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, cwd=home, env=environ, stderr=subprocess.PIPE, text=True
+        )
         try:
             assert process.stderr is not None
             line = next(line for line in process.stderr if "listening on" in line)
@@ -75,13 +85,19 @@ def serving(server: str) -> Iterator[Endpoint]:
 
 
 def body(*, stream: bool, model: str = MODEL) -> dict[str, object]:
-    return {"model": model, "stream": stream, "messages": [{"role": "user", "content": "hello " * 200}]}
+    return {
+        "model": model,
+        "stream": stream,
+        "messages": [{"role": "user", "content": "hello " * 200}],
+    }
 
 
 def one(client: httpx.Client, url: str, model: str) -> tuple[float, float]:
     """Milliseconds to the first byte and to the end of a streamed answer."""
     began = time.perf_counter()
-    with client.stream("POST", f"{url}/chat/completions", json=body(stream=True, model=model)) as answer:
+    with client.stream(
+        "POST", f"{url}/chat/completions", json=body(stream=True, model=model)
+    ) as answer:
         assert answer.status_code == 200, answer.read()
         pieces = answer.iter_raw()
         next(pieces)
@@ -96,7 +112,10 @@ def added(server: loopback.Loopback, place: Endpoint) -> dict[str, tuple[list[fl
     server.play(MODEL, loopback.Says("The answer is forty-two, as everybody knows."))
     direct = httpx.Client(headers={"authorization": f"Bearer {loopback.KEY}"}, timeout=30)
     through = httpx.Client(timeout=30)
-    times: dict[str, tuple[list[float], list[float]]] = {"first byte": ([], []), "whole answer": ([], [])}
+    times: dict[str, tuple[list[float], list[float]]] = {
+        "first byte": ([], []),
+        "whole answer": ([], []),
+    }
     with direct, through:
         for number in range(PAIRS + 20):
             without, with_it = one(direct, server.url, MODEL), one(through, place.url, "fugu")
@@ -108,14 +127,20 @@ def added(server: loopback.Loopback, place: Endpoint) -> dict[str, tuple[list[fl
 
 
 async def together(server: loopback.Loopback, place: Endpoint) -> tuple[list[float], float]:
-    """Resident memory at the height of each round of streams, and how many streams a second were served."""
+    """Resident memory at the height of each round of streams, and how many streams a second were
+    served.
+    """
     server.play(MODEL, loopback.Says("word " * WORDS, slow=0.005))
     heights = []
     began = time.perf_counter()
-    async with httpx.AsyncClient(timeout=120, limits=httpx.Limits(max_connections=STREAMS)) as client:
+    async with httpx.AsyncClient(
+        timeout=120, limits=httpx.Limits(max_connections=STREAMS)
+    ) as client:
 
         async def stream() -> int:
-            asked = client.stream("POST", f"{place.url}/chat/completions", json=body(stream=True, model="fugu"))
+            asked = client.stream(
+                "POST", f"{place.url}/chat/completions", json=body(stream=True, model="fugu")
+            )
             async with asked as answer:
                 return sum([len(piece) async for piece in answer.aiter_raw()])
 
@@ -136,13 +161,18 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def report(
-    times: dict[str, tuple[list[float], list[float]]], heights: list[float], rate: float, idle: float, each: float
+    times: dict[str, tuple[list[float], list[float]]],
+    heights: list[float],
+    rate: float,
+    idle: float,
+    each: float,
 ) -> str:
     lines = [
         "# What the endpoint costs",
         "",
         f"`python tests/benchmarks/serve.py` on {os.cpu_count()} shared cores (load"
-        f" {os.getloadavg()[0]:.1f}). A model's server on this machine is asked directly and through `fugu serve"
+        f" {os.getloadavg()[0]:.1f}). A model's server on this machine is asked directly and "
+        f"through `fugu serve"
         f" --agent one`, {PAIRS} pairs of streamed requests in turns.",
         "",
         "| milliseconds | directly, median | through fugu, median | added, median | added, 95 % |",
@@ -154,11 +184,16 @@ def report(
             f"| {name} | {statistics.median(without):.2f} | {statistics.median(with_it):.2f}"
             f" | {statistics.median(more):.2f} | {percentile(more, 0.95):.2f} |"
         )
-    lines += ["", f"The endpoint's own processor time is {each:.1f} ms a request: what is added where no core is busy."]
+    lines += [
+        "",
+        f"The endpoint's own processor time is {each:.1f} ms a request: what is added where no "
+        f"core is busy.",
+    ]
     shown = ", ".join(f"{height:.0f}" for height in heights)
     lines += [
         "",
-        f"{STREAMS} streams at once of {WORDS} words each, {ROUNDS} rounds, {rate:.0f} streams a second: resident"
+        f"{STREAMS} streams at once of {WORDS} words each, {ROUNDS} rounds, {rate:.0f} streams a "
+        f"second: resident"
         f" memory {idle:.0f} MB before, at the height of each round {shown} MB.",
         "",
     ]

@@ -1,19 +1,22 @@
-"""What is worth reading before a decision? One choice rule, a softmax of linear scores, learned three times on the same
-recorded outcomes: from the numbers of the digest (a logistic rule), from the hidden state of the digest (what the
-coordinator's model adds), and from both; beside the tuned list and the rule cascade, in the cells of the gate.
+"""What is worth reading before a decision? One choice rule, a softmax of linear scores, learned
+three times on the same recorded outcomes: from the numbers of the digest (a logistic rule), from
+the hidden state of the digest (what the coordinator's model adds), and from both; beside the tuned
+list and the rule cascade, in the cells of the gate.
 
-    python tests/benchmarks/signals.py ships --train swebench_pro.jsonl.gz --judge mcpmark.even.jsonl.gz:A,B,C ...
-    python tests/benchmarks/signals.py own --judge mcpmark.even.jsonl.gz:A,B,C
+    python tests/benchmarks/signals.py ships --train swebench_pro.jsonl.gz --judge
+    mcpmark.even.jsonl.gz:A,B,C ... python tests/benchmarks/signals.py own --judge
+    mcpmark.even.jsonl.gz:A,B,C
 
-`ships` learns over slots from SWE-bench Pro under drawn pools, all that may ship, with nothing of the request in the
-digest; `own` learns over agents from parts of the judged set itself, whole categories (or repositories) held out: what
-a user's own outcomes would add. `--no-hidden` leaves out what needs the coordinator's model. Prints Markdown for
-results/signals.md.
+`ships` learns over slots from SWE-bench Pro under drawn pools, all that may ship, with nothing of
+the request in the digest; `own` learns over agents from parts of the judged set itself, whole
+categories (or repositories) held out: what a user's own outcomes would add. `--no-hidden` leaves
+out what needs the coordinator's model. Prints Markdown for results/signals.md.
 
-What is learned: at each point where some runs have failed, the expected reward (solved, less 0.1 for a run of the
-dearest model) of each next run followed by the best fixed continuation on the training tasks; the rule maximises the
-mean reward of its softmax over all of them at once (full information, no sampling). A Verifier is not played: the check
-judges. Of calls and tokens only the tokens of a run against the model's usual are known.
+What is learned: at each point where some runs have failed, the expected reward (solved, less 0.1
+for a run of the dearest model) of each next run followed by the best fixed continuation on the
+training tasks; the rule maximises the mean reward of its softmax over all of them at once (full
+information, no sampling). A Verifier is not played: the check judges. Of calls and tokens only the
+tokens of a run against the model's usual are known.
 """
 
 from __future__ import annotations
@@ -88,7 +91,9 @@ SEE = Callable[[Sequence[str]], np.ndarray]
 
 @dataclass(frozen=True)
 class SignalRun(OutcomeRun):
-    """`tokens`: written, against the model's usual (0: not recorded). `early`: it did not end with its last word."""
+    """`tokens`: written, against the model's usual (0: not recorded). `early`: it did not end with
+    its last word.
+    """
 
     tokens: float = 0.0
     early: bool = False
@@ -106,7 +111,14 @@ def read_tasks(path: Path, models: Sequence[str]) -> list[SignalTask]:
     """Those with outcomes of all models, and how each run ended where that was recorded."""
     rows = [json.loads(line) for line in gzip.decompress(path.read_bytes()).decode().splitlines()]
     usual = {
-        name: mean([run.get("out", 0) for row in rows for run in row["outcomes"].get(name, {}).get("runs", [])] or [0])
+        name: mean(
+            [
+                run.get("out", 0)
+                for row in rows
+                for run in row["outcomes"].get(name, {}).get("runs", [])
+            ]
+            or [0]
+        )
         for name in models
     }
     tasks = []
@@ -127,7 +139,9 @@ def read_tasks(path: Path, models: Sequence[str]) -> list[SignalTask]:
         }
         if all(runs.get(name) for name in models):
             group = row.get("category") or row.get("repo") or row["id"]
-            tasks.append(SignalTask(row["id"], runs, row.get("text", ""), group, row.get("service", "")))
+            tasks.append(
+                SignalTask(row["id"], runs, row.get("text", ""), group, row.get("service", ""))
+            )
     return tasks
 
 
@@ -135,10 +149,14 @@ def read_tasks(path: Path, models: Sequence[str]) -> list[SignalTask]:
 
 
 def session(
-    members: Sequence[Member], failed: Sequence[tuple[str, SignalRun]], text: str, undone: int | None
+    members: Sequence[Member],
+    failed: Sequence[tuple[str, SignalRun]],
+    text: str,
+    undone: int | None,
 ) -> Iterator[Event]:
-    """A session with earlier accepted work, of which the user took some back (None: there was none), and a request on
-    which some agents worked in vain. Earlier work shows how many tokens an agent usually writes."""
+    """A session with earlier accepted work, of which the user took some back (None: there was
+    none), and a request on which some agents worked in vain. Earlier work shows how many tokens an
+    agent usually writes."""
     yield Opened(version="", repo="/", pool=tuple(members))
     usual = EARLIER if undone is not None else len(members)
     for number in range(usual):
@@ -158,19 +176,27 @@ def session(
 def _worked(turn: int, name: str, tokens: int, *, early: bool) -> Iterator[Event]:
     call = Call.make(f"w{turn}", "write", content="x")
     yield Assigned(turn=turn, agent=name, role="worker", by="cascade", snapshot="tree")
-    yield Replied(turn=turn, agent=name, calls=(call,), stop="calls", usage=Usage(output=tokens // 2))
+    yield Replied(
+        turn=turn, agent=name, calls=(call,), stop="calls", usage=Usage(output=tokens // 2)
+    )
     yield Permitted(turn=turn, call=call, allowed=True, by="policy")
     changed = FileChange(path="a", before=str(turn - 1), after=str(turn))
     yield ToolRan(turn=turn, call=call, output="", ok=True, changes=(changed,))
     said = "" if early else "Done."
     yield Replied(
-        turn=turn, agent=name, text=said, stop="length" if early else "end", usage=Usage(output=tokens - tokens // 2)
+        turn=turn,
+        agent=name,
+        text=said,
+        stop="length" if early else "end",
+        usage=Usage(output=tokens - tokens // 2),
     )
 
 
 def digest_of(events: Sequence[Event], labels: Mapping[str, str]) -> str:
     """What a checkpoint that reads the digest is shown."""
-    return transcript_text(FourCharacters(), TranscriptSettings("digest", budget=DIGEST_TOKENS), events, labels)
+    return transcript_text(
+        FourCharacters(), TranscriptSettings("digest", budget=DIGEST_TOKENS), events, labels
+    )
 
 
 class FourCharacters:
@@ -183,11 +209,15 @@ class FourCharacters:
 
 
 def numbers(text: str, rows: Sequence[str]) -> list[float]:
-    """The digest's numbers: failures by row, prices against the cheapest, vendors that failed, early ends, tokens
-    against the usual of the newest failure, and how much accepted work was taken back."""
+    """The digest's numbers: failures by row, prices against the cheapest, vendors that failed,
+    early ends, tokens against the usual of the newest failure, and how much accepted work was taken
+    back."""
     turns = re.findall(r"^Worker (\S+) ?(.*?): (.*)$", text, re.MULTILINE)
     prices = dict(
-        re.findall(r"([\w.@-]+) ([\d.e+]+)(?:,|$)", next(iter(re.findall(r"^prices: (.*)$", text, re.M)), ""))
+        re.findall(
+            r"([\w.@-]+) ([\d.e+]+)(?:,|$)",
+            next(iter(re.findall(r"^prices: (.*)$", text, re.M)), ""),
+        )
     )
     logs = [math.log(float(prices.get(row, 1.0))) for row in rows]
     told = re.search(r"(\d+) accepted, (\d+) of them undone", text)
@@ -227,7 +257,9 @@ class Cases:
     @staticmethod
     def of(rows: Sequence[str], draws: Sequence[TaskDraw], limits: OutcomeLimits) -> Cases:
         def table(value: Callable[[OutcomeRun], float], name: str) -> np.ndarray:
-            return np.array([[value(d.runs[name][k % len(d.runs[name])]) for d in draws] for k in range(TURNS)])
+            return np.array(
+                [[value(d.runs[name][k % len(d.runs[name])]) for d in draws] for k in range(TURNS)]
+            )
 
         return Cases(
             tuple(rows),
@@ -240,8 +272,8 @@ class Cases:
 
 @dataclass(frozen=True)
 class Point:
-    """After `failed`: how likely each case is still open, and each row's reward by case (cases, rows), -inf where it is
-    too dear."""
+    """After `failed`: how likely each case is still open, and each row's reward by case (cases,
+    rows), -inf where it is too dear."""
 
     failed: tuple[str, ...]
     open: np.ndarray
@@ -249,12 +281,14 @@ class Point:
 
 
 def points(cases: Cases) -> list[Point]:
-    """Every point that is met where one goes on with one of the two best rows; a row's reward counts the best fixed
-    continuation after it."""
+    """Every point that is met where one goes on with one of the two best rows; a row's reward
+    counts the best fixed continuation after it."""
     unit, found = max(cases.limits.costs.values()), []
     right, wrong = cases.limits.check
 
-    def at(failed: tuple[str, ...], left: np.ndarray, spent: np.ndarray, *, keep: bool) -> np.ndarray:
+    def at(
+        failed: tuple[str, ...], left: np.ndarray, spent: np.ndarray, *, keep: bool
+    ) -> np.ndarray:
         rewards = np.full((len(cases.draws), len(cases.rows)), -np.inf)
         for place, name in enumerate(cases.rows):
             k = failed.count(name)
@@ -265,7 +299,9 @@ def points(cases: Cases) -> list[Point]:
                 after = at((*failed, name), left * (1 - passed), spent + cost, keep=False)
                 going = np.where(np.isneginf(after), ok, after)
             able = cases.limits.costs[name] <= cases.limits.budget - spent
-            rewards[able, place] = (passed * ok - PRICE_OF_COST * cost / unit + (1 - passed) * going)[able]
+            rewards[able, place] = (
+                passed * ok - PRICE_OF_COST * cost / unit + (1 - passed) * going
+            )[able]
         sums = np.where(np.isneginf(rewards), 0, rewards * left[:, None]).sum(0) / np.maximum(
             (~np.isneginf(rewards) * left[:, None]).sum(0), 1e-9
         )
@@ -290,7 +326,9 @@ def points(cases: Cases) -> list[Point]:
 
 @dataclass(frozen=True)
 class Lessons:
-    """Texts with the rewards (n, rows) of each next run, how much each counts, and what a split never divides."""
+    """Texts with the rewards (n, rows) of each next run, how much each counts, and what a split
+    never divides.
+    """
 
     texts: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -346,7 +384,9 @@ class Rule:
     @staticmethod
     def _strength(x: np.ndarray, lessons: Lessons) -> float:
         names = sorted(set(lessons.groups))
-        fold_of = {name: place % 2 for place, name in enumerate(random.Random(0).sample(names, len(names)))}
+        fold_of = {
+            name: place % 2 for place, name in enumerate(random.Random(0).sample(names, len(names)))
+        }
         fold = np.array([fold_of[group] for group in lessons.groups])
 
         def held_out(strength: float) -> float:
@@ -357,7 +397,9 @@ class Rule:
                 scores = x[~kept] @ learn(x[kept], part, strength).T
                 reward = lessons.reward[~kept]
                 chosen = np.where(np.isfinite(reward), scores, -np.inf).argmax(1)
-                total += float((lessons.weight[~kept] * reward[np.arange(len(reward)), chosen]).sum())
+                total += float(
+                    (lessons.weight[~kept] * reward[np.arange(len(reward)), chosen]).sum()
+                )
             return total
 
         return max(STRENGTHS, key=held_out)
@@ -377,7 +419,9 @@ def rules_for(
         return found[:, : 1 + 2 * len(rows)]
 
     def sort_of(texts: Sequence[str], given: Sequence[str]) -> np.ndarray:
-        return np.hstack([told(texts, given), [[float(kind == one) for one in kinds] for kind in given]])
+        return np.hstack(
+            [told(texts, given), [[float(kind == one) for one in kinds] for kind in given]]
+        )
 
     found = {"numbers": told}
     if kinds:
@@ -400,7 +444,9 @@ def undone_of(check: tuple[float, float], rate: float) -> int:
 
 
 def pro_lessons(path: Path) -> Lessons:
-    """Two or three models a pool, at drawn prices: who costs more is mostly better. Under each of the four checks."""
+    """Two or three models a pool, at drawn prices: who costs more is mostly better. Under each of
+    the four checks.
+    """
     names = sorted({name for row in gzip.decompress(path.read_bytes()).decode().splitlines()
                     for name in json.loads(row)["outcomes"]})  # fmt: skip
     texts, rewards, weights, groups = [], [], [], []
@@ -421,20 +467,29 @@ def pro_lessons(path: Path) -> Lessons:
         ]  # fmt: skip
         draws = []
         for task in tasks:
-            runs = {slot: (SignalRun(task.runs[name][0].ok, costs[slot]),) for slot, name in named.items()}
+            runs = {
+                slot: (SignalRun(task.runs[name][0].ok, costs[slot]),)
+                for slot, name in named.items()
+            }
             draws.append(TaskDraw(runs, (), ()))
         places = [SLOTS.index(slot) for slot in rows]
         for check in CHECKS:
             undone = undone_of(check, mean(rate.values()))
             for point in points(Cases.of(rows, draws, OutcomeLimits(check, math.inf, costs))):
                 failed = [(name, SignalRun(ok=False, cost=0.0)) for name in point.failed]
-                texts.append(digest_of([*session(members, failed, "", undone)], {slot: slot for slot in rows}))
+                texts.append(
+                    digest_of(
+                        [*session(members, failed, "", undone)], {slot: slot for slot in rows}
+                    )
+                )
                 reward = np.full(len(SLOTS), -np.inf)
                 reward[places] = (point.reward * point.open[:, None]).sum(0) / point.open.sum()
                 rewards.append(reward)
                 weights.append(float(point.open.mean()))
                 groups.append(f"pool {number}")
-    return Lessons(tuple(texts), ("",) * len(texts), np.array(rewards), np.array(weights), tuple(groups))
+    return Lessons(
+        tuple(texts), ("",) * len(texts), np.array(rewards), np.array(weights), tuple(groups)
+    )
 
 
 def over_slots(rule: Rule, members: Sequence[Member], undone: int) -> NextModel:
@@ -444,9 +499,19 @@ def over_slots(rule: Rule, members: Sequence[Member], undone: int) -> NextModel:
     def following(failed: tuple[str, ...], too_dear: frozenset[str]) -> str | None:
         key = failed, too_dear
         if key not in known:
-            events = [*session(members, [(name, SignalRun(ok=False, cost=0.0)) for name in failed], "", undone)]
+            events = [
+                *session(
+                    members, [(name, SignalRun(ok=False, cost=0.0)) for name in failed], "", undone
+                )
+            ]
             text = digest_of(events, {member.name: member.slot for member in members})
-            events.append(Masked(agents=tuple((n, Exclusion(kind=BUDGET, message="dear")) for n in sorted(too_dear))))
+            events.append(
+                Masked(
+                    agents=tuple(
+                        (n, Exclusion(kind=BUDGET, message="dear")) for n in sorted(too_dear)
+                    )
+                )
+            )
             out = action_space.agents_out_for_turn(events, SETTINGS, members)
             seats = action_space.agents_by_slot(SLOTS, members, out, events)
             scores = [score if seat.member else -math.inf
@@ -475,17 +540,23 @@ def judge(file: Path, models: Sequence[str], rules: Mapping[str, Rule]) -> None:
     tasks = read_tasks(file, models)
     members = outcome_replay.members_of(tasks, {name: vendor_of(name) for name in models})
     rate = mean(run.ok for task in tasks for runs in task.runs.values() for run in runs)
-    draws = [[outcome_replay.draw_of(task, draw) for draw in range(outcome_replay.DRAWS)] for task in tasks]
+    draws = [
+        [outcome_replay.draw_of(task, draw) for draw in range(outcome_replay.DRAWS)]
+        for task in tasks
+    ]
     comparison = outcome_replay.OutcomeComparison(members, draws)
     costs = {member.name: action_space.blended_price(member.price) for member in members}
     cells = []
     for check in CHECKS:
-        deciding = {name: over_slots(rule, members, undone_of(check, rate)) for name, rule in rules.items()}
+        deciding = {
+            name: over_slots(rule, members, undone_of(check, rate)) for name, rule in rules.items()
+        }
         for budget in BUDGETS:
             cell = comparison.cell(check, budget)
             limits = OutcomeLimits(check, budget * cell.unit, costs)
             more = {
-                name: outcome_replay.played(name, lambda _, by=by: by, draws, limits) for name, by in deciding.items()
+                name: outcome_replay.played(name, lambda _, by=by: by, draws, limits)
+                for name, by in deciding.items()
             }
             best = outcome_replay.tuned("tuned list", cell.lists, PRICE_OF_COST / cell.unit)
             cells.append(replace(cell, arms={**cell.arms, **more, "tuned list": best}))
@@ -493,7 +564,9 @@ def judge(file: Path, models: Sequence[str], rules: Mapping[str, Rule]) -> None:
     wanted = ["cascade", "random order", *rules]
     print_table(file.name, cells, wanted)
     for name in ("cascade", *rules):
-        print(f"- {name}: fails the gate in {len(outcome_replay.gate_failures(name, cells))} places")
+        print(
+            f"- {name}: fails the gate in {len(outcome_replay.gate_failures(name, cells))} places"
+        )
 
 
 # Over agents, from the user's own outcomes.
@@ -527,8 +600,12 @@ def judge_own(file: Path, models: Sequence[str], folds: int, see: SEE | None) ->
             texts[key] = digest_of([*session(members, runs, draw.text, None)], labels)
         return texts[key]
 
-    drawn = {task.id: [outcome_replay.draw_of(task, draw) for draw in range(DRAWS)] for task in tasks}
-    arms = rules_for(names, sorted(set(kind_of.values())) if len(set(kind_of.values())) > 1 else [""], see)
+    drawn = {
+        task.id: [outcome_replay.draw_of(task, draw) for draw in range(DRAWS)] for task in tasks
+    }
+    arms = rules_for(
+        names, sorted(set(kind_of.values())) if len(set(kind_of.values())) > 1 else [""], see
+    )
     strengths: dict[tuple[str, int], float] = {}
     checks = [CHECKS[0], CHECKS[2]]
     cells = []
@@ -554,15 +631,21 @@ def judge_own(file: Path, models: Sequence[str], folds: int, see: SEE | None) ->
                     for i in judged:
                         played = [
                             outcome_replay.play(
-                                draw, over_agents(rule, draw, names, kind_of[draw.text], text_of), limits
+                                draw,
+                                over_agents(rule, draw, names, kind_of[draw.text], text_of),
+                                limits,
                             )
                             for draw in drawn[tasks[i].id]
                         ]
                         solved[name][i] = mean(one.solved for one in played)
                         spent[name][i] = mean(one.spent for one in played)
-            found = {name: ArmResult(name, tuple(solved[name]), tuple(spent[name])) for name in solved}
+            found = {
+                name: ArmResult(name, tuple(solved[name]), tuple(spent[name])) for name in solved
+            }
             cascade = outcome_replay.DecidedByLog(Cascade(members, SETTINGS), members)
-            found["cascade"] = outcome_replay.played("cascade", cascade.on, [drawn[task.id] for task in tasks], limits)
+            found["cascade"] = outcome_replay.played(
+                "cascade", cascade.on, [drawn[task.id] for task in tasks], limits
+            )
             cells.append(CellResult(check, budget, unit, found, list(every.values())))
             say_progress(f"{check} {budget}: {len(texts)} texts")
     print_table(file.name, cells, ["cascade", *arms])
@@ -592,7 +675,11 @@ def own_lessons(
 
 
 def over_agents(
-    rule: Rule, draw: TaskDraw, names: Sequence[str], kind: str, text_of: Callable[[TaskDraw, Sequence[str]], str]
+    rule: Rule,
+    draw: TaskDraw,
+    names: Sequence[str],
+    kind: str,
+    text_of: Callable[[TaskDraw, Sequence[str]], str],
 ) -> NextModel:
     """The row with the highest score among those that can be paid."""
 
@@ -607,8 +694,14 @@ def over_agents(
 
 
 def print_table(title: str, cells: Sequence[CellResult], wanted: Sequence[str]) -> None:
-    """By check and budget each arm's reward against the tuned list's, in points, with a 95 % interval over tasks."""
-    print(f"\n### {title}\n\n| check, budget | tuned list: solved, spent | " + " | ".join(wanted) + " |")
+    """By check and budget each arm's reward against the tuned list's, in points, with a 95 %
+    interval over tasks.
+    """
+    print(
+        f"\n### {title}\n\n| check, budget | tuned list: solved, spent | "
+        + " | ".join(wanted)
+        + " |"
+    )
     print("|---" * (2 + len(wanted)) + "|")
 
     def gap(cell: CellResult, name: str) -> list[float]:
@@ -627,7 +720,8 @@ def print_table(title: str, cells: Sequence[CellResult], wanted: Sequence[str]) 
         print(f"| {where} | {mean(best.solved):.1%}, ${mean(best.cost):.3f} | "
               + " | ".join(shown(gap(cell, name)) for name in wanted) + " |")  # fmt: skip
     means = {
-        name: [mean(values) for values in zip(*(gap(cell, name) for cell in paid), strict=True)] for name in wanted
+        name: [mean(values) for values in zip(*(gap(cell, name) for cell in paid), strict=True)]
+        for name in wanted
     }
     print("| **mean** | | " + " | ".join(shown(means[name]) for name in wanted) + " |", flush=True)
 
@@ -640,7 +734,9 @@ def pool(words: str) -> tuple[Path, list[str]]:
 
 def main() -> None:
     """One study."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("study", choices=["ships", "own"])
     parser.add_argument("--train", type=Path)
     parser.add_argument("--judge", action="append", required=True, metavar="FILE:MODEL,MODEL,...")
@@ -650,7 +746,9 @@ def main() -> None:
     see = None
     if not asked.no_hidden:
         config = current_config().config
-        see = HiddenStates(load_backbone(config), hidden_states_folder(config) / "signals", say_progress)
+        see = HiddenStates(
+            load_backbone(config), hidden_states_folder(config) / "signals", say_progress
+        )
     {"ships": ships, "own": own}[asked.study](asked, see)
 
 

@@ -1,16 +1,18 @@
-"""Makes the checkpoint over slots that ships, which reads a digest: random pools of recorded models, what is best at
-every decision, hidden states, a fitted head.
+"""Makes the checkpoint over slots that ships, which reads a digest: random pools of recorded
+models, what is best at every decision, hidden states, a fitted head.
 
     python tests/benchmarks/slot_checkpoint.py --outcomes FILE --out FOLDER [--pools 480] [--words]
 
-FILE has one JSON object a line: {"id", "repo", "text", "outcomes": {"MODEL": {"ok"}}}. It has no prices, so each pool
-draws its own. A check passes 100, 95, 90 or 80 % of right and 0, 10, 20 or 40 % of wrong work. A session tells which,
-where the user has undone earlier work as often as such a check accepts wrong one; where it tells nothing, all four
-count alike. What is read is kept, so that a second run reads nothing.
+FILE has one JSON object a line: {"id", "repo", "text", "outcomes": {"MODEL": {"ok"}}}. It has no
+prices, so each pool draws its own. A check passes 100, 95, 90 or 80 % of right and 0, 10, 20 or 40
+% of wrong work. A session tells which, where the user has undone earlier work as often as such a
+check accepts wrong one; where it tells nothing, all four count alike. What is read is kept, so that
+a second run reads nothing.
 
-Every fourth pool is drawn from repositories that the others do not know and is not learned from: there the head is
-compared with the rule cascade and with what is best. --words puts a request in front of each digest, in wordings drawn
-at random. At the end: how often one of ten other wordings changes the first decision on twenty requests.
+Every fourth pool is drawn from repositories that the others do not know and is not learned from:
+there the head is compared with the rule cascade and with what is best. --words puts a request in
+front of each digest, in wordings drawn at random. At the end: how often one of ten other wordings
+changes the first decision on twenty requests.
 """
 
 from __future__ import annotations
@@ -70,13 +72,14 @@ DRAWN_MODELS, DRAWN_TASKS = 16, 200
 PRICE_NOISE = 0.2
 """How far prices are from what models can do, in powers of ten."""
 LUCK = 0.8
-"""How much of a run is luck: a model that solves a share r of tasks solves one that it failed with r * .8 / 1.8 the
-next time. Recorded repeats say about that: of models that solve .74, a retry solves .33 of the failures."""
+"""How much of a run is luck: a model that solves a share r of tasks solves one that it failed with
+r * .8 / 1.8 the next time. Recorded repeats say about that: of models that solve .74, a retry
+solves .33 of the failures."""
 VENDORS = ("anthropic", "openai", "google", "deepseek", "moonshot", "xai", "")
 JUDGES = ("user", "tests", "verifier")
 CONFIRM, DOUBT = (0.75, 0.2, 0.05), (0.05, 0.25, 0.7)
-"""Who verifies, which no outcome tells: a cheap agent where the tests have passed, a strong one where nothing else
-judges, and a strong one thinks."""
+"""Who verifies, which no outcome tells: a cheap agent where the tests have passed, a strong one
+where nothing else judges, and a strong one thinks."""
 EDITS: tuple[Callable[[str], str], ...] = (
     lambda text: f"Please {text[0].lower()}{text[1:]}",
     lambda text: f"{text} Thanks!",
@@ -93,8 +96,8 @@ EDITS: tuple[Callable[[str], str], ...] = (
 
 @dataclass(frozen=True)
 class RandomPool:
-    """`right` (tasks,) by agent, and how earlier work of the session ended: `undone` of `accepted`. `checks` that the
-    work may be judged by."""
+    """`right` (tasks,) by agent, and how earlier work of the session ended: `undone` of `accepted`.
+    `checks` that the work may be judged by."""
 
     members: tuple[Member, ...]
     right: Mapping[str, Numbers]
@@ -111,9 +114,9 @@ class RandomPool:
 
 
 def random_pool(rows: Sequence[Mapping[str, bool]], draw: random.Random) -> RandomPool:
-    """Two to five agents, the dearest up to a hundred times as dear as the cheapest. Nobody knows which models they
-    are: each time others are drawn for them. Who is ten times as dear has the better model; of two at nearly one price
-    that is a throw of a coin."""
+    """Two to five agents, the dearest up to a hundred times as dear as the cheapest. Nobody knows
+    which models they are: each time others are drawn for them. Who is ten times as dear has the
+    better model; of two at nearly one price that is a throw of a coin."""
     count = draw.randint(2, 5)
     span, cheapest = draw.uniform(0.1, 2.0), 10 ** draw.uniform(-1, 0.5)
     places = [0.0, *sorted(draw.random() for _ in range(count - 2)), 1.0]
@@ -121,7 +124,14 @@ def random_pool(rows: Sequence[Mapping[str, bool]], draw: random.Random) -> Rand
     prices = {f"agent{number}": Price(input=cost, output=cost) for number, cost in enumerate(costs)}
     slots = action_space.assign_slots(prices)
     members = [
-        Member(name=name, provider="openai", model=name, slot=slots[name], price=price, vendor=draw.choice(VENDORS))
+        Member(
+            name=name,
+            provider="openai",
+            model=name,
+            slot=slots[name],
+            price=price,
+            vendor=draw.choice(VENDORS),
+        )
         for name, price in prices.items()
     ]
     right: dict[str, list[float]] = {name: [] for name in prices}
@@ -131,7 +141,9 @@ def random_pool(rows: Sequence[Mapping[str, bool]], draw: random.Random) -> Rand
         chosen = draw.sample(sorted(rates), count)
         known = [row for row in rows if set(chosen) <= row.keys()]
         chosen.sort(key=lambda name: rates[name] + draw.gauss(0, 0.05))
-        order = sorted(prices, key=lambda name: np.log10(prices[name].input) + luck.gauss(0, PRICE_NOISE))
+        order = sorted(
+            prices, key=lambda name: np.log10(prices[name].input) + luck.gauss(0, PRICE_NOISE)
+        )
         for row in draw.choices(known, k=DRAWN_TASKS):
             for name, model in zip(order, chosen, strict=True):
                 right[name].append(float(row[model]))
@@ -154,7 +166,9 @@ def random_pool(rows: Sequence[Mapping[str, bool]], draw: random.Random) -> Rand
 
 @dataclass
 class DecisionNode:
-    """A point at which a Worker is chosen. `agents`: whom each slot would mean; `after` that its work has failed."""
+    """A point at which a Worker is chosen. `agents`: whom each slot would mean; `after` that its
+    work has failed.
+    """
 
     events: tuple[Event, ...]
     agents: Mapping[str, str]
@@ -169,7 +183,9 @@ class DecisionNode:
 
 
 class SessionTree:
-    """Every session over a pool in which all work fails, and others that branch off it: work that is to be verified."""
+    """Every session over a pool in which all work fails, and others that branch off it: work that
+    is to be verified.
+    """
 
     def __init__(self, pool: RandomPool, draw: random.Random) -> None:
         self.pool = pool
@@ -180,7 +196,10 @@ class SessionTree:
         """Events, the role that is wanted, and targets over the slots."""
         opened, *begun = self._begun()
         newest = max(n for n, event in enumerate(begun) if isinstance(event, Asked))
-        last = max((n for n, event in enumerate(begun[:newest]) if isinstance(event, Asked)), default=newest)
+        last = max(
+            (n for n, event in enumerate(begun[:newest]) if isinstance(event, Asked)),
+            default=newest,
+        )
         self._before = begun[:last]
         """Earlier requests of which only the digest tells."""
         self.root = self._grow((opened, *begun[last:]), ())
@@ -200,47 +219,74 @@ class SessionTree:
                 yield Undone(snapshot="")
         judge = self.pool.judge
         until = ("check",) if judge == "user" else ()
-        yield Asked(text="x", snapshot="", test_command=None if judge == "verifier" else "check", until=until)
+        yield Asked(
+            text="x",
+            snapshot="",
+            test_command=None if judge == "verifier" else "check",
+            until=until,
+        )
         if judge != "verifier" and not self.pool.bare:
             yield from self._tests(0, ok=judge == "tests")
 
     def _worked(self, turn: int, name: str, place: str = "") -> Iterator[Event]:
         """A Worker's turn that changes something."""
         draw, bare = self._draw, self.pool.bare
-        usage = Usage() if bare else Usage(input=int(10 ** draw.uniform(3, 5)), output=int(10 ** draw.gauss(3, 0.2)))
+        usage = (
+            Usage()
+            if bare
+            else Usage(input=int(10 ** draw.uniform(3, 5)), output=int(10 ** draw.gauss(3, 0.2)))
+        )
         yield Assigned(turn=turn, agent=name, role="worker", by="replay", snapshot="")
         calls = [Call.make(f"w{place}{turn}", "write")]
         if not bare:
             content = "x\n" * int(10 ** draw.uniform(0.5, 2.3))
             files = range(min(int(draw.expovariate(0.4)) + 1, 12))
             calls = [Call.make(f"w{place}{turn}-{n}", "write", content=content) for n in files]
-            calls += [Call(id=f"b{place}{turn}-{n}", tool="bash") for n in range(8 + int(draw.expovariate(0.2)))]
+            calls += [
+                Call(id=f"b{place}{turn}-{n}", tool="bash")
+                for n in range(8 + int(draw.expovariate(0.2)))
+            ]
         yield Replied(turn=turn, agent=name, calls=tuple(calls), stop="calls", usage=usage)
         for n, call in enumerate(calls):
             yield Permitted(turn=turn, call=call, allowed=True, by="policy")
-            change = (FileChange(path=f"f{n}", before=None, after=call.id),) if call.tool == "write" else ()
+            change = (
+                (FileChange(path=f"f{n}", before=None, after=call.id),)
+                if call.tool == "write"
+                else ()
+            )
             yield ToolRan(turn=turn, call=call, output="", ok=True, changes=change)
         if bare or draw.random() > 0.1:
             yield Replied(turn=turn, agent=name, text="Done.", usage=usage)
 
     def _tests(self, turn: int, *, ok: bool) -> Iterator[Event]:
         call = Call(id=f"e{turn}", tool="run_tests")
-        failed, passed = self._draw.randint(1, 6) if not self.pool.bare else 1, self._draw.randint(0, 50)
+        failed, passed = (
+            self._draw.randint(1, 6) if not self.pool.bare else 1,
+            self._draw.randint(0, 50),
+        )
         output = f"{passed} passed" if ok else f"{failed} failed, {passed} passed"
         yield Permitted(turn=turn, call=call, allowed=True, by=EVIDENCE)
         yield ToolRan(turn=turn, call=call, output=output, ok=ok)
 
     def _said(self, turn: int, name: str, role: Role, text: str) -> Iterator[Event]:
-        usage = Usage() if self.pool.bare else Usage(input=int(10 ** self._draw.uniform(3, 5)), output=200)
+        usage = (
+            Usage()
+            if self.pool.bare
+            else Usage(input=int(10 ** self._draw.uniform(3, 5)), output=200)
+        )
         yield Assigned(turn=turn, agent=name, role=role, by="replay", snapshot="")
         yield Replied(turn=turn, agent=name, text=text, usage=usage)
 
     def _grow(self, events: tuple[Event, ...], failed: tuple[str, ...]) -> DecisionNode:
-        if "worker" in action_space.roles_out_for_turn(events, SETTINGS, self.pool.members):  # a Thinker is due
+        if "worker" in action_space.roles_out_for_turn(
+            events, SETTINGS, self.pool.members
+        ):  # a Thinker is due
             self.others.append((events, "thinker", DOUBT))
             events = (
                 *events,
-                *self._said(action_space.next_turn_number(events), self._seat(events, 2), "thinker", "x"),
+                *self._said(
+                    action_space.next_turn_number(events), self._seat(events, 2), "thinker", "x"
+                ),
             )
         node = DecisionNode(events, self._agents(events))
         if len(failed) == TURNS or _ended(events):
@@ -275,17 +321,23 @@ class SessionTree:
         if not by_tests and isinstance(worked[-1], Replied | ToolRan):
             level = 0 if judge == "tests" else 2
             if "worker" in action_space.roles_out(worked):
-                yield from self._said(turn + 1, self._seat(worked, level), "verifier", "REVISE: it is wrong.")
+                yield from self._said(
+                    turn + 1, self._seat(worked, level), "verifier", "REVISE: it is wrong."
+                )
 
     def plan(self) -> None:
-        """What each choice is worth at every node, if what is best follows: solved, less the price of its cost."""
+        """What each choice is worth at every node, if what is best follows: solved, less the price
+        of its cost.
+        """
         tasks = len(next(iter(self.pool.right.values())))
         weights = np.zeros((len(self.pool.checks), 2, tasks))
         weights[:, 1] = 1 / weights[:, 1].size
         self._plan(self.root, weights)
 
     def _plan(self, node: DecisionNode, weights: Numbers, failures: tuple[str, ...] = ()) -> float:
-        """`weights` (checks, right or wrong, tasks): how likely each stands here, after these have failed."""
+        """`weights` (checks, right or wrong, tasks): how likely each stands here, after these have
+        failed.
+        """
         node.reach = float(weights.sum())
         if not node.agents:
             return float(weights[:, 0].sum())
@@ -297,12 +349,16 @@ class SessionTree:
         node.worth = {slot: value / node.reach for slot, value in worth.items()}
         return max(worth.values())
 
-    def _step(self, weights: Numbers, name: str, failures: tuple[str, ...]) -> tuple[float, Numbers]:
+    def _step(
+        self, weights: Numbers, name: str, failures: tuple[str, ...]
+    ) -> tuple[float, Numbers]:
         """Right work that passes, and what fails."""
         right = self.pool.right[name]
         if tries := failures.count(name):
             right = (LUCK * right.mean() + right) / (LUCK + tries)
-        passes, wrong = (np.array([check[n] for check in self.pool.checks])[:, None] for n in (0, 1))
+        passes, wrong = (
+            np.array([check[n] for check in self.pool.checks])[:, None] for n in (0, 1)
+        )
         mass = weights.sum(1)
         solved = float((mass * right * passes).sum())
         return solved, np.stack([mass * right * (1 - passes), mass * (1 - right) * (1 - wrong)], 1)
@@ -332,7 +388,9 @@ Choose = Callable[[DecisionNode], str]
 """The slot that is chosen."""
 
 
-def trees_of(rows: Sequence[tuple[str, Mapping[str, bool]]], count: int, seed: int) -> list[SessionTree]:
+def trees_of(
+    rows: Sequence[tuple[str, Mapping[str, bool]]], count: int, seed: int
+) -> list[SessionTree]:
     """So many pools; every fourth from repositories of its own."""
     repos = sorted({repo for repo, _ in rows})
     held = set(random.Random(seed).sample(repos, max(len(repos) // HELD_OUT, 1)))
@@ -382,7 +440,12 @@ def lessons_of(trees: Sequence[SessionTree], read: ReadTree) -> Lessons:
         for node in tree.root.nodes() if whole else [tree.root, *tree.root.after.values()]:
             if node.agents and node.reach >= RARE:
                 worth = [node.worth.get(slot, -np.inf) for slot in SLOTS]
-                told.add(read(tree, node.events), softmax(worth, TAU), "worker", (node.reach, str(number)))
+                told.add(
+                    read(tree, node.events),
+                    softmax(worth, TAU),
+                    "worker",
+                    (node.reach, str(number)),
+                )
         others = random.Random(number).sample(tree.others, min(3 * whole, len(tree.others)))
         for events, role, rows in others:
             told.add(read(tree, events), rows, role, (0.1, str(number)))
@@ -413,8 +476,8 @@ def cascade_choice(tree: SessionTree) -> Choose:
 
 @dataclass(frozen=True)
 class WayResult:
-    """A way to choose, over the same pools: share solved, relative cost, and points of reward below the best plan with
-    the standard error of that."""
+    """A way to choose, over the same pools: share solved, relative cost, and points of reward below
+    the best plan with the standard error of that."""
 
     name: str
     solved: float
@@ -423,7 +486,9 @@ class WayResult:
     error: float
 
 
-def compared(trees: Sequence[SessionTree], ways: Mapping[str, Callable[[SessionTree], Choose]]) -> list[WayResult]:
+def compared(
+    trees: Sequence[SessionTree], ways: Mapping[str, Callable[[SessionTree], Choose]]
+) -> list[WayResult]:
     """Each way beside the best plan."""
 
     def played(way: Callable[[SessionTree], Choose]) -> Numbers:
@@ -431,7 +496,10 @@ def compared(trees: Sequence[SessionTree], ways: Mapping[str, Callable[[SessionT
 
     best = played(lambda _: lambda node: max(node.worth, key=node.worth.__getitem__))
     results = []
-    for name, found in [("best plan, which knows the models' rates", best), *((n, played(w)) for n, w in ways.items())]:
+    for name, found in [
+        ("best plan, which knows the models' rates", best),
+        *((n, played(w)) for n, w in ways.items()),
+    ]:
         gap = 100 * (best - found) @ (1, -PRICE_OF_COST)
         error = float(gap.std(ddof=1)) / len(gap) ** 0.5
         results.append(WayResult(name, *map(float, found.mean(0)), float(gap.mean()), error))
@@ -442,13 +510,17 @@ def table_of(results: Sequence[WayResult]) -> str:
     """As Markdown."""
     lines = ["| way | solved | cost | points of reward below the best plan |", "|---|---|---|---|"]
     lines += [
-        f"| {one.name} | {one.solved:.1%} | {one.cost:.3f} | {one.below:.2f} ± {one.error:.2f} |" for one in results
+        f"| {one.name} | {one.solved:.1%} | {one.cost:.3f} | {one.below:.2f} ± {one.error:.2f} |"
+        for one in results
     ]
     return "\n".join(lines)
 
 
 def changed_choices(
-    head: Numbers, see: Callable[[Sequence[str]], Numbers], trees: Sequence[SessionTree], requests: Sequence[str]
+    head: Numbers,
+    see: Callable[[Sequence[str]], Numbers],
+    trees: Sequence[SessionTree],
+    requests: Sequence[str],
 ) -> str:
     """How often another wording of a request changes the first choice over a pool."""
     lines = []
@@ -456,8 +528,12 @@ def changed_choices(
         text, agents = tree.read(tree.root.events), tree.root.agents
         places = [SLOTS.index(slot) for slot in agents]
 
-        def chosen(wordings: Sequence[str], text: str = text, places: Sequence[int] = tuple(places)) -> Numbers:
-            scores = see([f"request: {wording}\n{text}" for wording in wordings]) @ head[: len(SLOTS)].T
+        def chosen(
+            wordings: Sequence[str], text: str = text, places: Sequence[int] = tuple(places)
+        ) -> Numbers:
+            scores = (
+                see([f"request: {wording}\n{text}" for wording in wordings]) @ head[: len(SLOTS)].T
+            )
             return scores[:, list(places)].argmax(1)
 
         first = chosen(requests)
@@ -470,7 +546,9 @@ def changed_choices(
 
 def main() -> None:
     """Draw, plan, read, fit, compare, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--outcomes", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--pools", type=int, default=480)
@@ -478,15 +556,24 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--words", action="store_true")
     asked = parser.parse_args()
-    issues = [json.loads(line) for line in gzip.decompress(asked.outcomes.read_bytes()).splitlines()]
-    rows = [(one["repo"], {name: bool(run["ok"]) for name, run in one["outcomes"].items()}) for one in issues]
+    issues = [
+        json.loads(line) for line in gzip.decompress(asked.outcomes.read_bytes()).splitlines()
+    ]
+    rows = [
+        (one["repo"], {name: bool(run["ok"]) for name, run in one["outcomes"].items()})
+        for one in issues
+    ]
     trees = trees_of(rows, asked.pools, asked.seed)
     texts = [" ".join(one["text"].split())[:160] for one in issues]
 
     def read(tree: SessionTree, events: Sequence[Event]) -> str:
         text = tree.read(events)
         draw = random.Random(f"{asked.seed}/{text}/{len(events)}")
-        return f"request: {draw.choice(EDITS)(draw.choice(texts[:-20]))}\n{text}" if asked.words else text
+        return (
+            f"request: {draw.choice(EDITS)(draw.choice(texts[:-20]))}\n{text}"
+            if asked.words
+            else text
+        )
 
     learned = [tree for number, tree in enumerate(trees) if number % HELD_OUT]
     held = trees[: HELD_OUT * HELD_OUT_TREES : HELD_OUT]
@@ -514,7 +601,11 @@ def main() -> None:
         several = [tree for tree in held if len(tree.root.agents) > 1 and not tree.pool.accepted]
         by_judge = {tree.pool.judge: tree for tree in several}
         print(changed_choices(head, states, list(by_judge.values()), texts[-20:]))
-    report = {f"{one.name}: {what}": round(getattr(one, what), 4) for one in results for what in ("below", "error")}
+    report = {
+        f"{one.name}: {what}": round(getattr(one, what), 4)
+        for one in results
+        for what in ("below", "error")
+    }
     training = TrainingOrigin(
         stage="warm start",
         data=f"{len(issues)} recorded issues of SWE-bench Pro, {len(learned)} random pools; report: points of reward "
@@ -539,7 +630,9 @@ def packed(head: Numbers, backbone: Backbone, training: TrainingOrigin) -> Check
         budget=DIGEST_TOKENS,
         training=training,
     )
-    return checkpoint.make(svf.join(tuple(np.zeros(size, np.float32) for size in sizes), head), meta)
+    return checkpoint.make(
+        svf.join(tuple(np.zeros(size, np.float32) for size in sizes), head), meta
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""From the command to the first byte at the model's server: `fugu run --agent X "hi"` against a server on this machine.
+"""From the command to the first byte at the model's server: `fugu run --agent X "hi"` against a
+server on this machine.
 
-python tests/benchmarks/startup.py [--rounds 11] [--checkout NAME=FOLDER ...] [--cache FOLDER]
-Peers that are on PATH (codex, claude, opencode, aider) are started at the same server. Beside it: the size of the first
-request, and what a program ends with where the server refuses every key (401), within a minute. `acp` is `fugu acp`
-with an editor that opens a session and prompts at once. With a cache that holds the embedded backbone, `trinity`
-decides too: over a digest that it reads for the first time, and over one that it has read before.
+python tests/benchmarks/startup.py [--rounds 11] [--checkout NAME=FOLDER ...] [--cache FOLDER] Peers
+that are on PATH (codex, claude, opencode, aider) are started at the same server. Beside it: the
+size of the first request, and what a program ends with where the server refuses every key (401),
+within a minute. `acp` is `fugu acp` with an editor that opens a session and prompts at once. With a
+cache that holds the embedded backbone, `trinity` decides too: over a digest that it reads for the
+first time, and over one that it has read before.
 """
 
 from __future__ import annotations
@@ -40,7 +42,15 @@ price = {{ input = 1.0, output = 1.0 }}
 context = 100000
 """
 CODEX = (
-    *("codex", "exec", "--skip-git-repo-check", "-c", 'model="one"', "-c", 'model_provider="loopback"'),
+    *(
+        "codex",
+        "exec",
+        "--skip-git-repo-check",
+        "-c",
+        'model="one"',
+        "-c",
+        'model_provider="loopback"',
+    ),
     *(
         "-c",
         'model_providers.loopback={{name="loopback",base_url="{url}",wire_api="responses",env_key="LOOPBACK_KEY"}}',
@@ -53,9 +63,18 @@ OPENCODE = (
 )
 PEERS: dict[str, tuple[Sequence[str], dict[str, str]]] = {
     "codex": (CODEX, {}),
-    "claude": (("claude", "-p", "hi"), {"ANTHROPIC_BASE_URL": "{server}", "ANTHROPIC_API_KEY": "none"}),
-    "opencode": (("opencode", "run", "--model", "loopback/one", "hi"), {"OPENCODE_CONFIG_CONTENT": OPENCODE}),
-    "aider": (("aider", "--model", "openai/one", "--message", "hi", "--yes"), {"OPENAI_API_BASE": "{url}"}),
+    "claude": (
+        ("claude", "-p", "hi"),
+        {"ANTHROPIC_BASE_URL": "{server}", "ANTHROPIC_API_KEY": "none"},
+    ),
+    "opencode": (
+        ("opencode", "run", "--model", "loopback/one", "hi"),
+        {"OPENCODE_CONFIG_CONTENT": OPENCODE},
+    ),
+    "aider": (
+        ("aider", "--model", "openai/one", "--message", "hi", "--yes"),
+        {"OPENAI_API_BASE": "{url}"},
+    ),
 }
 TIMEOUT = 60.0
 PROMPT = 2
@@ -64,8 +83,8 @@ PROMPT = 2
 
 @dataclass(frozen=True)
 class Start:
-    """One start: seconds to the first byte, CPU seconds up to there (children that ended included), modules, and the
-    bytes of the first request, None where it does not say."""
+    """One start: seconds to the first byte, CPU seconds up to there (children that ended included),
+    modules, and the bytes of the first request, None where it does not say."""
 
     seconds: float
     cpu: float
@@ -86,13 +105,23 @@ def cpu_seconds(process: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def start(words: Sequence[str], environment: dict[str, str], repo: Path, listener: socket.socket) -> Start:
-    """Starts a program, waits for the first byte of the first request that has a body, and ends it."""
+def start(
+    words: Sequence[str], environment: dict[str, str], repo: Path, listener: socket.socket
+) -> Start:
+    """Starts a program, waits for the first byte of the first request that has a body, and ends
+    it.
+    """
     with tempfile.TemporaryFile() as errors:
         begun = time.perf_counter()
         streams = subprocess.PIPE if words[-1] == "acp" else subprocess.DEVNULL
         process = subprocess.Popen(
-            words, cwd=repo, env=environment, stdin=streams, stdout=streams, stderr=errors, start_new_session=True
+            words,
+            cwd=repo,
+            env=environment,
+            stdin=streams,
+            stdout=streams,
+            stderr=errors,
+            start_new_session=True,
         )
         try:
             if words[-1] == "acp":
@@ -108,9 +137,13 @@ def start(words: Sequence[str], environment: dict[str, str], repo: Path, listene
                         break
         except TimeoutError:
             errors.seek(0)
-            raise SystemExit(f"{words[0]} sent no request:\n{errors.read().decode()[-2000:]}") from None
+            raise SystemExit(
+                f"{words[0]} sent no request:\n{errors.read().decode()[-2000:]}"
+            ) from None
         finally:
-            os.killpg(process.pid, signal.SIGKILL)  # codex and opencode are programs that a script starts
+            os.killpg(
+                process.pid, signal.SIGKILL
+            )  # codex and opencode are programs that a script starts
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
@@ -167,7 +200,9 @@ class Refusing(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """401, as OpenAI and Anthropic word it."""
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        error = b'{"type": "authentication_error", "message": "invalid key", "code": "invalid_api_key"}'
+        error = (
+            b'{"type": "authentication_error", "message": "invalid key", "code": "invalid_api_key"}'
+        )
         body = b'{"type": "error", "error": ' + error + b"}"
         self.send_response(401)
         self.send_header("Content-Type", "application/json")
@@ -202,7 +237,9 @@ NEW_DIGEST = " trinity, new digest"
 
 
 @contextmanager
-def prepared(named: dict[str, Path], port: int, cache: Path | None) -> Iterator[tuple[Path, dict[str, Command]]]:
+def prepared(
+    named: dict[str, Path], port: int, cache: Path | None
+) -> Iterator[tuple[Path, dict[str, Command]]]:
     """A repository of one file, and every program's command at the server of that port."""
     with tempfile.TemporaryDirectory() as folder:
         repo, home = Path(folder) / "repo", Path(folder) / "home"
@@ -218,7 +255,12 @@ def prepared(named: dict[str, Path], port: int, cache: Path | None) -> Iterator[
         server = f"http://127.0.0.1:{port}"
         places = {"server": server, "url": f"{server}/v1"}
         (home / ".fugurc").write_text(FUGURC.format(**places))
-        base = {"PATH": os.environ["PATH"], "HOME": str(home), "LOOPBACK_KEY": "none", "OPENAI_API_KEY": "none"}
+        base = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "LOOPBACK_KEY": "none",
+            "OPENAI_API_KEY": "none",
+        }
         commands: dict[str, Command] = {}
         code = "from fugu_cli.__main__ import main; main()"
         for name, checkout in named.items():
@@ -232,11 +274,17 @@ def prepared(named: dict[str, Path], port: int, cache: Path | None) -> Iterator[
                     (own / part).symlink_to(cache / part)
                 learned = [*words[:3], "run", "--coordinator", "trinity", "hi"]
                 for way in (NEW_DIGEST, " trinity, known digest"):
-                    commands[name + way] = learned, {**commands[name][1], "FUGU_CACHE_DIR": str(own)}
+                    commands[name + way] = (
+                        learned,
+                        {**commands[name][1], "FUGU_CACHE_DIR": str(own)},
+                    )
         for name, (given, more) in PEERS.items():
             if shutil.which(name):
                 words = [word.format(**places) for word in given]
-                commands[name] = words, {**base, **{key: value.format(**places) for key, value in more.items()}}
+                commands[name] = (
+                    words,
+                    {**base, **{key: value.format(**places) for key, value in more.items()}},
+                )
         yield repo, commands
 
 
@@ -267,7 +315,10 @@ def endings(named: dict[str, Path]) -> dict[str, str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         with prepared(named, server.server_port, None) as (repo, commands):
-            ended = {name: "" if name.endswith(" acp") else refused(one, repo) for name, one in commands.items()}
+            ended = {
+                name: "" if name.endswith(" acp") else refused(one, repo)
+                for name, one in commands.items()
+            }
         server.shutdown()
     return ended
 
@@ -281,13 +332,19 @@ def main() -> None:
     named = {name: Path(folder) for name, folder in (pair.split("=", 1) for pair in given.checkout)}
     named = named or {"fugu": Path(__file__).parents[2]}
     ended = endings(named)
-    print(f"| | first byte, s (median of {given.rounds}) | fastest, s | CPU, s | modules | request, kB | key refused |")
+    print(
+        f"| | first byte, s (median of {given.rounds}) | fastest, s | CPU, s | modules | "
+        f"request, kB | key refused |"
+    )
     print("|---|---:|---:|---:|---:|---:|---|")
     for name, starts in measure(named, given.rounds, given.cache).items():
         seconds = [one.seconds for one in starts]
         cpu = statistics.median(one.cpu for one in starts)
         size = "" if starts[0].size is None else f"{starts[0].size / 1000:.0f}"
-        row = f"{statistics.median(seconds):.2f} | {min(seconds):.2f} | {cpu:.2f} | {starts[0].modules or ''} | {size}"
+        row = (
+            f"{statistics.median(seconds):.2f} | {min(seconds):.2f} | {cpu:.2f} | "
+            f"{starts[0].modules or ''} | {size}"
+        )
         print(f"| {name} | {row} | {ended.get(name, '')} |")
 
 

@@ -1,9 +1,10 @@
-"""What telemetry adds to a turn: a long session's facts are written, without and with a collector that reads along.
+"""What telemetry adds to a turn: a long session's facts are written, without and with a collector
+that reads along.
 
     python tests/benchmarks/telemetry.py [--events 1000] [--repeat 15]
 
-The log lies in a file, as in a session; the collector throws away what it gets. Both ways are timed one after the
-other, in CPU time, sending included. Writes results/telemetry.md.
+The log lies in a file, as in a session; the collector throws away what it gets. Both ways are timed
+one after the other, in CPU time, sending included. Writes results/telemetry.md.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from fugu_cli.session.log import Log
 from tests.benchmarks.overhead import session
 
 LIMIT = 2.0
-"""What a turn's facts may take with a collector, as a multiple of what they take without: writing them twice."""
+"""What a turn's facts may take with a collector, as a multiple of what they take without: writing
+them twice.
+"""
 SINK = """
 import http.server
 class Sink(http.server.BaseHTTPRequestHandler):
@@ -49,7 +52,9 @@ def turns_of(events: list[Event]) -> int:
 
 
 async def written(events: list[Event], collector: str) -> tuple[float, float]:
-    """Milliseconds of CPU per turn: of the session's own thread, and of all with what is sent at the end."""
+    """Milliseconds of CPU per turn: of the session's own thread, and of all with what is sent at
+    the end.
+    """
     with tempfile.TemporaryDirectory() as folder:
         log = Log.create(Path(folder) / "session.jsonl")
         told = CollectorLink({"OTEL_EXPORTER_OTLP_ENDPOINT": collector}) if collector else None
@@ -76,10 +81,13 @@ def main() -> int:
     events = session(given.events)
     with subprocess.Popen([sys.executable, "-c", SINK], stdout=subprocess.PIPE, text=True) as sink:
         assert sink.stdout is not None
-        url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{sink.stdout.readline().strip()}"
+        url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = (
+            f"http://127.0.0.1:{sink.stdout.readline().strip()}"
+        )
         try:
             pairs = [
-                (asyncio.run(written(events, "")), asyncio.run(written(events, url))) for _ in range(given.repeat + 1)
+                (asyncio.run(written(events, "")), asyncio.run(written(events, url)))
+                for _ in range(given.repeat + 1)
             ][1:]
         finally:
             sink.kill()

@@ -1,11 +1,12 @@
-"""How the terminal interface feels: first paint, key presses, streaming, idling, memory, opening a long session.
+"""How the terminal interface feels: first paint, key presses, streaming, idling, memory, opening a
+long session.
 
     python tests/benchmarks/tui.py [--tokens 20000] [--idle 20] [--presses 60]
 
-Drives the real `fugu` in a pseudo-terminal with a model on this machine that speaks the real wire format; the rule
-`cascade` decides, so that no coordinator is measured, except in the row that says so. CPU-seconds are the program's own
-and sturdier than seconds on a machine that does other work. Writes the first table of tests/benchmarks/results/tui.md
-and keeps what stands below it.
+Drives the real `fugu` in a pseudo-terminal with a model on this machine that speaks the real wire
+format; the rule `cascade` decides, so that no coordinator is measured, except in the row that says
+so. CPU-seconds are the program's own and sturdier than seconds on a machine that does other work.
+Writes the first table of tests/benchmarks/results/tui.md and keeps what stands below it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ from tests.unit.ui.tui.terminal import Terminal
 
 RESULT = Path(__file__).parent / "results" / "tui.md"
 SIZE = (120, 40)
-MARKDOWN = "I changed `{n}` in the **parser**:\n\n```python\ndef part(text: str) -> int:\n    return {n}\n```\n"
+MARKDOWN = (
+    "I changed `{n}` in the **parser**:\n\n```python\ndef part(text: str) -> int:\n    return "
+    "{n}\n```\n"
+)
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,18 @@ def places() -> Iterator[tuple[Place, Loopback]]:
 
 def start(place: Place, *arguments: str, **environ: str) -> Terminal:
     """`fugu` in a terminal."""
-    return Terminal([sys.executable, "-m", "fugu_cli", *arguments], place.repo, {**place.environ(), **environ}, SIZE)
+    return Terminal(
+        [sys.executable, "-m", "fugu_cli", *arguments],
+        place.repo,
+        {**place.environ(), **environ},
+        SIZE,
+    )
 
 
 def wait_for(terminal: Terminal, text: bytes, seconds: float = 60.0) -> float:
-    """Seconds until these bytes are written; the screen is not followed meanwhile, to leave the processor alone."""
+    """Seconds until these bytes are written; the screen is not followed meanwhile, to leave the
+    processor alone.
+    """
     begun, kept = time.perf_counter(), b""
     while time.perf_counter() - begun < seconds:
         ready, _, _ = select.select([terminal._fd], [], [], 0.2)
@@ -99,7 +110,9 @@ def drained(terminal: Terminal, seconds: float) -> None:
 
 
 def presses(terminal: Terminal, count: int, pause: float = 0.05) -> list[float]:
-    """Milliseconds from a key to its letter on the screen. Every letter is one that nothing else shows."""
+    """Milliseconds from a key to its letter on the screen. Every letter is one that nothing else
+    shows.
+    """
     took = []
     for number in range(count):
         letter = chr(0x0400 + number % 250)
@@ -127,14 +140,22 @@ def write_session(place: Place, entries: int) -> str:
         number = len(facts)
         facts.append(Asked(text=f"request {number}: make it better"))
         for turn in range(1, 4):
-            call = Call.make(f"t{turn}-0-0", "edit", path=f"src/f{number}.py", old="a\nb\n", new="a\nc\n")
+            call = Call.make(
+                f"t{turn}-0-0", "edit", path=f"src/f{number}.py", old="a\nb\n", new="a\nc\n"
+            )
             ran = ToolRan(
-                turn=turn, call=call, output="edited", ok=True, changes=(FileChange(path="a", before="1", after="2"),)
+                turn=turn,
+                call=call,
+                output="edited",
+                ok=True,
+                changes=(FileChange(path="a", before="1", after="2"),),
             )
             usage = Usage(input=1000, output=100)
             facts += [
                 Assigned(turn=turn, agent="m", role="worker", by="cascade", reason="cheap first"),
-                Replied(turn=turn, agent="m", text=MARKDOWN.format(n=number), calls=(call,), usage=usage),
+                Replied(
+                    turn=turn, agent="m", text=MARKDOWN.format(n=number), calls=(call,), usage=usage
+                ),
                 Permitted(turn=turn, call=call, allowed=True, by="policy"),
                 ran,
             ]
@@ -163,7 +184,12 @@ def first_paint(place: Place) -> list[Row]:
         terminal.close()
     best = min(cpu)
     return [
-        Row("first paint, CPU-seconds (best of 5)", f"{best:.2f} ({min(wall):.2f} s)", "0.60", best <= 0.6),
+        Row(
+            "first paint, CPU-seconds (best of 5)",
+            f"{best:.2f} ({min(wall):.2f} s)",
+            "0.60",
+            best <= 0.6,
+        ),
         Row("session open behind it, CPU-seconds", f"{min(ready):.2f}", "", None),
     ]
 
@@ -181,13 +207,20 @@ def loading(place: Place, count: int) -> list[Row]:
     fugurc.write_text(text)
     median, slowest = statistics.median(took), max(took)
     return [
-        Row("key press while session and coordinator load, median", f"{median:.0f} ms", "50 ms", median <= 50),
+        Row(
+            "key press while session and coordinator load, median",
+            f"{median:.0f} ms",
+            "50 ms",
+            median <= 50,
+        ),
         Row("the slowest of them", f"{slowest:.0f} ms", "", None),
     ]
 
 
 def typing(place: Place, server: Loopback, count: int) -> list[Row]:
-    """Keys at 5 and at 5,000 entries, in turns, and while a reply streams in; memory and opening on the way."""
+    """Keys at 5 and at 5,000 entries, in turns, and while a reply streams in; memory and opening on
+    the way.
+    """
     short, long = write_session(place, 5), write_session(place, 5000)
     medians: dict[str, list[float]] = {short: [], long: []}
     memory = 0.0
@@ -217,8 +250,18 @@ def typing(place: Place, server: Loopback, count: int) -> list[Row]:
         Row("key press to screen at 5 entries, median", f"{few:.1f} ms", "50 ms", few <= 50),
         Row("key press to screen at 5,000 entries, median", f"{many:.1f} ms", "50 ms", many <= 50),
         Row("ratio of the two", f"{many / few:.2f}", "1.3", many / few <= 1.3),
-        Row("key press while 200 pieces a second stream in, 5,000 entries", f"{busy:.1f} ms", "50 ms", busy <= 50),
-        Row("memory at 5,000 entries, without a coordinator", f"{memory:.0f} MB", "250 MB", memory <= 250),
+        Row(
+            "key press while 200 pieces a second stream in, 5,000 entries",
+            f"{busy:.1f} ms",
+            "50 ms",
+            busy <= 50,
+        ),
+        Row(
+            "memory at 5,000 entries, without a coordinator",
+            f"{memory:.0f} MB",
+            "250 MB",
+            memory <= 250,
+        ),
     ]
 
 
@@ -235,12 +278,23 @@ def opening(place: Place) -> list[Row]:
         took.append((wait_for(terminal, b"the end of"), terminal.cpu() - before))
         terminal.close()
     wall, cpu = min(took)
-    return [Row("opening a session of 10,000 lines, first screen", f"{wall:.2f} s ({cpu:.2f} CPU-s)", "1 s", wall <= 1)]
+    return [
+        Row(
+            "opening a session of 10,000 lines, first screen",
+            f"{wall:.2f} s ({cpu:.2f} CPU-s)",
+            "1 s",
+            wall <= 1,
+        )
+    ]
 
 
 def streaming(place: Place, server: Loopback, tokens: int) -> list[Row]:
-    """One reply of many tokens: the CPU they cost over the reply, and whether all of it can be read on the screen."""
-    text = "".join(f"w{number:05d} " + ("\n\n" if number % 40 == 39 else "") for number in range(tokens))
+    """One reply of many tokens: the CPU they cost over the reply, and whether all of it can be read
+    on the screen.
+    """
+    text = "".join(
+        f"w{number:05d} " + ("\n\n" if number % 40 == 39 else "") for number in range(tokens)
+    )
     server.play("m", Says(text, slow=0.001))
     terminal = start(place)
     wait_for(terminal, b"router: ")
@@ -259,20 +313,31 @@ def streaming(place: Place, server: Loopback, tokens: int) -> list[Row]:
     terminal.until(lambda screen: "w00000" in screen and "1 turn · " not in screen)
     seen: set[str] = set()
     while "1 turn · " not in terminal.screen.text:
-        seen |= {word for word in terminal.screen.text.split() if word.startswith("w") and word[1:].isdigit()}
+        seen |= {
+            word
+            for word in terminal.screen.text.split()
+            if word.startswith("w") and word[1:].isdigit()
+        }
         before = terminal.screen.text
         terminal.keys("\x1b[6~")
         terminal.until(lambda now, before=before: now != before)  # type: ignore[misc]
         while terminal.read(0.06):  # the frame to its end
             pass
-    seen |= {word for word in terminal.screen.text.split() if word.startswith("w") and word[1:].isdigit()}
+    seen |= {
+        word for word in terminal.screen.text.split() if word.startswith("w") and word[1:].isdigit()
+    }
     missing = sum(f"w{number:05d}" not in seen for number in range(tokens))
     terminal.close()
     half = len(parts) // 2
     first, last = statistics.mean(parts[:half]), statistics.mean(parts[-half:])
     shown = ", ".join(f"{part:.2f}" for part in parts)
     return [
-        Row(f"CPU per token over a reply of {tokens:,}, ms by eighth", shown, "flat", last <= 1.5 * first),
+        Row(
+            f"CPU per token over a reply of {tokens:,}, ms by eighth",
+            shown,
+            "flat",
+            last <= 1.5 * first,
+        ),
         Row("words of it that cannot be found on the screen", str(missing), "0", missing == 0),
     ]
 
@@ -299,9 +364,11 @@ def report(rows: list[Row]) -> str:
     lines = [
         "# The terminal interface",
         "",
-        f"Measured by `tests/benchmarks/tui.py` with fugu {__version__}, Python {platform.python_version()}, on "
+        f"Measured by `tests/benchmarks/tui.py` with fugu {__version__}, Python "
+        f"{platform.python_version()}, on "
         f"{os.cpu_count()} cores ({platform.machine()}),",
-        f"load average {os.getloadavg()[0]:.1f} at the end. The real program in a pseudo-terminal of "
+        f"load average {os.getloadavg()[0]:.1f} at the end. The real program in a "
+        f"pseudo-terminal of "
         f"{SIZE[0]}x{SIZE[1]}, the model a server on the same machine.",
         "",
         "| what | measured | at most | holds |",
@@ -313,7 +380,9 @@ def report(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tokens", type=int, default=20_000)
     parser.add_argument("--idle", type=float, default=20.0)
     parser.add_argument("--presses", type=int, default=60)
@@ -332,7 +401,11 @@ def main() -> int:
             rows += part()
             print(report(rows), file=sys.stderr)
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    _, mark, kept = given.out.read_text(encoding="utf-8").partition("\n## ") if given.out.exists() else ("", "", "")
+    _, mark, kept = (
+        given.out.read_text(encoding="utf-8").partition("\n## ")
+        if given.out.exists()
+        else ("", "", "")
+    )
     given.out.write_text(report(rows) + mark + kept, encoding="utf-8")
     return 0
 

@@ -1,7 +1,9 @@
-"""What a snapshot costs in a repository of 100,000 files, against `git status` on the same tree; and what a request
-costs where 600 MB and 20,000 small files lie untracked, in the real binary of one or several checkouts.
+"""What a snapshot costs in a repository of 100,000 files, against `git status` on the same tree;
+and what a request costs where 600 MB and 20,000 small files lie untracked, in the real binary of
+one or several checkouts.
 
-python tests/benchmarks/undo.py [--files 100000] [--checkout NAME=FOLDER ...] > tests/benchmarks/results/undo.md
+python tests/benchmarks/undo.py [--files 100000] [--checkout NAME=FOLDER ...] >
+tests/benchmarks/results/undo.md
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ def lay(root: Path, files: int) -> None:
 
 
 def git(root: Path, *arguments: str) -> None:
-    subprocess.run(["git", "-c", "gc.auto=0", *arguments], cwd=root, check=True, capture_output=True)
+    subprocess.run(
+        ["git", "-c", "gc.auto=0", *arguments], cwd=root, check=True, capture_output=True
+    )
 
 
 def timed(what: Callable[[], object], rounds: int = ROUNDS) -> float:
@@ -62,9 +66,19 @@ def measure(files: int) -> list[tuple[str, float]]:
         git(root, "repack", "-adq")  # as in a clone, and no collection in the background
         git(root, "status")
         workspace = Workspace(root, Path(folder) / "store")
-        rows = [("the first snapshot of a repository", timed(lambda: asyncio.run(workspace.history.snapshot()), 1))]
+        rows = [
+            (
+                "the first snapshot of a repository",
+                timed(lambda: asyncio.run(workspace.history.snapshot()), 1),
+            )
+        ]
         before = asyncio.run(workspace.history.snapshot())
-        rows.append(("a snapshot, nothing changed", timed(lambda: asyncio.run(workspace.history.snapshot()))))
+        rows.append(
+            (
+                "a snapshot, nothing changed",
+                timed(lambda: asyncio.run(workspace.history.snapshot())),
+            )
+        )
         count = iter(range(1000))
 
         def changed() -> None:
@@ -92,13 +106,18 @@ STEPS = {
 def script(tool: str, given: dict[str, str]) -> str:
     """A scripted agent that reads a file, makes one call and says that it is done."""
     calls = [("read", {"path": "a.txt"}), (tool, given)]
-    steps = (f"calls = [{{ tool = {json.dumps(t)}, arguments = {json.dumps(json.dumps(g))} }}]" for t, g in calls)
+    steps = (
+        f"calls = [{{ tool = {json.dumps(t)}, arguments = {json.dumps(json.dumps(g))} }}]"
+        for t, g in calls
+    )
     text = "".join(f'[[step]]\ntext = ""\n{step}\n' for step in steps)
     return text + '[[step]]\ntext = "Done."\ncalls = []\n[[step]]\ntext = "ACCEPT"\ncalls = []\n'
 
 
 def request(checkout: Path, place: Path, tool: str, given: dict[str, str]) -> tuple[float, float]:
-    """The first request of a new home in `place`/repo: its seconds, and the megabytes it left in fugu's data."""
+    """The first request of a new home in `place`/repo: its seconds, and the megabytes it left in
+    fugu's data.
+    """
     home = Path(tempfile.mkdtemp(dir=place))
     (home / "script.toml").write_text(script(tool, given))
     (place / "repo" / "a.txt").write_text("one\n")
@@ -113,7 +132,11 @@ def request(checkout: Path, place: Path, tool: str, given: dict[str, str]) -> tu
     took = time.perf_counter() - started
     if done.returncode not in (0, 3):
         raise SystemExit(done.stderr.decode())
-    size = sum(path.lstat().st_blocks * 512 for path in (home / ".local" / "share").rglob("*") if path.is_file())
+    size = sum(
+        path.lstat().st_blocks * 512
+        for path in (home / ".local" / "share").rglob("*")
+        if path.is_file()
+    )
     shutil.rmtree(home)
     return took, size / 1e6
 
@@ -130,12 +153,18 @@ def untracked(root: Path) -> None:
 
 
 def requests(checkouts: dict[str, Path]) -> None:
-    """Print what each request costs, beside the same one in a repository without the untracked files."""
+    """Print what each request costs, beside the same one in a repository without the untracked
+    files.
+    """
     print("\n# Requests where 600 MB and 20,000 small files lie untracked\n")
     print(
-        "The first request of a session with a scripted agent, medians of 3; `more` is what it takes longer than in a"
+        "The first request of a session with a scripted agent, medians of 3; `more` is what it "
+        "takes longer than in a"
     )
-    print("repository of two small files. The last column is what fugu's data folder holds afterwards.\n")
+    print(
+        "repository of two small files. The last column is what fugu's data folder holds "
+        "afterwards.\n"
+    )
     print("| | checkout | seconds | more | MB |\n|---|---|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         places = [Path(folder) / name for name in ("small", "large")]
@@ -144,21 +173,42 @@ def requests(checkouts: dict[str, Path]) -> None:
             git(place / "repo", "init", "-q")
             (place / "repo" / "a.txt").write_text("one\n")
             git(place / "repo", "add", "a.txt")
-            git(place / "repo", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "start")
+            git(
+                place / "repo",
+                "-c",
+                "user.name=a",
+                "-c",
+                "user.email=a@b",
+                "commit",
+                "-q",
+                "-m",
+                "start",
+            )
         untracked(places[1] / "repo")
         for what, (tool, given) in STEPS.items():
             for name, checkout in checkouts.items():
                 (base, _), (took, size) = (
-                    map(statistics.median, zip(*(request(checkout, place, tool, given) for _ in range(3)), strict=True))
+                    map(
+                        statistics.median,
+                        zip(
+                            *(request(checkout, place, tool, given) for _ in range(3)), strict=True
+                        ),
+                    )
                     for place in places
                 )
-                print(f"| {what} | {name} | {took:.1f} | {took - base:.1f} | {size:,.1f} |", flush=True)
+                print(
+                    f"| {what} | {name} | {took:.1f} | {took - base:.1f} | {size:,.1f} |",
+                    flush=True,
+                )
 
 
 def snapshots(checkouts: dict[str, Path], files: int) -> None:
     """Print what snapshots cost, each checkout in a process of its own."""
     print(f"# Snapshots and undo in {files:,} files\n")
-    print(f"`python tests/benchmarks/undo.py`; medians of {ROUNDS} runs, {os.cpu_count()} cores, warm caches.\n")
+    print(
+        f"`python tests/benchmarks/undo.py`; medians of {ROUNDS} runs, {os.cpu_count()} cores, "
+        f"warm caches.\n"
+    )
     print("| | checkout | milliseconds | times `git status` |\n|---|---|---:|---:|")
     for name, checkout in checkouts.items():
         command = [sys.executable, __file__, "--measure", "--files", str(files)]
@@ -173,12 +223,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--checkout", action="append", default=[])
-    parser.add_argument("--measure", action="store_true", help="print the rows of one checkout as JSON")
+    parser.add_argument(
+        "--measure", action="store_true", help="print the rows of one checkout as JSON"
+    )
     given = parser.parse_args()
     if given.measure:
         print(json.dumps(measure(given.files)))
         return
-    named = dict(pair.split("=", 1) for pair in given.checkout) or {"this one": str(Path(__file__).parents[2])}
+    named = dict(pair.split("=", 1) for pair in given.checkout) or {
+        "this one": str(Path(__file__).parents[2])
+    }
     checkouts = {name: Path(folder) for name, folder in named.items()}
     snapshots(checkouts, given.files)
     requests(checkouts)

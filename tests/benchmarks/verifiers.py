@@ -1,11 +1,13 @@
-"""How good each agent of the embedded pool is as Verifier: true and false accept rates on works whose truth is known.
+"""How good each agent of the embedded pool is as Verifier: true and false accept rates on works
+whose truth is known.
 
     python tests/benchmarks/verifiers.py --tasks DIR [--seconds 400] [--most 20]
 
-Each work (verifiers_works.py) is put before each agent in the engine (verifiers_live.py): with nothing to run, with a
-reproduction that the agent wrote first, with half of the tests, with both, and with all tests. Rows stay in --out and
-are not measured again; --seconds begins nothing more after that many, run it again to go on. The report is written at
-the end of every run. It also counts the Verifier turns of whole sessions (`--rows`) after which nothing was changed.
+Each work (verifiers_works.py) is put before each agent in the engine (verifiers_live.py): with
+nothing to run, with a reproduction that the agent wrote first, with half of the tests, with both,
+and with all tests. Rows stay in --out and are not measured again; --seconds begins nothing more
+after that many, run it again to go on. The report is written at the end of every run. It also
+counts the Verifier turns of whole sessions (`--rows`) after which nothing was changed.
 """
 
 from __future__ import annotations
@@ -61,13 +63,34 @@ class Options:
 
 def options(arguments: Sequence[str]) -> Options:
     """Raises SystemExit with a usage line for what cannot be used."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tasks", type=Path, required=True, help="a folder with quixbugs.jsonl and hefix-py.jsonl")
-    parser.add_argument("--out", type=Path, default=HERE / "verifiers", help="where rows are kept (%(default)s)")
-    parser.add_argument("--rows", type=Path, default=HERE / "embedded-pool", help="one_pass.jsonl, loop.jsonl and logs")
-    parser.add_argument("--shown", nargs="+", default=MEASURED, choices=get_args(Shown), help="what is put before them")
-    parser.add_argument("--most", type=int, default=20, help="tasks whose works are judged (%(default)s)")
-    parser.add_argument("--seconds", type=float, default=1e9, help="begin nothing after that many seconds")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--tasks", type=Path, required=True, help="a folder with quixbugs.jsonl and hefix-py.jsonl"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=HERE / "verifiers", help="where rows are kept (%(default)s)"
+    )
+    parser.add_argument(
+        "--rows",
+        type=Path,
+        default=HERE / "embedded-pool",
+        help="one_pass.jsonl, loop.jsonl and logs",
+    )
+    parser.add_argument(
+        "--shown",
+        nargs="+",
+        default=MEASURED,
+        choices=get_args(Shown),
+        help="what is put before them",
+    )
+    parser.add_argument(
+        "--most", type=int, default=20, help="tasks whose works are judged (%(default)s)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=1e9, help="begin nothing after that many seconds"
+    )
     given = parser.parse_args(arguments)
     until = time.monotonic() + given.seconds
     return Options(given.tasks, given.out, given.rows, tuple(given.shown), given.most, until)
@@ -93,7 +116,10 @@ async def measure(chosen: Options, tasks: Sequence[Task]) -> None:
 async def _judged_by(chosen: Options, task: Task, works: Sequence[Work], agent: str) -> None:
     """What is missing of this agent's judgements of the task's works."""
     file = chosen.out / "judged.jsonl"
-    known = {(row.task, row.right, row.agent, row.shown) for row in results_folder.read_rows(file, Judged)}
+    known = {
+        (row.task, row.right, row.agent, row.shown)
+        for row in results_folder.read_rows(file, Judged)
+    }
     for work in works:
         for shown in chosen.shown:
             if (task.id, work.right, agent, shown) in known:
@@ -104,18 +130,29 @@ async def _judged_by(chosen: Options, task: Task, works: Sequence[Work], agent: 
             row = await judge(task, Case(work, agent, shown, script))
             results_folder.append_row(file, row)
             truth = "right" if work.right else "wrong"
-            tell(f"{agent} {task.id}, {truth}, {shown}: {row.said}, {row.verdict}, {row.seconds:.1f} s")
+            tell(
+                f"{agent} {task.id}, {truth}, {shown}: {row.said}, {row.verdict}, "
+                f"{row.seconds:.1f} s"
+            )
 
 
 async def _script(chosen: Options, task: Task, agent: str) -> str:
     file = chosen.out / "scripts.jsonl"
     kept = next(
-        (row for row in results_folder.read_rows(file, Script) if (row.task, row.agent) == (task.id, agent)), None
+        (
+            row
+            for row in results_folder.read_rows(file, Script)
+            if (row.task, row.agent) == (task.id, agent)
+        ),
+        None,
     )
     if kept is None:
         kept = await reproduce(task, agent)
         results_folder.append_row(file, kept)
-        tell(f"{agent} {task.id}: a reproduction of {len(kept.text)} characters, {kept.seconds:.1f} s")
+        tell(
+            f"{agent} {task.id}: a reproduction of {len(kept.text)} characters, "
+            f"{kept.seconds:.1f} s"
+        )
     return kept.text
 
 
@@ -159,9 +196,14 @@ def _groups(judged: Sequence[Judged]) -> Iterator[tuple[Shown, str, list[Judged]
 
 def accepted_table(judged: Sequence[Judged], accepted: Callable[[Judged], bool]) -> str:
     """Accept rates of right and wrong works, with their intervals."""
-    lines = ["| it was shown | agent | right work accepted | wrong work accepted |", "| --- | --- | --- | --- |"]
+    lines = [
+        "| it was shown | agent | right work accepted | wrong work accepted |",
+        "| --- | --- | --- | --- |",
+    ]
     for shown, agent, own in _groups(judged):
-        cells = [rate([accepted(row) for row in own if row.right is truth]) for truth in (True, False)]
+        cells = [
+            rate([accepted(row) for row in own if row.right is truth]) for truth in (True, False)
+        ]
         lines.append(f"| {TITLES[shown]} | {agent} | {cells[0]} | {cells[1]} |")
     return "\n".join(lines)
 
@@ -169,14 +211,18 @@ def accepted_table(judged: Sequence[Judged], accepted: Callable[[Judged], bool])
 def runs_table(judged: Sequence[Judged]) -> str:
     """What the runs themselves said, without anybody's word."""
     lines = [
-        "| what was run | written by | failed before | passed after right work | passed after wrong work |",
+        "| what was run | written by | failed before | passed after right work | passed after "
+        "wrong work |",
         "| --- | --- | --- | --- | --- |",
     ]
     for shown, agent, own in _groups(judged):
         ran = [row for row in own if row.after is not None]
         if not ran or ("reproduction" not in shown and agent != AGENTS[0]):
             continue
-        cells = [rate([row.after is True for row in ran if row.right is truth]) for truth in (True, False)]
+        cells = [
+            rate([row.after is True for row in ran if row.right is truth])
+            for truth in (True, False)
+        ]
         before = rate([row.before is False for row in ran if row.right])
         author = agent if "reproduction" in shown else "the task"
         lines.append(f"| {TITLES[shown]} | {author} | {before} | {cells[0]} | {cells[1]} |")
@@ -184,35 +230,61 @@ def runs_table(judged: Sequence[Judged]) -> str:
 
 
 def scripts_table(judged: Sequence[Judged], scripts: Sequence[Script]) -> str:
-    """What the reproductions are worth: a good one fails before any change, and passes after the right work."""
+    """What the reproductions are worth: a good one fails before any change, and passes after the
+    right work.
+    """
     lines = [
-        "| agent | wrote one | failed with the bug | passed then with the right work | and failed with the wrong one |",
+        "| agent | wrote one | failed with the bug | passed then with the right work | and "
+        "failed with the wrong one |",
         "| --- | --- | --- | --- | --- |",
     ]
     for agent in AGENTS:
         written = [bool(row.text) for row in scripts if row.agent == agent]
-        own = {(r.task, r.right): r for r in judged if r.agent == agent and r.shown == "reproduction"}
-        pairs = [(row, own.get((row.task, False))) for row in own.values() if row.right and row.after is not None]
+        own = {
+            (r.task, r.right): r for r in judged if r.agent == agent and r.shown == "reproduction"
+        }
+        pairs = [
+            (row, own.get((row.task, False)))
+            for row in own.values()
+            if row.right and row.after is not None
+        ]
         failed = [(row, other) for row, other in pairs if row.before is False]
         passed = [(row, other) for row, other in failed if row.after]
         told = [other.after is False for _, other in passed if other is not None]
-        cells = [written, [row.before is False for row, _ in pairs], [bool(row.after) for row, _ in failed], told]
+        cells = [
+            written,
+            [row.before is False for row, _ in pairs],
+            [bool(row.after) for row, _ in failed],
+            told,
+        ]
         lines.append(f"| {agent} | {' | '.join(rate(cell) for cell in cells)} |")
     return "\n".join(lines)
 
 
 def costs_table(judged: Sequence[Judged], scripts: Sequence[Script]) -> str:
     """Means of one verdict, and of one reproduction."""
-    lines = ["| call | agent | calls | s | tokens in | tokens out |", "| --- | --- | --- | --- | --- | --- |"]
+    lines = [
+        "| call | agent | calls | s | tokens in | tokens out |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     kinds: list[tuple[str, str, Sequence[Judged | Script]]] = [
         *((f"verdict, {TITLES[shown]}", agent, own) for shown, agent, own in _groups(judged)),
-        *(("reproduction", agent, [row for row in scripts if row.agent == agent]) for agent in AGENTS),
+        *(
+            ("reproduction", agent, [row for row in scripts if row.agent == agent])
+            for agent in AGENTS
+        ),
     ]
     for name, agent, own in kinds:
         if own:
-            sums = (sum(r.seconds for r in own), sum(r.usage.input for r in own), sum(r.usage.output for r in own))
+            sums = (
+                sum(r.seconds for r in own),
+                sum(r.usage.input for r in own),
+                sum(r.usage.output for r in own),
+            )
             seconds, read, written = (total / len(own) for total in sums)
-            lines.append(f"| {name} | {agent} | {len(own)} | {seconds:.1f} | {read:.0f} | {written:.0f} |")
+            lines.append(
+                f"| {name} | {agent} | {len(own)} | {seconds:.1f} | {read:.0f} | {written:.0f} |"
+            )
     return "\n".join(lines)
 
 
@@ -221,25 +293,40 @@ def sessions_table(folder: Path) -> str:
     counts: dict[tuple[str, str], Counter[tuple[bool, bool]]] = defaultdict(Counter)
     for row in results_folder.read_rows(folder / "loop.jsonl", rollout.RolloutOutcome):
         if (folder / row.session).is_file():
-            for agent, state, accepted in after_the_last_change([one.event for one in log.read(folder / row.session)]):
+            for agent, state, accepted in after_the_last_change(
+                [one.event for one in log.read(folder / row.session)]
+            ):
                 counts[agent, state][row.ok, accepted] += 1
     if not counts:
         return "No logs of sessions are at hand."
-    lines = ["| agent | it was shown | right work accepted | wrong work accepted |", "| --- | --- | --- | --- |"]
+    lines = [
+        "| agent | it was shown | right work accepted | wrong work accepted |",
+        "| --- | --- | --- | --- |",
+    ]
     for (agent, state), found in sorted(counts.items()):
-        cells = [rate([True] * found[truth, True] + [False] * found[truth, False]) for truth in (True, False)]
+        cells = [
+            rate([True] * found[truth, True] + [False] * found[truth, False])
+            for truth in (True, False)
+        ]
         lines.append(f"| {agent} | {state} | {cells[0]} | {cells[1]} |")
     return "\n".join(lines)
 
 
 def after_the_last_change(events: Sequence[Event]) -> Iterator[tuple[str, str, bool]]:
-    """(agent, what the tests said, accepted) of each Verifier turn whose work the session's grade is about."""
+    """(agent, what the tests said, accepted) of each Verifier turn whose work the session's grade
+    is about.
+    """
     turns = views.turns(events)
     last = max((place for place, turn in enumerate(turns) if turn.changes), default=-1)
     for place, turn in enumerate(turns):
         if place <= last or turn.assigned.role != "verifier" or not turn.replies:
             continue
-        before = [run for one in turns[: place + 1] for run in one.runs if run.permitted.call.tool == views.RUN_TESTS]
+        before = [
+            run
+            for one in turns[: place + 1]
+            for run in one.runs
+            if run.permitted.call.tool == views.RUN_TESTS
+        ]
         known = [run.result for run in before if run.result is not None]
         state = "no tests" if not known else "tests passed" if known[-1].ok else "tests failed"
         yield turn.assigned.agent, state, views.verdict_of(turn.text) == "ACCEPT"
@@ -250,7 +337,10 @@ def rate(found: Sequence[bool]) -> str:
     if not found:
         return "-"
     share = wilson(sum(found), len(found))
-    return f"{share.count / share.total:.0%} ({share.count} of {share.total}; {share.low:.0%} to {share.high:.0%})"
+    return (
+        f"{share.count / share.total:.0%} ({share.count} of {share.total}; {share.low:.0%} to "
+        f"{share.high:.0%})"
+    )
 
 
 def main(arguments: Sequence[str]) -> int:

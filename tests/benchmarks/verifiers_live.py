@@ -1,8 +1,10 @@
-"""One work put before one Verifier, in the engine itself: a session whose Worker's change is applied by a script.
+"""One work put before one Verifier, in the engine itself: a session whose Worker's change is
+applied by a script.
 
-The session is opened by wiring and driven by the orchestrator like a user's: the request, its tests before and after
-the change where there are any, and a Verifier's turn of the agent. Only who is next is fixed. A reproduction is a
-session before that one: the agent, as Worker, writes a script that shows the bug, and that script is the test command.
+The session is opened by wiring and driven by the orchestrator like a user's: the request, its tests
+before and after the change where there are any, and a Verifier's turn of the agent. Only who is
+next is fixed. A reproduction is a session before that one: the agent, as Worker, writes a script
+that shows the bug, and that script is the test command.
 """
 
 from __future__ import annotations
@@ -37,11 +39,15 @@ Shown = Literal["nothing", "reproduction", "half", "half+reproduction", "all"]
 SCRIPT = "reproduce.py"
 _AUTHOR = "author"
 _WORDS = Path(__file__).with_name("verifiers.prompts.md")
-"""Request, request for a reproduction, what stands in its file, and what its Verifier is told of it."""
+"""Request, request for a reproduction, what stands in its file, and what its Verifier is told of
+it.
+"""
 
 
 class Script(Value):
-    """A row: the reproduction `agent` wrote for a task before any change; "" where it wrote none."""
+    """A row: the reproduction `agent` wrote for a task before any change; "" where it wrote
+    none.
+    """
 
     task: str
     agent: str
@@ -53,8 +59,9 @@ class Script(Value):
 class Judged(Value):
     """A row: what `agent` said of a work whose truth is `right`, `shown` that.
 
-    `before`, `after`: whether what was run passed, before the change and after it; None where nothing was run. `said`
-    is the agent's own word, `verdict` fugu's: failing tests turn an ACCEPT into REVISE.
+    `before`, `after`: whether what was run passed, before the change and after it; None where
+    nothing was run. `said` is the agent's own word, `verdict` fugu's: failing tests turn an ACCEPT
+    into REVISE.
     """
 
     task: str
@@ -83,13 +90,19 @@ class Fixed:
 
 
 async def reproduce(task: Task, agent: str, entries: Sequence[AgentEntry] = EMBEDDED) -> Script:
-    """Let the agent write a script that fails while the bug is there. It has the code, and no tests."""
+    """Let the agent write a script that fails while the bug is there. It has the code, and no
+    tests.
+    """
     path = answer_targets(task)[0]
     _, ask, stub, _ = _words(path, code=task.files[path].strip())
     own = _without_tests(task) | {SCRIPT: stub + "\n"}
     turn = Assigned(turn=1, agent=agent, role="worker", by="benchmark")
-    with tempfile.TemporaryDirectory(prefix="fugu-verifiers-", ignore_cleanup_errors=True) as temporary:
-        folder = await create_repository(task.model_copy(update={"files": own}), Path(temporary) / task.id)
+    with tempfile.TemporaryDirectory(
+        prefix="fugu-verifiers-", ignore_cleanup_errors=True
+    ) as temporary:
+        folder = await create_repository(
+            task.model_copy(update={"files": own}), Path(temporary) / task.id
+        )
         config = Config(agents=tuple(entries), data_dir=Path(temporary) / "data")
         events = await _session(config, folder, ask, (turn,))
         text = (folder / SCRIPT).read_text(encoding="utf-8")
@@ -117,9 +130,13 @@ async def judge(task: Task, case: Case, entries: Sequence[AgentEntry] = EMBEDDED
     """The Verifier's turn after the work. Raises InfrastructureError where the agent failed."""
     path, work = answer_targets(task)[0], case.work
     ask, _, _, told = _words(path, script=case.script.strip())
-    with tempfile.TemporaryDirectory(prefix="fugu-verifiers-", ignore_cleanup_errors=True) as temporary:
+    with tempfile.TemporaryDirectory(
+        prefix="fugu-verifiers-", ignore_cleanup_errors=True
+    ) as temporary:
         files = _files(task, case)
-        folder = await create_repository(task.model_copy(update={"files": files}), Path(temporary) / task.id)
+        folder = await create_repository(
+            task.model_copy(update={"files": files}), Path(temporary) / task.id
+        )
         author = _author(Path(temporary) / "author.toml", path, work.files[path])
         config = Config(
             agents=(*entries, author),
@@ -130,7 +147,11 @@ async def judge(task: Task, case: Case, entries: Sequence[AgentEntry] = EMBEDDED
         turns = (
             Assigned(turn=1, agent=_AUTHOR, role="worker", by="benchmark"),
             Assigned(
-                turn=2, agent=case.agent, role="verifier", by="benchmark", instruction=told if case.script else ""
+                turn=2,
+                agent=case.agent,
+                role="verifier",
+                by="benchmark",
+                instruction=told if case.script else "",
             ),
         )
         events = await _session(config, folder, ask, turns)
@@ -143,7 +164,9 @@ def _row(case: Case, events: Sequence[Event]) -> Judged:
     turn = views.turns(events)[-1]
     verdict = views.verdict(events, turn)
     if turn.failed is not None or verdict is None:
-        raise InfrastructureError(f"{case.work.task}, {case.agent}: {turn.failed.message if turn.failed else 'silent'}")
+        raise InfrastructureError(
+            f"{case.work.task}, {case.agent}: {turn.failed.message if turn.failed else 'silent'}"
+        )
     first, now = views.first_tests(events), views.tests(events)
     return Judged(
         task=case.work.task,
@@ -184,7 +207,13 @@ def _without_tests(task: Task) -> dict[str, str]:
 def _words(path: str, **more: str) -> tuple[str, str, str, str]:
     """The words of this benchmark for the module at `path`, filled in."""
     parts = _WORDS.read_text(encoding="utf-8").split("\n===\n")
-    fields: Mapping[str, str] = {"path": path, "name": Path(path).stem, "code": "", "script": "", **more}
+    fields: Mapping[str, str] = {
+        "path": path,
+        "name": Path(path).stem,
+        "code": "",
+        "script": "",
+        **more,
+    }
     request, reproduction, stub, told = (prompts.fill(part.strip(), **fields) for part in parts)
     return request, reproduction, stub, told
 
@@ -192,17 +221,24 @@ def _words(path: str, **more: str) -> tuple[str, str, str, str]:
 def _author(file: Path, path: str, text: str) -> AgentEntry:
     """An agent that reads the file and writes the work."""
     calls = {"read": {"path": path}, "write": {"path": path, "content": text}}
-    said = [f"{{ tool = {json.dumps(tool)}, arguments = {_quoted(given)} }}" for tool, given in calls.items()]
+    said = [
+        f"{{ tool = {json.dumps(tool)}, arguments = {_quoted(given)} }}"
+        for tool, given in calls.items()
+    ]
     steps = [*(f"[[step]]\ncalls = [{call}]\n" for call in said), '[[step]]\ntext = "Done."\n']
     file.write_text("".join(steps), encoding="utf-8")
-    return AgentEntry(name=_AUTHOR, provider="scripted", model=str(file), protocol="native", slot="strong")
+    return AgentEntry(
+        name=_AUTHOR, provider="scripted", model=str(file), protocol="native", slot="strong"
+    )
 
 
 def _quoted(arguments: Mapping[str, str]) -> str:
     return json.dumps(json.dumps(arguments))  # a text of TOML is quoted like one of JSON
 
 
-async def _session(config: Config, folder: Path, ask: str, turns: Sequence[Assigned]) -> tuple[Event, ...]:
+async def _session(
+    config: Config, folder: Path, ask: str, turns: Sequence[Assigned]
+) -> tuple[Event, ...]:
     if cache := os.environ.get("FUGU_CACHE_DIR"):
         config = config.model_copy(update={"cache_dir": Path(cache)})
     loaded = LoadedConfig(config=config, files=(), notes=(), root=folder, trusted=False)

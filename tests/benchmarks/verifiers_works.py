@@ -1,10 +1,12 @@
-"""Works whose truth is known, for Verifiers to judge: a right and a wrong change of each task, and half of its tests.
+"""Works whose truth is known, for Verifiers to judge: a right and a wrong change of each task, and
+half of its tests.
 
-Right is the reference solution's function in the place of the buggy one. Wrong is a recorded answer of an agent where
-there is one that changed something, else the smallest kind of mistake: an operator, a number or a name of the solution
-(or of the buggy function) exchanged. Every one is graded by the task's own tests, hidden ones included. Half of the
-tests: at most half of the visible ones, all of which the wrong work passes; at least one of them fails before any
-change, so that they look like tests which have done their part. Used by verifiers.py; knows no agent and no log.
+Right is the reference solution's function in the place of the buggy one. Wrong is a recorded answer
+of an agent where there is one that changed something, else the smallest kind of mistake: an
+operator, a number or a name of the solution (or of the buggy function) exchanged. Every one is
+graded by the task's own tests, hidden ones included. Half of the tests: at most half of the visible
+ones, all of which the wrong work passes; at least one of them fails before any change, so that they
+look like tests which have done their part. Used by verifiers.py; knows no agent and no log.
 """
 
 from __future__ import annotations
@@ -27,11 +29,31 @@ from fugu_cli.tasks.grading import grade
 from fugu_cli.tasks.repository import create_repository, write_files
 
 CANDIDATES = 20
-"""Wrong works tried for a task until one passes half of its tests; else the one that passes most of them is taken."""
+"""Wrong works tried for a task until one passes half of its tests; else the one that passes most of
+them is taken.
+"""
 OTHER = {
-    **{"<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "+": "-", "-": "+", "*": "+"},
+    **{
+        "<": "<=",
+        "<=": "<",
+        ">": ">=",
+        ">=": ">",
+        "==": "!=",
+        "!=": "==",
+        "+": "-",
+        "-": "+",
+        "*": "+",
+    },
     **{"/": "//", "//": "/", "%": "//", "&": "|", "|": "&", "^": "|", "+=": "-=", "-=": "+="},
-    **{"and": "or", "or": "and", "min": "max", "max": "min", "any": "all", "all": "any", "True": "False"},
+    **{
+        "and": "or",
+        "or": "and",
+        "min": "max",
+        "max": "min",
+        "any": "all",
+        "all": "any",
+        "True": "False",
+    },
     **{"False": "True", "append": "extend", "sorted": "list"},
 }
 """What a token is exchanged for. A number becomes the next one, and the one before."""
@@ -39,9 +61,10 @@ _RESULT = re.compile(r"^\S+::.*? (PASSED|FAILED|ERROR)", re.MULTILINE)
 
 
 class Found(Value):
-    """A row: what `works` makes a task's two works of. `number`: the wrong one's place among the candidates, None where
-    none will do, and `source` what it is; `kept`: which of the `tests` visible tests are the half; `whole`: the right
-    one is the solution's whole file; `visible`: the wrong one passes all visible tests."""
+    """A row: what `works` makes a task's two works of. `number`: the wrong one's place among the
+    candidates, None where none will do, and `source` what it is; `kept`: which of the `tests`
+    visible tests are the half; `whole`: the right one is the solution's whole file; `visible`: the
+    wrong one passes all visible tests."""
 
     task: str
     number: int | None = None
@@ -74,8 +97,15 @@ class Tests:
 
     def keeping(self, chosen: Collection[int]) -> str:
         """The file without the other tests."""
-        gone = {n for i, (first, end) in enumerate(self.parts) if i not in chosen for n in range(first, end)}
-        return "".join(line for n, line in enumerate(self.text.splitlines(keepends=True)) if n not in gone)
+        gone = {
+            n
+            for i, (first, end) in enumerate(self.parts)
+            if i not in chosen
+            for n in range(first, end)
+        }
+        return "".join(
+            line for n, line in enumerate(self.text.splitlines(keepends=True)) if n not in gone
+        )
 
 
 def tests_of(task: Task) -> Tests:
@@ -86,15 +116,26 @@ def tests_of(task: Task) -> Tests:
         parts = tuple((n, n + 1) for n, line in enumerate(lines) if line.strip())
         return Tests(cases, task.files[cases], parts, whole=True)
     path = next(name for name in task.test_files if name.startswith("test_"))
-    functions = [node for node in ast.parse(task.files[path]).body if isinstance(node, ast.FunctionDef)]
+    functions = [
+        node for node in ast.parse(task.files[path]).body if isinstance(node, ast.FunctionDef)
+    ]
     found: list[ast.stmt] = [node for node in functions if node.name.startswith("test")]
     whole = len(found) > 1
     if not whole:
-        found = [node for function in functions for node in function.body if isinstance(node, ast.Assert)]
-    return Tests(path, task.files[path], tuple((n.lineno - 1, n.end_lineno or n.lineno) for n in found), whole)
+        found = [
+            node for function in functions for node in function.body if isinstance(node, ast.Assert)
+        ]
+    return Tests(
+        path,
+        task.files[path],
+        tuple((n.lineno - 1, n.end_lineno or n.lineno) for n in found),
+        whole,
+    )
 
 
-def works(task: Task, recorded: Sequence[one_pass.OnePassAttempt], found: Found) -> tuple[Work, ...]:
+def works(
+    task: Task, recorded: Sequence[one_pass.OnePassAttempt], found: Found
+) -> tuple[Work, ...]:
     """The right one and the wrong one; none where no wrong one was found. Runs nothing."""
     if found.number is None:
         return ()
@@ -127,7 +168,13 @@ async def find(task: Task, recorded: Sequence[one_pass.OnePassAttempt]) -> Found
     kept = tuple(sorted(passing, key=lambda n: n in before)[:enough])
     visible = len(passing) == len(tests.parts)
     return Found(
-        task=task.id, number=number, source=source, kept=kept, tests=len(tests.parts), whole=whole, visible=visible
+        task=task.id,
+        number=number,
+        source=source,
+        kept=kept,
+        tests=len(tests.parts),
+        whole=whole,
+        visible=visible,
     )
 
 
@@ -138,7 +185,9 @@ def _solutions(task: Task) -> tuple[str, str]:
 
 
 def transplanted(original: str, answer: str) -> str | None:
-    """`original` with the answer's functions in the place of its own: what stands around them tells nothing then."""
+    """`original` with the answer's functions in the place of its own: what stands around them tells
+    nothing then.
+    """
     try:
         own, others = ast.parse(original), ast.parse(answer)
     except SyntaxError:
@@ -152,12 +201,18 @@ def transplanted(original: str, answer: str) -> str | None:
     return "\n".join(lines) + "\n"
 
 
-def _tried(task: Task, right: str, recorded: Sequence[one_pass.OnePassAttempt]) -> list[tuple[str, str]]:
+def _tried(
+    task: Task, right: str, recorded: Sequence[one_pass.OnePassAttempt]
+) -> list[tuple[str, str]]:
     return list(islice(_candidates(task, right, recorded), CANDIDATES))
 
 
-def _candidates(task: Task, right: str, recorded: Sequence[one_pass.OnePassAttempt]) -> Iterator[tuple[str, str]]:
-    """Recorded answers, then mistakes in the lines the solution changed, in the buggy function, and elsewhere."""
+def _candidates(
+    task: Task, right: str, recorded: Sequence[one_pass.OnePassAttempt]
+) -> Iterator[tuple[str, str]]:
+    """Recorded answers, then mistakes in the lines the solution changed, in the buggy function, and
+    elsewhere.
+    """
     path = one_pass.answer_targets(task)[0]
     original = task.files[path]
     seen = {_tree(original), _tree(right)}
@@ -181,14 +236,24 @@ def _candidates(task: Task, right: str, recorded: Sequence[one_pass.OnePassAttem
 
 
 def exchanged(text: str) -> Iterator[tuple[int, str, str]]:
-    """(line, what was exchanged, the text with it): every operator, number and name that has another."""
+    """(line, what was exchanged, the text with it): every operator, number and name that has
+    another.
+    """
     lines = text.splitlines(keepends=True)
-    code = {n for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) for n in _lines(node)}
+    code = {
+        n
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef)
+        for n in _lines(node)
+    }
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         row, first, end = token.start[0], token.start[1], token.end[1]
         others = [OTHER[token.string]] if token.string in OTHER else []
         if token.type == tokenize.NUMBER and token.string.isdigit():
-            others = [str(int(token.string) + 1), *([str(int(token.string) - 1)] if token.string != "0" else [])]
+            others = [
+                str(int(token.string) + 1),
+                *([str(int(token.string) - 1)] if token.string != "0" else []),
+            ]
         if row not in code:
             continue
         for other in others:
@@ -227,15 +292,27 @@ async def _solves(task: Task, files: Mapping[str, str]) -> bool:
 async def _passing(task: Task, tests: Tests, files: Mapping[str, str]) -> list[int]:
     """Which visible tests the work passes; none where the run did not come to its end."""
     if tests.whole:
-        given, names = dict(task.files), [next(name for name in task.test_files if name.startswith("test_"))]
+        given, names = (
+            dict(task.files),
+            [next(name for name in task.test_files if name.startswith("test_"))],
+        )
     else:
         each = {f"{tests.path[:-3]}_{n}.py": tests.keeping((n,)) for n in range(len(tests.parts))}
         given, names = {**task.files, **each}, list(each)
     command = f"python -m pytest -v --tb=no -p no:cacheprovider {' '.join(names)}"
-    update = {"files": given, "hidden": {}, "grade_command": command, "test_files": (*task.test_files, *names)}
+    update = {
+        "files": given,
+        "hidden": {},
+        "grade_command": command,
+        "test_files": (*task.test_files, *names),
+    }
     probe = task.model_copy(update=update)
     with tempfile.TemporaryDirectory(prefix="fugu-works-") as temporary:
         folder = await create_repository(probe, Path(temporary) / "repo")
         write_files(files, folder)
         results = _RESULT.findall((await grade(probe, folder)).output)
-    return [n for n, result in enumerate(results) if result == "PASSED"] if len(results) == len(tests.parts) else []
+    return (
+        [n for n, result in enumerate(results) if result == "PASSED"]
+        if len(results) == len(tests.parts)
+        else []
+    )

@@ -1,9 +1,11 @@
-"""Pictures of the real program: a small repository, a model on this machine, the learned coordinator.
+"""Pictures of the real program: a small repository, a model on this machine, the learned
+coordinator.
 
     python tests/snapshots/pictures.py [--cache FOLDER]
 
-Writes fugu_cli/help/pictures/*.svg. What the model says is written here; decisions, tools, tests, costs and the screen
-are fugu's own. `--cache` is where the coordinator's backbone is, by default the user's.
+Writes fugu_cli/help/pictures/*.svg. What the model says is written here; decisions, tools, tests,
+costs and the screen are fugu's own. `--cache` is where the coordinator's backbone is, by default
+the user's.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ subtasks = ["Find out why the tests fail.", "Look for other places with the same
             "Put it right, run the tests."]
 access_list = [[], [], [0, 1]]
 """
-LIMITED = Refuses(429, "Rate limit reached: 3 requests a minute.", "rate_limit_error", {"retry-after": "40"})
+LIMITED = Refuses(
+    429, "Rate limit reached: 3 requests a minute.", "rate_limit_error", {"retry-after": "40"}
+)
 AGENTS = (
     ("small", "cheap", "{ input = 0.1, output = 0.4 }"),
     ("coder", "middle", "{ input = 0.5, cached = 0.05, output = 2.0 }"),
@@ -65,7 +69,10 @@ def answer(asked: Asked) -> Answer:
     if "access_list" in text and "Model 0" in text:
         return Says(PLAN, tokens=used, slow=0.01)
     if "You are the Verifier now" in text.rpartition("'role': 'user'")[2]:
-        return Says("ACCEPT\n\nBoth tests failed before and pass now; nothing else was changed.", tokens=used)
+        return Says(
+            "ACCEPT\n\nBoth tests failed before and pass now; nothing else was changed.",
+            tokens=used,
+        )
     if "Find out why" in text and "Put it right" not in text:
         return Says("`columns.py` calls `add` on a list; it has `append`.", tokens=used, slow=0.01)
     if "Look for other places" in text and "Put it right" not in text:
@@ -83,7 +90,11 @@ class Studio:
     def __init__(self, folder: Path, url: str) -> None:
         self.repo, self._home, self._url = folder / "home" / "invoices", folder / "home", url
         self._home.mkdir()
-        os.environ |= {"HOME": str(self._home), "XDG_DATA_HOME": str(self._home / "data"), "LOOPBACK_KEY": KEY}
+        os.environ |= {
+            "HOME": str(self._home),
+            "XDG_DATA_HOME": str(self._home / "data"),
+            "LOOPBACK_KEY": KEY,
+        }
         shutil.copytree(DEMO, self.repo, ignore=shutil.ignore_patterns("__pycache__"))
         for words in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "-m", "start"]):
             who = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
@@ -99,12 +110,16 @@ class Studio:
         (self._home / ".fugurc").write_text("\n".join(lines) + "\n")
         subprocess.run(["git", "checkout", "-q", "."], cwd=self.repo, check=True)
 
-    def take(self, size: tuple[int, int], play: Callable[[Sitting], Awaitable[None]], theme: str = "dark") -> None:
+    def take(
+        self, size: tuple[int, int], play: Callable[[Sitting], Awaitable[None]], theme: str = "dark"
+    ) -> None:
         """Open the interface and play."""
 
         async def whole() -> None:
             loaded = current_config()
-            options = InterfaceOptions(state=self._home / "state", theme=theme, tier=loaded.config.tier)
+            options = InterfaceOptions(
+                state=self._home / "state", theme=theme, tier=loaded.config.tier
+            )
             app = FuguApp(FolderSessions(loaded, os.environ), options)
             async with app.run_test(size=size) as pilot:
                 await play(Sitting(app, pilot))
@@ -130,7 +145,10 @@ class Sitting:
     async def ask(self, text: str) -> None:
         """Type it and send it, once the session is there."""
         await self.until(
-            lambda: self.app.main.controller is not None and self.app.main.controller.work.session is not None
+            lambda: (
+                self.app.main.controller is not None
+                and self.app.main.controller.work.session is not None
+            )
         )
         await self.pilot.press(*text, "enter")
 
@@ -138,7 +156,11 @@ class Sitting:
         """Until the request has its end."""
         controller = self.app.main.controller
         assert controller is not None
-        await self.until(lambda: controller.session.log.events[-1].type == "finished" and not controller.work.running)
+        await self.until(
+            lambda: (
+                controller.session.log.events[-1].type == "finished" and not controller.work.running
+            )
+        )
 
     async def keys(self, *keys: str) -> None:
         """Press them."""
@@ -206,7 +228,9 @@ async def sessions(sitting: Sitting) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "fugu")
     os.environ["FUGU_CACHE_DIR"] = str(parser.parse_args().cache.resolve())
     os.environ.pop("NO_COLOR", None)

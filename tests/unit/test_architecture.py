@@ -1,4 +1,6 @@
-"""The shape the code must keep: sizes, docstrings, what importing costs. Imports' directions are import-linter's."""
+"""The shape the code must keep: sizes, docstrings, what importing costs. Imports' directions are
+import-linter's.
+"""
 
 import ast
 import re
@@ -19,32 +21,43 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def test_a_module_holds_one_idea_and_says_what_it_is() -> None:
-    assert [name for name, path in NAMED.items() if path.read_text(encoding="utf-8").count("\n") > 600] == []
+def test_every_module_says_what_it_is() -> None:
     assert [name for name, path in NAMED.items() if not ast.get_docstring(parsed(path))] == []
 
 
-def test_classes_are_small_and_nothing_is_caught_that_was_not_named() -> None:
+def test_classes_have_names_that_say_something_and_nothing_is_caught_that_was_not_named() -> None:
     assert {name: found for name, path in NAMED.items() if (found := list(faults(path)))} == {}
 
 
 def faults(path: Path) -> Iterator[str]:
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.ClassDef):
-            methods = [item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)]
-            if len(methods) > 24:
-                yield f"{node.name} has {len(methods)} methods"
             if node.name.endswith(("Manager", "Handler", "Helper", "Utils")):
                 yield f"{node.name} says nothing"
         if isinstance(node, ast.ExceptHandler):
-            caught = {name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)} if node.type else {""}
-            reraised = any(isinstance(item, ast.Raise) and item.exc is None for item in ast.walk(node))
+            caught = (
+                {name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)}
+                if node.type
+                else {""}
+            )
+            reraised = any(
+                isinstance(item, ast.Raise) and item.exc is None for item in ast.walk(node)
+            )
             if node.type is None or (not reraised and caught & {"Exception", "BaseException"}):
                 yield f"line {node.lineno} catches what it does not name"
 
 
 def test_the_root_of_the_package_holds_few_modules_beside_its_folders() -> None:
-    assert len([path for path in PACKAGE.glob("*.py") if path.name not in {"__init__.py", "__main__.py"}]) <= 8
+    assert (
+        len(
+            [
+                path
+                for path in PACKAGE.glob("*.py")
+                if path.name not in {"__init__.py", "__main__.py"}
+            ]
+        )
+        <= 8
+    )
 
 
 def test_the_top_level_holds_what_was_agreed() -> None:
@@ -78,21 +91,45 @@ def test_docstrings_name_modules_that_exist() -> None:
 
 EXAMPLES = {"a.py", "sitecustomize.py"}
 """Files of users and of Python that docstrings name."""
-RETIRED = {"aims", "anew", "crew", "desk", "hearing", "lane", "lanes", "rolled", "story", "thrifty", "witness"}
-"""Words that a reader had to be told. The glossary in fugu_cli/README.md has the ones that are used instead."""
+RETIRED = {
+    "aims",
+    "anew",
+    "crew",
+    "desk",
+    "hearing",
+    "lane",
+    "lanes",
+    "rolled",
+    "story",
+    "thrifty",
+    "witness",
+}
+"""Words that a reader had to be told. The glossary in fugu_cli/README.md has the ones that are used
+instead.
+"""
 
 
 def test_names_are_the_terms_of_the_field() -> None:
-    assert {name: found for name, path in NAMED.items() if (found := RETIRED & words_of_names(path))} == {}
+    assert {
+        name: found for name, path in NAMED.items() if (found := RETIRED & words_of_names(path))
+    } == {}
 
 
 def words_of_names(path: Path) -> set[str]:
     used = {path.stem}
     for node in ast.walk(parsed(path)):
         match node:
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            case (
+                ast.ClassDef(name=name)
+                | ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+            ):
                 used.add(name.lower())
-            case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            case (
+                ast.arg(arg=name)
+                | ast.Name(id=name, ctx=ast.Store())
+                | ast.Attribute(attr=name, ctx=ast.Store())
+            ):
                 used.add(name.lower())
             case _:
                 pass

@@ -1,4 +1,6 @@
-"""Money: what is left of each budget, and that a call which could exceed it is not made; what was spent, by whom."""
+"""Money: what is left of each budget, and that a call which could exceed it is not made; what was
+spent, by whom.
+"""
 
 import asyncio
 import json
@@ -31,7 +33,13 @@ from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger, all_payments, session_payments
 from tests.reacting import Reacting
 
-PAID = Member(name="a", provider="openai", model="m", slot="strong", price=Price(input=10.0, cached=1.0, output=20.0))
+PAID = Member(
+    name="a",
+    provider="openai",
+    model="m",
+    slot="strong",
+    price=Price(input=10.0, cached=1.0, output=20.0),
+)
 PROMPT = Prompt(system="", messages=(FromUser(text="x" * 300),), max_tokens=1000)
 
 
@@ -64,9 +72,13 @@ class Others:
 def test_the_dearest_a_call_can_get_counts_prompt_tools_and_the_longest_reply() -> None:
     bare = spending.worst_case_cost(PAID, PROMPT)
     assert bare >= (300 / 3 * 10.0 + 1000 * 20.0) / 1e6
-    tools = PROMPT.model_copy(update={"tools": (ToolSpec(name="t", description="d" * 3000, parameters="{}"),)})
+    tools = PROMPT.model_copy(
+        update={"tools": (ToolSpec(name="t", description="d" * 3000, parameters="{}"),)}
+    )
     assert spending.worst_case_cost(PAID, tools) - bare >= 1000 * 10.0 / 1e6
-    foreign = PROMPT.model_copy(update={"tools": (ToolSpec(name="t", description="読" * 3000, parameters="{}"),)})
+    foreign = PROMPT.model_copy(
+        update={"tools": (ToolSpec(name="t", description="読" * 3000, parameters="{}"),)}
+    )
     assert spending.worst_case_cost(PAID, foreign) - bare >= 3000 * 10.0 / 1e6
 
 
@@ -81,9 +93,18 @@ def test_the_dearest_a_call_can_get_counts_prompt_tools_and_the_longest_reply() 
         ({"effort": "low", "max_tokens": 500}, 500 + 2048),
     ],
 )
-def test_the_longest_reply_is_the_one_that_the_server_is_asked_for(fields: dict[str, object], longest: int) -> None:
+def test_the_longest_reply_is_the_one_that_the_server_is_asked_for(
+    fields: dict[str, object], longest: int
+) -> None:
     price = {"input": 0.0, "output": 20.0}
-    given = {"name": "a", "provider": "anthropic", "model": "m", "price": price, "protocol": "native", **fields}
+    given = {
+        "name": "a",
+        "provider": "anthropic",
+        "model": "m",
+        "price": price,
+        "protocol": "native",
+        **fields,
+    }
     entry = AgentEntry.model_validate(given | {"slot": "cheap"})
     sent: list[Prompt] = []
 
@@ -94,7 +115,9 @@ def test_the_longest_reply_is_the_one_that_the_server_is_asked_for(fields: dict[
     agent = Sampling(Reacting("a", server), max_tokens=entry.max_tokens)
     asyncio.run(agent.reply(PROMPT, lambda text: None, lambda pause: None))
     body = encode(
-        sent[0], ModelEndpoint("a", "m", "https://api.example.org", effort=entry.effort or ""), ServerQuirks()
+        sent[0],
+        ModelEndpoint("a", "m", "https://api.example.org", effort=entry.effort or ""),
+        ServerQuirks(),
     )
     assert body["max_tokens"] == longest
     assert spending.worst_case_cost(entry.member(), PROMPT) == pytest.approx(longest * 20.0 / 1e6)
@@ -102,7 +125,9 @@ def test_the_longest_reply_is_the_one_that_the_server_is_asked_for(fields: dict[
 
 def test_an_agent_that_asks_twice_for_a_call_is_budgeted_so() -> None:
     twice = PAID.model_copy(update={"protocol": "schema"})
-    tools = PROMPT.model_copy(update={"tools": (ToolSpec(name="t", description="d", parameters="{}"),)})
+    tools = PROMPT.model_copy(
+        update={"tools": (ToolSpec(name="t", description="d", parameters="{}"),)}
+    )
     assert spending.worst_case_cost(twice, tools) == 2 * spending.worst_case_cost(PAID, tools)
     assert spending.worst_case_cost(twice, PROMPT) == spending.worst_case_cost(PAID, PROMPT)
 
@@ -113,7 +138,8 @@ UNPRICED = PAID.model_copy(update={"name": "new", "price": None})
 def test_under_a_budget_nobody_is_called_whose_price_is_unknown() -> None:
     events = session(0.5)
     assert spending.over_budget(events, UNPRICED, PROMPT, Budgets(day=100.0)) == (
-        "no price is known, so that no budget can hold: give its entry a price = { input = ..., output = ... }, "
+        "no price is known, so that no budget can hold: give its entry a price = { input = ..., "
+        "output = ... }, "
         "USD per million tokens; zeros where it is free"
     )
     assert spending.over_budget(events, UNPRICED, PROMPT, Budgets()) == ""
@@ -132,14 +158,20 @@ def test_an_evaluation_with_a_budget_does_not_begin_with_an_unknown_price(tmp_pa
 
 def test_what_runs_here_or_takes_no_key_is_free_and_other_prices_are_known_or_given() -> None:
     def rates(**fields: object) -> Price | None:
-        entry = AgentEntry.model_validate({"name": "a", "provider": "openai", "model": "anything-new", **fields})
+        entry = AgentEntry.model_validate(
+            {"name": "a", "provider": "openai", "model": "anything-new", **fields}
+        )
         (found,) = usable_pool(Config(agents=(entry,)), {"OPENAI_API_KEY": "k", "K": "k"})
         return found.member().price
 
     own = "http://127.0.0.1:8000/v1"
     assert rates(base_url=own) == rates(provider="scripted") == Price()
     assert rates(provider="local", model="qwen2.5-coder-0.5b") == Price(cached=0.0)
-    assert (rates(), rates(base_url=own, api_key_env="K"), rates(base_url=own, headers={"x": "k"})) == (None,) * 3
+    assert (
+        rates(),
+        rates(base_url=own, api_key_env="K"),
+        rates(base_url=own, headers={"x": "k"}),
+    ) == (None,) * 3
     assert rates(price={"input": 0.0, "output": 0.0}) == Price()
 
 
@@ -153,7 +185,11 @@ def test_unknown_costs_are_not_shown_as_nothing(capsys: pytest.CaptureFixture[st
     assert (views.cost(journal.events), views.unpriced(journal.events)) == (1.0, ("new",))
     assert sessions.show_cost("agent", None, False, False) == 0
     rows = [line.split(maxsplit=5) for line in capsys.readouterr().out.splitlines()[3:]]
-    assert [(row[0], row[-1]) for row in rows] == [("a", "$1.00"), ("new", "unknown"), ("all", "$1.00 + unknown")]
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("a", "$1.00"),
+        ("new", "unknown"),
+        ("all", "$1.00 + unknown"),
+    ]
     assert sessions.show_cost("agent", None, False, True) == 0
     told = json.loads(capsys.readouterr().out)["rows"]
     assert {row["name"]: (row["cost_usd"], row["unpriced_calls"]) for row in told} == {
@@ -173,7 +209,9 @@ def test_unknown_costs_are_not_shown_as_nothing(capsys: pytest.CaptureFixture[st
         (Budgets(request=0.51, session=9.0, day=9.0, elsewhere=Others(0.0, 0.0)), "request"),
     ],
 )
-def test_a_call_that_could_exceed_what_is_left_is_named_with_its_budget(limits: Budgets, name: str) -> None:
+def test_a_call_that_could_exceed_what_is_left_is_named_with_its_budget(
+    limits: Budgets, name: str
+) -> None:
     events = session(1.0, 0.5)
     said = spending.over_budget(events, PAID, PROMPT, limits)
     assert said.startswith("its next call may cost $0.02")
@@ -181,18 +219,27 @@ def test_a_call_that_could_exceed_what_is_left_is_named_with_its_budget(limits: 
 
 
 def recorded(name: str) -> Usage:
-    """What an Anthropic server once counted: 12 tokens fresh, 300 written to its cache, 2000 read from it."""
-    decoding, decoder = MessagesDecoder(ModelEndpoint("claude", "m", "https://api.example.org")), SseDecoder()
+    """What an Anthropic server once counted: 12 tokens fresh, 300 written to its cache, 2000 read
+    from it.
+    """
+    decoding, decoder = (
+        MessagesDecoder(ModelEndpoint("claude", "m", "https://api.example.org")),
+        SseDecoder(),
+    )
     data = (Path(__file__).parents[1] / "recorded/anthropic" / name).read_bytes()
     for event in [*decoder.feed(data), *decoder.finish()]:
         decoding.feed(event)
     return decoding.reply().usage
 
 
-def test_what_is_written_to_a_cache_costs_a_quarter_more_than_what_is_read(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_written_to_a_cache_costs_a_quarter_more_than_what_is_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     price = price_of("anthropic", "claude-sonnet-4-5")
     assert price == Price(input=3.0, cached=0.3, output=15.0)
-    claude = Member(name="claude", provider="anthropic", model="claude-sonnet-4-5", slot="strong", price=price)
+    claude = Member(
+        name="claude", provider="anthropic", model="claude-sonnet-4-5", slot="strong", price=price
+    )
     used = recorded("text.sse")
     assert (used.input, used.cached, used.written, used.output) == (2312, 2000, 300, 15)
     dollars = (12 * 3.0 + 300 * 3.75 + 2000 * 0.3 + 15 * 15.0) / 1e6
@@ -278,26 +325,40 @@ def test_a_fork_does_not_count_its_past_twice(tmp_path: Path) -> None:
         assert "$0.0100 of the" in spending.over_budget([*events], PAID, PROMPT, known)
 
 
-def test_a_session_that_goes_on_counts_only_what_is_of_today_and_of_this_folder(tmp_path: Path) -> None:
+def test_a_session_that_goes_on_counts_only_what_is_of_today_and_of_this_folder(
+    tmp_path: Path,
+) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     path = store.new_path(tmp_path, there)
     paid = [*session(1.0, repo=str(there)), *session(2.0, repo=str(here))]
     day = 86400
     now = time.time()
     times = [now - 3 * day] * 3 + [now] * 3
-    records = [Recorded(seq=n, at=at, event=event) for n, (at, event) in enumerate(zip(times, paid, strict=True))]
+    records = [
+        Recorded(seq=n, at=at, event=event)
+        for n, (at, event) in enumerate(zip(times, paid, strict=True))
+    ]
     path.parent.mkdir(parents=True)
     path.write_text("".join(record.model_dump_json() + "\n" for record in records))
-    assert [(one.repo, one.dollars) for one in all_payments(tmp_path)] == [(str(there), 1.0), (str(here), 2.0)]
+    assert [(one.repo, one.dollars) for one in all_payments(tmp_path)] == [
+        (str(there), 1.0),
+        (str(here), 2.0),
+    ]
     for limits in (Budgets(day=2.51), Budgets(project=2.51)):
         known = replace(limits, elsewhere=Ledger(tmp_path, here, path))
-        assert spending.remaining_budget(paid, known) == pytest.approx((0.51, "day" if limits.day else "project", 2.51))
+        assert spending.remaining_budget(paid, known) == pytest.approx(
+            (0.51, "day" if limits.day else "project", 2.51)
+        )
 
 
 def test_a_line_that_cannot_be_read_takes_no_other_out_of_the_sum(tmp_path: Path) -> None:
     path = write(tmp_path, tmp_path, 1.0, 0.5)
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines[:3], b"garbage\n", b'{"seq":9,"at":1.0,"event":{"type":"new"}}\n', *lines[3:]]))
+    path.write_bytes(
+        b"".join(
+            [*lines[:3], b"garbage\n", b'{"seq":9,"at":1.0,"event":{"type":"new"}}\n', *lines[3:]]
+        )
+    )
     assert sum(one.dollars for one in all_payments(tmp_path)) == 1.5
     assert Ledger(tmp_path, tmp_path).day() == 1.5
 
@@ -316,7 +377,9 @@ def test_a_session_is_read_again_when_it_has_grown_and_not_before(
     assert known.day() == 1.2
 
 
-def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(tmp_path: Path) -> None:
+def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(
+    tmp_path: Path,
+) -> None:
     ledger, here = Ledger(tmp_path, tmp_path), tmp_path / "sessions" / "served"
     log, other = Log.memory(session(repo=str(tmp_path))), Log.memory(session(repo=str(tmp_path)))
     tab, beside = ledger.tab(log, here / "a.jsonl"), ledger.tab(other, here / "b.jsonl")
@@ -336,11 +399,18 @@ def test_sessions_of_one_process_know_at_once_what_the_others_spend_and_hold(tmp
 def test_a_failure_costs_what_its_provider_counted() -> None:
     failed = Failed(turn=1, what="a", kind="network", message="cut", usage=Usage(input=100_000))
     free = Failed(turn=1, what="a", kind="network", message="cut")
-    assert (views.cost([*session(), free, failed]), views.usage([free, failed])) == (1.0, {"a": failed.usage})
+    assert (views.cost([*session(), free, failed]), views.usage([free, failed])) == (
+        1.0,
+        {"a": failed.usage},
+    )
     assert views.usage([free]) == {}
-    recorded = [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate([*session(), failed])]
+    recorded = [
+        Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate([*session(), failed])
+    ]
     assert [(one.agent, one.dollars) for one in session_payments(recorded, "s")] == [("a", 1.0)]
-    assert [(one.turn, one.calls, one.dollars) for one in turn_costs("s", recorded)] == [(1, 1, 1.0)]
+    assert [(one.turn, one.calls, one.dollars) for one in turn_costs("s", recorded)] == [
+        (1, 1, 1.0)
+    ]
 
 
 def test_what_was_spent_on_other_days_is_not_of_today(tmp_path: Path) -> None:
@@ -379,5 +449,9 @@ def test_budgets_of_several_places_hold_together() -> None:
     Path.home().joinpath(".fugurc").write_text("max_budget_usd = { day = 9.0, session = 3.0 }\n")
     Path(".fugurc").write_text("max_budget_usd = { day = 99.0 }\n")
     loaded = load_config(Path.cwd(), {}, {"max_budget_usd": 0.5})
-    assert (loaded.config.money.request, loaded.config.money.session, loaded.config.money.day) == (0.5, 3.0, 9.0)
+    assert (loaded.config.money.request, loaded.config.money.session, loaded.config.money.day) == (
+        0.5,
+        3.0,
+        9.0,
+    )
     assert "max_budget_usd (it may only be lowered)" in loaded.notes[0]

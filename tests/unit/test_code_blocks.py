@@ -32,8 +32,12 @@ def test_blocks_are_found_as_a_reader_would(text: str, bodies: list[str]) -> Non
 
 
 def test_a_block_says_where_it_stands_and_whether_it_was_closed() -> None:
-    assert blocks("a\n```sh x\nls\n") == [Block(info="sh x", body="ls\n", start=1, end=4, closed=False)]
-    assert blocks("a\n```\nls\n```\nb") == [Block(info="", body="ls\n", start=1, end=4, closed=True)]
+    assert blocks("a\n```sh x\nls\n") == [
+        Block(info="sh x", body="ls\n", start=1, end=4, closed=False)
+    ]
+    assert blocks("a\n```\nls\n```\nb") == [
+        Block(info="", body="ls\n", start=1, end=4, closed=True)
+    ]
 
 
 def test_the_body_meant_is_the_longest_or_the_one_like_what_is_there() -> None:
@@ -67,7 +71,11 @@ def test_a_block_in_an_item_of_a_list_is_indented_as_its_fence_is(item: str, mar
     indented = "\n".join(f"{margin}{line}" if line else line for line in inside.split("\n"))
     text = f"{item}\n\n{indented}\n\n2. Then:\n{margin}```\n{margin}x = 1\n{margin}```\nDone.\n"
     text += "```\nif x:\n    y\n```\n"
-    assert [block.body for block in blocks(text)] == ["def f(x):\n    return x\n\n\n", "x = 1\n", "if x:\n    y\n"]
+    assert [block.body for block in blocks(text)] == [
+        "def f(x):\n    return x\n\n\n",
+        "x = 1\n",
+        "if x:\n    y\n",
+    ]
 
 
 def test_what_is_indented_without_a_list_is_no_fence() -> None:

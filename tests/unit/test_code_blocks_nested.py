@@ -46,14 +46,20 @@ def test_a_document_ends_where_the_next_block_is_introduced() -> None:
 
 
 def test_a_piece_of_a_document_or_a_command_is_no_document() -> None:
-    for reply in ("Add this:\n\n```markdown\n## Licence\n\nMIT\n```\n\nDone.", "```\npip install cart\n```\nRun this."):
+    for reply in (
+        "Add this:\n\n```markdown\n## Licence\n\nMIT\n```\n\nDone.",
+        "```\npip install cart\n```\nRun this.",
+    ):
         assert parse_reply(reply, shown={"README.md": README}, asked="README.md").files == ()
 
 
 def test_other_files_beside_a_document_are_written_too() -> None:
     reply = f"```markdown\n{NEW}```\n\n`b.py`:\n```python\nx = 2\n```\n"
     shown = {"README.md": README, "b.py": "x = 1\n"}
-    assert parse_reply(reply, shown=shown, asked="README.md").files == (("README.md", NEW), ("b.py", "x = 2\n"))
+    assert parse_reply(reply, shown=shown, asked="README.md").files == (
+        ("README.md", NEW),
+        ("b.py", "x = 2\n"),
+    )
 
 
 FILE = "def one(x):\n    return x\n\n\ndef two(x):\n    return x\n"
@@ -61,7 +67,9 @@ ONE, TWO = "def one(x, y=0):\n    return x + y\n", "def two(x, y=0):\n    return
 
 
 def test_two_blocks_of_one_file_are_both_taken() -> None:
-    ((path, content),) = parse_reply(f"`a.py`:\n```python\n{ONE}```\n\nand\n\n`a.py`:\n```python\n{TWO}```\n").files
+    ((path, content),) = parse_reply(
+        f"`a.py`:\n```python\n{ONE}```\n\nand\n\n`a.py`:\n```python\n{TWO}```\n"
+    ).files
     assert (path, content.rstrip()) == ("a.py", f"{ONE}\n\n{TWO}".rstrip())
 
 

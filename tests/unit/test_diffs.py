@@ -10,7 +10,9 @@ def test_a_change_a_creation_and_a_deletion() -> None:
 
 
 def test_a_missing_newline_at_the_end_is_said() -> None:
-    assert unified_diff("a", b"x", b"x\n") == ("--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+x\n")
+    assert unified_diff("a", b"x", b"x\n") == (
+        "--- a/a\n+++ b/a\n@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+x\n"
+    )
 
 
 def test_binary_contents_are_only_measured() -> None:

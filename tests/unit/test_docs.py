@@ -38,7 +38,10 @@ from fugu_cli.ui.json_output import SUBTYPES
 from fugu_cli.ui.tui.commands import COMMANDS as COMMANDS_TYPED
 
 ROOT = Path(__file__).parents[2]
-PAGES = {**{f"help {name}": text for name, text in help_topics().items()}, "README": (ROOT / "README.md").read_text()}
+PAGES = {
+    **{f"help {name}": text for name, text in help_topics().items()},
+    "README": (ROOT / "README.md").read_text(),
+}
 TREE = typer.main.get_command(app)
 
 
@@ -49,7 +52,9 @@ def shown(text: str) -> Iterator[str]:
 
 
 def resolved(line: str) -> tuple[object, list[str]]:
-    """The command a line calls, and the words that are left for it. Fails when there is no such command."""
+    """The command a line calls, and the words that are left for it. Fails when there is no such
+    command.
+    """
     words = re.sub(r'"[^"]*"', "TEXT", re.split(r"  +|#", line)[0]).split()
     assert words[0] == "fugu"
     command, rest = TREE, words[1:]
@@ -60,7 +65,11 @@ def resolved(line: str) -> tuple[object, list[str]]:
 
 
 def options(command: object) -> set[str]:
-    found = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}  # type: ignore[attr-defined]
+    found = {
+        name
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }  # type: ignore[attr-defined]
     return {name for name in found if name.startswith("-")} | {"--help", "-h"}
 
 
@@ -69,7 +78,10 @@ def commands() -> Iterator[tuple[str, object]]:
     yield "fugu", TREE
     for name, command in TREE.commands.items():  # type: ignore[attr-defined]
         yield f"fugu {name}", command
-        yield from ((f"fugu {name} {word}", inner) for word, inner in getattr(command, "commands", {}).items())
+        yield from (
+            (f"fugu {name} {word}", inner)
+            for word, inner in getattr(command, "commands", {}).items()
+        )
 
 
 COMMANDS = dict(commands())
@@ -81,7 +93,9 @@ def every_option() -> set[str]:
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_the_help_of_a_command_shows_no_value_of_ours(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_a_command_shows_no_value_of_ours(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert called([*words.split()[1:], "--help"]) == 0
     assert re.findall(r"object at|dataclasses|[A-Z]{4,}_TYPE", capsys.readouterr().out) == []
 
@@ -91,13 +105,17 @@ def test_every_command_line_that_is_shown_can_be_typed(page: str) -> None:
     lines = list(shown(PAGES[page]))
     for line in lines:
         command, rest = resolved(line)
-        flags = [re.split(r"\[?=", word)[0] for word in rest if word.startswith("-") and word != "-"]
+        flags = [
+            re.split(r"\[?=", word)[0] for word in rest if word.startswith("-") and word != "-"
+        ]
         assert [flag for flag in flags if flag not in options(command)] == [], line
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_flag_that_is_mentioned_exists(page: str) -> None:
-    own = re.sub(r"^(pipx?|uv|python|twine) .*$|`\./install\.sh [^`]*`", "", PAGES[page], flags=re.MULTILINE)
+    own = re.sub(
+        r"^(pipx?|uv|python|twine) .*$|`\./install\.sh [^`]*`", "", PAGES[page], flags=re.MULTILINE
+    )
     mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-zA-Z-]+", own))
     assert mentioned - every_option() - {"--ak", "--ae", "--no-deps"} == set()  # Harbor's and pip's
 
@@ -125,7 +143,9 @@ TOLD_IN = {
     "fugu sdk": "sdk",
     "fugu eval": "evaluation outcomes",
     "fugu route": "coordinator",
-    **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu coordinator")], "coordinator"),
+    **dict.fromkeys(
+        [words for words in COMMANDS if words.startswith("fugu coordinator")], "coordinator"
+    ),
     **dict.fromkeys([words for words in COMMANDS if words.startswith("fugu train")], "training"),
     "fugu train conductor": "grpo",
 }
@@ -135,7 +155,11 @@ TOLD_IN = {
 @pytest.mark.parametrize("words", COMMANDS)
 def test_every_flag_of_a_command_is_on_its_page(words: str) -> None:
     text = " ".join(help_topics()[name] for name in TOLD_IN.get(words, "").split())
-    missing = {name for name in options(COMMANDS[words]) if name.startswith("--") and not stands(name, text)}
+    missing = {
+        name
+        for name in options(COMMANDS[words])
+        if name.startswith("--") and not stands(name, text)
+    }
     assert missing - {"--version", "--install-completion", "--show-completion"} == {"--help"}
 
 
@@ -156,13 +180,20 @@ def test_the_evaluation_page_lists_every_arm_and_what_a_task_may_say() -> None:
     page = help_topics()["evaluation"]
     table = page[page.index("**Arms.**") : page.index("**What is kept.**")]
     assert set(re.findall(r"^    ([\w-]+) {2,}", table, re.MULTILINE)) == set(runner.ALL_ARMS)
-    assert " ".join(table.split()).partition("without it ")[2].startswith("trinity, single, random and cascade):")
+    assert (
+        " ".join(table.split())
+        .partition("without it ")[2]
+        .startswith("trinity, single, random and cascade):")
+    )
     assert runner.DEFAULT_ARMS == ("trinity", "single", "random", "cascade")
     assert "`prompt.md`" in page and "grade_command = " in page
 
 
 def test_the_page_on_decisions_tells_what_was_measured() -> None:
-    page, results = " ".join(help_topics()["decisions"].split()), ROOT / "tests" / "benchmarks" / "results"
+    page, results = (
+        " ".join(help_topics()["decisions"].split()),
+        ROOT / "tests" / "benchmarks" / "results",
+    )
     measured = (results / "coordinator.md").read_text()
     found = re.findall(r"^\| (\d+) \| (.+?) \| ([\d.]+) \|", measured, re.MULTILINE)
     wall = {(int(tokens), way): float(s) for tokens, way, s in found}
@@ -175,13 +206,17 @@ def test_the_page_on_decisions_tells_what_was_measured() -> None:
 
 def test_the_interfaces_page_lists_every_command_and_its_other_names() -> None:
     words = set(re.findall(r"(?<![\w.`])/([a-z]+|\?)", help_topics()["slash"]))
-    assert {name for command in COMMANDS_TYPED for name in (command.name, *command.also)} - words == set()
+    assert {
+        name for command in COMMANDS_TYPED for name in (command.name, *command.also)
+    } - words == set()
 
 
 def test_the_tools_page_lists_every_tool_that_agents_are_told_of() -> None:
     page = help_topics()["tools"]
     listed = set(re.findall(r"\w+", page[page.index("    read,") : page.index("A Worker has")]))
-    assert {path.stem for path in (ROOT / "prompts" / "tools").glob("*.md")} - listed == policy.HIDDEN_TOOLS
+    assert {
+        path.stem for path in (ROOT / "prompts" / "tools").glob("*.md")
+    } - listed == policy.HIDDEN_TOOLS
 
 
 def test_what_is_told_to_be_installed_is_what_the_package_asks_for() -> None:
@@ -189,7 +224,7 @@ def test_what_is_told_to_be_installed_is_what_the_package_asks_for() -> None:
     declared = re.findall(r'^    "([^"]+)",$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     told = [
         word
-        for words in re.findall(r"""installing\((["'].*?)\)""", source)
+        for words in re.findall(r"""installing\(\s*(["'].*?)\)""", source, re.DOTALL)
         for word in re.findall(r"[\w<>=.-]+(?:,<\w+)?", words)
     ]
     assert len(told) == 10
@@ -206,19 +241,29 @@ def test_every_page_that_is_pointed_to_exists() -> None:
 def test_every_file_that_the_tour_names_exists() -> None:
     tour = (ROOT / "fugu_cli" / "README.md").read_text()
     rows = re.findall(r"^\| `([a-z]+/)` \| .*? \| (.*) \|$", tour, re.MULTILINE)
-    first = [folder + name for folder, names in rows for name in re.findall(r"`([\w/]+\.py)`", names)]
-    told = re.findall(r"`([\w/]+(?:\.py|/))`", re.sub(r"^\| `[a-z]+/` \|.*$", "", tour, flags=re.MULTILINE))
+    first = [
+        folder + name for folder, names in rows for name in re.findall(r"`([\w/]+\.py)`", names)
+    ]
+    told = re.findall(
+        r"`([\w/]+(?:\.py|/))`", re.sub(r"^\| `[a-z]+/` \|.*$", "", tour, flags=re.MULTILINE)
+    )
     assert len(first) > 20 and len(told) > 60
     beside = {"loopback.py", "forked.py"}  # of tests/acceptance
     named = {*first, *told} - beside
-    assert [name for name in named if not any((base / name).exists() for base in (ROOT / "fugu_cli", ROOT))] == []
+    assert [
+        name
+        for name in named
+        if not any((base / name).exists() for base in (ROOT / "fugu_cli", ROOT))
+    ] == []
 
 
 def test_every_page_begins_with_its_name_and_what_it_is_about() -> None:
     for name, text in help_topics().items():
         assert re.match(rf"# {name}: \S", text), name
         assert max(len(line) for line in text.splitlines()) <= 125, name
-        assert len(text.splitlines()) <= 100, f"{name}: a screen has 50 lines, and a page two screens"
+        assert len(text.splitlines()) <= 100, (
+            f"{name}: a screen has 50 lines, and a page two screens"
+        )
 
 
 def test_every_folder_of_the_data_is_named_on_the_storage_page() -> None:
@@ -239,16 +284,24 @@ def test_the_configuration_page_lists_every_key_with_the_models_own_words() -> N
 def test_the_entry_on_the_pool_page_is_valid_and_shows_every_field() -> None:
     page = help_topics()["pool"]
     entry = page[page.index("    [[agents]]") : page.index("**Slots.**")]
-    config = parse_layer("\n".join(line.removeprefix("    ") for line in entry.splitlines()), Path("/x/.fugurc")).config
+    config = parse_layer(
+        "\n".join(line.removeprefix("    ") for line in entry.splitlines()), Path("/x/.fugurc")
+    ).config
     shown = config.agents[0]
     assert shown.model_fields_set == set(AgentEntry.model_fields)
-    assert shown.price == price_of(shown.provider, shown.model), "a price that is copied counts in budgets"
+    assert shown.price == price_of(shown.provider, shown.model), (
+        "a price that is copied counts in budgets"
+    )
 
 
 def test_the_examples_on_the_configuration_page_are_valid() -> None:
     page = help_topics()["config"]
     text = "\n".join(line.strip() for line in page.splitlines() if re.match(r"    \w+ = ", line))
-    assert parse_layer(text, Path("/x/.fugurc")).config.model_fields_set == {"max_turns", "max_budget_usd", "deny"}
+    assert parse_layer(text, Path("/x/.fugurc")).config.model_fields_set == {
+        "max_turns",
+        "max_budget_usd",
+        "deny",
+    }
 
 
 def test_every_line_of_the_stream_is_documented_with_its_fields() -> None:
@@ -265,16 +318,23 @@ def test_every_line_of_the_stream_is_documented_with_its_fields() -> None:
         Merged(plan=1, turns=(1, 2)),
         JobEnded(job="job1", command="ls"),
     ]
-    lines = [json_output.event_object(Recorded(seq=0, at=0.0, event=fact), [by_fugu], "s") for fact in facts]
+    lines = [
+        json_output.event_object(Recorded(seq=0, at=0.0, event=fact), [by_fugu], "s")
+        for fact in facts
+    ]
     retried = Retried(turn=1, agent="a", kind="network", why="", seconds=1.0, retry=1, retries=4)
     lines += [json_output.live_object(Waiting(why=""), "s"), json_output.live_object(retried, "s")]
     lines += [
         json_output.init_object(
-            json_output.StreamInit(session="s", cwd="/", mode="edit", coordinator="cascade", pool=())
+            json_output.StreamInit(
+                session="s", cwd="/", mode="edit", coordinator="cascade", pool=()
+            )
         )
     ]
     common = {"type", "subtype", "session_id", "uuid", "timestamp"}
-    told = help_topics()["output"].replace(", |\n| | | ", ", ")  # a row that goes on in the next line
+    told = help_topics()["output"].replace(
+        ", |\n| | | ", ", "
+    )  # a row that goes on in the next line
     documented = {
         subtype: set(fields.split(", "))
         for subtype, fields in re.findall(r"^\| `(\w+)` \| [^|]+ \| (.+) \|$", told, re.MULTILINE)

@@ -1,4 +1,6 @@
-"""Background jobs and the todo list in a session: who is told of them, who sees which, and what ends them."""
+"""Background jobs and the todo list in a session: who is told of them, who sees which, and what
+ends them.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,10 @@ def test_only_a_worker_that_calls_tools_itself_is_told_of_them(tmp_path: Path) -
 def test_what_a_small_model_is_told_of_a_tool_has_no_word_more(tmp_path: Path) -> None:
     bash = next(spec for spec in offered(tmp_path, SMALL, "worker") if spec.name == "bash")
     assert bash.parameters == (
-        '{"type": "object", "properties": {"command": {"description": "command line, run in the repository\'s root", '
-        '"type": "string"}, "timeout": {"default": 120, "description": "seconds", "maximum": 600, "minimum": 1, '
+        '{"type": "object", "properties": {"command": {"description": "command line, run in the '
+        "repository's root\", "
+        '"type": "string"}, "timeout": {"default": 120, "description": "seconds", "maximum": '
+        '600, "minimum": 1, '
         '"type": "integer"}}, "required": ["command"]}'
     )
 
@@ -70,7 +74,9 @@ def test_web_fetch_is_there_only_where_a_rule_names_it() -> None:
 def staged(root: Path, react: React, **more: object) -> tuple[Stage, Environment, Log]:
     agents = {"alone": Reacting("alone", react)}
     single = Single("alone", (ALONE,), CoordinatorSettings())
-    stage = Stage(repository(root / "repo"), root / "store", (ALONE,), agents, single, mode="yolo", **more)  # type: ignore[arg-type]
+    stage = Stage(
+        repository(root / "repo"), root / "store", (ALONE,), agents, single, mode="yolo", **more
+    )  # type: ignore[arg-type]
     log = Log.memory()
     environment = stage.environment()
     environment.workspace.jobs.attach(log.events, log.append)
@@ -133,7 +139,9 @@ def test_a_draw_that_is_rolled_back_takes_its_jobs_with_it(tmp_path: Path) -> No
         return calls(SERVES, Call.make("2", "write", path="new.txt", content="no help\n"))
 
     agents = {"alone": Reacting("alone", react)}
-    stage = Stage(repository(tmp_path / "repo"), tmp_path / "store", (several,), agents, mode="yolo")
+    stage = Stage(
+        repository(tmp_path / "repo"), tmp_path / "store", (several,), agents, mode="yolo"
+    )
     stage = replace(stage, coordinator=Cascade((several,), CoordinatorSettings(turns=1)))
     log, environment = Log.memory(), stage.environment()
     environment.workspace.jobs.attach(log.events, log.append)
@@ -155,15 +163,25 @@ def test_a_step_of_a_workflow_does_not_see_another_steps_job(tmp_path: Path) -> 
     found = play(
         tmp_path,
         planning(plan),
-        {"a": serves, "b": lambda prompt: Reply(text="so it is") if results(prompt) else calls(asks)},
+        {
+            "a": serves,
+            "b": lambda prompt: Reply(text="so it is") if results(prompt) else calls(asks),
+        },
         change=lambda stage: replace(stage, mode="yolo"),
     )
     found.run()
-    denied = [event for event in found.log.events if isinstance(event, Permitted) and not event.allowed]
+    denied = [
+        event for event in found.log.events if isinstance(event, Permitted) and not event.allowed
+    ]
     assert [(event.call.tool, event.reason) for event in denied] == [
         ("job_output", "job1 was started in another step, which is not shown here")
     ]
-    shown = [message for prompt in found.shown("b") for message in prompt.messages if isinstance(message, FromTool)]
+    shown = [
+        message
+        for prompt in found.shown("b")
+        for message in prompt.messages
+        if isinstance(message, FromTool)
+    ]
     assert [message.text for message in shown] == [
         "Not allowed: job1 was started in another step, which is not shown here"
     ]
@@ -177,7 +195,12 @@ def test_a_worktrees_jobs_end_before_its_work_is_looked_at(tmp_path: Path) -> No
 
     job = "Repair calc.txt."
     plan = lists((0, job, []), (1, job, []))
-    found = play(tmp_path, planning(plan), {"a": react, "b": react}, change=lambda stage: replace(stage, mode="yolo"))
+    found = play(
+        tmp_path,
+        planning(plan),
+        {"a": react, "b": react},
+        change=lambda stage: replace(stage, mode="yolo"),
+    )
     ended = _watched(found)
     assert sorted((end.job, end.by) for end in ended) == [("job1", "session"), ("job2", "session")]
 
@@ -200,10 +223,14 @@ def _watched(found: Play) -> list[JobEnded]:
 
 def test_the_todo_list_is_what_the_newest_call_said(tmp_path: Path) -> None:
     first = Call.make(
-        "1", "todo", items=[{"text": "look", "status": "in_progress"}, {"text": "act", "status": "pending"}]
+        "1",
+        "todo",
+        items=[{"text": "look", "status": "in_progress"}, {"text": "act", "status": "pending"}],
     )
     second = Call.make(
-        "2", "todo", items=[{"text": "look", "status": "done"}, {"text": "act", "status": "in_progress"}]
+        "2",
+        "todo",
+        items=[{"text": "look", "status": "done"}, {"text": "act", "status": "in_progress"}],
     )
     wrong = Call.make("3", "todo", items=[{"text": "look", "status": "begun"}])
 
@@ -223,8 +250,11 @@ def test_the_todo_list_is_what_the_newest_call_said(tmp_path: Path) -> None:
     assert [event.output for event in ran] == [
         "The list stands: 0 of 2 done: look.",
         "The list stands: 1 of 2 done: act.",
-        "todo was not run: `items.0.status`: Input should be 'pending', 'in_progress' or 'done'. It takes items.",
+        "todo was not run: `items.0.status`: Input should be 'pending', 'in_progress' or 'done'. "
+        "It takes items.",
     ]
     assert [event.changes for event in ran] == [(), (), ()]
     log.append(Asked(text="and then?"))
-    assert views.todo_summary(views.todo(log.events)) == "1 of 2 done: act", "it lives as long as the session"
+    assert views.todo_summary(views.todo(log.events)) == "1 of 2 done: act", (
+        "it lives as long as the session"
+    )

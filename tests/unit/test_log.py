@@ -38,7 +38,9 @@ def test_a_session_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
 
 
 @given(torn=st.binary(max_size=40).filter(lambda data: b"\n" not in data))
-def test_a_torn_last_line_is_cut_and_nothing_else(torn: bytes, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_torn_last_line_is_cut_and_nothing_else(
+    torn: bytes, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     path = tmp_path_factory.mktemp("torn") / "s.jsonl"
     log = Log.create(path)
     log.append(OPENED)
@@ -56,9 +58,12 @@ def test_a_torn_last_line_is_cut_and_nothing_else(torn: bytes, tmp_path_factory:
 def test_a_second_writer_is_told_who_is_in_the_way(tmp_path: Path) -> None:
     first = Log.create(tmp_path / "s.jsonl")
     script = (
-        f"from pathlib import Path; from fugu_cli.session.log import Log; Log.open(Path({str(tmp_path / 's.jsonl')!r}))"
+        f"from pathlib import Path; from fugu_cli.session.log import Log; "
+        f"Log.open(Path({str(tmp_path / 's.jsonl')!r}))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
     assert "SessionBusy" in done.stderr
     first.close()
     Log.open(tmp_path / "s.jsonl").close()
@@ -76,7 +81,9 @@ def test_a_line_that_is_not_one_is_named_and_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("foreign", [b"hello", b'{"a": 1}', b"\0" * 20])
-def test_a_file_of_somebody_elses_that_is_one_line_without_an_end_is_not_cut(foreign: bytes, tmp_path: Path) -> None:
+def test_a_file_of_somebody_elses_that_is_one_line_without_an_end_is_not_cut(
+    foreign: bytes, tmp_path: Path
+) -> None:
     path = tmp_path / "data.jsonl"
     path.write_bytes(foreign)
     with pytest.raises(StorageError, match="line 1 is not a session's line"):
@@ -166,7 +173,9 @@ def test_a_full_disk_is_a_storage_error_and_the_file_keeps_its_whole_lines(tmp_p
         except StorageError as error:
             print(error, error.hint)
     """)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert "cannot write the session" in done.stdout
     assert [record.event for record in logs.read(tmp_path / "s.jsonl")] == [Asked(text="first")]
 
@@ -192,7 +201,9 @@ def test_what_can_be_written_again_after_the_disk_was_full_is_written(tmp_path: 
         log.append(Asked(text="z" * 1000))
         print([event.text[:6] for event in log.events])
     """)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "['first', 'second', 'zzzzzz']\n"
     kept = logs.read(tmp_path / "s.jsonl")
     assert [(record.seq, record.event) for record in kept] == [
@@ -218,14 +229,26 @@ def test_session_busy_is_an_infrastructure_failure() -> None:
 
 def test_text_that_is_no_unicode_is_recorded_as_near_as_can_be(tmp_path: Path) -> None:
     log = Log.create(tmp_path / "s.jsonl")
-    log.append(Asked(text="halves \ud83d\ude00, one half \ud83d, a byte \udce9", attachments=("caf\udce9.py",)))
-    expected = Asked(text="halves 😀, one half \ufffd, a byte \ufffd", attachments=("caf\ufffd.py",))
+    log.append(
+        Asked(
+            text="halves \ud83d\ude00, one half \ud83d, a byte \udce9",
+            attachments=("caf\udce9.py",),
+        )
+    )
+    expected = Asked(
+        text="halves 😀, one half \ufffd, a byte \ufffd", attachments=("caf\ufffd.py",)
+    )
     assert list(log.events) == [expected]
     log.close()
     assert [record.event for record in logs.read(tmp_path / "s.jsonl")] == [expected]
 
 
-FACTS = (OPENED, Asked(text="fix ✓"), Replied(turn=1, agent="a", text="done"), Finished(reason="accepted"))
+FACTS = (
+    OPENED,
+    Asked(text="fix ✓"),
+    Replied(turn=1, agent="a", text="done"),
+    Finished(reason="accepted"),
+)
 
 
 def written(path: Path, *facts: Event) -> list[bytes]:
@@ -242,17 +265,31 @@ DAMAGES = {
     "a line cut in the middle": lambda lines: [*lines[:2], lines[2][:40] + b"\n", *lines[3:]],
     "two lines run together": lambda lines: [*lines[:2], lines[2][:-1], *lines[3:]],
     "a block of zeros": lambda lines: [*lines[:2], b"\0" * len(lines[2]), *lines[3:]],
-    "bytes that are no UTF-8": lambda lines: [*lines[:2], lines[2].replace(b"done", b"d\xff\xfee"), *lines[3:]],
+    "bytes that are no UTF-8": lambda lines: [
+        *lines[:2],
+        lines[2].replace(b"done", b"d\xff\xfee"),
+        *lines[3:],
+    ],
     "an empty line": lambda lines: [*lines[:2], b"\n", *lines[2:]],
     "a line that is gone": lambda lines: [*lines[:2], *lines[3:]],
     "a line that stands twice": lambda lines: [*lines[:2], lines[1], *lines[2:]],
-    "a fact that is not known": lambda lines: [*lines[:2], lines[2].replace(b'"replied"', b'"dreamt"'), *lines[3:]],
-    "a field that is not known": lambda lines: [*lines[:2], lines[2].replace(b'"turn"', b'"twist"'), *lines[3:]],
+    "a fact that is not known": lambda lines: [
+        *lines[:2],
+        lines[2].replace(b'"replied"', b'"dreamt"'),
+        *lines[3:],
+    ],
+    "a field that is not known": lambda lines: [
+        *lines[:2],
+        lines[2].replace(b'"turn"', b'"twist"'),
+        *lines[3:],
+    ],
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_session_is_read_up_to_its_fault_and_not_written(damage: str, tmp_path: Path) -> None:
+def test_a_damaged_session_is_read_up_to_its_fault_and_not_written(
+    damage: str, tmp_path: Path
+) -> None:
     path = tmp_path / "20260101-000000-aaaa.jsonl"
     lines = written(path)
     path.write_bytes(b"".join(DAMAGES[damage](lines)))
@@ -298,7 +335,9 @@ def test_a_session_of_a_newer_fugu_is_refused(known: bool, tmp_path: Path) -> No
         path.write_bytes(lines[0].replace(b'"repo"', b'"home"') + lines[1])
     before = path.read_bytes()
     for opening in (Log.open, logs.read):
-        with pytest.raises(StorageError, match=f"was written by fugu {NEWER}; this is fugu {__version__}"):
+        with pytest.raises(
+            StorageError, match=f"was written by fugu {NEWER}; this is fugu {__version__}"
+        ):
             opening(path)
     assert path.read_bytes() == before
 

@@ -1,4 +1,6 @@
-"""Secrets: found in every form they come in, masked in what is recorded, told and shown, never in what runs."""
+"""Secrets: found in every form they come in, masked in what is recorded, told and shown, never in
+what runs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fugu_cli.messages import Call
-from fugu_cli.safety.redaction import MARK, LogRedactor, Redactor, SecretScanner, has_secret, mark_for, restore_marks
+from fugu_cli.safety.redaction import (
+    MARK,
+    LogRedactor,
+    Redactor,
+    SecretScanner,
+    has_secret,
+    mark_for,
+    restore_marks,
+)
 from fugu_cli.safety.secret_values import is_word
 from fugu_cli.session import log as logs
 from fugu_cli.session.events import (
@@ -66,14 +76,28 @@ SECRETS = st.lists(st.text('ab1[]secrt "\\:=é', min_size=6, max_size=12), max_s
 PIECES = st.lists(
     st.one_of(
         st.text('ab1[]secrt "\\:=é\n', max_size=6),
-        st.sampled_from([*FORMS, BLOCK, "://", "a:hunter2@h", "earer ", "sk-", "eyJ", "-----BEGIN ", "[secret 12ab]"]),
+        st.sampled_from(
+            [
+                *FORMS,
+                BLOCK,
+                "://",
+                "a:hunter2@h",
+                "earer ",
+                "sk-",
+                "eyJ",
+                "-----BEGIN ",
+                "[secret 12ab]",
+            ]
+        ),
     ),
     max_size=8,
 )
 
 
 def streamed(mask: Redactor, pieces: list[str]) -> list[str]:
-    live = [item for piece in pieces for item in mask.live(TextStreamed(turn=1, agent="a", text=piece))]
+    live = [
+        item for piece in pieces for item in mask.live(TextStreamed(turn=1, agent="a", text=piece))
+    ]
     live += mask.rest(Replied(turn=1, agent="a"))
     return [item.text for item in live if isinstance(item, TextStreamed)]
 
@@ -84,10 +108,14 @@ def test_what_has_the_form_of_a_key_is_masked(secret: str) -> None:
     assert told == f'before {mark_for(secret)}\nkey = "{mark_for(secret)}" after'
 
 
-def test_of_a_private_key_each_line_is_a_secret_so_that_numbered_lines_and_diffs_keep_their_shape() -> None:
+def test_of_a_private_key_each_line_is_a_secret_so_that_numbered_lines_and_diffs_keep_their_shape() -> (
+    None
+):
     mask = Redactor({})
     assert mask.text(BLOCK) == BLOCK.replace(LINE, mark_for(LINE))
-    numbered = "\n".join(f"{number}\t{line}" for number, line in enumerate(BLOCK.split("\n"), start=12))
+    numbered = "\n".join(
+        f"{number}\t{line}" for number, line in enumerate(BLOCK.split("\n"), start=12)
+    )
     assert mask.text(numbered) == numbered.replace(LINE, mark_for(LINE))
     changed = f"-{LINE}"
     assert mask.text(BLOCK.replace(LINE, f"{changed}\n+{LINE}")) == BLOCK.replace(
@@ -167,46 +195,91 @@ def test_what_waits_is_told_before_the_fact_that_ends_it() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        *("postgres", "Postgres", "SECRET", "secret", "password", "true", "localhost", "admin", "12345", "12345678"),
-        *("127.0.0.1:5432", "2026-01-31", "****************"[:15], "пароль", "パスワード", "पासवर्ड", "données"),
+        *(
+            "postgres",
+            "Postgres",
+            "SECRET",
+            "secret",
+            "password",
+            "true",
+            "localhost",
+            "admin",
+            "12345",
+            "12345678",
+        ),
+        *(
+            "127.0.0.1:5432",
+            "2026-01-31",
+            "****************"[:15],
+            "пароль",
+            "パスワード",
+            "पासवर्ड",
+            "données",
+        ),
         *("db-password", "DB_PASSWORD", "x1y2"),
     ],
 )
 def test_a_word_a_number_and_what_its_name_says_are_no_secrets(value: str, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(f"DB_PASSWORD={value}\n", encoding="utf-8")
-    mask, text = Redactor({"DB_PASSWORD": value}, tmp_path), f"image: {value}:16 at postgres://u:{value}@h/x"
+    mask, text = (
+        Redactor({"DB_PASSWORD": value}, tmp_path),
+        f"image: {value}:16 at postgres://u:{value}@h/x",
+    )
     assert is_word(value, "DB_PASSWORD")
     assert mask.text(f"image: {value}:16") == f"image: {value}:16"
     assert mask.fact(Asked(text=f"{value}")) == Asked(text=value), text
 
 
 @pytest.mark.parametrize(
-    "value", ["hunter2", "abc123x", "aBcDeFgHi", "correct-horse", "4111-1111-1111-1111", "abcdefghijklmnop", "пароль-2"]
+    "value",
+    [
+        "hunter2",
+        "abc123x",
+        "aBcDeFgHi",
+        "correct-horse",
+        "4111-1111-1111-1111",
+        "abcdefghijklmnop",
+        "пароль-2",
+    ],
 )
 def test_what_mixes_letters_with_other_characters_or_is_long_is_a_secret(value: str) -> None:
     assert not is_word(value, "DB_PASSWORD")
     assert Redactor({"DB_PASSWORD": value}).text(f"<{value}>") == f"<{mark_for(value)}>"
 
 
-def test_a_long_text_without_secrets_is_passed_without_trying_every_form_at_every_character() -> None:
+def test_a_long_text_without_secrets_is_passed_without_trying_every_form_at_every_character() -> (
+    None
+):
     text = "a path/to/file.py of https://example.org = skimmed, " * 200_000
     assert Redactor({"A_KEY": KEY}).text(text) == text
 
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_what_only_sounds_like_one_is_left_alone(text: str) -> None:
-    assert Redactor({"PATH": "/usr/bin", "EDITOR": "libraries", "API_KEY": "short"}).text(text) == text
+    assert (
+        Redactor({"PATH": "/usr/bin", "EDITOR": "libraries", "API_KEY": "short"}).text(text) == text
+    )
 
 
 def test_passwords_in_addresses_and_headers_are_masked() -> None:
-    told = Redactor({}).text("postgres://app:hunter22@db.example.org/x and Authorization: Bearer abcdefghijklmnopqrst")
+    told = Redactor({}).text(
+        "postgres://app:hunter22@db.example.org/x and Authorization: Bearer abcdefghijklmnopqrst"
+    )
     assert "hunter22" not in told and "abcdefghijklmnopqrst" not in told
     assert "@db.example.org/x" in told
-    assert re.fullmatch(r"redis://\[secret \w{4}\]@cache:6379/0", Redactor({}).text("redis://:hunter22@cache:6379/0"))
+    assert re.fullmatch(
+        r"redis://\[secret \w{4}\]@cache:6379/0",
+        Redactor({}).text("redis://:hunter22@cache:6379/0"),
+    )
 
 
-def test_a_word_as_the_password_of_an_address_is_shown_but_commands_do_not_get_it_in_a_variable() -> None:
-    assert Redactor({}).text("postgres://postgres:postgres@db/x") == "postgres://postgres:postgres@db/x"
+def test_a_word_as_the_password_of_an_address_is_shown_but_commands_do_not_get_it_in_a_variable() -> (
+    None
+):
+    assert (
+        Redactor({}).text("postgres://postgres:postgres@db/x")
+        == "postgres://postgres:postgres@db/x"
+    )
     assert has_secret("postgres://postgres:postgres@db/x")
     assert not has_secret(f"the mark {mark_for('x')} of a secret")
 
@@ -215,14 +288,23 @@ def test_values_of_variables_and_env_files_are_masked_wherever_they_stand(tmp_pa
     mask = Redactor({"OUR_API_KEY": KEY, "EDITOR": "plain-value"}, tmp_path)
     assert mask.text(f"x{KEY}y plain-value").startswith("x[secret ")
     more = Redactor(
-        {"PGPASSWORD": "hunter2-x", "MYSQL_PWD": "hunter3-x", "X_SECRET": "/aB3dE5gH7jK9", "A_KEY": str(tmp_path)}
+        {
+            "PGPASSWORD": "hunter2-x",
+            "MYSQL_PWD": "hunter3-x",
+            "X_SECRET": "/aB3dE5gH7jK9",
+            "A_KEY": str(tmp_path),
+        }
     )
-    assert "hunter" not in more.text("hunter2-x hunter3-x") and "/aB3" not in more.text("/aB3dE5gH7jK9")
+    assert "hunter" not in more.text("hunter2-x hunter3-x") and "/aB3" not in more.text(
+        "/aB3dE5gH7jK9"
+    )
     assert more.text(str(tmp_path)) == str(tmp_path)
     (tmp_path / ".env").write_text(
         "export DB_PASSWORD='pa ss\"word'\nPORT=8080123\nDEBUG=true\nAPP_TOKEN=abc123x # mine\n"
     )
-    told = mask.text('the password is pa ss"word, escaped "pa ss\\"word", port 8080123, token abc123x')
+    told = mask.text(
+        'the password is pa ss"word, escaped "pa ss\\"word", port 8080123, token abc123x'
+    )
     assert "pa ss" not in told and "abc123x" not in told
     assert "port 8080123" in told
     (tmp_path / ".env").write_text("APP_TOKEN=another-one\n")
@@ -277,8 +359,16 @@ def test_a_key_an_agent_makes_up_for_a_test_is_written_as_it_is() -> None:
 
 
 VALUES = st.recursive(
-    st.one_of(st.integers(), st.booleans(), st.none(), st.text(), st.sampled_from([KEY, f'é{KEY}\n"', FORMS[0]])),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)),
+    st.one_of(
+        st.integers(),
+        st.booleans(),
+        st.none(),
+        st.text(),
+        st.sampled_from([KEY, f'é{KEY}\n"', FORMS[0]]),
+    ),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
@@ -310,7 +400,10 @@ def test_a_mark_stands_only_for_what_was_masked_or_stands_in_the_files(tmp_path:
     assert mask.values(mark_for("abc123x"), ()) == {"abc123x"}
     assert mask.values(mark_for("abc123x"), (), others=False) == set()
     assert mask.values(mark_for("abc123x"), ["APP_TOKEN=abc123x"], others=False) == {"abc123x"}
-    assert mask.values(mark_for("abc123x"), [f"APP_TOKEN={mark_for('abc123x')}"]) == {"abc123x", mark_for("abc123x")}
+    assert mask.values(mark_for("abc123x"), [f"APP_TOKEN={mark_for('abc123x')}"]) == {
+        "abc123x",
+        mark_for("abc123x"),
+    }
 
 
 def test_what_a_log_masked_is_masked_where_the_variable_is_not_set(tmp_path: Path) -> None:
@@ -328,13 +421,17 @@ def test_what_a_log_masked_is_masked_where_the_variable_is_not_set(tmp_path: Pat
     assert shown("x" * 100_000 + "=" * 100_000 + word).endswith(f"={mark_for(word)}")
 
 
-def test_a_word_that_stands_in_the_log_is_not_taken_for_the_secret_of_a_mark(tmp_path: Path) -> None:
+def test_a_word_that_stands_in_the_log_is_not_taken_for_the_secret_of_a_mark(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "s.jsonl"
     path.write_text(f"{mark_for('os.system')} is what I wrote: os.system")
     assert LogRedactor([path], str).text("os.system(x)") == "os.system(x)"
 
 
-def test_env_files_are_found_whenever_they_come_and_a_pipe_of_that_name_is_not_waited_for(tmp_path: Path) -> None:
+def test_env_files_are_found_whenever_they_come_and_a_pipe_of_that_name_is_not_waited_for(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "api").mkdir()
     os.mkfifo(tmp_path / ".env")
     mask = Redactor({}, tmp_path)
@@ -359,7 +456,9 @@ def test_env_files_are_found_in_folders_that_were_listed_long_ago_and_no_other_s
     assert mask.text("other-value") == "other-value"
 
 
-def test_env_files_are_found_however_deep_and_behind_a_link_but_not_among_dependencies(tmp_path: Path) -> None:
+def test_env_files_are_found_however_deep_and_behind_a_link_but_not_among_dependencies(
+    tmp_path: Path,
+) -> None:
     root, beside = tmp_path / "root", tmp_path / "beside"
     for folder in (root / "a" / "b" / "c", root / "node_modules" / "x", beside):
         folder.mkdir(parents=True)

@@ -37,7 +37,19 @@ from fugu_cli.session.events import (
 from fugu_cli.session.live_events import Live, TextStreamed
 from fugu_cli.session.log import Log
 from tests.acceptance.loopback import KEY, Breaks, running
-from tests.reacting import CHECK, React, Reacting, Stage, calls, fails, repository, results, role, said, says
+from tests.reacting import (
+    CHECK,
+    React,
+    Reacting,
+    Stage,
+    calls,
+    fails,
+    repository,
+    results,
+    role,
+    said,
+    says,
+)
 
 CHEAP = Member(name="cheap", provider="openai", model="c", slot="cheap")
 STRONG = Member(name="strong", provider="openai", model="s", slot="strong")
@@ -66,7 +78,9 @@ def writes(content: str = "fixed\n") -> React:
         if not tools:
             return calls(READ)
         return (
-            Reply(text="done") if "write" in tools else calls(Call.make("2", "write", path="calc.txt", content=content))
+            Reply(text="done")
+            if "write" in tools
+            else calls(Call.make("2", "write", path="calc.txt", content=content))
         )
 
     return react
@@ -132,7 +146,9 @@ def shown(found: Play, name: str) -> list[Prompt]:
 
 
 def test_what_the_user_changes_while_draws_fail_stays(root: Path) -> None:
-    """In an editor, beside an agent that fails twice: another file, a new one, one that goes, and the agent's own."""
+    """In an editor, beside an agent that fails twice: another file, a new one, one that goes, and
+    the agent's own.
+    """
     (root / "notes.txt").write_text("one\n")
     (root / "gone.txt").write_text("old\n")
 
@@ -158,7 +174,9 @@ def test_what_the_user_changes_while_draws_fail_stays(root: Path) -> None:
     assert list(views.changes(found.log.events)) == ["calc.txt"]
 
 
-def test_a_file_that_the_user_saves_while_it_is_written_anew_is_not_overwritten_but_shown_again(root: Path) -> None:
+def test_a_file_that_the_user_saves_while_it_is_written_anew_is_not_overwritten_but_shown_again(
+    root: Path,
+) -> None:
     """Neither by the reply that was on its way nor by the next draw."""
 
     def draws(prompt: Prompt) -> Reply:
@@ -202,7 +220,9 @@ def test_what_changes_while_the_tests_run_is_the_users_where_it_was_there_and_no
     assert not (root / "by_product.txt").exists()
 
 
-def test_what_breaks_tests_that_passed_is_rolled_back_whatever_the_request_is_about(root: Path) -> None:
+def test_what_breaks_tests_that_passed_is_rolled_back_whatever_the_request_is_about(
+    root: Path,
+) -> None:
     """Of a small model's; the next draw begins with files that work."""
     (root / "calc.txt").write_text("fixed\n")
 
@@ -231,7 +251,16 @@ def test_a_worker_with_tools_fixes_and_another_agent_verifies(root: Path) -> Non
     found = play(root, (CHEAP, writes()), (STRONG, writes()))
     assert found.run().reason == "accepted"
     assert found.told == [
-        *("cheap as worker", "replied", "may read", "read ok", "replied", "may write", "write ok", "replied"),
+        *(
+            "cheap as worker",
+            "replied",
+            "may read",
+            "read ok",
+            "replied",
+            "may write",
+            "write ok",
+            "replied",
+        ),
         *("may run_tests", "run_tests ok"),
         *("strong as verifier", "may diff", "diff ok", "replied", "accepted"),
     ]
@@ -240,7 +269,9 @@ def test_a_worker_with_tools_fixes_and_another_agent_verifies(root: Path) -> Non
         "strong-served",
     }
     verifier = "\n".join(
-        message.text for message in shown(found, "strong")[0].messages if isinstance(message, FromUser)
+        message.text
+        for message in shown(found, "strong")[0].messages
+        if isinstance(message, FromUser)
     )
     assert "+fixed" in verifier
     assert "1 passed" in verifier
@@ -254,13 +285,24 @@ def test_draws_that_fail_are_rolled_back_exactly_and_the_one_that_passes_stays(r
     assert [(event.turn, event.reason, event.paths) for event in undone] == [
         (1, "the tests failed", ("calc.txt", "new.txt"))
     ] * 2
-    assert sorted(path.name for path in root.iterdir()) == [".git", "calc.txt", "check.sh", "untracked.txt"]
+    assert sorted(path.name for path in root.iterdir()) == [
+        ".git",
+        "calc.txt",
+        "check.sh",
+        "untracked.txt",
+    ]
     assert (root / "calc.txt").read_text() == "fixed\n"
-    assert [(prompt.seed, prompt.temperature) for prompt in shown(found, "small")] == [(None, None), (1, 0.8), (2, 0.8)]
+    assert [(prompt.seed, prompt.temperature) for prompt in shown(found, "small")] == [
+        (None, None),
+        (1, 0.8),
+        (2, 0.8),
+    ]
     assert list(views.changes(found.log.events)) == ["calc.txt"]
 
 
-def test_when_all_attempts_are_used_the_next_agent_begins_from_where_the_turn_began(root: Path) -> None:
+def test_when_all_attempts_are_used_the_next_agent_begins_from_where_the_turn_began(
+    root: Path,
+) -> None:
     def bad(prompt: Prompt) -> Reply:
         if role(prompt) == "verifier":
             return Reply(text="ACCEPT")
@@ -268,7 +310,11 @@ def test_when_all_attempts_are_used_the_next_agent_begins_from_where_the_turn_be
 
     found = play(root, (SMALL, bad), (STRONG, writes()))
     assert found.run().reason == "accepted"
-    assert [event.agent for event in found.log.events if isinstance(event, Assigned)] == ["small", "strong", "small"]
+    assert [event.agent for event in found.log.events if isinstance(event, Assigned)] == [
+        "small",
+        "strong",
+        "small",
+    ]
     assert [result.text for result in results(shown(found, "strong")[1])] == ["1\tbroken"]
 
 
@@ -284,24 +330,44 @@ class Roles:
         if end is not None:
             return end
         agent, acting = self.order[number]
-        return Assigned(turn=number + 1, agent=agent, role=acting, by="test", instruction="Look closely.")
+        return Assigned(
+            turn=number + 1, agent=agent, role=acting, by="test", instruction="Look closely."
+        )
 
 
 def test_each_role_is_offered_its_tools_and_told_its_part(root: Path) -> None:
     plan = "Change calc.txt. <suggested_role>worker</suggested_role>"
     found = play(root, (CHEAP, says(plan)), (STRONG, writes()))
-    order: list[tuple[str, Role]] = [("cheap", "thinker"), ("strong", "worker"), ("strong", "verifier")]
+    order: list[tuple[str, Role]] = [
+        ("cheap", "thinker"),
+        ("strong", "worker"),
+        ("strong", "verifier"),
+    ]
     found.stage = replace(found.stage, coordinator=Roles(order))
     assert found.run().reason == "accepted"
     offered = [
         {tool.name for tool in prompt.tools}
-        for prompt in (shown(found, "cheap")[0], shown(found, "strong")[0], shown(found, "strong")[-1])
+        for prompt in (
+            shown(found, "cheap")[0],
+            shown(found, "strong")[0],
+            shown(found, "strong")[-1],
+        )
     ]
     reading = {"read", "list", "glob", "grep"}
     assert offered == [
         reading | {"diff", "acceptance_check"},
         reading
-        | {"edit", "write", "apply_patch", "bash", "run_tests", "job_output", "job_stop", "todo", "acceptance_check"},
+        | {
+            "edit",
+            "write",
+            "apply_patch",
+            "bash",
+            "run_tests",
+            "job_output",
+            "job_stop",
+            "todo",
+            "acceptance_check",
+        },
         reading | {"diff", "run_tests", "acceptance_check"},
     ]
     worker = str(shown(found, "strong")[0].messages)
@@ -310,11 +376,18 @@ def test_each_role_is_offered_its_tools_and_told_its_part(root: Path) -> None:
 
 
 def test_a_thinkers_suggestion_decides_the_next_role(root: Path) -> None:
-    """The work is done already: the Thinker sends it to a Verifier although the tests do not decide this request."""
+    """The work is done already: the Thinker sends it to a Verifier although the tests do not decide
+    this request.
+    """
     found = play(root, (CHEAP, writes()), (STRONG, says("<suggested_role>worker</suggested_role>")))
-    found.stage = replace(found.stage, coordinator=Thinks(Cascade((CHEAP, STRONG), CoordinatorSettings())))
+    found.stage = replace(
+        found.stage, coordinator=Thinks(Cascade((CHEAP, STRONG), CoordinatorSettings()))
+    )
     found.run("tidy up", judged=False)
-    assert [event.role for event in found.log.events if isinstance(event, Assigned)][:2] == ["thinker", "worker"]
+    assert [event.role for event in found.log.events if isinstance(event, Assigned)][:2] == [
+        "thinker",
+        "worker",
+    ]
 
 
 @dataclass
@@ -335,7 +408,11 @@ def test_an_agent_that_fails_is_masked_and_the_next_best_takes_the_turn(root: Pa
     assert [event for event in found.log.events if isinstance(event, Failed)] == [
         Failed(turn=1, what="cheap", kind="refused", message="the key was refused; set another")
     ]
-    assert [event.agent for event in found.log.events if isinstance(event, Assigned)] == ["cheap", "strong", "strong"]
+    assert [event.agent for event in found.log.events if isinstance(event, Assigned)] == [
+        "cheap",
+        "strong",
+        "strong",
+    ]
 
 
 def test_a_failure_names_its_agent_once_and_its_advice_is_a_sentence(root: Path) -> None:
@@ -390,7 +467,11 @@ def test_what_the_user_is_asked_and_what_the_answer_covers(
     found.stage = replace(found.stage, ask=user, settings=CoordinatorSettings(turns=1))
     found.run("make it", judged=False)
     assert user.asked == ["bash(echo x >> made)"] * asked
-    assert [event.by for event in found.log.events if isinstance(event, Permitted) and event.call.tool == "bash"] == by
+    assert [
+        event.by
+        for event in found.log.events
+        if isinstance(event, Permitted) and event.call.tool == "bash"
+    ] == by
     assert ((root / "made").read_text() if ran else "") == "x\n" * ran
     assert (root / "made").exists() is bool(ran)
 
@@ -400,14 +481,22 @@ def test_a_yes_for_the_session_covers_what_the_offered_rule_says(root: Path) -> 
 
     def each(prompt: Prompt) -> Reply:
         done = len(said(prompt))
-        return calls(Call.make(str(done), "bash", command=lines[done])) if done < len(lines) else Reply(text="done")
+        return (
+            calls(Call.make(str(done), "bash", command=lines[done]))
+            if done < len(lines)
+            else Reply(text="done")
+        )
 
     user = Answers(["session", "no", "no"])
     found = play(root, (CHEAP, each))
     found.stage = replace(found.stage, ask=user, settings=CoordinatorSettings(turns=1))
     found.run("make it", judged=False)
     assert user.asked == ["bash(make test)", "bash(make test && make clean)", "bash(make clean)"]
-    made = [event for event in found.log.events if isinstance(event, Permitted) and event.call.tool == "bash"]
+    made = [
+        event
+        for event in found.log.events
+        if isinstance(event, Permitted) and event.call.tool == "bash"
+    ]
     assert [(event.by, event.rule) for event in made] == [
         ("session", "bash(make test *)"),
         ("session", ""),
@@ -417,8 +506,13 @@ def test_a_yes_for_the_session_covers_what_the_offered_rule_says(root: Path) -> 
 
 
 def test_a_refusal_with_words_reaches_the_agent(root: Path) -> None:
-    user, write = Answers([Refusal(feedback="keep the old file")]), Call.make("1", "write", path="new.txt", content="x")
-    found = play(root, (CHEAP, lambda prompt: Reply(text="then not") if said(prompt) else calls(write)))
+    user, write = (
+        Answers([Refusal(feedback="keep the old file")]),
+        Call.make("1", "write", path="new.txt", content="x"),
+    )
+    found = play(
+        root, (CHEAP, lambda prompt: Reply(text="then not") if said(prompt) else calls(write))
+    )
     found.stage = replace(found.stage, ask=user, mode="ask", settings=CoordinatorSettings(turns=1))
     found.run("write it", judged=False)
     assert not (root / "new.txt").exists()
@@ -429,8 +523,14 @@ def test_a_refusal_with_words_reaches_the_agent(root: Path) -> None:
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (Call.make("1", "write", path="calc.txt", content="x"), "calc.txt exists and was not read yet."),
-        (Call.make("1", "edit", path="calc.txt", old="a", new="b"), "calc.txt exists and was not read yet."),
+        (
+            Call.make("1", "write", path="calc.txt", content="x"),
+            "calc.txt exists and was not read yet.",
+        ),
+        (
+            Call.make("1", "edit", path="calc.txt", old="a", new="b"),
+            "calc.txt exists and was not read yet.",
+        ),
         (Call.make("1", "edit", path="gone.txt", old="a", new="b"), "There is no file gone.txt."),
         (Call.make("1", "apply_patch", patch="no patch"), "This is not a patch"),
         (Call.make("1", "bash"), "bash was not run: `command` is missing."),
@@ -438,7 +538,9 @@ def test_a_refusal_with_words_reaches_the_agent(root: Path) -> None:
 )
 def test_nobody_is_asked_about_a_call_that_cannot_run(root: Path, call: Call, told: str) -> None:
     user = Answers(["once"])
-    found = play(root, (CHEAP, lambda prompt: Reply(text="then not") if said(prompt) else calls(call)))
+    found = play(
+        root, (CHEAP, lambda prompt: Reply(text="then not") if said(prompt) else calls(call))
+    )
     found.stage = replace(found.stage, ask=user, mode="ask", settings=CoordinatorSettings(turns=1))
     found.run("write it", judged=False)
     assert user.asked == []
@@ -451,7 +553,9 @@ def test_a_file_outside_is_not_looked_into_before_the_answer(root: Path) -> None
     (root.parent / "secret.txt").write_text("nearly this text\n")
     call = Call.make("1", "edit", path="../secret.txt", old="nearly that text", new="b")
     user = Answers(["no"])
-    found = play(root, (CHEAP, lambda prompt: Reply(text="then not") if said(prompt) else calls(call)))
+    found = play(
+        root, (CHEAP, lambda prompt: Reply(text="then not") if said(prompt) else calls(call))
+    )
     found.stage = replace(found.stage, ask=user, mode="ask", settings=CoordinatorSettings(turns=1))
     found.run("write it", judged=False)
     assert len(user.asked) == 1
@@ -460,7 +564,11 @@ def test_a_file_outside_is_not_looked_into_before_the_answer(root: Path) -> None
 
 def test_what_needs_a_yes_every_time_is_asked_every_time(root: Path) -> None:
     def twice(prompt: Prompt) -> Reply:
-        return calls(Call.make("1", "bash", command="touch ../x")) if len(said(prompt)) < 2 else Reply(text="done")
+        return (
+            calls(Call.make("1", "bash", command="touch ../x"))
+            if len(said(prompt)) < 2
+            else Reply(text="done")
+        )
 
     user = Answers(["session"])
     found = play(root, (CHEAP, twice))
@@ -470,7 +578,9 @@ def test_what_needs_a_yes_every_time_is_asked_every_time(root: Path) -> None:
 
 
 def test_a_denied_call_is_told_to_the_agent_and_does_nothing(root: Path) -> None:
-    found = play(root, (CHEAP, lambda prompt: Reply(text="then not") if said(prompt) else calls(FIX)))
+    found = play(
+        root, (CHEAP, lambda prompt: Reply(text="then not") if said(prompt) else calls(FIX))
+    )
     found.stage = replace(found.stage, deny=("write",), settings=CoordinatorSettings(turns=1))
     found.run("write it", judged=False)
     assert (root / "calc.txt").read_text() == "broken\n"
@@ -515,7 +625,9 @@ class Hanging:
 
 
 def test_at_the_time_limit_the_turn_is_cut_and_the_request_ends(root: Path) -> None:
-    found = Play(Stage(root, root.parent / "store", (CHEAP,), {"cheap": Hanging("cheap")}, test_command=None))
+    found = Play(
+        Stage(root, root.parent / "store", (CHEAP,), {"cheap": Hanging("cheap")}, test_command=None)
+    )
 
     async def whole() -> Finished:
         await found.stage.begin(found.log, judged=False)
@@ -523,7 +635,9 @@ def test_at_the_time_limit_the_turn_is_cut_and_the_request_ends(root: Path) -> N
         found.stage = replace(found.stage, limits=RequestLimits(deadline=clock() + 0.5))
         return await found.again()
 
-    assert asyncio.run(whole()) == Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
+    assert asyncio.run(whole()) == Finished(
+        reason="time_limit", message="`fugu run --continue` goes on from here."
+    )
     assert found.told == ["cheap as worker", "interrupted", "time_limit"]
 
 
@@ -587,14 +701,18 @@ def test_a_cut_between_turns_keeps_the_work_that_is_done(root: Path) -> None:
         return await found.again()
 
     assert asyncio.run(whole()).reason == "accepted"
-    assert [(event.agent, event.role) for event in found.log.events if isinstance(event, Assigned)] == [
+    assert [
+        (event.agent, event.role) for event in found.log.events if isinstance(event, Assigned)
+    ] == [
         ("cheap", "worker"),
         ("strong", "verifier"),
     ]
 
 
 @pytest.mark.parametrize("left", ["fixed", "wrong"])
-def test_a_command_that_is_cut_is_ended_and_the_tests_say_who_goes_on(root: Path, left: str) -> None:
+def test_a_command_that_is_cut_is_ended_and_the_tests_say_who_goes_on(
+    root: Path, left: str
+) -> None:
     started = root.parent / "started"
     long = Call.make("1", "bash", command=f"echo {left} > calc.txt; touch {started}; sleep 1000")
     found = play(root, (CHEAP, lambda prompt: calls(long)), (STRONG, says("ACCEPT")))
@@ -608,14 +726,22 @@ def test_a_command_that_is_cut_is_ended_and_the_tests_say_who_goes_on(root: Path
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        found.stage = replace(found.stage, agents={**found.stage.agents, "cheap": Reacting("cheap", writes())})
+        found.stage = replace(
+            found.stage, agents={**found.stage.agents, "cheap": Reacting("cheap", writes())}
+        )
         return await found.again()
 
     assert asyncio.run(whole()).reason == "accepted"
     assert found.told[:3] == ["cheap as worker", "replied", "may bash"]
     verified = ("strong as verifier", "may diff", "diff ok", "replied", "accepted")
     if left == "fixed":
-        assert found.told[3:] == ["interrupted", "killed failed", "may run_tests", "run_tests ok", *verified]
+        assert found.told[3:] == [
+            "interrupted",
+            "killed failed",
+            "may run_tests",
+            "run_tests ok",
+            *verified,
+        ]
     else:
         assert found.told[3:] == [
             *(
@@ -630,7 +756,15 @@ def test_a_command_that_is_cut_is_ended_and_the_tests_say_who_goes_on(root: Path
                 "may read",
                 "read ok",
             ),
-            *("replied", "may write", "write ok", "replied", "may run_tests", "run_tests ok", *verified),
+            *(
+                "replied",
+                "may write",
+                "write ok",
+                "replied",
+                "may run_tests",
+                "run_tests ok",
+                *verified,
+            ),
         ]
 
 
@@ -651,7 +785,9 @@ def test_no_secret_is_read_as_evidence(root: Path) -> None:
     found.stage = replace(found.stage, settings=CoordinatorSettings(turns=1), members=(SMALL,))
     found.run("the tests fail since calc.txt and .env were changed, fix it")
     reads = [
-        event.call.arguments for event in found.log.events if isinstance(event, Permitted) and event.call.tool == "read"
+        event.call.arguments
+        for event in found.log.events
+        if isinstance(event, Permitted) and event.call.tool == "read"
     ]
     assert reads
     assert not any(".env" in arguments for arguments in reads)
@@ -669,10 +805,14 @@ def test_a_server_that_hangs_is_given_up_and_the_next_agent_goes_on(root: Path, 
     with running() as server:
         server.play("c", Breaks(how))
         limits = Timeouts(first_token=0.3, between=0.3)
-        agent = OpenAI(ModelEndpoint(name="cheap", model="c", base_url=server.url, key=KEY, timeouts=limits))
+        agent = OpenAI(
+            ModelEndpoint(name="cheap", model="c", base_url=server.url, key=KEY, timeouts=limits)
+        )
         found = play(root, (STRONG, writes()))
         stage = replace(found.stage, members=(CHEAP, STRONG))
-        found.stage = replace(stage, agents={**stage.agents, "cheap": Retrying(agent, Backoff(attempts=1))})
+        found.stage = replace(
+            stage, agents={**stage.agents, "cheap": Retrying(agent, Backoff(attempts=1))}
+        )
         assert found.run().reason == "accepted"
     (failed,) = (event for event in found.log.events if isinstance(event, Failed))
     assert (failed.kind, "for 0.3 s" in failed.message) == ("timeout", True)
@@ -698,12 +838,18 @@ def test_a_small_model_may_write_tests_that_do_not_judge_its_request(root: Path)
     found = play(root, (SMALL.model_copy(update={"attempts": 1}), lambda prompt: calls(renamed)))
     found.stage = replace(found.stage, settings=CoordinatorSettings(turns=1))
     found.run("rename add to total in test_calc.py", judged=False)
-    made = [fact for fact in found.of(Permitted) if isinstance(fact, Permitted) and fact.call.tool == "write"]
+    made = [
+        fact
+        for fact in found.of(Permitted)
+        if isinstance(fact, Permitted) and fact.call.tool == "write"
+    ]
     assert [(fact.allowed, fact.by) for fact in made] == [(True, "policy")]
     assert (root / "test_calc.py").read_text() == "from calc import total\n"
 
 
-def test_every_call_of_a_turn_has_an_id_of_its_own_whatever_the_provider_calls_it(root: Path) -> None:
+def test_every_call_of_a_turn_has_an_id_of_its_own_whatever_the_provider_calls_it(
+    root: Path,
+) -> None:
     files = ["calc.txt", "check.sh"]
 
     def react(prompt: Prompt) -> Reply:
@@ -726,5 +872,9 @@ def test_a_verifier_that_writes_is_refused(root: Path) -> None:
 
     found = play(root, (CHEAP, react))
     assert found.run().reason == "accepted"
-    last = [fact for fact in found.of(Permitted) if isinstance(fact, Permitted) and fact.call.tool == "write"][-1]
+    last = [
+        fact
+        for fact in found.of(Permitted)
+        if isinstance(fact, Permitted) and fact.call.tool == "write"
+    ][-1]
     assert (last.allowed, last.reason) == (False, "a Verifier has no tool write")

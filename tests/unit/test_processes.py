@@ -53,10 +53,14 @@ def test_its_pipe_is_closed_although_a_child_that_left_its_group_holds_it() -> N
 
 
 def test_the_code_of_one_that_has_just_ended_is_not_lost(caplog: pytest.LogCaptureFixture) -> None:
-    """asyncio's own kill takes the code away from the watcher, which then reports 255 and says so on the terminal."""
+    """asyncio's own kill takes the code away from the watcher, which then reports 255 and says so
+    on the terminal.
+    """
 
     async def go() -> None:
-        watcher = asyncio.PidfdChildWatcher()  # the usual one from Python 3.12 on: it waits in the loop
+        watcher = (
+            asyncio.PidfdChildWatcher()
+        )  # the usual one from Python 3.12 on: it waits in the loop
         watcher.attach_loop(asyncio.get_running_loop())
         asyncio.set_child_watcher(watcher)
         process = await asyncio.create_subprocess_exec("sh", "-c", "exit 7")
@@ -102,7 +106,9 @@ def test_a_process_that_does_not_go_can_be_left(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(go())
 
 
-def test_a_command_that_is_cancelled_while_it_is_ended_is_over_before_its_loop_is(tmp_path: Path) -> None:
+def test_a_command_that_is_cancelled_while_it_is_ended_is_over_before_its_loop_is(
+    tmp_path: Path,
+) -> None:
     stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
 
     async def go() -> None:
@@ -111,7 +117,9 @@ def test_a_command_that_is_cancelled_while_it_is_ended_is_over_before_its_loop_i
 
         async def live() -> None:
             try:
-                async with start_command(stubborn, tmp_path, lambda said: ready.set(), CommandContext()) as now:
+                async with start_command(
+                    stubborn, tmp_path, lambda said: ready.set(), CommandContext()
+                ) as now:
                     await now.process.wait()
             finally:
                 codes.append(now.process.returncode)
@@ -143,7 +151,11 @@ def test_one_that_is_cancelled_again_while_it_starts_is_over_too(
     async def go() -> None:
         task = asyncio.create_task(
             process_cleanup.start_process(
-                ["sleep", "600"], tmp_path, dict(os.environ), process_cleanup.StandardStreams(-3, -3), None
+                ["sleep", "600"],
+                tmp_path,
+                dict(os.environ),
+                process_cleanup.StandardStreams(-3, -3),
+                None,
             )
         )
         while not made:

@@ -41,14 +41,18 @@ def root(tmp_path: Path) -> Path:
         ("read(link/**)", Call.make("1", "bash", command="cat link/app.py")),
     ],
 )
-def test_a_rule_forbids_what_it_means_however_it_is_written(rule: str, call: Call, root: Path) -> None:
+def test_a_rule_forbids_what_it_means_however_it_is_written(
+    rule: str, call: Call, root: Path
+) -> None:
     for folder in (root.parent / "notes", Path.home() / "notes"):
         folder.mkdir(parents=True, exist_ok=True)
     (root.parent / "linked").symlink_to(root.parent / "notes")
     (root / "link").symlink_to("src")
     rule = rule.replace("{outside}", str(root.parent))
     assert judge(call, Rules(mode="yolo", deny=(rule,)), root).verdict == "deny"
-    assert judge(Call.make("1", "list", path="config"), Rules(deny=(rule,)), root).verdict == "allow"
+    assert (
+        judge(Call.make("1", "list", path="config"), Rules(deny=(rule,)), root).verdict == "allow"
+    )
 
 
 def test_an_allow_rule_follows_no_link_that_an_agent_could_have_made(root: Path) -> None:
@@ -87,8 +91,12 @@ def test_an_allow_rule_follows_no_link_that_an_agent_could_have_made(root: Path)
         ("edit(src/[z-a].py)", Call.make("1", "write", path="src/[z-a].py", content="x"), True),
     ],
 )
-def test_a_rule_covers_what_it_says_and_nothing_beside_it(rule: str, call: Call, covers: bool, root: Path) -> None:
-    assert judge(call, Rules(mode="yolo", deny=(rule,)), root).verdict == ("deny" if covers else "allow")
+def test_a_rule_covers_what_it_says_and_nothing_beside_it(
+    rule: str, call: Call, covers: bool, root: Path
+) -> None:
+    assert judge(call, Rules(mode="yolo", deny=(rule,)), root).verdict == (
+        "deny" if covers else "allow"
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,5 +120,7 @@ def test_a_rule_that_can_fit_no_call_is_refused_with_what_is_meant(rule: str, me
 
 def test_every_tool_is_known_to_rules_by_its_name() -> None:
     skill = Skill("a", "", Path("a"), "a", own=True, digest="")
-    box = build_toolbox(None, (skill,), ("web_fetch", "web_search"), (), SearchEngine("searxng", "http://localhost"))
+    box = build_toolbox(
+        None, (skill,), ("web_fetch", "web_search"), (), SearchEngine("searxng", "http://localhost")
+    )
     assert {*box.names} | HIDDEN_TOOLS == rule_matching.TOOLS

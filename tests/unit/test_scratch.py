@@ -31,9 +31,15 @@ with temp_dirs.temp_dir("box") as made:
 
 def working(place: Path) -> tuple[subprocess.Popen[str], Path]:
     """A process that works in a folder in `place`, and that folder."""
-    environment = {**os.environ, "TMPDIR": str(place), "PYTHONPATH": str(Path(fugu_cli.__file__).parents[1])}
+    environment = {
+        **os.environ,
+        "TMPDIR": str(place),
+        "PYTHONPATH": str(Path(fugu_cli.__file__).parents[1]),
+    }
     pipe = subprocess.PIPE
-    process = subprocess.Popen([sys.executable, "-c", WORKS], env=environment, stdin=pipe, stdout=pipe, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", WORKS], env=environment, stdin=pipe, stdout=pipe, text=True
+    )
     assert process.stdout is not None
     return process, Path(process.stdout.readline().strip())
 
@@ -60,7 +66,9 @@ def names(place: Path) -> list[str]:
 
 def swept(place: Path, user: int | None = None) -> list[str]:
     """What is left in `place` after a process of `user` has swept it."""
-    temp_dirs.remove_leftovers(place, time.time() - temp_dirs.MIN_AGE_SECONDS, os.geteuid() if user is None else user)
+    temp_dirs.remove_leftovers(
+        place, time.time() - temp_dirs.MIN_AGE_SECONDS, os.geteuid() if user is None else user
+    )
     return names(place)
 
 
@@ -89,7 +97,10 @@ def test_what_a_folder_links_to_stays_as_it_was(tmp_path: Path) -> None:
     with temp_dirs.temp_dir("box") as made:
         (made / "link").symlink_to(outside)
         (made / "name").symlink_to(outside / "file")
-    assert (oct(outside.stat().st_mode & 0o777), (outside / "file").read_text()) == ("0o555", "mine")
+    assert (oct(outside.stat().st_mode & 0o777), (outside / "file").read_text()) == (
+        "0o555",
+        "mine",
+    )
     outside.chmod(0o755)
 
 
@@ -172,7 +183,9 @@ def test_a_temporary_directory_that_cannot_be_listed_is_no_failure(tmp_path: Pat
 
 
 def test_nothing_else_in_the_package_makes_folders_in_the_temporary_directory() -> None:
-    """A folder beside the file it is for (`dir=`) is another thing, and so is one inside the sandbox."""
+    """A folder beside the file it is for (`dir=`) is another thing, and so is one inside the
+    sandbox.
+    """
     package = Path(fugu_cli.__file__).parent
     makers = {"mkdtemp", "TemporaryDirectory"}
     found = [
@@ -187,7 +200,9 @@ def test_nothing_else_in_the_package_makes_folders_in_the_temporary_directory() 
     assert found == []
 
 
-def test_a_disk_is_full_where_a_small_file_has_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_is_full_where_a_small_file_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert not temp_dirs.is_disk_full(tmp_path)
     assert list(tmp_path.iterdir()) == []
     assert not temp_dirs.is_disk_full(tmp_path / "absent")

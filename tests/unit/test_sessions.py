@@ -8,14 +8,26 @@ from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.messages import Call
 from fugu_cli.session import log as logs
 from fugu_cli.session import store
-from fugu_cli.session.events import Asked, Assigned, Finished, Interrupted, Opened, Permitted, Replied
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Finished,
+    Interrupted,
+    Opened,
+    Permitted,
+    Replied,
+)
 from fugu_cli.session.log import Log
 
 
 def make(data: Path, root: Path, id: str, *, text: str = "fix it") -> Path:
     path = store.session_folder(data, root) / f"{id}.jsonl"
     log = Log.create(path)
-    for event in (Opened(version="1", repo=str(root)), Asked(text=text), Finished(reason="accepted")):
+    for event in (
+        Opened(version="1", repo=str(root)),
+        Asked(text=text),
+        Finished(reason="accepted"),
+    ):
         log.append(event)
     log.close()
     return path
@@ -23,7 +35,10 @@ def make(data: Path, root: Path, id: str, *, text: str = "fix it") -> Path:
 
 def test_sessions_are_found_by_id_beginning_and_latest(tmp_path: Path) -> None:
     data, root = tmp_path / "data", tmp_path / "a repo"
-    first, second = make(data, root, "20260101-000000-aaaa"), make(data, root, "20260102-000000-bbbb")
+    first, second = (
+        make(data, root, "20260101-000000-aaaa"),
+        make(data, root, "20260102-000000-bbbb"),
+    )
     assert store.find_session(data, root, "latest") == second
     assert store.find_session(data, root, "20260101") == first
     assert store.find_session(data, root, second.stem) == second
@@ -49,7 +64,9 @@ def test_what_is_no_file_any_more_is_no_session(tmp_path: Path) -> None:
         store.find_session(tmp_path, tmp_path, "a" * 5000 + ".jsonl")
 
 
-def test_a_session_in_which_nothing_was_asked_is_the_latest_only_where_there_is_no_other(tmp_path: Path) -> None:
+def test_a_session_in_which_nothing_was_asked_is_the_latest_only_where_there_is_no_other(
+    tmp_path: Path,
+) -> None:
     root = tmp_path / "repo"
     log = Log.create(store.session_folder(tmp_path, root) / "20260103-000000-cccc.jsonl")
     log.append(Opened(version="1", repo=str(root)))
@@ -61,18 +78,27 @@ def test_a_session_in_which_nothing_was_asked_is_the_latest_only_where_there_is_
     os.utime(log.path, (time.time() + 5, time.time() + 5))
     assert store.find_session(tmp_path, root, "latest") == asked
     assert store.find_session(tmp_path, root, "20260103") == log.path
-    assert [one.path for one in store.session_summaries(store.session_paths(tmp_path, root))] == [asked]
+    assert [one.path for one in store.session_summaries(store.session_paths(tmp_path, root))] == [
+        asked
+    ]
 
 
 def test_two_repositories_of_one_name_do_not_share_sessions(tmp_path: Path) -> None:
-    assert store.session_folder(tmp_path, Path("/a/x")) != store.session_folder(tmp_path, Path("/b/x"))
+    assert store.session_folder(tmp_path, Path("/a/x")) != store.session_folder(
+        tmp_path, Path("/b/x")
+    )
 
 
 def test_a_summary_says_what_a_list_shows(tmp_path: Path) -> None:
     path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa", text="fix it\nplease")
     found = store.session_summary(path)
     assert found is not None
-    assert (found.id, found.title, found.requests, found.state) == ("20260101-000000-aaaa", "fix it", 1, "accepted")
+    assert (found.id, found.title, found.requests, found.state) == (
+        "20260101-000000-aaaa",
+        "fix it",
+        1,
+        "accepted",
+    )
     path.write_bytes(b"")
     assert store.session_summary(path) is None
 
@@ -103,7 +129,9 @@ def test_a_damaged_session_is_listed_as_such(line: int, tmp_path: Path) -> None:
     assert store.find_session(tmp_path, tmp_path / "r", "latest") == path
 
 
-def test_a_repaired_session_is_a_copy_up_to_the_fault_beside_the_damaged_one(tmp_path: Path) -> None:
+def test_a_repaired_session_is_a_copy_up_to_the_fault_beside_the_damaged_one(
+    tmp_path: Path,
+) -> None:
     path = make(tmp_path, tmp_path / "r", "20260101-000000-aaaa")
     kept = damage(path, 3)
     before = path.read_bytes()
@@ -191,8 +219,13 @@ def test_a_deleted_session_leaves_nothing_behind_and_no_other_alone(tmp_path: Pa
     held.close()
     store.delete_session(data, path)
     assert [found.name for found in path.parent.iterdir() if path.stem in found.name] == []
-    assert [one.title for one in store.session_summaries(store.session_paths(data, root))] == ["another"]
-    assert path.stem not in (path.parent / store.TITLES).read_text() + (path.parent / store.ARCHIVED).read_text()
+    assert [one.title for one in store.session_summaries(store.session_paths(data, root))] == [
+        "another"
+    ]
+    assert (
+        path.stem
+        not in (path.parent / store.TITLES).read_text() + (path.parent / store.ARCHIVED).read_text()
+    )
 
 
 @pytest.mark.parametrize("kept", ["{", '{"a": 1}', ""])

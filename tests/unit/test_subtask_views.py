@@ -1,14 +1,41 @@
-"""What the log says of subtasks: whose they are, what they stand in, what goes when their turn is rolled back."""
+"""What the log says of subtasks: whose they are, what they stand in, what goes when their turn is
+rolled back.
+"""
 
 from fugu_cli.coordinators import action_space
 from fugu_cli.messages import Call, FromUser
 from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Assigned, Event, Exclusion, Finished, Masked, Permitted, Subtask, Undone
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Event,
+    Exclusion,
+    Finished,
+    Masked,
+    Permitted,
+    Subtask,
+    Undone,
+)
 from tests.facts import STRONG, asked, assigned, opened, prompt_of, ran, replied, write
 
 CALL = Call.make("t1-0-0", "task", description="fix b", prompt="Fix b.py", agent="fixer")
-TASK = Subtask(turn=1, call="t1-0-0", name="fixer", about="fix b", brief="You fix.", tools=("read", "mcp__docs"))
-BEGUN = Assigned(turn=2, agent="small", role="worker", by="cascade", sees=(), instruction="Fix b.py", subtask=TASK)
+TASK = Subtask(
+    turn=1,
+    call="t1-0-0",
+    name="fixer",
+    about="fix b",
+    brief="You fix.",
+    tools=("read", "mcp__docs"),
+)
+BEGUN = Assigned(
+    turn=2,
+    agent="small",
+    role="worker",
+    by="cascade",
+    sees=(),
+    instruction="Fix b.py",
+    subtask=TASK,
+)
 
 
 def facts() -> list[Event]:
@@ -53,7 +80,9 @@ def test_a_subtask_stands_in_a_log_that_asks_its_prompt_alone() -> None:
     assert prompt.system.endswith("Be brief.\n\nYou fix.")
     first, second = prompt.messages
     assert first == FromUser(text="Fix b.py")
-    assert isinstance(second, FromUser) and second.text.startswith("This is a task from another agent.")
+    assert isinstance(second, FromUser) and second.text.startswith(
+        "This is a task from another agent."
+    )
 
 
 def test_the_turn_reads_the_result_alone() -> None:
@@ -82,7 +111,10 @@ def test_a_coordinator_reads_what_the_same_subagent_did_last_and_who_is_out() ->
         Masked(agents=(("coder", out["coder"]),)),
     )
     other = TASK.model_copy(update={"name": "finder"})
-    assert views.events_to_assign(facts(), other, "Find it", {}) == (opened(), Asked(text="Find it"))
+    assert views.events_to_assign(facts(), other, "Find it", {}) == (
+        opened(),
+        Asked(text="Find it"),
+    )
 
 
 def test_a_subtask_has_the_tools_its_file_names_and_those_of_a_server() -> None:

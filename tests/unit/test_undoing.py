@@ -51,14 +51,20 @@ async def request(log: Log, workspace: Workspace, change: Callable[[Path], None]
     log.append(Assigned(turn=1, agent="small", role="worker", by="cascade"))
     log.append(Replied(turn=1, agent="small", calls=(call,)))
     log.append(Permitted(turn=1, call=call, allowed=True, by="policy", snapshot=before))
-    log.append(ToolRan(turn=1, call=call, output="", ok=True, changes=made.changes, attributes=made.attributes))
+    log.append(
+        ToolRan(
+            turn=1, call=call, output="", ok=True, changes=made.changes, attributes=made.attributes
+        )
+    )
 
 
 def state(root: Path) -> dict[str, tuple[str, bool]]:
     """Every file with its content (a link's target) and whether it can be executed."""
     return {
         path.relative_to(root).as_posix(): (
-            (str(path.readlink()), False) if path.is_symlink() else (path.read_text(), os.access(path, os.X_OK))
+            (str(path.readlink()), False)
+            if path.is_symlink()
+            else (path.read_text(), os.access(path, os.X_OK))
         )
         for path in sorted(root.rglob("*"))
         if ".git" not in path.parts and (path.is_symlink() or path.is_file())
@@ -107,7 +113,9 @@ def test_each_undo_goes_one_request_further_back(project: Path) -> None:
     async def what(log: Log, workspace: Workspace) -> None:
         states = [state(project)]
         for number in range(3):
-            await request(log, workspace, lambda root, n=number: (root / f"{n}.txt").write_text("x") and None)
+            await request(
+                log, workspace, lambda root, n=number: (root / f"{n}.txt").write_text("x") and None
+            )
             states.append(state(project))
         for expected in reversed(states[:-1]):
             await undo.undo_request(log, workspace)
@@ -123,12 +131,18 @@ def test_each_undo_goes_one_request_further_back(project: Path) -> None:
     play(project, what)
 
 
-def test_undo_refuses_when_an_edit_made_since_to_a_file_of_the_request_would_be_lost(project: Path) -> None:
+def test_undo_refuses_when_an_edit_made_since_to_a_file_of_the_request_would_be_lost(
+    project: Path,
+) -> None:
     async def what(log: Log, workspace: Workspace) -> None:
-        await request(log, workspace, lambda root: (root / "changed.txt").write_text("fugu\n") and None)
+        await request(
+            log, workspace, lambda root: (root / "changed.txt").write_text("fugu\n") and None
+        )
         (project / "changed.txt").write_text("the user\n")
         for way in (undo.undo_preview, undo.undo_request):
-            with pytest.raises(UsageError, match=r"undo would lose edits made since in 1 file: changed\.txt"):
+            with pytest.raises(
+                UsageError, match=r"undo would lose edits made since in 1 file: changed\.txt"
+            ):
                 await way(log, workspace)
         assert (project / "changed.txt").read_text() == "the user\n"
 
@@ -162,7 +176,9 @@ def test_what_a_refused_undo_advises_keeps_the_edits_and_undoes_the_rest(
 ) -> None:
     who = [f"user.{name}=x" for name in ("name", "email")]
     subprocess.run(["git", "add", "."], cwd=project, check=True)
-    subprocess.run(["git", "-c", who[0], "-c", who[1], "commit", "-qm", "begin"], cwd=project, check=True)
+    subprocess.run(
+        ["git", "-c", who[0], "-c", who[1], "commit", "-qm", "begin"], cwd=project, check=True
+    )
     for role in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{role}_NAME", "x")
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "x")
@@ -186,7 +202,9 @@ def test_what_a_refused_undo_advises_keeps_the_edits_and_undoes_the_rest(
     play(project, what)
 
 
-def test_what_a_command_had_done_when_it_was_cut_off_is_undone_and_later_edits_are_not(project: Path) -> None:
+def test_what_a_command_had_done_when_it_was_cut_off_is_undone_and_later_edits_are_not(
+    project: Path,
+) -> None:
     before = state(project)
 
     async def what(log: Log, workspace: Workspace) -> None:
@@ -217,10 +235,14 @@ def test_files_of_an_output_folder_do_not_stand_in_the_way(project: Path) -> Non
     (project / "out").mkdir()
 
     async def what(log: Log, workspace: Workspace) -> None:
-        await request(log, workspace, lambda root: (root / "kept.txt").write_text("fugu\n") and None)
+        await request(
+            log, workspace, lambda root: (root / "kept.txt").write_text("fugu\n") and None
+        )
         run_artifacts.write_artifacts(project / "out", log.records, "s1", {}, b"a diff\n")
         await undo.undo_request(log, workspace)
-        assert (project / "kept.txt").read_text() == "mine\n" and (project / "out" / "summary.json").exists()
+        assert (project / "kept.txt").read_text() == "mine\n" and (
+            project / "out" / "summary.json"
+        ).exists()
 
     play(project, what)
 
@@ -266,8 +288,15 @@ def test_a_session_of_an_older_version_is_undone_and_redone(project: Path) -> No
 
     async def what(log: Log, workspace: Workspace) -> None:
         tree = await workspace.history.snapshot()
-        await request(log, workspace, lambda root: (root / "kept.txt").write_text("fugu\n") and None)
-        log.append(Undone(snapshot=tree, reason=f"undone by the user, from tree {await workspace.history.snapshot()}"))
+        await request(
+            log, workspace, lambda root: (root / "kept.txt").write_text("fugu\n") and None
+        )
+        log.append(
+            Undone(
+                snapshot=tree,
+                reason=f"undone by the user, from tree {await workspace.history.snapshot()}",
+            )
+        )
         assert tree is not None
         await restore(workspace, tree)
         await undo.redo_request(log, workspace)
@@ -316,7 +345,9 @@ def test_a_request_that_a_limit_stopped_and_that_went_on_is_undone(project: Path
         everything(workspace.root)
         now = await workspace.history.snapshot()
         changes = (await workspace.history.made(snapshot, now)).changes if snapshot and now else ()
-        log.append(ToolRan(turn=1, call=Call.make("t1-0-0", "bash"), output="", ok=True, changes=changes))
+        log.append(
+            ToolRan(turn=1, call=Call.make("t1-0-0", "bash"), output="", ok=True, changes=changes)
+        )
         log.append(Finished(reason="accepted"))
         await undo.undo_request(log, workspace)
         assert state(project) == before
@@ -333,7 +364,9 @@ def test_a_request_that_was_undone_and_goes_on_counts_what_it_does_then(project:
         await undo.undo_request(log, workspace)
         await undo.redo_request(log, workspace)
         await undo.undo_request(log, workspace)
-        assert list(views.changes(log.events)) == ["first.txt"], "what an undone request did is still told"
+        assert list(views.changes(log.events)) == ["first.txt"], (
+            "what an undone request did is still told"
+        )
         undone = state(project)
         log.append(Replied(turn=1, agent="small", text="I go on."))
         run = views.tests(log.events)
@@ -342,7 +375,9 @@ def test_a_request_that_was_undone_and_goes_on_counts_what_it_does_then(project:
             await undo.undo_request(log, workspace)
         (project / "second.txt").write_text("x")
         made = FileChange(path="second.txt", before=None, after=blob_id(b"x"))
-        log.append(ToolRan(turn=1, call=Call.make("t1-0-9", "bash"), output="", ok=True, changes=(made,)))
+        log.append(
+            ToolRan(turn=1, call=Call.make("t1-0-9", "bash"), output="", ok=True, changes=(made,))
+        )
         assert list(views.changes(log.events)) == ["second.txt"]
         with pytest.raises(UsageError, match="there is nothing to redo"):
             await undo.redo_request(log, workspace)
@@ -360,7 +395,9 @@ def test_without_anything_asked_there_is_nothing_to_undo(project: Path) -> None:
     play(project, what)
 
 
-def test_outside_git_the_preview_is_a_real_diff_and_what_was_changed_since_is_left_alone(project: Path) -> None:
+def test_outside_git_the_preview_is_a_real_diff_and_what_was_changed_since_is_left_alone(
+    project: Path,
+) -> None:
     shutil.rmtree(project / ".git")
 
     async def what(log: Log, workspace: Workspace) -> None:
@@ -370,9 +407,13 @@ def test_outside_git_the_preview_is_a_real_diff_and_what_was_changed_since_is_le
             call = Call.make(f"t1-0-{name}", "write", path=name, content="x\n")
             log.append(Replied(turn=1, agent="small", calls=(call,)))
             log.append(Permitted(turn=1, call=call, allowed=True, by="policy"))
-            ran = await workspace.observe(WRITE, WRITE.arguments(path=name, content="x\n"), lambda text: None)
+            ran = await workspace.observe(
+                WRITE, WRITE.arguments(path=name, content="x\n"), lambda text: None
+            )
             log.append(ToolRan(turn=1, call=call, output="", ok=True, changes=ran.made.changes))
-        assert "--- a/one.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n" in await undo.undo_preview(log, workspace)
+        assert "--- a/one.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n" in await undo.undo_preview(
+            log, workspace
+        )
         (project / "two.txt").write_text("the user\n")
         done = await undo.undo_request(log, workspace)
         assert (done.paths, done.left) == (("one.txt",), ("two.txt",))
@@ -390,9 +431,13 @@ def test_a_rewind_over_an_edit_between_two_requests_touches_nothing(project: Pat
     async def what(log: Log, workspace: Workspace) -> None:
         await request(log, workspace, lambda root: (root / "a.txt").write_text("agent\n") and None)
         (project / "a.txt").write_text("mine\n")
-        await request(log, workspace, lambda root: (root / "a.txt").write_text("agent again\n") and None)
+        await request(
+            log, workspace, lambda root: (root / "a.txt").write_text("agent again\n") and None
+        )
         first, second = undo.rewind_points(log.events)
-        with pytest.raises(UsageError, match=r"rewind would lose edits made between two requests: a\.txt"):
+        with pytest.raises(
+            UsageError, match=r"rewind would lose edits made between two requests: a\.txt"
+        ):
             await undo.rewind_files(log, workspace, first)
         assert (project / "a.txt").read_text() == "agent again\n"
         await undo.rewind_files(log, workspace, second)
@@ -407,7 +452,9 @@ def test_a_rewind_passes_requests_that_are_undone_or_put_back_by_hand(project: P
 
     async def what(log: Log, workspace: Workspace) -> None:
         for name in ("a", "b", "c"):
-            await request(log, workspace, lambda root, name=name: (root / name).write_text("x") and None)
+            await request(
+                log, workspace, lambda root, name=name: (root / name).write_text("x") and None
+            )
         await undo.undo_request(log, workspace)
         (project / "b").unlink()
         first, *_ = undo.rewind_points(log.events)

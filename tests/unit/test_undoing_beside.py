@@ -1,4 +1,6 @@
-"""Undo of what a diff of snapshots does not show: modes, empty folders, ignored files, other repositories."""
+"""Undo of what a diff of snapshots does not show: modes, empty folders, ignored files, other
+repositories.
+"""
 
 import asyncio
 import subprocess
@@ -45,7 +47,10 @@ def project(tmp_path: Path) -> Path:
 def tree(root: Path) -> dict[str, tuple[int, str]]:
     """Every file and folder with its mode and content."""
     return {
-        path.relative_to(root).as_posix(): (path.stat().st_mode & 0o777, path.read_text() if path.is_file() else "")
+        path.relative_to(root).as_posix(): (
+            path.stat().st_mode & 0o777,
+            path.read_text() if path.is_file() else "",
+        )
         for path in root.rglob("*")
         if ".git" not in path.parts
     }
@@ -67,7 +72,11 @@ async def asks(log: Log, environment: Environment) -> None:
     log.append(Asked(text="change it", snapshot=await environment.workspace.history.snapshot()))
     log.append(
         Assigned(
-            turn=1, agent="strong", role="worker", by="single", snapshot=await environment.workspace.history.snapshot()
+            turn=1,
+            agent="strong",
+            role="worker",
+            by="single",
+            snapshot=await environment.workspace.history.snapshot(),
         )
     )
 
@@ -79,7 +88,9 @@ async def does(log: Log, environment: Environment, tool: str, **arguments: objec
 
 
 async def rewrites(log: Log, environment: Environment) -> None:
-    """An ignored file and one of another repository are changed, and one is made there, by tools of fugu's own."""
+    """An ignored file and one of another repository are changed, and one is made there, by tools of
+    fugu's own.
+    """
     for path, text in {"local.cfg": "lost\n", "lib/l": "two\n", "lib/new": "new\n"}.items():
         if not path.endswith("new"):
             await does(log, environment, "read", path=path)
@@ -87,7 +98,13 @@ async def rewrites(log: Log, environment: Environment) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["chmod +x run.sh", "chmod +x run.sh; echo 2 > other", "chmod 600 run.sh", "mkdir -p empty/folder"]
+    "command",
+    [
+        "chmod +x run.sh",
+        "chmod +x run.sh; echo 2 > other",
+        "chmod 600 run.sh",
+        "mkdir -p empty/folder",
+    ],
 )
 def test_modes_and_empty_folders_are_undone_and_redone_exactly(project: Path, command: str) -> None:
     async def what(log: Log, environment: Environment) -> None:
@@ -110,7 +127,9 @@ def test_a_mode_is_a_change_and_one_that_the_user_set_since_is_theirs(project: P
         await asks(log, environment)
         await does(log, environment, "bash", command="chmod +x run.sh")
         changed = views.changes(log.events)
-        assert [(change.mode_before, change.mode) for change in changed.values()] == [("100644", "100755")]
+        assert [(change.mode_before, change.mode) for change in changed.values()] == [
+            ("100644", "100755")
+        ]
         await does(log, environment, "bash", command="chmod -x run.sh; echo 1 > one")
         assert list(views.changes(log.events)) == ["one"]
         (project / "one").chmod(0o755)
@@ -126,8 +145,9 @@ def test_what_no_snapshot_holds_is_shown_undone_and_redone(project: Path) -> Non
         await asks(log, environment)
         await rewrites(log, environment)
         after = tree(project)
-        assert b"--- a/local.cfg\n+++ b/local.cfg\n@@ -1 +1 @@\n-keep\n+lost\n" in await request_patch(
-            environment.workspace, log.events
+        assert (
+            b"--- a/local.cfg\n+++ b/local.cfg\n@@ -1 +1 @@\n-keep\n+lost\n"
+            in await request_patch(environment.workspace, log.events)
         )
         assert "-lost\n+keep\n" in await undo.undo_preview(log, environment.workspace)
         done = await undo.undo_request(log, environment.workspace)
@@ -154,7 +174,9 @@ def test_a_file_that_was_deleted_comes_back_with_its_permissions(project: Path) 
 
     async def go(log: Log, environment: Environment) -> None:
         await asks(log, environment)
-        patch = "*** Begin Patch\n*** Delete File: local.cfg\n*** Delete File: lib/l\n*** End Patch\n"
+        patch = (
+            "*** Begin Patch\n*** Delete File: local.cfg\n*** Delete File: lib/l\n*** End Patch\n"
+        )
         for path in ("local.cfg", "lib/l"):
             await does(log, environment, "read", path=path)
         await does(log, environment, "apply_patch", patch=patch)
@@ -171,7 +193,9 @@ def test_a_file_that_was_deleted_comes_back_with_its_permissions(project: Path) 
     play(project, go)
 
 
-def test_a_verifier_reads_it_and_a_draw_that_is_rolled_back_leaves_nothing_of_it(project: Path) -> None:
+def test_a_verifier_reads_it_and_a_draw_that_is_rolled_back_leaves_nothing_of_it(
+    project: Path,
+) -> None:
     async def what(log: Log, environment: Environment) -> None:
         before = tree(project)
         await asks(log, environment)
@@ -182,7 +206,11 @@ def test_a_verifier_reads_it_and_a_draw_that_is_rolled_back_leaves_nothing_of_it
         assert isinstance(step, GatherEvidence)
         await run_evidence(log, environment, 2, step.call)
         shown = log.events[-1]
-        assert isinstance(shown, ToolRan) and "-keep\n+lost\n" in shown.output and "+new\n" in shown.output
+        assert (
+            isinstance(shown, ToolRan)
+            and "-keep\n+lost\n" in shown.output
+            and "+new\n" in shown.output
+        )
         await roll_back_attempt(environment, drawn, "the tests failed")
         assert tree(project) == before
 
@@ -194,7 +222,9 @@ def test_of_a_file_that_draw_and_user_changed_the_users_version_stays(project: P
         await asks(log, environment)
         for path, text in {"one": "draw\n", "two": "draw\n"}.items():
             await does(log, environment, "write", path=path, content=text)
-        await does(log, environment, "bash", command="chmod +x run.sh; echo 1 > three; mkdir -p empty")
+        await does(
+            log, environment, "bash", command="chmod +x run.sh; echo 1 > three; mkdir -p empty"
+        )
         (project / "two").write_text("by hand\n")
         (project / "lib" / "mine").write_text("by hand\n")
         done = await roll_back_attempt(environment, views.turns(log.events)[-1], "the tests failed")

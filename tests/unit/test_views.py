@@ -29,7 +29,9 @@ from tests.facts import CODER, asked, assigned, checked, opened, ran, replied, r
         ("looks good", "REVISE"),
     ],
 )
-def test_a_verdict_is_the_leading_word_else_the_only_one_else_revise(text: str, verdict: str) -> None:
+def test_a_verdict_is_the_leading_word_else_the_only_one_else_revise(
+    text: str, verdict: str
+) -> None:
     assert views.verdict_of(text) == verdict
 
 
@@ -43,43 +45,91 @@ def test_a_verdict_is_the_leading_word_else_the_only_one_else_revise(text: str, 
         ("Ran 5 tests in 0.1s\n\nFAILED (unexpected successes=1)", 1, 4),
         ("Ran 5 tests in 0.1s\n\nOK (expected failures=1)", None, 4),
         ("test result: FAILED. 3 passed; 1 failed; 0 ignored", 1, 3),
-        ("test result: ok. 5 passed; 0 failed\n\n   Doc-tests calc\ntest result: ok. 1 passed; 0 failed", 0, 6),
+        (
+            "test result: ok. 5 passed; 0 failed\n\n   Doc-tests calc\ntest result: ok. 1 "
+            "passed; 0 failed",
+            0,
+            6,
+        ),
         ("# pass 4\n# fail 2\n", 2, 4),
         ("--- FAIL: TestA\n    --- FAIL: TestA/b\nFAIL", 2, None),
         ("the test says 9 failed logins\n1 failed, 2 passed", 1, 2),
         ("nothing to see", None, None),
-        ("[ERROR] Tests run: 5, Failures: 1, Errors: 1, Skipped: 1\n[INFO] BUILD FAILURE\nafter 3 errors", 2, 2),
-        ("\n".join(f"[INFO] Tests run: {n}, Failures: 0, Errors: 0, Skipped: 0" for n in (2, 3)), 0, 5),
-        ("Tests run: 9, Failures: 9, Errors: 0, Skipped: 0, Time elapsed: 1 sec <<< FAILURE! - in a.B", 9, None),
+        (
+            "[ERROR] Tests run: 5, Failures: 1, Errors: 1, Skipped: 1\n[INFO] BUILD "
+            "FAILURE\nafter 3 errors",
+            2,
+            2,
+        ),
+        (
+            "\n".join(f"[INFO] Tests run: {n}, Failures: 0, Errors: 0, Skipped: 0" for n in (2, 3)),
+            0,
+            5,
+        ),
+        (
+            "Tests run: 9, Failures: 9, Errors: 0, Skipped: 0, Time elapsed: 1 sec <<< FAILURE! "
+            "- in a.B",
+            9,
+            None,
+        ),
         ("5 examples, 1 failure, 1 pending", 1, 3),
         ("12 runs, 30 assertions, 1 failures, 2 errors, 3 skips", 3, 6),
         ("2 doctests, 5 tests, 1 failure", 1, None),
         ("7 tests completed, 2 failed", 2, 5),
-        ("Failed!  - Failed:     1, Passed:     4, Skipped:     0, Total:     5, Duration: 9 ms - a.dll", 1, 4),
+        (
+            "Failed!  - Failed:     1, Passed:     4, Skipped:     0, Total:     5, Duration: 9 "
+            "ms - a.dll",
+            1,
+            4,
+        ),
         ("Tests: 6, Assertions: 9, Errors: 1, Failures: 2.", 3, None),
         ("OK (6 tests, 9 assertions)", None, 6),
     ],
 )
-def test_counts_are_read_from_what_runners_print(output: str, failing: int | None, passing: int | None) -> None:
+def test_counts_are_read_from_what_runners_print(
+    output: str, failing: int | None, passing: int | None
+) -> None:
     assert (views.failed_count(output), views.passed_count(output)) == (failing, passing)
 
 
 def test_failing_tests_turn_an_accept_into_revise() -> None:
-    events = [opened(), asked(), *checked(0, ok=False), assigned(1, "strong"), replied(1, "strong", "did it")]
-    events += [assigned(2, "strong", "verifier"), *checked(2, ok=False), replied(2, "strong", "ACCEPT")]
+    events = [
+        opened(),
+        asked(),
+        *checked(0, ok=False),
+        assigned(1, "strong"),
+        replied(1, "strong", "did it"),
+    ]
+    events += [
+        assigned(2, "strong", "verifier"),
+        *checked(2, ok=False),
+        replied(2, "strong", "ACCEPT"),
+    ]
     assert views.verdict(events, views.turns(events)[-1]) == "REVISE"
 
 
 def test_tests_that_the_request_is_not_about_decide_nothing() -> None:
     events = [opened(), asked(judged=False), assigned(1, "strong"), replied(1, "strong", "did it")]
-    events += [assigned(2, "strong", "verifier"), *checked(2, ok=False), replied(2, "strong", "ACCEPT")]
+    events += [
+        assigned(2, "strong", "verifier"),
+        *checked(2, ok=False),
+        replied(2, "strong", "ACCEPT"),
+    ]
     assert views.verdict(events, views.turns(events)[-1]) == "ACCEPT"
 
 
 def test_a_draw_that_was_rolled_back_counts_for_money_and_for_nothing_else() -> None:
     events = [opened(), asked(), *checked(0, ok=False), assigned(1, "coder")]
-    events += [replied(1, "coder", "first", write("w1")), *ran(1, write("w1"), path="a.py"), *checked(1, ok=False)]
-    events += [rolled_back(1), replied(1, "coder", "second", write("w2")), *ran(1, write("w2"), path="b.py")]
+    events += [
+        replied(1, "coder", "first", write("w1")),
+        *ran(1, write("w1"), path="a.py"),
+        *checked(1, ok=False),
+    ]
+    events += [
+        rolled_back(1),
+        replied(1, "coder", "second", write("w2")),
+        *ran(1, write("w2"), path="b.py"),
+    ]
     turn = views.turns(events)[-1]
     assert (turn.text, len(turn.draws), len(turn.spent)) == ("second", 1, 2)
     assert list(views.changes(events)) == ["b.py"]
@@ -90,7 +140,13 @@ def test_a_draw_that_was_rolled_back_counts_for_money_and_for_nothing_else() -> 
 
 
 def test_tests_are_stale_once_something_changed_after_them() -> None:
-    events = [opened(), asked(), *checked(0, ok=False), assigned(1, "coder"), replied(1, "coder", "", write("w"))]
+    events = [
+        opened(),
+        asked(),
+        *checked(0, ok=False),
+        assigned(1, "coder"),
+        replied(1, "coder", "", write("w")),
+    ]
     fresh = views.tests(events)
     assert fresh is not None
     assert not fresh.stale
@@ -107,7 +163,12 @@ def test_the_answer_is_the_newest_workers() -> None:
 
 
 def test_an_agent_that_failed_is_out_for_the_request_and_back_in_the_next() -> None:
-    events = [opened(), asked(), assigned(1, "strong"), Failed(turn=1, what="strong", kind="refused", message="401")]
+    events = [
+        opened(),
+        asked(),
+        assigned(1, "strong"),
+        Failed(turn=1, what="strong", kind="refused", message="401"),
+    ]
     assert views.failed_agents(events) == {"strong": Exclusion(kind="refused", message="401")}
     assert views.failed_agents([*events, asked()]) == {}
     assert not views.has_worker_answer(events)
@@ -115,7 +176,13 @@ def test_an_agent_that_failed_is_out_for_the_request_and_back_in_the_next() -> N
 
 def test_calls_without_a_judgement_are_open_and_without_a_result_interrupted() -> None:
     first, second = Call(id="1", tool="read"), Call(id="2", tool="read")
-    events = [opened(), asked(), assigned(1, "strong"), replied(1, "strong", "", first, second), *ran(1, first)[:1]]
+    events = [
+        opened(),
+        asked(),
+        assigned(1, "strong"),
+        replied(1, "strong", "", first, second),
+        *ran(1, first)[:1],
+    ]
     turn = views.turns(events)[-1]
     assert views.open_calls(turn) == (second,)
     assert views.interrupted_calls(turn) == (first,)
@@ -131,7 +198,12 @@ def test_cached_tokens_cost_what_the_price_says() -> None:
 def test_a_thinkers_suggestion_is_read_from_its_last_tag() -> None:
     events = [opened(), asked(), assigned(1, "strong", "thinker")]
     events.append(
-        replied(1, "strong", "<suggested_role>worker</suggested_role> no: <suggested_role> Verifier </suggested_role>")
+        replied(
+            1,
+            "strong",
+            "<suggested_role>worker</suggested_role> no: <suggested_role> Verifier "
+            "</suggested_role>",
+        )
     )
     assert views.suggested_role(views.turns(events)[-1]) == "verifier"
     events[-1] = replied(1, "strong", "<suggested_role>king</suggested_role>")
@@ -141,7 +213,13 @@ def test_a_thinkers_suggestion_is_read_from_its_last_tag() -> None:
 @pytest.mark.parametrize("arguments", ['{"target": "tests/test_a.py"}', "{not json", '"all"'])
 def test_a_run_of_some_tests_says_nothing_of_the_rest(arguments: str) -> None:
     some = Call(id="t1", tool="run_tests", arguments=arguments)
-    events = [opened(), asked(), *checked(0, ok=False), assigned(1, "strong"), replied(1, "strong", "", some)]
+    events = [
+        opened(),
+        asked(),
+        *checked(0, ok=False),
+        assigned(1, "strong"),
+        replied(1, "strong", "", some),
+    ]
     run = views.tests([*events, *ran(1, some, "1 passed")])
     assert run is not None
     assert not run.ok
@@ -149,20 +227,32 @@ def test_a_run_of_some_tests_says_nothing_of_the_rest(arguments: str) -> None:
 
 def test_a_call_that_was_killed_makes_the_tests_stale() -> None:
     call = Call.make("t1", "bash", command="make")
-    events = [opened(), asked(), *checked(0, ok=True), assigned(1, "strong"), replied(1, "strong", "", call)]
+    events = [
+        opened(),
+        asked(),
+        *checked(0, ok=True),
+        assigned(1, "strong"),
+        replied(1, "strong", "", call),
+    ]
     run = views.tests([*events, ran(1, call)[0]])
     assert run is not None
     assert run.stale
 
 
 @pytest.mark.parametrize(
-    ("until", "against"), [((), ""), (("pytest",), "the tests must pass and do not")], ids=["evidence", "must pass"]
+    ("until", "against"),
+    [((), ""), (("pytest",), "the tests must pass and do not")],
+    ids=["evidence", "must pass"],
 )
 def test_tests_that_are_not_there_speak_against_the_work_only_where_they_must_pass(
     until: tuple[str, ...], against: str
 ) -> None:
     made, run = write("w"), Call(id="e1", tool="run_tests")
-    events = [opened(), asked(judged=False).model_copy(update={"until": until}), assigned(1, "strong")]
+    events = [
+        opened(),
+        asked(judged=False).model_copy(update={"until": until}),
+        assigned(1, "strong"),
+    ]
     events += [replied(1, "strong", "", made), *ran(1, made, path="a.py")]
     events += ran(1, run, "no tests ran\n[exit code 5]", ok=False, by="evidence")
     assert views.acceptance_blocker(events) == against
@@ -174,7 +264,8 @@ def test_tests_that_are_not_there_speak_against_the_work_only_where_they_must_pa
         ("Ran 0 tests\n\nOK", False),
         ("running 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored", False),
         (
-            "running 2 tests\ntest result: ok. 2 passed; 0 failed\nrunning 0 tests\ntest result: ok. 0 passed",
+            "running 2 tests\ntest result: ok. 2 passed; 0 failed\nrunning 0 tests\ntest result: "
+            "ok. 0 passed",
             True,
         ),
         ("?   \texample.org/calc\t[no test files]\n[exit code 0]", False),

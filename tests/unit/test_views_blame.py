@@ -48,7 +48,10 @@ class Story:
         return name
 
     def change(self, who: LineAuthor, *files: tuple[str, str | None, str | None]) -> None:
-        changes = tuple(FileChange(path=path, before=self.blob(old), after=self.blob(new)) for path, old, new in files)
+        changes = tuple(
+            FileChange(path=path, before=self.blob(old), after=self.blob(new))
+            for path, old, new in files
+        )
         self.edits.append(AttributedEdit(who, changes, float(len(self.edits)), len(self.edits)))
 
     def now(self, path: str, text: str) -> list[tuple[str, str]]:
@@ -95,7 +98,12 @@ def test_a_file_that_moves_takes_its_writers_along() -> None:
     story = Story()
     story.change(ADA, ("old", None, "1\n2\n3\n4\n"))
     story.change(BOB, ("new", None, "1\n2\n3\nfour\n"), ("old", "1\n2\n3\n4\n", None))
-    assert story.now("new", "1\n2\n3\nfour\n") == [("1", "ada"), ("2", "ada"), ("3", "ada"), ("four", "bob")]
+    assert story.now("new", "1\n2\n3\nfour\n") == [
+        ("1", "ada"),
+        ("2", "ada"),
+        ("3", "ada"),
+        ("four", "bob"),
+    ]
     assert [len(edit.changes) for edit in related_edits(story.edits, "new")] == [1, 2]
     assert related_edits(story.edits, "other") == []
 
@@ -149,7 +157,14 @@ def test_a_last_line_that_only_gets_its_newline_is_a_change() -> None:
 def test_writers_are_found_by_the_call_with_the_model_that_served() -> None:
     call = write("t1-0-0")
     reply = replied(1, "small", "", call).model_copy(update={"model": "served-7b"})
-    log = records(opened(), asked(), checked(0, ok=False), assigned(1, "small"), reply, ran(1, call, path="a.py"))
+    log = records(
+        opened(),
+        asked(),
+        checked(0, ok=False),
+        assigned(1, "small"),
+        reply,
+        ran(1, call, path="a.py"),
+    )
     changed = FileChange(path="a.py", before="a", after="b-t1-0-0")
     who = LineAuthor("id", 1, 1, "small", "worker", "served-7b", 107.0)
     assert attributed_edits("id", log) == [AttributedEdit(who, (changed,), 107.0, 7)]
@@ -168,7 +183,9 @@ def test_draws_that_were_rolled_back_and_evidence_are_nobodys() -> None:
         replied(1, "small", "", second),
         ran(1, second, path="a.py"),
     )
-    assert [change.after for edit in attributed_edits("id", log) for change in edit.changes] == ["b-t1-1-0"]
+    assert [change.after for edit in attributed_edits("id", log) for change in edit.changes] == [
+        "b-t1-1-0"
+    ]
 
 
 def test_what_was_taken_over_from_a_worktree_is_its_turns_work() -> None:
@@ -178,18 +195,25 @@ def test_what_was_taken_over_from_a_worktree_is_its_turns_work() -> None:
     reply = replied(2, "coder", "", call).model_copy(update={"model": "m-served"})
     merged = Merged(plan=1, turns=(1, 2), chosen=2, changes=(change,))
     log = records(opened(), asked(), apart, reply, ran(2, call, path="a.py"), merged)
-    assert [(edit.author.agent, edit.author.model, edit.changes) for edit in attributed_edits("id", log)] == [
-        ("coder", "m-served", (change,))
-    ]
+    assert [
+        (edit.author.agent, edit.author.model, edit.changes) for edit in attributed_edits("id", log)
+    ] == [("coder", "m-served", (change,))]
 
 
 def one_request(turn_call: str) -> list[Event]:
     call = write(turn_call)
-    return [asked(), assigned(1, "small"), replied(1, "small", "", call), *ran(1, call, path=f"{turn_call}.py")]
+    return [
+        asked(),
+        assigned(1, "small"),
+        replied(1, "small", "", call),
+        *ran(1, call, path=f"{turn_call}.py"),
+    ]
 
 
 def undo(path: str, kind: Literal["undo", "redo"] = "undo") -> Undone:
-    return Undone(snapshot=None, kind=kind, changes=(FileChange(path=path, before="1", after=None),))
+    return Undone(
+        snapshot=None, kind=kind, changes=(FileChange(path=path, before="1", after=None),)
+    )
 
 
 def test_undone_requests_do_not_stand_until_they_are_redone() -> None:
@@ -200,14 +224,23 @@ def test_undone_requests_do_not_stand_until_they_are_redone() -> None:
     assert undo_history([*both, *back]) == UndoHistory((), tuple(back))
     assert undo_history([*both, *back, undo("0", "redo")]) == UndoHistory((0,), (back[0],))
     assert undo_history([*both, *back, *one_request("three")]) == UndoHistory((2,), ())
-    paths = [change.path for edit in attributed_edits("id", records(both, undo("b"))) for change in edit.changes]
+    paths = [
+        change.path
+        for edit in attributed_edits("id", records(both, undo("b")))
+        for change in edit.changes
+    ]
     assert paths == ["one.py"]
 
 
 def test_what_a_forked_session_repeats_counts_once_in_the_order_of_time() -> None:
     log = records(opened(), one_request("one"), one_request("two"))
-    early = [record.model_copy(update={"at": record.at - 50}) for record in records(opened(), one_request("zero"))]
-    found = merged_edits([*attributed_edits("a", log), *attributed_edits("fork", log), *attributed_edits("b", early)])
+    early = [
+        record.model_copy(update={"at": record.at - 50})
+        for record in records(opened(), one_request("zero"))
+    ]
+    found = merged_edits(
+        [*attributed_edits("a", log), *attributed_edits("fork", log), *attributed_edits("b", early)]
+    )
     assert [(edit.author.session, edit.changes[0].path) for edit in found] == [
         ("b", "zero.py"),
         ("a", "one.py"),

@@ -14,7 +14,9 @@ PYTHON = "https://docs.python.org/3/library/asyncio.html"
 
 
 def verdict(url: str, mode: Mode = "edit", **rules: tuple[str, ...]) -> str:
-    return judge(Call.make("1", "web_fetch", url=url), Rules(mode=mode, **rules), Path("/repo")).verdict  # type: ignore[arg-type]
+    return judge(
+        Call.make("1", "web_fetch", url=url), Rules(mode=mode, **rules), Path("/repo")
+    ).verdict  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,13 @@ def test_a_rule_covers_a_host(rule: str, url: str, covers: bool) -> None:
 def test_what_no_rule_allows_is_asked_about_in_every_mode_but_yolo() -> None:
     modes: tuple[Mode, ...] = ("plan", "ask", "edit", "auto", "yolo")
     other = ("web_fetch(example.org)",)
-    assert [verdict(PYTHON, mode, allow=other) for mode in modes] == ["ask", "ask", "ask", "ask", "allow"]
+    assert [verdict(PYTHON, mode, allow=other) for mode in modes] == [
+        "ask",
+        "ask",
+        "ask",
+        "ask",
+        "allow",
+    ]
     assert [verdict(PYTHON, mode, allow=("web_fetch",)) for mode in modes] == ["allow"] * 5
     assert verdict(PYTHON, allow=("web_fetch",), ask=("web_fetch(*.python.org)",)) == "ask"
 
@@ -57,7 +65,9 @@ def test_what_no_rule_allows_is_asked_about_in_every_mode_but_yolo() -> None:
 def test_the_target_is_the_host_so_that_a_yes_for_the_session_covers_it() -> None:
     found = judge(Call.make("1", "web_fetch", url=PYTHON), Rules(ask=("web_fetch",)), Path("/repo"))
     assert (found.target, found.every_time) == ("web_fetch(docs.python.org)", False)
-    found = judge(Call.make("1", "web_fetch", url="http://localhost:8000/a"), Rules(), Path("/repo"))
+    found = judge(
+        Call.make("1", "web_fetch", url="http://localhost:8000/a"), Rules(), Path("/repo")
+    )
     assert found.target == "web_fetch(localhost:8000)"
 
 
@@ -67,11 +77,20 @@ def test_the_target_is_the_host_so_that_a_yes_for_the_session_covers_it() -> Non
         ("file:///etc/passwd", "only http:// and https:// are fetched"),
         ("ftp://host/x", "only http:// and https:// are fetched"),
         ("docs.python.org", "only http:// and https:// are fetched"),
-        ("https://user:secret@docs.python.org/", "a user name or password in an address is not sent"),
-        ("https://docs.python.org@evil.example/", "a user name or password in an address is not sent"),
+        (
+            "https://user:secret@docs.python.org/",
+            "a user name or password in an address is not sent",
+        ),
+        (
+            "https://docs.python.org@evil.example/",
+            "a user name or password in an address is not sent",
+        ),
         ("https://", "it names no host"),
         ("https://a b/", "it holds spaces, control characters or a backslash"),
-        ("https://docs.python.org\\@evil.example/", "it holds spaces, control characters or a backslash"),
+        (
+            "https://docs.python.org\\@evil.example/",
+            "it holds spaces, control characters or a backslash",
+        ),
         ("https://host:99999/", "Port out of range 0-65535"),
     ],
 )

@@ -33,7 +33,10 @@ def test_probabilities_are_given_before_and_after_the_masks() -> None:
 def test_the_lead_is_over_the_next_one_that_could_act() -> None:
     found = decision_scores(decision(), "cheap")
     assert found is not None
-    assert (found.lead, found.role_lead) == (ScoreMargin("cheap", 1.0, "middle"), ScoreMargin("worker", 0.0, "thinker"))
+    assert (found.lead, found.role_lead) == (
+        ScoreMargin("cheap", 1.0, "middle"),
+        ScoreMargin("worker", 0.0, "thinker"),
+    )
 
 
 def test_without_a_choice_there_is_no_lead() -> None:

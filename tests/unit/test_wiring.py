@@ -1,4 +1,6 @@
-"""From a configuration to a session that runs, is continued, and leaves the facts a rollout would leave."""
+"""From a configuration to a session that runs, is continued, and leaves the facts a rollout would
+leave.
+"""
 
 import asyncio
 import json
@@ -73,7 +75,13 @@ def configured(root: Path, *names: str, **flags: Setting) -> LoadedConfig:
     for name in names or tuple(SCRIPTS):
         script = root.parent / f"{name}.toml"
         script.write_text(SCRIPTS[name])
-        lines += ["[[agents]]", f'name = "{name}"', 'provider = "scripted"', f'model = "{script}"', f'slot = "{name}"']
+        lines += [
+            "[[agents]]",
+            f'name = "{name}"',
+            'provider = "scripted"',
+            f'model = "{script}"',
+            f'slot = "{name}"',
+        ]
     (Path.home() / ".fugurc").write_text("\n".join(lines))
     return load_config(root, {}, flags)
 
@@ -97,7 +105,10 @@ async def driven(
 def timeless(events: list[Event]) -> list[Event]:
     """Facts without what the clock said."""
     clocks = {"seconds": 0.0, "milliseconds": {}}
-    return [type(event).model_validate({**event.model_dump(), **_there(event, clocks)}) for event in events]
+    return [
+        type(event).model_validate({**event.model_dump(), **_there(event, clocks)})
+        for event in events
+    ]
 
 
 def _there(event: Event, values: dict[str, Any]) -> dict[str, Any]:
@@ -108,7 +119,9 @@ def test_a_session_and_a_rollout_with_the_same_agents_leave_the_same_facts(root:
     loaded = configured(root)
     end, events, _ = asyncio.run(driven(loaded, "fix the tests"))
     assert end.reason == "accepted"
-    assert {"failed", "assigned", "replied", "permitted", "tool_ran"} <= {event.type for event in events}
+    assert {"failed", "assigned", "replied", "permitted", "tool_ran"} <= {
+        event.type for event in events
+    }
     (root / "calc.txt").write_text("broken\n")
 
     async def rollout() -> list[Event]:
@@ -125,8 +138,12 @@ def test_a_session_and_a_rollout_with_the_same_agents_leave_the_same_facts(root:
     assert timeless(asyncio.run(rollout())) == timeless(events)
 
 
-def test_a_session_opens_with_what_is_needed_to_read_it_alone(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GIT_DIR", str(root.parent / "another.git"))  # as a git hook that starts fugu has it
+def test_a_session_opens_with_what_is_needed_to_read_it_alone(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "GIT_DIR", str(root.parent / "another.git")
+    )  # as a git hook that starts fugu has it
     _, events, path = asyncio.run(driven(configured(root, "strong", "cheap"), "what is it?"))
     opened = events[0]
     assert isinstance(opened, Opened)
@@ -144,13 +161,19 @@ def test_a_session_opens_with_what_is_needed_to_read_it_alone(root: Path, monkey
 
 def test_a_session_goes_on_where_it_stopped_with_another_pool(root: Path) -> None:
     wanted = {"until_pass": True}
-    end, events, path = asyncio.run(driven(configured(root, "cheap", max_turns=1, tests=wanted), "fix the tests"))
+    end, events, path = asyncio.run(
+        driven(configured(root, "cheap", max_turns=1, tests=wanted), "fix the tests")
+    )
     assert end.reason == "turn_limit"
     end, events, again = asyncio.run(driven(configured(root, "strong"), None, path))
     assert (end.reason, again) == ("accepted", path)
     assert (root / "calc.txt").read_text() == "fixed\n"
     assert len([event for event in events if isinstance(event, Opened)]) >= 2
-    assert [event.agent for event in events if isinstance(event, Assigned)] == ["cheap", "strong", "strong"]
+    assert [event.agent for event in events if isinstance(event, Assigned)] == [
+        "cheap",
+        "strong",
+        "strong",
+    ]
 
 
 def test_a_script_goes_on_at_the_step_the_log_stands_at(root: Path) -> None:
@@ -207,7 +230,11 @@ def test_a_second_writer_is_refused(root: Path) -> None:
     [
         ({}, "sh check.sh", ()),
         ({"tests": {"until_pass": True}}, "sh check.sh", ("sh check.sh",)),
-        ({"tests": {"until": ["make docs", "sh check.sh"]}}, "sh check.sh", ("make docs", "sh check.sh")),
+        (
+            {"tests": {"until": ["make docs", "sh check.sh"]}},
+            "sh check.sh",
+            ("make docs", "sh check.sh"),
+        ),
         ({"permission_mode": "plan"}, None, ()),
         ({"deny": ["run_tests"]}, None, ()),
     ],
@@ -230,9 +257,13 @@ async def asks(loaded: LoadedConfig) -> Asked:
         await session.close()
 
 
-def test_tests_that_must_pass_and_cannot_run_are_refused_before_anything_is_asked(root: Path) -> None:
+def test_tests_that_must_pass_and_cannot_run_are_refused_before_anything_is_asked(
+    root: Path,
+) -> None:
     loaded = configured(root, "cheap", permission_mode="plan", tests={"until_pass": True})
-    with pytest.raises(UsageError, match="the tests are to pass, and no test command can be run here"):
+    with pytest.raises(
+        UsageError, match="the tests are to pass, and no test command can be run here"
+    ):
         asyncio.run(asks(loaded))
 
 
@@ -248,7 +279,9 @@ def test_what_is_missing_is_said(root: Path, tmp_path: Path) -> None:
         finally:
             await session.close()
 
-    assert [note.partition(":")[0] for note in asyncio.run(notes())] == ["this is not a git repository"]
+    assert [note.partition(":")[0] for note in asyncio.run(notes())] == [
+        "this is not a git repository"
+    ]
 
 
 def test_a_request_is_undone_exactly_and_that_is_recorded(root: Path) -> None:
@@ -296,7 +329,9 @@ def test_a_data_folder_inside_the_repository_is_no_part_of_it(root: Path) -> Non
     assert changed == {"calc.txt"}
     assert path.is_relative_to(root / ".fugu")
     assert b"undone" in path.read_bytes()
-    status = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True)
+    status = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, check=True
+    )
     assert ".fugu" not in status.stdout
 
 
@@ -323,7 +358,11 @@ def test_who_is_unavailable_is_tried_at_once_where_the_user_says_so(root: Path) 
         for name in SCRIPTS:
             breaker.failed(name, "refused")
         found = [sorted(breaker.unavailable())]
-        for step in (lambda: session.pin(None), lambda: session.pin("strong"), lambda: availability.wake(session.team)):
+        for step in (
+            lambda: session.pin(None),
+            lambda: session.pin("strong"),
+            lambda: availability.wake(session.team),
+        ):
             step()
             found.append(sorted(breaker.unavailable()))
         await session.close()
@@ -335,7 +374,8 @@ def test_who_is_unavailable_is_tried_at_once_where_the_user_says_so(root: Path) 
 
 
 @pytest.mark.parametrize(
-    ("rule", "kind"), [("cascade", rules.Cascade), ("random", rules.Random), ("single:cheap", rules.Single)]
+    ("rule", "kind"),
+    [("cascade", rules.Cascade), ("random", rules.Random), ("single:cheap", rules.Single)],
 )
 def test_a_rule_needs_no_model(root: Path, rule: str, kind: type) -> None:
     loaded = configured(root, coordinator=rule)
@@ -385,10 +425,16 @@ def test_standing_instructions_count_only_in_a_trusted_folder(root: Path) -> Non
     assert "Use tabs." in asyncio.run(instructions(load_config(root, {})))
 
 
-def test_instructions_of_folders_down_to_where_the_user_works_come_after_the_roots(root: Path) -> None:
+def test_instructions_of_folders_down_to_where_the_user_works_come_after_the_roots(
+    root: Path,
+) -> None:
     work = root / "pkg/inner/src"
     work.mkdir(parents=True)
-    for folder, text in ((root, "Root."), (root / "pkg", "Pkg."), (root / "pkg/inner", "Inner." + "x" * 39000)):
+    for folder, text in (
+        (root, "Root."),
+        (root / "pkg", "Pkg."),
+        (root / "pkg/inner", "Inner." + "x" * 39000),
+    ):
         (folder / "AGENTS.md").write_text(text)
     configured(root, "cheap")
 
@@ -403,7 +449,9 @@ def test_instructions_of_folders_down_to_where_the_user_works_come_after_the_roo
     config_trust.trust(data, root)
     assert asyncio.run(instructions(root)) == f"{said}):\nRoot."
     (cut,) = load_config(work, {}).notes
-    assert cut == f"{root}/pkg/inner/AGENTS.md: agents are shown its first 31,991 of 39,006 characters"
+    assert (
+        cut == f"{root}/pkg/inner/AGENTS.md: agents are shown its first 31,991 of 39,006 characters"
+    )
     whole = asyncio.run(instructions(work))
     assert whole.startswith(f"{said}):\nRoot.\n{said} of pkg/, for work there):\nPkg.")
     assert whole.endswith(f"{said} of inner/, for work there):\nInner.{'x' * 31985}")
@@ -415,7 +463,8 @@ def test_instructions_of_folders_down_to_where_the_user_works_come_after_the_roo
 
 def test_every_provider_and_protocol_makes_an_agent_that_calls_nobody_yet(root: Path) -> None:
     entries = "\n".join(
-        f'[[agents]]\nname = "{provider}-{protocol}"\nprovider = "{provider}"\nmodel = "m"\nprotocol = "{protocol}"\n'
+        f'[[agents]]\nname = "{provider}-{protocol}"\nprovider = "{provider}"\nmodel = '
+        f'"m"\nprotocol = "{protocol}"\n'
         f'api_key_env = "KEY"\nprice = {{ input = 1.0, output = 1.0 }}'
         for provider in ("openai", "anthropic", "local")
         for protocol in ("native", "schema", "text")
@@ -423,8 +472,14 @@ def test_every_provider_and_protocol_makes_an_agent_that_calls_nobody_yet(root: 
     (Path.home() / ".fugurc").write_text(entries)
     loaded = load_config(root, {})
     config = loaded.config
-    agents = wiring.build_agents(config.agents, {"KEY": "k"}, wiring.AgentResources(config.cache, config.local_idle))
-    assert [agent.name for agent in agents.values()] == list(agents) == [entry.name for entry in config.agents]
+    agents = wiring.build_agents(
+        config.agents, {"KEY": "k"}, wiring.AgentResources(config.cache, config.local_idle)
+    )
+    assert (
+        [agent.name for agent in agents.values()]
+        == list(agents)
+        == [entry.name for entry in config.agents]
+    )
     assert not config.cache.exists()
     assert prompts.load("protocols/schema").count("===") >= 2
 

@@ -1,10 +1,10 @@
-"""The Conductor as a coordinator: it asks for a workflow, follows it, and says when the request is over. Where no
-workflow can be had, the turn-by-turn coordinator takes over and every decision says why. A function of the log; it
-runs nothing itself.
+"""The Conductor as a coordinator: it asks for a workflow, follows it, and says when the request is
+over. Where no workflow can be had, the turn-by-turn coordinator takes over and every decision says
+why. A function of the log; it runs nothing itself.
 
-Departures from the paper: steps that do not read one another run at the same time; where the tests that judge the
-request pass, no second round is asked for; a step that is a workflow is bounded by depth and counts towards the
-turns.
+Departures from the paper: steps that do not read one another run at the same time; where the tests
+that judge the request pass, no second round is asked for; a step that is a workflow is bounded by
+depth and counts towards the turns.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fugu_cli.coordinators import AskPlanner, Coordinator, CoordinatorSettings, Decision, RunSuite, action_space
+from fugu_cli.coordinators import (
+    AskPlanner,
+    Coordinator,
+    CoordinatorSettings,
+    Decision,
+    RunSuite,
+    action_space,
+)
 from fugu_cli.coordinators.action_space import SLOTS, by_strength
 from fugu_cli.coordinators.conductor import scheduling
 from fugu_cli.coordinators.conductor.planner import (
@@ -28,7 +35,16 @@ from fugu_cli.coordinators.conductor.planner import (
 from fugu_cli.coordinators.conductor.scheduling import AvailableAgents
 from fugu_cli.messages import Reply
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Event, Exclusion, Failed, Finished, Member, Opened, Planned
+from fugu_cli.session.events import (
+    Assigned,
+    Event,
+    Exclusion,
+    Failed,
+    Finished,
+    Member,
+    Opened,
+    Planned,
+)
 
 _ACCEPT = re.compile(r"\baccept\b", re.IGNORECASE)
 CONTINUE_HINT = "`fugu run --continue` goes on from here."
@@ -39,19 +55,32 @@ def suite_due(events: Sequence[Event]) -> RunSuite | None:
     asked, run = views.asked(events), views.tests(events)
     runs = asked is not None and asked.test_command is not None and not views.tests_skipped(events)
     changed = runs and bool(views.changes(events)) and (run is None or run.stale)
-    return RunSuite() if changed or any(check.stale for check in views.unmet_checks(events)) else None
+    return (
+        RunSuite() if changed or any(check.stale for check in views.unmet_checks(events)) else None
+    )
 
 
 def tests_pass(events: Sequence[Event]) -> bool:
     """The tests pass after a change, and nothing else speaks against the work."""
     run = views.tests(events)
-    return run is not None and run.passes and bool(views.changes(events)) and not views.acceptance_blocker(events)
+    return (
+        run is not None
+        and run.passes
+        and bool(views.changes(events))
+        and not views.acceptance_blocker(events)
+    )
 
 
 def turn_limit_end(events: Sequence[Event], settings: CoordinatorSettings) -> Finished | None:
-    """The round has had its turns (those of workflows inside it count; those that failed or were cut do not)."""
+    """The round has had its turns (those of workflows inside it count; those that failed or were
+    cut do not).
+    """
     taken = 0
-    counting = {turn.number: turn for turn in views.turns(events) if not turn.failed and not turn.interrupted}
+    counting = {
+        turn.number: turn
+        for turn in views.turns(events)
+        if not turn.failed and not turn.interrupted
+    }
     for event in views.request(events):
         if isinstance(event, Opened) or (isinstance(event, Planned) and event.within is None):
             taken = 0
@@ -66,7 +95,9 @@ def turn_limit_end(events: Sequence[Event], settings: CoordinatorSettings) -> Fi
 
 
 def reopened(events: Sequence[Event]) -> bool:
-    """The request was stopped after its newest plan and opened again: there may be one more round."""
+    """The request was stopped after its newest plan and opened again: there may be one more
+    round.
+    """
     for event in reversed(views.request(events)):
         if isinstance(event, Planned | Opened):
             return isinstance(event, Opened)
@@ -76,12 +107,16 @@ def reopened(events: Sequence[Event]) -> bool:
 def workflow_end(
     events: Sequence[Event], settings: CoordinatorSettings, *, kept: bool = False, note: str = ""
 ) -> Finished:
-    """The end of a request whose last workflow is over. `kept`: the planner looked at the result and kept it."""
+    """The end of a request whose last workflow is over. `kept`: the planner looked at the result
+    and kept it.
+    """
     what = _carried_out(events) + (f"; {note}" if note else "")
     if end := action_space.end_by_refusals(events):
         return end
     if why := views.acceptance_blocker(events):
-        return Finished(reason="unaccepted", message=f"{what}. {why[0].upper()}{why[1:]}. {CONTINUE_HINT}")
+        return Finished(
+            reason="unaccepted", message=f"{what}. {why[0].upper()}{why[1:]}. {CONTINUE_HINT}"
+        )
     if tests_pass(events):
         return Finished(reason="accepted", message=f"{what}; the tests pass")
     turn = views.answering_turn(events)
@@ -93,7 +128,9 @@ def workflow_end(
         return Finished(reason="answered", message=what)
     if _accepts(events, turn):
         return Finished(reason="accepted", message=f"{what}; accepted by {turn.assigned.agent}")
-    return Finished(reason="unaccepted", message=f"{what}; nobody accepted the result. {CONTINUE_HINT}")
+    return Finished(
+        reason="unaccepted", message=f"{what}; nobody accepted the result. {CONTINUE_HINT}"
+    )
 
 
 def _only_said(events: Sequence[Event]) -> bool:
@@ -101,12 +138,16 @@ def _only_said(events: Sequence[Event]) -> bool:
     left = [path for merge in views.merges(events) for path in merge.left]
     runs = (run for one in views.turns(events) for run in one.runs)
     plans = any(run.permitted.plan_mode for run in runs)
-    return not views.changes(events) and not left and (plans or not action_space.tried_to_change(events))
+    return (
+        not views.changes(events)
+        and not left
+        and (plans or not action_space.tried_to_change(events))
+    )
 
 
 def _accepts(events: Sequence[Event], turn: views.Turn) -> bool:
-    """The turn's verdict counts: it was to judge, it changed nothing, and it read those who changed something, directly
-    or not. Anybody may write of accepted formats."""
+    """The turn's verdict counts: it was to judge, it changed nothing, and it read those who changed
+    something, directly or not. Anybody may write of accepted formats."""
     word = views.verdict_of(turn.text) == "ACCEPT" and _ACCEPT.search(turn.text)
     asked = turn.assigned.instruction
     if not word or turn.changes or not (scheduling.is_judging(asked) or _ACCEPT.search(asked)):
@@ -122,9 +163,15 @@ def _accepts(events: Sequence[Event], turn: views.Turn) -> bool:
 
 
 def _carried_out(events: Sequence[Event]) -> str:
-    """`a workflow of 3 steps`, `2 workflows, 5 steps in all`; those inside others count with their steps, and a step
-    that several took counts once."""
-    steps = len({(turn.assigned.plan, turn.assigned.step) for turn in views.turns(events) if turn.assigned.plan})
+    """`a workflow of 3 steps`, `2 workflows, 5 steps in all`; those inside others count with their
+    steps, and a step that several took counts once."""
+    steps = len(
+        {
+            (turn.assigned.plan, turn.assigned.step)
+            for turn in views.turns(events)
+            if turn.assigned.plan
+        }
+    )
     rounds = sum(flow.planned.within is None for flow in views.workflows(events))
     several = f"{rounds} workflows, {steps} steps in all"
     return several if rounds > 1 else f"a workflow of {steps} step{'' if steps == 1 else 's'}"
@@ -138,8 +185,9 @@ UNPLANNED = "[no workflow:"
 
 @dataclass(frozen=True)
 class ConductorSettings:
-    """What the user set: the planner's name ("" for the strongest agent), steps of a workflow, rounds, how deep a
-    planner may plan a step of its own, how many agents it is offered, and whether it may be one of them."""
+    """What the user set: the planner's name ("" for the strongest agent), steps of a workflow,
+    rounds, how deep a planner may plan a step of its own, how many agents it is offered, and
+    whether it may be one of them."""
 
     agent: str = ""
     steps: int = 5
@@ -149,20 +197,32 @@ class ConductorSettings:
     works: bool = True
 
 
-def planning_agent(bounds: ConductorSettings, members: Sequence[Member], out: Mapping[str, Exclusion]) -> Member | str:
+def planning_agent(
+    bounds: ConductorSettings, members: Sequence[Member], out: Mapping[str, Exclusion]
+) -> Member | str:
     """Who plans now, or why nobody does."""
     if bounds.agent in out:
         return f"the planner {bounds.agent} is out: {out[bounds.agent]}"
-    able = [one for one in by_strength(members) if one.name == bounds.agent or not (bounds.agent or one.name in out)]
+    able = [
+        one
+        for one in by_strength(members)
+        if one.name == bounds.agent or not (bounds.agent or one.name in out)
+    ]
     return able[-1] if able else "nobody is left to plan"
 
 
 def offered_agents(
     bounds: ConductorSettings, members: Sequence[Member], out: Mapping[str, Exclusion]
 ) -> tuple[str, ...]:
-    """A small pool (a prompted planner does worse over a large one): one of each slot first, the strongest ones."""
+    """A small pool (a prompted planner does worse over a large one): one of each slot first, the
+    strongest ones.
+    """
     apart = "" if bounds.works else bounds.agent
-    able = [member for member in reversed(by_strength(members)) if member.name not in out and member.name != apart]
+    able = [
+        member
+        for member in reversed(by_strength(members))
+        if member.name not in out and member.name != apart
+    ]
     first = [next((m for m in able if m.slot == slot), None) for slot in reversed(SLOTS)]
     ranked = dict.fromkeys(member.name for member in (*first, *able) if member is not None)
     chosen = list(ranked)[: bounds.agents]
@@ -208,7 +268,9 @@ class Conductor:
         if isinstance(found, str) and number == 1:
             return await self._turn_by_turn(events, found)
         if isinstance(found, str) or not found.steps:
-            if reopened(events) and isinstance(again := self._ask(events, None, number + 1, None), AskPlanner):
+            if reopened(events) and isinstance(
+                again := self._ask(events, None, number + 1, None), AskPlanner
+            ):
                 return again
             note = f"the next workflow cannot be had ({found})" if isinstance(found, str) else ""
             if note and (lost := self._lost(events, rounds)):
@@ -219,14 +281,18 @@ class Conductor:
 
     def _lost(self, events: Sequence[Event], rounds: Sequence[Planned]) -> str:
         """Why the newest workflow of these rounds cannot go on, "" where it came to its end."""
-        flows = [flow for flow in views.workflows(events) if any(flow.planned is plan for plan in rounds)]
+        flows = [
+            flow for flow in views.workflows(events) if any(flow.planned is plan for plan in rounds)
+        ]
         return scheduling.failure_of(events, flows[-1], self._team(events)) if flows else ""
 
     def _planned(
         self, events: Sequence[Event], within: tuple[int, int] | None, number: int
     ) -> Planned | AskPlanner | str:
         """The plan of a round; the question for it; or why there is none."""
-        tries = [plan for plan in views.plans(events) if plan.within == within and plan.round == number]
+        tries = [
+            plan for plan in views.plans(events) if plan.within == within and plan.round == number
+        ]
         if tries and not tries[-1].fault:
             return tries[-1]
         if len(tries) >= PLAN_TRIES:
@@ -234,7 +300,11 @@ class Conductor:
         return self._ask(events, within, number, tries[-1] if tries else None)
 
     def _ask(
-        self, events: Sequence[Event], within: tuple[int, int] | None, number: int, refused: Planned | None
+        self,
+        events: Sequence[Event],
+        within: tuple[int, int] | None,
+        number: int,
+        refused: Planned | None,
     ) -> AskPlanner | str:
         out = action_space.agents_out(events, self._settings.opt_out, self._members)
         planner = planning_agent(self._bounds, self._members, _unable_to_plan(events, out))
@@ -245,8 +315,8 @@ class Conductor:
         models = refused.models if refused else offered_agents(self._bounds, self._members, out)
         if not models:
             return "no agent is left to be planned for"
-        # An embedded planner may not name itself: it counts the models up, itself included, and copies what it reads
-        # into a workflow inside (tests/benchmarks/results/conductor.md).
+        # An embedded planner may not name itself: it counts the models up, itself included, and
+        # copies what it reads into a workflow inside (tests/benchmarks/results/conductor.md).
         nests = planner.provider != "local" and _depth(events, within) < self._bounds.depth
         form = PlanLimits(
             models=models,
@@ -266,13 +336,18 @@ class Conductor:
 
     def _team(self, events: Sequence[Event]) -> AvailableAgents:
         """Who may take a step."""
-        apart = {} if self._bounds.works else {self._bounds.agent: Exclusion(message="it only plans")}
+        apart = (
+            {} if self._bounds.works else {self._bounds.agent: Exclusion(message="it only plans")}
+        )
         return AvailableAgents(
-            self._members, {**action_space.agents_out(events, self._settings.opt_out, self._members), **apart}
+            self._members,
+            {**action_space.agents_out(events, self._settings.opt_out, self._members), **apart},
         )
 
     def _advance(self, events: Sequence[Event], flow: views.Workflow) -> Decision | None:
-        """What a workflow needs next; None when it is over, or when one of its steps failed for good."""
+        """What a workflow needs next; None when it is over, or when one of its steps failed for
+        good.
+        """
         team = self._team(events)
         merge = scheduling.merge_due(events, flow, team)
         if merge is not None:
@@ -292,7 +367,9 @@ class Conductor:
     def _inside(
         self, events: Sequence[Event], flow: views.Workflow, step: int, team: AvailableAgents
     ) -> Decision | None:
-        """A step that is a workflow: planned, followed, and done by the planner itself where that came to nothing."""
+        """A step that is a workflow: planned, followed, and done by the planner itself where that
+        came to nothing.
+        """
         within = (flow.number, step)
         found = self._planned(events, within, 1)
         if isinstance(found, AskPlanner):
@@ -315,7 +392,9 @@ class Conductor:
             return workflow_end(events, self._settings)
         number = flow.planned.round
         last = max(self._bounds.rounds, 2) if lost else self._bounds.rounds
-        if (number < last and (lost or not action_space.end_by_refusals(events))) or reopened(events):
+        if (number < last and (lost or not action_space.end_by_refusals(events))) or reopened(
+            events
+        ):
             asked = self._ask(events, None, number + 1, None)
             if isinstance(asked, AskPlanner):
                 return asked
@@ -327,16 +406,22 @@ class Conductor:
         """The other coordinator's decision, with the reason in its first one."""
         decision = await self._fallback.decide(events)
         if why and isinstance(decision, Assigned):
-            return decision.model_copy(update={"reason": f"{decision.reason} {UNPLANNED} {why}]".strip()})
+            return decision.model_copy(
+                update={"reason": f"{decision.reason} {UNPLANNED} {why}]".strip()}
+            )
         if why and isinstance(decision, Finished):
-            return decision.model_copy(update={"message": f"the workflow came to nothing ({why}); {decision.message}"})
+            return decision.model_copy(
+                update={"message": f"the workflow came to nothing ({why}); {decision.message}"}
+            )
         return decision
 
 
 def _unable_to_plan(events: Sequence[Event], out: dict[str, Exclusion]) -> dict[str, Exclusion]:
-    """Who cannot plan. A plan is shorter than work: who is too dear to work may be asked for one, until that is refused
-    for its price."""
-    refused = {e.what for e in views.request(events) if isinstance(e, Failed) and e.kind == views.BUDGET}
+    """Who cannot plan. A plan is shorter than work: who is too dear to work may be asked for one,
+    until that is refused for its price."""
+    refused = {
+        e.what for e in views.request(events) if isinstance(e, Failed) and e.kind == views.BUDGET
+    }
     return {name: why for name, why in out.items() if name in refused or why.kind != views.BUDGET}
 
 

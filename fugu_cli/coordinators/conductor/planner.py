@@ -1,10 +1,11 @@
-"""What the planner is asked, and how its reply becomes a workflow: the prompt with earlier results, the three lists
-parsed without evaluating anything, and the check that they are a workflow over the agents offered. A reply that
-cannot be used is an `InvalidPlan` that says why. Pure.
+"""What the planner is asked, and how its reply becomes a workflow: the prompt with earlier results,
+the three lists parsed without evaluating anything, and the check that they are a workflow over the
+agents offered. A reply that cannot be used is an `InvalidPlan` that says why. Pure.
 
-The parser tolerates fences, bullets, think blocks, labels with `:` or `=`, annotations, smart quotes, comments and
-JSON. A label counts outside the lists only, so nothing inside a subtask can pass for one. What earlier steps said
-is framed as data. An embedded planner is held to the form by a JSON schema as well.
+The parser tolerates fences, bullets, think blocks, labels with `:` or `=`, annotations, smart
+quotes, comments and JSON. A label counts outside the lists only, so nothing inside a subtask can
+pass for one. What earlier steps said is framed as data. An embedded planner is held to the form by
+a JSON schema as well.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event, Member, Planned, WorkflowStep
 
 REPLY_LIMIT = 32_768
-"""Characters of a reply that are looked at; a planner that never stops is cut off before by its token limit."""
+"""Characters of a reply that are looked at; a planner that never stops is cut off before by its
+token limit.
+"""
 LABELS = ("model_id", "subtasks", "access_list")
 _LABEL = re.compile(
     r"(?<![A-Za-z0-9_])(?:(?P<model_id>model(?:\\?_| )ids?)|(?P<subtasks>sub(?:\\?_| )?tasks?)"
@@ -35,7 +38,9 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _MORE = re.compile(r"[ \t]*(?:\+|\*(?!\*)[ \t]*[\w(]|\[|(?<=\])\().{,30}")
-"""What makes an expression of a list. Other stars end emphasis, and a bracket apart begins a remark."""
+"""What makes an expression of a list. Other stars end emphasis, and a bracket apart begins a
+remark.
+"""
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.IGNORECASE | re.DOTALL)
 _OPENING = re.compile(r"<think(?:ing)?>", re.IGNORECASE)
 _CLOSING = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
@@ -87,7 +92,10 @@ def _lists(said: str) -> PlanLists | InvalidPlan:
         if end is None:
             return InvalidPlan(f"the list {name} does not end")
         if more := _MORE.match(said, end):
-            return InvalidPlan(f"{name} goes on behind its list: {more.group().strip()!r}; every list is written out")
+            return InvalidPlan(
+                f"{name} goes on behind its list: {more.group().strip()!r}; every list is "
+                f"written out"
+            )
         value = parse_list(said[start:end], quoted='"' in label.group())
         if value is None:
             return InvalidPlan(f"{name} is not a list that can be read")
@@ -97,16 +105,22 @@ def _lists(said: str) -> PlanLists | InvalidPlan:
         at = end
     missing = [name for name in LABELS if name not in found]
     if missing:
-        return InvalidPlan(f"there is no list {missing[0]}" if len(missing) < 3 else "there are no lists in it")
+        return InvalidPlan(
+            f"there is no list {missing[0]}" if len(missing) < 3 else "there are no lists in it"
+        )
     return PlanLists(found["model_id"], found["subtasks"], found["access_list"])
 
 
 def _without_first_thought(text: str) -> str:
-    """`text` without the thought it begins with, tags in its lists marked: there they are what is to be done."""
+    """`text` without the thought it begins with, tags in its lists marked: there they are what is
+    to be done.
+    """
     while begins := _THOUGHT.match(text.lstrip()):
         text = text.lstrip()[begins.end() :]
     parts, at = [], 0
-    while (label := _LABEL.search(text, at)) and (end := _end(text, label.start("list"))) is not None:
+    while (label := _LABEL.search(text, at)) and (
+        end := _end(text, label.start("list"))
+    ) is not None:
         parts += [text[at : label.start()], _TAG.sub(rf"{_MARK}\1", text[label.start() : end])]
         at = end
     return "".join((*parts, text[at:]))
@@ -127,7 +141,9 @@ def _same(one: list[object], other: list[object]) -> bool:
 
 
 def _end(text: str, start: int) -> int | None:
-    """The place after the bracket that closes the one at `start`; quotes are respected. None when there is none."""
+    """The place after the bracket that closes the one at `start`; quotes are respected. None when
+    there is none.
+    """
     depth, at = 0, start
     while at < len(text):
         char = text[at]
@@ -172,13 +188,16 @@ def _after_string(text: str, start: int) -> int | None:
 
 
 def parse_list(text: str, *, quoted: bool = False) -> list[object] | None:
-    """The list a bracketed text is: as a Python literal, as JSON, then both again with smart quotes made plain and
-    bullets taken off. None when it is no list. `quoted`: its label was, so it is JSON first."""
+    """The list a bracketed text is: as a Python literal, as JSON, then both again with smart quotes
+    made plain and bullets taken off. None when it is no list. `quoted`: its label was, so it is
+    JSON first."""
     reads = (json.loads, ast.literal_eval) if quoted else (ast.literal_eval, json.loads)
     for form in dict.fromkeys((text, _plain(text), _plain(_BULLET.sub("", text)))):
         for read in reads:
             try:
-                with warnings.catch_warnings(action="ignore"):  # odd escapes in a model's strings are no news
+                with warnings.catch_warnings(
+                    action="ignore"
+                ):  # odd escapes in a model's strings are no news
                     value = read(form)
                 repr(value)  # a number of thousands of digits cannot be told
             except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -219,8 +238,9 @@ AccessList = tuple[int, ...] | Literal["all"]
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """What a workflow may be: the agents behind Model 0, 1, ..., how many steps, whether the planner may name itself
-    (as the number after the last agent), and whether three empty lists mean something (they keep a result)."""
+    """What a workflow may be: the agents behind Model 0, 1, ..., how many steps, whether the
+    planner may name itself (as the number after the last agent), and whether three empty lists mean
+    something (they keep a result)."""
 
     models: tuple[str, ...]
     steps: int = 5
@@ -245,9 +265,13 @@ def validate_lists(lists: PlanLists, form: PlanLimits) -> tuple[WorkflowStep, ..
     """The steps three lists describe; () where they are empty and may be."""
     sizes = (len(lists.model_id), len(lists.subtasks), len(lists.access_list))
     if len(set(sizes)) > 1:
-        return InvalidPlan("the lists differ in length: model_id {}, subtasks {}, access_list {}".format(*sizes))
+        return InvalidPlan(
+            "the lists differ in length: model_id {}, subtasks {}, access_list {}".format(*sizes)
+        )
     if not sizes[0]:
-        return () if form.keeps else InvalidPlan("the workflow is empty; it needs at least one step")
+        return (
+            () if form.keeps else InvalidPlan("the workflow is empty; it needs at least one step")
+        )
     if sizes[0] > form.steps:
         return InvalidPlan(f"the workflow has {sizes[0]} steps; at most {form.steps} are allowed")
     steps: list[WorkflowStep] = []
@@ -266,13 +290,19 @@ def _step(
 ) -> WorkflowStep | InvalidPlan:
     chosen = _number(number)
     if chosen is None:
-        return InvalidPlan(f"model_id[{place}] is {_shown(number)}, not a number from 0 to {form.last}")
+        return InvalidPlan(
+            f"model_id[{place}] is {_shown(number)}, not a number from 0 to {form.last}"
+        )
     if not 0 <= chosen <= form.last:
-        return InvalidPlan(f"model_id[{place}] is {_shown(chosen)}; the models are 0 to {form.last}")
+        return InvalidPlan(
+            f"model_id[{place}] is {_shown(chosen)}; the models are 0 to {form.last}"
+        )
     if not isinstance(subtask, str) or not subtask.strip():
         return InvalidPlan(f"subtasks[{place}] is {_shown(subtask)}, not a text")
     if len(subtask) > SUBTASK_LIMIT:
-        return InvalidPlan(f"subtasks[{place}] has {len(subtask)} characters; at most {SUBTASK_LIMIT} are allowed")
+        return InvalidPlan(
+            f"subtasks[{place}] has {len(subtask)} characters; at most {SUBTASK_LIMIT} are allowed"
+        )
     if isinstance(access, InvalidPlan):
         return access
     itself = chosen == len(form.models)
@@ -298,9 +328,14 @@ def _access(place: int, given: object, form: PlanLimits) -> AccessList | Invalid
     for item in given:
         earlier = _number(item)
         if earlier is None:
-            return InvalidPlan(f'access_list[{place}] holds {_shown(item)}; it takes [], ["all"] or places of steps')
+            return InvalidPlan(
+                f'access_list[{place}] holds {_shown(item)}; it takes [], ["all"] or places of '
+                f"steps"
+            )
         if not 0 <= earlier < place:
-            return InvalidPlan(f"access_list[{place}] holds {_shown(earlier)}: a step reads only those before it")
+            return InvalidPlan(
+                f"access_list[{place}] holds {_shown(earlier)}: a step reads only those before it"
+            )
         places.append(earlier)
     return tuple(dict.fromkeys(places))
 
@@ -318,14 +353,20 @@ def _shown(value: object) -> str:
 
 
 def same_job(steps: Sequence[WorkflowStep], one: int, other: int) -> bool:
-    """Two steps were given the same job: the same words, the same outputs to read, and neither reads the other."""
+    """Two steps were given the same job: the same words, the same outputs to read, and neither
+    reads the other.
+    """
     a, b = steps[one], steps[other]
     if a.access == "all":
         return False
-    return " ".join(a.instruction.split()) == " ".join(b.instruction.split()) and a.access == b.access
+    return (
+        " ".join(a.instruction.split()) == " ".join(b.instruction.split()) and a.access == b.access
+    )
 
 
-def planner_feedback(events: Sequence[Event], within: tuple[int, int] | None, number: int) -> tuple[str, str]:
+def planner_feedback(
+    events: Sequence[Event], within: tuple[int, int] | None, number: int
+) -> tuple[str, str]:
     """The text to plan for ("" for the request itself) and what is known so far."""
     if within is not None:
         return _part(events, within)
@@ -351,7 +392,9 @@ def _part(events: Sequence[Event], within: tuple[int, int]) -> tuple[str, str]:
     opened = [(place, views.visible_output(found, flow.number, place)) for place in places]
     shown = [_output(place, views.final_text(turn)) for place, turn in opened if turn is not None]
     whole = prompts.fill(prompts.load("conductor/part"), whole=asked.text)
-    known = prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(shown)) if shown else ""
+    known = (
+        prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(shown)) if shown else ""
+    )
     return step.instruction, "\n\n".join(part for part in (whole, known) if part)
 
 
@@ -364,22 +407,36 @@ def _workflow(events: Sequence[Event], flow: views.Workflow) -> str:
     lines = []
     for place, step in enumerate(flow.planned.steps):
         turn = views.visible_output(found, flow.number, place)
-        name = flow.planned.models.index(step.agent) if step.agent in flow.planned.models else len(flow.planned.models)
+        name = (
+            flow.planned.models.index(step.agent)
+            if step.agent in flow.planned.models
+            else len(flow.planned.models)
+        )
         lines.append(f"Step {place}, Model {name}: {step.instruction}")
         if turn is not None:
             lines.append(_output(place, views.final_text(turn)))
         else:
-            kinds = {one.failed.kind for one in flow.tries(place) if one.failed}  # messages name providers
-            lines.append(f"It failed: no model answered ({', '.join(sorted(kinds))})." if kinds else "It was not done.")
+            kinds = {
+                one.failed.kind for one in flow.tries(place) if one.failed
+            }  # messages name providers
+            lines.append(
+                f"It failed: no model answered ({', '.join(sorted(kinds))})."
+                if kinds
+                else "It was not done."
+            )
     return "\n".join(lines)
 
 
 def _outcome(events: Sequence[Event]) -> str:
     changed = sorted(views.changes(events))
     run = views.tests(events)
-    said = [f"Files that were changed: {', '.join(changed)}." if changed else "No file was changed."]
+    said = [
+        f"Files that were changed: {', '.join(changed)}." if changed else "No file was changed."
+    ]
     if run is not None and not run.stale:
-        said.append("The tests pass now." if run.ok else "The tests still FAIL; their output is above.")
+        said.append(
+            "The tests pass now." if run.ok else "The tests still FAIL; their output is above."
+        )
     return " ".join(said)
 
 
@@ -395,8 +452,9 @@ REFUSED_LIMIT = 1500
 
 @dataclass(frozen=True)
 class PlanTask:
-    """What a plan is asked for. `text` is the request, or the subtask of the step that is planned in itself; `result`
-    what was done so far, already framed as data; `refused` the reply that was no workflow."""
+    """What a plan is asked for. `text` is the request, or the subtask of the step that is planned
+    in itself; `result` what was done so far, already framed as data; `refused` the reply that was
+    no workflow."""
 
     text: str
     form: PlanLimits
@@ -406,8 +464,12 @@ class PlanTask:
     refused: Planned | None = None
 
 
-def planner_prompt(events: Sequence[Event], task: PlanTask, members: Mapping[str, Member], planner: Member) -> Prompt:
-    """The planner's prompt. The answer to a refused reply holds everything again: a planner has no history."""
+def planner_prompt(
+    events: Sequence[Event], task: PlanTask, members: Mapping[str, Member], planner: Member
+) -> Prompt:
+    """The planner's prompt. The answer to a refused reply holds everything again: a planner has no
+    history.
+    """
     form = task.form
     last = str(form.last)
     limits = {"steps": str(form.steps), "last": last}
@@ -415,7 +477,10 @@ def planner_prompt(events: Sequence[Event], task: PlanTask, members: Mapping[str
     if task.refused is not None:
         again = prompts.load("conductor/again")
         ask = prompts.fill(
-            again, fault=task.refused.fault, reply=escape_frames(task.refused.text[:REFUSED_LIMIT]), **limits
+            again,
+            fault=task.refused.fault,
+            reply=escape_frames(task.refused.text[:REFUSED_LIMIT]),
+            **limits,
         )
     text = prompts.fill(
         prompts.load("conductor/request"),
@@ -437,13 +502,18 @@ def planner_prompt(events: Sequence[Event], task: PlanTask, members: Mapping[str
 
 
 def _before(events: Sequence[Event]) -> str:
-    """The conversation so far: each earlier request with the answer the user got, and what was taken back."""
+    """The conversation so far: each earlier request with the answer the user got, and what was
+    taken back.
+    """
     parts = []
     for facts in views.requests(events)[:-1][-3:]:
         asked = facts[0]
         assert isinstance(asked, Asked)
         answer = escape_frames(views.answer(facts)[:ANSWER_LIMIT])
-        parts.append(prompts.fill(prompts.load("conductor/before"), request=asked.text, answer=answer) + "\n\n")
+        parts.append(
+            prompts.fill(prompts.load("conductor/before"), request=asked.text, answer=answer)
+            + "\n\n"
+        )
         parts += [f"{said}\n\n" for said in views.undo_notices(facts)]
     return "".join(parts)
 
@@ -459,19 +529,23 @@ def _state(events: Sequence[Event]) -> str:
 
 
 def _models(form: PlanLimits, members: Mapping[str, Member]) -> str:
-    """`Model 0`, with the line its entry gives it, if any. No names: a planner has opinions about names."""
+    """`Model 0`, with the line its entry gives it, if any. No names: a planner has opinions about
+    names.
+    """
     lines = []
     for number, name in enumerate(form.models):
         said = members[name].description if name in members else ""
         lines.append(f"- Model {number}" + (f": {said}" if said else ""))
     if form.itself:
-        lines.append(f"- Model {len(form.models)}: you yourself; the step becomes a workflow of its own")
+        lines.append(
+            f"- Model {len(form.models)}: you yourself; the step becomes a workflow of its own"
+        )
     return "\n".join(lines)
 
 
 def plan_schema(form: PlanLimits) -> str:
-    """The JSON schema of a reply, one variant for each number of steps, so that equal lengths and earlier places are
-    held as well."""
+    """The JSON schema of a reply, one variant for each number of steps, so that equal lengths and
+    earlier places are held as well."""
     sizes = range(0 if form.keeps else 1, form.steps + 1)
     return json.dumps({"anyOf": [_variant(size, form) for size in sizes]})
 
@@ -484,13 +558,23 @@ def _variant(size: int, form: PlanLimits) -> dict[str, object]:
         "subtasks": _items([text] * size),
         "access_list": _items([_places(place, form) for place in range(size)]),
     }
-    return {"type": "object", "properties": lists, "required": list(lists), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": lists,
+        "required": list(lists),
+        "additionalProperties": False,
+    }
 
 
 def _items(kinds: Sequence[dict[str, object]]) -> dict[str, object]:
     if not kinds:
         return {"const": []}
-    return {"type": "array", "prefixItems": list(kinds), "minItems": len(kinds), "maxItems": len(kinds)}
+    return {
+        "type": "array",
+        "prefixItems": list(kinds),
+        "minItems": len(kinds),
+        "maxItems": len(kinds),
+    }
 
 
 def _places(place: int, form: PlanLimits) -> dict[str, object]:

@@ -1,5 +1,6 @@
-"""Which steps of a workflow may begin now, who does them, and whose work is merged where several did the same job.
-Steps that do not read one another begin together. A step that failed goes to another agent once. Pure.
+"""Which steps of a workflow may begin now, who does them, and whose work is merged where several
+did the same job. Steps that do not read one another begin together. A step that failed goes to
+another agent once. Pure.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _CHOICE = re.compile(r"^\W*CHOOSE\W+(\d+)", re.IGNORECASE | re.MULTILINE)
 def group_merge(
     events: Sequence[Event], flow: views.Workflow, group: Sequence[views.Turn], *, lost: bool
 ) -> MergeTurns | None:
-    """What has to be done about the closed turns of a group; None when it is settled, or waits for its merging step.
-    `lost`: the workflow cannot go on, so that no other step will begin."""
+    """What has to be done about the closed turns of a group; None when it is settled, or waits for
+    its merging step. `lost`: the workflow cannot go on, so that no other step will begin."""
     turns = tuple(turn.number for turn in group)
     made = [merge for merge in views.merges(events) if merge.turns == turns]
     if made and not made[-1].open:
@@ -31,7 +32,9 @@ def group_merge(
     best, why = _best_by_tests(events, group)
     chooser = _merging_step(flow, group)
     if len(best) > 1 and not lost and chooser is not None:
-        return MergeTurns(flow.number, turns, 0, f"{why}; step {chooser + 1} chooses", True, tuple(best))
+        return MergeTurns(
+            flow.number, turns, 0, f"{why}; step {chooser + 1} chooses", True, tuple(best)
+        )
     return MergeTurns(flow.number, turns, best[0] if best else 0, why)
 
 
@@ -43,40 +46,62 @@ def _merge_by_choice(
     step = _merging_step(flow, group)
     spoke = [turn for turn in flow.tries(step) if views.is_done(turn)] if step is not None else []
     if not spoke and lost and step is not None:
-        return MergeTurns(flow.number, turns, among[0], f"step {step + 1} came to nothing: the first one")
+        return MergeTurns(
+            flow.number, turns, among[0], f"step {step + 1} came to nothing: the first one"
+        )
     if not spoke:
-        return None if step is not None else MergeTurns(flow.number, turns, among[0], "the first one")
+        return (
+            None if step is not None else MergeTurns(flow.number, turns, among[0], "the first one")
+        )
     turn, place = spoke[-1], spoke[-1].assigned.step + 1
     if turn.changes:
         return MergeTurns(flow.number, turns, 0, f"step {place} wrote its own from what it read")
     named = [int(number) for number in _CHOICE.findall(turn.text) if int(number) in among]
     if named:
-        return MergeTurns(flow.number, turns, named[0], f"chosen by {turn.assigned.agent} in step {place}")
-    return MergeTurns(flow.number, turns, among[0], f"step {place} named none of them: the first one")
+        return MergeTurns(
+            flow.number, turns, named[0], f"chosen by {turn.assigned.agent} in step {place}"
+        )
+    return MergeTurns(
+        flow.number, turns, among[0], f"step {place} named none of them: the first one"
+    )
 
 
 def _best_by_tests(events: Sequence[Event], group: Sequence[views.Turn]) -> tuple[list[int], str]:
-    """The turns whose changes are worth having, by the tests where they were run, and why. A call that was killed may
-    have changed something."""
-    changed = [turn for turn in group if views.is_done(turn) and (turn.changes or views.interrupted_calls(turn))]
+    """The turns whose changes are worth having, by the tests where they were run, and why. A call
+    that was killed may have changed something."""
+    changed = [
+        turn
+        for turn in group
+        if views.is_done(turn) and (turn.changes or views.interrupted_calls(turn))
+    ]
     if not changed:
         return [], "nobody changed anything"
     runs = {turn.number: views.tests(views.events_of_turn(events, turn.number)) for turn in changed}
     passing = [number for number, run in runs.items() if run is not None and run.passes]
     if passing:
         return passing, f"the tests pass for {len(passing)} of {len(group)}"
-    known = {number: run.failed for number, run in runs.items() if run is not None and run.failed is not None}
+    known = {
+        number: run.failed
+        for number, run in runs.items()
+        if run is not None and run.failed is not None
+    }
     if not known:
         return [turn.number for turn in changed], "no tests decide"
     fewest = min(known.values())
-    return [number for number, count in known.items() if count == fewest], f"the fewest tests fail ({fewest})"
+    return [
+        number for number, count in known.items() if count == fewest
+    ], f"the fewest tests fail ({fewest})"
 
 
 def _merging_step(flow: views.Workflow, group: Sequence[views.Turn]) -> int | None:
     """The first later step that reads every step of the group."""
     steps = {turn.assigned.step for turn in group}
     for place, step in enumerate(flow.planned.steps):
-        if place > max(steps) and not step.plans and (step.access == "all" or steps <= set(step.access)):
+        if (
+            place > max(steps)
+            and not step.plans
+            and (step.access == "all" or steps <= set(step.access))
+        ):
             return place
     return None
 
@@ -85,7 +110,10 @@ STEP_TRIES = 2
 """Agents that may fail at a step before it is lost."""
 WORKTREE = "worktree"
 """`Assigned.worktree` as decided; the loop puts the folder there."""
-_JUDGES = re.compile(r"^\W*(?:please\s+)?(verify|check|review|judge|confirm|validate|test|ensure|run)\b", re.IGNORECASE)
+_JUDGES = re.compile(
+    r"^\W*(?:please\s+)?(verify|check|review|judge|confirm|validate|test|ensure|run)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -97,14 +125,18 @@ class AvailableAgents:
 
     def able(self) -> list[Member]:
         """The strongest first."""
-        return [member for member in reversed(by_strength(self.members)) if member.name not in self.out]
+        return [
+            member for member in reversed(by_strength(self.members)) if member.name not in self.out
+        ]
 
 
 def finished_steps(events: Sequence[Event], flow: views.Workflow) -> set[int]:
     """Steps that have an output."""
     found = views.workflows(events)
     return {
-        place for place in range(len(flow.planned.steps)) if views.step_output(found, flow.number, place) is not None
+        place
+        for place in range(len(flow.planned.steps))
+        if views.step_output(found, flow.number, place) is not None
     } - _with_open_subworkflow(events, flow)
 
 
@@ -145,15 +177,23 @@ def _sources(place: int, access: tuple[int, ...] | str) -> tuple[int, ...]:
 
 
 def failure_of(events: Sequence[Event], flow: views.Workflow, team: AvailableAgents) -> str:
-    """Why the workflow cannot go on, "" while it can: a step came to nothing twice, or nobody else is left for it."""
+    """Why the workflow cannot go on, "" while it can: a step came to nothing twice, or nobody else
+    is left for it.
+    """
     done = finished_steps(events, flow)
     for place in range(len(flow.planned.steps)):
         failed = _failed(flow, place)
         if place in done or not failed:
             continue
-        others = [member for member in team.able() if member.name not in {t.assigned.agent for t in failed}]
+        others = [
+            member
+            for member in team.able()
+            if member.name not in {t.assigned.agent for t in failed}
+        ]
         if len(failed) >= STEP_TRIES or not others:
-            return f"step {place + 1} failed: " + "; ".join(f"{t.assigned.agent}: {_failure_text(t)}" for t in failed)
+            return f"step {place + 1} failed: " + "; ".join(
+                f"{t.assigned.agent}: {_failure_text(t)}" for t in failed
+            )
     return ""
 
 
@@ -192,19 +232,29 @@ def single_step(
         return next_steps(events, flow, [place], team)
     member, reason = _agent_for(flow, place, team)
     said = f"{reason} [not planned further: {why}]"
-    return ParallelTurns((_assigned(events, flow, (place, action_space.next_turn_number(events)), (member, said)),))
+    return ParallelTurns(
+        (_assigned(events, flow, (place, action_space.next_turn_number(events)), (member, said)),)
+    )
 
 
 def _agent_for(flow: views.Workflow, place: int, team: AvailableAgents) -> tuple[Member, str]:
-    """The agent the plan names, or another one where that one failed or is out; with the words for the trace."""
+    """The agent the plan names, or another one where that one failed or is out; with the words for
+    the trace.
+    """
     step = flow.planned.steps[place]
     able = {member.name: member for member in team.able()}
     failed = [turn.assigned.agent for turn in _failed(flow, place)]
     title = f"step {place + 1} of {len(flow.planned.steps)}"
     if step.agent in able and step.agent not in failed:
         return able[step.agent], title
-    other = next((member for name, member in able.items() if name not in failed), next(iter(able.values())))
-    why = "failed at it" if step.agent in failed else f"is out: {team.out.get(step.agent, 'not in the pool')}"
+    other = next(
+        (member for name, member in able.items() if name not in failed), next(iter(able.values()))
+    )
+    why = (
+        "failed at it"
+        if step.agent in failed
+        else f"is out: {team.out.get(step.agent, 'not in the pool')}"
+    )
     return other, f"{title}; {step.agent} {why}"
 
 
@@ -218,19 +268,27 @@ def _same_jobs(events: Sequence[Event], flow: views.Workflow, places: Sequence[i
     return {a for a in places for b in every if a != b and same_job(steps, a, b)}
 
 
-def merge_due(events: Sequence[Event], flow: views.Workflow, team: AvailableAgents) -> MergeTurns | None:
+def merge_due(
+    events: Sequence[Event], flow: views.Workflow, team: AvailableAgents
+) -> MergeTurns | None:
     """A group of worktrees all of whose steps are over, and that is not yet merged."""
     over = bool(failure_of(events, flow, team))
     done = finished_steps(events, flow)
     steps = flow.planned.steps
     seen: set[int] = set()
     for place in range(len(steps)):
-        group = [other for other in range(len(steps)) if other == place or same_job(steps, place, other)]
+        group = [
+            other for other in range(len(steps)) if other == place or same_job(steps, place, other)
+        ]
         if place in seen or len(group) < 2:
             continue
         seen |= set(group)
-        turns = [turn for turn in flow.turns if turn.assigned.step in group and turn.assigned.worktree]
-        if turns and all(other in done or len(_failed(flow, other)) >= STEP_TRIES for other in group):
+        turns = [
+            turn for turn in flow.turns if turn.assigned.step in group and turn.assigned.worktree
+        ]
+        if turns and all(
+            other in done or len(_failed(flow, other)) >= STEP_TRIES for other in group
+        ):
             merge = group_merge(events, flow, turns, lost=over)
             if merge is not None:
                 return merge
@@ -263,13 +321,25 @@ def _assigned(
 
 
 def _sees(events: Sequence[Event], flow: views.Workflow, place: int) -> tuple[int, ...]:
-    """The turns whose words the access list opens; in a later round `all` opens those of the rounds before, too."""
+    """The turns whose words the access list opens; in a later round `all` opens those of the rounds
+    before, too.
+    """
     found = views.workflows(events)
     access = flow.planned.steps[place].access
-    opened = [views.visible_output(found, flow.number, source) for source in _sources(place, access)]
+    opened = [
+        views.visible_output(found, flow.number, source) for source in _sources(place, access)
+    ]
     if access == "all" and flow.planned.within is None:
-        before = [one for one in found if one.planned.within is None and one.planned.round < flow.planned.round]
-        earlier = [views.visible_output(found, one.number, s) for one in before for s in range(len(one.planned.steps))]
+        before = [
+            one
+            for one in found
+            if one.planned.within is None and one.planned.round < flow.planned.round
+        ]
+        earlier = [
+            views.visible_output(found, one.number, s)
+            for one in before
+            for s in range(len(one.planned.steps))
+        ]
         opened = [*earlier, *opened]
     return tuple(turn.number for turn in opened if turn is not None)
 

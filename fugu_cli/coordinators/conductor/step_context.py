@@ -1,10 +1,11 @@
-"""What a step of a workflow may see, and nothing else: its agent's own turns, the outputs that its access list opens,
-and the tool memory of earlier workflows. Everything else is removed from the facts before a prompt is built. Pure.
+"""What a step of a workflow may see, and nothing else: its agent's own turns, the outputs that its
+access list opens, and the tool memory of earlier workflows. Everything else is removed from the
+facts before a prompt is built. Pure.
 
     ctx(agent, W, t) = own history  U  { o_j : j in access_list }  U  tool memory(< W)
 
-The user's requests and the tests' state, which fugu takes itself, belong to the request. A memory entry is offered
-only while the content that it depended on is unchanged.
+The user's requests and the tests' state, which fugu takes itself, belong to the request. A memory
+entry is offered only while the content that it depended on is unchanged.
 """
 
 from __future__ import annotations
@@ -33,20 +34,26 @@ from fugu_cli.session.events import (
 )
 
 OUTPUT_LIMIT, OUTPUT_LIMIT_BRIEF = 12_000, 1_500
-"""Characters of one output that another step reads: of an agent with native tools, of a small one."""
-_FRAMES = re.compile(r"<(\s*/?\s*)(?=(?:output|subtask|request|change|reply|known|tests)\b)", re.IGNORECASE)
+"""Characters of one output that another step reads: of an agent with native tools, of a small
+one.
+"""
+_FRAMES = re.compile(
+    r"<(\s*/?\s*)(?=(?:output|subtask|request|change|reply|known|tests)\b)", re.IGNORECASE
+)
 HISTORY_SHARE = 0.3
-"""Share of an agent's context that earlier requests may take: those of a long session would fill it, and no summary may
-be shown, for it tells of others. A request whose turns have no room is shown as what was asked and answered."""
+"""Share of an agent's context that earlier requests may take: those of a long session would fill
+it, and no summary may be shown, for it tells of others. A request whose turns have no room is shown
+as what was asked and answered."""
 MEMORY_ENTRY_LIMIT = 2_000
 """Characters of one entry of the tool memory."""
 
 
 @dataclass(frozen=True)
 class StepManifest:
-    """What a step is shown, by turn and line numbers: its agent's own earlier turns in this request, the outputs opened
-    to it as (step, turn), the lines of the tool memory, and turns whose diffs it chooses among. `hidden` are the turns
-    of others, finished when it began, that it does not see."""
+    """What a step is shown, by turn and line numbers: its agent's own earlier turns in this
+    request, the outputs opened to it as (step, turn), the lines of the tool memory, and turns whose
+    diffs it chooses among. `hidden` are the turns of others, finished when it began, that it does
+    not see."""
 
     own: tuple[int, ...]
     outputs: tuple[tuple[int, int], ...]
@@ -56,8 +63,9 @@ class StepManifest:
 
 
 def visible_facts(events: Sequence[Event]) -> Sequence[Event]:
-    """The facts without all that the newest turn must not see; as they are, where it is no step of a workflow. Of
-    earlier requests what was answered and the agent's own turns, the newest, as far as there is room for them."""
+    """The facts without all that the newest turn must not see; as they are, where it is no step of
+    a workflow. Of earlier requests what was answered and the agent's own turns, the newest, as far
+    as there is room for them."""
     turns = views.turns(events)
     if not turns or not turns[-1].assigned.plan:
         return events
@@ -70,8 +78,13 @@ def visible_facts(events: Sequence[Event]) -> Sequence[Event]:
     end = len(events) - len(newest)
     for facts in reversed(earlier):
         own = set() if brief else _own_turns(events[:end], now)
-        forms = (_visible_of_request(events[:end], facts, mine, views.answered_by(facts)) for mine in (own, set[int]()))
-        shown = next((form for form in forms if sum(map(views.prompt_bytes, form)) <= room), [facts[0]])
+        forms = (
+            _visible_of_request(events[:end], facts, mine, views.answered_by(facts))
+            for mine in (own, set[int]())
+        )
+        shown = next(
+            (form for form in forms if sum(map(views.prompt_bytes, form)) <= room), [facts[0]]
+        )
         end -= len(facts)
         room -= sum(map(views.prompt_bytes, shown))
         kept = [*shown, *kept]
@@ -79,8 +92,9 @@ def visible_facts(events: Sequence[Event]) -> Sequence[Event]:
 
 
 def tests_since(events: Sequence[Event], turn: views.Turn) -> str:
-    """How the tests stood when a workflow's step began, where others ran them since its own turns: those runs are
-    hidden from it, and the one before the first step says how they stood then. "" where it has seen the newest."""
+    """How the tests stood when a workflow's step began, where others ran them since its own turns:
+    those runs are hidden from it, and the one before the first step says how they stood then. ""
+    where it has seen the newest."""
     if not turn.assigned.plan:
         return ""
     before = views.events_before(events, turn)
@@ -93,8 +107,9 @@ def tests_since(events: Sequence[Event], turn: views.Turn) -> str:
 def _visible_of_request(
     events: Sequence[Event], facts: Sequence[Event], own: set[int], answer: views.Turn | None
 ) -> list[Event]:
-    """A request's facts that are shown: the request, what the user took back, the agent's own turns with fugu's
-    evidence before them, and of the turn that answered, where that is another's, its last words."""
+    """A request's facts that are shown: the request, what the user took back, the agent's own turns
+    with fugu's evidence before them, and of the turn that answered, where that is another's, its
+    last words."""
     begun = next((i for i, fact in enumerate(facts) if isinstance(fact, Assigned)), len(facts))
     kept: list[Event] = []
     for index, fact in enumerate(facts):
@@ -114,22 +129,33 @@ def _visible_of_request(
 
 
 def _own_turns(events: Sequence[Event], now: Assigned) -> set[int]:
-    """Numbers of the agent's turns in the newest of `events`' requests that said something, and of this very turn. What
-    the client of an endpoint brought along belongs to its request, whoever said it."""
+    """Numbers of the agent's turns in the newest of `events`' requests that said something, and of
+    this very turn. What the client of an endpoint brought along belongs to its request, whoever
+    said it."""
     turns = views.turns(events)
-    own = {t.number for t in turns if t.replies and (t.assigned.agent == now.agent or t.assigned.by == CLIENT)}
+    own = {
+        t.number
+        for t in turns
+        if t.replies and (t.assigned.agent == now.agent or t.assigned.by == CLIENT)
+    }
     return own | {turn.number for turn in turns if turn.assigned is now}
 
 
 def step_instruction(events: Sequence[Event], now: Assigned) -> str:
-    """What a step is told: the memory, the outputs its access list opens, the changes it chooses among, its part."""
+    """What a step is told: the memory, the outputs its access list opens, the changes it chooses
+    among, its part.
+    """
     brief = _is_brief(events, now.agent)
     found = {turn.number: turn for turn in views.turns(events)}
     outputs = [
         f'<output step="{place}">\n{as_data(views.final_text(found[number]), brief=brief)}\n</output>'
         for place, number in _places(now, found)
     ]
-    shown = prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(outputs)) + "\n\n" if outputs else ""
+    shown = (
+        prompts.fill(prompts.load("conductor/outputs"), outputs="\n".join(outputs)) + "\n\n"
+        if outputs
+        else ""
+    )
     return prompts.fill(
         prompts.load("conductor/step_brief" if brief else "conductor/step"),
         memory=_memory(events, now),
@@ -145,7 +171,9 @@ def _is_brief(events: Sequence[Event], agent: str) -> bool:
 
 
 def as_data(text: str, *, brief: bool = False) -> str:
-    """Somebody's words as data: what would end the frame is made harmless, the middle of a long text is left out."""
+    """Somebody's words as data: what would end the frame is made harmless, the middle of a long
+    text is left out.
+    """
     return clip_middle(escape_frames(text), OUTPUT_LIMIT_BRIEF if brief else OUTPUT_LIMIT)
 
 
@@ -175,13 +203,18 @@ def _places(now: Assigned, found: dict[int, views.Turn]) -> list[tuple[str, int]
 
 
 def _memory(events: Sequence[Event], now: Assigned) -> str:
-    """Entries the memory offers. `remembers` are lines of the whole log, so `events` must begin with its first."""
+    """Entries the memory offers. `remembers` are lines of the whole log, so `events` must begin
+    with its first.
+    """
     entries = []
     for line in now.remembers:
         ran = events[line]
         assert isinstance(ran, ToolRan)
         said = clip_middle(ran.output, MEMORY_ENTRY_LIMIT)
-        entries.append(f'<known call="{ran.call.tool} {as_data(ran.call.arguments)}">\n{as_data(said)}\n</known>')
+        entries.append(
+            f'<known call="{ran.call.tool} '
+            f'{as_data(ran.call.arguments)}">\n{as_data(said)}\n</known>'
+        )
     if not entries:
         return ""
     return prompts.fill(prompts.load("conductor/memory"), entries="\n".join(entries)) + "\n\n"
@@ -192,13 +225,17 @@ def _candidates(events: Sequence[Event], now: Assigned) -> str:
     waiting = _waiting(events, now)
     if waiting is None:
         return ""
-    shown = "\n".join(f'<change n="{turn}">\n{as_data(diff)}\n</change>' for turn, diff in waiting.diffs)
+    shown = "\n".join(
+        f'<change n="{turn}">\n{as_data(diff)}\n</change>' for turn, diff in waiting.diffs
+    )
     return prompts.fill(prompts.load("conductor/merge"), candidates=shown) + "\n\n"
 
 
 def _waiting(events: Sequence[Event], now: Assigned) -> Merged | None:
     """The choice this step was given: it reads the outputs of all whose diffs wait."""
-    start = next(i for i in range(len(events) - 1, -1, -1) if events[i] is now or _is(events[i], now))
+    start = next(
+        i for i in range(len(events) - 1, -1, -1) if events[i] is now or _is(events[i], now)
+    )
     newest = {merge.turns: merge for merge in views.merges(events[:start])}
     found = [merge for merge in newest.values() if merge.open and merge.plan == now.plan]
     sees = set(now.sees) if isinstance(now.sees, tuple) else set()
@@ -210,13 +247,19 @@ def _is(event: Event, now: Assigned) -> bool:
 
 
 def step_manifest(events: Sequence[Event], number: int) -> StepManifest:
-    """What the step of turn `number` of the newest request was shown, and which turns it was not."""
+    """What the step of turn `number` of the newest request was shown, and which turns it was
+    not.
+    """
     turns = views.turns(events)
     turn = next(turn for turn in turns if turn.number == number)
     now = turn.assigned
     before = [one for one in turns if one.number < number]
     found = {one.number: one for one in turns}
-    sees = tuple((found[n].assigned.step, n) for n in (now.sees if isinstance(now.sees, tuple) else ()) if n in found)
+    sees = tuple(
+        (found[n].assigned.step, n)
+        for n in (now.sees if isinstance(now.sees, tuple) else ())
+        if n in found
+    )
     own = tuple(one.number for one in before if one.assigned.agent == now.agent and one.replies)
     open_to = {*own, *(n for _, n in sees)}
     waiting = _waiting(events, now)
@@ -238,12 +281,15 @@ ContentState = Callable[[Call], Awaitable[str]]
 
 
 def known_results(events: Sequence[Event], plan: int) -> list[int]:
-    """Lines of what workflows (and turns) before plan `plan` of the newest request found out, newest first, each call
-    with the same content once. What changed something, failed or does not say what it depended on is left out, and so
-    is what every step is shown: what was run for the request before its first turn."""
+    """Lines of what workflows (and turns) before plan `plan` of the newest request found out,
+    newest first, each call with the same content once. What changed something, failed or does not
+    say what it depended on is left out, and so is what every step is shown: what was run for the
+    request before its first turn."""
     bound = _bound(events, plan)
     start = next(line for line in range(len(events) - 1, -1, -1) if isinstance(events[line], Asked))
-    begun = next((line for line in range(start, bound) if isinstance(events[line], Assigned)), bound)
+    begun = next(
+        (line for line in range(start, bound) if isinstance(events[line], Assigned)), bound
+    )
     found: dict[tuple[tuple[str, str], str], int] = {}
     for line in range(bound - 1, -1, -1):
         event = events[line]
@@ -265,7 +311,9 @@ def call_key(call: Call) -> tuple[str, str]:
 
 
 def _bound(events: Sequence[Event], plan: int) -> int:
-    """The line of the plan, or of the outermost one it is inside of: what came before it were earlier workflows."""
+    """The line of the plan, or of the outermost one it is inside of: what came before it were
+    earlier workflows.
+    """
     lines = [line for line in range(len(events)) if isinstance(events[line], Planned)]
     start = next(line for line in range(len(events) - 1, -1, -1) if isinstance(events[line], Asked))
     own = [line for line in lines if line > start]
@@ -275,9 +323,11 @@ def _bound(events: Sequence[Event], plan: int) -> int:
     return own[plan - 1]
 
 
-async def valid_results(events: Sequence[Event], plan: int, agent: str, state: ContentState) -> tuple[int, ...]:
-    """The entries that still hold: what they depended on is as it was. In the order they were made. A small model gets
-    none that fugu made."""
+async def valid_results(
+    events: Sequence[Event], plan: int, agent: str, state: ContentState
+) -> tuple[int, ...]:
+    """The entries that still hold: what they depended on is as it was. In the order they were made.
+    A small model gets none that fugu made."""
     brief = _is_brief(events, agent)
     chosen: list[int] = []
     room = MEMORY_LIMIT
@@ -320,8 +370,9 @@ def _by_fugu(events: Sequence[Event], line: int) -> bool:
 
 @dataclass(frozen=True)
 class MemorySavings:
-    """What the memory did for a step: entries offered, those of them called for again all the same, and the tokens of
-    the model calls that were not needed, less those the entries took in the prompt (four characters a token)."""
+    """What the memory did for a step: entries offered, those of them called for again all the same,
+    and the tokens of the model calls that were not needed, less those the entries took in the
+    prompt (four characters a token)."""
 
     offered: int = 0
     repeated: int = 0
@@ -333,7 +384,9 @@ class MemorySavings:
 
 
 def memory_savings(events: Sequence[Event], turn: views.Turn) -> MemorySavings:
-    """An estimate from what the same calls took when they were made: their share of the replies that made them."""
+    """An estimate from what the same calls took when they were made: their share of the replies
+    that made them.
+    """
     lines = turn.assigned.remembers
     made = {call_key(run.permitted.call) for run in turn.runs if not run.evidence}
     repeated = tokens = 0

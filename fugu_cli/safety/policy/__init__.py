@@ -1,9 +1,10 @@
 """May this call run? `judge` answers with allow, ask or deny, a reason, and the target as resolved.
 
-Stands below the loop, which asks the user where this says so, and beside the tools, whose ways of reading
-arguments and paths it shares. A function of the call, the rules, where links on the disk lead, and whether the
-sandbox seals the repository; it runs nothing and remembers nothing. In order: a deny rule, yolo, plan mode, what
-undo cannot restore, what needs a yes every time, an ask rule, an allow rule, the mode.
+Stands below the loop, which asks the user where this says so, and beside the tools, whose ways of
+reading arguments and paths it shares. A function of the call, the rules, where links on the disk
+lead, and whether the sandbox seals the repository; it runs nothing and remembers nothing. In order:
+a deny rule, yolo, plan mode, what undo cannot restore, what needs a yes every time, an ask rule, an
+allow rule, the mode.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ from pydantic import field_validator
 from fugu_cli.messages import Call, Value
 from fugu_cli.safety.paths import PathFault, inside, locate, protected_reason, quoted_path
 from fugu_cli.safety.policy import command_rules, rule_matching
-from fugu_cli.safety.policy.call_arguments import MalformedArguments, ToolAccess, access_of, arguments_of, patched_paths
+from fugu_cli.safety.policy.call_arguments import (
+    MalformedArguments,
+    ToolAccess,
+    access_of,
+    arguments_of,
+    patched_paths,
+)
 from fugu_cli.safety.policy.classification import ClassifiedCommand, classify
 from fugu_cli.safety.policy.programs import RiskLevel
 from fugu_cli.safety.policy.shell_parser import Unreadable
@@ -34,13 +41,19 @@ INTERNAL_TOOLS = frozenset({"diff", "run_check", "tests_before"})
 HIDDEN_TOOLS = frozenset({"run_check", "tests_before"})
 """Of them those that no agent sees."""
 SESSION_TOOLS = frozenset({"todo", "job_output", "job_stop", "find_tools"}) | INTERNAL_TOOLS
-"""Tools that keep to what the session itself began and did: its list, its background jobs, its changes, its tools."""
+"""Tools that keep to what the session itself began and did: its list, its background jobs, its
+changes, its tools.
+"""
 REASONS = dict.fromkeys(SESSION_TOOLS, "it is about what this session began") | {
     "run_tests": "it runs the tests",
-    rule_matching.SEARCH: "it sends the query to a search engine, and what comes back is anybody's words",
+    rule_matching.SEARCH: (
+        "it sends the query to a search engine, and what comes back is anybody's words"
+    ),
 }
 UNSEALED = "no sandbox keeps it from the git folder, which undo cannot restore"
-"""The reason, besides its own, of what auto mode asks about only where the repository is not sealed."""
+"""The reason, besides its own, of what auto mode asks about only where the repository is not
+sealed.
+"""
 ACCEPTANCE_CHECK = "acceptance_check"
 """The tool that runs a script of an agent's; its command line calls it $SCRIPT."""
 SKILL = "skill"
@@ -48,7 +61,9 @@ SKILL = "skill"
 
 
 class Rules(Value):
-    """What the user set. Patterns are those of rule_matching.py; a malformed one is a ValueError that names it."""
+    """What the user set. Patterns are those of rule_matching.py; a malformed one is a ValueError
+    that names it.
+    """
 
     mode: Mode = "edit"
     allow: tuple[str, ...] = ()
@@ -56,9 +71,13 @@ class Rules(Value):
     deny: tuple[str, ...] = ()
     test_command: str | None = None
     folders: tuple[Path, ...] = ()
-    """Folders outside the repository that agents may read and edit as if they were in it, resolved."""
+    """Folders outside the repository that agents may read and edit as if they were in it,
+    resolved.
+    """
     readable: tuple[Path, ...] = ()
-    """Folders outside the repository that agents may read as if they were in it, resolved: the user's own skills."""
+    """Folders outside the repository that agents may read as if they were in it, resolved: the
+    user's own skills.
+    """
 
     @field_validator("allow", "ask", "deny")
     @classmethod
@@ -71,9 +90,9 @@ class Rules(Value):
 class Judgement(Value):
     """The answer. `target` is what is touched or run, for people and for remembering a yes.
 
-    `every_time` marks what a remembered yes must not cover. `rule` is what one may be remembered as; "": this very
-    target (offered_rules.py fills it in before somebody is asked). `subtask` is the one that makes the call.
-    `plan_mode`: it is denied because that mode only reads.
+    `every_time` marks what a remembered yes must not cover. `rule` is what one may be remembered
+    as; "": this very target (offered_rules.py fills it in before somebody is asked). `subtask` is
+    the one that makes the call. `plan_mode`: it is denied because that mode only reads.
     """
 
     verdict: Verdict
@@ -103,8 +122,8 @@ class PolicyCase:
 
 
 def judge(call: Call, rules: Rules, root: Path, *, sealed: bool = False) -> Judgement:
-    """Judge one call. `root` is the resolved folder of the repository. `sealed`: no command but git writes what git
-    keeps of it."""
+    """Judge one call. `root` is the resolved folder of the repository. `sealed`: no command but git
+    writes what git keeps of it."""
     arguments = arguments_of(call)
     if isinstance(arguments, MalformedArguments):
         return Judgement(verdict="allow", reason=f"nothing will run: {arguments.text}")
@@ -118,7 +137,9 @@ def judge(call: Call, rules: Rules, root: Path, *, sealed: bool = False) -> Judg
     elif call.tool == SKILL:
         case = _named_case(SKILL, str(arguments.get("name", "")), "it reads a skill", rules)
     elif call.tool == TASK:  # the subtask's own calls are judged one by one
-        case = _named_case(TASK, str(arguments.get("agent", "")), "what it does is judged call by call", rules)
+        case = _named_case(
+            TASK, str(arguments.get("agent", "")), "what it does is judged call by call", rules
+        )
     elif call.tool == rule_matching.FETCH:
         case = _fetch_case(str(arguments.get("url", "")), rules)
     else:
@@ -135,7 +156,9 @@ def _decide(case: PolicyCase, rules: Rules, *, sealed: bool) -> Judgement:
     if case.denied:
         return say("deny", case.denied)
     if rules.mode == "yolo":
-        return say("allow", "yolo: everything is allowed" + (f", although {case.reason}" if every else ""))
+        return say(
+            "allow", "yolo: everything is allowed" + (f", although {case.reason}" if every else "")
+        )
     if rules.mode == "plan" and not case.reads:
         reason = "plan mode only reads: nothing is written and nothing is run"
         return say("deny", reason).model_copy(update={"plan_mode": True})
@@ -151,8 +174,12 @@ def _decide(case: PolicyCase, rules: Rules, *, sealed: bool) -> Judgement:
     return say("ask", f"{case.reason}, and {UNSEALED}" if harmless else case.reason)
 
 
-def _paths_case(tool: str, access: ToolAccess, arguments: dict[str, object], rules: Rules, root: Path) -> PolicyCase:
-    """Tools that name files. Writing inside the repository is what edit mode allows; what runs is asked about."""
+def _paths_case(
+    tool: str, access: ToolAccess, arguments: dict[str, object], rules: Rules, root: Path
+) -> PolicyCase:
+    """Tools that name files. Writing inside the repository is what edit mode allows; what runs is
+    asked about.
+    """
     reads = access.reads_files
     names = access.named(arguments)
     if access.patch:
@@ -161,9 +188,15 @@ def _paths_case(tool: str, access: ToolAccess, arguments: dict[str, object], rul
     found = [path for path in located if isinstance(path, Path)]
     target = f"{tool}({', '.join(quoted_path(str(path)) for path in found)})"
     reasons = [
-        f"`{quoted_path(str(path))}`: {reason}" for path in found if (reason := _special(path, rules, root, reads))
+        f"`{quoted_path(str(path))}`: {reason}"
+        for path in found
+        if (reason := _special(path, rules, root, reads))
     ]
-    reasons += [f"the path cannot be used: {fault.text}" for fault in located if isinstance(fault, PathFault)]
+    reasons += [
+        f"the path cannot be used: {fault.text}"
+        for fault in located
+        if isinstance(fault, PathFault)
+    ]
     calm = reads or (access.effect == "writes" and rules.mode in {"edit", "auto"})
     level = RiskLevel.EVERY if reasons else RiskLevel.READS if calm else RiskLevel.RUNS
     usual = f"it {access.effect} inside the repository"
@@ -171,7 +204,10 @@ def _paths_case(tool: str, access: ToolAccess, arguments: dict[str, object], rul
     def first(given: tuple[str, ...], *, forbids: bool) -> str:
         quantify = any if forbids else all
         fits = partial(rule_matching.match_path, tool=tool, root=root, forbids=forbids)
-        return next((rule for rule in given if found and quantify(fits(rule, path=path) for path in found)), "")
+        return next(
+            (rule for rule in given if found and quantify(fits(rule, path=path) for path in found)),
+            "",
+        )
 
     denied, allowed = first(rules.deny, forbids=True), first(rules.allow, forbids=False)
     exact = (
@@ -204,7 +240,9 @@ def _special(path: Path, rules: Rules, root: Path, reads: bool) -> str:
 
 
 def _named_case(tool: str, name: str, reason: str, rules: Rules) -> PolicyCase:
-    """A skill or a subagent, which the user has put there or trusted. `skill(NAME)` in a rule means this one."""
+    """A skill or a subagent, which the user has put there or trusted. `skill(NAME)` in a rule means
+    this one.
+    """
 
     def first(given: tuple[str, ...]) -> str:
         return next((rule for rule in given if rule_matching.match_command(rule, tool, name)), "")
@@ -221,7 +259,9 @@ def _named_case(tool: str, name: str, reason: str, rules: Rules) -> PolicyCase:
 
 
 def _command_case(command: str, rules: Rules, root: Path) -> PolicyCase:
-    """A command line: the worst of its simple commands decides, and a rule must allow each that runs something."""
+    """A command line: the worst of its simple commands decides, and a rule must allow each that
+    runs something.
+    """
     line = command.strip()
     tests = rules.test_command is not None and line.split() == rules.test_command.split()
     try:
@@ -240,7 +280,8 @@ def _command_case(command: str, rules: Rules, root: Path) -> PolicyCase:
     own = (rule for rule in rules.allow if rule_matching.split_pattern(rule)[0] == "bash")
     exact = next((rule for rule in own if rule_matching.means_exactly(rule, "bash", line)), "")
     denied, asked = (
-        command_rules.forbidding_rule(given, line, judged, root, unread) for given in (rules.deny, rules.ask)
+        command_rules.forbidding_rule(given, line, judged, root, unread)
+        for given in (rules.deny, rules.ask)
     )
     return PolicyCase(
         target=f"bash({line})",
@@ -249,21 +290,30 @@ def _command_case(command: str, rules: Rules, root: Path) -> PolicyCase:
         tests=tests,
         denied=denied.forbids if denied is not None else "",
         asked=asked.rule if asked is not None else "",
-        allowed=exact or command_rules.allowing_rule(rules.allow, judged, root, writes=rules.mode in {"edit", "auto"}),
+        allowed=exact
+        or command_rules.allowing_rule(
+            rules.allow, judged, root, writes=rules.mode in {"edit", "auto"}
+        ),
         exact=bool(exact),
     )
 
 
-def _program_case(tool: str, access: ToolAccess, arguments: dict[str, object], rules: Rules, root: Path) -> PolicyCase:
-    """A command line of another tool than bash: judged as any other, and by rules that name the tool. A yes is one for
-    this very line, and for the script that goes with it."""
+def _program_case(
+    tool: str, access: ToolAccess, arguments: dict[str, object], rules: Rules, root: Path
+) -> PolicyCase:
+    """A command line of another tool than bash: judged as any other, and by rules that name the
+    tool. A yes is one for this very line, and for the script that goes with it."""
     command = str(arguments.get(access.command, ""))
     name = str(arguments.get("file", "")) or "check.py"
     case = _command_case(re.sub(r"\$SCRIPT\b|\$\{SCRIPT\}", lambda _: name, command), rules, root)
 
     def first(given: tuple[str, ...]) -> str:
         return next(
-            (rule for rule in given if rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool)),
+            (
+                rule
+                for rule in given
+                if rule_matching.covers_tool(rule_matching.split_pattern(rule)[0], tool)
+            ),
             "",
         )
 
@@ -285,11 +335,16 @@ def _short(one: ClassifiedCommand) -> str:
 
 
 def _fetch_case(url: str, rules: Rules) -> PolicyCase:
-    """web_fetch: rules go by the host. It reads, so that plan mode has it; what no rule allows is asked about."""
+    """web_fetch: rules go by the host. It reads, so that plan mode has it; what no rule allows is
+    asked about.
+    """
     place = rule_matching.web_address(url)
     if isinstance(place, str):
         return PolicyCase(
-            target=rule_matching.FETCH, level=RiskLevel.READS, reason=f"nothing will be fetched: {place}", reads=True
+            target=rule_matching.FETCH,
+            level=RiskLevel.READS,
+            reason=f"nothing will be fetched: {place}",
+            reads=True,
         )
 
     def first(given: tuple[str, ...]) -> str:
@@ -308,11 +363,15 @@ def _fetch_case(url: str, rules: Rules) -> PolicyCase:
 
 
 def _other_case(tool: str, rules: Rules) -> PolicyCase:
-    """run_tests, what the session keeps for its agents, and tools policy does not know (those of MCP servers)."""
+    """run_tests, what the session keeps for its agents, and tools policy does not know (those of
+    MCP servers).
+    """
     tests, keeps = tool == "run_tests", tool in SESSION_TOOLS
 
     def first(given: tuple[str, ...], *, whole: bool = False) -> str:
-        """`whole`: a pattern for arguments, which are not looked at here, must not allow all of them."""
+        """`whole`: a pattern for arguments, which are not looked at here, must not allow all of
+        them.
+        """
         named = [(rule, *rule_matching.split_pattern(rule)) for rule in given]
         hits = (rule for rule, name, inner in named if not (whole and inner not in rule_matching.EVERYTHING | {tool})
                 and rule_matching.covers_tool(name, tool))  # fmt: skip

@@ -1,8 +1,9 @@
-"""The arguments of a call, as policy and the tools both read them; what tools declare about them; files of a patch.
+"""The arguments of a call, as policy and the tools both read them; what tools declare about them;
+files of a patch.
 
-A tool that declares nothing, and every tool of an MCP server, is one that policy does not know: it is asked about. One
-reader for both, so that nothing can be judged as one thing and done as another. What models say in other tools'
-words is taken for what it means, where it can mean but one thing.
+A tool that declares nothing, and every tool of an MCP server, is one that policy does not know: it
+is asked about. One reader for both, so that nothing can be judged as one thing and done as another.
+What models say in other tools' words is taken for what it means, where it can mean but one thing.
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ _OTHERS: Mapping[str, Mapping[str, str]] = {
     },
     "list": dict.fromkeys(("dir_path", "directory", "dir"), "path"),
     "glob": {"dir_path": "path"},
-    "grep": {"dir_path": "path", "regex": "pattern", "-i": "ignore_case", "-C": "context", "include": "glob"},
+    "grep": {
+        "dir_path": "path",
+        "regex": "pattern",
+        "-i": "ignore_case",
+        "-C": "context",
+        "include": "glob",
+    },
     "bash": {"cmd": "command", "run_in_background": "background"},
     "apply_patch": {"input": "patch", "diff": "patch"},
     "todo": {"todos": "items"},
@@ -45,8 +52,9 @@ _OTHERS: Mapping[str, Mapping[str, str]] = {
 
 
 def arguments_of(call: Call) -> dict[str, object] | MalformedArguments:
-    """The arguments of a call, by fugu's names. An empty text counts as no arguments, a null as an argument left out.
-    The same object several times in a row, as some servers send it, counts once."""
+    """The arguments of a call, by fugu's names. An empty text counts as no arguments, a null as an
+    argument left out. The same object several times in a row, as some servers send it, counts
+    once."""
     if not call.arguments.strip():
         return {}
     try:
@@ -56,7 +64,9 @@ def arguments_of(call: Call) -> dict[str, object] | MalformedArguments:
     except RecursionError:
         return MalformedArguments(text="the arguments are nested too deeply")
     if not isinstance(found, dict):
-        return MalformedArguments(text=f"the arguments must be a JSON object, not {type(found).__name__}")
+        return MalformedArguments(
+            text=f"the arguments must be a JSON object, not {type(found).__name__}"
+        )
     try:
         json.dumps(found, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -83,8 +93,16 @@ def _named(tool: str, given: dict[str, object]) -> dict[str, object]:
         if other in given and own not in given:
             given[own] = given.pop(other)
     command = given.get("command")
-    if tool == "bash" and isinstance(command, list) and all(isinstance(word, str) for word in command):
-        shell = len(command) == 3 and command[0].rpartition("/")[2] in {"bash", "sh"} and command[1] in {"-c", "-lc"}
+    if (
+        tool == "bash"
+        and isinstance(command, list)
+        and all(isinstance(word, str) for word in command)
+    ):
+        shell = (
+            len(command) == 3
+            and command[0].rpartition("/")[2] in {"bash", "sh"}
+            and command[1] in {"-c", "-lc"}
+        )
         given["command"] = command[2] if shell else shlex.join(command)
     return given
 
@@ -107,14 +125,18 @@ def unprefixed(name: str) -> str:
 
 
 def path_of_git_header(header: str) -> str:
-    """The file of what follows `diff --git`, `a/NAME b/NAME`; "" where that is not one name twice."""
+    """The file of what follows `diff --git`, `a/NAME b/NAME`; "" where that is not one name
+    twice.
+    """
     half = len(header) // 2
     name = unprefixed(header[:half])
     return name if header[half : half + 1] == " " and unprefixed(header[half + 1 :]) == name else ""
 
 
 def patched_paths(patch: str) -> tuple[str, ...]:
-    """Every path a patch may touch, in either form, a/ and b/ taken off; rather one too many than one too few."""
+    """Every path a patch may touch, in either form, a/ and b/ taken off; rather one too many than
+    one too few.
+    """
     found: dict[str, None] = {}
     for match in _HEADER.finditer(patch):
         if (path := match.group("diff")) is not None:
@@ -135,8 +157,9 @@ Effect = Literal["reads", "writes", "runs"]
 
 
 class ToolAccess(Value):
-    """A declaration. `paths` are the arguments that name files and folders; `patch` and `command` the one that holds a
-    patch or a command line. What only reads may leave its path out and means the repository."""
+    """A declaration. `paths` are the arguments that name files and folders; `patch` and `command`
+    the one that holds a patch or a command line. What only reads may leave its path out and means
+    the repository."""
 
     effect: Effect = "runs"
     paths: tuple[str, ...] = ()
@@ -149,17 +172,23 @@ class ToolAccess(Value):
 
     @property
     def writes_files(self) -> bool:
-        """It may write the files it names; a program that is given files counts as one that writes them."""
+        """It may write the files it names; a program that is given files counts as one that writes
+        them.
+        """
         return self.effect != "reads" and bool(self.paths or self.patch)
 
     def named(self, arguments: dict[str, object]) -> list[str]:
-        """What the arguments of `paths` say, be it several names in a list, or a list that came as text."""
+        """What the arguments of `paths` say, be it several names in a list, or a list that came as
+        text.
+        """
         usual = "." if self.effect == "reads" else ""
         return [name for field in self.paths for name in names_in(arguments.get(field, usual))]
 
 
 def names_in(given: object) -> list[str]:
-    """The names that an argument holds. A text that is a JSON list may be taken for either, so it counts as both."""
+    """The names that an argument holds. A text that is a JSON list may be taken for either, so it
+    counts as both.
+    """
     if isinstance(given, list):
         return [str(one) for one in given]
     text, found = str(given), None
@@ -179,13 +208,15 @@ BUILT_IN: dict[str, ToolAccess] = {
     "bash": ToolAccess(command="command"),
     "acceptance_check": ToolAccess(command="command"),
 }
-"""The declarations of the tools that every session has: for readers of a log, which have no toolbox. No toolbox can
-change one."""
+"""The declarations of the tools that every session has: for readers of a log, which have no
+toolbox. No toolbox can change one."""
 _declared: dict[str, ToolAccess] = {}
 
 
 def declare(name: str, access: ToolAccess) -> None:
-    """A toolbox has this tool. Raises ValueError where the name stands for something else already."""
+    """A toolbox has this tool. Raises ValueError where the name stands for something else
+    already.
+    """
     if access_of(name) not in (access, UNKNOWN):
         raise ValueError(f"two tools are called {name}")
     _declared[name] = access

@@ -1,7 +1,7 @@
 """A whole command line: what each simple command needs, and why.
 
-Stands above shell_parser.py, programs.py, git_commands.py and wrappers.py, below the judge. Reads the disk only to
-follow links, to match globs and to look up aliases of git.
+Stands above shell_parser.py, programs.py, git_commands.py and wrappers.py, below the judge. Reads
+the disk only to follow links, to match globs and to look up aliases of git.
 """
 
 from __future__ import annotations
@@ -41,10 +41,31 @@ from fugu_cli.safety.policy.programs import (
     program_name,  # fmt: skip
     reader_risk,  # fmt: skip
 )
-from fugu_cli.safety.policy.shell_parser import Command, Redirect, Unreadable, Word, parse_command_line
-from fugu_cli.safety.policy.wrappers import commands_run_by, expand_git_alias, unwrap, with_piped_arguments
+from fugu_cli.safety.policy.shell_parser import (
+    Command,
+    Redirect,
+    Unreadable,
+    Word,
+    parse_command_line,
+)
+from fugu_cli.safety.policy.wrappers import (
+    commands_run_by,
+    expand_git_alias,
+    unwrap,
+    with_piped_arguments,
+)
 
-DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/urandom", "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/tty"})
+DEVICES = frozenset(
+    {
+        "/dev/null",
+        "/dev/zero",
+        "/dev/urandom",
+        "/dev/stdin",
+        "/dev/stdout",
+        "/dev/stderr",
+        "/dev/tty",
+    }
+)
 GLOB_LIMIT = 500
 FOLDER_LIMIT = 16
 MOST = 200
@@ -59,7 +80,9 @@ _RISKY |= WRITERS | {"git", "find", "printf"}
 
 @dataclass(frozen=True)
 class ClassifiedCommand:
-    """A simple command with what it needs. `carried` is what it runs besides, `unclear` why nobody can tell what."""
+    """A simple command with what it needs. `carried` is what it runs besides, `unclear` why nobody
+    can tell what.
+    """
 
     command: Command
     finding: CommandRisk
@@ -75,12 +98,16 @@ class LineContext:
     folders: tuple[Path, ...]
     root: Path
     added: tuple[Path, ...] = ()
-    """Folders that may be used as the repository is. What a command deletes there no undo brings back."""
+    """Folders that may be used as the repository is. What a command deletes there no undo brings
+    back.
+    """
 
 
 def classify(text: str, root: Path, added: tuple[Path, ...] = ()) -> list[ClassifiedCommand]:
     """Every simple command of the line. Raises Unreadable."""
-    commands = tuple(itertools.chain.from_iterable(unwrap(command) for command in parse_command_line(text)))
+    commands = tuple(
+        itertools.chain.from_iterable(unwrap(command) for command in parse_command_line(text))
+    )
     commands = _without_aliases(commands, root, possible_folders(commands, root))
     line = LineContext(commands, tuple(possible_folders(commands, root)), root, added)
     if any(program_name(one) == "let" for one in commands) and any(
@@ -90,11 +117,17 @@ def classify(text: str, root: Path, added: tuple[Path, ...] = ()) -> list[Classi
     return [_judged(command, line) for command in commands]
 
 
-def _without_aliases(commands: Sequence[Command], root: Path, folders: Sequence[Path]) -> tuple[Command, ...]:
-    """The commands with what aliases of git stand for, wherever in the line it may be that they are run."""
+def _without_aliases(
+    commands: Sequence[Command], root: Path, folders: Sequence[Path]
+) -> tuple[Command, ...]:
+    """The commands with what aliases of git stand for, wherever in the line it may be that they are
+    run.
+    """
     for _ in range(ALIASES_DEEP):
         before = tuple(commands)
-        commands = tuple(itertools.chain.from_iterable(expand_git_alias(one, folders) for one in before))
+        commands = tuple(
+            itertools.chain.from_iterable(expand_git_alias(one, folders) for one in before)
+        )
         if len(commands) > MOST:
             raise Unreadable("more commands than can be checked")
         if commands == before:
@@ -138,8 +171,14 @@ def _by_name(command: Command, line: LineContext) -> Iterator[CommandRisk]:
     elif name != "git":
         yield reader_risk(command)
     bare = any(word.globbed and word.text[:1] in "*?[" for word in command.words[1:])
-    finds = (program_name(one) == "find" for one in line.commands if one.pipeline == command.pipeline)
-    if (bare or (command.given_more and not any(finds))) and name in _RISKY and any(map(_has_dashed, line.folders)):
+    finds = (
+        program_name(one) == "find" for one in line.commands if one.pipeline == command.pipeline
+    )
+    if (
+        (bare or (command.given_more and not any(finds)))
+        and name in _RISKY
+        and any(map(_has_dashed, line.folders))
+    ):
         yield OPTION
 
 
@@ -184,13 +223,19 @@ def _fed(command: Command, line: LineContext) -> CommandRisk | None:
 def _is_fed(command: Command, name: str, line: LineContext) -> bool:
     if name not in SHELLS:
         return command.piped  # a group or a loop around a shell may be what is fed
-    return any(one.piped or any(r.op.startswith("<") for r in one.redirects) for one in line.commands)
+    return any(
+        one.piped or any(r.op.startswith("<") for r in one.redirects) for one in line.commands
+    )
 
 
 def _unclear(command: Command, line: LineContext) -> str:
-    """Why what it runs cannot be told from the line, "" where it can: then no rule that forbids can be checked."""
+    """Why what it runs cannot be told from the line, "" where it can: then no rule that forbids can
+    be checked.
+    """
     name = program_name(command)
-    if name in SHELLS and (any(word.dynamic for word in command.words) or _is_fed(command, name, line)):
+    if name in SHELLS and (
+        any(word.dynamic for word in command.words) or _is_fed(command, name, line)
+    ):
         return f"`{name}` runs text that is known only when it runs"
     if name == "git" and any(one is git_commands.REDIRECTS_GIT for one in _git(command, line)):
         return git_commands.REDIRECTS_GIT.reason
@@ -203,7 +248,9 @@ def possible_folders(commands: Sequence[Command], root: Path) -> list[Path]:
     for command in commands:
         for target in _changes_to(command):
             for folder in list(folders):
-                folders += [path for path in expand_word(target, folder, root) if path not in folders]
+                folders += [
+                    path for path in expand_word(target, folder, root) if path not in folders
+                ]
             if len(folders) > FOLDER_LIMIT:
                 raise Unreadable("it changes folders too often")
     return folders
@@ -226,10 +273,14 @@ def _by_paths(command: Command, line: LineContext) -> Iterator[CommandRisk]:
     if name == "cd" and (len(command.words) == 1 or command.words[1].text == "-"):
         yield LEAVES
     elif dynamic is not None:
-        yield CommandRisk(RiskLevel.EVERY, f"where `{dynamic.text}` leads is known only when it runs")
+        yield CommandRisk(
+            RiskLevel.EVERY, f"where `{dynamic.text}` leads is known only when it runs"
+        )
     for word in may_name_files(command):
         if word.dynamic and (writes or word.text.startswith(("$HOME", "${HOME", "~"))):
-            yield CommandRisk(RiskLevel.EVERY, f"where `{word.text}` leads is known only when it runs")
+            yield CommandRisk(
+                RiskLevel.EVERY, f"where `{word.text}` leads is known only when it runs"
+            )
             continue
         for text in path_parts(word.text, name):
             yield from _by_path(command, replace(word, text=text), line)
@@ -242,10 +293,14 @@ def _by_path(command: Command, word: Word, line: LineContext) -> Iterator[Comman
         and program_name(command) != "find"
         and any(_is_all(word, folder, line.root) for folder in line.folders)
     ):
-        yield CommandRisk(RiskLevel.DESTROYS, f"`{text}`: it is the whole repository; {DESTROYS_REASON}")
+        yield CommandRisk(
+            RiskLevel.DESTROYS, f"`{text}`: it is the whole repository; {DESTROYS_REASON}"
+        )
         return
     line = replace(line, added=()) if deletes(command) else line
-    for reason in _reasons(word, line, program_name(command) in WRITERS, kept=program_name(command) == "git"):
+    for reason in _reasons(
+        word, line, program_name(command) in WRITERS, kept=program_name(command) == "git"
+    ):
         lost = deletes(command) and reason not in (paths.MAY_HOLD_SECRETS, paths.SAYS_RIGHTS)
         yield CommandRisk(
             RiskLevel.DESTROYS if lost else RiskLevel.EVERY,
@@ -264,7 +319,11 @@ def _is_all(word: Word, folder: Path, root: Path) -> bool:
     """The word is the repository, or a glob for everything that is plain to see in it."""
     if paths.locate(word.text, root, folder) == root:
         return True
-    if not word.globbed or not paths.is_folder(root) or paths.locate(str(Path(word.text).parent), root, folder) != root:
+    if (
+        not word.globbed
+        or not paths.is_folder(root)
+        or paths.locate(str(Path(word.text).parent), root, folder) != root
+    ):
         return False
     if re.fullmatch(r"[*?]+", _widened(word.text.rstrip("/").rpartition("/")[2])):
         return True
@@ -292,7 +351,9 @@ def _reasons(word: Word, line: LineContext, writes: bool, *, kept: bool = False)
 
 
 def expand_word(word: Word, folder: Path, root: Path) -> Iterator[Path]:
-    """Where the word leads from `folder`; a glob to everything it may match now, hidden names included."""
+    """Where the word leads from `folder`; a glob to everything it may match now, hidden names
+    included.
+    """
     found = paths.locate(word.text, root, folder)
     if isinstance(found, Path):
         yield found
@@ -301,7 +362,9 @@ def expand_word(word: Word, folder: Path, root: Path) -> Iterator[Path]:
 
 
 def _matches(word: Word, folder: Path) -> Iterator[str]:
-    """Rather too many than too few: what stands behind a bracket counts as `*`, for shells differ in sets."""
+    """Rather too many than too few: what stands behind a bracket counts as `*`, for shells differ
+    in sets.
+    """
     pattern = _widened(word.text)
     matches = glob.iglob(str(folder / paths.expand_home(pattern)))  # noqa: PTH207 - pathlib's cannot start at a root
     if any(part.startswith(".") and set(part) & set("*?[") for part in word.text.split("/")):
@@ -323,7 +386,8 @@ def _redirected(redirect: Redirect, line: LineContext) -> CommandRisk:
     if target.dynamic:
         where = "writes" if redirect.writes else "reads"
         return CommandRisk(
-            RiskLevel.EVERY if redirect.writes else RiskLevel.RUNS, f"where it {where} is known only when it runs"
+            RiskLevel.EVERY if redirect.writes else RiskLevel.RUNS,
+            f"where it {where} is known only when it runs",
         )
     if redirect.writes and target.text.startswith("/dev/"):
         return CommandRisk(RiskLevel.DESTROYS, f"`{target.text}` is a device")
@@ -342,7 +406,9 @@ _MESSAGES = frozenset({"-m", "-am", "--message"})
 
 
 def may_name_files(command: Command) -> Iterable[Word]:
-    """The words that may name files: not a search pattern, not text to print. In doubt a word does."""
+    """The words that may name files: not a search pattern, not text to print. In doubt a word
+    does.
+    """
     name, words = program_name(command), list(command.words[1:])
     if is_local_program(command):
         words = list(command.words)
@@ -354,16 +420,24 @@ def may_name_files(command: Command) -> Iterable[Word]:
             case "grep":
                 return [*words[:at], *_without_pattern(words[at + 1 :])]
             case "commit" | "tag" | "stash" | "merge" | "notes":
-                return [b for a, b in zip([Word(""), *words], words, strict=False) if a.text not in _MESSAGES]
+                return [
+                    b
+                    for a, b in zip([Word(""), *words], words, strict=False)
+                    if a.text not in _MESSAGES
+                ]
     return words
 
 
 def _file_words(name: str, words: Sequence[Word]) -> list[Word] | None:
-    """The words and values of options that name files, for a program of the table; None for any other."""
+    """The words and values of options that name files, for a program of the table; None for any
+    other.
+    """
     if name in FREE:
         return list(words) if name in {"test", "[", "[["} else []
     if name == "find":
-        return [b for a, b in zip([Word(""), *words], words, strict=False) if FIND.get(a.text) != "t"]
+        return [
+            b for a, b in zip([Word(""), *words], words, strict=False) if FIND.get(a.text) != "t"
+        ]
     if name not in READERS:
         return None
     found = parse_arguments(READERS[name], words)
@@ -383,7 +457,9 @@ def _without_pattern(words: list[Word]) -> list[Word]:
 def path_parts(text: str, name: str) -> Iterator[str]:
     """The parts of a word that may be a path, in a command called `name`."""
     if name == "git" and not _EXCLUDED.match(text):
-        parts = text.split(":")  # REV:PATH, :PATH, :N:PATH, :/PATH, :(top)PATH; a date in REV has colons as well
+        parts = text.split(
+            ":"
+        )  # REV:PATH, :PATH, :N:PATH, :/PATH, :(top)PATH; a date in REV has colons as well
         yield from (_MAGIC.sub("", ":".join(parts[at:])) for at in range(1, len(parts)))
     if text.startswith(("--exclude", "--ignore", "--glob", "--include", "!")) and not (
         text.partition("=")[0].endswith(("-from", "-file"))

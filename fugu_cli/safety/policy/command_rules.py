@@ -1,4 +1,6 @@
-"""Which of the user's rules covers a command line, the commands in it and the files that they name."""
+"""Which of the user's rules covers a command line, the commands in it and the files that they
+name.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ from fugu_cli.safety.policy.rule_matching import (
 from fugu_cli.safety.policy.shell_parser import MANY, ONE, Command, Word
 
 TOOL = "bash"
-PLAINLY = "write simple commands, with their names and arguments in plain words, and one call for each"
+PLAINLY = (
+    "write simple commands, with their names and arguments in plain words, and one call for each"
+)
 """How a line is written so that rules can be checked."""
 IN_PLACE = frozenset({"sed", "perl", "ruby"})
 """Programs that write the files they are given with `-i`."""
@@ -60,16 +64,27 @@ class RuleMatch:
 
 
 def forbidding_rule(
-    rules: Sequence[str], line: str, judged: Sequence[ClassifiedCommand], root: Path, unread: str = ""
+    rules: Sequence[str],
+    line: str,
+    judged: Sequence[ClassifiedCommand],
+    root: Path,
+    unread: str = "",
 ) -> RuleMatch | None:
     """The first rule that covers the line, a part of it, or a file that it names.
 
     `unread` says why the line could not be read: then every rule that could forbid a command does.
     """
     commands = [made for one in judged for made in (one.command, *one.carried)]
-    surely = [line, *(form for command in commands for form in _forms(command, command_arguments(command)))]
+    surely = [
+        line,
+        *(form for command in commands for form in _forms(command, command_arguments(command))),
+    ]
     maybe = [form for command in commands if _open(command) for form in _open_forms(command)]
-    why = f"policy cannot read it: {unread}" if unread else next((one.unclear for one in judged if one.unclear), "")
+    why = (
+        f"policy cannot read it: {unread}"
+        if unread
+        else next((one.unclear for one in judged if one.unclear), "")
+    )
     files = list(_files(commands, root)) if any(map(_about_files, rules)) else []
     for rule in rules:
         if any(match_command(rule, TOOL, form) for form in surely):
@@ -84,35 +99,51 @@ def forbidding_rule(
     return None
 
 
-def allowing_rule(rules: Sequence[str], judged: Sequence[ClassifiedCommand], root: Path, *, writes: bool) -> str:
+def allowing_rule(
+    rules: Sequence[str], judged: Sequence[ClassifiedCommand], root: Path, *, writes: bool
+) -> str:
     """The rule that allows the commands which run something, when every one of them has one.
 
-    `writes`: files in the repository may be written unasked; else a rule for a command allows no redirection to one.
+    `writes`: files in the repository may be written unasked; else a rule for a command allows no
+    redirection to one.
     """
     found = ""
     for one in judged:
         if one.finding.level is RiskLevel.READS:
             continue
         text = _with_variables(one.command)
-        options = {one.finding.option, *(redirect.option for redirect in one.command.redirects)} - {""}
-        rule = next((rule for rule in rules if match_command(rule, TOOL, text) and _names(rule, options)), "")
+        options = {one.finding.option, *(redirect.option for redirect in one.command.redirects)} - {
+            ""
+        }
+        rule = next(
+            (rule for rule in rules if match_command(rule, TOOL, text) and _names(rule, options)),
+            "",
+        )
         if not rule or not one.command.words:
             return ""
         bare = split_pattern(rule)[1] in {"", "*"}
-        if not (writes or bare or all(_may_write(rules, path, root) for path in _redirected(one.command, root))):
+        if not (
+            writes
+            or bare
+            or all(_may_write(rules, path, root) for path in _redirected(one.command, root))
+        ):
             return ""
         found = rule
     return found
 
 
 def _names(rule: str, options: set[str]) -> bool:
-    """A rule for a reader allows an option by which it writes or runs something only when it names that option."""
+    """A rule for a reader allows an option by which it writes or runs something only when it names
+    that option.
+    """
     argument = split_pattern(rule)[1]
     return argument in EVERYTHING or all(option in argument for option in options)
 
 
 def _forms(command: Command, arguments: Sequence[str]) -> Iterator[str]:
-    """As it is written, and without what stands around its name: a folder before it, git's own options."""
+    """As it is written, and without what stands around its name: a folder before it, git's own
+    options.
+    """
     if not command.words:
         return
     name = command.words[0].shape
@@ -131,8 +162,12 @@ def _open(command: Command) -> bool:
 def _open_forms(command: Command) -> Iterator[str]:
     """The forms of such a command. One whose name is not known may run what stands behind it."""
     yield from _forms(command, command.shapes[1:])
-    if program_name(command) == "git":  # what is known only when it runs may be an option before the subcommand
-        rest = itertools.dropwhile(lambda shape: ONE in shape or MANY in shape, after_options(command.shapes[1:]))
+    if (
+        program_name(command) == "git"
+    ):  # what is known only when it runs may be an option before the subcommand
+        rest = itertools.dropwhile(
+            lambda shape: ONE in shape or MANY in shape, after_options(command.shapes[1:])
+        )
         yield " ".join(["git", *rest])
     if command.words and command.words[0].shape != command.words[0].text:
         for at in range(1, len(command.words)):
@@ -201,7 +236,11 @@ def _agree(a: str, b: str) -> bool:
 
 def _with_variables(command: Command) -> str:
     """What it sets is a part of what is run; but for what changes nothing but its looks."""
-    sets = [f"{name}={word.text}" for name, word in command.assignments if not SAFE_VARIABLES.fullmatch(name)]
+    sets = [
+        f"{name}={word.text}"
+        for name, word in command.assignments
+        if not SAFE_VARIABLES.fullmatch(name)
+    ]
     return " ".join([*sets, command.text])
 
 
@@ -221,15 +260,29 @@ def _redirected(command: Command, root: Path) -> Iterator[Path]:
 
 def _files(commands: Sequence[Command], root: Path) -> Iterator[tuple[Path, bool]]:
     """The files that the commands plainly name, and whether they write them."""
-    folders, given = possible_folders(commands, root), [command for command in commands if command.given_more]
+    folders, given = (
+        possible_folders(commands, root),
+        [command for command in commands if command.given_more],
+    )
     for command in commands:
         for word, written in _named(command, root, given):
-            if word.text and not word.dynamic and "://" not in word.text and not _of_somebody(word.text):
-                yield from ((path, written) for folder in folders for path in expand_word(word, folder, root))
+            if (
+                word.text
+                and not word.dynamic
+                and "://" not in word.text
+                and not _of_somebody(word.text)
+            ):
+                yield from (
+                    (path, written)
+                    for folder in folders
+                    for path in expand_word(word, folder, root)
+                )
 
 
 def _named(command: Command, root: Path, given: Sequence[Command]) -> Iterator[tuple[Word, bool]]:
-    """`given`: commands of the line that take names from elsewhere, of those that are printed too."""
+    """`given`: commands of the line that take names from elsewhere, of those that are printed
+    too.
+    """
     name, written = program_name(command), _writes(command)
     printed = bool(given) and name in {"echo", "printf"}
     for word in command.words[1:] if printed else may_name_files(command):
@@ -246,7 +299,9 @@ def _named(command: Command, root: Path, given: Sequence[Command]) -> Iterator[t
 def _copies(command: Command) -> bool:
     """What its files hold is found elsewhere behind it."""
     name = program_name(command)
-    return name in COPIERS or (name == "git" and after_options(command_arguments(command))[:1] == ["mv"])
+    return name in COPIERS or (
+        name == "git" and after_options(command_arguments(command))[:1] == ["mv"]
+    )
 
 
 def _writes(command: Command) -> bool:
@@ -255,7 +310,12 @@ def _writes(command: Command) -> bool:
     if name == "git":
         return next(iter(after_options(words)), "") in CHANGING
     in_place = name in IN_PLACE and has_option(words, "i", "--in-place")
-    return in_place or name in WRITERS or (name == "find" and "-delete" in words) or any(w[:3] == "of=" for w in words)
+    return (
+        in_place
+        or name in WRITERS
+        or (name == "find" and "-delete" in words)
+        or any(w[:3] == "of=" for w in words)
+    )
 
 
 def _below_root(word: Word, root: Path) -> Word:

@@ -1,8 +1,10 @@
-"""What a git command does: reads, changes the repository in a way git can take back, or needs a yes every time.
+"""What a git command does: reads, changes the repository in a way git can take back, or needs a yes
+every time.
 
-Stands beside programs.py, below wrappers.py. By subcommand, with the options that keep one a reader; publishing, and
-throwing away work or history, needs the yes. A word that is no git command is looked up as an alias, in the files that
-git would read; git itself is never asked. Another configuration or another repository can run anything.
+Stands beside programs.py, below wrappers.py. By subcommand, with the options that keep one a
+reader; publishing, and throwing away work or history, needs the yes. A word that is no git command
+is looked up as an alias, in the files that git would read; git itself is never asked. Another
+configuration or another repository can run anything.
 """
 
 from __future__ import annotations
@@ -16,49 +18,92 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from fugu_cli.safety.paths import GIT_MARKS, inside, is_folder, path_exists
-from fugu_cli.safety.policy.programs import FOUND, READS, RUNS, UNKNOWN, CommandRisk, RiskLevel, has_option, names_of
+from fugu_cli.safety.policy.programs import (
+    FOUND,
+    READS,
+    RUNS,
+    UNKNOWN,
+    CommandRisk,
+    RiskLevel,
+    has_option,
+    names_of,
+)
 from fugu_cli.safety.policy.shell_parser import Unreadable, Word
 
 READING = names_of(
-    "status diff log show blame annotate ls-files ls-tree rev-parse rev-list describe shortlog cat-file name-rev "
-    "merge-base count-objects cherry range-diff grep for-each-ref show-ref version check-ignore check-attr "
+    "status diff log show blame annotate ls-files ls-tree rev-parse rev-list describe shortlog "
+    "cat-file name-rev "
+    "merge-base count-objects cherry range-diff grep for-each-ref show-ref version check-ignore "
+    "check-attr "
     "check-ref-format check-mailmap diff-tree diff-index diff-files verify-commit verify-tag"
 )
 OPTIONS = names_of(
-    "abbrev abbrev-commit abbrev-ref absolute-git-dir after after-context ahead-behind all all-match always "
-    "ancestry-path and anchored author author-date-order basic-regexp batch batch-all-objects batch-check before "
-    "before-context binary bisect boundary branch branches break-rewrites broken buffer cached candidates cc check "
-    "cherry cherry-mark cherry-pick clear-decorations color color-by-age color-lines color-moved color-moved-ws "
-    "color-words column combined-all-paths committer compact-summary contains context count creation-factor "
-    "cumulative date date-order debug decorate decorate-refs decorate-refs-exclude deduplicate default deleted "
-    "dense dereference diff-algorithm diff-filter diff-merges directory dirstat dirty disk-usage do-walk dst-prefix "
-    "dual-color email encoding eol error-unmatch exact-match exclude exclude-first-parent-only exclude-from "
-    "exclude-hidden exclude-per-directory exclude-standard exists exit-code expand-tabs extended-regexp file "
-    "files-with-matches files-without-match find-copies find-copies-harder find-object find-renames first-parent "
-    "fixed-strings flags follow follow-symlinks for-each-ref fork-point format from full-diff full-history "
-    "full-index full-name full-tree function-context git-dir git-common-dir git-path glob graph grep grep-reflog "
-    "group hash head heading heads histogram human-readable ignore-all-space ignore-blank-lines ignore-case "
-    "ignore-cr-at-eol ignore-matching-lines ignore-missing ignore-rev ignore-revs-file ignore-space-at-eol "
-    "ignore-space-change ignore-submodules ignored incremental independent indexed-objects inter-hunk-context "
+    "abbrev abbrev-commit abbrev-ref absolute-git-dir after after-context ahead-behind all "
+    "all-match always "
+    "ancestry-path and anchored author author-date-order basic-regexp batch batch-all-objects "
+    "batch-check before "
+    "before-context binary bisect boundary branch branches break-rewrites broken buffer cached "
+    "candidates cc check "
+    "cherry cherry-mark cherry-pick clear-decorations color color-by-age color-lines color-moved "
+    "color-moved-ws "
+    "color-words column combined-all-paths committer compact-summary contains context count "
+    "creation-factor "
+    "cumulative date date-order debug decorate decorate-refs decorate-refs-exclude deduplicate "
+    "default deleted "
+    "dense dereference diff-algorithm diff-filter diff-merges directory dirstat dirty disk-usage "
+    "do-walk dst-prefix "
+    "dual-color email encoding eol error-unmatch exact-match exclude exclude-first-parent-only "
+    "exclude-from "
+    "exclude-hidden exclude-per-directory exclude-standard exists exit-code expand-tabs "
+    "extended-regexp file "
+    "files-with-matches files-without-match find-copies find-copies-harder find-object "
+    "find-renames first-parent "
+    "fixed-strings flags follow follow-symlinks for-each-ref fork-point format from full-diff "
+    "full-history "
+    "full-index full-name full-tree function-context git-dir git-common-dir git-path glob graph "
+    "grep grep-reflog "
+    "group hash head heading heads histogram human-readable ignore-all-space ignore-blank-lines "
+    "ignore-case "
+    "ignore-cr-at-eol ignore-matching-lines ignore-missing ignore-rev ignore-revs-file "
+    "ignore-space-at-eol "
+    "ignore-space-change ignore-submodules ignored incremental independent indexed-objects "
+    "inter-hunk-context "
     "invert-grep invert-match irreversible-delete is-ancestor is-bare-repository is-inside-git-dir "
-    "is-inside-work-tree is-shallow-repository ita-invisible-in-index ita-visible-in-index killed left-only "
-    "left-right line-number line-porcelain line-prefix list local-env-vars log-size long mailmap match max-age "
-    "max-count max-depth max-parents maximal-only merge merge-base merged merges min-age min-parents minimal "
-    "modified name-only name-status names-only no-abbrev no-abbrev-commit no-ahead-behind no-color no-color-moved "
+    "is-inside-work-tree is-shallow-repository ita-invisible-in-index ita-visible-in-index "
+    "killed left-only "
+    "left-right line-number line-porcelain line-prefix list local-env-vars log-size long mailmap "
+    "match max-age "
+    "max-count max-depth max-parents maximal-only merge merge-base merged merges min-age "
+    "min-parents minimal "
+    "modified name-only name-status names-only no-abbrev no-abbrev-commit no-ahead-behind "
+    "no-color no-color-moved "
     "no-column no-contains no-decorate no-diff-merges no-empty no-exclude-standard no-ext-diff "
-    "no-find-copies-harder no-follow no-graph no-index no-indent-heuristic no-mailmap no-max-parents no-merged "
-    "no-merges no-min-parents no-notes no-patch no-prefix no-recurse-submodules no-relative no-rename-empty "
-    "no-renames no-revs no-standard-notes no-textconv no-untracked-files no-walk non-matching not notes null "
-    "numbered numstat object-only objects octopus oneline only-matching or others patch patch-with-raw "
-    "patch-with-stat patience peel-tag perl-regexp pickaxe-all pickaxe-regex points-at porcelain pretty prefix "
-    "quiet raw recurse-submodules recursive reflog regexp-ignore-case relative relative-date remerge-diff remotes "
-    "rename-empty renames resolve-undo reverse revs-only right-only root score-debug shared-index-path short "
-    "shortstat show-cdup show-current show-email show-function show-name show-notes show-number show-object-format "
-    "show-prefix show-pulls show-ref-format show-signature show-stash show-stats show-superproject-working-tree "
-    "show-toplevel simplify-by-decoration simplify-merges since since-as-filter size skip skip-to rotate-to sort "
-    "source sparse sq-quote src-prefix stage start-at stat stat-count stat-graph-width stat-name-width stat-width "
-    "stdin submodule summary symbolic symbolic-full-name tags text topo-order topo-steps unified unmerged unordered "
-    "unpacked unsorted-input until untracked untracked-files use-mailmap verbose verify walk-reflogs with-tree "
+    "no-find-copies-harder no-follow no-graph no-index no-indent-heuristic no-mailmap "
+    "no-max-parents no-merged "
+    "no-merges no-min-parents no-notes no-patch no-prefix no-recurse-submodules no-relative "
+    "no-rename-empty "
+    "no-renames no-revs no-standard-notes no-textconv no-untracked-files no-walk non-matching "
+    "not notes null "
+    "numbered numstat object-only objects octopus oneline only-matching or others patch "
+    "patch-with-raw "
+    "patch-with-stat patience peel-tag perl-regexp pickaxe-all pickaxe-regex points-at porcelain "
+    "pretty prefix "
+    "quiet raw recurse-submodules recursive reflog regexp-ignore-case relative relative-date "
+    "remerge-diff remotes "
+    "rename-empty renames resolve-undo reverse revs-only right-only root score-debug "
+    "shared-index-path short "
+    "shortstat show-cdup show-current show-email show-function show-name show-notes show-number "
+    "show-object-format "
+    "show-prefix show-pulls show-ref-format show-signature show-stash show-stats "
+    "show-superproject-working-tree "
+    "show-toplevel simplify-by-decoration simplify-merges since since-as-filter size skip "
+    "skip-to rotate-to sort "
+    "source sparse sq-quote src-prefix stage start-at stat stat-count stat-graph-width "
+    "stat-name-width stat-width "
+    "stdin submodule summary symbolic symbolic-full-name tags text topo-order topo-steps unified "
+    "unmerged unordered "
+    "unpacked unsorted-input until untracked untracked-files use-mailmap verbose verify "
+    "walk-reflogs with-tree "
     "word-diff word-diff-regex word-regexp ws-error-highlight z"
 )
 """Long options that only say what is read and how it is shown, in any of these commands."""
@@ -67,10 +112,14 @@ RUNNING_SHORT = {"rebase": "-x", "difftool": "-x", "grep": "-O", "clone": "-u"}
 """Options whose values are run, and their short forms."""
 RUNNING = names_of("ext-diff textconv filters open-files-in-pager exec upload-pack receive-pack")
 KNOWN = READING | names_of(
-    "add am apply archive bisect branch bundle checkout cherry-pick clean clone commit config fetch filter-branch "
-    "format-patch fsck gc help init merge mv notes pull push rebase reflog remote repack replace reset restore "
-    "revert rm show-branch sparse-checkout stash submodule switch symbolic-ref tag update-index update-ref worktree "
-    "write-tree read-tree commit-tree hash-object ls-remote mktree pack-objects pack-refs prune send-email "
+    "add am apply archive bisect branch bundle checkout cherry-pick clean clone commit config "
+    "fetch filter-branch "
+    "format-patch fsck gc help init merge mv notes pull push rebase reflog remote repack replace "
+    "reset restore "
+    "revert rm show-branch sparse-checkout stash submodule switch symbolic-ref tag update-index "
+    "update-ref worktree "
+    "write-tree read-tree commit-tree hash-object ls-remote mktree pack-objects pack-refs prune "
+    "send-email "
     "send-pack http-push fast-export fast-import difftool mergetool"
 )
 """Commands of git itself, which no alias can take the place of."""
@@ -78,7 +127,9 @@ QUIET = frozenset({
     "--no-pager", "-P", "--no-optional-locks", "--literal-pathspecs", "--glob-pathspecs", "--noglob-pathspecs",
     "--icase-pathspecs", "--no-replace-objects", "--version", "--help", "-h", "-v", "--html-path", "--man-path",
 })  # fmt: skip
-VALUED = names_of("-C -c --git-dir --work-tree --namespace --config-env --super-prefix --attr-source")
+VALUED = names_of(
+    "-C -c --git-dir --work-tree --namespace --config-env --super-prefix --attr-source"
+)
 """Options before the subcommand whose value may be a word of its own."""
 _HARMLESS = re.compile(
     r"(?:user\.(?:name|email)|color\.\w+|core\.(?:quotepath|autocrlf|safecrlf|filemode|abbrev)|advice\.\w+|log\.\w+|column\.\w+"
@@ -98,7 +149,9 @@ _SAID_OFF = names_of("0 false no off never show prompt")
 _LOSES = CommandRisk(RiskLevel.EVERY, "it throws away work or history")
 _PUBLISHES = CommandRisk(RiskLevel.EVERY, "it publishes")
 _CONFIGURES = CommandRisk(RiskLevel.EVERY, "it changes what git does here")
-REDIRECTS_GIT = CommandRisk(RiskLevel.EVERY, "it gives git another configuration or repository, which can run anything")
+REDIRECTS_GIT = CommandRisk(
+    RiskLevel.EVERY, "it gives git another configuration or repository, which can run anything"
+)
 DEEPEST = 10
 
 
@@ -121,20 +174,27 @@ def judge_git(words: Sequence[Word]) -> CommandRisk:
     at = subcommand_at(texts)
     if at < len(words) and words[at].shape != words[at].text:
         return UNKNOWN
-    found = [_changed(texts[:at]), _subcommand(texts[at], texts[at + 1 :]) if at < len(texts) else READS]
+    found = [
+        _changed(texts[:at]),
+        _subcommand(texts[at], texts[at + 1 :]) if at < len(texts) else READS,
+    ]
     if any(word.dynamic for word in words):
         found.append(RUNS if not any(word.dynamic for word in words[:at]) else REDIRECTS_GIT)
     return max(found, key=lambda finding: finding.level)
 
 
 def _changed(options: Sequence[str]) -> CommandRisk:
-    """What the options before the subcommand do to it. Where -C leads is looked at in classification.py."""
+    """What the options before the subcommand do to it. Where -C leads is looked at in
+    classification.py.
+    """
     found = READS
     rest = iter(options)
     for option in rest:
         if option == "-C":
             next(rest, None)
-        elif option in {"-p", "--paginate"} or (option == "-c" and _HARMLESS.fullmatch(next(rest, ""))):
+        elif option in {"-p", "--paginate"} or (
+            option == "-c" and _HARMLESS.fullmatch(next(rest, ""))
+        ):
             found = CommandRisk(RiskLevel.RUNS, f"`git {option}` changes what git does")
         elif option not in QUIET:
             return REDIRECTS_GIT
@@ -153,11 +213,21 @@ def _reading(name: str, rest: Sequence[str]) -> CommandRisk:
     """READS while every option is one that only reads."""
     for option in itertools.takewhile(lambda word: word != "--", rest):
         long = option[2:].partition("=")[0] if option.startswith("--") else ""
-        if long in RUNNING or long == "output" or (name == "grep" and option[:1] == "-" and "O" in option):
+        if (
+            long in RUNNING
+            or long == "output"
+            or (name == "grep" and option[:1] == "-" and "O" in option)
+        ):
             shown = f"--{long}" if long else option
-            return CommandRisk(RiskLevel.RUNS, f"with `{shown}` `git {name}` does more than read", shown)
-        if (long and long not in OPTIONS) or (option[:1] == "-" and not long and not _short(option)):
-            return CommandRisk(RiskLevel.RUNS, f"with `{option}` `git {name}` may do more than read")
+            return CommandRisk(
+                RiskLevel.RUNS, f"with `{shown}` `git {name}` does more than read", shown
+            )
+        if (long and long not in OPTIONS) or (
+            option[:1] == "-" and not long and not _short(option)
+        ):
+            return CommandRisk(
+                RiskLevel.RUNS, f"with `{option}` `git {name}` may do more than read"
+            )
     return READS
 
 
@@ -172,11 +242,17 @@ def files_written(arguments: Sequence[str]) -> list[tuple[str, str]]:
     if name not in READING | {"stash", "reflog"}:
         return []
     split = [(word.partition("="), after) for word, after in itertools.pairwise(rest)]
-    return [(option, value if equals else after) for (option, equals, value), after in split if option == "--output"]
+    return [
+        (option, value if equals else after)
+        for (option, equals, value), after in split
+        if option == "--output"
+    ]
 
 
 def _listing(rest: Sequence[str], *, words: Sequence[str] = ()) -> CommandRisk:
-    """READS for options that only read, and for words only with one of the options that `words` names."""
+    """READS for options that only read, and for words only with one of the options that `words`
+    names.
+    """
     plain = [word for word in rest if not word.startswith("-")]
     if plain and not {word.partition("=")[0] for word in rest} & set(words):
         return RUNS
@@ -200,7 +276,9 @@ def _tag(rest: Sequence[str]) -> CommandRisk:
         return _LOSES
     if not all(re.fullmatch(r"-l|-n\d*|-i|-ln?", word) for word in rest if re.match(r"-\w", word)):
         return RUNS
-    return _listing(rest, words=(*_FILTERS, "-n", *(word for word in rest if word.startswith("-n"))))
+    return _listing(
+        rest, words=(*_FILTERS, "-n", *(word for word in rest if word.startswith("-n")))
+    )
 
 
 def _reset(rest: Sequence[str]) -> CommandRisk:
@@ -212,9 +290,13 @@ def _clean(rest: Sequence[str]) -> CommandRisk:
 
 
 def _checkout(rest: Sequence[str]) -> CommandRisk:
-    discards = has_option(rest, "fpB", "--force", "--patch", "--ours", "--theirs", "--pathspec-from-file")
+    discards = has_option(
+        rest, "fpB", "--force", "--patch", "--ours", "--theirs", "--pathspec-from-file"
+    )
     plain = [word for word in rest if not word.startswith("-")]
-    of_a_commit = len(plain) > 1 and not has_option(rest, "bt", "--orphan", "--track")  # the files behind it
+    of_a_commit = len(plain) > 1 and not has_option(
+        rest, "bt", "--orphan", "--track"
+    )  # the files behind it
     named = any(word == "--" or "." in word or word.endswith("/") for word in rest)
     return _LOSES if discards or named or of_a_commit else RUNS
 
@@ -224,7 +306,9 @@ def _restore(rest: Sequence[str]) -> CommandRisk:
 
 
 def _switch(rest: Sequence[str]) -> CommandRisk:
-    return _LOSES if has_option(rest, "fC", "--force", "--discard-changes", "--force-create") else RUNS
+    return (
+        _LOSES if has_option(rest, "fC", "--force", "--discard-changes", "--force-create") else RUNS
+    )
 
 
 def _stash(rest: Sequence[str]) -> CommandRisk:
@@ -242,7 +326,9 @@ def _remote(rest: Sequence[str]) -> CommandRisk:
     if not rest or rest[0] == "get-url":
         return READS
     if rest[0] == "show":
-        return READS if "-n" in rest else CommandRisk(RiskLevel.RUNS, "it asks the remote repository")
+        return (
+            READS if "-n" in rest else CommandRisk(RiskLevel.RUNS, "it asks the remote repository")
+        )
     return _CONFIGURES
 
 
@@ -257,7 +343,11 @@ def _reflog(rest: Sequence[str]) -> CommandRisk:
     if set(rest) & {"expire", "delete", "drop", "write"}:
         return _LOSES
     plain = [word for word in rest if not word.startswith("-")][:1]
-    return _reading("reflog", rest) if not plain or plain[0] in {"show", "list", "exists", "HEAD"} else RUNS
+    return (
+        _reading("reflog", rest)
+        if not plain or plain[0] in {"show", "list", "exists", "HEAD"}
+        else RUNS
+    )
 
 
 def _worktree(rest: Sequence[str]) -> CommandRisk:
@@ -287,13 +377,24 @@ SPECIAL: dict[str, Callable[[Sequence[str]], CommandRisk]] = {
     "worktree": _worktree,
     "submodule": _only(frozenset({"status", "summary"})),
     "notes": _only(frozenset({"list", "show"})),
-    **dict.fromkeys(("push", "send-pack", "http-push", "send-email", "request-pull"), lambda rest: _PUBLISHES),
+    **dict.fromkeys(
+        ("push", "send-pack", "http-push", "send-email", "request-pull"), lambda rest: _PUBLISHES
+    ),
     **dict.fromkeys(
         ("subtree", "lfs", "svn", "p4"),
         lambda rest: _PUBLISHES if {"push", "dcommit", "submit"} & set(rest[:1]) else RUNS,
     ),
     **dict.fromkeys(
-        ("rebase", "filter-branch", "filter-repo", "update-ref", "gc", "prune", "replace", "symbolic-ref"),
+        (
+            "rebase",
+            "filter-branch",
+            "filter-repo",
+            "update-ref",
+            "gc",
+            "prune",
+            "replace",
+            "symbolic-ref",
+        ),
         lambda rest: _LOSES,
     ),
 }
@@ -302,9 +403,12 @@ _DESTROYS: dict[str, Callable[[Sequence[str]], bool]] = {
     "stash": lambda rest: bool({"drop", "clear"} & set(rest[:1])),
     "reflog": lambda rest: bool({"expire", "delete", "drop"} & set(rest[:1])),
     "branch": lambda rest: (
-        has_option(rest, "D") or (has_option(rest, "d", "--delete") and has_option(rest, "f", "--force"))
+        has_option(rest, "D")
+        or (has_option(rest, "d", "--delete") and has_option(rest, "f", "--force"))
     ),
-    "clean": lambda rest: not has_option(rest, "n", "--dry-run") and (has_option(rest, "xX") or _forced(rest) > 1),
+    "clean": lambda rest: (
+        not has_option(rest, "n", "--dry-run") and (has_option(rest, "xX") or _forced(rest) > 1)
+    ),
     "gc": lambda rest: any(word.startswith("--prune=") for word in rest),
     "worktree": lambda rest: rest[:1] == ["remove"] and has_option(rest, "f", "--force"),
     "update-ref": lambda rest: has_option(rest, "d", "--stdin"),
@@ -314,7 +418,9 @@ _DESTROYS: dict[str, Callable[[Sequence[str]], bool]] = {
 def _forced(rest: Sequence[str]) -> int:
     """How often -f is given: twice, `git clean` takes nested repositories as well."""
     return sum(
-        word.count("f") if not word.startswith("--") else word == "--force" for word in rest if word.startswith("-")
+        word.count("f") if not word.startswith("--") else word == "--force"
+        for word in rest
+        if word.startswith("-")
     )
 
 
@@ -322,39 +428,57 @@ def _forced(rest: Sequence[str]) -> int:
 
 
 def redirects_git(name: str, value: Word) -> bool:
-    """This variable, set in a line in which git runs, gives it another configuration or repository."""
+    """This variable, set in a line in which git runs, gives it another configuration or
+    repository.
+    """
     if name in _PAGERS:
         return value.shape not in {"cat", "true", ":", "", "less", "more"}
     return name in _HOMES or (name.startswith("GIT_") and _ORDINARY.fullmatch(name) is None)
 
 
 def other_repository_risk(folder: Path, root: Path) -> CommandRisk:
-    """What git would do in `folder`: nothing more than in `root` where no other repository begins on the way."""
+    """What git would do in `folder`: nothing more than in `root` where no other repository begins
+    on the way.
+    """
     below = folder
     while below != root and inside(below, root):
         if _is_bare(below):
             return REDIRECTS_GIT
         if path_exists(below / ".git"):
-            return CommandRisk(RiskLevel.RUNS, f"`{below.name}` is a repository of its own, with its own settings")
+            return CommandRisk(
+                RiskLevel.RUNS, f"`{below.name}` is a repository of its own, with its own settings"
+            )
         below = below.parent
     return READS
 
 
 def _is_bare(folder: Path) -> bool:
-    """Git may take the folder for a git folder; one with `commondir` keeps the rest somewhere else."""
+    """Git may take the folder for a git folder; one with `commondir` keeps the rest somewhere
+    else.
+    """
     return path_exists(folder / "HEAD") and any(
         path_exists(folder / mark) for mark in ("commondir", *(GIT_MARKS - {"HEAD"}))
     )
 
 
 def git_aliases(name: str, folders: Sequence[Path]) -> list[str]:
-    """All that git's configuration says `name` stands for, wherever it is run. Raises Unreadable."""
+    """All that git's configuration says `name` stands for, wherever it is run. Raises
+    Unreadable.
+    """
     if name in KNOWN:
         return []
     found = list(_settings(folders))
     key = name.lower()
-    said = [value for setting, value in found if setting in {f"alias.{key}", f"alias.{key}.command"} and value]
-    guesses = [value for setting, value in found if setting == "help.autocorrect" and value.lower() not in _SAID_OFF]
+    said = [
+        value
+        for setting, value in found
+        if setting in {f"alias.{key}", f"alias.{key}.command"} and value
+    ]
+    guesses = [
+        value
+        for setting, value in found
+        if setting == "help.autocorrect" and value.lower() not in _SAID_OFF
+    ]
     if not said and guesses and shutil.which(f"git-{name}") is None:
         raise Unreadable(f"git may take `{name}` for another command (help.autocorrect)")
     return said
@@ -378,10 +502,19 @@ def _settings(folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
         raise Unreadable("aliases in GIT_CONFIG_PARAMETERS")
     number = os.environ.get("GIT_CONFIG_COUNT", "0")
     for at in range(int(number) if number.isdigit() else 0):
-        yield os.environ.get(f"GIT_CONFIG_KEY_{at}", "").lower(), os.environ.get(f"GIT_CONFIG_VALUE_{at}", "")
+        yield (
+            os.environ.get(f"GIT_CONFIG_KEY_{at}", "").lower(),
+            os.environ.get(f"GIT_CONFIG_VALUE_{at}", ""),
+        )
     configured = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-    named = [Path(path) for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM") if (path := os.environ.get(name))]
-    system = [Path(f"{place}/gitconfig") for place in ("/etc", "/usr/local/etc", "/opt/homebrew/etc")]
+    named = [
+        Path(path)
+        for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
+        if (path := os.environ.get(name))
+    ]
+    system = [
+        Path(f"{place}/gitconfig") for place in ("/etc", "/usr/local/etc", "/opt/homebrew/etc")
+    ]
     files = [*named, *system, configured / "git/config", home / ".gitconfig"]
     for folder in folders:
         for above in (folder, *folder.parents):
@@ -421,7 +554,9 @@ _ESCAPES = {"n": "\n", "t": "\t", "b": "\b", "\n": "", "\\": "\\", '"': '"'}
 
 
 def _read_file(file: Path, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """A configuration file's settings, with those of files that it includes, be it under a condition."""
+    """A configuration file's settings, with those of files that it includes, be it under a
+    condition.
+    """
     text, at, section = _text(file), 0, ""
     if depth > DEEPEST:
         raise Unreadable("configuration of git that includes itself")
@@ -430,7 +565,9 @@ def _read_file(file: Path, depth: int = 0) -> Iterator[tuple[str, str]]:
             at = blank.end()
         elif (headed := _SECTION.match(text, at)) is not None:
             at = headed.end()
-            section = headed.group(1).lower() + (f".{headed.group(2).lower()}" if headed.group(2) is not None else "")
+            section = headed.group(1).lower() + (
+                f".{headed.group(2).lower()}" if headed.group(2) is not None else ""
+            )
         elif (key := _KEY.match(text, at)) is not None and section:
             value, at = _value(text, key.end()) if key.group(2) else ("", key.end())
             name = f"{section}.{key.group(1).lower()}"

@@ -1,8 +1,9 @@
-"""What is known of programs, as data: which only read and with which options, which need a yes every time.
+"""What is known of programs, as data: which only read and with which options, which need a yes
+every time.
 
-Stands above shell_parser.py, beside git_commands.py, which has the same for git. What is not in the table of readers
-runs something: nothing is harmless because it is not known. An option counts only as the table has it, and not
-shortened.
+Stands above shell_parser.py, beside git_commands.py, which has the same for git. What is not in the
+table of readers runs something: nothing is harmless because it is not known. An option counts only
+as the table has it, and not shortened.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from fugu_cli.safety.policy.shell_parser import Command, Word
 
 
 class RiskLevel(IntEnum):
-    """How much a command needs: nothing, a yes where the mode says so, a yes every time, a rule that names it."""
+    """How much a command needs: nothing, a yes where the mode says so, a yes every time, a rule
+    that names it.
+    """
 
     READS = 0
     RUNS = 1
@@ -26,7 +29,9 @@ class RiskLevel(IntEnum):
 
 @dataclass(frozen=True)
 class CommandRisk:
-    """A level with its reason. `option`: a rule that allows the command must name this option of it as well."""
+    """A level with its reason. `option`: a rule that allows the command must name this option of it
+    as well.
+    """
 
     level: RiskLevel
     reason: str
@@ -47,15 +52,18 @@ def names_of(names: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class ProgramOptions:
-    """What a program's options are followed by, by the option without its dashes: one letter for each value.
+    """What a program's options are followed by, by the option without its dashes: one letter for
+    each value.
 
-    "" nothing, `t` a text, `f` a file that is read, `w` a file that is written, `!` nothing, but it runs something.
-    `?` is a text that only stands in the same word.
+    "" nothing, `t` a text, `f` a file that is read, `w` a file that is written, `!` nothing, but it
+    runs something. `?` is a text that only stands in the same word.
     """
 
     known: dict[str, str]
     words: str = "f"
-    """What its words are: `f` files, `t` texts, `p` a pattern and then files, `c` a command, where options end."""
+    """What its words are: `f` files, `t` texts, `p` a pattern and then files, `c` a command, where
+    options end.
+    """
     most: int = 1000
     """Words that are read; those behind them are written."""
     numbered: bool = False
@@ -80,7 +88,9 @@ class ParsedArguments:
 
 
 def _row(row: str) -> tuple[str, ProgramOptions]:
-    """`NAMES [WORDS][MOST][#] : letters : long options`; `k=t` is an option with a text behind it."""
+    """`NAMES [WORDS][MOST][#] : letters : long options`; `k=t` is an option with a text behind
+    it.
+    """
     names, letters, longs = (part.strip() for part in row.split(":"))
     *called, form = names.split()
     known: dict[str, str] = {}
@@ -200,15 +210,19 @@ READERS = program_table(_ROWS) | {"find": ProgramOptions({}), ":": ProgramOption
 _TESTS = re.compile(r"-([a-hkLnNOGoprsStuwxz]|ef|nt|ot|eq|ne|lt|le|gt|ge|\d+)")
 FIND = dict.fromkeys(
     names_of(
-        "-a -and -o -or -not -print -print0 -prune -depth -d -empty -true -false -readable -writable -executable "
-        "-nouser -nogroup -daystart -follow -mount -xdev -noleaf -ls -quit -warn -nowarn -H -L -P -E -X -s -x"
+        "-a -and -o -or -not -print -print0 -prune -depth -d -empty -true -false -readable "
+        "-writable -executable "
+        "-nouser -nogroup -daystart -follow -mount -xdev -noleaf -ls -quit -warn -nowarn -H -L "
+        "-P -E -X -s -x"
     ),
     "",
 )
 FIND |= dict.fromkeys(
     names_of(
-        "-name -iname -path -ipath -wholename -iwholename -regex -iregex -lname -ilname -regextype -type -xtype "
-        "-maxdepth -mindepth -size -mtime -ctime -atime -mmin -cmin -amin -used -newermt -newerat -newerct -perm -user "
+        "-name -iname -path -ipath -wholename -iwholename -regex -iregex -lname -ilname "
+        "-regextype -type -xtype "
+        "-maxdepth -mindepth -size -mtime -ctime -atime -mmin -cmin -amin -used -newermt "
+        "-newerat -newerct -perm -user "
         "-group -uid -gid -links -inum -fstype -printf -flags -context"
     ),
     "t",
@@ -221,7 +235,9 @@ _SED_SCRIPT = re.compile(
     r"|[\d$,]*s(?P<d>[/|#,])(?:(?!(?P=d))[^\\\n]|\\.)*(?P=d)(?:(?!(?P=d))[^\\\n]|\\.)*(?P=d)[gIip\d]*"
 )
 _AWK_PLAIN = re.compile(r"(?!.*(?:[|>@]|system|getline|ENVIRON|ARGV|close|fflush)).*", re.DOTALL)
-_JQ_PLAIN = re.compile(r"(?!.*(?:\benv\b|\$ENV|input_filename|\binclude\b|\bimport\b)).*", re.DOTALL)
+_JQ_PLAIN = re.compile(
+    r"(?!.*(?:\benv\b|\$ENV|input_filename|\binclude\b|\bimport\b)).*", re.DOTALL
+)
 
 
 _PATTERNS = frozenset({"-e", "--regexp", "--expression", "-f", "--file", "--files", "--type-list"})
@@ -241,7 +257,13 @@ def parse_arguments(options: ProgramOptions, words: Sequence[Word]) -> ParsedArg
             ended = True
         elif text.startswith("--"):
             name, equals, value = text.partition("=")
-            _take(found, name, options.known.get(name[2:]), [replace(word, text=value)] if equals else [], rest)
+            _take(
+                found,
+                name,
+                options.known.get(name[2:]),
+                [replace(word, text=value)] if equals else [],
+                rest,
+            )
         elif not (options.numbered and text[1:].isdigit()):
             _cluster(found, options, word, rest)
     if options.words == "f":
@@ -262,12 +284,20 @@ def _cluster(found: ParsedArguments, options: ProgramOptions, word: Word, rest: 
     for at, letter in enumerate(letters):
         kind = options.known.get(letter)
         behind = letters[at + 1 :]
-        _take(found, f"-{letter}", kind, [replace(word, text=behind)] if behind and kind != "" else [], rest)
+        _take(
+            found,
+            f"-{letter}",
+            kind,
+            [replace(word, text=behind)] if behind and kind != "" else [],
+            rest,
+        )
         if kind != "":
             return
 
 
-def _take(found: ParsedArguments, option: str, kind: str | None, values: list[Word], rest: list[Word]) -> None:
+def _take(
+    found: ParsedArguments, option: str, kind: str | None, values: list[Word], rest: list[Word]
+) -> None:
     """An option with what it is followed by: `values` in its own word, then words of the rest."""
     if kind is None or kind in {"!", "w"}:
         found.odd, found.runs = found.odd or option, found.runs or kind is not None
@@ -293,10 +323,16 @@ def reader_risk(command: Command) -> CommandRisk:
         return CommandRisk(RiskLevel.RUNS, "what it reads is known only when it runs")
     if name == "find":
         return _find([word.text for word in words])
-    found = ParsedArguments(plain=list(words)) if name in FREE else parse_arguments(READERS[name], words)
+    found = (
+        ParsedArguments(plain=list(words))
+        if name in FREE
+        else parse_arguments(READERS[name], words)
+    )
     if found.odd:
         option = found.odd if found.runs and name != "sed" else ""
-        return CommandRisk(RiskLevel.RUNS, f"with `{found.odd}` `{name}` does more than read", option)
+        return CommandRisk(
+            RiskLevel.RUNS, f"with `{found.odd}` `{name}` does more than read", option
+        )
     if command.given_more and READERS[name].most < 1000:
         return CommandRisk(RiskLevel.RUNS, f"`{name}` writes to the second file it is given")
     if _odd(name, found, [word.text for word in words]):
@@ -314,10 +350,15 @@ def _odd(name: str, found: ParsedArguments, arguments: Sequence[str]) -> bool:
     scripts = brought or [word.text for word in found.plain[:1]]
     dashed = [argument for argument in arguments if argument.startswith("-") and argument != "-"]
     plain = [word.text for word in found.plain]
-    sums = name == "[[" and {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"} & set(arguments)  # names are worked out there
+    sums = name == "[[" and {"-eq", "-ne", "-lt", "-le", "-gt", "-ge"} & set(
+        arguments
+    )  # names are worked out there
     patterns: dict[str, tuple[re.Pattern[str], Sequence[str]]] = {
         "date": (re.compile(r"\+.*", re.DOTALL), plain),
-        "printf": (re.compile(r"(?!-v)(?:[^%]|%[^%a-mo-zA-Z]*(?!n)[%a-zA-Z])*", re.DOTALL), arguments[:1]),
+        "printf": (
+            re.compile(r"(?!-v)(?:[^%]|%[^%a-mo-zA-Z]*(?!n)[%a-zA-Z])*", re.DOTALL),
+            arguments[:1],
+        ),
         "wait": (re.compile(r"-n"), dashed[:1] + dashed[2:]),
         "set": (re.compile(r"[-+][euxov]+|pipefail|errexit|nounset"), arguments or ["-"]),
         "sed": (_SED_SCRIPT, scripts or ["-"]),
@@ -357,29 +398,45 @@ def _said(rows: str) -> dict[str, str]:
 
 
 PROBES = names_of(
-    "python python3 pip pip3 node npm npx pnpm yarn cargo rustc rustup go gcc g++ cc clang make cmake ruby java javac "
+    "python python3 pip pip3 node npm npx pnpm yarn cargo rustc rustup go gcc g++ cc clang make "
+    "cmake ruby java javac "
     "git uv pytest ruff mypy tsc deno bun docker"
 )
 VERSION = frozenset(
     {(name, option) for name in PROBES for option in ("--version", "-V", "version")}
     | {(name, "-v") for name in ("node", "npm", "npx", "yarn", "pnpm")}
 )
-SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "mksh", "fish", "ash", "csh", "tcsh"}) | names_of(
-    "rbash bash-static yash oksh posh pdksh ksh93 lksh nu pwsh powershell elvish xonsh"
-)
+SHELLS = frozenset(
+    {"sh", "bash", "zsh", "dash", "ksh", "mksh", "fish", "ash", "csh", "tcsh"}
+) | names_of("rbash bash-static yash oksh posh pdksh ksh93 lksh nu pwsh powershell elvish xonsh")
 READ_SHELLS = frozenset({"sh", "bash", "dash", "ash"})
 """Those whose language shell_parser.py reads."""
-INTERPRETERS = SHELLS | {"python", "python3", "perl", "ruby", "node", "php", "deno", "bun", "osascript", "lua"}
-REDEFINES = names_of("eval source . trap alias unalias enable shopt hash bind complete fc history emulate")
+INTERPRETERS = SHELLS | {
+    "python",
+    "python3",
+    "perl",
+    "ruby",
+    "node",
+    "php",
+    "deno",
+    "bun",
+    "osascript",
+    "lua",
+}
+REDEFINES = names_of(
+    "eval source . trap alias unalias enable shopt hash bind complete fc history emulate"
+)
 """Builtins after which words mean something else, or which run what is not plain to see."""
 WORKS_OUT = names_of(
-    "let declare typeset local export readonly unset read mapfile readarray getopts printf test [ [[ wait"
+    "let declare typeset local export readonly unset read mapfile readarray getopts printf test "
+    "[ [[ wait"
 )
 """Builtins that work out the names they are given: a subscript in one may hold a command."""
 SHOWS_KEYS = "it may show keys in the environment"
 SAFE_VARIABLES = re.compile(r"LANG|LC_\w+|CI|NO_COLOR|FORCE_COLOR|TERM|COLUMNS|LINES|TZ")
 SHELL_VARIABLES = names_of(
-    "CDPATH GLOBIGNORE BASH_ENV ENV SHELLOPTS BASHOPTS BASH_ALIASES BASH_CMDS PROMPT_COMMAND PS4 POSIXLY_CORRECT"
+    "CDPATH GLOBIGNORE BASH_ENV ENV SHELLOPTS BASHOPTS BASH_ALIASES BASH_CMDS PROMPT_COMMAND PS4 "
+    "POSIXLY_CORRECT"
 )
 """Variables that change what the rest of a line means."""
 
@@ -411,9 +468,14 @@ wrangler firebase serverless cdk flyctl: deploy publish destroy
 """Subcommands that act on something outside the repository."""
 WRITERS = names_of("rm mv cp ln tee touch mkdir rmdir truncate unlink install chmod chgrp patch")
 DELETERS = names_of("rm rmdir unlink truncate shred")
-SYSTEM_FOLDERS = frozenset({"/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/sbin", "/usr/sbin"})
+SYSTEM_FOLDERS = frozenset(
+    {"/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin", "/sbin", "/usr/sbin"}
+)
 _DEVICES = names_of("mkfs fdisk parted sfdisk shred wipefs mkswap")
-_SQL = re.compile(r"\b(drop\s+(table|database|schema)|truncate\s+table|delete\s+from)\b|dropDatabase\(", re.IGNORECASE)
+_SQL = re.compile(
+    r"\b(drop\s+(table|database|schema)|truncate\s+table|delete\s+from)\b|dropDatabase\(",
+    re.IGNORECASE,
+)
 _CLIENTS = names_of("psql mysql mariadb sqlite3 mongosh mongo redis-cli")
 _SERVICES: dict[str, frozenset[str]] = {
     **dict.fromkeys(("docker", "podman"), frozenset({"prune", "volume rm"})),
@@ -423,7 +485,17 @@ _SERVICES: dict[str, frozenset[str]] = {
     "aws": frozenset({"rm", "rb", "delete", "terminate"}),
     "crontab": frozenset({"-r"}),
 }
-_UPLOADS = ("--data", "--form", "--upload-file", "--request", "--config", "--json", "--post", "--body", "--method")
+_UPLOADS = (
+    "--data",
+    "--form",
+    "--upload-file",
+    "--request",
+    "--config",
+    "--json",
+    "--post",
+    "--body",
+    "--method",
+)
 EVERYTHING = frozenset({"*", ".", "./", "./*", ".*", "*/", "**"})
 DESTROYS_REASON = "it destroys what undo cannot restore"
 FOUND = CommandRisk(RiskLevel.DESTROYS, DESTROYS_REASON)
@@ -435,7 +507,9 @@ def program_name(command: Command) -> str:
 
 
 def is_local_program(command: Command) -> bool:
-    """It names a program by a path that is none of the system's: what it does is not known by its name."""
+    """It names a program by a path that is none of the system's: what it does is not known by its
+    name.
+    """
     folder, slash, _ = command.words[0].text.rpartition("/") if command.words else ("", "", "")
     return bool(slash) and folder not in SYSTEM_FOLDERS
 
@@ -445,34 +519,47 @@ def command_arguments(command: Command) -> list[str]:
 
 
 def has_option(arguments: Sequence[str], letters: str, *longs: str) -> bool:
-    """One of these short options (alone or in a cluster) or long ones (shortened too) is among the arguments."""
+    """One of these short options (alone or in a cluster) or long ones (shortened too) is among the
+    arguments.
+    """
     return any(_option(argument, letters, longs) for argument in arguments)
 
 
 def _option(argument: str, letters: str, longs: Sequence[str]) -> bool:
     if argument.startswith("--"):
         name = argument.split("=", 1)[0]
-        return len(name) > 2 and any(long.startswith(name) or name.startswith(long) for long in longs)
+        return len(name) > 2 and any(
+            long.startswith(name) or name.startswith(long) for long in longs
+        )
     return argument.startswith("-") and bool(set(argument[1:]) & set(letters))
 
 
 def destroys(command: Command) -> CommandRisk | None:
-    """What undo cannot restore, by the command's name and arguments alone; what its paths say is in classification.py.
+    """What undo cannot restore, by the command's name and arguments alone; what its paths say is in
+    classification.py.
 
-    Undo restores files of the repository that git does not ignore. It restores nothing outside, nothing of git's own,
-    no ignored file, no disk and no database.
+    Undo restores files of the repository that git does not ignore. It restores nothing outside,
+    nothing of git's own, no ignored file, no disk and no database.
     """
     name, arguments = program_name(command), command_arguments(command)
-    if name.partition(".")[0] in _DEVICES or (name == "dd" and any(a.startswith("of=/dev/") for a in arguments)):
+    if name.partition(".")[0] in _DEVICES or (
+        name == "dd" and any(a.startswith("of=/dev/") for a in arguments)
+    ):
         return FOUND
-    emptied = name in _CLIENTS and any(_SQL.search(a) or a.upper() in {"FLUSHALL", "FLUSHDB"} for a in arguments)
+    emptied = name in _CLIENTS and any(
+        _SQL.search(a) or a.upper() in {"FLUSHALL", "FLUSHDB"} for a in arguments
+    )
     composed = name in {"docker", "podman", "docker-compose"} and "down" in arguments
     if name == "dropdb" or emptied or (composed and has_option(arguments, "v", "--volumes")):
         return FOUND
     if name == "rm" and EVERYTHING & set(arguments):
-        return CommandRisk(RiskLevel.DESTROYS, "it deletes everything here, what git ignores included")
+        return CommandRisk(
+            RiskLevel.DESTROYS, "it deletes everything here, what git ignores included"
+        )
     said = " ".join(a for a in arguments if not a.startswith("-") or a == "-r")
-    ends = any(re.search(rf"(^|[ -]){re.escape(word)}($|[ -])", said) for word in _SERVICES.get(name, ()))
+    ends = any(
+        re.search(rf"(^|[ -]){re.escape(word)}($|[ -])", said) for word in _SERVICES.get(name, ())
+    )
     return FOUND if ends else None
 
 
@@ -481,16 +568,24 @@ def known_risk(command: Command) -> CommandRisk | None:
     name, arguments = program_name(command), command_arguments(command)
     name = "mkfs" if name.startswith("mkfs.") else name
     if name in EVERY_TIME:
-        sets = EVERY_TIME[name] == SHOWS_KEYS and name != "printenv" and arguments not in ([], ["-p"], ["-x"])
+        sets = (
+            EVERY_TIME[name] == SHOWS_KEYS
+            and name != "printenv"
+            and arguments not in ([], ["-p"], ["-x"])
+        )
         return None if sets else CommandRisk(RiskLevel.EVERY, EVERY_TIME[name])
     said = [argument for argument in arguments if not argument.startswith("-")]
     if set(_PUBLISHES.get(name, "").split()) & set(said[:3]):
         return CommandRisk(RiskLevel.EVERY, "it acts on something outside the repository")
     if name == "rm" and any(word.dynamic for word in command.words[1:]):
         return CommandRisk(RiskLevel.EVERY, "what it deletes is known only when it runs")
-    if name in {"chmod", "chown", "chgrp"} and (name == "chown" or has_option(arguments, "R", "--recursive")):
+    if name in {"chmod", "chown", "chgrp"} and (
+        name == "chown" or has_option(arguments, "R", "--recursive")
+    ):
         return CommandRisk(RiskLevel.EVERY, "it changes who may use many files")
-    if name in {"curl", "wget"} and has_option(arguments, "dFTXK" if name == "curl" else "", *_UPLOADS):
+    if name in {"curl", "wget"} and has_option(
+        arguments, "dFTXK" if name == "curl" else "", *_UPLOADS
+    ):
         return CommandRisk(RiskLevel.EVERY, "it sends something out")
     if name in {"npm", "pnpm", "yarn"} and {"-g", "--global"} & set(arguments):
         return CommandRisk(RiskLevel.EVERY, "it installs for the whole system")

@@ -1,4 +1,6 @@
-"""The user's rules: their language, and which of them covers a path, a web address or a whole command line."""
+"""The user's rules: their language, and which of them covers a path, a web address or a whole
+command line.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,17 @@ LEAVING = frozenset({FETCH, SEARCH})
 """Tools that send words of an agent's to other machines; rules offer them."""
 
 NAMED_ALONE = frozenset(
-    {"run_tests", "todo", "job_output", "job_stop", "diff", "acceptance_check", "run_check", "tests_before", SEARCH}
+    {
+        "run_tests",
+        "todo",
+        "job_output",
+        "job_stop",
+        "diff",
+        "acceptance_check",
+        "run_check",
+        "tests_before",
+        SEARCH,
+    }
 )
 """Tools whose arguments no rule looks at, as those of MCP servers."""
 TOOLS = READING | WRITING | NAMED_ALONE | {"bash", "skill", "task", *LEAVING}
@@ -50,10 +62,16 @@ def pattern_fault(pattern: str) -> str:
     if not _is_known(name):
         return f"`{pattern}` fits no tool: {unknown_tool(name)}"
     if name == FETCH and _NO_HOST.search(argument):
-        return f"`{pattern}` names no host; write it like web_fetch(docs.python.org) or web_fetch(*.python.org)"
+        return (
+            f"`{pattern}` names no host; write it like web_fetch(docs.python.org) or "
+            f"web_fetch(*.python.org)"
+        )
     alone = name in NAMED_ALONE or (name.startswith(MCP) and "*" not in name)
     if alone and argument not in EVERYTHING | {name}:
-        return f"`{pattern}`: rules for {name} go by its name, not by what it is called with; write {name}"
+        return (
+            f"`{pattern}`: rules for {name} go by its name, not by what it is called with; write "
+            f"{name}"
+        )
     return ""
 
 
@@ -61,7 +79,9 @@ def unknown_tool(name: str) -> str:
     """That there is no such tool, and which one is meant."""
     near = difflib.get_close_matches(name.lower(), known_tools(), n=1, cutoff=0.7)
     known = (
-        f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known_tools()))} and mcp__SERVER__TOOL"
+        f"did you mean {near[0]}?"
+        if near
+        else f"there are {', '.join(sorted(known_tools()))} and mcp__SERVER__TOOL"
     )
     return f"there is none called `{name}`; {known}"
 
@@ -87,7 +107,11 @@ def _is_known(name: str) -> bool:
     head, star, _ = name.partition("*")
     if not star:
         return name in known_tools() or name.startswith(MCP)
-    return head.startswith(MCP) or MCP.startswith(head) or any(fnmatchcase(tool, name) for tool in known_tools())
+    return (
+        head.startswith(MCP)
+        or MCP.startswith(head)
+        or any(fnmatchcase(tool, name) for tool in known_tools())
+    )
 
 
 @cache
@@ -100,7 +124,9 @@ def split_pattern(pattern: str) -> tuple[str, str]:
 
 
 def escape_argument(tool: str, argument: str) -> str:
-    """`argument` as a pattern that means these very characters: each that stands for others alone in a set."""
+    """`argument` as a pattern that means these very characters: each that stands for others alone
+    in a set.
+    """
     if tool == FETCH:
         return argument  # a host: nothing in it stands for others
     return re.sub(r"[*?\[]", r"[\g<0>]", argument) if tool == "bash" else _literal_path(argument)
@@ -116,7 +142,9 @@ def means_exactly(pattern: str, tool: str, argument: str) -> bool:
 
 
 def means_path_exactly(pattern: str, path: Path, root: Path) -> bool:
-    """The same for a path, which is resolved; the pattern is a whole path, which may begin in the home."""
+    """The same for a path, which is resolved; the pattern is a whole path, which may begin in the
+    home.
+    """
     argument = split_pattern(pattern)[1]
     whole = argument.startswith(("/", "~"))
     return argument == str(path) or (
@@ -137,8 +165,8 @@ def covers_tool(name: str, tool: str) -> bool:
 def match_path(pattern: str, tool: str, path: Path, root: Path, *, forbids: bool) -> bool:
     """`path` is resolved. Patterns are relative to `root` unless they begin with `/` or `~`.
 
-    What forbids follows every link. What allows follows none in the repository: whoever may write there could let a
-    link lead anywhere.
+    What forbids follows every link. What allows follows none in the repository: whoever may write
+    there could let a link lead anywhere.
     """
     name, argument = split_pattern(pattern)
     if not covers_tool(name, tool):
@@ -158,12 +186,16 @@ def forbids_path(rule: str, path: Path, root: Path, written: bool = False) -> bo
 
 
 def read_denial(rules: Sequence[str]) -> Callable[[Path, Path], bool]:
-    """Whether one of these rules, which forbid, keeps a file (resolved) below a root from being read."""
+    """Whether one of these rules, which forbid, keeps a file (resolved) below a root from being
+    read.
+    """
     return lambda path, root: any(forbids_path(rule, path, root) for rule in rules)
 
 
 def _anchored(argument: str, root: Path, *, follow: bool) -> str:
-    """The pattern with `root` or the home before it and its links followed, up to the first part that is a glob."""
+    """The pattern with `root` or the home before it and its links followed, up to the first part
+    that is a glob.
+    """
     parts = [part for part in argument.split("/") if part not in {"", "."}]
     fixed = next((at for at, part in enumerate(parts) if _GLOBBED.search(part)), len(parts))
     place = Path("/") if argument.startswith("/") else root
@@ -178,7 +210,9 @@ def _anchored(argument: str, root: Path, *, follow: bool) -> str:
 
 
 def match_command(pattern: str, tool: str, command: str) -> bool:
-    """`bash(git *)` covers `git status` and `git`; `bash(npm test:*)`, as other agents write it, means `npm test *`."""
+    """`bash(git *)` covers `git status` and `git`; `bash(npm test:*)`, as other agents write it,
+    means `npm test *`.
+    """
     name, argument = split_pattern(pattern)
     if not covers_tool(name, tool):
         return False
@@ -192,7 +226,9 @@ def match_command(pattern: str, tool: str, command: str) -> bool:
 
 @cache
 def glob_regex(pattern: str) -> re.Pattern[str]:
-    """A path glob as a regular expression for whole posix paths: `*`, `?`, `[a-z]`, `{a,b}`, `**` over folders."""
+    """A path glob as a regular expression for whole posix paths: `*`, `?`, `[a-z]`, `{a,b}`, `**`
+    over folders.
+    """
     pattern = pattern.removeprefix("./")
     try:
         return re.compile(_translate(pattern), re.DOTALL)
@@ -223,7 +259,11 @@ def _translate(pattern: str) -> str:
                 inner = token.group()[1:-1].replace("\\", "\\\\").replace("[", "\\[")
                 out += f"[{'^' + inner[1:] if inner.startswith('!') else inner}]"
             case _:
-                out += "(?:" + "|".join(_translate(part) for part in token.group()[1:-1].split(",")) + ")"
+                out += (
+                    "(?:"
+                    + "|".join(_translate(part) for part in token.group()[1:-1].split(","))
+                    + ")"
+                )
     return out + re.escape(pattern[at:])
 
 
@@ -232,7 +272,9 @@ PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True)
 class WebAddress:
-    """Where an address leads: the host in small letters and without a dot at its end, as it is asked for in DNS."""
+    """Where an address leads: the host in small letters and without a dot at its end, as it is
+    asked for in DNS.
+    """
 
     scheme: str
     host: str
@@ -279,7 +321,9 @@ def _host_matches(argument: str, place: WebAddress) -> bool:
 
 
 def _asked_for(host: str) -> str:
-    """As `place_of` writes it: in small letters, other alphabets as DNS knows them, no dot at its end."""
+    """As `place_of` writes it: in small letters, other alphabets as DNS knows them, no dot at its
+    end.
+    """
     with contextlib.suppress(UnicodeError):
         host = host if host.isascii() else host.encode("idna").decode("ascii")
     return host.lower().removesuffix(".")

@@ -1,8 +1,10 @@
-"""A command line taken apart into the simple commands that the shell would run, those in substitutions included.
+"""A command line taken apart into the simple commands that the shell would run, those in
+substitutions included.
 
-Below everything else here. It runs nothing and expands nothing: what is known only when it runs is marked. Only
-what bash and dash read in one certain way is returned; all else raises Unreadable. `[[` is read as the command
-that it is to dash, with what stands behind `&&` and `||` in it: bash would run less. Pure.
+Below everything else here. It runs nothing and expands nothing: what is known only when it runs is
+marked. Only what bash and dash read in one certain way is returned; all else raises Unreadable.
+`[[` is read as the command that it is to dash, with what stands behind `&&` and `||` in it: bash
+would run less. Pure.
 """
 
 from __future__ import annotations
@@ -25,13 +27,16 @@ OPERATORS = (
     ";;&", "&>>", "<<<", "<<-", "&&", "||", ";;", ";&", "|&", "&>", ">>", "<<", ">|", "<>", ">&", "<&", "|", "&", ";",
     "(", ")", "<", ">", "\n",
 )  # fmt: skip
-PREFIXES = frozenset({"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "{", "}", "!", "time"})
+PREFIXES = frozenset(
+    {"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "{", "}", "!", "time"}
+)
 UNREAD = frozenset({"case", "esac", "function", "select", "coproc"})
 _ENDS_WORD = frozenset(" \t\n;&|<>()")
 _STRANGE = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f{ONE}{MANY}]")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
 _BRACED_NAME = re.compile(
-    r"\{(?:[0-9@*\#?]|\#?[A-Za-z_]\w*|[A-Za-z_]\w*(?:\[[@*\d]\]|:?[-+?][\w ./,:%+=-]*|(?:\#\#?|%%?)[\w./*?:,=-]*"
+    r"\{(?:[0-9@*\#?]|\#?[A-Za-z_]\w*|[A-Za-z_]\w*(?:\[[@*\d]\]|:?[-+?][\w "
+    r"./,:%+=-]*|(?:\#\#?|%%?)[\w./*?:,=-]*"
     r"|//?[\w.*?: ,=-]+(?:/[\w.: ,=-]*)?|\^\^?|,,?))\}",
     re.ASCII,
 )
@@ -46,16 +51,22 @@ _GROUP = re.compile(r"\{[^{},]*(?:,[^{},]*)+\}")
 _PIECES = re.compile(f"({_GROUP.pattern})")
 _RANGE = re.compile(r"\{(?:-?\d+\.\.-?\d+|[A-Za-z]\.\.[A-Za-z])\}")
 _UNEXPANDED = re.compile(r"[^{}]*(?:\{(?:(?!\.\.)[^{},])*\}[^{}]*)*")
-_EXPANDABLE = re.compile(rf"(?:[^{{}}]|{_GROUP.pattern}|{_RANGE.pattern}|\{{(?:(?!\.\.)[^{{}},])*\}})*")
+_EXPANDABLE = re.compile(
+    rf"(?:[^{{}}]|{_GROUP.pattern}|{_RANGE.pattern}|\{{(?:(?!\.\.)[^{{}},])*\}})*"
+)
 
 
 class Unreadable(Exception):
-    """The line holds something policy does not read; the message says what. It is asked about, never guessed."""
+    """The line holds something policy does not read; the message says what. It is asked about,
+    never guessed.
+    """
 
 
 @dataclass(frozen=True)
 class Word:
-    """One word. `text` is without its quotes, expansions as they are written; `shape` has ONE and MANY for them."""
+    """One word. `text` is without its quotes, expansions as they are written; `shape` has ONE and
+    MANY for them.
+    """
 
     text: str
     shape: str = ""
@@ -72,7 +83,9 @@ class Word:
 
 @dataclass(frozen=True)
 class Redirect:
-    """`op` with its target; fd copies like 2>&1 are left out. `option`: it is what this option of a command does."""
+    """`op` with its target; fd copies like 2>&1 are left out. `option`: it is what this option of a
+    command does.
+    """
 
     op: str
     target: Word
@@ -85,7 +98,9 @@ class Redirect:
 
 @dataclass(frozen=True)
 class Command:
-    """A simple command. `piped` says that its input is another one's output, `pipeline` which belong together."""
+    """A simple command. `piped` says that its input is another one's output, `pipeline` which
+    belong together.
+    """
 
     words: tuple[Word, ...]
     assignments: tuple[tuple[str, Word], ...] = ()
@@ -107,13 +122,17 @@ class Command:
     @property
     def shapes(self) -> list[str]:
         """The shape of each word, with what it is given by others."""
-        found = [word.shape.replace(self.mark, MANY) if self.mark else word.shape for word in self.words]
+        found = [
+            word.shape.replace(self.mark, MANY) if self.mark else word.shape for word in self.words
+        ]
         return [*found, MANY] if self.given_more and not self.mark else found
 
 
 @dataclass(frozen=True)
 class _Token:
-    """A word, or an operator (`op`). `inner` are the commands in its substitutions; `fd`: it numbers a redirection."""
+    """A word, or an operator (`op`). `inner` are the commands in its substitutions; `fd`: it
+    numbers a redirection.
+    """
 
     op: str = ""
     word: Word = Word("")
@@ -178,7 +197,9 @@ def _parse_commands(reader: _Reader, *, nested: bool = False) -> tuple[Command, 
 
 
 def _tokens(reader: _Reader, *, nested: bool) -> list[_Token]:
-    """The tokens up to the end, or up to the `)` that ends a substitution; comments and heredoc bodies taken out."""
+    """The tokens up to the end, or up to the `)` that ends a substitution; comments and heredoc
+    bodies taken out.
+    """
     found: list[_Token] = []
     groups = 0
     while char := reader.peek():
@@ -242,7 +263,9 @@ def _skip_heredocs(reader: _Reader) -> None:
             if (line.lstrip("\t") if tabs else line) == name:
                 break
             if not quoted and _HELD.search(re.sub(rf"\${_BRACED_NAME.pattern}", "", line)):
-                raise Unreadable("a command or a broken line inside a heredoc (quote its end, as in <<'END')")
+                raise Unreadable(
+                    "a command or a broken line inside a heredoc (quote its end, as in <<'END')"
+                )
     reader.heredocs.clear()
 
 
@@ -253,7 +276,9 @@ def _word(reader: _Reader) -> _Token:
     written = reader.text[start : reader.at]
     if opened and "\n" in written:
         raise Unreadable("a line break in a word behind a heredoc's begin")
-    numbers = reader.peek() in {"<", ">"} and (written.isdigit() or re.fullmatch(r"\{\w+\}", written) is not None)
+    numbers = reader.peek() in {"<", ">"} and (
+        written.isdigit() or re.fullmatch(r"\{\w+\}", written) is not None
+    )
     if numbers and not (len(written) == 1 and written.isascii()):
         raise Unreadable(f"the descriptor `{written}` of a redirection")
     token = _Token(word=_made(reader), inner=tuple(reader.inner), fd=numbers)
@@ -347,7 +372,9 @@ def _expansion(reader: _Reader, char: str, *, in_quotes: bool) -> None:
         if "\\" in reader.chars[-1]:
             raise Unreadable("an escape in $'...'")
         return
-    elif (name := (_BRACED_NAME if following == "{" else _NAME).match(reader.text, reader.at)) is not None:
+    elif (
+        name := (_BRACED_NAME if following == "{" else _NAME).match(reader.text, reader.at)
+    ) is not None:
         reader.at = name.end()
         shape = MANY if "@" in name.group() else shape
     elif following == "{":
@@ -372,8 +399,8 @@ def _substitution(reader: _Reader, char: str, in_quotes: bool) -> None:
 
 
 def _sum(reader: _Reader) -> None:
-    """`$((...))` with numbers, names and operators. A name's value is worked out as well and may hold a command
-    (`a[$(rm x)]`), so a sum with names counts as a command of its own, `let`."""
+    """`$((...))` with numbers, names and operators. A name's value is worked out as well and may
+    hold a command (`a[$(rm x)]`), so a sum with names counts as a command of its own, `let`."""
     end, depth = reader.at, 0
     while end < len(reader.text):
         depth += {"(": 1, ")": -1}.get(reader.text[end], 0)
@@ -382,7 +409,9 @@ def _sum(reader: _Reader) -> None:
             break
     inner = reader.text[reader.at + 2 : end - 2]
     depths = itertools.accumulate({"(": 1, ")": -1}.get(char, 0) for char in inner)
-    balanced = min(depths, default=0) >= 0 and reader.text[end - 2 : end] == "))"  # its last two close its first two
+    balanced = (
+        min(depths, default=0) >= 0 and reader.text[end - 2 : end] == "))"
+    )  # its last two close its first two
     if depth or not balanced or _SUM.fullmatch(inner) is None:
         raise Unreadable("more than numbers and names in $((...))")
     if _IN_SUM.search(inner):
@@ -407,7 +436,9 @@ def _redirected(op: str, target: Word) -> list[Redirect]:
         raise Unreadable("braces in the target of a redirection")
     copies = op in {">&", "<&"}
     if copies and target.text.startswith("-") and target.text != "-":
-        raise Unreadable("`>&-` and a word without a space between them")  # one word for dash, two for bash
+        raise Unreadable(
+            "`>&-` and a word without a space between them"
+        )  # one word for dash, two for bash
     return [] if copies and re.fullmatch(r"\d-?|-", target.text) else [Redirect(op, target)]
 
 
@@ -430,7 +461,11 @@ def _command(part: list[_Token], *, piped: bool, pipeline: int) -> Command:
         elif pending:
             redirects += _redirected(pending, token.word)
             pending = ""
-        elif not words and token.word.assigns and (made := _ASSIGNMENT.fullmatch(token.word.text)) is not None:
+        elif (
+            not words
+            and token.word.assigns
+            and (made := _ASSIGNMENT.fullmatch(token.word.text)) is not None
+        ):
             value = token.word.shape.partition("=")[2]
             assignments.append((made.group(1), Word(made.group(2), value, token.word.dynamic)))
         elif at == 0 and token.word.text == "for" and not token.word.quoted:
@@ -443,7 +478,9 @@ def _command(part: list[_Token], *, piped: bool, pipeline: int) -> Command:
 
 
 def _behind_prefixes(part: list[_Token]) -> list[_Token]:
-    """The part without `if`, `do`, `!` and their like: the word after one of them is a first one again."""
+    """The part without `if`, `do`, `!` and their like: the word after one of them is a first one
+    again.
+    """
     at = 0
     while at < len(part) and not part[at].op and not part[at].fd:
         word = part[at].word
@@ -460,7 +497,9 @@ def _behind_prefixes(part: list[_Token]) -> list[_Token]:
 
 
 def _looped(part: list[_Token]) -> str:
-    """The name that `for NAME in WORDS` sets; it runs nothing itself, its substitutions are read with all others."""
+    """The name that `for NAME in WORDS` sets; it runs nothing itself, its substitutions are read
+    with all others.
+    """
     name = part[1].word.text if len(part) > 1 else ""
     named = re.fullmatch(r"[A-Za-z_]\w*", name) is not None and not any(token.op for token in part)
     if any("$(" in token.word.shape or "`" in token.word.shape for token in part):
@@ -471,7 +510,9 @@ def _looped(part: list[_Token]) -> str:
 
 
 def _unbraced(word: Word) -> list[Word]:
-    """`a{b,c}` as bash expands it; of a range like {1..9} only that it is there. Raises Unreadable."""
+    """`a{b,c}` as bash expands it; of a range like {1..9} only that it is there. Raises
+    Unreadable.
+    """
     if _EXPANDABLE.fullmatch(word.text) is None:
         raise Unreadable("braces in braces")
     found = [""]
@@ -480,7 +521,11 @@ def _unbraced(word: Word) -> list[Word]:
         found = [one + piece for one in found for piece in inner]
         if len(found) > EXPANDED:
             raise Unreadable("braces that make too many words")
-    return [replace(word, text=one.replace(MANY, "1"), shape=_shaped(one), braced=True) for one in found if one]
+    return [
+        replace(word, text=one.replace(MANY, "1"), shape=_shaped(one), braced=True)
+        for one in found
+        if one
+    ]
 
 
 def _shaped(text: str) -> str:

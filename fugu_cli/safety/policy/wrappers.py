@@ -1,6 +1,8 @@
-"""What a simple command really runs: `timeout`, `xargs`, `find -exec`, `sh -c` and git's aliases are taken off.
+"""What a simple command really runs: `timeout`, `xargs`, `find -exec`, `sh -c` and git's aliases
+are taken off.
 
-Stands between programs.py and classification.py. What cannot be told apart for certain raises Unreadable.
+Stands between programs.py and classification.py. What cannot be told apart for certain raises
+Unreadable.
 """
 
 from __future__ import annotations
@@ -35,7 +37,13 @@ from fugu_cli.safety.policy.programs import (
     program_name,  # fmt: skip
     program_table,  # fmt: skip
 )
-from fugu_cli.safety.policy.shell_parser import Command, Redirect, Unreadable, Word, parse_command_line
+from fugu_cli.safety.policy.shell_parser import (
+    Command,
+    Redirect,
+    Unreadable,
+    Word,
+    parse_command_line,
+)
 
 DEEPEST = 5
 MOST = 40
@@ -66,22 +74,27 @@ _SKIPPED = {"timeout": 1}
 """Words before the command."""
 
 RUNNERS: dict[str, tuple[frozenset[str], int]] = {
-    **dict.fromkeys(names_of("uv poetry pipenv pdm rye hatch pixi conda mamba"), (frozenset({"run"}), 0)),
+    **dict.fromkeys(
+        names_of("uv poetry pipenv pdm rye hatch pixi conda mamba"), (frozenset({"run"}), 0)
+    ),
     **dict.fromkeys(names_of("npm pnpm yarn bun"), (frozenset({"exec", "dlx", "x"}), 0)),
     **dict.fromkeys(names_of("bundle mise"), (frozenset({"exec"}), 0)),
     "direnv": (frozenset({"exec"}), 1),
     **dict.fromkeys(
         names_of(
-            "npx bunx uvx watch parallel script strace ltrace unbuffer chronic xvfb-run caffeinate prlimit unshare "
+            "npx bunx uvx watch parallel script strace ltrace unbuffer chronic xvfb-run "
+            "caffeinate prlimit unshare "
             "nsenter systemd-run fakeroot setarch linux32 linux64"
         ),
         (frozenset(), 0),
     ),
     **dict.fromkeys(names_of("flock taskset chrt chroot su runuser"), (frozenset(), 1)),
 }
-"""Commands that run another one and are known by their own name still: the subcommands that do, none where all do, and
-words before the other command."""
-PLAIN = frozenset({"--", "-y", "--yes", "-q", "--quiet", "-s", "--silent", "--locked", "--frozen", "--no-sync"})
+"""Commands that run another one and are known by their own name still: the subcommands that do,
+none where all do, and words before the other command."""
+PLAIN = frozenset(
+    {"--", "-y", "--yes", "-q", "--quiet", "-s", "--silent", "--locked", "--frozen", "--no-sync"}
+)
 """Options of theirs that take no word."""
 PASSES = {"sort": 0, "head": 0, "tail": 0, "uniq": 0, "grep": 1, "egrep": 1, "fgrep": 1}
 """Commands that print lines of their input, and how many words they take that are no files."""
@@ -90,7 +103,9 @@ TELLS_NAMES = names_of("ls stat file wc du basename dirname realpath readlink ec
 
 
 def unwrap(command: Command, depth: int = 0) -> Iterator[Command]:
-    """The command that really runs; for `sh -c`, xargs, sudo, find -exec what they run as well. Raises Unreadable."""
+    """The command that really runs; for `sh -c`, xargs, sudo, find -exec what they run as well.
+    Raises Unreadable.
+    """
     if depth > DEEPEST:
         raise Unreadable("wrappers nested too deeply")
     name, own = program_name(command), is_local_program(command)
@@ -116,11 +131,16 @@ def _inside(command: Command, name: str) -> tuple[list[Command], bool]:
         command = replace(command, given_more=True, mark=_mark(rest[: len(rest) - len(inner)]))
     elif name in WRAPPERS and rest and not (name == "command" and rest[0].text in {"-v", "-V"}):
         inner = _after_options(name, rest)
-        inner = (Word("env"), *inner) if inner and name in EVERY_TIME else inner  # sudo takes variables as env does
+        inner = (
+            (Word("env"), *inner) if inner and name in EVERY_TIME else inner
+        )  # sudo takes variables as env does
     elif name in SHELLS and (script := _script(name, rest)) is not None:
         if command.mark and command.mark in script.text:
             raise Unreadable(f"a `{name} -c` that is put together from what it is given")
-        parts = [replace(part, piped=part.piped or command.piped) for part in _read_script(name, script.text)]
+        parts = [
+            replace(part, piped=part.piped or command.piped)
+            for part in _read_script(name, script.text)
+        ]
         return [*parts, replace(command, words=())], False
     elif _LOADER.fullmatch(name) and rest:
         if rest[0].text.startswith("-"):
@@ -134,10 +154,16 @@ def _inside(command: Command, name: str) -> tuple[list[Command], bool]:
 
 
 def _refuse(command: Command, name: str) -> None:
-    """Raise Unreadable for what changes the meaning of words, and for words that may hold a command themselves."""
+    """Raise Unreadable for what changes the meaning of words, and for words that may hold a command
+    themselves.
+    """
     shapes = [word.shape for word in command.words[1:]]
     if name in REDEFINES:
-        hint = " (start a program by its path instead, as in .venv/bin/python)" if name in {"source", "."} else ""
+        hint = (
+            " (start a program by its path instead, as in .venv/bin/python)"
+            if name in {"source", "."}
+            else ""
+        )
         raise Unreadable(f"`{name}`, after which words may mean something else{hint}")
     if name in {"mapfile", "readarray"} and any(re.match(r"-\w*C", one) for one in shapes):
         raise Unreadable(f"`{command.text}`, which runs a command for each line")
@@ -146,7 +172,9 @@ def _refuse(command: Command, name: str) -> None:
         re.fullmatch(r"[-+][euxovfC]+|pipefail|errexit|nounset|xtrace", one) for one in set_to
     ):
         raise Unreadable(f"`{command.text}`, after which words may mean something else")
-    if name in {"declare", "typeset", "local"} and any(re.fullmatch(r"[-+]\w*n\w*", one) for one in shapes):
+    if name in {"declare", "typeset", "local"} and any(
+        re.fullmatch(r"[-+]\w*n\w*", one) for one in shapes
+    ):
         raise Unreadable(f"`{command.text}`, a name for another variable")
     named = {one.partition("=")[0] for one in shapes} if name in WORKS_OUT | {"unset"} else set()
     changed = (named | {name for name, _ in command.assignments}) & SHELL_VARIABLES
@@ -161,7 +189,10 @@ def _with_written(command: Command, name: str) -> Command:
     """The files that options of a reader write are written like those of a redirection."""
     if name == "git":
         texts = git_commands.files_written(command_arguments(command))
-        written = [(option, Word(text, dynamic=any(w.dynamic for w in command.words))) for option, text in texts]
+        written = [
+            (option, Word(text, dynamic=any(w.dynamic for w in command.words)))
+            for option, text in texts
+        ]
     elif name in READERS and name != "find":
         written = parse_arguments(READERS[name], command.words[1:]).written
     else:
@@ -171,10 +202,14 @@ def _with_written(command: Command, name: str) -> Command:
 
 
 def _after_options(name: str, words: Sequence[Word]) -> tuple[Word, ...]:
-    """The command behind a wrapper's options. Raises Unreadable for one that is not in the table."""
+    """The command behind a wrapper's options. Raises Unreadable for one that is not in the
+    table.
+    """
     found = parse_arguments(WRAPPERS[name], words)
     if found.odd or any(word.dynamic for word in words[: len(words) - len(found.plain)]):
-        raise Unreadable(f"the option `{found.odd or 'that is known only when it runs'}` of `{name}`")
+        raise Unreadable(
+            f"the option `{found.odd or 'that is known only when it runs'}` of `{name}`"
+        )
     return tuple(found.plain[_SKIPPED.get(name, 0) :])
 
 
@@ -193,17 +228,27 @@ def _env(command: Command) -> Command:
         word = rest.pop(0)
         if word.text != "-":
             name, _, value = word.text.partition("=")
-            assignments.append((name, replace(word, text=value, shape=word.shape.partition("=")[2])))
-    return replace(command, words=tuple(rest) or (Word("printenv"),), assignments=tuple(assignments))
+            assignments.append(
+                (name, replace(word, text=value, shape=word.shape.partition("=")[2]))
+            )
+    return replace(
+        command, words=tuple(rest) or (Word("printenv"),), assignments=tuple(assignments)
+    )
 
 
 def _script(name: str, words: Sequence[Word]) -> Word | None:
     """The script of `sh -c`, when it is plain; None where there is none. Raises Unreadable."""
     texts, at = [word.text for word in words], 0
     while at < len(texts) and texts[at].startswith(("-", "+")) and texts[at - 1 : at] != ["--"]:
-        at += 2 if texts[at : at + 2] in (["-o", "pipefail"], ["-o", "errexit"], ["-o", "nounset"]) else 1
+        at += (
+            2
+            if texts[at : at + 2] in (["-o", "pipefail"], ["-o", "errexit"], ["-o", "nounset"])
+            else 1
+        )
     options = [one for one in texts[:at] if not one.startswith("--") and "c" in one]
-    plain = all(re.fullmatch(r"-[ceuxvlns]*o?|pipefail|errexit|nounset|--|--\w+", one) for one in texts[:at])
+    plain = all(
+        re.fullmatch(r"-[ceuxvlns]*o?|pipefail|errexit|nounset|--|--\w+", one) for one in texts[:at]
+    )
     odd = {"--rcfile", "--init-file"} & set(texts[:at]) or texts[at - 1 : at] == ["-o"]
     if (options and name not in READ_SHELLS) or not plain or odd:
         raise Unreadable(f"`{name} {' '.join(texts[:at])}`")
@@ -211,15 +256,21 @@ def _script(name: str, words: Sequence[Word]) -> Word | None:
 
 
 def _read_script(name: str, text: str) -> tuple[Command, ...]:
-    """The script of a shell. One that is not sure to be bash may read some things as plain text. Raises Unreadable."""
+    """The script of a shell. One that is not sure to be bash may read some things as plain text.
+    Raises Unreadable.
+    """
     found = parse_command_line(text)
-    if name != "bash" and (_BASH_ONLY.search(text) or any(word.braced for one in found for word in one.words)):
+    if name != "bash" and (
+        _BASH_ONLY.search(text) or any(word.braced for one in found for word in one.words)
+    ):
         raise Unreadable(f"what only bash reads in a script for `{name}`")
     return found
 
 
 def expand_git_alias(command: Command, folders: Sequence[Path]) -> Iterator[Command]:
-    """What an alias of git stands for, and the command itself marked as judged by that. Raises Unreadable."""
+    """What an alias of git stands for, and the command itself marked as judged by that. Raises
+    Unreadable.
+    """
     words = command.words[1:]
     at = git_commands.subcommand_at([word.text for word in words])
     if program_name(command) != "git" or command.alias or at == len(words):
@@ -239,9 +290,11 @@ def expand_git_alias(command: Command, folders: Sequence[Path]) -> Iterator[Comm
 
 
 def commands_run_by(command: Command) -> Iterator[Command]:
-    """What a command such as `uv run` or `watch` runs besides: it is that command still, and what these need as well.
+    """What a command such as `uv run` or `watch` runs besides: it is that command still, and what
+    these need as well.
 
-    Where an option may have taken the next word for its value, both readings are given. Raises Unreadable.
+    Where an option may have taken the next word for its value, both readings are given. Raises
+    Unreadable.
     """
     seen: set[str] = set()
     waiting = [command]
@@ -268,7 +321,9 @@ def _run_by(runner: Command) -> Iterator[Command]:
         whole = replace(runner, words=tuple(rest[index:]), assignments=(), redirects=())
         if program_name(runner) == "parallel":
             words = itertools.takewhile(lambda word: not word.text.startswith(":::"), whole.words)
-            whole = replace(whole, words=tuple(words), given_more=True, mark="{}" if "{}" in whole.text else "")
+            whole = replace(
+                whole, words=tuple(words), given_more=True, mark="{}" if "{}" in whole.text else ""
+            )
         for made in _whole_lines(word) or (whole,):
             with contextlib.suppress(Unreadable):
                 yield from unwrap(made)
@@ -280,19 +335,28 @@ def _run_by(runner: Command) -> Iterator[Command]:
 
 
 def _run_by_git(runner: Command) -> Iterator[Command]:
-    """What `git bisect run`, `git submodule foreach` and options such as `git rebase --exec` run."""
+    """What `git bisect run`, `git submodule foreach` and options such as `git rebase --exec`
+    run.
+    """
     words = list(runner.words[1:])
     rest = words[git_commands.subcommand_at([word.text for word in words]) :]
     match [word.text for word in rest[:2]]:
         case ["bisect", "run"] | ["submodule", "foreach"]:
             inner = list(itertools.dropwhile(lambda word: word.text.startswith("-"), rest[2:]))
         case [subcommand, _]:
-            inner = [*_values(rest, {git_commands.RUNNING_SHORT.get(subcommand, ""), *git_commands.RUNNING_LONG})]
+            inner = [
+                *_values(
+                    rest,
+                    {git_commands.RUNNING_SHORT.get(subcommand, ""), *git_commands.RUNNING_LONG},
+                )
+            ]
         case _:
             return
     if inner:
         plain = replace(runner, words=tuple(inner), assignments=(), redirects=())
-        for made in itertools.chain.from_iterable(map(_whole_lines, inner)) if len(inner) < 2 else (plain,):
+        for made in (
+            itertools.chain.from_iterable(map(_whole_lines, inner)) if len(inner) < 2 else (plain,)
+        ):
             yield from unwrap(made)
         if len(inner) == 1 and not _whole_lines(inner[0]):
             yield from unwrap(plain)
@@ -347,16 +411,27 @@ def _executed(words: Sequence[Word]) -> Iterator[tuple[Word, ...]]:
 
 
 def with_piped_arguments(command: Command, commands: Sequence[Command]) -> CommandRisk | None:
-    """Arguments that come from xargs or find: trusted to be files in here only when what made them lists just those."""
+    """Arguments that come from xargs or find: trusted to be files in here only when what made them
+    lists just those.
+    """
     if not command.given_more:
         return None
     name = program_name(command)
-    if name in WRITERS or (name == "git" and not git_commands.after_options(command_arguments(command))):
+    if name in WRITERS or (
+        name == "git" and not git_commands.after_options(command_arguments(command))
+    ):
         return CommandRisk(RiskLevel.EVERY, f"`{name}` works on whatever it is given")
-    others = [c for c in commands if c.pipeline == command.pipeline and not c.given_more and c.words]
+    others = [
+        c for c in commands if c.pipeline == command.pipeline and not c.given_more and c.words
+    ]
     if name not in TELLS_NAMES and any(map(_picks_secrets, others)):
         return CommandRisk(RiskLevel.EVERY, "what it is given may hold secrets")
-    listed = others and _lists(others[0]) and all(map(_passes, others[1:])) and not any(c.redirects for c in others)
+    listed = (
+        others
+        and _lists(others[0])
+        and all(map(_passes, others[1:]))
+        and not any(c.redirects for c in others)
+    )
     return RUNS if name in READERS and (command.redirects or not listed) else None
 
 
@@ -364,7 +439,9 @@ def _picks_secrets(command: Command) -> bool:
     """A find for names that usually hold keys or passwords."""
     words = [word.text for word in command.words] if program_name(command) == "find" else []
     return any(
-        option in {"-name", "-iname"} and before not in {"!", "-not"} and is_secret(value.rstrip("*"))
+        option in {"-name", "-iname"}
+        and before not in {"!", "-not"}
+        and is_secret(value.rstrip("*"))
         for before, option, value in zip(words, words[1:], words[2:], strict=False)
     )
 
@@ -374,15 +451,21 @@ def _lists(command: Command) -> bool:
     name, arguments = program_name(command), [word.text for word in command.words[1:]]
     match name:
         case "find":
-            return not any(argument.startswith(("-printf", "-files0-from")) for argument in arguments)
+            return not any(
+                argument.startswith(("-printf", "-files0-from")) for argument in arguments
+            )
         case "ls":
             return True
         case "fd":
             return not has_option(arguments, "", "--format")
         case "rg":
-            return has_option(arguments, "l", "--files") and not has_option(arguments, "r", "--replace")
+            return has_option(arguments, "l", "--files") and not has_option(
+                arguments, "r", "--replace"
+            )
         case "grep" | "egrep" | "fgrep":
-            return has_option(arguments, "lL", "--files-with") and not has_option(arguments, "", "--label")
+            return has_option(arguments, "lL", "--files-with") and not has_option(
+                arguments, "", "--label"
+            )
         case "git":
             rest = git_commands.after_options(arguments)
             return rest[:1] == ["ls-files"] and not has_option(rest, "", "--format")

@@ -20,10 +20,51 @@ from fugu_cli.safety.sandbox.git_access import git_folder_access
 SHOWN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         (
-            *(".rustup", ".pyenv", ".nvm", ".volta", ".fnm", ".asdf", ".rbenv", ".rvm", ".jenv", ".goenv", ".nodenv"),
-            *(".sdkman", ".bun", ".deno", ".dotnet", ".conda", ".virtualenvs", ".venv", ".venvs", ".npm", ".yarn"),
-            *(".pnpm-store", ".ivy2", ".sbt", ".stack", ".ghcup", ".opam", ".mix", ".elan", ".juliaup", ".julia"),
-            *(".foundry", ".gitconfig", ".gitignore", ".gitignore_global", ".gitattributes", ".editorconfig"),
+            *(
+                ".rustup",
+                ".pyenv",
+                ".nvm",
+                ".volta",
+                ".fnm",
+                ".asdf",
+                ".rbenv",
+                ".rvm",
+                ".jenv",
+                ".goenv",
+                ".nodenv",
+            ),
+            *(
+                ".sdkman",
+                ".bun",
+                ".deno",
+                ".dotnet",
+                ".conda",
+                ".virtualenvs",
+                ".venv",
+                ".venvs",
+                ".npm",
+                ".yarn",
+            ),
+            *(
+                ".pnpm-store",
+                ".ivy2",
+                ".sbt",
+                ".stack",
+                ".ghcup",
+                ".opam",
+                ".mix",
+                ".elan",
+                ".juliaup",
+                ".julia",
+            ),
+            *(
+                ".foundry",
+                ".gitconfig",
+                ".gitignore",
+                ".gitignore_global",
+                ".gitattributes",
+                ".editorconfig",
+            ),
             *(".tool-versions", ".python-version", ".nvmrc", ".node-version", ".ruby-version"),
         ),
         (),
@@ -41,42 +82,71 @@ SHOWN: dict[str, tuple[str, ...]] = {
 
 PARTLY: dict[str, dict[str, tuple[str, ...]]] = {
     ".local": {"bin": (), "lib": (), "pipx": ()},
-    ".local/share": dict.fromkeys(("uv", "pnpm", "mise", "rtx", "fnm", "pipx", "virtualenvs", "hatch"), ()),
+    ".local/share": dict.fromkeys(
+        ("uv", "pnpm", "mise", "rtx", "fnm", "pipx", "virtualenvs", "hatch"), ()
+    ),
     ".config": {"git": ("credentials",), "go": (), "ruff": (), "black": (), "matplotlib": ()},
     ".cache": {
-        **dict.fromkeys(("pip", "uv", "go-build", "pypoetry", "yarn", "deno", "node-gyp", "pre-commit"), ()),
-        **dict.fromkeys(("ms-playwright", "Cypress", "puppeteer", "electron", "ccache", "sccache", "torch"), ()),
+        **dict.fromkeys(
+            ("pip", "uv", "go-build", "pypoetry", "yarn", "deno", "node-gyp", "pre-commit"), ()
+        ),
+        **dict.fromkeys(
+            ("ms-playwright", "Cypress", "puppeteer", "electron", "ccache", "sccache", "torch"), ()
+        ),
         "huggingface": ("token", "stored_tokens"),
     },
 }
 """Entries of a home of which only these may be read."""
 
 SYSTEM = (
-    *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers", "/etc/sudoers.d", "/etc/ssh"),
-    *("/etc/ssl/private", "/etc/krb5.keytab", "/etc/docker", "/var/spool/cron", "/var/lib/docker", "/run/secrets"),
+    *(
+        "/etc/shadow",
+        "/etc/shadow-",
+        "/etc/gshadow",
+        "/etc/gshadow-",
+        "/etc/sudoers",
+        "/etc/sudoers.d",
+        "/etc/ssh",
+    ),
+    *(
+        "/etc/ssl/private",
+        "/etc/krb5.keytab",
+        "/etc/docker",
+        "/var/spool/cron",
+        "/var/lib/docker",
+        "/run/secrets",
+    ),
     *("/run/user", "/run/credentials", "/run/docker.sock", "/run/podman", "/run/containerd"),
 )
 """What no command needs to see, readable only to root or not."""
 
 
 DEPTH, ENTRIES, FOUND = 3, 5000, 300
-"""How far down, through how many entries, files of secrets are looked for in a home, and how many are hidden."""
+"""How far down, through how many entries, files of secrets are looked for in a home, and how many
+are hidden.
+"""
 FRESH = 60.0
 """Seconds after which they are looked for again."""
-PASSED = frozenset({"node_modules", "site-packages", "venv", "env", "target", "build", "dist", "vendor"})
+PASSED = frozenset(
+    {"node_modules", "site-packages", "venv", "env", "target", "build", "dist", "vendor"}
+)
 CERTIFICATES = frozenset({".pem", ".key"})
-"""May hold a public certificate that programs need: hidden when they say that they hold a private key."""
+"""May hold a public certificate that programs need: hidden when they say that they hold a private
+key.
+"""
 
 
 def hidden_paths(homes: tuple[Path, ...], spared: tuple[Path, ...] = ()) -> list[str]:
-    """Existing paths that must not be read, sorted: of these homes, of other people's, and of the system. In `spared`
-    folders, which commands work in, nothing is looked for."""
+    """Existing paths that must not be read, sorted: of these homes, of other people's, and of the
+    system. In `spared` folders, which commands work in, nothing is looked for."""
     found = [path for path in SYSTEM if os.path.lexists(path)]
     for home in homes:
         found += _hidden_in_home(home)
         found += _deeper(home, frozenset(spared), int(time.monotonic() / FRESH))
     for home in (Path("/root"), *_entries(Path("/home"))):
-        if home.is_dir() and not any(home == own or home in own.parents or own in home.parents for own in homes):
+        if home.is_dir() and not any(
+            home == own or home in own.parents or own in home.parents for own in homes
+        ):
             found.append(str(home))
     return sorted(dict.fromkeys(found))
 
@@ -104,7 +174,9 @@ def _secrets(home: Path, spared: frozenset[Path]) -> Iterator[str]:
 
 
 def _listed(folder: str) -> list[tuple[str, bool]]:
-    """Names in a folder that is no link, each with whether it is a folder; nothing of what is none."""
+    """Names in a folder that is no link, each with whether it is a folder; nothing of what is
+    none.
+    """
     try:
         if Path(folder).is_symlink():
             return []
@@ -129,7 +201,9 @@ def _hidden_in_home(home: Path) -> Iterator[str]:
         if entry.name in PARTLY:
             yield from _partly(home, entry.name)
         elif entry.name in SHOWN:
-            yield from (str(entry / name) for name in SHOWN[entry.name] if os.path.lexists(entry / name))
+            yield from (
+                str(entry / name) for name in SHOWN[entry.name] if os.path.lexists(entry / name)
+            )
         elif entry.name.startswith(".") or is_secret(entry.name):
             yield str(entry)
 
@@ -140,7 +214,9 @@ def _partly(home: Path, name: str) -> Iterator[str]:
         if f"{name}/{entry.name}" in PARTLY:
             yield from _partly(home, f"{name}/{entry.name}")
         elif entry.name in shown:
-            yield from (str(entry / inner) for inner in shown[entry.name] if os.path.lexists(entry / inner))
+            yield from (
+                str(entry / inner) for inner in shown[entry.name] if os.path.lexists(entry / inner)
+            )
         else:
             yield str(entry)
 
@@ -159,13 +235,23 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 def listening_sockets(environ: Mapping[str, str], proc: Path = Path("/proc")) -> list[str]:
     """Absolute, resolved paths of the sockets that are there, sorted."""
-    named = [*_bound(proc), *_mounted(proc), *(path for value in environ.values() for path in _PATH.findall(value))]
+    named = [
+        *_bound(proc),
+        *_mounted(proc),
+        *(path for value in environ.values() for path in _PATH.findall(value)),
+    ]
     return sorted({os.path.realpath(path) for path in named if _is_socket(path)})
 
 
 def _bound(proc: Path) -> Iterator[str]:
-    """Every name that a process gave a socket; one that is relative, seen from every folder a process works in."""
-    names = [found.group(1) for line in _lines(proc / "net" / "unix")[1:] if (found := _LINE.fullmatch(line))]
+    """Every name that a process gave a socket; one that is relative, seen from every folder a
+    process works in.
+    """
+    names = [
+        found.group(1)
+        for line in _lines(proc / "net" / "unix")[1:]
+        if (found := _LINE.fullmatch(line))
+    ]
     yield from (name for name in names if name.startswith("/"))
     relative = sorted({name for name in names if not name.startswith(("/", "@"))})
     if relative:
@@ -210,7 +296,9 @@ CONFIGURATION_FILES = (
     *(".claude/settings.json", ".claude/settings.local.json"),
     *(".config/fugu/skills", ".config/fugu/commands"),
 )
-"""What tells fugu and its agents, in the home, what to do, and what to run with the user's rights."""
+"""What tells fugu and its agents, in the home, what to do, and what to run with the user's
+rights.
+"""
 
 PACKAGE = Path(__file__).resolve().parents[2]
 """Its folder: a test command may run a file of it."""
@@ -225,14 +313,18 @@ class FileAccess:
     readable: tuple[str, ...]
     hidden: tuple[str, ...]
     covered: tuple[str, ...]
-    """Sockets and folders of them, which no rule about files protects: whoever answers there works outside."""
+    """Sockets and folders of them, which no rule about files protects: whoever answers there works
+    outside.
+    """
     loose: tuple[str, ...] = ()
     """Files that are not there and must not come to be."""
 
 
 @dataclass(frozen=True)
 class AccessOptions:
-    """What the user allows beyond the rule, and where fugu keeps its own things (`own` is hidden, `cache` writable)."""
+    """What the user allows beyond the rule, and where fugu keeps its own things (`own` is hidden,
+    `cache` writable).
+    """
 
     writable: tuple[Path, ...] = ()
     readable: tuple[Path, ...] = ()
@@ -250,11 +342,21 @@ def file_access(root: Path, wishes: AccessOptions, environ: Mapping[str, str]) -
     homes = _homes(environ)
     git = git_folder_access(root, wishes.git)
     obeyed = list(_configuration_files(root, homes))
-    sealed = [*git.sealed, *_installation(root), *(path for path in obeyed if os.path.lexists(path))]
+    sealed = [
+        *git.sealed,
+        *_installation(root),
+        *(path for path in obeyed if os.path.lexists(path)),
+    ]
     writable = [root, *git.writable, *wishes.cache, *wishes.writable]
     writable += [above for path in sealed for above in _between(path, writable)]
-    spared = (*(Path(os.path.realpath(path)) for path in (*writable, *wishes.readable)), *_programs(environ, homes))
-    unseen = [*hidden_paths(homes, spared), *(str(path) for path in wishes.own if path_exists(path))]
+    spared = (
+        *(Path(os.path.realpath(path)) for path in (*writable, *wishes.readable)),
+        *_programs(environ, homes),
+    )
+    unseen = [
+        *hidden_paths(homes, spared),
+        *(str(path) for path in wishes.own if path_exists(path)),
+    ]
     wanted = [
         *_programs(environ, homes),
         *wishes.readable,
@@ -267,16 +369,22 @@ def file_access(root: Path, wishes: AccessOptions, environ: Mapping[str, str]) -
         writable=_texts(writable),
         sealed=_texts([*sealed, *wishes.kept]),
         readable=tuple(dict.fromkeys(path for path in kept if path not in _texts(writable))),
-        hidden=tuple(path for path in dict.fromkeys(unseen) if path not in _texts([*writable, *wishes.readable])),
+        hidden=tuple(
+            path
+            for path in dict.fromkeys(unseen)
+            if path not in _texts([*writable, *wishes.readable])
+        ),
         covered=tuple(_covered(environ)),
         loose=_texts([*git.loose, *(path for path in obeyed if not os.path.lexists(path))]),
     )
-    return replace(found, covered=(*found.covered, *_reachable(listening_sockets(environ), found, wishes)))
+    return replace(
+        found, covered=(*found.covered, *_reachable(listening_sockets(environ), found, wishes))
+    )
 
 
 def _between(sealed: Path, writable: list[Path]) -> list[Path]:
-    """The folders between a sealed place and the writable one around it: each is laid over itself as well, so that none
-    can be moved away with the sealed place in it and another be put there."""
+    """The folders between a sealed place and the writable one around it: each is laid over itself
+    as well, so that none can be moved away with the sealed place in it and another be put there."""
     found = [above for above in sealed.parents if any(place in above.parents for place in writable)]
     return [above for above in found if above not in writable]
 
@@ -302,9 +410,17 @@ def _system_home() -> str:
 
 
 def _programs(environ: Mapping[str, str], homes: tuple[Path, ...]) -> Iterator[Path]:
-    """Where the programs on PATH are, the Python that runs fugu, and fugu: they work although they lie in a hidden
-    place."""
-    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "GOROOT", "JAVA_HOME", "CARGO_HOME", "RUSTUP_HOME"):
+    """Where the programs on PATH are, the Python that runs fugu, and fugu: they work although they
+    lie in a hidden place."""
+    for name in (
+        "VIRTUAL_ENV",
+        "CONDA_PREFIX",
+        "PYENV_ROOT",
+        "GOROOT",
+        "JAVA_HOME",
+        "CARGO_HOME",
+        "RUSTUP_HOME",
+    ):
         if (value := environ.get(name)) and _in_hiding(Path(value), homes):
             yield Path(os.path.realpath(value))
     for entry in environ.get("PATH", "").split(os.pathsep):
@@ -324,14 +440,18 @@ def _in_hiding(path: Path, homes: tuple[Path, ...]) -> bool:
 
 
 def _installation(root: Path) -> Iterator[Path]:
-    """The environment fugu runs from, where it lies in the repository: the next run must find it as it was."""
+    """The environment fugu runs from, where it lies in the repository: the next run must find it as
+    it was.
+    """
     prefix = Path(os.path.realpath(sys.prefix))
     if sys.prefix != sys.base_prefix and root in prefix.parents:
         yield prefix
 
 
 def _configuration_files(root: Path, homes: tuple[Path, ...]) -> Iterator[Path]:
-    """The user's own files that fugu obeys without being told to trust them, where the home is in the repository."""
+    """The user's own files that fugu obeys without being told to trust them, where the home is in
+    the repository.
+    """
     for home in homes:
         if home == root or root in home.parents:
             yield from (home / name for name in CONFIGURATION_FILES)
@@ -339,17 +459,25 @@ def _configuration_files(root: Path, homes: tuple[Path, ...]) -> Iterator[Path]:
 
 def _covered(environ: Mapping[str, str]) -> Iterator[str]:
     """Folders that hold sockets of the system and of the desktop."""
-    for name in ("/run", environ.get("XDG_RUNTIME_DIR", ""), str(Path(environ.get("SSH_AUTH_SOCK", "")).parent)):
+    for name in (
+        "/run",
+        environ.get("XDG_RUNTIME_DIR", ""),
+        str(Path(environ.get("SSH_AUTH_SOCK", "")).parent),
+    ):
         if name.startswith("/") and name not in {"/", "/tmp"} and is_folder(Path(name)):
             yield os.path.realpath(name)
 
 
 def _reachable(found: list[str], shown: FileAccess, wishes: AccessOptions) -> Iterator[str]:
-    """The sockets that a command would see: not below what is covered already, and not those the user named."""
+    """The sockets that a command would see: not below what is covered already, and not those the
+    user named.
+    """
     seen = {*shown.writable, *shown.readable, *shown.sealed}
     unseen = {*shown.hidden, *shown.covered, "/tmp", "/dev", "/proc"}
     named = _texts([*wishes.writable, *wishes.readable])
     for path in found:
-        above = next((str(place) for place in Path(path).parents if str(place) in seen | unseen), "/")
+        above = next(
+            (str(place) for place in Path(path).parents if str(place) in seen | unseen), "/"
+        )
         if path not in named and (above not in unseen or above in seen):
             yield path

@@ -1,5 +1,5 @@
-"""A session's sandbox: which mechanism holds here (bubblewrap, Landlock, none), what it puts before a command's
-words, and the command's environment.
+"""A session's sandbox: which mechanism holds here (bubblewrap, Landlock, none), what it puts before
+a command's words, and the command's environment.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ STARTER = (
 
 @dataclass(frozen=True)
 class Mechanism:
-    """What holds. `namespaces`: Landlock has a view of the file system and a network of the command's own beside it."""
+    """What holds. `namespaces`: Landlock has a view of the file system and a network of the
+    command's own beside it.
+    """
 
     kind: MechanismKind
     namespaces: bool = False
@@ -49,7 +51,9 @@ class Mechanism:
 
     @property
     def apart(self) -> bool:
-        """A command has a view of the file system of its own, so that a place inside a writable one can be sealed."""
+        """A command has a view of the file system of its own, so that a place inside a writable one
+        can be sealed.
+        """
         return self.kind == "bubblewrap" or self.namespaces
 
     @property
@@ -73,7 +77,9 @@ TRYING_OUT = Lock()
 
 @cache
 def find_mechanism(mode: SandboxMode, path: str) -> Mechanism:
-    """The means for `mode`, looked for on `path` (as PATH); `none` with the reason where it does not hold."""
+    """The means for `mode`, looked for on `path` (as PATH); `none` with the reason where it does
+    not hold.
+    """
     if mode == "off":
         return Mechanism("none", why="the sandbox is turned off")
     if sys.platform != "linux":
@@ -87,8 +93,20 @@ def _bubblewrap(path: str) -> Mechanism:
     program = shutil.which("bwrap", path=path)
     if program is None:
         return Mechanism("none", why="bubblewrap is not installed")
-    options = ("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--unshare-net")
-    why = _fails([program, *options, "--", *launcher_command(), "--inner", "--no-network", "--", "true"])
+    options = (
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+        "--unshare-pid",
+        "--unshare-net",
+    )
+    why = _fails(
+        [program, *options, "--", *launcher_command(), "--inner", "--no-network", "--", "true"]
+    )
     return (
         Mechanism("none", why=f"bubblewrap does not work here: {why}")
         if why
@@ -103,11 +121,24 @@ def _landlock() -> Mechanism:
         return Mechanism("none", why="bubblewrap is not installed, and the kernel has no Landlock")
     with temp_dirs.temp_dir("means") as folder:
         place = str(folder)
-        held = ("--landlock", "--no-network", "--private", place, "--write", place, "--cover", "/run")
+        held = (
+            "--landlock",
+            "--no-network",
+            "--private",
+            place,
+            "--write",
+            place,
+            "--cover",
+            "/run",
+        )
         if not _launches("--namespaces", *held):
             return Mechanism("landlock", namespaces=True)
         why = _launches(*held)
-    return Mechanism("none", why=f"Landlock does not work here: {why}") if why else Mechanism("landlock")
+    return (
+        Mechanism("none", why=f"Landlock does not work here: {why}")
+        if why
+        else Mechanism("landlock")
+    )
 
 
 def _launches(*options: str) -> str:
@@ -115,7 +146,9 @@ def _launches(*options: str) -> str:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         number = theirs.fileno()
-        return _fails([*launcher_command(), "--control", str(number), *options, "--", "true"], number)
+        return _fails(
+            [*launcher_command(), "--control", str(number), *options, "--", "true"], number
+        )
 
 
 def _fails(command: list[str], *descriptors: int) -> str:
@@ -129,18 +162,52 @@ def _fails(command: list[str], *descriptors: int) -> str:
     return (done.stderr.strip() or f"exit code {done.returncode}") if done.returncode else ""
 
 
-CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "NET_BIND_SERVICE")
+CAPABILITIES = (
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "NET_BIND_SERVICE",
+)
 """What root keeps; the same as in confinement.py."""
 
 
 def bubblewrap_arguments(found: FileAccess, private: str, *, network: bool) -> list[str]:
     """The options of `bwrap`."""
-    options = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "--unshare-ipc"]
-    for path in ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus"):  # root may write them otherwise
+    options = [
+        "--ro-bind",
+        "/",
+        "/",
+        "--dev",
+        "/dev",
+        "--proc",
+        "/proc",
+        "--unshare-pid",
+        "--unshare-ipc",
+    ]
+    for path in (
+        "/proc/sys",
+        "/proc/sysrq-trigger",
+        "/proc/irq",
+        "/proc/bus",
+    ):  # root may write them otherwise
         options += ["--ro-bind-try", path, path]
-    options += ["--die-with-parent", *(() if network else ("--unshare-net",)), "--bind", private, "/tmp"]
+    options += [
+        "--die-with-parent",
+        *(() if network else ("--unshare-net",)),
+        "--bind",
+        private,
+        "/tmp",
+    ]
     if os.geteuid() == 0:
-        options += ["--cap-drop", "ALL", *(word for name in CAPABILITIES for word in ("--cap-add", f"CAP_{name}"))]
+        options += [
+            "--cap-drop",
+            "ALL",
+            *(word for name in CAPABILITIES for word in ("--cap-add", f"CAP_{name}")),
+        ]
     paths = {*found.writable, *found.sealed, *found.readable, *found.hidden, *found.covered}
     for path in sorted(paths, key=lambda path: path.count("/")):
         options += _path_options(path, found)
@@ -160,7 +227,14 @@ def _path_options(path: str, found: FileAccess) -> Iterator[str]:
 
 
 OUTSIDE_VARIABLES = (
-    *("SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DISPLAY"),
+    *(
+        "SSH_AUTH_SOCK",
+        "SSH_AGENT_PID",
+        "GPG_AGENT_INFO",
+        "DBUS_SESSION_BUS_ADDRESS",
+        "XDG_RUNTIME_DIR",
+        "DISPLAY",
+    ),
     *("WAYLAND_DISPLAY", "XAUTHORITY", "DOCKER_HOST", "TMUX", "KUBECONFIG"),
 )
 """Variables that lead to programs outside, which would do what a command must not."""
@@ -173,7 +247,9 @@ ASKED = "auto mode asks about commands that do more than read (`fugu help sandbo
 
 @dataclass(frozen=True)
 class SandboxSettings:
-    """What the user set: the means, the network, and what is allowed beyond the rule of access_rules.py."""
+    """What the user set: the means, the network, and what is allowed beyond the rule of
+    access_rules.py.
+    """
 
     mode: SandboxMode = "auto"
     network: bool = False
@@ -185,10 +261,11 @@ class SandboxSettings:
 
 @dataclass(frozen=True)
 class Launch:
-    """One command line's confinement. `guard` puts back afterwards what the means cannot keep from being written.
+    """One command line's confinement. `guard` puts back afterwards what the means cannot keep from
+    being written.
 
-    `git`: the line may write the git folder; git and all that it starts then come from `outside`, the PATH without the
-    repository.
+    `git`: the line may write the git folder; git and all that it starts then come from `outside`,
+    the PATH without the repository.
     """
 
     rules: SandboxSettings
@@ -201,7 +278,9 @@ class Launch:
     git: bool = False
 
     def wrapped(self, command: Sequence[str], folder: Path, control: int) -> list[str]:
-        """The command line of the launcher that runs `command` in `folder`, confined; it hears orders on `control`."""
+        """The command line of the launcher that runs `command` in `folder`, confined; it hears
+        orders on `control`.
+        """
         before = [*launcher_command(), "--control", str(control)]
         found, offline = self.places, [] if self.rules.network else ["--no-network"]
         if found is None:
@@ -209,23 +288,50 @@ class Launch:
         if self.held.kind == "bubblewrap":
             confined = bubblewrap_arguments(found, self.private, network=self.rules.network)
             inner = [*launcher_command(), "--inner", *offline, "--", *command]
-            return [*before, "--", self.held.program, *confined, "--chdir", str(folder), "--", *inner]
+            return [
+                *before,
+                "--",
+                self.held.program,
+                *confined,
+                "--chdir",
+                str(folder),
+                "--",
+                *inner,
+            ]
         options = ["--landlock", *(["--namespaces"] if self.held.namespaces else []), *offline]
         options += ["--private", self.private, "--chdir", str(folder)]
-        lists = {"write": found.writable, "seal": found.sealed, "read": found.readable, "hide": found.hidden}
+        lists = {
+            "write": found.writable,
+            "seal": found.sealed,
+            "read": found.readable,
+            "hide": found.hidden,
+        }
         for name, paths in (lists | {"cover": found.covered}).items():
             options += [word for path in paths for word in (f"--{name}", path)]
         return [*before, *options, "--", *command]
 
     def variables(self) -> dict[str, str | None]:
-        """What the command's environment has more (None: less): no keys, its own folders, no network to try."""
+        """What the command's environment has more (None: less): no keys, its own folders, no
+        network to try.
+        """
         told = self.rules.environment
-        gone = [n for n, value in os.environ.items() if n not in told and (NAMES.search(n) or has_secret(value))]
+        gone = [
+            n
+            for n, value in os.environ.items()
+            if n not in told and (NAMES.search(n) or has_secret(value))
+        ]
         if self.held.kind == "none":
             return dict.fromkeys(gone)
         found: dict[str, str | None] = dict.fromkeys((*gone, *OUTSIDE_VARIABLES))
-        found |= dict.fromkeys(("TMPDIR", "TMP", "TEMP"), "/tmp" if self.held.apart else self.private)
-        folders = {"GOCACHE": "go", "UV_CACHE_DIR": "uv", "npm_config_cache": "npm", "PIP_CACHE_DIR": "pip"}
+        found |= dict.fromkeys(
+            ("TMPDIR", "TMP", "TEMP"), "/tmp" if self.held.apart else self.private
+        )
+        folders = {
+            "GOCACHE": "go",
+            "UV_CACHE_DIR": "uv",
+            "npm_config_cache": "npm",
+            "PIP_CACHE_DIR": "pip",
+        }
         found |= {name: str(self.cache / folder) for name, folder in folders.items()}
         found["npm_config_update_notifier"] = "false"
         if self.git:
@@ -242,9 +348,13 @@ class Launch:
 
 
 class Sandbox:
-    """The sandbox of commands in `root`. `store` is fugu's folder for this repository, `own` all of fugu's data."""
+    """The sandbox of commands in `root`. `store` is fugu's folder for this repository, `own` all of
+    fugu's data.
+    """
 
-    def __init__(self, root: Path, store: Path, rules: SandboxSettings, own: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, root: Path, store: Path, rules: SandboxSettings, own: Sequence[Path] = ()
+    ) -> None:
         self.root = Path(os.path.realpath(root))
         self.rules = rules
         self._store = store
@@ -253,7 +363,9 @@ class Sandbox:
         self._folders = GitFolders(self.root)
 
     def try_out(self) -> None:
-        """Begin to try the means out, in a thread: it takes a process, and nobody has to wait for that idly."""
+        """Begin to try the means out, in a thread: it takes a process, and nobody has to wait for
+        that idly.
+        """
 
         def look() -> None:
             with contextlib.suppress(OSError):  # the first command tries again and says it
@@ -270,7 +382,10 @@ class Sandbox:
         if self.seals:
             return ()
         if self.held.kind == "none":
-            return (f"commands are not confined ({self.held.why}): they run with your own rights; {ASKED}",)
+            return (
+                f"commands are not confined ({self.held.why}): they run with your own rights; "
+                f"{ASKED}",
+            )
         return (f"commands can damage the git folder ({EXPOSED}); {ASKED}",)
 
     def at(self, root: Path) -> Sandbox:
@@ -284,8 +399,8 @@ class Sandbox:
 
     @property
     def held(self) -> Mechanism:
-        """What holds here. Tried out at the first call. Raises UsageError where the user asked for a means by name
-        and it does not hold."""
+        """What holds here. Tried out at the first call. Raises UsageError where the user asked for
+        a means by name and it does not hold."""
         found = self._mechanism()
         if found.kind == "none" and self.rules.mode in {"bubblewrap", "landlock"}:
             raise UsageError(
@@ -296,7 +411,9 @@ class Sandbox:
 
     @property
     def seals(self) -> bool:
-        """No command but git writes the git folder, unless the user lets all of them. Raises what `held` raises."""
+        """No command but git writes the git folder, unless the user lets all of them. Raises what
+        `held` raises.
+        """
         return self.held.apart or (self.held.kind != "none" and self._opened)
 
     @property
@@ -310,7 +427,9 @@ class Sandbox:
         return self.held.kind != "none" and not self.rules.network
 
     def launch(self, command: str) -> Launch:
-        """What holds for one command line, with the disk as it is now. Raises what `held` raises."""
+        """What holds for one command line, with the disk as it is now. Raises what `held`
+        raises.
+        """
         held, outside = self.held, search_path_outside(self.root)
         if held.kind == "none":
             return Launch(self.rules, held, None, "", CombinedGuard(()), outside, self.cache)
@@ -319,7 +438,9 @@ class Sandbox:
         if not held.apart or self._opened:
             git = self.root / ".git"
         nested = (
-            [] if not held.apart else nested_git_folders(self._folders, self.root, shutil.which("git", path=outside))
+            []
+            if not held.apart
+            else nested_git_folders(self._folders, self.root, shutil.which("git", path=outside))
         )
         caches = (self.cache, self._store / "cargo-target")
         for folder in caches:
@@ -336,7 +457,9 @@ class Sandbox:
         found = file_access(self.root, wishes, os.environ)
         named = FileGuard((*(() if held.apart else found.sealed), *found.loose))
         guards, private = CombinedGuard((named, guard)), str(self._temporary())
-        return Launch(self.rules, held, found, private, guards, outside, self.cache, git is not None)
+        return Launch(
+            self.rules, held, found, private, guards, outside, self.cache, git is not None
+        )
 
     def _temporary(self) -> Path:
         """A folder for this process, removed when it ends."""

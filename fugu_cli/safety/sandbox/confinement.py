@@ -1,5 +1,5 @@
-"""The confinement itself, put on by the child that is about to become the command: namespaces, Landlock, a filter of
-system calls, and the calls for them that Python does not have. Linux only.
+"""The confinement itself, put on by the child that is about to become the command: namespaces,
+Landlock, a filter of system calls, and the calls for them that Python does not have. Linux only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from fugu_cli.safety.sandbox.launcher_options import LauncherOptions
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
-CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = 0x00020000, 0x08000000, 0x10000000, 0x40000000
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWNET = (
+    0x00020000,
+    0x08000000,
+    0x10000000,
+    0x40000000,
+)
 MS_REC_PRIVATE, MS_NOSUID, MS_NODEV = 0x4000 | 0x40000, 2, 4
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _LANDLOCK_CREATE, _LANDLOCK_ADD, _LANDLOCK_RESTRICT = 444, 445, 446
@@ -50,12 +55,17 @@ def unshare(flags: int) -> None:
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
     """mount(2)."""
     given = [None if text == "" else os.fsencode(text) for text in (source, target, kind)]
-    _checked(LIBC.mount(*given, ctypes.c_ulong(flags), os.fsencode(data) if data else None), f"mount {target}")
+    _checked(
+        LIBC.mount(*given, ctypes.c_ulong(flags), os.fsencode(data) if data else None),
+        f"mount {target}",
+    )
 
 
 def clone_tree(path: str) -> int:
     """A detached copy of the mounts at and below `path`, as a descriptor."""
-    return system_call(_OPEN_TREE, _AT_FDCWD, os.fsencode(path), ctypes.c_uint(1 | _CLOEXEC | _AT_RECURSIVE))
+    return system_call(
+        _OPEN_TREE, _AT_FDCWD, os.fsencode(path), ctypes.c_uint(1 | _CLOEXEC | _AT_RECURSIVE)
+    )
 
 
 def attach_tree(tree: int, path: str) -> None:
@@ -67,11 +77,15 @@ def make_read_only(path: str = "", tree: int = _AT_FDCWD) -> None:
     """Everything at and below `path` (or in a detached tree) can only be read from now on."""
     given = ctypes.create_string_buffer(struct.pack("QQQQ", _RDONLY, 0, 0, 0))
     flags = _AT_RECURSIVE | (0 if path else _AT_EMPTY_PATH)
-    system_call(_MOUNT_SETATTR, tree, os.fsencode(path), ctypes.c_uint(flags), given, ctypes.c_size_t(32))
+    system_call(
+        _MOUNT_SETATTR, tree, os.fsencode(path), ctypes.c_uint(flags), given, ctypes.c_size_t(32)
+    )
 
 
 def enable_loopback() -> None:
-    """The loopback interface of a new network namespace, switched on: tests talk to servers of their own."""
+    """The loopback interface of a new network namespace, switched on: tests talk to servers of
+    their own.
+    """
     import fcntl  # Windows has none, and imports this module, too
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
@@ -91,11 +105,18 @@ def landlock_ruleset(abi: int, *, tcp: bool) -> int:
     rights = FS_ALL.get(abi, 0xFFFF)
     given = struct.pack("QQQ", rights, 3 if tcp and abi >= 4 else 0, 3 if abi >= 6 else 0)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
-    return system_call(_LANDLOCK_CREATE, ctypes.create_string_buffer(given), ctypes.c_size_t(size), ctypes.c_uint(0))
+    return system_call(
+        _LANDLOCK_CREATE,
+        ctypes.create_string_buffer(given),
+        ctypes.c_size_t(size),
+        ctypes.c_uint(0),
+    )
 
 
 def landlock_scope() -> None:
-    """No abstract Unix socket and no process outside can be reached, where the kernel can forbid that (Linux 6.12)."""
+    """No abstract Unix socket and no process outside can be reached, where the kernel can forbid
+    that (Linux 6.12).
+    """
     if landlock_abi() >= 6:
         given = ctypes.create_string_buffer(struct.pack("QQQ", 0, 0, 3))
         ruleset = system_call(_LANDLOCK_CREATE, given, ctypes.c_size_t(24), ctypes.c_uint(0))
@@ -138,7 +159,8 @@ def drop_capabilities(kept: frozenset[int]) -> None:
 
 
 class SeccompMachine:
-    """Numbers of one processor: how seccomp names it, and its system calls that the filter looks at.
+    """Numbers of one processor: how seccomp names it, and its system calls that the filter looks
+    at.
 
     A plain class: `typing` and `dataclasses` take longer to import than all the rest.
     """
@@ -154,7 +176,9 @@ MACHINES = {
 }
 """`keys`: add_key, request_key and keyctl, whose keyrings are shared with what runs outside."""
 IO_URING = (425, 426, 427)
-"""io_uring_setup, io_uring_enter and io_uring_register on every processor: a ring makes sockets past the filter."""
+"""io_uring_setup, io_uring_enter and io_uring_register on every processor: a ring makes sockets
+past the filter.
+"""
 _FAIL, _ALLOW, _ABSENT = 0x00050000 | 1, 0x7FFF0000, 0x00050000 | 38
 
 
@@ -165,17 +189,26 @@ def filter_calls(families: tuple[int, ...]) -> None:
     """
     machine = MACHINES.get(os.uname().machine)
     if machine is None:
-        raise OSError(0, f"no filter of system calls is known for the processor {os.uname().machine}")
+        raise OSError(
+            0, f"no filter of system calls is known for the processor {os.uname().machine}"
+        )
     program = filter_program(machine, families)
     code = ctypes.create_string_buffer(program)
-    whole = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code)))
+    whole = ctypes.create_string_buffer(
+        struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
+    )
     _checked(LIBC.prctl(_PR_SET_SECCOMP, 2, whole, 0, 0), "seccomp")
 
 
 def filter_program(machine: SeccompMachine, families: tuple[int, ...]) -> bytes:
-    """The filter as classic BPF, eight bytes an instruction. A refused call fails with EPERM, io_uring with ENOSYS."""
+    """The filter as classic BPF, eight bytes an instruction. A refused call fails with EPERM,
+    io_uring with ENOSYS.
+    """
     program = [(0x20, 0, 0, 4), (0x15, 1, 0, machine.audit), (0x06, 0, 0, _FAIL), (0x20, 0, 0, 0)]
-    program += [(0x35, 0, 1, 0x40000000), (0x06, 0, 0, _FAIL)]  # x32 calls have numbers of their own
+    program += [
+        (0x35, 0, 1, 0x40000000),
+        (0x06, 0, 0, _FAIL),
+    ]  # x32 calls have numbers of their own
     for number in (*IO_URING, *machine.keys):
         program += [(0x15, 0, 1, number), (0x06, 0, 0, _ABSENT if number in IO_URING else _FAIL)]
     program += [(0x15, 1, 0, machine.socket), (0x06, 0, 0, _ALLOW), (0x20, 0, 0, 16)]
@@ -218,14 +251,20 @@ def enter_namespaces(options: LauncherOptions, *, offline: bool) -> None:
 
 
 def _leave(flags: int) -> None:
-    """With root's rights where there are any, else as root of a user namespace with one user: oneself."""
+    """With root's rights where there are any, else as root of a user namespace with one user:
+    oneself.
+    """
     user, group = os.getuid(), os.getgid()
     if os.geteuid() == 0:
         with contextlib.suppress(PermissionError):
             unshare(flags)
             return
     unshare(flags | CLONE_NEWUSER)
-    for name, text in {"setgroups": "deny", "uid_map": f"{user} {user} 1", "gid_map": f"{group} {group} 1"}.items():
+    for name, text in {
+        "setgroups": "deny",
+        "uid_map": f"{user} {user} 1",
+        "gid_map": f"{group} {group} 1",
+    }.items():
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
             file.write(text)
 
@@ -248,7 +287,9 @@ def _cover(path: str) -> None:
 
 
 def _mount_back(tree: int, path: str) -> None:
-    """A place as it was, at its own path; made where it was covered with the folder that holds it."""
+    """A place as it was, at its own path; made where it was covered with the folder that holds
+    it.
+    """
     if not os.path.lexists(path):
         if os.path.isdir(f"/proc/self/fd/{tree}"):
             os.makedirs(path, exist_ok=True)
@@ -272,11 +313,14 @@ def _devices() -> None:
 
 
 KEPT = frozenset({0, 1, 3, 4, 5, 6, 7, 10})
-"""What root keeps: owners, permissions and signals of files and processes it may reach. No mounts, devices, tracing."""
+"""What root keeps: owners, permissions and signals of files and processes it may reach. No mounts,
+devices, tracing.
+"""
 NETWORK = (socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 APART = (socket.AF_UNIX, *NETWORK)
-"""Families of sockets: those that lead to other machines, and those that a command with a view of the file system of
-its own may make. No others: AF_VSOCK leads to the host of a virtual machine, AF_PACKET reads the network."""
+"""Families of sockets: those that lead to other machines, and those that a command with a view of
+the file system of its own may make. No others: AF_VSOCK leads to the host of a virtual machine,
+AF_PACKET reads the network."""
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "fd")
 
 
@@ -294,7 +338,8 @@ def confine(options: LauncherOptions) -> None:
         _restrict(options, apart=apart, offline=offline)
     elif inner and not offline:
         landlock_scope()
-    # without a view of its own, a path leads to sockets outside, and without a network of its own every family does
+    # without a view of its own, a path leads to sockets outside, and without a network of its own
+    # every family does
     filter_calls(APART if apart else () if offline else NETWORK)
 
 
@@ -332,7 +377,9 @@ def _above(paths: set[str]) -> set[str]:
 
 
 def _outside(folder: str, hidden: set[str], above: frozenset[str]) -> list[str]:
-    """The trees below `folder` that hold nothing hidden: Landlock can only add, so what holds some is taken apart."""
+    """The trees below `folder` that hold nothing hidden: Landlock can only add, so what holds some
+    is taken apart.
+    """
     found = []
     try:
         entries = list(os.scandir(folder))

@@ -1,5 +1,5 @@
-"""Git in the sandbox: where a repository's git folders are, what in them may be written, and which command lines may
-write them.
+"""Git in the sandbox: where a repository's git folders are, what in them may be written, and which
+command lines may write them.
 """
 
 from __future__ import annotations
@@ -21,15 +21,17 @@ from fugu_cli.safety.policy.programs import program_name
 from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word, parse_command_line
 
 MOST = 50_000
-"""Folders that are looked into, the upper ones first; the rest of a larger tree is not. How far down that comes changes
-with every folder that is made or removed."""
+"""Folders that are looked into, the upper ones first; the rest of a larger tree is not. How far
+down that comes changes with every folder that is made or removed."""
 RACY = 100_000_000
 """Nanoseconds: what changed so shortly before it was listed may have changed after that as well."""
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """A folder as it was: what tells that it changed, the folders in it, and whether git would take it for its own."""
+    """A folder as it was: what tells that it changed, the folders in it, and whether git would take
+    it for its own.
+    """
 
     stamp: tuple[int, int]
     folders: tuple[str, ...]
@@ -38,7 +40,8 @@ class _Listed:
 
 
 class GitFolders:
-    """Those at and below `root`, which is resolved. Remembers what it saw from one look to the next.
+    """Those at and below `root`, which is resolved. Remembers what it saw from one look to the
+    next.
 
     `cut`: the newest look did not come to all of them.
     """
@@ -62,7 +65,9 @@ class GitFolders:
         return tuple(Path(path, ".git") for path, listed in self._look().items() if listed.entry)
 
     def folders(self, entries: tuple[Path, ...]) -> frozenset[Path]:
-        """The git folders inside the root: those `entries` lead to, bare ones, and those that these hold."""
+        """The git folders inside the root: those `entries` lead to, bare ones, and those that these
+        hold.
+        """
         found = {Path(path) for path, listed in self._known.items() if listed.bare}
         found |= {folder for entry in entries if (folder := self._behind(entry)) is not None}
         return frozenset(found | {inner for folder in found for inner in _held(folder)})
@@ -91,16 +96,26 @@ class GitFolders:
 
 
 def nested_git_folders(found: GitFolders, root: Path, git: str | None) -> tuple[Path, ...]:
-    """Folders `.git` of repositories inside `root` that commands leave as they are, as they do its own: those that were
-    there before the first look, and that the repository around them does not ignore. `git` is the program's path."""
+    """Folders `.git` of repositories inside `root` that commands leave as they are, as they do its
+    own: those that were there before the first look, and that the repository around them does not
+    ignore. `git` is the program's path."""
     around: dict[Path, list[Path]] = {}
     entries = sorted(found.entries(), key=lambda entry: len(entry.parts))
     folders = [entry.parent for entry in entries]
     for entry in entries:
-        if entry.parent != root and entry.is_dir() and not entry.is_symlink() and found.older(entry / "config"):
-            above = next((place for place in entry.parent.parents if place in folders or place == root), root)
+        if (
+            entry.parent != root
+            and entry.is_dir()
+            and not entry.is_symlink()
+            and found.older(entry / "config")
+        ):
+            above = next(
+                (place for place in entry.parent.parents if place in folders or place == root), root
+            )
             around.setdefault(above, []).append(entry)
-    return tuple(entry for above, inner in around.items() for entry in _not_ignored(above, inner, git))
+    return tuple(
+        entry for above, inner in around.items() for entry in _not_ignored(above, inner, git)
+    )
 
 
 def _not_ignored(above: Path, entries: list[Path], git: str | None) -> Iterator[Path]:
@@ -109,9 +124,16 @@ def _not_ignored(above: Path, entries: list[Path], git: str | None) -> Iterator[
     words = ("-c", "core.fsmonitor=false", "check-ignore", "--no-index", "-z", "--stdin")
     ignored: set[bytes] = set()
     if git is not None and (above / ".git").exists():
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("GIT_")
+        }
         done = subprocess.run(
-            [git, *words], cwd=above, env=environment, input=b"\0".join(names), capture_output=True, check=False
+            [git, *words],
+            cwd=above,
+            env=environment,
+            input=b"\0".join(names),
+            capture_output=True,
+            check=False,
         )
         ignored = set(done.stdout.split(b"\0"))
     yield from (entry for name, entry in names.items() if name not in ignored)
@@ -163,11 +185,15 @@ class GitFolderAccess:
     writable: tuple[Path, ...] = ()
     sealed: tuple[Path, ...] = ()
     loose: tuple[Path, ...] = ()
-    """What git would obey if it were there: nothing can be laid over it, it is looked after instead."""
+    """What git would obey if it were there: nothing can be laid over it, it is looked after
+    instead.
+    """
 
 
 def git_folder_access(root: Path, opened: Path | None = None) -> GitFolderAccess:
-    """Of the repository at `root`; nothing where there is none. `opened`: the `.git` that may be written now."""
+    """Of the repository at `root`; nothing where there is none. `opened`: the `.git` that may be
+    written now.
+    """
     entry = root / ".git"
     if entry.is_symlink() or not entry.exists():
         return GitFolderAccess(sealed=(entry,) if entry.exists() else ())
@@ -198,8 +224,8 @@ def _split(writable: tuple[Path, ...], wanted: list[Path]) -> GitFolderAccess:
 
 
 def _sealed(folder: Path) -> Iterator[Path]:
-    """Hooks and configuration of a git folder, of its working trees and of the submodules it keeps; itself where a link
-    stands for them."""
+    """Hooks and configuration of a git folder, of its working trees and of the submodules it keeps;
+    itself where a link stands for them."""
     hooks, config = folder / "hooks", folder / "config"
     if hooks.is_symlink() or config.is_symlink() or not config.is_file():
         yield folder
@@ -219,7 +245,9 @@ def _of_tree(folder: Path) -> Iterator[Path]:
 
 
 def _named(folder: Path, root: Path) -> Iterator[Path]:
-    """The folder of hooks and the further files that the configuration names, where they lie in the repository."""
+    """The folder of hooks and the further files that the configuration names, where they lie in the
+    repository.
+    """
     user = (Path("~/.gitconfig").expanduser(), Path("~/.config/git/config").expanduser())
     for config in (folder / "config", folder / "config.worktree", *user):
         try:
@@ -228,7 +256,9 @@ def _named(folder: Path, root: Path) -> Iterator[Path]:
             continue
         named = [root / expand_home(name) for name in _HOOKS_PATH.findall(text)]
         named += [config.parent / expand_home(name) for name in _INCLUDED.findall(text)]
-        yield from (place for path in named if root in (place := Path(os.path.realpath(path))).parents)
+        yield from (
+            place for path in named if root in (place := Path(os.path.realpath(path))).parents
+        )
 
 
 def _modules(folder: Path) -> Iterator[Path]:
@@ -249,19 +279,23 @@ def _pointed_to(entry: Path) -> Path | None:
 
 
 def _points_back(folder: Path, entry: Path) -> bool:
-    """The git folder says that it belongs here: else a file `.git` could open any folder to be written."""
+    """The git folder says that it belongs here: else a file `.git` could open any folder to be
+    written.
+    """
     with contextlib.suppress(OSError):
         named = (folder / "gitdir").read_text(encoding="utf-8", errors="surrogateescape").strip()
         return Path(os.path.realpath(folder / named)) == entry
     with contextlib.suppress(OSError):
-        found = _WORKTREE.search((folder / "config").read_text(encoding="utf-8", errors="surrogateescape"))
+        found = _WORKTREE.search(
+            (folder / "config").read_text(encoding="utf-8", errors="surrogateescape")
+        )
         return found is not None and Path(os.path.realpath(folder / found.group(1))) == entry.parent
     return False
 
 
 def _common(folder: Path) -> Path:
-    """The repository of a linked working tree's git folder, which lies in its `worktrees`; any other folder itself: a
-    `commondir` that leads elsewhere must not open that."""
+    """The repository of a linked working tree's git folder, which lies in its `worktrees`; any
+    other folder itself: a `commondir` that leads elsewhere must not open that."""
     with contextlib.suppress(OSError):
         named = (folder / "commondir").read_text(encoding="utf-8", errors="surrogateescape").strip()
         common = Path(os.path.realpath(folder / named))
@@ -274,13 +308,19 @@ def _names(text: str) -> frozenset[str]:
 
 
 PLAIN = _names(
-    "add am apply branch checkout clean commit commit-tree gc hash-object maintenance mv notes pack-refs prune "
-    "read-tree reflog repack replace rerere reset restore rm sparse-checkout stash switch symbolic-ref tag "
+    "add am apply branch checkout clean commit commit-tree gc hash-object maintenance mv notes "
+    "pack-refs prune "
+    "read-tree reflog repack replace rerere reset restore rm sparse-checkout stash switch "
+    "symbolic-ref tag "
     "update-index update-ref worktree write-tree"
 )
-"""Commands of git that write and start no program but git itself, its hooks and what the configuration names."""
+"""Commands of git that write and start no program but git itself, its hooks and what the
+configuration names.
+"""
 FREE = _names("add branch checkout commit mv reset restore rm switch tag")
-"""Those of which no argument can name a file to write: it need not be known before the line runs."""
+"""Those of which no argument can name a file to write: it need not be known before the line
+runs.
+"""
 WRITING = re.compile(r"--ou(?!rs$).*|--index-o.*|--uns.*|--(expire|filter)-t.*")
 """An argument that names one, or any: `git diff --output=FILE`, `git apply --unsafe-paths`."""
 STARTING: dict[str, re.Pattern[str]] = {
@@ -294,9 +334,13 @@ STARTING: dict[str, re.Pattern[str]] = {
     "bisect": re.compile(r"run|replay|visualize|view"),
     "submodule": re.compile(r"foreach|add|set-url"),
 }
-"""Commands of git, each with the arguments that start a program or lead to a repository which starts its own."""
+"""Commands of git, each with the arguments that start a program or lead to a repository which
+starts its own.
+"""
 REMOTE = re.compile(r"[\w-]+|(?:https|ssh|git)://.*")
-"""What may be fetched from and pushed to: a name from the configuration, another machine; no folder with its hooks."""
+"""What may be fetched from and pushed to: a name from the configuration, another machine; no folder
+with its hooks.
+"""
 BEFORE = _names("--no-pager -P --no-optional-locks --literal-pathspecs")
 SETTINGS = re.compile(
     r"(user|author|committer)\.\w+|(color|advice|log)\.[\w.]+|core\.(quotepath|autocrlf|abbrev)|(commit|tag)\.gpgsign"
@@ -308,20 +352,25 @@ VARIABLES = re.compile(r"GIT_(AUTHOR|COMMITTER)_(NAME|EMAIL|DATE)|LANG|LC_\w+|CI
 READS, RUNS = 0, 1
 """The least of policy's levels: what only reads, and what touches nothing special."""
 PRINTING, MAKING = _names("echo printf cat"), _names("mkdir rmdir touch rm")
-"""What may write files of the working tree in such a line: the first by a redirection, the others by name. None of
-them makes a link, through which the next would write elsewhere."""
+"""What may write files of the working tree in such a line: the first by a redirection, the others
+by name. None of them makes a link, through which the next would write elsewhere."""
 STILL = _names("add commit tag branch push notes")
-"""Commands of git that may stand beside those: they write no file of the working tree, hence no link."""
+"""Commands of git that may stand beside those: they write no file of the working tree, hence no
+link.
+"""
 DEVICES = _names("/dev/null /dev/stdout /dev/stderr")
 _MESSAGE = re.compile(
-    r"""([^'"\\`$#<]*)"\$\(cat <<'(\w+)'\n(?:(?!\2$).*\n)*\2\n\s*\)"([^'"\\`$#<]*)""", re.MULTILINE | re.ASCII
+    r"""([^'"\\`$#<]*)"\$\(cat <<'(\w+)'\n(?:(?!\2$).*\n)*\2\n\s*\)"([^'"\\`$#<]*)""",
+    re.MULTILINE | re.ASCII,
 )
-"""A line with one quoted heredoc that stands for a word, as messages of commits are written: nothing in it is run."""
+"""A line with one quoted heredoc that stands for a word, as messages of commits are written:
+nothing in it is run.
+"""
 
 
 def git_folder_written_by(line: str, root: Path) -> Path | None:
-    """The `.git` of the repository that git, alone in the line, works on; None where it is not alone, or works on
-    several. `root` is resolved; the line runs in it."""
+    """The `.git` of the repository that git, alone in the line, works on; None where it is not
+    alone, or works on several. `root` is resolved; the line runs in it."""
     found = _MESSAGE.fullmatch(line.strip())
     if found is not None:
         line = f'{found.group(1)}"message"{found.group(3)}'
@@ -349,13 +398,25 @@ def _writes(one: ClassifiedCommand) -> bool:
     """It does nothing but write files which policy knows, none of them special."""
     command = one.command
     words = [*command.words, *(redirect.target for redirect in command.redirects)]
-    if one.finding.level > RUNS or not command.words or command.assignments or command.given_more or command.mark:
+    if (
+        one.finding.level > RUNS
+        or not command.words
+        or command.assignments
+        or command.given_more
+        or command.mark
+    ):
         return False
-    if any(redirect.target.dynamic or redirect.target.globbed for redirect in command.redirects if redirect.writes):
+    if any(
+        redirect.target.dynamic or redirect.target.globbed
+        for redirect in command.redirects
+        if redirect.writes
+    ):
         return False
     if command.words[0].text in PRINTING:
         return not any(word.text.startswith("-v") or word.dynamic for word in command.words)
-    return command.words[0].text in MAKING and not any(word.dynamic or word.globbed or word.braced for word in words)
+    return command.words[0].text in MAKING and not any(
+        word.dynamic or word.globbed or word.braced for word in words
+    )
 
 
 def _is_still(command: Command) -> bool:
@@ -373,17 +434,27 @@ def _is_git(command: Command) -> bool:
 
 def _target(words: Sequence[Word], root: Path) -> Path | None:
     """Where `cd` or `-C` leads, None where that is not plain."""
-    found = locate(words[0].text, root) if len(words) == 1 and not (words[0].dynamic or words[0].globbed) else None
+    found = (
+        locate(words[0].text, root)
+        if len(words) == 1 and not (words[0].dynamic or words[0].globbed)
+        else None
+    )
     return found if isinstance(found, Path) and is_folder(found) else None
 
 
 def _entry(judged: ClassifiedCommand, folder: Path, root: Path, *, moved: bool) -> Path | None:
-    """The `.git` a git command works on; None where the command is not a plain one. `moved`: after a `cd`, which may
-    fail, so that a folder named beside it is not known."""
+    """The `.git` a git command works on; None where the command is not a plain one. `moved`: after
+    a `cd`, which may fail, so that a folder named beside it is not known."""
     command = judged.command
-    if command.given_more or command.mark or any(not VARIABLES.fullmatch(name) for name, _ in command.assignments):
+    if (
+        command.given_more
+        or command.mark
+        or any(not VARIABLES.fullmatch(name) for name, _ in command.assignments)
+    ):
         return None
-    if any(redirect.writes and redirect.target.text not in DEVICES for redirect in command.redirects):
+    if any(
+        redirect.writes and redirect.target.text not in DEVICES for redirect in command.redirects
+    ):
         return None
     words = list(command.words[1:])
     place: Path | None = folder
@@ -398,7 +469,9 @@ def _entry(judged: ClassifiedCommand, folder: Path, root: Path, *, moved: bool) 
             return None
     if place is None or not words or words[0].dynamic:
         return None
-    reads = judged.finding.level == READS and not any(WRITING.fullmatch(word.text) for word in words)
+    reads = judged.finding.level == READS and not any(
+        WRITING.fullmatch(word.text) for word in words
+    )
     return _found(place, root) if reads or _plain(words[0].text, words[1:]) else None
 
 
@@ -406,18 +479,25 @@ def _plain(name: str, arguments: Sequence[Word]) -> bool:
     if name in FREE:
         return True
     texts = [word.text for word in arguments]
-    if any(word.dynamic or word.globbed or word.braced or WRITING.fullmatch(word.text) for word in arguments):
+    if any(
+        word.dynamic or word.globbed or word.braced or WRITING.fullmatch(word.text)
+        for word in arguments
+    ):
         return False
     if name not in STARTING:
         return name in PLAIN
     if any(STARTING[name].fullmatch(text) for text in texts):
         return False
     named = [text for text in texts if not text.startswith("-")]
-    return name not in {"fetch", "pull", "push"} or not named or REMOTE.fullmatch(named[0]) is not None
+    return (
+        name not in {"fetch", "pull", "push"} or not named or REMOTE.fullmatch(named[0]) is not None
+    )
 
 
 def _found(folder: Path, root: Path) -> Path | None:
-    """The nearest `.git` at or above a folder in the root; None where a bare repository comes first."""
+    """The nearest `.git` at or above a folder in the root; None where a bare repository comes
+    first.
+    """
     for place in (folder, *folder.parents) if inside(folder, root) else ():
         if os.path.lexists(place / ".git"):
             return place / ".git"

@@ -1,12 +1,14 @@
-"""Starts one command, confined as its arguments say, and lets nothing of it live on: a process of its own.
+"""Starts one command, confined as its arguments say, and lets nothing of it live on: a process of
+its own.
 
 launch --control FD [--namespaces] [--no-network] [--landlock] [--hide PATH]... -- COMMAND
     launch --inner [--no-network] -- COMMAND
 
-Between process_cleanup.py, which speaks to it over the socket FD, and the command. It stays outside the confinement as
-the "subreaper" of everything the command starts, so that a daemon that left its session and wiped its environment is
-still its descendant. With `--inner` it is what bubblewrap starts: it confines itself further and becomes the command.
-Only the standard library's quick parts are imported: it starts before every command.
+Between process_cleanup.py, which speaks to it over the socket FD, and the command. It stays outside
+the confinement as the "subreaper" of everything the command starts, so that a daemon that left its
+session and wiped its environment is still its descendant. With `--inner` it is what bubblewrap
+starts: it confines itself further and becomes the command. Only the standard library's quick parts
+are imported: it starts before every command.
 """
 
 from __future__ import annotations
@@ -26,12 +28,16 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 LINGER, GRACE = 0.3, 2.0
-"""Seconds that what a command left running may take to end by itself, and to end when it is asked to."""
+"""Seconds that what a command left running may take to end by itself, and to end when it is asked
+to.
+"""
 REFUSED = 126
 """The exit code when the confinement could not be set up: the command was not started."""
 PR_SET_CHILD_SUBREAPER = 36
 CONFINER = b"bwrap"
-"""It is not asked to end: with it, all that is in it would be killed before it could. It ends with its command."""
+"""It is not asked to end: with it, all that is in it would be killed before it could. It ends with
+its command.
+"""
 
 
 def main(arguments: list[str]) -> None:
@@ -74,7 +80,10 @@ def start(options: LauncherOptions) -> NoReturn:
         for folder in options.all("--chdir"):
             os.chdir(folder)
     except (OSError, ValueError) as error:
-        os.write(2, b"fugu: the sandbox could not be set up: %s\n" % str(error).encode("utf-8", "replace"))
+        os.write(
+            2,
+            b"fugu: the sandbox could not be set up: %s\n" % str(error).encode("utf-8", "replace"),
+        )
         os._exit(REFUSED)
     try:
         os.execvp(options.command[0], options.command)
@@ -84,7 +93,9 @@ def start(options: LauncherOptions) -> NoReturn:
 
 
 def watch(child: int, control: socket.socket) -> tuple[int | None, str]:
-    """Wait for the command, or for the word to end it. Its wait status (None: ended early), and the word."""
+    """Wait for the command, or for the word to end it. Its wait status (None: ended early), and the
+    word.
+    """
     ended, awake = os.pipe()
     os.set_blocking(awake, False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -137,7 +148,9 @@ def end_descendants(control: socket.socket, ordered: str) -> int:
     else:
         left = len(living_descendants())
     for _ in range(200):
-        if not signal_descendants(signal.SIGSTOP):  # none can start another while the rest are ended
+        if not signal_descendants(
+            signal.SIGSTOP
+        ):  # none can start another while the rest are ended
             break
         signal_descendants(signal.SIGKILL)
         reap_orphans()
@@ -167,7 +180,8 @@ def signal_descendants(number: int) -> int:
 def living_descendants() -> dict[int, bytes]:
     """All descendants that are not dead yet, ids to names, each after the one that started it.
 
-    In this order they are told to end: a shell whose child died before it was told would end without its trap.
+    In this order they are told to end: a shell whose child died before it was told would end
+    without its trap.
     """
     reap_orphans()
     parents, names = {}, {}

@@ -1,5 +1,5 @@
-"""Files, and what git obeys, as they were before a command; put back after it where the sandbox could not forbid
-writing them.
+"""Files, and what git obeys, as they were before a command; put back after it where the sandbox
+could not forbid writing them.
 """
 
 from __future__ import annotations
@@ -32,14 +32,18 @@ class FileGuard:
     def _all(self) -> Iterator[Path]:
         for path in self._paths:
             if path.is_dir() and not path.is_symlink():
-                yield from (Path(folder) / name for folder, _, names in os.walk(path) for name in names)
+                yield from (
+                    Path(folder) / name for folder, _, names in os.walk(path) for name in names
+                )
             elif os.path.lexists(path):
                 yield path
 
     def restore(self) -> tuple[Path, ...]:
         """Put back what was changed; returns which files. Raises OSError."""
         now = {path: read_saved(path) for path in self._all()}
-        unknown = {path for path, kept in self._kept.items() if kept is None}  # it could not be read before
+        unknown = {
+            path for path, kept in self._kept.items() if kept is None
+        }  # it could not be read before
         changed = [path for path in {**now, **self._kept} if now.get(path) != self._kept.get(path)]
         changed = [path for path in changed if path not in unknown]
         for path in changed:
@@ -68,8 +72,8 @@ class CombinedGuard:
 
 
 def read_saved(path: Path, largest: float = math.inf) -> SavedFile | None:
-    """Mode and content, of a link where it leads; None where there is nothing. Of a file with more than `largest` bytes
-    no content."""
+    """Mode and content, of a link where it leads; None where there is nothing. Of a file with more
+    than `largest` bytes no content."""
     try:
         found = path.lstat()
         if stat.S_ISLNK(found.st_mode):
@@ -122,7 +126,9 @@ HARMLESS = re.compile(
     ),
     re.DOTALL,
 )
-"""Keys of a configuration that may be new after a command. `core.worktree` is let through where it stays inside."""
+"""Keys of a configuration that may be new after a command. `core.worktree` is let through where it
+stays inside.
+"""
 NAMES = ("config", "config.worktree", "commondir")
 SAMPLE = ".sample"
 LARGEST = 64_000_000
@@ -131,23 +137,31 @@ LARGEST = 64_000_000
 
 @dataclass(frozen=True)
 class GitConfiguration:
-    """What git obeys in one git folder: these files, and its hooks, each with its mode; samples left out."""
+    """What git obeys in one git folder: these files, and its hooks, each with its mode; samples
+    left out.
+    """
 
     files: Mapping[str, SavedFile] = field(default_factory=dict)
     hooks: Mapping[str, SavedFile] = field(default_factory=dict)
 
 
 class GitGuard:
-    """Remembers what git obeys below a root; `restore` makes it that again. `git` is the program's path."""
+    """Remembers what git obeys below a root; `restore` makes it that again. `git` is the program's
+    path.
+    """
 
     def __init__(self, found: GitFolders, git: str | None) -> None:
         self._found, self._git = found, git
         self._entries = {entry: _small_content(entry) for entry in found.entries()}
-        self._before = {folder: _git_configuration(folder) for folder in found.folders(tuple(self._entries))}
+        self._before = {
+            folder: _git_configuration(folder) for folder in found.folders(tuple(self._entries))
+        }
         self._cut = found.cut
 
     def restore(self) -> tuple[Path, ...]:
-        """Put back what was changed, take away what is new and dangerous; returns which files. Raises OSError."""
+        """Put back what was changed, take away what is new and dangerous; returns which files.
+        Raises OSError.
+        """
         changed = []
         now = self._found.entries()
         for entry in now:
@@ -176,12 +190,18 @@ class GitGuard:
                 yield self._defused(folder / name, new, old)
 
     def _unseen(self, folder: Path, found: GitConfiguration) -> GitConfiguration:
-        """What a folder held that was not looked into: nothing, it is new; in a tree too large to look into all of it,
-        what is older than the session."""
+        """What a folder held that was not looked into: nothing, it is new; in a tree too large to
+        look into all of it, what is older than the session."""
         if not self._cut:
             return GitConfiguration()
-        files = {name: kept for name, kept in found.files.items() if self._found.older(folder / name)}
-        hooks = {name: kept for name, kept in found.hooks.items() if self._found.older(folder / "hooks" / name)}
+        files = {
+            name: kept for name, kept in found.files.items() if self._found.older(folder / name)
+        }
+        hooks = {
+            name: kept
+            for name, kept in found.hooks.items()
+            if self._found.older(folder / "hooks" / name)
+        }
         return GitConfiguration(files, hooks)
 
     def _moved(self) -> list[GitConfiguration]:
@@ -192,16 +212,23 @@ class GitGuard:
         """A working tree of a repository that was there before."""
         with contextlib.suppress(OSError):
             named = (folder / "commondir").read_bytes()[:4096].strip()
-            return folder not in self._before and Path(os.path.realpath(folder / os.fsdecode(named))) in self._before
+            return (
+                folder not in self._before
+                and Path(os.path.realpath(folder / os.fsdecode(named))) in self._before
+            )
         return False
 
     def _dangers(self, folder: Path, new: SavedFile, old: SavedFile | None) -> list[str]:
-        """Keys that were not there, or had another value, and are not harmless. A file git cannot read is one."""
+        """Keys that were not there, or had another value, and are not harmless. A file git cannot
+        read is one.
+        """
         lines = self._lines(new[1]) if stat.S_ISREG(new[0]) else None
         if lines is None:
             return ["include.path"]
         known = (self._lines(old[1]) or set()) if old is not None else set()
-        return sorted({key for key, value in lines - known if not self._harmless(folder, key, value)})
+        return sorted(
+            {key for key, value in lines - known if not self._harmless(folder, key, value)}
+        )
 
     def _harmless(self, folder: Path, key: str, value: str) -> bool:
         if key == "core.worktree":
@@ -210,7 +237,9 @@ class GitGuard:
         return HARMLESS.fullmatch(key) is not None
 
     def _defused(self, config: Path, new: SavedFile, old: SavedFile | None) -> Path:
-        """As it was; a new one without the dangerous keys, or without any where that does not help."""
+        """As it was; a new one without the dangerous keys, or without any where that does not
+        help.
+        """
         if old is not None or not stat.S_ISREG(new[0]):
             return _write_back(config, old)
         for key in self._dangers(config.parent, new, None):
@@ -234,7 +263,12 @@ class GitGuard:
             return None
         kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         done = subprocess.run(
-            [self._git, "config", *arguments], cwd="/", env=kept, input=given, capture_output=True, check=False
+            [self._git, "config", *arguments],
+            cwd="/",
+            env=kept,
+            input=given,
+            capture_output=True,
+            check=False,
         )
         return None if done.returncode else done.stdout
 
@@ -245,12 +279,20 @@ def _git_configuration(folder: Path) -> GitConfiguration:
     if hooks.is_symlink() or not hooks.is_dir():
         whole = _small_content(hooks)
         return GitConfiguration(files, {} if whole is None else {"": whole})
-    inside = {path.name: _small_content(path) for path in sorted(hooks.iterdir()) if path.suffix != SAMPLE}
-    return GitConfiguration(files, {name: found for name, found in inside.items() if found is not None})
+    inside = {
+        path.name: _small_content(path) for path in sorted(hooks.iterdir()) if path.suffix != SAMPLE
+    }
+    return GitConfiguration(
+        files, {name: found for name, found in inside.items() if found is not None}
+    )
 
 
-def _hooks(folder: Path, found: Mapping[str, SavedFile], then: Mapping[str, SavedFile]) -> Iterator[Path]:
-    """A link in the place of the folder goes, or comes back, as a whole: nothing is done where it leads."""
+def _hooks(
+    folder: Path, found: Mapping[str, SavedFile], then: Mapping[str, SavedFile]
+) -> Iterator[Path]:
+    """A link in the place of the folder goes, or comes back, as a whole: nothing is done where it
+    leads.
+    """
     if "" in found or "" in then:
         _remove(folder)
         for name, kept in then.items():

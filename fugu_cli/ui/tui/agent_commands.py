@@ -1,5 +1,5 @@
-"""Commands about who works and what runs: agents, keys and downloads that let them work, skills, background jobs, cost,
-context.
+"""Commands about who works and what runs: agents, keys and downloads that let them work, skills,
+background jobs, cost, context.
 """
 
 from __future__ import annotations
@@ -52,7 +52,11 @@ async def show_pool(controller: SessionController, argument: str) -> None:
     breaker = controller.session.team.breaker
     out = breaker.unavailable() if breaker is not None else {}
     for name, member in controller.session.team.members.items():
-        price = f"{money(member.price.input)}/{money(member.price.output)}" if member.price else "price unknown"
+        price = (
+            f"{money(member.price.input)}/{money(member.price.output)}"
+            if member.price
+            else "price unknown"
+        )
         marks = [member.slot, member.model, price]
         marks += ["pinned"] if controller.work.pinned == name else []
         marks += ["excluded"] if name in controller.session.excluded else []
@@ -86,7 +90,9 @@ async def exclude_agent(controller: SessionController, argument: str) -> None:
         raise UsageError("this would leave nobody to work", hint="let another agent in first")
     controller.session.exclude(out)
     controller.changed()
-    controller.say(f"{argument} is {'left out until /exclude ' + argument if argument in out else 'in again'}")
+    controller.say(
+        f"{argument} is {'left out until /exclude ' + argument if argument in out else 'in again'}"
+    )
 
 
 async def retry_request(controller: SessionController, argument: str) -> None:
@@ -136,7 +142,9 @@ def effort_named(word: str) -> Effort:
 
 
 async def change_effort(controller: SessionController, argument: str) -> None:
-    """How much agents may reason: from the next request on, or in the one that follows the level."""
+    """How much agents may reason: from the next request on, or in the one that follows the
+    level.
+    """
     session = controller.session
     level, _, text = argument.partition(" ")
     if not level:
@@ -149,7 +157,9 @@ async def change_effort(controller: SessionController, argument: str) -> None:
         return
     session.effort = effort
     without = views.without_effort(session.team.members) if effort else ()
-    controller.say(f"effort {level}" + (f"; it says nothing to {', '.join(without)}" if without else ""))
+    controller.say(
+        f"effort {level}" + (f"; it says nothing to {', '.join(without)}" if without else "")
+    )
 
 
 async def show_cost(controller: SessionController, argument: str) -> None:
@@ -165,25 +175,38 @@ async def show_cost(controller: SessionController, argument: str) -> None:
             f" · {compact_number(usage.output)} written"
         )
     whole = known_cost(tally.cost, unpriced=bool(unpriced))
-    controller.say(f"{whole} in this session", "plain", "\n".join(lines) or "no agent was called yet")
+    controller.say(
+        f"{whole} in this session", "plain", "\n".join(lines) or "no agent was called yet"
+    )
 
 
 async def show_context(controller: SessionController, argument: str) -> None:
-    """What fills the next prompt of an agent, and what the next call of each would read and cost."""
+    """What fills the next prompt of an agent, and what the next call of each would read and
+    cost.
+    """
     from fugu_cli.engine.context_use import context_use
 
     session = controller.session
     if argument:
         _require_agent(controller, argument)
-    uses = await asyncio.to_thread(context_use, session.log.events, session.team, session.environment)
+    uses = await asyncio.to_thread(
+        context_use, session.log.events, session.team, session.environment
+    )
     last = next((turn.assigned.agent for turn in reversed(_turns(session.log.events))), "")
     chosen = next((use for use in uses if use.agent == (argument or last)), uses[0])
     share = f" ({chosen.tokens / chosen.window:.0%})" if chosen.window else ""
-    head = f"{chosen.agent}'s next prompt: {compact_number(chosen.tokens)} of {compact_number(chosen.window)} tokens"
+    head = (
+        f"{chosen.agent}'s next prompt: {compact_number(chosen.tokens)} of "
+        f"{compact_number(chosen.window)} tokens"
+    )
     parts = [f"{name:<16}{compact_number(tokens):>8}" for name, tokens in chosen.parts.items()]
     width = max(len(use.agent) for use in uses)
     rows = [f"{use.agent:<{width}}  {_next_call(use)}" for use in uses]
-    controller.say(f"{head}{share}", "plain", "\n".join([*parts, "", "the next call by each agent reads:", *rows]))
+    controller.say(
+        f"{head}{share}",
+        "plain",
+        "\n".join([*parts, "", "the next call by each agent reads:", *rows]),
+    )
 
 
 def _turns(events: Sequence[Event]) -> Sequence[views.Turn]:
@@ -194,20 +217,28 @@ def _next_call(use: ContextUse) -> str:
     """`12.3k tokens, 11k of them cached, $0.0040`."""
     cached = f", {compact_number(use.cached)} of them cached" if use.cached else ", none cached"
     cost = "cost unknown" if use.dollars is None else money(use.dollars)
-    return f"{compact_number(use.tokens)} tokens{cached}, {cost}{'' if use.counted else ' (estimated)'}"
+    return (
+        f"{compact_number(use.tokens)} tokens{cached}, "
+        f"{cost}{'' if use.counted else ' (estimated)'}"
+    )
 
 
 def _require_agent(controller: SessionController, name: str) -> None:
     known = agent_names(controller)
     if name not in known:
         raise UsageError(
-            f"there is no agent {name!r}" if name else "which agent?", hint="there are " + ", ".join(known)
+            f"there is no agent {name!r}" if name else "which agent?",
+            hint="there are " + ", ".join(known),
         )
 
 
 def skill_names(controller: SessionController) -> Sequence[str]:
     """The skills of the session."""
-    return tuple(skill.name for skill in controller.work.session.library.skills) if controller.work.session else ()
+    return (
+        tuple(skill.name for skill in controller.work.session.library.skills)
+        if controller.work.session
+        else ()
+    )
 
 
 async def use_skill(controller: SessionController, argument: str) -> None:
@@ -236,13 +267,19 @@ async def list_or_stop_jobs(controller: SessionController, argument: str) -> Non
     """List the jobs that run; `stop JOB` or `stop all` ends them with all they have started."""
     running = _running_jobs(controller)
     if argument:
-        await controller.session.environment.workspace.jobs.stop(_jobs_to_stop(argument, running), "user")
+        await controller.session.environment.workspace.jobs.stop(
+            _jobs_to_stop(argument, running), "user"
+        )
         controller.show()
     elif not running:
         controller.say("no background job is running")
     else:
         lines = [line for job in running for line in _job_lines(job)]
-        controller.say(f"{plural(len(running), 'background job')}; /jobs stop JOB ends one", "plain", "\n".join(lines))
+        controller.say(
+            f"{plural(len(running), 'background job')}; /jobs stop JOB ends one",
+            "plain",
+            "\n".join(lines),
+        )
 
 
 async def skip_test_run(controller: SessionController, argument: str) -> None:
@@ -260,7 +297,8 @@ def _jobs_to_stop(argument: str, running: Sequence[BackgroundJob]) -> list[str]:
         return named
     known = ", ".join(job.name for job in running) or "none"
     raise UsageError(
-        f"no running job is meant by {argument!r}", hint=f"/jobs stop JOB or /jobs stop all; there are {known}"
+        f"no running job is meant by {argument!r}",
+        hint=f"/jobs stop JOB or /jobs stop all; there are {known}",
     )
 
 
@@ -272,7 +310,11 @@ def _job_lines(job: BackgroundJob) -> list[str]:
 
 
 def _running_jobs(controller: SessionController) -> Sequence[BackgroundJob]:
-    return controller.session.environment.workspace.jobs.running if controller.work.session is not None else ()
+    return (
+        controller.session.environment.workspace.jobs.running
+        if controller.work.session is not None
+        else ()
+    )
 
 
 DOWNLOAD = "download"
@@ -298,8 +340,14 @@ async def log_in(controller: SessionController, argument: str) -> None:
 
 
 async def _keep_key(controller: SessionController, provider: str) -> None:
-    """Ask for the key; a session in which nothing was asked begins again, with the agents that the key brings."""
-    key = (await controller.view.dialogs.enter_text(f"API key of {provider} (it is not shown)", secret=True)).strip()
+    """Ask for the key; a session in which nothing was asked begins again, with the agents that the
+    key brings.
+    """
+    key = (
+        await controller.view.dialogs.enter_text(
+            f"API key of {provider} (it is not shown)", secret=True
+        )
+    ).strip()
     if not key:
         return
     where = await asyncio.to_thread(controller.opener.setup.keep_key, provider, key)
@@ -308,7 +356,10 @@ async def _keep_key(controller: SessionController, provider: str) -> None:
         await controller.open(controller.opener.begin)
         controller.say(f"the key of {provider} is kept in {where}", "good")
     else:
-        controller.say(f"the key of {provider} is kept in {where}; /new begins a session with its models", "good")
+        controller.say(
+            f"the key of {provider} is kept in {where}; /new begins a session with its models",
+            "good",
+        )
 
 
 async def send_request(controller: SessionController, text: str) -> None:

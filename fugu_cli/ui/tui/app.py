@@ -1,5 +1,5 @@
-"""The application in a terminal: what the keys of its main screen do, and how what was typed before the first paint
-gets there.
+"""The application in a terminal: what the keys of its main screen do, and how what was typed before
+the first paint gets there.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def _line(text: str) -> KeyAction:
 
 
 def _stop(main: MainScreen) -> None:
-    """Stop what runs; with nothing running, back to the prompt; twice, back to an earlier request."""
+    """Stop what runs; with nothing running, back to the prompt; twice, back to an earlier
+    request.
+    """
     if main.controller is None or main.controller.interrupt():
         return
     prompt = main.query_one(PromptInput)
@@ -88,9 +90,18 @@ def _steer(main: MainScreen) -> None:
 
     prompt, controller = main.query_one(PromptInput), main.controller
     text = prompt.text.strip()
-    if controller is not None and controller.work.queue and not controller.work.running and not text:
+    if (
+        controller is not None
+        and controller.work.queue
+        and not controller.work.running
+        and not text
+    ):
         main.run_worker(controller.work.send_queued())
-    elif controller is None or not controller.work.running or (text and not is_request(controller, text)):
+    elif (
+        controller is None
+        or not controller.work.running
+        or (text and not is_request(controller, text))
+    ):
         prompt.action_send()
     else:
         steer(controller, prompt.take() if text else "")
@@ -135,7 +146,9 @@ def _editor(main: MainScreen) -> None:
         prompt = main.query_one(PromptInput)
         text = await edit_text(main.app, prompt.unfolded())
         if text is None:
-            main.app.notify("no editor could be started; set $VISUAL or $EDITOR", severity="warning")
+            main.app.notify(
+                "no editor could be started; set $VISUAL or $EDITOR", severity="warning"
+            )
         else:
             prompt.put(text)
 
@@ -193,7 +206,9 @@ KEY_ACTIONS: KeyActions = {
 
 
 SETTLE_INTERVAL, SETTLE_TRIES = 0.03, 100
-"""Seconds for what was read from the terminal to arrive; how often it is looked whether all was read."""
+"""Seconds for what was read from the terminal to arrive; how often it is looked whether all was
+read.
+"""
 
 
 class FuguApp(TerminalApp):
@@ -216,7 +231,9 @@ class FuguApp(TerminalApp):
         return self.main
 
     async def on_event(self, event: events.Event) -> None:
-        """What is typed before there is a prompt waits for it. Before that a terminal makes a line feed of Enter."""
+        """What is typed before there is a prompt waits for it. Before that a terminal makes a line
+        feed of Enter.
+        """
         if self._early is None or not isinstance(event, events.Key | events.Paste):
             await super().on_event(event)
         elif isinstance(event, events.Key) and event.key == "ctrl+j":
@@ -225,16 +242,22 @@ class FuguApp(TerminalApp):
             self._early.append(event)
 
     def on_descendant_focus(self) -> None:
-        """The prompt can take keys now; first come those that were typed too early, once all of them are here."""
+        """The prompt can take keys now; first come those that were typed too early, once all of
+        them are here.
+        """
         if self._early is not None:
             self._settle(0 if self.is_headless else SETTLE_TRIES)
 
     def _settle(self, tries: int) -> None:
-        """What was typed before the terminal was ours may lie unread, or be on its way from the thread that reads."""
+        """What was typed before the terminal was ours may lie unread, or be on its way from the
+        thread that reads.
+        """
         if tries == 0:
             self._hand_over()
         else:
-            self.set_timer(SETTLE_INTERVAL, partial(self._settle, tries - 1 if has_unread_input() else 0))
+            self.set_timer(
+                SETTLE_INTERVAL, partial(self._settle, tries - 1 if has_unread_input() else 0)
+            )
 
     def _hand_over(self) -> None:
         early, self._early = self._early or [], None

@@ -1,7 +1,7 @@
 """The question before a call: what it would touch or run, why policy asks, and the diff.
 
-Takes the prompt's place while something is asked. The call is not run before an answer; questions that come meanwhile
-wait behind this one.
+Takes the prompt's place while something is asked. The call is not run before an answer; questions
+that come meanwhile wait behind this one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from fugu_cli.ui import diff_drawing, diff_lines
-from fugu_cli.ui.approval_options import ALONE, MOST_LISTED, ApprovalOption, ApprovalScope, Pending, approval_options
+from fugu_cli.ui.approval_options import (
+    ALONE,
+    MOST_LISTED,
+    ApprovalOption,
+    ApprovalScope,
+    Pending,
+    approval_options,
+)
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import BLANK, Palette, StyledLine, plain_text, styled_line, wrap_lines
 from fugu_cli.ui.formatting import plural
@@ -34,14 +41,19 @@ SHORT_TERMINAL = 20
 TYPING_PAUSE = 0.7
 """Seconds without a key after which a question may take the keys."""
 REPEATED_KEY_SECONDS = 0.4
-"""Seconds after a yes in which a further one is no answer to the next question: nobody has read it."""
+"""Seconds after a yes in which a further one is no answer to the next question: nobody has read
+it.
+"""
 
 
 class Approval(Widget, can_focus=True):
     """Hidden while nothing is asked."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(key, f"answer('{key}')", show=False) for key in (*"ysantYN1234567", "escape", "enter")),
+        *(
+            Binding(key, f"answer('{key}')", show=False)
+            for key in (*"ysantYN1234567", "escape", "enter")
+        ),
         Binding("d", "whole", show=False),
         Binding("up,left", "move(-1)", show=False),
         Binding("down,right,tab", "move(1)", show=False),
@@ -65,11 +77,17 @@ class Approval(Widget, can_focus=True):
     @property
     def options(self) -> tuple[ApprovalOption, ...]:
         """The answers there are. A yes to calls that are not listed is none of them."""
-        made = approval_options(*self._question.asked, self._pending) if self._question is not None else ()
+        made = (
+            approval_options(*self._question.asked, self._pending)
+            if self._question is not None
+            else ()
+        )
         hidden = len(self._pending.others) > _listed(self.app.size.height)
         return tuple(one for one in made if not (hidden and one.scope == "all"))
 
-    def ask(self, question: ApprovalQuestion | None, pending: Pending = ALONE, patch: str = "") -> None:
+    def ask(
+        self, question: ApprovalQuestion | None, pending: Pending = ALONE, patch: str = ""
+    ) -> None:
         """Show a question with the change it is about, and what waits beside it; None hides it."""
         if question is not self._question:
             self._at = 0
@@ -82,7 +100,9 @@ class Approval(Widget, can_focus=True):
             self.screen.query_one(PromptInput).focus()
 
     def _take_focus(self) -> None:
-        """The question gets the keys, but not while somebody is typing: half a word must not be an answer."""
+        """The question gets the keys, but not while somebody is typing: half a word must not be an
+        answer.
+        """
         prompt = self.screen.query_one(PromptInput)
         wait = TYPING_PAUSE - (time.monotonic() - prompt.typed_at)
         if not self.display:
@@ -99,14 +119,18 @@ class Approval(Widget, can_focus=True):
     def action_answer(self, key: str) -> None:
         """The answer with this key or in this place; Enter gives the marked one, Escape refuses."""
         every = self.options
-        keys = {one.key: one.scope for one in every} | {str(at): one.scope for at, one in enumerate(every, start=1)}
+        keys = {one.key: one.scope for one in every} | {
+            str(at): one.scope for at, one in enumerate(every, start=1)
+        }
         keys |= {"escape": "no", "enter": every[self._at].scope} if every else {}
         scope = keys.get(key)
         if scope is not None and (scope in ("no", "none", "feedback") or not self._pressed_on()):
             self.answer(scope)
 
     def _pressed_on(self) -> bool:
-        """A yes that was meant for the question before this one: its key is held down, or was pressed twice."""
+        """A yes that was meant for the question before this one: its key is held down, or was
+        pressed twice.
+        """
         before, self._allowed_at = self._allowed_at, time.monotonic()
         other = self._allowed is not None and self._allowed is not self._question
         if other and self._allowed_at - before < REPEATED_KEY_SECONDS:
@@ -126,11 +150,27 @@ class Approval(Widget, can_focus=True):
             from fugu_cli.ui.turn_page import Section
 
             text = "\n".join(
-                map(plain_text, diff_lines.approval_target_lines(*self._question.asked, 10_000, self.palette))
+                map(
+                    plain_text,
+                    diff_lines.approval_target_lines(*self._question.asked, 10_000, self.palette),
+                )
             )
-            pieces = [Fragment(lambda width, palette: [*wrap_lines(text, width, f"bold {palette.text}"), BLANK], text)]
+            pieces = [
+                Fragment(
+                    lambda width, palette: [
+                        *wrap_lines(text, width, f"bold {palette.text}"),
+                        BLANK,
+                    ],
+                    text,
+                )
+            ]
             if patch := self._patch:
-                pieces.append(Fragment(lambda width, palette: diff_drawing.patch_lines(patch, width, palette), patch))
+                pieces.append(
+                    Fragment(
+                        lambda width, palette: diff_drawing.patch_lines(patch, width, palette),
+                        patch,
+                    )
+                )
             title = "This would change" if patch else "This would run"
             Dialogs(self.app).read(title, [Section("", tuple(pieces))])
 
@@ -144,14 +184,26 @@ class Approval(Widget, can_focus=True):
         question = self._question
         if question is None:
             return
-        width, height, palette = max(self.size.width or self.app.size.width - 4, 20), self.app.size.height, self.palette
+        width, height, palette = (
+            max(self.size.width or self.app.size.width - 4, 20),
+            self.app.size.height,
+            self.palette,
+        )
         target = diff_lines.approval_target_lines(*question.asked, width, palette)
         self._cut = len(target) > TARGET_LINES
         if self._cut:
             rest = f"  … {plural(len(target) - TARGET_LINES, 'more line')}"
             target = [*target[:TARGET_LINES], styled_line([(rest, palette.dim)], width)]
-        hint = f"  {self._pending.number} of {self._pending.total}" if self._pending.total > 1 else ""
-        hint += "  d shows all of it" if self._cut else "  d shows the whole change" if self._patch else ""
+        hint = (
+            f"  {self._pending.number} of {self._pending.total}" if self._pending.total > 1 else ""
+        )
+        hint += (
+            "  d shows all of it"
+            if self._cut
+            else "  d shows the whole change"
+            if self._patch
+            else ""
+        )
         lines = diff_lines.approval_lines(question.asked, target, width, palette, hint)
         lines += diff_lines.pending_lines(self._pending, width, palette, _listed(height))
         short = height < SHORT_TERMINAL
@@ -160,9 +212,14 @@ class Approval(Widget, can_focus=True):
             most = min(room - 1, 16)
             # what changes, before what stands around it
             bare = most < LEAST_PATCH_LINES and len(self._patch.splitlines()) > most
-            shown = diff_drawing.patch_lines(self._patch, width, palette, most, "changes" if bare else "untitled")
+            shown = diff_drawing.patch_lines(
+                self._patch, width, palette, most, "changes" if bare else "untitled"
+            )
             lines += [*shown, *([] if short else [BLANK])]
-        self._lines = [*lines, *diff_lines.option_lines(self.options, width, palette, at=self._at, short=short)]
+        self._lines = [
+            *lines,
+            *diff_lines.option_lines(self.options, width, palette, at=self._at, short=short),
+        ]
         self.styles.height = len(self._lines) + 2  # its border
         self.refresh(layout=True)
 

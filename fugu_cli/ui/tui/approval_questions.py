@@ -1,5 +1,5 @@
-"""Questions of a session that wait for its user, oldest first; answers given before their question; and the one that is
-shown, with the change it is about.
+"""Questions of a session that wait for its user, oldest first; answers given before their question;
+and the one that is shown, with the change it is about.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ApprovalQuestion:
-    """May this call run? The answer goes into `answer`. Calls of the same reply were asked about `before` it, and will
-    be asked about `after` it."""
+    """May this call run? The answer goes into `answer`. Calls of the same reply were asked about
+    `before` it, and will be asked about `after` it."""
 
     call: Call
     judgement: policy.Judgement
@@ -49,16 +49,22 @@ class ApprovalQuestions:
         self._asked: list[Call] = []
         """Calls of this request that were asked about."""
         self._answered: dict[Call, tuple[Permission, policy.Judgement]] = {}
-        """Answers that were given before the call was asked about, to several at once, and what was known then."""
+        """Answers that were given before the call was asked about, to several at once, and what was
+        known then.
+        """
 
-    async def ask(self, session: SessionProtocol, call: Call, judgement: policy.Judgement) -> Permission:
+    async def ask(
+        self, session: SessionProtocol, call: Call, judgement: policy.Judgement
+    ) -> Permission:
         """Wait for the user's answer; questions queue."""
         early, shown = self._answered.pop(call, (None, None))
         if early is not None and (early == "no" or _is_the_same(judgement, shown)):
             return early
         before, after = _same_reply(session, call, self._asked)
         self._asked.append(call)
-        question = ApprovalQuestion(call, judgement, asyncio.get_running_loop().create_future(), before, after)
+        question = ApprovalQuestion(
+            call, judgement, asyncio.get_running_loop().create_future(), before, after
+        )
         self.questions.append(question)
         self._changed()
         try:
@@ -104,22 +110,32 @@ class ApprovalQuestions:
 
 
 def _is_the_same(judgement: policy.Judgement, shown: policy.Judgement | None) -> bool:
-    """A yes that was given early still fits: what is touched, and why it is asked, are what they were then."""
+    """A yes that was given early still fits: what is touched, and why it is asked, are what they
+    were then.
+    """
     if shown is None or judgement.every_time:
         return False
     return (judgement.target, judgement.reason) == (shown.target, shown.reason)
 
 
-def _same_reply(session: SessionProtocol, call: Call, asked: Sequence[Call]) -> tuple[int, tuple[PendingCall, ...]]:
+def _same_reply(
+    session: SessionProtocol, call: Call, asked: Sequence[Call]
+) -> tuple[int, tuple[PendingCall, ...]]:
     """How many calls of the call's reply were asked about, and those after it that will be."""
     from fugu_cli.engine.tool_calls import asks_about
 
-    reply = next((e for e in reversed(session.log.events) if isinstance(e, Replied) and call in e.calls), None)
+    reply = next(
+        (e for e in reversed(session.log.events) if isinstance(e, Replied) and call in e.calls),
+        None,
+    )
     if reply is None:
         return 0, ()
     at = reply.calls.index(call)
     before = sum(one in asked for one in reply.calls[:at])
-    judged = [(one, asks_about(session.log, session.environment, reply.turn, one)) for one in reply.calls[at + 1 :]]
+    judged = [
+        (one, asks_about(session.log, session.environment, reply.turn, one))
+        for one in reply.calls[at + 1 :]
+    ]
     return before, tuple(PendingCall(one, found) for one, found in judged if found)
 
 
@@ -128,9 +144,13 @@ ShowQuestion = Callable[[ApprovalQuestion | None, Pending, str], None]
 
 
 class ApprovalQueue:
-    """`question` is the one that people see and that waits for an answer; None while there is none."""
+    """`question` is the one that people see and that waits for an answer; None while there is
+    none.
+    """
 
-    def __init__(self, root: Path, show: ShowQuestion, enter_text: Callable[[str], Awaitable[str]]) -> None:
+    def __init__(
+        self, root: Path, show: ShowQuestion, enter_text: Callable[[str], Awaitable[str]]
+    ) -> None:
         self._shown: ApprovalQuestion | None = None
         self._show, self._enter_text = show, enter_text
         self._root = root
@@ -170,7 +190,9 @@ class ApprovalQueue:
         self.ask(self._questions, self._pending)
 
     def deny_with_feedback(self, question: ApprovalQuestion) -> None:
-        """No, and what the agent is told: the user types it. With nothing typed the question stands."""
+        """No, and what the agent is told: the user types it. With nothing typed the question
+        stands.
+        """
         self._typing = asyncio.get_running_loop().create_task(self._take_feedback(question))
 
     async def _take_feedback(self, question: ApprovalQuestion) -> None:

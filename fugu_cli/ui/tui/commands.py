@@ -1,5 +1,5 @@
-"""The `/` commands: their table, how a typed line finds its command and runs it, and the commands about the screen.
-To add one, write the function in the file it fits and name it in COMMANDS.
+"""The `/` commands: their table, how a typed line finds its command and runs it, and the commands
+about the screen. To add one, write the function in the file it fits and name it in COMMANDS.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def no_values(controller: SessionController) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class SlashCommand:
-    """`usage` names its arguments ("" for none, [optional]), `values` what completes the first one."""
+    """`usage` names its arguments ("" for none, [optional]), `values` what completes the first
+    one.
+    """
 
     name: str
     about: str
@@ -83,7 +85,9 @@ def nearest_command(commands: Sequence[SlashCommand], line: str) -> str:
     return found[0] if found else ""
 
 
-def command_choices(commands: Sequence[SlashCommand], controller: SessionController, line: str) -> list[Choice]:
+def command_choices(
+    commands: Sequence[SlashCommand], controller: SessionController, line: str
+) -> list[Choice]:
     """What completes the line that was typed so far."""
     name, space, argument = line.removeprefix("/").partition(" ")
     if space:
@@ -102,7 +106,9 @@ def command_choices(commands: Sequence[SlashCommand], controller: SessionControl
 
 def _command_choice(command: SlashCommand) -> Choice:
     shown = f"/{command.name} {command.usage}".rstrip()
-    return Choice(f"/{command.name}{' ' if command.takes_more else ''}", f"{shown:<24}", command.about)
+    return Choice(
+        f"/{command.name}{' ' if command.takes_more else ''}", f"{shown:<24}", command.about
+    )
 
 
 UP_AND_DOWN = "- `up, down` at the first and last line: the history"
@@ -118,7 +124,10 @@ with the next request."""
 
 def key_help(own: Mapping[str, str]) -> str:
     """The keys as Markdown, with the user's own in the place of the usual ones."""
-    rows = [f"- `{own.get(name, keys).replace(',', ', ')}` {name}: {words}" for name, (keys, words) in KEYS.items()]
+    rows = [
+        f"- `{own.get(name, keys).replace(',', ', ')}` {name}: {words}"
+        for name, (keys, words) in KEYS.items()
+    ]
     return "# Keys\n\n" + "\n".join([*rows, UP_AND_DOWN]) + "\n\n" + OTHER_KEYS
 
 
@@ -139,10 +148,13 @@ async def show_help(controller: SessionController, argument: str) -> None:
     del argument
 
     lines = [
-        f"- `/{command.name} {command.usage}".rstrip() + f"`: {command.about}" for command in all_commands(controller)
+        f"- `/{command.name} {command.usage}".rstrip() + f"`: {command.about}"
+        for command in all_commands(controller)
     ]
     text = key_help(controller.options.keys) + "\n\n# Commands\n\n" + "\n".join(lines)
-    controller.view.dialogs.read("Help", [Section("", tuple(chunk_fragment(chunk) for chunk in split_markdown(text)))])
+    controller.view.dialogs.read(
+        "Help", [Section("", tuple(chunk_fragment(chunk) for chunk in split_markdown(text)))]
+    )
 
 
 async def change_theme(controller: SessionController, argument: str) -> None:
@@ -224,17 +236,26 @@ async def copy_answer(controller: SessionController, argument: str) -> None:
 
 
 async def open_place(controller: SessionController, argument: str) -> None:
-    """Open a file in the editor; without a name one of those that the conversation names, the newest first."""
+    """Open a file in the editor; without a name one of those that the conversation names, the
+    newest first.
+    """
     from fugu_cli.ui.hyperlinks import FilePlace, LinkFinder
 
     finder = LinkFinder(controller.opener.root)
     if argument:
         found = finder.place(argument)
         if found is None:
-            raise UsageError(f"there is no file {argument!r}", hint=f"/open PATH:LINE, from {controller.opener.root}")
+            raise UsageError(
+                f"there is no file {argument!r}",
+                hint=f"/open PATH:LINE, from {controller.opener.root}",
+            )
         await controller.view.dialogs.edit_file(found)
         return
-    texts = [text for event in reversed(controller.session.log.events[-NEWEST_EVENTS:]) for text in _texts(event)]
+    texts = [
+        text
+        for event in reversed(controller.session.log.events[-NEWEST_EVENTS:])
+        for text in _texts(event)
+    ]
     named: dict[str, FilePlace] = {}
     for place in (place for text in texts for place in finder.places(text[:LONGEST_TEXT])):
         named.setdefault(place.shown(controller.opener.root), place)
@@ -261,7 +282,9 @@ def _texts(event: Event) -> tuple[str, ...]:
 
 
 async def set_notifications(controller: SessionController, argument: str) -> None:
-    """A word to the desktop when a long request ends or something is asked and nobody looks: on or off."""
+    """A word to the desktop when a long request ends or something is asked and nobody looks: on or
+    off.
+    """
     if argument not in ("on", "off"):
         raise UsageError("on or off?", hint="/notify on")
     controller.view.preferences.keep(notify=argument == "on")
@@ -272,10 +295,16 @@ COMMANDS: tuple[SlashCommand, ...] = (
     SlashCommand("help", "keys and commands", show_help, also=("?",)),
     SlashCommand("new", "begin another session", session_commands.new_session, also=("clear",)),
     SlashCommand(
-        "sessions", "search, look at, resume, fork, rename sessions", session_commands.pick_session, "[WORDS]"
+        "sessions",
+        "search, look at, resume, fork, rename sessions",
+        session_commands.pick_session,
+        "[WORDS]",
     ),
     SlashCommand(
-        "resume", "go on with a session, the newest other one by default", session_commands.resume_session, "[ID]"
+        "resume",
+        "go on with a session, the newest other one by default",
+        session_commands.resume_session,
+        "[ID]",
     ),
     SlashCommand("fork", "go on with a copy of a session", session_commands.fork_session, "[ID]"),
     SlashCommand("rename", "give this session a title", session_commands.rename_session, "TITLE"),
@@ -303,7 +332,12 @@ COMMANDS: tuple[SlashCommand, ...] = (
         "[PATH]",
         session_commands.changed_paths,
     ),
-    SlashCommand("remember", "add a line to AGENTS.md: yours or the project's", session_commands.remember, "TEXT"),
+    SlashCommand(
+        "remember",
+        "add a line to AGENTS.md: yours or the project's",
+        session_commands.remember,
+        "TEXT",
+    ),
     SlashCommand(
         "commit",
         "commit what is staged, or with -a all changes; an agent writes the message",
@@ -361,7 +395,9 @@ COMMANDS: tuple[SlashCommand, ...] = (
         "[stop JOB]",
         agent_commands.job_arguments,
     ),
-    SlashCommand("skip", "end the running tests and go on without them", agent_commands.skip_test_run),
+    SlashCommand(
+        "skip", "end the running tests and go on without them", agent_commands.skip_test_run
+    ),
     SlashCommand(
         "context",
         "what fills the next prompt, and what each agent would read and cost",
@@ -371,7 +407,10 @@ COMMANDS: tuple[SlashCommand, ...] = (
     ),
     SlashCommand("cost", "tokens and money by model", agent_commands.show_cost),
     SlashCommand(
-        "trace", "show or hide the trace; with a number, that turn in full", session_commands.show_trace, "[TURN]"
+        "trace",
+        "show or hide the trace; with a number, that turn in full",
+        session_commands.show_trace,
+        "[TURN]",
     ),
     SlashCommand("mode", "how much needs a yes", change_mode, "[MODE]", mode_names),
     SlashCommand("permissions", "the rules in force and what was granted", show_permissions),
@@ -382,11 +421,24 @@ COMMANDS: tuple[SlashCommand, ...] = (
         "NAME TEXT",
         agent_commands.skill_names,
     ),
-    SlashCommand("skills", "the skills, custom commands and subagents there are", agent_commands.list_skills),
-    SlashCommand("compact", "shorten what agents read of earlier requests", session_commands.compact_session),
-    SlashCommand("copy", "copy the newest answer, or the diff", copy_answer, "[diff]", lambda controller: ("diff",)),
     SlashCommand(
-        "export", "write the conversation as Markdown, HTML or JSON", session_commands.export_session, "[FILE]"
+        "skills", "the skills, custom commands and subagents there are", agent_commands.list_skills
+    ),
+    SlashCommand(
+        "compact", "shorten what agents read of earlier requests", session_commands.compact_session
+    ),
+    SlashCommand(
+        "copy",
+        "copy the newest answer, or the diff",
+        copy_answer,
+        "[diff]",
+        lambda controller: ("diff",),
+    ),
+    SlashCommand(
+        "export",
+        "write the conversation as Markdown, HTML or JSON",
+        session_commands.export_session,
+        "[FILE]",
     ),
     SlashCommand("open", "a file in the editor, at a line", open_place, "[PATH[:LINE]]"),
     SlashCommand("theme", "other colours", change_theme, "[THEME]", theme_names),
@@ -421,7 +473,10 @@ def all_commands(controller: SessionController) -> Sequence[SlashCommand]:
     return (
         *COMMANDS,
         *(_request_command(one.name, one.about, one.hint) for one in session.library.commands),
-        *(_request_command(line.removeprefix("/"), usage.about, usage.hint) for line, usage in prompts),
+        *(
+            _request_command(line.removeprefix("/"), usage.about, usage.hint)
+            for line, usage in prompts
+        ),
     )
 
 
@@ -434,11 +489,15 @@ def _request_command(name: str, about: str, hint: str) -> SlashCommand:
 
 async def run_input(controller: SessionController, text: str) -> None:
     """Do what was typed, to its end. What fails outside is said."""
-    text = text.replace("\0", "")  # from a paste: no name, no argument of a command and no file can hold it
+    text = text.replace(
+        "\0", ""
+    )  # from a paste: no name, no argument of a command and no file can hold it
     if not text:
         return
     controller.history.add(text)
-    async with controller.door:  # what is typed while another session is being opened is for that one
+    async with (
+        controller.door
+    ):  # what is typed while another session is being opened is for that one
         pass
     try:
         if text.startswith("!"):
@@ -452,7 +511,9 @@ async def run_input(controller: SessionController, text: str) -> None:
 
 
 def is_request(controller: SessionController, text: str) -> bool:
-    """Agents are asked for this, perhaps by a command that a file makes: the interface does not do it itself."""
+    """Agents are asked for this, perhaps by a command that a file makes: the interface does not do
+    it itself.
+    """
     if not _is_command(text):
         return not text.startswith("!")
     command, _ = find_command(all_commands(controller), text)
@@ -473,12 +534,15 @@ async def _run_command(controller: SessionController, text: str) -> None:
             refuse_left_out("command", text.split()[0][1:], controller.session.library)
         near = nearest_command(all_commands(controller), text)
         raise UsageError(
-            f"there is no command {text.split()[0]}", hint=f"did you mean /{near}?" if near else "/help lists them"
+            f"there is no command {text.split()[0]}",
+            hint=f"did you mean /{near}?" if near else "/help lists them",
         )
     if controller.work.session is None and command.name not in WITHOUT_SESSION:
         raise UsageError("there is no session", hint="/new opens one")
     if command.needs_more and not argument:
-        raise UsageError(f"/{command.name} needs an argument", hint=f"/{command.name} {command.usage}")
+        raise UsageError(
+            f"/{command.name} needs an argument", hint=f"/{command.name} {command.usage}"
+        )
     await command.run(controller, argument)
 
 

@@ -1,8 +1,8 @@
-"""The main screen: conversation and trace, below them the question, the prompt and the status line. Each part does what
-is its own; here is what connects them with the session.
+"""The main screen: conversation and trace, below them the question, the prompt and the status line.
+Each part does what is its own; here is what connects them with the session.
 
-Under app.py. Painted before anything else of fugu is imported, so it imports the log, the session and its parts later:
-a thread does behind the first paint, and typed text waits.
+Under app.py. Painted before anything else of fugu is imported, so it imports the log, the session
+and its parts later: a thread does behind the first paint, and typed text waits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,13 @@ from fugu_cli.ui.tui.approval import Approval
 from fugu_cli.ui.tui.panels import Body, Conversation, Trace
 from fugu_cli.ui.tui.preferences import InputHistory, PreferencesFile
 from fugu_cli.ui.tui.project_folder import FolderFiles
-from fugu_cli.ui.tui.prompt import ChoiceList, PromptCompletion, PromptInput, QueuedTexts, SecondPress
+from fugu_cli.ui.tui.prompt import (
+    ChoiceList,
+    PromptCompletion,
+    PromptInput,
+    QueuedTexts,
+    SecondPress,
+)
 from fugu_cli.ui.tui.screen_protocol import Choice, StatusLine
 from fugu_cli.ui.tui.status_line import ActivityLine, StatusBar
 from fugu_cli.ui.tui.terminal_app import KEYS, SHORT_LINES, TerminalApp, bound
@@ -44,11 +50,15 @@ KEYS_OF_OTHERS = ("send", "new_line", "paste", "undo_typing", "suspend")
 
 
 class MainScreen(Screen[None]):
-    """`controller` is None until the session's machinery is loaded; what is typed before there is a session waits."""
+    """`controller` is None until the session's machinery is loaded; what is typed before there is a
+    session waits.
+    """
 
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
-        bound(name, f"key('{name}')", priority=name != "stop") for name in KEYS if name not in KEYS_OF_OTHERS
+        bound(name, f"key('{name}')", priority=name != "stop")
+        for name in KEYS
+        if name not in KEYS_OF_OTHERS
     ]
 
     def __init__(
@@ -82,7 +92,10 @@ class MainScreen(Screen[None]):
         with Horizontal(id="entry"):
             yield Static("›", id="mark", markup=False)
             yield PromptInput()
-        yield StatusBar(self.palette, StatusLine(place, branch, tier, doing="starting", key="", since=time.time()))
+        yield StatusBar(
+            self.palette,
+            StatusLine(place, branch, tier, doing="starting", key="", since=time.time()),
+        )
 
     def on_mount(self) -> None:
         """Paint, then load."""
@@ -93,7 +106,9 @@ class MainScreen(Screen[None]):
             from fugu_cli.ui.tui.vi_keys import ViKeys
 
             prompt.vi = ViKeys(prompt)
-        prompt.picture = partial(project_folder.mention_of_clipboard, self.opener.root, self.options.state)
+        prompt.picture = partial(
+            project_folder.mention_of_clipboard, self.opener.root, self.options.state
+        )
         prompt.paths = partial(project_folder.mentions_of_paths, self.opener.root)
         self.completing = PromptCompletion(
             prompt,
@@ -120,7 +135,9 @@ class MainScreen(Screen[None]):
         conversation.links = LinkFinder(self.opener.root)
         feed = ScreenFeed(conversation, self.query_one(Trace))
         view = FullScreen(self, feed, self.preferences, partial(leave, self))
-        controller = self.controller = SessionController(view, self.opener, self.options, self.history)
+        controller = self.controller = SessionController(
+            view, self.opener, self.options, self.history
+        )
         feed.shown = controller.show
         self.query_one(Approval).answer = controller.answer
         prompt.vi_key = partial(_show_vi_mode, controller, prompt)
@@ -134,7 +151,9 @@ class MainScreen(Screen[None]):
             self.enter(text)
 
     def enter(self, text: str) -> None:
-        """A line from the prompt: a command, the user's shell, a request. Before there is a session it waits."""
+        """A line from the prompt: a command, the user's shell, a request. Before there is a session
+        it waits.
+        """
         if self.controller is None or not self.controller.started:
             self._waiting.append(text)
             self.query_one(QueuedTexts).show(self._waiting)
@@ -158,7 +177,9 @@ class MainScreen(Screen[None]):
             self.completing.changed()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Pasted while something else has the keys (a question, the conversation): it is meant for the prompt."""
+        """Pasted while something else has the keys (a question, the conversation): it is meant for
+        the prompt.
+        """
         self.query_one(PromptInput).post_message(events.Paste(event.text))
 
     def on_conversation_followed(self, event: Conversation.Followed) -> None:
@@ -167,7 +188,9 @@ class MainScreen(Screen[None]):
         if parts.scheme != "file":
             self.app.open_url(event.link)
         elif self.controller is not None:
-            self.enter(f"/open {unquote(parts.path)}{f':{parts.fragment}' if parts.fragment else ''}")
+            self.enter(
+                f"/open {unquote(parts.path)}{f':{parts.fragment}' if parts.fragment else ''}"
+            )
 
     def on_trace_wished(self, event: Trace.Wished) -> None:
         """Something with a turn: open it, pin or exclude its agent, ask again with it."""
@@ -218,7 +241,9 @@ def _load(opener: SessionOpener, history: InputHistory) -> None:
 
 
 def _wander(main: MainScreen, by: int) -> None:
-    """Up from the first line, or down from the last: back and forth in the history. Up takes queued text back."""
+    """Up from the first line, or down from the last: back and forth in the history. Up takes queued
+    text back.
+    """
     prompt, controller = main.query_one(PromptInput), main.controller
     if by < 0 and not prompt.text and controller is not None and controller.work.queue:
         queued = controller.work.queue.pop()

@@ -20,7 +20,9 @@ BAR_CELLS = 24
 
 
 class ModelDownload:
-    """Downloads the models that are missing, one download at a time. `doing` says how far it is, "" while none runs."""
+    """Downloads the models that are missing, one download at a time. `doing` says how far it is, ""
+    while none runs.
+    """
 
     def __init__(self, setup: ModelSetup, feed: FeedProtocol, changed: Callable[[], None]) -> None:
         self._setup = setup

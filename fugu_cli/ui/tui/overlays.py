@@ -1,5 +1,6 @@
-"""Screens that are laid over the main one: a long text or a turn in full, a list to choose from, a yes or no; and the
-application of `fugu trace`, which is the trace with the same pages. Imported behind the first paint.
+"""Screens that are laid over the main one: a long text or a turn in full, a list to choose from, a
+yes or no; and the application of `fugu trace`, which is the trace with the same pages. Imported
+behind the first paint.
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 from fugu_cli.ui.tui.terminal_app import SHORT_LINES, TerminalApp
 from fugu_cli.ui.tui.user_programs import place_command, run_editor
-from fugu_cli.ui.turn_page import DEFAULT_SOURCES, PageAt, Section, TurnSources, section_title, turn_pages
+from fugu_cli.ui.turn_page import (
+    DEFAULT_SOURCES,
+    PageAt,
+    Section,
+    TurnSources,
+    section_title,
+    turn_pages,
+)
 
 MOVES = {"up": -1, "ctrl+p": -1, "down": 1, "ctrl+n": 1, "pageup": -10, "pagedown": 10}
 """Keys that mark another choice, and how many rows away."""
@@ -65,7 +73,14 @@ class Confirm(ModalScreen[bool]):
         _lay_out(self, self.app.size)
         pager = self.query_one(Pager)
         patch = self._patch or "(no file would change)"
-        pager.column.put(0, [Fragment(lambda width, palette: diff_drawing.patch_lines(patch, width, palette), patch)])
+        pager.column.put(
+            0,
+            [
+                Fragment(
+                    lambda width, palette: diff_drawing.patch_lines(patch, width, palette), patch
+                )
+            ],
+        )
         pager.grew()
         pager.focus()
 
@@ -168,7 +183,10 @@ class Picker(ModalScreen[PickedChoice | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "leave", show=False, priority=True),
         Binding("escape", "leave", show=False),
-        *(Binding(key, f"typed('{key}')", show=False, priority=True) for key in ("enter", "ctrl+f", "ctrl+e", *MOVES)),
+        *(
+            Binding(key, f"typed('{key}')", show=False, priority=True)
+            for key in ("enter", "ctrl+f", "ctrl+e", *MOVES)
+        ),
     ]
 
     def __init__(
@@ -255,8 +273,8 @@ class Picker(ModalScreen[PickedChoice | None]):
 
 
 def _lay_out(screen: Screen[Any], size: Size) -> None:
-    """Where it is narrow, nothing stands beside a dialog, and a preview below its list; where it is short as well,
-    nowhere."""
+    """Where it is narrow, nothing stands beside a dialog, and a preview below its list; where it is
+    short as well, nowhere."""
     screen.set_class(size.width < NARROW_COLUMNS, "-narrow")
     screen.set_class(size.height < SHORT_LINES, "-short")
 
@@ -321,9 +339,15 @@ class Reader(Screen[None]):
         for section in sections:
             self._starts.append(len(pager.column))
             if section.title:
-                pager.column.put(len(pager.column), [section_title(f"{len(self._starts)} {section.title}")])
+                pager.column.put(
+                    len(pager.column), [section_title(f"{len(self._starts)} {section.title}")]
+                )
             pager.column.put(len(pager.column), section.pieces)
-        keys = f"esc closes · 1-{min(len(sections), 9)} sections" if len(sections) > 1 else "esc closes"
+        keys = (
+            f"esc closes · 1-{min(len(sections), 9)} sections"
+            if len(sections) > 1
+            else "esc closes"
+        )
         beside = " · ← → other turns" if self._page(0) is not None and len(sections) > 1 else ""
         self.query_one("#reader-keys", Static).update(f"{keys}{beside} · ↑ ↓ page up/down")
         pager.action_go(0)
@@ -369,7 +393,9 @@ class Dialogs:
         keys: dict[str, str] | None = None,
     ) -> PickedChoice | None:
         """One of many. Only in a worker."""
-        return await self._app.push_screen_wait(Picker(self._app.palette, heading, choices, preview, keys))
+        return await self._app.push_screen_wait(
+            Picker(self._app.palette, heading, choices, preview, keys)
+        )
 
     async def edit_file(self, place: FilePlace) -> None:
         """A file in the user's editor."""
@@ -387,7 +413,9 @@ class TraceScreen(Screen[None]):
         Binding("ctrl+c", "app.quit", show=False, priority=True),
     ]
 
-    def __init__(self, records: Sequence[Recorded], title: str, palette: Palette, sources: TurnSources) -> None:
+    def __init__(
+        self, records: Sequence[Recorded], title: str, palette: Palette, sources: TurnSources
+    ) -> None:
         super().__init__()
         self._sources = sources
         self._records = records
@@ -422,7 +450,11 @@ class TraceApp(TerminalApp):
     ENABLE_COMMAND_PALETTE = False
 
     def __init__(
-        self, records: Sequence[Recorded], title: str, options: InterfaceOptions, sources: TurnSources = DEFAULT_SOURCES
+        self,
+        records: Sequence[Recorded],
+        title: str,
+        options: InterfaceOptions,
+        sources: TurnSources = DEFAULT_SOURCES,
     ) -> None:
         super().__init__(options.theme or PreferencesFile(options.state).left.theme)
         self._viewing = TraceScreen(records, title, self.palette, sources)

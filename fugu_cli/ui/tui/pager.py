@@ -1,4 +1,6 @@
-"""What scrolls: a view of a column, and the pager on it. The conversation and the trace are two (panels.py)."""
+"""What scrolls: a view of a column, and the pager on it. The conversation and the trace are two
+(panels.py).
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,11 @@ KEPT_STRIPS = 800
 
 
 class ColumnView(Widget, can_focus=True):
-    """Draws `column` from line `top` on. `lead`: what every line begins with; `chosen`: the marked block.
+    """Draws `column` from line `top` on. `lead`: what every line begins with; `chosen`: the marked
+    block.
 
-    A click leaves the keys where they are: what is typed after it (to bring the window to the front, to copy) is meant
-    for the prompt, and some letters would act on the marked turn.
+    A click leaves the keys where they are: what is typed after it (to bring the window to the
+    front, to copy) is meant for the prompt, and some letters would act on the marked turn.
     """
 
     FOCUS_ON_CLICK: ClassVar[bool] = False
@@ -49,7 +52,9 @@ class ColumnView(Widget, can_focus=True):
         self._strips: dict[tuple[int, int, bool, bool], tuple[StyledLine, Strip]] = {}
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """What the compositor asks for. Goes around the widget's own cache of styles, which costs more than a line."""
+        """What the compositor asks for. Goes around the widget's own cache of styles, which costs
+        more than a line.
+        """
         background = self.background_colors[1]
         filters = self.get_line_filters()
         size = self.size
@@ -67,7 +72,9 @@ class ColumnView(Widget, can_focus=True):
     def render_line(self, y: int) -> Strip:
         """One line; asked for to find out what is under the mouse."""
         size = self.size
-        return self._strip(y, size.width, y in _bar_rows(self.column.stack.total, self.top, size.height))
+        return self._strip(
+            y, size.width, y in _bar_rows(self.column.stack.total, self.top, size.height)
+        )
 
     def notify_style_update(self) -> None:
         """Colours, focus or visibility changed."""
@@ -79,7 +86,9 @@ class ColumnView(Widget, can_focus=True):
         self._strips.clear()
 
     def _strip(self, y: int, width: int, bar: bool) -> Strip:
-        """A line of the screen: the lead, the text, the scroll bar. Made once for a line at its place."""
+        """A line of the screen: the lead, the text, the scroll bar. Made once for a line at its
+        place.
+        """
         at = self.top + y
         line = self.column.line(at)
         chosen = self.chosen is not None and self.column.block_at(at) == self.chosen
@@ -88,11 +97,15 @@ class ColumnView(Widget, can_focus=True):
         if selection is None and line is not None and (kept := self._strips.get(key)) is not None:
             return kept[1]
         room = max(width - len(self._lead) - 1, 0)
-        strip = Strip(self.links.linked(line, room) if line and self.links else line or ()).adjust_cell_length(room)
+        strip = Strip(
+            self.links.linked(line, room) if line and self.links else line or ()
+        ).adjust_cell_length(room)
         if chosen:
             strip = strip.apply_style(parse_style(self.column.stack.palette.cursor))
         if selection is not None and (span := selection.get_span(at)) is not None:
-            strip = _selected(strip, span, self.screen.get_component_rich_style("screen--selection"))
+            strip = _selected(
+                strip, span, self.screen.get_component_rich_style("screen--selection")
+            )
         strip = strip.apply_offsets(0, at)
         ends = parse_style(self.column.stack.palette.dim)
         lead, tail = Segment(self._lead, self._lead_style()), Segment("▐" if bar else " ", ends)
@@ -152,7 +165,9 @@ WHEEL_LINES = 3
 
 
 class Pager(ColumnView):
-    """Shows `column`. `following`: the end stays in sight while the text grows. `lead`: what every line begins with."""
+    """Shows `column`. `following`: the end stays in sight while the text grows. `lead`: what every
+    line begins with.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up", "scroll(-1)", show=False),
@@ -170,7 +185,9 @@ class Pager(ColumnView):
         pager: Pager
         block: int
 
-    def __init__(self, palette: Palette, *, following: bool = False, lead: str = " ", id: str | None = None) -> None:
+    def __init__(
+        self, palette: Palette, *, following: bool = False, lead: str = " ", id: str | None = None
+    ) -> None:
         super().__init__(palette, lead, id)
         self.following = self._follows = following
         self._total = 0
@@ -181,10 +198,16 @@ class Pager(ColumnView):
         if self.following:
             self.top = self.column.look_at_end(self._height)
         else:
-            self.top = self.column.look(min(self.top, self.column.last_top(self._height)), self._height)
+            self.top = self.column.look(
+                min(self.top, self.column.last_top(self._height)), self._height
+            )
         self._total = self.column.stack.total
         changed = self.column.stack.take_changed() - self.top
-        if self.top != before or changed <= 0 or (self._total != total and self._total > self._height):
+        if (
+            self.top != before
+            or changed <= 0
+            or (self._total != total and self._total > self._height)
+        ):
             self.refresh()
         elif changed < self._height:
             self.refresh(Region(0, changed, self.size.width, self._height - changed))

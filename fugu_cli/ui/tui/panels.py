@@ -1,5 +1,6 @@
-"""The body of the main screen: the conversation, which draws blocks of the log, the trace, which draws its rows, and
-the edge between them. It is there before the first paint: what draws is imported with the first block or row.
+"""The body of the main screen: the conversation, which draws blocks of the log, the trace, which
+draws its rows, and the edge between them. It is there before the first paint: what draws is
+imported with the first block or row.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Conversation(Pager):
 
     def changed(self, first: int) -> None:
         """Blocks from this one on are not what they were."""
-        for index in range(first, len(self._transcript.blocks) if self._transcript is not None else 0):
+        for index in range(
+            first, len(self._transcript.blocks) if self._transcript is not None else 0
+        ):
             self.column.put(index, self._pieces(index))
         self.grew()
 
@@ -82,7 +85,10 @@ class Conversation(Pager):
         gap = [GAP] if has_gap_before(blocks, index) else []
         if not isinstance(block, ReplyBlock):
             unfolded = self._unfolded != (index in self._turned)
-            return [*gap, *block_fragments(block, unfolded=unfolded, terminal=lambda: self.app.size.width)]
+            return [
+                *gap,
+                *block_fragments(block, unfolded=unfolded, terminal=lambda: self.app.size.width),
+            ]
         if block.chunker not in self._growing:
             self._growing[block.chunker] = ReplyFragments(block)
         return [*gap, *self._growing[block.chunker].pieces()]
@@ -92,7 +98,9 @@ class Conversation(Pager):
         from fugu_cli.ui.block_drawing import foldable
 
         blocks = self._transcript.blocks if self._transcript is not None else []
-        places = [index for index, one in enumerate(blocks) if block in (None, index) and foldable(one)]
+        places = [
+            index for index, one in enumerate(blocks) if block in (None, index) and foldable(one)
+        ]
         if block is None:
             self._unfolded = not self._unfolded
             self._turned.clear()
@@ -103,7 +111,9 @@ class Conversation(Pager):
                 self.column.put(index, self._pieces(index))
 
     def next_block(self, at: int | None, by: int, wanted: Callable[[Block], bool]) -> int | None:
-        """The next block of this kind (or the one before, with -1) from a block on; None stands for the end."""
+        """The next block of this kind (or the one before, with -1) from a block on; None stands for
+        the end.
+        """
         blocks = self._transcript.blocks if self._transcript is not None else []
         at = (len(blocks) if at is None else at) + by
         while 0 <= at < len(blocks) and not wanted(blocks[at]):
@@ -122,7 +132,9 @@ class Conversation(Pager):
         self.fold(event.block)
 
     def action_mark(self, by: int) -> None:
-        """Mark the next (or previous) block that can be unfolded and bring it into sight; with none to mark, scroll."""
+        """Mark the next (or previous) block that can be unfolded and bring it into sight; with none
+        to mark, scroll.
+        """
         from fugu_cli.ui.block_drawing import foldable
 
         block = self.next_block(self.chosen, by, foldable)
@@ -203,7 +215,9 @@ class Trace(Pager):
         last, height = len(rows.rows), self._height
 
         def paint(width: int, palette: Palette) -> list[StyledLine]:
-            return trace_drawing.panel_lines(tally, width, palette, height - self.column.top_of(last))
+            return trace_drawing.panel_lines(
+                tally, width, palette, height - self.column.top_of(last)
+            )
 
         self.column.put(last, [Fragment(paint, exact=0)])
         self.grew()
@@ -265,7 +279,9 @@ def _row_fragment(row: TraceRow, room: int) -> Fragment:
     from fugu_cli.ui import trace_drawing
 
     guessed = 1 if room >= trace_drawing.ONE_LINE else 2
-    return Fragment(lambda width, palette: trace_drawing.trace_row_lines(row, width, palette), exact=guessed)
+    return Fragment(
+        lambda width, palette: trace_drawing.trace_row_lines(row, width, palette), exact=guessed
+    )
 
 
 NARROW_COLUMNS = 90
@@ -281,7 +297,9 @@ class Body(Horizontal):
         super().__init__(Conversation(palette), Trace(palette), id="body")
         self._preferences = preferences
         self._narrow_panel = False
-        """The trace is shown where there is room for one of the two. Not remembered: the conversation comes first."""
+        """The trace is shown where there is room for one of the two. Not remembered: the
+        conversation comes first.
+        """
 
     def lay_out(self, columns: int) -> None:
         """Show what has room in a terminal of so many columns."""
@@ -292,7 +310,9 @@ class Body(Horizontal):
         self.widen(0)
 
     def toggle_trace(self) -> None:
-        """Show or hide the trace: beside the conversation, where that is remembered, or in its place."""
+        """Show or hide the trace: beside the conversation, where that is remembered, or in its
+        place.
+        """
         shown, narrow = not self.screen.has_class("-panel"), self.screen.has_class("-narrow")
         self.screen.set_class(shown, "-panel")
         if narrow:

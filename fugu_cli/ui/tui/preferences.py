@@ -1,7 +1,8 @@
-"""What the interface remembers between sessions: typed requests, the panel's width, the theme. No session state.
+"""What the interface remembers between sessions: typed requests, the panel's width, the theme. No
+session state.
 
-Small files in a folder the caller names. A file that cannot be read counts as empty, one that cannot be written is not
-worth a word: nothing of the user's work is in them.
+Small files in a folder the caller names. A file that cannot be read counts as empty, one that
+cannot be written is not worth a word: nothing of the user's work is in them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ KEPT_REQUESTS = 2000
 
 @dataclass(frozen=True)
 class Preferences:
-    """How the screen was left. None: never said; then the full screen notifies and the inline mode does not."""
+    """How the screen was left. None: never said; then the full screen notifies and the inline mode
+    does not.
+    """
 
     theme: str = ""
     panel: bool | None = None
@@ -47,7 +50,9 @@ def _read(path: Path) -> Preferences:
         return Preferences()
     if not isinstance(found, dict):
         return Preferences()
-    theme, panel, width, notify = (found.get(name) for name in ("theme", "panel", "panel_width", "notify"))
+    theme, panel, width, notify = (
+        found.get(name) for name in ("theme", "panel", "panel_width", "notify")
+    )
     return Preferences(
         theme=theme if isinstance(theme, str) else "",
         panel=panel if isinstance(panel, bool) else None,
@@ -57,7 +62,9 @@ def _read(path: Path) -> Preferences:
 
 
 class InputHistory:
-    """What was typed, the newest last, over all sessions. Walks back and forth from the text that is being typed."""
+    """What was typed, the newest last, over all sessions. Walks back and forth from the text that
+    is being typed.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "history.jsonl"
@@ -69,7 +76,9 @@ class InputHistory:
         """Read the file. Lines that are not one are left out."""
         texts: list[str] = []
         with suppress(OSError):
-            for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines()[-KEPT_REQUESTS:]:
+            for line in self._path.read_text(encoding="utf-8", errors="replace").splitlines()[
+                -KEPT_REQUESTS:
+            ]:
                 with suppress(ValueError):
                     found = json.loads(line)
                     if isinstance(found, str):

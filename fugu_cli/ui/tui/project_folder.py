@@ -1,5 +1,5 @@
-"""The folder of the session: its short name, its branch, and its files, found fast for `@`. Reads files only, so that
-the first paint waits for no process.
+"""The folder of the session: its short name, its branch, and its files, found fast for `@`. Reads
+files only, so that the first paint waits for no process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ MOST_FILES = 200_000
 SLICE = 4000
 FRESH_SECONDS = 20.0
 """Seconds after which the list is made again."""
-SKIPPED = frozenset({".git", ".hg", "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".tox", "target"})
+SKIPPED = frozenset(
+    {".git", ".hg", "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".tox", "target"}
+)
 _UNTYPED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 """Control characters, and bytes of a name that is not UTF-8."""
 
@@ -55,7 +57,9 @@ Superseded = Callable[[], bool]
 
 
 class FolderFiles:
-    """The paths under `root`, relative to it, with forward slashes; behind them those of the `added` folders, whole."""
+    """The paths under `root`, relative to it, with forward slashes; behind them those of the
+    `added` folders, whole.
+    """
 
     def __init__(self, root: Path, added: Sequence[Path] = ()) -> None:
         self._root = root
@@ -68,14 +72,20 @@ class FolderFiles:
         """List again when the list is old. For a thread."""
         if time.monotonic() - self._at < FRESH_SECONDS and self._paths:
             return
-        paths = sorted(filter(mentionable, list_files(self._root)), key=lambda path: (path.count("/"), path))
+        paths = sorted(
+            filter(mentionable, list_files(self._root)), key=lambda path: (path.count("/"), path)
+        )
         for folder in self._added:
-            paths += filter(mentionable, (f"{folder.as_posix()}/{path}" for path in sorted(list_files(folder))))
+            paths += filter(
+                mentionable, (f"{folder.as_posix()}/{path}" for path in sorted(list_files(folder)))
+            )
         self._lowered = [path.lower() for path in paths]
         self._paths = paths
         self._at = time.monotonic()
 
-    def search(self, query: str, most: int = 20, superseded: Superseded = lambda: False) -> list[str]:
+    def search(
+        self, query: str, most: int = 20, superseded: Superseded = lambda: False
+    ) -> list[str]:
         """The best matches, the best first. For a thread; gives up when `superseded`."""
         if not query:
             return self._paths[:most]
@@ -98,7 +108,9 @@ def mention(path: str) -> str:
 
 
 def mentionable(path: str) -> bool:
-    """A text can name it: not where a quotation mark would end the name, nor where a letter cannot be typed."""
+    """A text can name it: not where a quotation mark would end the name, nor where a letter cannot
+    be typed.
+    """
     quoted = mention(path).startswith('@"')
     return _UNTYPED.search(path) is None and not (quoted and '"' in path)
 
@@ -117,21 +129,29 @@ SHOWN_BESIDE = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
 
 
 def mentions_of_paths(root: Path, text: str) -> str:
-    """The mentions of pasted paths of pictures and PDFs, as a terminal writes the files that are dropped on it: quoted,
-    escaped, or as `file://`. "" where the text is anything else."""
+    """The mentions of pasted paths of pictures and PDFs, as a terminal writes the files that are
+    dropped on it: quoted, escaped, or as `file://`. "" where the text is anything else."""
     if "\n" in text.strip() or not text.strip().lower().rstrip("'\"").endswith(SHOWN_BESIDE):
         return ""
     try:
         words = [text.strip()] if typed_path(root, text.strip()).is_file() else shlex.split(text)
-        names = [unquote(word.removeprefix("file://")) if word.startswith("file://") else word for word in words]
-        there = all(name.lower().endswith(SHOWN_BESIDE) and typed_path(root, name).is_file() for name in names)
+        names = [
+            unquote(word.removeprefix("file://")) if word.startswith("file://") else word
+            for word in words
+        ]
+        there = all(
+            name.lower().endswith(SHOWN_BESIDE) and typed_path(root, name).is_file()
+            for name in names
+        )
     except (OSError, ValueError, RuntimeError):
         return ""
     return " ".join(map(mention, names)) + " " if there and all(map(mentionable, names)) else ""
 
 
 def _rank(wanted: str, path: str) -> int | None:
-    """0 is best: the name begins with it, holds it, the path holds it, the letters come in this order."""
+    """0 is best: the name begins with it, holds it, the path holds it, the letters come in this
+    order.
+    """
     name = path.rpartition("/")[2]
     if name.startswith(wanted):
         return 0
@@ -145,7 +165,9 @@ def _rank(wanted: str, path: str) -> int | None:
 
 
 def _in_order(wanted: str, text: str) -> bool:
-    """The letters come in this order. One pass: a pattern tries every way to place them, which may take for ever."""
+    """The letters come in this order. One pass: a pattern tries every way to place them, which may
+    take for ever.
+    """
     at = -1
     for letter in wanted:
         at = text.find(letter, at + 1)
@@ -160,7 +182,9 @@ def list_files(root: Path) -> list[str]:
     if program is not None:
         command = [program, "--files", "--hidden", "--no-messages", "--glob", "!.git", "--null"]
         try:
-            done = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, timeout=30)
+            done = subprocess.run(
+                command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, timeout=30
+            )
         except (OSError, subprocess.TimeoutExpired):
             return list(_walked(root))
         paths = done.stdout.split(b"\0")[:MOST_FILES]

@@ -1,5 +1,5 @@
-"""Where requests are typed: the text field, the list of completions, and what fills it (`/` commands, `@` files).
-Keys are carried out in the order in which they were pressed.
+"""Where requests are typed: the text field, the list of completions, and what fills it (`/`
+commands, `@` files). Keys are carried out in the order in which they were pressed.
 """
 
 from __future__ import annotations
@@ -59,11 +59,15 @@ _FOLDED = re.compile(r"\[Pasted #(\d+): [\d,]+ (?:lines|characters)\]")
 KeyFilter = Callable[[str], bool]
 """Is shown every key first; True when it has used it up."""
 WalkHistory = Callable[[int], None]
-"""Up at the first line (-1) or down at the last (+1). Called and not told: Enter may come right behind it."""
+"""Up at the first line (-1) or down at the last (+1). Called and not told: Enter may come right
+behind it.
+"""
 
 
 class PromptInput(TextArea):
-    """A text field that grows. Enter sends; Shift+Enter, Ctrl+J, Alt+Enter or a trailing backslash make a new line."""
+    """A text field that grows. Enter sends; Shift+Enter, Ctrl+J, Alt+Enter or a trailing backslash
+    make a new line.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         bound("send", "send", priority=False),
@@ -79,8 +83,16 @@ class PromptInput(TextArea):
         text: str
 
     def __init__(self, id: str = "prompt") -> None:
-        """`picture` gives the mention of the clipboard's picture, in a thread; `paths` those of pasted paths."""
-        super().__init__(id=id, compact=True, show_line_numbers=False, soft_wrap=True, highlight_cursor_line=False)
+        """`picture` gives the mention of the clipboard's picture, in a thread; `paths` those of
+        pasted paths.
+        """
+        super().__init__(
+            id=id,
+            compact=True,
+            show_line_numbers=False,
+            soft_wrap=True,
+            highlight_cursor_line=False,
+        )
         self.cursor_blink = False
         self.placeholder = PLACEHOLDER
         self.keys: KeyFilter = lambda key: False
@@ -120,7 +132,9 @@ class PromptInput(TextArea):
 
     def unfolded(self) -> str:
         """The text with every folded paste as it was pasted."""
-        return _FOLDED.sub(lambda found: self._pastes.get(int(found.group(1)), found.group()), self.text)
+        return _FOLDED.sub(
+            lambda found: self._pastes.get(int(found.group(1)), found.group()), self.text
+        )
 
     def action_send(self) -> None:
         """Send, or, after a backslash, go on in a new line."""
@@ -149,8 +163,14 @@ class PromptInput(TextArea):
     def _delete_via_keyboard(self, start: Location, end: Location) -> EditResult | None:
         """A folded paste goes whole, for half of its word stands for nothing."""
         start, end = sorted((start, end))
-        for found in _FOLDED.finditer(self.document.get_line(start[0])) if start[0] == end[0] else ():
-            if found.start() < end[1] and start[1] < found.end() and int(found.group(1)) in self._pastes:
+        for found in (
+            _FOLDED.finditer(self.document.get_line(start[0])) if start[0] == end[0] else ()
+        ):
+            if (
+                found.start() < end[1]
+                and start[1] < found.end()
+                and int(found.group(1)) in self._pastes
+            ):
                 start, end = min(start, (start[0], found.start())), max(end, (end[0], found.end()))
         return super()._delete_via_keyboard(start, end)
 
@@ -180,8 +200,8 @@ class PromptInput(TextArea):
         await super()._on_key(event)
 
     async def _on_paste(self, event: events.Paste) -> None:
-        """A long paste stands in the field as one word, and is sent whole; paths of pictures become mentions. Of a
-        picture in the clipboard some terminals paste nothing."""
+        """A long paste stands in the field as one word, and is sent whole; paths of pictures become
+        mentions. Of a picture in the clipboard some terminals paste nothing."""
         event.stop()
         event.prevent_default()
         text = event.text.replace("\r\n", "\n").replace("\r", "\n")
@@ -268,8 +288,14 @@ class ChoiceList(Widget):
             return Strip.blank(width, self.rich_style)
         choice, palette = self.choices[index], self.palette
         mark = "› " if index == self.at else "  "
-        parts: list[StyledPart] = [(mark, palette.accent), (choice.shown, f"bold {palette.text}"), ("  ", "")]
-        strip = Strip(styled_line([*parts, (choice.about, palette.dim)], width)).adjust_cell_length(width)
+        parts: list[StyledPart] = [
+            (mark, palette.accent),
+            (choice.shown, f"bold {palette.text}"),
+            ("  ", ""),
+        ]
+        strip = Strip(styled_line([*parts, (choice.about, palette.dim)], width)).adjust_cell_length(
+            width
+        )
         if index == self.at:
             strip = strip.apply_style(parse_style(palette.cursor))
         return strip.apply_style(self.rich_style)
@@ -331,15 +357,18 @@ class PromptCompletion:
         paths = await asyncio.to_thread(work)
         named = [name for name in self._resources() if query.lower() in name.lower()]
         if number == self._search:
-            self._choices.offer([Choice(mention(path), path) for path in (*paths, *named[:MOST_RESOURCES])])
+            self._choices.offer(
+                [Choice(mention(path), path) for path in (*paths, *named[:MOST_RESOURCES])]
+            )
             if self._wished_for == self._prompt.text and self._choices.marked is not None:
                 self._accept(self._choices.marked)
 
     def key(self, key: str) -> bool:
         """A key that was pressed in the prompt; True when it was for the list.
 
-        Keys may come faster than the list follows them: what fitted fewer letters must not be taken, and Tab waits for
-        the files that fit. Where nothing fits it does nothing: the keys stay here.
+        Keys may come faster than the list follows them: what fitted fewer letters must not be
+        taken, and Tab waits for the files that fit. Where nothing fits it does nothing: the keys
+        stay here.
         """
         self._wished_for = ""
         if self._prompt.text != self._offered_for:

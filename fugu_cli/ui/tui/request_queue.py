@@ -1,5 +1,5 @@
-"""The requests of an open session, run one after the other; what is typed meanwhile waits, and questions for approval
-are answered. Knows no screen.
+"""The requests of an open session, run one after the other; what is typed meanwhile waits, and
+questions for approval are answered. Knows no screen.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class QueueListener(Protocol):
 
 @dataclass(frozen=True)
 class QueuedRequest:
-    """A request before it is one. `pin`: this agent alone takes its turns; `tier`: in this tier, "" in that of the
-    session; `effort`: with this one, None with the session's.
-    `typed`: what the user wrote, where the text was made of it; `skill`: what a skill says that they named;
-    `piped` and `media`: what comes beside the request."""
+    """A request before it is one. `pin`: this agent alone takes its turns; `tier`: in this tier, ""
+    in that of the session; `effort`: with this one, None with the session's. `typed`: what the user
+    wrote, where the text was made of it; `skill`: what a skill says that they named; `piped` and
+    `media`: what comes beside the request."""
 
     text: str
     pin: str | None = None
@@ -88,7 +88,9 @@ def is_unfinished(session: DrivenSession) -> bool:
 
 
 async def _record(session: DrivenSession, typed: QueuedRequest, text: str) -> None:
-    """Record the request. An effort of its own is recorded with it, and is the session's no longer than that."""
+    """Record the request. An effort of its own is recorded with it, and is the session's no longer
+    than that.
+    """
     effort = session.effort
     if typed.effort is not None:
         session.effort = typed.effort
@@ -100,9 +102,14 @@ async def _record(session: DrivenSession, typed: QueuedRequest, text: str) -> No
 
 
 async def _run_request(
-    session: DrivenSession, typed: QueuedRequest | None, told: Callable[[str], str], pinned: Callable[[], str | None]
+    session: DrivenSession,
+    typed: QueuedRequest | None,
+    told: Callable[[str], str],
+    pinned: Callable[[], str | None],
 ) -> None:
-    """One request with the tier and the agent that are its own, to its end; then the one that is `pinned` is again."""
+    """One request with the tier and the agent that are its own, to its end; then the one that is
+    `pinned` is again.
+    """
     tier, cut = session.tier, views.asked(session.log.events)
     wanted = typed.tier if typed is not None else cut.tier if cut is not None else ""
     if wanted and wanted != tier:
@@ -146,7 +153,9 @@ class LogFollower:
             self._listener.heard(item)
 
     async def wait_for(self, run: asyncio.Task[object]) -> None:
-        """Wait for a request. Where what follows the log broke, nothing would be shown any more: that is raised."""
+        """Wait for a request. Where what follows the log broke, nothing would be shown any more:
+        that is raised.
+        """
         task = self._task
         assert task is not None
         await asyncio.wait({run, task}, return_when=asyncio.FIRST_COMPLETED)
@@ -175,7 +184,9 @@ class RequestQueue:
     """One session at a time and all that is under way in it."""
 
     def __init__(self, listener: QueueListener, told: Callable[[str], str] = str) -> None:
-        """`told` adds to a request what is to be told with it: once it is driven, what waits can be taken back."""
+        """`told` adds to a request what is to be told with it: once it is driven, what waits can be
+        taken back.
+        """
         self.session: SessionProtocol | None = None
         self.queue: list[QueuedRequest] = []
         self.approvals = ApprovalQuestions(listener.changed)
@@ -198,7 +209,9 @@ class RequestQueue:
         return self.running and self._cut
 
     async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
-        """Leave the session there is and show another. False when it could not be opened: the old one stays."""
+        """Leave the session there is and show another. False when it could not be opened: the old
+        one stays.
+        """
         with garbage_collection_paused():
             try:
                 session = await opening(self.ask)
@@ -221,7 +234,9 @@ class RequestQueue:
         await self._drive(typed)
 
     async def send_queued(self) -> None:
-        """What waits, after the request before it was cut off. Returns when nothing is left to do."""
+        """What waits, after the request before it was cut off. Returns when nothing is left to
+        do.
+        """
         if self.queue and not self.running and self.session is not None:
             await self._drive(self.queue.pop(0))
 
@@ -239,12 +254,16 @@ class RequestQueue:
         while True:
             self._cut = False
             self.approvals.clear()
-            run = self._run = asyncio.create_task(_run_request(session, typed, self._told, lambda: self.pinned))
+            run = self._run = asyncio.create_task(
+                _run_request(session, typed, self._told, lambda: self.pinned)
+            )
             self._listener.changed()
             try:
                 await self.following.wait_for(run)
             except asyncio.CancelledError:
-                if not self._cut or not run.done():  # the screen goes: what runs ends what it started first
+                if (
+                    not self._cut or not run.done()
+                ):  # the screen goes: what runs ends what it started first
                     run.cancel()
                     await asyncio.gather(run, return_exceptions=True)
                     raise
@@ -267,7 +286,9 @@ class RequestQueue:
             self._listener.changed()
 
     def interrupt(self, *, steering: bool = False) -> bool:
-        """Cut what is running; `steering`: to go on with the queue at once. False when nothing runs, or is queued."""
+        """Cut what is running; `steering`: to go on with the queue at once. False when nothing
+        runs, or is queued.
+        """
         if self._run is None or (steering and not self.queue):
             return False
         self._cut, self._steer = True, self._steer or steering

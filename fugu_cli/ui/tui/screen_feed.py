@@ -1,5 +1,6 @@
-"""The full screen as the session controller uses it: its feed hands every event of the log to the folds and shows what
-changed at most some twenty times a second; the desktop is notified when a long request ends.
+"""The full screen as the session controller uses it: its feed hands every event of the log to the
+folds and shows what changed at most some twenty times a second; the desktop is notified when a long
+request ends.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def notify_approval(app: App[object], question: ApprovalQuestion) -> None:
     """Notify when somebody is needed."""
     if not app.app_focus:
         send_notification(
-            app, f"fugu asks: {flatten(escape_for_approval(question.judgement.target or question.call.tool), 100)}"
+            app,
+            f"fugu asks: "
+            f"{flatten(escape_for_approval(question.judgement.target or question.call.tool), 100)}",
         )
 
 
@@ -133,7 +136,9 @@ class ScreenFeed:
             self._due = True
             wait = self._pause - (time.monotonic() - self._last)
             # not a timer of Textual's: one that is over before it has begun to wait is never called
-            asyncio.get_running_loop().call_later(max(wait, 0.0), self._conversation.call_next, self.flush)
+            asyncio.get_running_loop().call_later(
+                max(wait, 0.0), self._conversation.call_next, self.flush
+            )
 
     def flush(self) -> None:
         """Show what changed since the last time."""
@@ -148,8 +153,12 @@ class ScreenFeed:
         self.shown()
 
     def _drawn(self) -> None:
-        """The screen has it. A frame that took long makes the next one wait, so that keys never do."""
-        self._pause = min(max(FRAME_SECONDS, PAUSE_FACTOR * (time.monotonic() - self._last)), LONGEST_PAUSE)
+        """The screen has it. A frame that took long makes the next one wait, so that keys never
+        do.
+        """
+        self._pause = min(
+            max(FRAME_SECONDS, PAUSE_FACTOR * (time.monotonic() - self._last)), LONGEST_PAUSE
+        )
 
 
 def _first(one: int | None, other: int | None) -> int | None:

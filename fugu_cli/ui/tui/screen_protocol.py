@@ -1,8 +1,8 @@
-"""What the session controller needs of whatever shows it: the full screen or the scrollback. Values and protocols
-only.
+"""What the session controller needs of whatever shows it: the full screen or the scrollback. Values
+and protocols only.
 
-Between session_controller.py with its commands, which know no screen, and the two interfaces: tui/app.py and
-ui/inline.py.
+Between session_controller.py with its commands, which know no screen, and the two interfaces:
+tui/app.py and ui/inline.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ Preview = Callable[[str], Sequence["Fragment"]]
 UpdateNote = Callable[["NoteBlock"], None]
 """Puts another note in the place of one that was said; nothing, once another session is shown."""
 PickedChoice = tuple[str, str]
-"""The key that ended a choice (`enter`, or one of the further ones) and the value that was chosen."""
+"""The key that ended a choice (`enter`, or one of the further ones) and the value that was
+chosen.
+"""
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,11 @@ class Choice:
 
 @dataclass(frozen=True)
 class StatusLine:
-    """What the status line says. `since` is when `doing` began (epoch), `key` what a key does about it.
+    """What the status line says. `since` is when `doing` began (epoch), `key` what a key does about
+    it.
 
-    `until` is when it is tried again, `unavailable` agents and when each may be tried again (epoch).
+    `until` is when it is tried again, `unavailable` agents and when each may be tried again
+    (epoch).
 
     `jobs` run in the background; `vi` is vi's mode, where the prompt has one. `own` are
     lines of the user's own command, perhaps in a terminal's colours: they stand below.
@@ -96,7 +100,9 @@ class FeedProtocol(Protocol):
         """More is known of the totals than the log says."""
 
     def patched(self, ran: ToolRan, patch: str) -> None:
-        """The diff of what a call changed, as well as it will be known. Comes for every call that is taken."""
+        """The diff of what a call changed, as well as it will be known. Comes for every call that
+        is taken.
+        """
 
 
 class DialogsProtocol(Protocol):
@@ -145,7 +151,9 @@ class ScreenProtocol(Protocol):
         """The status line."""
 
     def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
-        """Ask for permission, with the change it is about and what waits beside it; None: nothing is asked."""
+        """Ask for permission, with the change it is about and what waits beside it; None: nothing
+        is asked.
+        """
 
     def show_queue(self, texts: Sequence[str]) -> None:
         """What waits to be sent."""

@@ -1,4 +1,6 @@
-"""Commands about sessions and what they changed: open, fork, rename, export; diff, blame, undo, redo."""
+"""Commands about sessions and what they changed: open, fork, rename, export; diff, blame, undo,
+redo.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ async def undo_request(controller: SessionController, argument: str) -> None:
     _require_idle(controller)
     undoing = controller.session.log, controller.session.environment.workspace
     patch = await undo.undo_preview(*undoing)
-    if await controller.view.dialogs.confirm(f"Undo the newest request? {patch_summary(patch)}", patch):
+    if await controller.view.dialogs.confirm(
+        f"Undo the newest request? {patch_summary(patch)}", patch
+    ):
         await undo.undo_request(*undoing)
 
 
@@ -60,17 +64,24 @@ async def redo_undo(controller: SessionController, argument: str) -> None:
     _require_idle(controller)
     undoing = controller.session.log, controller.session.environment.workspace
     patch = await undo.redo_preview(*undoing)
-    if await controller.view.dialogs.confirm(f"Redo what was undone? {patch_summary(patch)}", patch):
+    if await controller.view.dialogs.confirm(
+        f"Redo what was undone? {patch_summary(patch)}", patch
+    ):
         await undo.redo_request(*undoing)
 
 
 async def rewind_session(controller: SessionController, argument: str) -> None:
-    """Go back to before a request or a turn: the files, the conversation (in a copy of the session), or both."""
+    """Go back to before a request or a turn: the files, the conversation (in a copy of the
+    session), or both.
+    """
     _require_idle(controller)
     _require_empty_queue(controller)
     name, _, what = argument.partition(" ")
     if what not in ("", "files", "conversation"):
-        raise UsageError(f"what is to be rewound is files or conversation, not {what!r}", hint="left out, it is both")
+        raise UsageError(
+            f"what is to be rewound is files or conversation, not {what!r}",
+            hint="left out, it is both",
+        )
     if not name:
         picked = await _pick_point(controller)
         if picked is None:
@@ -79,9 +90,14 @@ async def rewind_session(controller: SessionController, argument: str) -> None:
     session, id = controller.session, _session_id(controller)
     point = undo.find_point(session.log.events, name)
     if what == "files" and point.turn:
-        raise UsageError("files alone go back to the beginning of a request", hint=f"/rewind {name} takes both back")
+        raise UsageError(
+            "files alone go back to the beginning of a request",
+            hint=f"/rewind {name} takes both back",
+        )
     if what != "files" and not id:
-        raise UsageError("this session is in no file, so there is nothing to copy", hint=f"/rewind {name} files")
+        raise UsageError(
+            "this session is in no file, so there is nothing to copy", hint=f"/rewind {name} files"
+        )
     if what != "conversation":
         patch = await undo.rewind_preview(session.log, session.environment.workspace, point)
         if patch and not await controller.view.dialogs.confirm(
@@ -90,9 +106,13 @@ async def rewind_session(controller: SessionController, argument: str) -> None:
             return
         await undo.rewind_files(session.log, session.environment.workspace, point)
     if what == "files":
-        controller.say(f"the files are as before {point.called}" if patch else "no file had to be put back")
+        controller.say(
+            f"the files are as before {point.called}" if patch else "no file had to be put back"
+        )
     elif await _open(controller, lambda ask: controller.opener.fork(id, ask, point.line)):
-        controller.say(f"this is a copy of {id} that ends before {point.called}; the original stays as it was")
+        controller.say(
+            f"this is a copy of {id} that ends before {point.called}; the original stays as it was"
+        )
         if not point.turn:
             controller.view.type(point.asked.said)
 
@@ -103,7 +123,10 @@ async def _pick_point(controller: SessionController) -> PickedChoice | None:
         controller.say("nothing was asked yet")
         return None
     choices = [
-        Choice(one.name, f"{one.name:<4} {'· ' + one.who if one.turn else flatten(one.asked.said, 200)}")
+        Choice(
+            one.name,
+            f"{one.name:<4} {'· ' + one.who if one.turn else flatten(one.asked.said, 200)}",
+        )
         for one in sorted(points, key=lambda one: (-one.request, one.turn))
     ]
     keys = {"ctrl+f": "files only", "ctrl+e": "conversation only"}
@@ -123,19 +146,25 @@ async def show_diff(controller: SessionController, argument: str) -> None:
         controller.say("nothing changed since the newest request began")
         return
     controller.view.dialogs.read(
-        patch_summary(patch), [Section("", (Fragment(lambda w, p: diff_drawing.patch_lines(patch, w, p), patch),))]
+        patch_summary(patch),
+        [Section("", (Fragment(lambda w, p: diff_drawing.patch_lines(patch, w, p), patch),))],
     )
 
 
 async def diff_of_request(controller: SessionController, *, all: bool = False) -> str:
-    """What changed since the newest request began, or the first one, as a diff. Outside git: of the files that fugu's
-    own tools changed, and only what still stands."""
-    workspace, requests = controller.session.environment.workspace, views.requests(controller.session.log.events)
+    """What changed since the newest request began, or the first one, as a diff. Outside git: of the
+    files that fugu's own tools changed, and only what still stands."""
+    workspace, requests = (
+        controller.session.environment.workspace,
+        views.requests(controller.session.log.events),
+    )
     shown = requests if all else requests[-1:]
     began = next((tree for facts in shown if (tree := views.start_snapshot(facts))), "")
     now = await workspace.history.snapshot() if began else None
     patch = (await workspace.patch(began, now)).decode("utf-8", "replace") if now else ""
-    beside = tuple(change for facts in shown for change in views.unsnapshotted_changes(facts).values())
+    beside = tuple(
+        change for facts in shown for change in views.unsnapshotted_changes(facts).values()
+    )
     more = workspace.history.standing(FileEffects(beside)).made.changes
     return patch + "".join((await change_diffs(workspace, more)).values())
 
@@ -156,7 +185,9 @@ async def show_trace(controller: SessionController, argument: str) -> None:
 def open_turn(controller: SessionController, row: TurnRow) -> None:
     """A turn in full; left and right go to the ones beside it."""
     session, rows = controller.session, controller.feed.folded.rows.rows
-    sources = TurnSources(partial(prompt_of, session.team, session.environment), controller.patches.of)
+    sources = TurnSources(
+        partial(prompt_of, session.team, session.environment), controller.patches.of
+    )
     controller.view.dialogs.turn_pages(turn_pages(rows, row, session.log.records, sources))
 
 
@@ -182,7 +213,9 @@ def changed_paths(controller: SessionController) -> Sequence[str]:
 
 
 async def show_blame(controller: SessionController, argument: str) -> None:
-    """Without a path what this session changed; else the file. Raises UsageError for a file that is not there."""
+    """Without a path what this session changed; else the file. Raises UsageError for a file that is
+    not there.
+    """
     workspace = controller.session.environment.workspace
     path = controller.session.log.path
     own = (path.stem if path else "this session", list(controller.session.log.records))
@@ -199,25 +232,31 @@ async def show_blame(controller: SessionController, argument: str) -> None:
     others = [one for one in await asyncio.to_thread(controller.opener.listed) if one.id != own[0]]
     mask = LogRedactor([one.path for one in others], mask).text
     known = sorted([*await asyncio.to_thread(_other_sessions, others), own], key=lambda one: one[0])
-    made = await blame.blame_path(workspace, project_folder.typed_path(workspace.root, argument), known)
+    made = await blame.blame_path(
+        workspace, project_folder.typed_path(workspace.root, argument), known
+    )
     made = await add_noted_authors(workspace, made)
     _show_lines(controller, f"Who wrote {made.path}", plain.file_blame_lines(made, mask))
 
 
 async def commit_changes(controller: SessionController, argument: str) -> None:
-    """Commit as `fugu commit` does. Without a message, put one that an agent wrote into the prompt, to be sent or
-    edited first; `-a` takes all changes of tracked files."""
+    """Commit as `fugu commit` does. Without a message, put one that an agent wrote into the prompt,
+    to be sent or edited first; `-a` takes all changes of tracked files."""
     every = argument.split()[:1] == ["-a"]
     message = argument.removeprefix("-a").strip() if every else argument
     words = ["commit", *(["-a"] if every else []), *(["-m", message] if message else ["--dry-run"])]
-    command = shlex.join([sys.executable, "-P", "-m", "fugu_cli", *words])  # -P: the folder may hold a `fugu_cli`
+    command = shlex.join(
+        [sys.executable, "-P", "-m", "fugu_cli", *words]
+    )  # -P: the folder may hold a `fugu_cli`
     shown = shlex.join(["fugu", *words])
     if message:
         await controller.shell.run(command, tell=False, shown=shown)
         return
     with temp_dirs.temp_dir("message") as folder:
         written = folder / "message"
-        if await controller.shell.run(f"{command} > {shlex.quote(str(written))}", tell=False, shown=shown):
+        if await controller.shell.run(
+            f"{command} > {shlex.quote(str(written))}", tell=False, shown=shown
+        ):
             return
         text = f"/commit {'-a ' if every else ''}{written.read_text(encoding='utf-8', errors='replace').strip()}"
     if not controller.view.type(text):
@@ -285,7 +324,9 @@ async def pick_session(controller: SessionController, argument: str) -> None:
         await _resume(controller, id)
 
 
-def _matching_sessions(found: list[store.SessionSummary], wanted: str) -> list[store.SessionSummary]:
+def _matching_sessions(
+    found: list[store.SessionSummary], wanted: str
+) -> list[store.SessionSummary]:
     """Those in which it was said, the ones that are called so first."""
     saying = [one for one in found if not wanted or store.mentions(one, wanted)]
     return sorted(saying, key=lambda one: wanted.casefold() not in one.title.casefold())
@@ -316,10 +357,16 @@ async def _resume(controller: SessionController, id: str) -> None:
     await _open(controller, lambda ask: controller.opener.resume(id, ask))
 
 
-async def _open(controller: SessionController, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
-    """Show another session. Not while something of this one is under way: it would be cut, and what waits dropped."""
+async def _open(
+    controller: SessionController, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]
+) -> bool:
+    """Show another session. Not while something of this one is under way: it would be cut, and what
+    waits dropped.
+    """
     if controller.work.running:
-        raise UsageError("a request is being worked on", hint="wait for its end, or stop it with Esc")
+        raise UsageError(
+            "a request is being worked on", hint="wait for its end, or stop it with Esc"
+        )
     _require_empty_queue(controller)
     return await controller.open(opening)
 
@@ -327,7 +374,9 @@ async def _open(controller: SessionController, opening: Callable[[AskPermission]
 def _require_empty_queue(controller: SessionController) -> None:
     if controller.work.queue:
         waiting = plural(len(controller.work.queue), "request")
-        raise UsageError(f"{waiting} in the queue would be dropped", hint="Ctrl+S sends them, Up takes them back")
+        raise UsageError(
+            f"{waiting} in the queue would be dropped", hint="Ctrl+S sends them, Up takes them back"
+        )
 
 
 async def fork_session(controller: SessionController, argument: str) -> None:
@@ -343,7 +392,11 @@ async def rename_session(controller: SessionController, argument: str) -> None:
     """Give this session (or, with its id first, another one) a title."""
     known = {summary.id for summary in await asyncio.to_thread(controller.opener.listed)}
     first, _, rest = argument.partition(" ")
-    id, title = (first, rest.strip()) if first in known and rest.strip() else (_session_id(controller), argument)
+    id, title = (
+        (first, rest.strip())
+        if first in known and rest.strip()
+        else (_session_id(controller), argument)
+    )
     if not id or not title:
         raise UsageError("a title is missing", hint="/rename TITLE, or /rename ID TITLE")
     await asyncio.to_thread(controller.opener.rename, id, title)
@@ -354,7 +407,9 @@ async def continue_request(controller: SessionController, argument: str) -> None
     """Finish a request that was cut off."""
     del argument
     if controller.work.running:
-        raise UsageError("a request is being worked on", hint="wait for its end, or stop it with Esc")
+        raise UsageError(
+            "a request is being worked on", hint="wait for its end, or stop it with Esc"
+        )
     if not await controller.work.go_on():
         controller.say("the newest request has come to its end; ask something")
 
@@ -369,7 +424,11 @@ async def remember(controller: SessionController, argument: str) -> None:
     """Add a line to the user's or the project's standing instructions."""
     project, own = memory_file(controller.opener.root), memory_file(None)
     choices = [
-        Choice("project", os.path.relpath(project, controller.opener.root), "for work in this repository"),
+        Choice(
+            "project",
+            os.path.relpath(project, controller.opener.root),
+            "for work in this repository",
+        ),
         Choice("user", project_folder.short_path(own), "for every repository"),
     ]
     picked = await controller.view.dialogs.pick(f"Add `- {flatten(argument, 300)}` to", choices)
@@ -396,10 +455,14 @@ async def export_session(controller: SessionController, argument: str) -> None:
     try:
         await asyncio.to_thread(write_new_file, path, text)
     except FileExistsError as error:
-        raise UsageError(f"{name} exists already", hint="name another file: /export FILE") from error
+        raise UsageError(
+            f"{name} exists already", hint="name another file: /export FILE"
+        ) from error
     except (OSError, ValueError) as error:  # a ValueError: no file can be called that
         why = error.strerror if isinstance(error, OSError) else str(error)
-        raise FuguError(f"cannot write {name}: {why}", hint="name another file: /export FILE") from error
+        raise FuguError(
+            f"cannot write {name}: {why}", hint="name another file: /export FILE"
+        ) from error
     controller.say(f"written to {name}", "good")
 
 
@@ -421,7 +484,9 @@ def _preview(path: Path) -> list[Fragment]:
         found = log.examine(path)
     except FuguError as error:
         return [_sentence(str(error))]
-    pieces = transcript_fragments(transcript_blocks(found.records[-PREVIEWED_RECORDS:]), unfolded=False)
+    pieces = transcript_fragments(
+        transcript_blocks(found.records[-PREVIEWED_RECORDS:]), unfolded=False
+    )
     return [*pieces, _sentence(str(found.fault.error(path)))] if found.fault is not None else pieces
 
 

@@ -1,5 +1,5 @@
-"""Between the screen, the commands and the session: opens sessions, sends requests, shows approvals with their diffs,
-and turns what the log says into what is shown. Holds no events.
+"""Between the screen, the commands and the session: opens sessions, sends requests, shows approvals
+with their diffs, and turns what the log says into what is shown. Holds no events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from fugu_cli.ui.tui import project_folder, session_status
 from fugu_cli.ui.tui.approval_questions import ApprovalQueue
 from fugu_cli.ui.tui.model_download import ModelDownload
 from fugu_cli.ui.tui.preferences import InputHistory
-from fugu_cli.ui.tui.request_queue import MODE_CYCLE, MODE_HELP, QueuedRequest, RequestQueue, is_unfinished
+from fugu_cli.ui.tui.request_queue import (
+    MODE_CYCLE,
+    MODE_HELP,
+    QueuedRequest,
+    RequestQueue,
+    is_unfinished,
+)
 from fugu_cli.ui.tui.user_programs import StatusCommand, UserShell
 
 if TYPE_CHECKING:
@@ -51,7 +57,9 @@ class CallPatches:
         return diff_lines.patch_size(self._known[change]) if change in self._known else None
 
     def of(self, ran: ToolRan) -> str:
-        """The diff of what a call changed, as far as it is known; else what the call itself says."""
+        """The diff of what a call changed, as far as it is known; else what the call itself
+        says.
+        """
         if not ran.changes:
             return ""
         if any(change not in self._known for change in ran.changes):
@@ -63,19 +71,34 @@ class CallPatches:
         wanted = [change for change in changes if change not in self._known]
         for change in wanted:
             try:
-                before, after = await _content(change.before, blob), await _content(change.after, blob)
+                before, after = (
+                    await _content(change.before, blob),
+                    await _content(change.after, blob),
+                )
             except StorageError:
                 return False
-            self._known[change] = await asyncio.to_thread(_unified_or_size, change.path, before, after)
+            self._known[change] = await asyncio.to_thread(
+                _unified_or_size, change.path, before, after
+            )
         return bool(wanted)
 
-    def show(self, session: SessionProtocol, feed: FeedProtocol, ran: Sequence[ToolRan], *, live: bool = False) -> None:
-        """Get the contents of what was changed, and show the diffs once they are there, of `live` calls in any case;
-        then the totals."""
+    def show(
+        self,
+        session: SessionProtocol,
+        feed: FeedProtocol,
+        ran: Sequence[ToolRan],
+        *,
+        live: bool = False,
+    ) -> None:
+        """Get the contents of what was changed, and show the diffs once they are there, of `live`
+        calls in any case; then the totals."""
 
         async def fetch() -> None:
             for event in ran:
-                if await self.fetch(event.changes, session.environment.workspace.history.blob) or live:
+                if (
+                    await self.fetch(event.changes, session.environment.workspace.history.blob)
+                    or live
+                ):
                     feed.patched(event, self.of(event))
             await measure_totals(feed.folded, session, self)
             feed.totals_changed()
@@ -108,11 +131,17 @@ MOST_FACTS = 1500
 """Events of a session whose next prompt is measured after each request; `/context` measures any."""
 
 
-async def measure_totals(folded: FoldedSession, session: SessionProtocol, patches: CallPatches) -> None:
-    """Find out what the log does not say: sizes of changes and, between requests, what fills the context."""
+async def measure_totals(
+    folded: FoldedSession, session: SessionProtocol, patches: CallPatches
+) -> None:
+    """Find out what the log does not say: sizes of changes and, between requests, what fills the
+    context.
+    """
     tally = folded.totals
     blob = session.environment.workspace.history.blob
-    for change in [one for one in tally.changed.values() if one not in tally.sizes][-MOST_MEASURED:]:
+    for change in [one for one in tally.changed.values() if one not in tally.sizes][
+        -MOST_MEASURED:
+    ]:
         await patches.fetch([change], blob)
         if (size := patches.size(change)) is not None:
             tally.sizes[change] = size
@@ -121,12 +150,16 @@ async def measure_totals(folded: FoldedSession, session: SessionProtocol, patche
     if newest is not None and not folded.activity.doing and len(facts) < MOST_FACTS:
         from fugu_cli.engine.context_use import context_use
 
-        used = await asyncio.to_thread(context_use, facts, session.team, session.environment, newest.agent)
+        used = await asyncio.to_thread(
+            context_use, facts, session.team, session.environment, newest.agent
+        )
         tally.context_parts = used[0].parts if used else {}
 
 
 def request_from_text(session: SessionProtocol, text: str, pin: str | None = None) -> QueuedRequest:
-    """The request a line stands for; `pin` goes before the agent that a command names. Raises UsageError."""
+    """The request a line stands for; `pin` goes before the agent that a command names. Raises
+    UsageError.
+    """
     from fugu_cli.extensions.skill_library import parse_request
 
     wanted = parse_request(text, session.library)
@@ -144,8 +177,8 @@ def request_from_text(session: SessionProtocol, text: str, pin: str | None = Non
 
 
 class SessionNotes:
-    """What is said in the conversation and stands in no log. What fails before there is a session is held back until
-    one is shown."""
+    """What is said in the conversation and stands in no log. What fails before there is a session
+    is held back until one is shown."""
 
     def __init__(self, feed: FeedProtocol) -> None:
         self._feed = feed
@@ -185,7 +218,11 @@ class SessionController:
     """One folder, one session at a time."""
 
     def __init__(
-        self, view: ScreenProtocol, opener: SessionOpener, options: InterfaceOptions, history: InputHistory
+        self,
+        view: ScreenProtocol,
+        opener: SessionOpener,
+        options: InterfaceOptions,
+        history: InputHistory,
     ) -> None:
         self.view = view
         self.feed = view.feed
@@ -202,7 +239,10 @@ class SessionController:
         self.download = ModelDownload(opener.setup, view.feed, self.show)
         self.work = RequestQueue(self, self.shell.told)
         self.status = StatusCommand(
-            options.status_command, opener.root, lambda: session_status.status_input(self), self.show
+            options.status_command,
+            opener.root,
+            lambda: session_status.status_input(self),
+            self.show,
         )
         self.vi_mode = "INSERT" if options.vi else ""
         self.patches = CallPatches()
@@ -217,7 +257,9 @@ class SessionController:
         return self.work.session
 
     async def start(self) -> None:
-        """Open the session the options name; what is typed meanwhile waits at the front. Their prompt is not sent."""
+        """Open the session the options name; what is typed meanwhile waits at the front. Their
+        prompt is not sent.
+        """
         options = self.options
         id = options.resume
         if id is None:
@@ -234,7 +276,11 @@ class SessionController:
             try:
                 self.notes.warn(await asyncio.to_thread(self.opener.setup.lacking))
             except FuguError as error:
-                self.say(f"No model can work yet: {error}", "warn", "/login downloads them, or takes a provider's key")
+                self.say(
+                    f"No model can work yet: {error}",
+                    "warn",
+                    "/login downloads them, or takes a provider's key",
+                )
 
     async def open(self, opening: Callable[[AskPermission], Awaitable[SessionProtocol]]) -> bool:
         """Show another session; its coordinator and models begin to load."""
@@ -250,8 +296,8 @@ class SessionController:
         return True
 
     async def send(self, text: str, pin: str | None = None, effort: Effort | None = None) -> None:
-        """A request: at once, or when what is running is done. `effort`: of this one alone. Raises ModelFileError where
-        no model can work."""
+        """A request: at once, or when what is running is done. `effort`: of this one alone. Raises
+        ModelFileError where no model can work."""
         if self.work.session is None:
             self.say("there is no session to send this to; /new opens one", "warn")
             return
@@ -278,7 +324,9 @@ class SessionController:
         question = self.asking.question
         if question is None:
             return
-        if scope not in [one.scope for one in approval_options(*question.asked, self.asking.pending)]:
+        if scope not in [
+            one.scope for one in approval_options(*question.asked, self.asking.pending)
+        ]:
             return
         match scope:
             case "all" | "none":
@@ -298,7 +346,9 @@ class SessionController:
     # What the session at work tells.
 
     def replayed(self, records: Sequence[Recorded]) -> None:
-        """A session was opened. What failed before there was one is said now: it explains why it is this one."""
+        """A session was opened. What failed before there was one is said now: it explains why it is
+        this one.
+        """
         self.feed.replay(records)
         ran = [record.event for record in records if isinstance(record.event, ToolRan)]
         changing = [event for event in ran if event.changes]
@@ -328,7 +378,9 @@ class SessionController:
         if not self.work.running:
             self.branch = project_folder.git_branch(self.opener.root)
             hooks = self.work.session.environment.hooks if self.work.session is not None else None
-            self.notes.warn(hooks.runner.notes if hooks is not None else ())  # those that failed in the request
+            self.notes.warn(
+                hooks.runner.notes if hooks is not None else ()
+            )  # those that failed in the request
         self.show()
 
     def show(self) -> None:
@@ -338,7 +390,9 @@ class SessionController:
         self.view.stand(session_status.status_line(self))
 
     async def close(self) -> None:
-        """Leave. What is told after this is not shown: the screen may be gone. May be called twice."""
+        """Leave. What is told after this is not shown: the screen may be gone. May be called
+        twice.
+        """
         self._left = True
         await self.patches.close()
         self.asking.close()
@@ -362,8 +416,8 @@ def steer(controller: SessionController, text: str) -> None:
 
 
 def choose_mode(controller: SessionController, mode: Mode | None = None) -> str:
-    """Another permission mode from the next call on, by default the next one. Returns what it means, "" without a
-    session."""
+    """Another permission mode from the next call on, by default the next one. Returns what it
+    means, "" without a session."""
     if controller.work.session is None:
         return ""
     now = session_status.permission_mode(controller.work)

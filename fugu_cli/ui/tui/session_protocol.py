@@ -1,6 +1,8 @@
-"""What the interface needs of a session and of whoever opens sessions, each part as protocols of what it needs.
+"""What the interface needs of a session and of whoever opens sessions, each part as protocols of
+what it needs.
 
-Between the interface and wiring, which fulfils them. Tests fulfil them with a log in memory and scripted agents.
+Between the interface and wiring, which fulfils them. Tests fulfil them with a log in memory and
+scripted agents.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ if TYPE_CHECKING:
 
 
 class DrivenSession(Protocol):
-    """What is needed to run requests in a session, one after the other. The log is what is drawn."""
+    """What is needed to run requests in a session, one after the other. The log is what is
+    drawn.
+    """
 
     effort: Effort
     """How much agents may reason from the next request on; "" leaves it to each entry."""
@@ -33,22 +37,34 @@ class DrivenSession(Protocol):
     """`fugu` or `ultra`."""
 
     async def ask(
-        self, text: str, typed: str = "", skill: str = "", piped: str = "", media: tuple[Media, ...] = ()
+        self,
+        text: str,
+        typed: str = "",
+        skill: str = "",
+        piped: str = "",
+        media: tuple[Media, ...] = (),
     ) -> None:
-        """Record a request, with the working tree as it stands. `typed`: what the user wrote, where that differs;
-        `skill`: what a skill says that they named; `piped` and `media`: what comes beside the request."""
+        """Record a request, with the working tree as it stands. `typed`: what the user wrote, where
+        that differs; `skill`: what a skill says that they named; `piped` and `media`: what comes
+        beside the request."""
 
     def go_on(self) -> bool:
-        """Whether there is a request to finish; one that a limit stopped is opened again for that."""
+        """Whether there is a request to finish; one that a limit stopped is opened again for
+        that.
+        """
 
     async def run(self) -> Finished:
         """Drive the newest request to its end. Cancelling it interrupts."""
 
     def pin(self, name: str | None) -> None:
-        """Let one agent take every turn from now on; None gives the decision back to the coordinator."""
+        """Let one agent take every turn from now on; None gives the decision back to the
+        coordinator.
+        """
 
     def set_tier(self, tier: str) -> None:
-        """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be had."""
+        """`fugu` or `ultra` from the next request on. Raises UsageError for one that cannot be
+        had.
+        """
 
     async def close(self) -> None:
         """Give back connections, leases and the log's lock."""
@@ -84,16 +100,20 @@ class SessionProtocol(DrivenSession, Protocol):
         """Never choose these agents from now on; replaces the set given before."""
 
     def allow_always(self, call: Call, judgement: policy.Judgement) -> str:
-        """Remember a yes for this project. Returns the rule and the file it stands in, for people."""
+        """Remember a yes for this project. Returns the rule and the file it stands in, for
+        people.
+        """
 
     async def compact(self) -> None:
-        """Shorten what agents read of earlier requests. Raises UsageError where there is nothing to shorten."""
+        """Shorten what agents read of earlier requests. Raises UsageError where there is nothing to
+        shorten.
+        """
 
 
 @dataclass(frozen=True)
 class SetupOffer:
-    """What lets models work: `providers` whose keys are known, each with its variable; `download` names the missing
-    small models and their size, "" where none is missing."""
+    """What lets models work: `providers` whose keys are known, each with its variable; `download`
+    names the missing small models and their size, "" where none is missing."""
 
     providers: tuple[tuple[str, str], ...] = ()
     download: str = ""
@@ -106,14 +126,16 @@ class ModelSetup(Protocol):
         """What is there and what is missing, as text. Called in a thread."""
 
     def lacking(self) -> tuple[str, ...]:
-        """Sentences on agents of the pool that cannot work yet. Raises FuguError where none can. Called in a thread."""
+        """Sentences on agents of the pool that cannot work yet. Raises FuguError where none can.
+        Called in a thread.
+        """
 
     def offer(self) -> SetupOffer:
         """What lets models work where none can."""
 
     def keep_key(self, provider: str, key: str) -> str:
-        """Keep a provider's key; sessions opened from now on have its agents. Returns where it is kept. Raises
-        FuguError. Called in a thread."""
+        """Keep a provider's key; sessions opened from now on have its agents. Returns where it is
+        kept. Raises FuguError. Called in a thread."""
 
     async def download(self, report: ReportProgress) -> None:
         """Download the models that the pool needs and that are missing. Raises FuguError."""
@@ -131,13 +153,17 @@ class SessionOpener(Protocol):
         """What lets this folder's models work."""
 
     def prepare(self) -> None:
-        """Import what opening a session needs. Called in a thread, before the first session is opened."""
+        """Import what opening a session needs. Called in a thread, before the first session is
+        opened.
+        """
 
     async def begin(self, ask: AskPermission) -> SessionProtocol:
         """A new session. Raises FuguError."""
 
     async def resume(self, id: str, ask: AskPermission) -> SessionProtocol:
-        """Go on with a session. Raises FuguError: there is none, another process writes it, the disk."""
+        """Go on with a session. Raises FuguError: there is none, another process writes it, the
+        disk.
+        """
 
     async def fork(self, id: str, ask: AskPermission, before: int | None = None) -> SessionProtocol:
         """Go on with a copy of a session, or of its lines `before` one."""
@@ -149,15 +175,15 @@ class SessionOpener(Protocol):
         """Another title for the lists."""
 
     def remember(self, text: str, path: Path) -> tuple[str, bool]:
-        """Add a line to a file of standing instructions. Returns it as it was written, and whether agents are shown
-        that file. Raises FuguError. Called in a thread."""
+        """Add a line to a file of standing instructions. Returns it as it was written, and whether
+        agents are shown that file. Raises FuguError. Called in a thread."""
 
 
 @dataclass(frozen=True)
 class InterfaceOptions:
-    """How the interface is opened. `state` is a folder for what it remembers (history, panel width, theme); `keys` the
-    user's own keys by action; `vi`: the prompt takes vi's; `status_command` prints a line below it; `added` are
-    folders beside the repository."""
+    """How the interface is opened. `state` is a folder for what it remembers (history, panel width,
+    theme); `keys` the user's own keys by action; `vi`: the prompt takes vi's; `status_command`
+    prints a line below it; `added` are folders beside the repository."""
 
     state: Path
     resume: str | None = None

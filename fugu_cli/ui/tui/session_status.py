@@ -1,5 +1,6 @@
-"""What an open session says of itself: the status line, what the user's own status command is told, and the last words.
-Between session_controller.py, whose session it is, and status_line.py, which draws.
+"""What an open session says of itself: the status line, what the user's own status command is told,
+and the last words. Between session_controller.py, whose session it is, and status_line.py, which
+draws.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ def status_line(controller: StatusSources) -> StatusLine:
         queued=len(work.queue),
         vi=controller.vi_mode,
         own=controller.status.lines,
-        jobs=len(work.session.environment.workspace.jobs.running) if work.session is not None else 0,
+        jobs=len(work.session.environment.workspace.jobs.running)
+        if work.session is not None
+        else 0,
     )
 
 
@@ -94,32 +97,49 @@ def _able(work: RequestQueue) -> Sequence[str]:
 
 
 def _unavailable(work: RequestQueue) -> tuple[tuple[str, float], ...]:
-    """Agents that are unavailable after a failure, and when each may be tried again (epoch, in whole seconds)."""
+    """Agents that are unavailable after a failure, and when each may be tried again (epoch, in
+    whole seconds).
+    """
     team = work.session.team if work.session is not None else None
     if team is None or team.breaker is None:
         return ()
     breaker, now = team.breaker, time.time()
-    return tuple((name, float(math.floor(now + breaker.seconds(name)))) for name in breaker.unavailable())
+    return tuple(
+        (name, float(math.floor(now + breaker.seconds(name)))) for name in breaker.unavailable()
+    )
 
 
 def parting_words(controller: StatusSources) -> str:
-    """What is said when the user leaves: which session this was, "" when nothing was asked in it."""
+    """What is said when the user leaves: which session this was, "" when nothing was asked in
+    it.
+    """
     session = controller.work.session
     if session is None or session.log.path is None or views.asked(session.log.events) is None:
         return ""
     id = session.log.path.stem
-    return f"session {id}: `fugu trace {id}` shows who did what, `/resume` in `fugu` goes on with it"
+    return (
+        f"session {id}: `fugu trace {id}` shows who did what, `/resume` in `fugu` goes on with it"
+    )
 
 
 def status_input(controller: StatusSources) -> dict[str, object]:
-    """What the command is told: fields of Claude Code's status line as far as fugu knows them, without the time."""
-    session, tally, root = controller.work.session, controller.feed.folded.totals, str(controller.opener.root)
+    """What the command is told: fields of Claude Code's status line as far as fugu knows them,
+    without the time.
+    """
+    session, tally, root = (
+        controller.work.session,
+        controller.feed.folded.totals,
+        str(controller.opener.root),
+    )
     log = session.log if session is not None else None
     events = log.events if log is not None else ()
     replies = [event for event in events if isinstance(event, Replied)]
     turns = [event.agent for event in views.request(events) if isinstance(event, Assigned)]
     members = session.team.members if session is not None else {}
-    agent = next((name for name in (*reversed(turns), controller.work.pinned, *members) if name in members), "")
+    agent = next(
+        (name for name in (*reversed(turns), controller.work.pinned, *members) if name in members),
+        "",
+    )
     member = members.get(agent or "")
     usage, spent = replies[-1].usage if replies else None, tally.tokens
     size = member.context if member is not None else 0

@@ -1,4 +1,6 @@
-"""The status line: folder, mode, totals, and what is being waited for, as a line and as a widget."""
+"""The status line: folder, mode, totals, and what is being waited for, as a line and as a
+widget.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ LEAST_ACTIVITY_CELLS = 16
 
 
 def draw_status(now: StatusLine, clock: float, width: int, palette: Palette) -> StyledLine:
-    """Left what lasts, right what is going on. Where both do not fit, first the word on the keys is left out, then a
-    long `doing` is cut, then the place; what is going on and the mode come last.
+    """Left what lasts, right what is going on. Where both do not fit, first the word on the keys is
+    left out, then a long `doing` is cut, then the place; what is going on and the mode come last.
 
     `clock` is the time, in seconds since the epoch.
     """
@@ -34,7 +36,9 @@ def draw_status(now: StatusLine, clock: float, width: int, palette: Palette) -> 
     return styled_line([*_brief(now, palette), ("  ", ""), (now.mode, _tone(now, palette))], width)
 
 
-def _activity(now: StatusLine, clock: float, controller: int, palette: Palette) -> Iterator[list[StyledPart]]:
+def _activity(
+    now: StatusLine, clock: float, controller: int, palette: Palette
+) -> Iterator[list[StyledPart]]:
     """What is going on, in ever fewer words."""
     queued = _queued(now, palette)
     if now.remark or not now.doing:
@@ -42,7 +46,11 @@ def _activity(now: StatusLine, clock: float, controller: int, palette: Palette) 
         yield [(now.remark, palette.warn)] if now.remark else [*queued, (hint, palette.dim)]
         yield _brief(now, palette)
         return
-    spent = retrying_in(now.until - clock) if now.until else f" {short_duration(max(clock - now.since, 0.0))}"
+    spent = (
+        retrying_in(now.until - clock)
+        if now.until
+        else f" {short_duration(max(clock - now.since, 0.0))}"
+    )
     going: list[StyledPart] = [*queued, (f"◐ {now.doing}{spent}", palette.accent)]
     yield [*going, (f" {now.key}", palette.dim)]
     yield going
@@ -63,13 +71,18 @@ def _queued(now: StatusLine, palette: Palette) -> list[StyledPart]:
 
 
 def _left_part(now: StatusLine, clock: float, palette: Palette) -> Iterator[list[StyledPart]]:
-    """What lasts, in ever fewer words: without the branch, the folders around this one, the place, the numbers, and who
-    is unavailable."""
+    """What lasts, in ever fewer words: without the branch, the folders around this one, the place,
+    the numbers, and who is unavailable."""
     out = _unavailable(now, clock, palette)
     folder = now.place.rpartition("/")[2]
     branch = f" ({now.branch})" if now.branch else ""
     for place in (f"{now.place}{branch} · ", f"{folder}{branch} · ", f"{folder} · ", ""):
-        yield [(f"{place}{now.tier} · ", palette.dim), *_mode(now, palette), *out, *_numbers(now, palette)]
+        yield [
+            (f"{place}{now.tier} · ", palette.dim),
+            *_mode(now, palette),
+            *out,
+            *_numbers(now, palette),
+        ]
     yield [*_mode(now, palette), *out]
     yield _mode(now, palette)
     yield _mode(replace(now, pinned=""), palette)
@@ -91,7 +104,9 @@ def _unavailable(now: StatusLine, clock: float, palette: Palette) -> list[Styled
 
 
 def _tone(now: StatusLine, palette: Palette) -> str:
-    return {"plan": palette.good, "auto": palette.warn, "yolo": palette.bad}.get(now.mode, palette.text)
+    return {"plan": palette.good, "auto": palette.warn, "yolo": palette.bad}.get(
+        now.mode, palette.text
+    )
 
 
 def _numbers(now: StatusLine, palette: Palette) -> list[StyledPart]:
@@ -116,8 +131,8 @@ HINTS = {
 
 
 class StatusBar(Widget):
-    """The line, and below it those of the user's own command. What is under way has a line of its own, where there is
-    room for it."""
+    """The line, and below it those of the user's own command. What is under way has a line of its
+    own, where there is room for it."""
 
     def __init__(self, palette: Palette, standing: StatusLine) -> None:
         super().__init__(id="status")
@@ -163,7 +178,9 @@ class StatusBar(Widget):
 
     def _tick(self) -> None:
         now = time.time()
-        moves = bool(self.standing.doing) or any(until > now for _, until in self.standing.unavailable)
+        moves = bool(self.standing.doing) or any(
+            until > now for _, until in self.standing.unavailable
+        )
         if moves and self._clock is None:
             self._clock = self.set_interval(1.0, self._tick)
         elif not moves and self._clock is not None:
@@ -176,7 +193,11 @@ class StatusBar(Widget):
         width = self.size.width
         if 0 < y <= len(self.standing.own):
             text = Text.from_ansi(self.standing.own[y - 1], no_wrap=True, end="")
-            return Strip(text.render(self.app.console)).adjust_cell_length(width).apply_style(self.rich_style)
+            return (
+                Strip(text.render(self.app.console))
+                .adjust_cell_length(width)
+                .apply_style(self.rich_style)
+            )
         made = draw_status(self.standing, time.time(), width, self.palette)
         return Strip(made).adjust_cell_length(width).apply_style(self.rich_style)
 
@@ -185,7 +206,11 @@ def _key_about_work(focused: str, hint: str, asked: bool) -> str:
     """What a key does about what is under way."""
     if asked:
         return "esc denies" if focused == "approval" else "f6 answers · esc stops"
-    return hint.replace("esc back", "esc stops") if focused in ("trace", "conversation") else "esc stops"
+    return (
+        hint.replace("esc back", "esc stops")
+        if focused in ("trace", "conversation")
+        else "esc stops"
+    )
 
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -223,10 +248,23 @@ class ActivityLine(Widget):
         now, clock, width = self._now, time.time(), self.size.width
         waits = now.until or now.doing.startswith(WAITS_FOR_USER)
         sign = "◐" if waits else SPINNER[int(clock / SPINNER_SECONDS) % len(SPINNER)]
-        spent = retrying_in(now.until - clock) if now.until else f" {short_duration(max(clock - now.since, 0.0))}"
+        spent = (
+            retrying_in(now.until - clock)
+            if now.until
+            else f" {short_duration(max(clock - now.since, 0.0))}"
+        )
         written = f" · ↓ {compact_number(now.written)} tokens" if now.written else ""
         key = f" · {now.key}" if now.key else ""
         room = width - cell_len(f"{sign} {spent}{written}{key}")
-        doing = now.doing if cell_len(now.doing) <= room else f"{set_cell_size(now.doing, max(room - 1, 0)).rstrip()}…"
-        parts = [(f"{sign} {doing}", self.palette.accent), (f"{spent}{written}{key}", self.palette.dim)]
-        return Strip(styled_line(parts, width)).adjust_cell_length(width).apply_style(self.rich_style)
+        doing = (
+            now.doing
+            if cell_len(now.doing) <= room
+            else f"{set_cell_size(now.doing, max(room - 1, 0)).rstrip()}…"
+        )
+        parts = [
+            (f"{sign} {doing}", self.palette.accent),
+            (f"{spent}{written}{key}", self.palette.dim),
+        ]
+        return (
+            Strip(styled_line(parts, width)).adjust_cell_length(width).apply_style(self.rich_style)
+        )

@@ -1,5 +1,5 @@
-"""The base of both applications: how the terminal is read, suspended and left; the keys and what they do; the themes;
-and the sizes below which the layout changes.
+"""The base of both applications: how the terminal is read, suspended and left; the keys and what
+they do; the themes; and the sizes below which the layout changes.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def bound(name: str, action: str, *, priority: bool = True) -> Binding:
 
 
 def read_keymap(given: Mapping[str, str]) -> dict[str, str]:
-    """Textual's keymap of the table `keys`. Raises ConfigError for an action or a key that does not exist, and for a
-    key that would do two things."""
+    """Textual's keymap of the table `keys`. Raises ConfigError for an action or a key that does not
+    exist, and for a key that would do two things."""
     keymap: dict[str, str] = {}
     for name, keys in given.items():
         if name not in KEYS:
@@ -96,12 +96,18 @@ def _key(name: str, typed: str) -> str:
     """A key as Textual names it."""
     key = _ALIASES.get(typed, typed)
     *modifiers, base = key.split("+")
-    known = base in {one.value for one in Keys} or (len(base) == 1 and base.isprintable()) or key_to_character(base)
+    known = (
+        base in {one.value for one in Keys}
+        or (len(base) == 1 and base.isprintable())
+        or key_to_character(base)
+    )
     if not known or any(one not in _MODIFIERS for one in modifiers):
         hint = "keys are written as ctrl+t, alt+enter, shift+f5, pageup"
         raise ConfigError(f".fugurc: keys.{name} = {typed!r}: there is no such key", hint=hint)
     if set(modifiers) <= {"shift"} and key_to_character(base):
-        raise ConfigError(f".fugurc: keys.{name} = {typed!r}: that key types", hint="add ctrl+ or alt+")
+        raise ConfigError(
+            f".fugurc: keys.{name} = {typed!r}: that key types", hint="add ctrl+ or alt+"
+        )
     return key
 
 
@@ -120,7 +126,9 @@ class TerminalApp(App[int], inherit_bindings=False):
         self.palette = self.choose_palette(theme)
 
     def choose_palette(self, name: str) -> Palette:
-        """Wear a theme; for one that cannot be used the one that fits the terminal, which is asked about its ground."""
+        """Wear a theme; for one that cannot be used the one that fits the terminal, which is asked
+        about its ground.
+        """
         try:
             found = find_palette(name)
         except ConfigError as error:
@@ -144,7 +152,11 @@ class TerminalApp(App[int], inherit_bindings=False):
                     part.refresh()
 
     def _ask_background(self) -> None:
-        if self._auto and self._driver is not None and os.environ.get("TERM") not in ("linux", "dumb"):
+        if (
+            self._auto
+            and self._driver is not None
+            and os.environ.get("TERM") not in ("linux", "dumb")
+        ):
             self._driver.write(ASK_BACKGROUND)
 
     def on_background_told(self, event: BackgroundTold) -> None:
@@ -157,7 +169,9 @@ class TerminalApp(App[int], inherit_bindings=False):
         self._ask_background()
 
     def on_mount(self) -> None:
-        """Gone on with after a stop (Ctrl+Z, then `fg`), the terminal is empty: everything is painted again."""
+        """Gone on with after a stop (Ctrl+Z, then `fg`), the terminal is empty: everything is
+        painted again.
+        """
         self.app_resume_signal.subscribe(self, lambda app: app.refresh(layout=True))
         self._ask_background()
 
@@ -174,7 +188,9 @@ class TerminalApp(App[int], inherit_bindings=False):
 
     @property
     def exit_code(self) -> int:
-        """0 when the user left. Where it broke, Textual has another code or, after a panic, none."""
+        """0 when the user left. Where it broke, Textual has another code or, after a panic,
+        none.
+        """
         return 0 if self.return_code == 0 else CRASH_EXIT_CODE
 
     def get_driver_class(self) -> type[Driver]:

@@ -1,9 +1,10 @@
-"""Textual's driver for Unix terminals, with a reader that treats a paste as text only. Imported on Unix only, when
-the application starts.
+"""Textual's driver for Unix terminals, with a reader that treats a paste as text only. Imported on
+Unix only, when the application starts.
 
-Under terminal_output.py, which names it. Textual takes an escape character in a paste for the beginning of a key, and
-what follows for keys that were pressed, Enter too; it ends on a byte that is not UTF-8; Alt+Enter it takes for Enter;
-after SIGSTOP it goes on without painting. Knows nothing of fugu.
+Under terminal_output.py, which names it. Textual takes an escape character in a paste for the
+beginning of a key, and what follows for keys that were pressed, Enter too; it ends on a byte that
+is not UTF-8; Alt+Enter it takes for Enter; after SIGSTOP it goes on without painting. Knows nothing
+of fugu.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from fugu_cli.ui.tui.themes import BackgroundReader, BackgroundTold
 _OBEYED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """Control characters that no pasted text needs: all but tab, newline and carriage return."""
 _OTHER_KEYS = re.compile(r"\x1b\[27;(\d+);(\d+)~")
-"""A key with its modifiers as xterm and tmux write it (`modifyOtherKeys`); Textual reads `ESC [ key ; modifiers u`."""
+"""A key with its modifiers as xterm and tmux write it (`modifyOtherKeys`); Textual reads `ESC [ key
+; modifiers u`.
+"""
 READ_BYTES = 4096
 """Bytes that are read at once."""
 POLL_SECONDS = 0.1
@@ -36,7 +39,9 @@ POLL_SECONDS = 0.1
 
 
 class InputDecoder:
-    """Bytes from a terminal as text, pastes without control characters. Marks and letters may come in pieces."""
+    """Bytes from a terminal as text, pastes without control characters. Marks and letters may come
+    in pieces.
+    """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -45,7 +50,9 @@ class InputDecoder:
         self._held = ""
 
     def feed(self, data: bytes) -> str:
-        """What can be passed on after `data`; what may be the beginning of a paste's end is held back."""
+        """What can be passed on after `data`; what may be the beginning of a paste's end is held
+        back.
+        """
         text, made = self._decoder.decode(data), []
         while text:
             piece, text = self._pasted(text) if self._pasting else self._pressed(text)
@@ -77,7 +84,9 @@ class InputDecoder:
 
 
 class KeyParser(XTermParser):
-    """Textual's, for terminals that write a changed Enter in older ways: `ESC CR` for Alt+Enter, and `_OTHER_KEYS`."""
+    """Textual's, for terminals that write a changed Enter in older ways: `ESC CR` for Alt+Enter,
+    and `_OTHER_KEYS`.
+    """
 
     def _sequence_to_key_events(self, sequence: str, alt: bool = False) -> Iterable[events.Key]:
         if sequence in ("\x1b\r", "\x1b\n"):
@@ -89,10 +98,16 @@ class PlainPasteDriver(LinuxDriver):
     """Reads with `Decoder` and `Keys`; paints everything after a stop of any kind."""
 
     def __init__(
-        self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
+        self,
+        app: App[Any],
+        *,
+        debug: bool = False,
+        mouse: bool = True,
+        size: tuple[int, int] | None = None,
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        # By the loop: any thread may be told that the process goes on, and no handler wakes the main one by itself.
+        # By the loop: any thread may be told that the process goes on, and no handler wakes the
+        # main one by itself.
         self._loop.add_signal_handler(signal.SIGCONT, self._sigcont_application)
 
     def run_input_thread(self) -> None:
@@ -119,7 +134,9 @@ class PlainPasteDriver(LinuxDriver):
             list(parser.feed(""))
 
     def stop(self) -> None:
-        """Give the terminal back, then stop together with what started this in its shell: it waits for all of them."""
+        """Give the terminal back, then stop together with what started this in its shell: it waits
+        for all of them.
+        """
         self.suspend_application_mode()
         self._must_signal_resume = True
         os.killpg(0, signal.SIGSTOP)

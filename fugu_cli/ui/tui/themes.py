@@ -1,5 +1,5 @@
-"""The themes: fugu's own, the user's files, Textual's; and the terminal's background, which decides where the user has
-chosen none. Under terminal_app.py and terminal_driver.py.
+"""The themes: fugu's own, the user's files, Textual's; and the terminal's background, which decides
+where the user has chosen none. Under terminal_app.py and terminal_driver.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def palette_of_ground(*, dark: bool) -> Palette:
 
 
 def _shown_as(palette: Palette) -> Palette:
-    """The palette as this terminal can show it: with 256 colours quiet grounds would all be the same black or white."""
+    """The palette as this terminal can show it: with 256 colours quiet grounds would all be the
+    same black or white.
+    """
     if terminal_colours() in (None, ColorSystem.TRUECOLOR):
         return palette
     greys, added, removed, added_words, removed_words = GROUNDS_OF_256[palette.dark]
@@ -50,11 +52,15 @@ GROUNDS_OF_256 = {
     True: (("#121212", "#1c1c1c", "#303030"), "#005f00", "#5f0000", "#008700", "#870000"),
     False: (("#ffffff", "#eeeeee", "#e4e4e4"), "#d7ffd7", "#ffd7d7", "#afffaf", "#ffafaf"),
 }
-"""Of dark and of light palettes: the grounds; those of added and removed lines; of the words in them."""
+"""Of dark and of light palettes: the grounds; those of added and removed lines; of the words in
+them.
+"""
 
 
 def find_palette(name: str) -> Palette | None:
-    """A palette by its theme's name: fugu's own, the user's, Textual's. Raises ConfigError for a file that is none."""
+    """A palette by its theme's name: fugu's own, the user's, Textual's. Raises ConfigError for a
+    file that is none.
+    """
     if name in PALETTES:
         return _shown_as(PALETTES[name])
     found = _other_themes().get(name) if name not in ("", AUTO) else None
@@ -91,13 +97,19 @@ def _read_theme(path: Path) -> Theme:
         _palette(theme)
     except (OSError, ValueError, TypeError, ColorParseError) as error:
         what = f"the theme {path} cannot be used: {error}"
-        raise ConfigError(what, hint="its fields are those of a Textual theme, colours like #1e1e2e") from error
+        raise ConfigError(
+            what, hint="its fields are those of a Textual theme, colours like #1e1e2e"
+        ) from error
     return theme
 
 
 def _palette(theme: Theme) -> Palette:
     """The colours of a Textual theme. Its variable `syntax` names the pygments style of code."""
-    colours = {name: Color.parse(value) for name, value in theme.to_color_system().generate().items() if name in USED}
+    colours = {
+        name: Color.parse(value)
+        for name, value in theme.to_color_system().generate().items()
+        if name in USED
+    }
     ground, text = colours["background"], colours["foreground"]
 
     def mixed(name: str, share: float) -> str:
@@ -156,7 +168,8 @@ class BackgroundTold(events.Event):
 ASK_BACKGROUND = "\x1b]11;?\x1b\\"
 """OSC 11: the answer comes with the keys."""
 _BACKGROUND = re.compile(
-    r"\x1b\]11;(?:rgba?:([0-9a-f]+)/([0-9a-f]+)/([0-9a-f]+)[^\x07\x1b]*)?(?:\x07|\x1b\\)?", re.IGNORECASE
+    r"\x1b\]11;(?:rgba?:([0-9a-f]+)/([0-9a-f]+)/([0-9a-f]+)[^\x07\x1b]*)?(?:\x07|\x1b\\)?",
+    re.IGNORECASE,
 )
 """A terminal's answer to the question for its background, whole or as far as it has come."""
 ANSWER = "\x1b]11;"

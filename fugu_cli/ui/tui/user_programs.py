@@ -1,5 +1,5 @@
-"""The user's own programs: a shell command after `!`, the editor on the text of the prompt, and the command that prints
-a status line. No policy judges them and no log records them.
+"""The user's own programs: a shell command after `!`, the editor on the text of the prompt, and the
+command that prints a status line. No policy judges them and no log records them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ REPORTED_CHARACTERS = 6_000
 
 
 class ShellOutput:
-    """What a command printed: `text` is the newest part, `dropped` the number of lines before it."""
+    """What a command printed: `text` is the newest part, `dropped` the number of lines before
+    it.
+    """
 
     def __init__(self) -> None:
         self.text = ""
@@ -62,7 +64,10 @@ class ShellOutput:
         """How agents read it."""
         cut = self.dropped or len(self.text) > REPORTED_CHARACTERS
         what = "the end of its output" if cut else "its output"
-        return f"[The user ran `{command}`; exit code {code}; {what}:]\n{self.text[-REPORTED_CHARACTERS:]}"
+        return (
+            f"[The user ran `{command}`; exit code {code}; "
+            f"{what}:]\n{self.text[-REPORTED_CHARACTERS:]}"
+        )
 
 
 class UserShell:
@@ -83,8 +88,8 @@ class UserShell:
         return bool(self.doing)
 
     async def run(self, command: str, *, tell: bool, shown: str = "") -> int:
-        """Run it to its end, its output shown as it comes; returns its exit code. `tell`: the next request carries it;
-        `shown` stands for it on the screen. Raises FuguError."""
+        """Run it to its end, its output shown as it comes; returns its exit code. `tell`: the next
+        request carries it; `shown` stands for it on the screen. Raises FuguError."""
         if self.running:
             raise UsageError("a command of yours is still running", hint="Esc stops it")
         shown = shown or command
@@ -130,7 +135,9 @@ class UserShell:
             )
         except (OSError, ValueError) as error:  # a ValueError: it holds a NUL
             why = error.strerror if isinstance(error, OSError) else str(error)
-            raise FuguError(f"cannot run this: {why}", hint=f"commands are run in {self._root}") from error
+            raise FuguError(
+                f"cannot run this: {why}", hint=f"commands are run in {self._root}"
+            ) from error
 
     def stop(self) -> bool:
         """End what runs, its children too. False when nothing does."""
@@ -158,10 +165,16 @@ _COLOUR = re.compile(r"(\x1b\[[\d;:]*m)")
 
 
 class StatusCommand:
-    """Runs the command of `[tui] status_line`, one run at a time, with Claude Code's JSON on its standard input."""
+    """Runs the command of `[tui] status_line`, one run at a time, with Claude Code's JSON on its
+    standard input.
+    """
 
     def __init__(
-        self, command: str, root: Path, known: Callable[[], dict[str, object]], show: Callable[[], None]
+        self,
+        command: str,
+        root: Path,
+        known: Callable[[], dict[str, object]],
+        show: Callable[[], None],
     ) -> None:
         """`known` is what the command is told; `show` is called when it said something."""
         self._command, self._root, self._known, self._show = command, root, known, show
@@ -209,7 +222,9 @@ class StatusCommand:
             start_new_session=True,
         )
         try:
-            data, code = await asyncio.wait_for(_exchange(process, json.dumps(_timed(known)).encode()), STATUS_SECONDS)
+            data, code = await asyncio.wait_for(
+                _exchange(process, json.dumps(_timed(known)).encode()), STATUS_SECONDS
+            )
             why = f"exit code {code}" if code else ""
         except TimeoutError:
             data, why = b"", f"it took more than {STATUS_SECONDS:g} s"
@@ -226,7 +241,10 @@ class StatusCommand:
 
 def _coloured(line: str) -> str:
     """Of its escape sequences only colours are kept."""
-    return "".join(part if place % 2 else sanitize(part) for place, part in enumerate(_COLOUR.split(line.rstrip())))
+    return "".join(
+        part if place % 2 else sanitize(part)
+        for place, part in enumerate(_COLOUR.split(line.rstrip()))
+    )
 
 
 async def _exchange(process: asyncio.subprocess.Process, given: bytes) -> tuple[bytes, int]:
@@ -286,11 +304,17 @@ def place_command(place: FilePlace) -> list[str]:
         return [*words, path]
     if name in GOTO_EDITORS:
         return [*words, "--goto", f"{path}:{place.line}"]
-    return [*words, f"{path}:{place.line}"] if name in COLON_EDITORS else [*words, f"+{place.line}", path]
+    return (
+        [*words, f"{path}:{place.line}"]
+        if name in COLON_EDITORS
+        else [*words, f"+{place.line}", path]
+    )
 
 
 async def run_editor(app: SuspendableApp, words: Sequence[str]) -> None:
-    """Give the terminal to an editor until it ends. Raises UsageError where it cannot be started."""
+    """Give the terminal to an editor until it ends. Raises UsageError where it cannot be
+    started.
+    """
     with app.batch_update(), app.suspend():
         await asyncio.to_thread(start_program, words)
 
@@ -300,11 +324,15 @@ def start_program(words: Sequence[str]) -> None:
     try:
         subprocess.run(words, check=False)
     except OSError as error:
-        raise UsageError(f"cannot run {words[0]}: {error.strerror}", hint="set $VISUAL or $EDITOR") from error
+        raise UsageError(
+            f"cannot run {words[0]}: {error.strerror}", hint="set $VISUAL or $EDITOR"
+        ) from error
 
 
 async def edit_text(app: SuspendableApp, text: str) -> str | None:
-    """The text as it was left in the editor, None where none could be started. What is under way goes on meanwhile."""
+    """The text as it was left in the editor, None where none could be started. What is under way
+    goes on meanwhile.
+    """
     words = editor_command()
     if words is None:
         return None

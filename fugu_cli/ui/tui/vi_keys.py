@@ -1,4 +1,5 @@
-"""vi's keys for the prompt: prompt-toolkit knows vi, the field has the text. In insert mode keys go to the field.
+"""vi's keys for the prompt: prompt-toolkit knows vi, the field has the text. In insert mode keys go
+to the field.
 
 Under prompt.py; imported where `[tui] vi` is set.
 """
@@ -49,7 +50,11 @@ class ViKeys:
     @property
     def idle(self) -> bool:
         """A key begins a command now: none is half typed."""
-        waits = self._vi.key_processor.key_buffer or self._vi.vi_state.operator_func or self._vi.key_processor.arg
+        waits = (
+            self._vi.key_processor.key_buffer
+            or self._vi.vi_state.operator_func
+            or self._vi.key_processor.arg
+        )
         return self.mode == "NORMAL" and not waits
 
     def insert(self) -> None:
@@ -70,7 +75,9 @@ class ViKeys:
             return False
         self._read()
         letter = self._change_word.get(event.character, event.character)
-        self._change_word = {"w": "e", "W": "E"} if event.character == "c" and self.mode == "NORMAL" else {}
+        self._change_word = (
+            {"w": "e", "W": "E"} if event.character == "c" and self.mode == "NORMAL" else {}
+        )
         with set_app(self._vi):
             self._vi.key_processor.feed(KeyPress(letter, letter))
             self._vi.key_processor.process_keys()

@@ -1,4 +1,6 @@
-"""An endpoint on a real socket for the tests: agents made of functions, served by uvicorn on a thread of its own."""
+"""An endpoint on a real socket for the tests: agents made of functions, served by uvicorn on a
+thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,20 @@ from fugu_cli.tools.toolbox import Toolbox
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.wiring import build_harness
 
-SMALL = Member(name="small", provider="openai", model="m-small", slot="cheap", price=Price(input=1.0, output=2.0))
-STRONG = Member(name="strong", provider="openai", model="m-strong", slot="strong", price=Price(input=10.0, output=20.0))
+SMALL = Member(
+    name="small",
+    provider="openai",
+    model="m-small",
+    slot="cheap",
+    price=Price(input=1.0, output=2.0),
+)
+STRONG = Member(
+    name="strong",
+    provider="openai",
+    model="m-strong",
+    slot="strong",
+    price=Price(input=10.0, output=20.0),
+)
 USED = Usage(input=100, cached=40, output=10, reasoning=3)
 
 React = Callable[[Prompt], Reply]
@@ -50,8 +64,8 @@ class Closing(Protocol):
 
 
 class Speaker:
-    """An agent made of a function, which speaks in pieces, `pace` seconds apart. `cut`: it was cancelled. A reply that
-    stops as `cut` breaks off behind its words."""
+    """An agent made of a function, which speaks in pieces, `pace` seconds apart. `cut`: it was
+    cancelled. A reply that stops as `cut` breaks off behind its words."""
 
     def __init__(self, name: str, react: React, pace: float = 0.0) -> None:
         self._name = name
@@ -93,7 +107,10 @@ def says(text: str) -> React:
 
 def judges(prompt: Prompt) -> bool:
     """The agent is asked for a verdict."""
-    return any("You are the Verifier now" in getattr(message, "text", "") for message in prompt.messages[-1:])
+    return any(
+        "You are the Verifier now" in getattr(message, "text", "")
+        for message in prompt.messages[-1:]
+    )
 
 
 def uses(tool: str = "bash", **arguments: object) -> React:
@@ -103,13 +120,17 @@ def uses(tool: str = "bash", **arguments: object) -> React:
         if any(message.type == "tool" for message in prompt.messages):
             return Reply(text="the tool said it")
         call = Call.make("x", tool, **(arguments or {"command": "ls"}))
-        thinking = (Thinking(text="hm", data='{"type": "thinking", "thinking": "hm", "signature": "s"}'),)
+        thinking = (
+            Thinking(text="hm", data='{"type": "thinking", "thinking": "hm", "signature": "s"}'),
+        )
         return Reply(text="looking", calls=(call,), stop="calls", thinking=thinking)
 
     return react
 
 
-def fails(kind: str = "overloaded", *, after: float | None = None, retry: bool = False, said: str = "") -> React:
+def fails(
+    kind: str = "overloaded", *, after: float | None = None, retry: bool = False, said: str = ""
+) -> React:
     def react(prompt: Prompt) -> Reply:
         raise AgentError(said or f"it is {kind}", kind=kind, after=after, retry=retry)
 
@@ -153,14 +174,22 @@ class Endpoint:
     def settings(self) -> EndpointSettings:
         settings = CoordinatorSettings(verify_answers=True, opt_out=self.opted_out)
         watched: dict[str, Agent] = {
-            name: BreakerAgent(Retrying(agent, time=RetryClock(sleep=_at_once, chance=lambda: 1.0)), self.breaker)
+            name: BreakerAgent(
+                Retrying(agent, time=RetryClock(sleep=_at_once, chance=lambda: 1.0)), self.breaker
+            )
             for name, agent in self.agents.items()
         }
         coordinator = self.coordinator or Cascade(self.members, settings)
         empty = self.data / "empty"
         empty.mkdir(parents=True, exist_ok=True)
         return EndpointSettings(
-            opened=Opened(version="1", repo="/repo", pool=tuple(self.members), coordinator="cascade", served=True),
+            opened=Opened(
+                version="1",
+                repo="/repo",
+                pool=tuple(self.members),
+                coordinator="cascade",
+                served=True,
+            ),
             team=Team(
                 {member.name: member for member in self.members},
                 watched,
@@ -168,7 +197,9 @@ class Endpoint:
                 self.breaker,
                 harnesses={member.name: build_harness(member) for member in self.members},
             ),
-            environment=Environment(Toolbox(()), Workspace(empty, empty), Rules(mode="plan"), _nobody),
+            environment=Environment(
+                Toolbox(()), Workspace(empty, empty), Rules(mode="plan"), _nobody
+            ),
             budgets=self.budgets,
             opted_out=self.opted_out,
             single=self.single,
@@ -195,7 +226,10 @@ class Endpoint:
 
     def events(self, trace: str) -> list[str]:
         """The facts of a trace as they lie on the disk, once the endpoint has stopped."""
-        return [record.event.type for record in read(store.find_session(self.data, Path("/nowhere"), trace))]
+        return [
+            record.event.type
+            for record in read(store.find_session(self.data, Path("/nowhere"), trace))
+        ]
 
 
 async def _run(server: uvicorn.Server, service: EndpointService, opened: socket.socket) -> None:
@@ -206,5 +240,9 @@ async def _run(server: uvicorn.Server, service: EndpointService, opened: socket.
 def endpoint(data: Path, small: React, strong: React | None = None, pace: float = 0.0) -> Endpoint:
     """Two agents, the cheap one first."""
     return Endpoint(
-        data, {"small": Speaker("small", small, pace), "strong": Speaker("strong", strong or says("from strong"), pace)}
+        data,
+        {
+            "small": Speaker("small", small, pace),
+            "strong": Speaker("strong", strong or says("from strong"), pace),
+        },
     )

@@ -1,4 +1,6 @@
-"""Conversations in which the client's tools were used, and that go on without tools: a client sums up, or asks on."""
+"""Conversations in which the client's tools were used, and that go on without tools: a client sums
+up, or asks on.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,10 @@ from tests.acceptance.serve.test_workflows import plan, plans, ultra
 
 ASKED = {"role": "user", "content": "which files are there?"}
 SUM_UP = {"role": "user", "content": "sum it up"}
-TOOL = {"type": "function", "function": {"name": "bash", "parameters": {"type": "object", "properties": {}}}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "bash", "parameters": {"type": "object", "properties": {}}},
+}
 OURS = load("serve/worker")
 
 
@@ -33,7 +38,11 @@ def used(place: Endpoint, *, foreign: bool = False) -> list[dict[str, Any]]:
         called["tool_calls"][0]["id"] = "call_x"
     for agent in place.agents.values():
         agent.shown.clear()
-    return [ASKED, called, {"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": "a.txt"}]
+    return [
+        ASKED,
+        called,
+        {"role": "tool", "tool_call_id": called["tool_calls"][0]["id"], "content": "a.txt"},
+    ]
 
 
 def read(prompt: Prompt) -> list[tuple[str, str]]:
@@ -41,10 +50,17 @@ def read(prompt: Prompt) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("foreign", [False, True])
-def test_what_tools_said_and_the_user_says_next_is_read_by_worker_and_verifier(tmp_path: Path, foreign: bool) -> None:
+def test_what_tools_said_and_the_user_says_next_is_read_by_worker_and_verifier(
+    tmp_path: Path, foreign: bool
+) -> None:
     with endpoint(tmp_path, uses()).serving() as place:
         ask(place, [*used(place, foreign=foreign), SUM_UP])
-    known = [("user", "which files are there?"), ("agent", "looking"), ("tool", "a.txt"), ("user", "sum it up")]
+    known = [
+        ("user", "which files are there?"),
+        ("agent", "looking"),
+        ("tool", "a.txt"),
+        ("user", "sum it up"),
+    ]
     works, judges = read(place.agents["small"].shown[0]), read(place.agents["strong"].shown[0])
     assert works == [*known, ("user", OURS)]
     assert judges[:4] == known
@@ -63,11 +79,17 @@ def test_results_are_gone_on_with_where_nothing_was_said_since(tmp_path: Path) -
     with endpoint(tmp_path, uses()).serving() as place:
         answer = ask(place, used(place))
     assert answer["content"] == "the tool said it"
-    assert read(place.agents["small"].shown[0])[1:] == [("agent", "looking"), ("tool", "a.txt"), ("user", OURS)]
+    assert read(place.agents["small"].shown[0])[1:] == [
+        ("agent", "looking"),
+        ("tool", "a.txt"),
+        ("user", OURS),
+    ]
 
 
 @pytest.mark.parametrize("verify", ["true", "false"])
-def test_an_agent_that_is_opted_out_does_not_see_the_results_of_its_calls(tmp_path: Path, verify: str) -> None:
+def test_an_agent_that_is_opted_out_does_not_see_the_results_of_its_calls(
+    tmp_path: Path, verify: str
+) -> None:
     with endpoint(tmp_path, uses(), says("a.txt is there")).serving() as place:
         told = {"x-fugu-opt-out": "small", "x-fugu-verify": verify}
         answer = ask(place, used(place), headers=told)

@@ -11,7 +11,11 @@ from anthropic.types import MessageParam, ToolParam
 
 from tests.acceptance.serve.endpoint import Endpoint, endpoint, fails, says, uses
 
-TOOL: ToolParam = {"name": "bash", "description": "runs", "input_schema": {"type": "object", "properties": {}}}
+TOOL: ToolParam = {
+    "name": "bash",
+    "description": "runs",
+    "input_schema": {"type": "object", "properties": {}},
+}
 ASK: list[MessageParam] = [{"role": "user", "content": "what is it?"}]
 
 
@@ -23,10 +27,17 @@ def client(place: Endpoint) -> Anthropic:
 
 def test_the_loop_answers(tmp_path: Path) -> None:
     with endpoint(tmp_path, says("it is 42")).serving() as place:
-        reply = client(place).messages.create(model="fugu", max_tokens=100, messages=ASK, system="be brief")
+        reply = client(place).messages.create(
+            model="fugu", max_tokens=100, messages=ASK, system="be brief"
+        )
         there = httpx.get(f"{place.url}/v1/traces/{reply.id}").status_code
     assert [block.to_dict() for block in reply.content] == [{"type": "text", "text": "it is 42"}]
-    assert (reply.stop_reason, reply.model, reply.role, there) == ("end_turn", "fugu", "assistant", 200)
+    assert (reply.stop_reason, reply.model, reply.role, there) == (
+        "end_turn",
+        "fugu",
+        "assistant",
+        200,
+    )
     assert reply.usage.to_dict() == {
         "input_tokens": 60,
         "cache_creation_input_tokens": 0,
@@ -41,7 +52,9 @@ def test_the_loop_answers(tmp_path: Path) -> None:
 
 def test_text_and_calls_are_streamed_as_blocks(tmp_path: Path) -> None:
     with endpoint(tmp_path, uses(command="ls")).serving() as place:
-        streaming = client(place).messages.stream(model="fugu", max_tokens=100, messages=ASK, tools=[TOOL])
+        streaming = client(place).messages.stream(
+            model="fugu", max_tokens=100, messages=ASK, tools=[TOOL]
+        )
         with streaming as stream:
             kinds = [event.type for event in stream]
             message = stream.get_final_message()
@@ -62,7 +75,12 @@ def test_results_go_back_to_the_agent_that_called(tmp_path: Path) -> None:
             {
                 "role": "user",
                 "content": [
-                    {"type": "tool_result", "tool_use_id": made.id, "content": "no such file", "is_error": True},
+                    {
+                        "type": "tool_result",
+                        "tool_use_id": made.id,
+                        "content": "no such file",
+                        "is_error": True,
+                    },
                     {"type": "text", "text": "<system-reminder>be careful</system-reminder>"},
                 ],
             },
@@ -77,7 +95,9 @@ def test_results_go_back_to_the_agent_that_called(tmp_path: Path) -> None:
 
 
 def test_errors_have_this_wires_form(tmp_path: Path) -> None:
-    with endpoint(tmp_path, fails("limited", after=7.0), fails("limited", after=9.0)).serving() as place:
+    with endpoint(
+        tmp_path, fails("limited", after=7.0), fails("limited", after=9.0)
+    ).serving() as place:
         talk = client(place).messages
         with pytest.raises(anthropic.RateLimitError, match="rate_limit_error") as refused:
             talk.create(model="small", max_tokens=10, messages=ASK)
@@ -103,7 +123,11 @@ def test_the_models_are_listed_with_their_day(tmp_path: Path) -> None:
 def test_tokens_are_estimated_before_they_are_sent(tmp_path: Path) -> None:
     with endpoint(tmp_path, says("x")).serving() as place:
         short = client(place).messages.count_tokens(model="fugu", messages=ASK).input_tokens
-        long = client(place).messages.count_tokens(model="fugu", messages=ASK * 9, tools=[TOOL]).input_tokens
+        long = (
+            client(place)
+            .messages.count_tokens(model="fugu", messages=ASK * 9, tools=[TOOL])
+            .input_tokens
+        )
     assert 0 < short < long
 
 
@@ -119,6 +143,8 @@ def test_tokens_of_any_script_are_estimated_by_their_bytes(tmp_path: Path) -> No
 
 def test_the_last_message_of_a_stream_carries_the_orchestrations_tokens(tmp_path: Path) -> None:
     with endpoint(tmp_path, says("hello")).serving() as place:
-        events = client(place).messages.create(model="fugu", max_tokens=100, messages=ASK, stream=True)
+        events = client(place).messages.create(
+            model="fugu", max_tokens=100, messages=ASK, stream=True
+        )
         last = next(event for event in events if event.type == "message_delta")
     assert last.usage.to_dict()["orchestration_output_tokens"] == 10

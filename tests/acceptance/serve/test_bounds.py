@@ -1,4 +1,6 @@
-"""What a client asks of agents: reasoning, tools that not every agent can call, conversations longer than some read."""
+"""What a client asks of agents: reasoning, tools that not every agent can call, conversations
+longer than some read.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ SCHEMA = {"type": "object", "properties": {}}
 CHAT_TOOL: Any = {"type": "function", "function": {"name": "look", "parameters": SCHEMA}}
 TOOL: Any = {"type": "function", "name": "look", "parameters": SCHEMA, "strict": False}
 MESSAGES_TOOL: Any = {"name": "look", "input_schema": SCHEMA}
-OVERFLOW = "small: the request is longer than m-small can read (400): maximum context length is 8 tokens"
+OVERFLOW = (
+    "small: the request is longer than m-small can read (400): maximum context length is 8 tokens"
+)
 
 
 def by_openai(place: Endpoint) -> openai.OpenAI:
@@ -48,7 +52,9 @@ def by_anthropic(place: Endpoint) -> anthropic.Anthropic:
         ("high", "", True, ""),
     ],
 )
-def test_a_client_bounds_what_an_entry_reasons(own: Effort, asked: Effort, reasons: bool, told: Effort) -> None:
+def test_a_client_bounds_what_an_entry_reasons(
+    own: Effort, asked: Effort, reasons: bool, told: Effort
+) -> None:
     member = Member(name="m", provider="openai", model="m", slot="cheap", effort=own)
     assert effort_of(member, RequestSampling(effort=asked, reasons=reasons)) == told
 
@@ -58,9 +64,17 @@ def test_what_a_client_says_of_reasoning_reaches_the_agent(tmp_path: Path, tools
     adaptive, budget = {"type": "adaptive"}, {"type": "enabled", "budget_tokens": 3000}
     with endpoint(tmp_path, says("x")).serving() as place:
         chat, messages = by_openai(place).chat.completions, by_anthropic(place).messages
-        chat.create(model="fugu", messages=ASK, reasoning_effort="low", tools=[CHAT_TOOL] if tools else openai.omit)
+        chat.create(
+            model="fugu",
+            messages=ASK,
+            reasoning_effort="low",
+            tools=[CHAT_TOOL] if tools else openai.omit,
+        )
         by_openai(place).responses.create(
-            model="fugu", input="x", reasoning={"effort": "medium"}, tools=[TOOL] if tools else openai.omit
+            model="fugu",
+            input="x",
+            reasoning={"effort": "medium"},
+            tools=[TOOL] if tools else openai.omit,
         )
         given = [MESSAGES_TOOL] if tools else anthropic.omit
         more: Any
@@ -76,7 +90,9 @@ def test_what_a_client_says_of_reasoning_reaches_the_agent(tmp_path: Path, tools
 def thinks(prompt: Prompt) -> Reply:
     if judges(prompt):
         return Reply(text="ACCEPT", thinking=(Thinking(text="the Verifier's own"),))
-    return Reply(text="it is 42", thinking=(Thinking(text="six by nine"), Thinking(data='{"sealed": true}')))
+    return Reply(
+        text="it is 42", thinking=(Thinking(text="six by nine"), Thinking(data='{"sealed": true}'))
+    )
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -88,23 +104,38 @@ def test_what_was_thought_comes_back_to_who_asks_for_it(tmp_path: Path, stream: 
             chunks = list(sdk.chat.completions.create(model="fugu", messages=ASK, stream=True))
             deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
             chat = "".join(getattr(delta, "reasoning_content", "") for delta in deltas)
-            with sdk.responses.stream(model="fugu", input="x", reasoning={"summary": "auto"}) as events:
+            with sdk.responses.stream(
+                model="fugu", input="x", reasoning={"summary": "auto"}
+            ) as events:
                 response: Any = events.get_final_response()
-            with messages.stream(model="fugu", max_tokens=9000, messages=ASK, thinking=thinking) as going:
+            with messages.stream(
+                model="fugu", max_tokens=9000, messages=ASK, thinking=thinking
+            ) as going:
                 message: Any = going.get_final_message()
         else:
-            chat = sdk.chat.completions.create(model="fugu", messages=ASK).choices[0].message.reasoning_content  # type: ignore[attr-defined]
+            chat = (
+                sdk.chat.completions.create(model="fugu", messages=ASK)
+                .choices[0]
+                .message.reasoning_content
+            )  # type: ignore[attr-defined]
             response = sdk.responses.create(model="fugu", input="x", reasoning={"summary": "auto"})
-            message = messages.create(model="fugu", max_tokens=9000, messages=ASK, thinking=thinking)
+            message = messages.create(
+                model="fugu", max_tokens=9000, messages=ASK, thinking=thinking
+            )
         plain = messages.create(model="fugu", max_tokens=9, messages=ASK)
         silent = sdk.responses.create(model="fugu", input="x")
     assert chat == "six by nine"
-    assert [part.text for item in response.output if item.type == "reasoning" for part in item.summary] == [chat]
+    assert [
+        part.text for item in response.output if item.type == "reasoning" for part in item.summary
+    ] == [chat]
     assert [block.thinking for block in message.content if block.type == "thinking"] == [chat]
     assert (response.output_text, [block.text for block in message.content if block.type == "text"]) == (
         "it is 42", ["it is 42"],
     )  # fmt: skip
-    assert ([block.type for block in plain.content], [item.type for item in silent.output]) == (["text"], ["message"])
+    assert ([block.type for block in plain.content], [item.type for item in silent.output]) == (
+        ["text"],
+        ["message"],
+    )
 
 
 def refused(call: Callable[[], object]) -> tuple[int, str]:
@@ -118,9 +149,13 @@ def refused(call: Callable[[], object]) -> tuple[int, str]:
 def asked_with_tools(place: Endpoint, model: str) -> list[Callable[[], object]]:
     """The same question with a tool on each wire."""
     return [
-        lambda: by_openai(place).chat.completions.create(model=model, messages=ASK, tools=[CHAT_TOOL]),
+        lambda: by_openai(place).chat.completions.create(
+            model=model, messages=ASK, tools=[CHAT_TOOL]
+        ),
         lambda: by_openai(place).responses.create(model=model, input="what is it?", tools=[TOOL]),
-        lambda: by_anthropic(place).messages.create(model=model, max_tokens=9, messages=ASK, tools=[MESSAGES_TOOL]),
+        lambda: by_anthropic(place).messages.create(
+            model=model, max_tokens=9, messages=ASK, tools=[MESSAGES_TOOL]
+        ),
     ]
 
 
@@ -132,7 +167,10 @@ def test_an_agent_that_calls_no_tools_is_masked_where_there_are_some(tmp_path: P
             ask()
         named = [refused(ask) for ask in asked_with_tools(place, "small")]
         plain = by_openai(place).chat.completions.create(model="small", messages=ASK)
-    assert (len(place.agents["strong"].shown), plain.choices[0].message.content) == (3, "from small")
+    assert (len(place.agents["strong"].shown), plain.choices[0].message.content) == (
+        3,
+        "from small",
+    )
     said = "tools: small can call none; choose an agent that does, or leave the tools out"
     assert named == [(400, "unsupported_tool"), (400, "unsupported_tool"), (400, said)]
 
@@ -147,10 +185,20 @@ def test_an_agent_that_reads_too_little_is_not_chosen(tmp_path: Path) -> None:
     long: Any = [{"role": "user", "content": "word " * 60}]
     with place.serving():
         talk = by_openai(place).chat.completions
-        first = talk.create(model="fugu", messages=long, tools=[CHAT_TOOL]).choices[0].message.content
-        second = talk.create(model="fugu", messages=ASK, tools=[CHAT_TOOL]).choices[0].message.content
+        first = (
+            talk.create(model="fugu", messages=long, tools=[CHAT_TOOL]).choices[0].message.content
+        )
+        second = (
+            talk.create(model="fugu", messages=ASK, tools=[CHAT_TOOL]).choices[0].message.content
+        )
         named = [refused(lambda: talk.create(model="small", messages=long))]
-        named.append(refused(lambda: by_anthropic(place).messages.create(model="small", max_tokens=9, messages=long)))
+        named.append(
+            refused(
+                lambda: by_anthropic(place).messages.create(
+                    model="small", max_tokens=9, messages=long
+                )
+            )
+        )
     assert (first, second) == ("from strong", "from small")
     said = "prompt is too long: 92 tokens > 60 maximum, as estimated for small"
     assert named == [(400, "context_length_exceeded"), (400, said)]
@@ -163,7 +211,9 @@ def test_a_reply_is_asked_for_no_longer_than_the_agent_has_room(tmp_path: Path) 
         talk = by_openai(place).chat.completions
         talk.create(model="small", messages=ASK, max_tokens=32000)
         talk.create(model="small", messages=ASK, max_tokens=50)
-    assert [2000 < one.max_tokens < 4000 or one.max_tokens for one in place.agents["small"].shown] == [True, 50]
+    assert [
+        2000 < one.max_tokens < 4000 or one.max_tokens for one in place.agents["small"].shown
+    ] == [True, 50]
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -176,7 +226,9 @@ def test_a_conversation_that_no_server_takes_is_refused_in_words_that_clients_kn
     with endpoint(tmp_path, react, react).serving() as place:
         sdk = by_openai(place)
         chat = refused(
-            lambda: sdk.chat.completions.create(model="fugu", messages=ASK, tools=[CHAT_TOOL], stream=stream)
+            lambda: sdk.chat.completions.create(
+                model="fugu", messages=ASK, tools=[CHAT_TOOL], stream=stream
+            )
         )
         if stream:
             events = list(sdk.responses.create(model="fugu", input="x", tools=[TOOL], stream=True))
@@ -193,8 +245,12 @@ def test_a_conversation_that_no_server_takes_is_refused_in_words_that_clients_kn
     assert (status, message.startswith("prompt is too long: ")) == (400, True)
 
 
-@pytest.mark.parametrize(("kind", "status"), [("refused", 403), ("absent", 404), ("credit", 402), ("overloaded", 503)])
-def test_what_only_the_user_can_mend_is_no_fault_that_is_tried_again(tmp_path: Path, kind: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "status"), [("refused", 403), ("absent", 404), ("credit", 402), ("overloaded", 503)]
+)
+def test_what_only_the_user_can_mend_is_no_fault_that_is_tried_again(
+    tmp_path: Path, kind: str, status: int
+) -> None:
     with endpoint(tmp_path, fails(kind), fails(kind)).serving() as place:
         made = [refused(ask)[0] for ask in asked_with_tools(place, "fugu")]
     assert made == [status] * 3
@@ -203,19 +259,51 @@ def test_what_only_the_user_can_mend_is_no_fault_that_is_tried_again(tmp_path: P
 @pytest.mark.parametrize(
     ("path", "body", "why"),
     [
-        ("responses", {"input": "x", "tools": [{"type": "file_search"}]}, "tools: file_search is not offered"),
-        ("responses", {"input": "x", "tools": [{"type": "mcp", "server_label": "s"}]}, "tools: mcp is not offered"),
-        ("responses", {"input": "x", "tools": [{"type": "local_shell"}]}, "tools: local_shell is not offered"),
+        (
+            "responses",
+            {"input": "x", "tools": [{"type": "file_search"}]},
+            "tools: file_search is not offered",
+        ),
+        (
+            "responses",
+            {"input": "x", "tools": [{"type": "mcp", "server_label": "s"}]},
+            "tools: mcp is not offered",
+        ),
+        (
+            "responses",
+            {"input": "x", "tools": [{"type": "local_shell"}]},
+            "tools: local_shell is not offered",
+        ),
         ("responses", {"input": [{"type": "mcp_call"}]}, "input.0: mcp_call is not offered"),
-        ("responses", {"input": [{"type": "tool_search_output"}]}, "input.0: tool_search_output is not offered"),
-        ("responses", {"input": "x", "reasoning": {"effort": "huge"}}, "reasoning.effort: Input should be"),
+        (
+            "responses",
+            {"input": [{"type": "tool_search_output"}]},
+            "input.0: tool_search_output is not offered",
+        ),
+        (
+            "responses",
+            {"input": "x", "reasoning": {"effort": "huge"}},
+            "reasoning.effort: Input should be",
+        ),
         (
             "messages",
-            {"max_tokens": 9, "messages": ASK, "tools": [{"type": "web_search_20250305", "name": "web_search"}]},
+            {
+                "max_tokens": 9,
+                "messages": ASK,
+                "tools": [{"type": "web_search_20250305", "name": "web_search"}],
+            },
             "tools: web_search_20250305 is not offered",
         ),
-        ("messages", {"max_tokens": 9, "messages": ASK, "mcp_servers": [{"url": "x"}]}, "mcp_servers is not offered"),
-        ("chat/completions", {"messages": ASK, "web_search_options": {}}, "web_search_options is not offered"),
+        (
+            "messages",
+            {"max_tokens": 9, "messages": ASK, "mcp_servers": [{"url": "x"}]},
+            "mcp_servers is not offered",
+        ),
+        (
+            "chat/completions",
+            {"messages": ASK, "web_search_options": {}},
+            "web_search_options is not offered",
+        ),
         (
             "chat/completions",
             {"messages": ASK, "tools": [{"type": "custom"}]},
@@ -223,14 +311,19 @@ def test_what_only_the_user_can_mend_is_no_fault_that_is_tried_again(tmp_path: P
         ),
     ],
 )
-def test_what_nobody_can_be_offered_is_refused_by_name(tmp_path: Path, path: str, body: object, why: str) -> None:
+def test_what_nobody_can_be_offered_is_refused_by_name(
+    tmp_path: Path, path: str, body: object, why: str
+) -> None:
     with endpoint(tmp_path, says("x")).serving() as place:
         answer = httpx.post(f"{place.url}/v1/{path}", json={"model": "fugu", **body})  # type: ignore[dict-item]
     assert (answer.status_code, answer.json()["error"]["message"][: len(why)]) == (400, why)
 
 
 def test_what_was_compacted_elsewhere_is_a_line_that_says_so(tmp_path: Path) -> None:
-    items: Any = [{"type": "compaction", "encrypted_content": "x"}, {"role": "user", "content": "go on"}]
+    items: Any = [
+        {"type": "compaction", "encrypted_content": "x"},
+        {"role": "user", "content": "go on"},
+    ]
     with endpoint(tmp_path, says("x")).serving() as place:
         by_openai(place).responses.create(model="small", input=items)
     assert [message.text for message in place.agents["small"].shown[0].messages] == [
@@ -247,7 +340,11 @@ def revising() -> Callable[[Prompt], Reply]:
 @pytest.mark.parametrize(
     ("verify", "heard"),
     [
-        (None, "short\n\n[A Verifier asked for a revision of this answer. The revised one:]\n\nat length"),
+        (
+            None,
+            "short\n\n[A Verifier asked for a revision of this answer. The revised one:]\n\nat "
+            "length",
+        ),
         ("true", "at length"),
         ("false", "short"),
     ],
@@ -261,8 +358,12 @@ def test_an_answer_is_streamed_while_it_is_made_unless_a_verified_one_is_asked_f
             stream_options={"include_usage": True},
         )  # fmt: skip
         chunks = list(stream)
-    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == heard
-    assert chunks[-1].to_dict()["fugu"].get("end", "") == ("answered" if verify == "false" else "accepted")  # type: ignore[attr-defined]
+    assert (
+        "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == heard
+    )
+    assert chunks[-1].to_dict()["fugu"].get("end", "") == (
+        "answered" if verify == "false" else "accepted"
+    )  # type: ignore[attr-defined]
 
 
 def test_an_answer_of_a_schema_is_streamed_when_it_is_verified(tmp_path: Path) -> None:

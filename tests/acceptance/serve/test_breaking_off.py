@@ -1,4 +1,6 @@
-"""Agents that break off in the middle of an answer: what the clients of the three wires are told."""
+"""Agents that break off in the middle of an answer: what the clients of the three wires are
+told.
+"""
 
 from pathlib import Path
 
@@ -26,7 +28,9 @@ def test_a_stream_that_broke_is_not_begun_anew(tmp_path: Path, model: str) -> No
     heard: list[str] = []
     with endpoint(tmp_path, breaks("Paris it is"), says("from strong")).serving() as place:
         chat = client(place).chat.completions
-        stream = chat.create(model=model, messages=ASK, stream=True, extra_headers={VERIFY: "false"})
+        stream = chat.create(
+            model=model, messages=ASK, stream=True, extra_headers={VERIFY: "false"}
+        )
         with pytest.raises(openai.APIError, match="small broke off in the middle of its answer"):
             for chunk in stream:
                 heard.append(chunk.choices[0].delta.content or "")
@@ -35,18 +39,28 @@ def test_a_stream_that_broke_is_not_begun_anew(tmp_path: Path, model: str) -> No
 
 
 @pytest.mark.parametrize("model", ["small", "fugu"])
-def test_an_answer_that_nobody_has_heard_of_is_begun_anew_and_paid_for_twice(tmp_path: Path, model: str) -> None:
+def test_an_answer_that_nobody_has_heard_of_is_begun_anew_and_paid_for_twice(
+    tmp_path: Path, model: str
+) -> None:
     with endpoint(tmp_path, breaks("Paris it is")).serving() as place:
-        made = client(place).chat.completions.create(model=model, messages=ASK, extra_headers={VERIFY: "false"})
+        made = client(place).chat.completions.create(
+            model=model, messages=ASK, extra_headers={VERIFY: "false"}
+        )
         trace = httpx.get(f"{place.url}/v1/traces/{made.id}").json()
     assert made.choices[0].message.content == "Paris it is"
     assert made.usage is not None and made.usage.prompt_tokens == 200
-    assert [line["event"]["usage"]["input"] for line in trace["events"] if line["event"]["type"] == "replied"] == [200]
+    assert [
+        line["event"]["usage"]["input"]
+        for line in trace["events"]
+        if line["event"]["type"] == "replied"
+    ] == [200]
 
 
 def test_a_failed_answer_shows_what_it_took(tmp_path: Path) -> None:
     with endpoint(tmp_path, breaks("Paris it is", times=5), says("from strong")).serving() as place:
-        made = client(place).chat.completions.create(model="fugu", messages=ASK, extra_headers={VERIFY: "false"})
+        made = client(place).chat.completions.create(
+            model="fugu", messages=ASK, extra_headers={VERIFY: "false"}
+        )
     assert made.choices[0].message.content == "from strong"
     assert made.usage is not None and made.usage.prompt_tokens_details is not None
     assert made.usage.prompt_tokens_details.to_dict()["orchestration_input_tokens"] == 300
@@ -58,9 +72,13 @@ def test_a_broken_response_is_an_error_of_its_wire(tmp_path: Path) -> None:
         client(place).responses.stream(model="small", input="q") as stream,
     ):
         events = list(stream)
-    assert not any(event.type in ("response.output_text.done", "response.completed") for event in events)
+    assert not any(
+        event.type in ("response.output_text.done", "response.completed") for event in events
+    )
     assert [
-        event.response.error.message for event in events if event.type == "response.failed" and event.response.error
+        event.response.error.message
+        for event in events
+        if event.type == "response.failed" and event.response.error
     ] == ["small broke off in the middle of its answer"]
 
 

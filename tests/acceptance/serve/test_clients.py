@@ -1,4 +1,6 @@
-"""Other people's programs as clients: what they sent is recorded here, and where they are installed they run."""
+"""Other people's programs as clients: what they sent is recorded here, and where they are installed
+they run.
+"""
 
 from __future__ import annotations
 
@@ -43,33 +45,49 @@ def test_what_a_client_sent_is_answered_with_all_its_tools(tmp_path: Path, recor
     with endpoint(tmp_path, says("it is done")).serving() as place:
         answer = httpx.post(f"{place.url}{sent['path']}", json=sent["body"])
     assert (answer.status_code, "it" in answer.text, "done" in answer.text) == (200, True, True)
-    assert [tool.name for tool in place.agents["small"].shown[0].tools] == offered(sent["body"].get("tools", []))
+    assert [tool.name for tool in place.agents["small"].shown[0].tools] == offered(
+        sent["body"].get("tools", [])
+    )
 
 
 def test_a_tool_in_a_namespace_is_called_by_its_own_name(tmp_path: Path) -> None:
     sent = json.loads((Path(__file__).parent / "recorded" / "codex.json").read_text())
-    calls = (Call.make("x", "mcp__weather__forecast", city="Bonn"), Call.make("y", "exec_command", cmd="ls"))
+    calls = (
+        Call.make("x", "mcp__weather__forecast", city="Bonn"),
+        Call.make("y", "exec_command", cmd="ls"),
+    )
 
     def react(prompt: Prompt) -> Reply:
         return Reply(calls=calls, stop="calls")
 
     with endpoint(tmp_path, react).serving() as place:
-        answer = httpx.post(f"{place.url}/v1/responses", json={**sent["body"], "stream": False}).json()
+        answer = httpx.post(
+            f"{place.url}/v1/responses", json={**sent["body"], "stream": False}
+        ).json()
         history = place.agents["small"].shown[0].messages
-    made = [(item["type"], item.get("namespace"), item["name"], item["arguments"]) for item in answer["output"]]
+    made = [
+        (item["type"], item.get("namespace"), item["name"], item["arguments"])
+        for item in answer["output"]
+    ]
     assert made == [
         ("function_call", "mcp__weather", "forecast", '{"city": "Bonn"}'),
         ("function_call", None, "exec_command", '{"cmd": "ls"}'),
     ]
-    assert [call.tool for message in history if message.type == "agent" for call in message.calls] == [
-        "mcp__weather__forecast"
-    ]
+    assert [
+        call.tool for message in history if message.type == "agent" for call in message.calls
+    ] == ["mcp__weather__forecast"]
     assert answer["fugu"]["left_out"] == ["web_search"]
 
 
 def test_a_long_name_in_a_namespace_is_one_that_providers_take(tmp_path: Path) -> None:
     names = [f"{'x' * 50}{number}" for number in range(2)]
-    tools = [{"type": "namespace", "name": "n" * 30, "tools": [{"type": "function", "name": name} for name in names]}]
+    tools = [
+        {
+            "type": "namespace",
+            "name": "n" * 30,
+            "tools": [{"type": "function", "name": name} for name in names],
+        }
+    ]
 
     def react(prompt: Prompt) -> Reply:
         return Reply(calls=(Call.make("x", prompt.tools[1].name),), stop="calls")
@@ -79,12 +97,16 @@ def test_a_long_name_in_a_namespace_is_one_that_providers_take(tmp_path: Path) -
         answer = httpx.post(f"{place.url}/v1/responses", json=asked).json()
     shown = [tool.name for tool in place.agents["small"].shown[0].tools]
     assert ([len(name) for name in shown], len(set(shown))) == ([64, 64], 2)
-    assert [(item["namespace"], item["name"]) for item in answer["output"]] == [("n" * 30, names[1])]
+    assert [(item["namespace"], item["name"]) for item in answer["output"]] == [
+        ("n" * 30, names[1])
+    ]
 
 
 @dataclass(frozen=True)
 class Client:
-    """A program with tools of its own. `settings`: files in its home, by path; `ADDRESS` is the endpoint's."""
+    """A program with tools of its own. `settings`: files in its home, by path; `ADDRESS` is the
+    endpoint's.
+    """
 
     command: tuple[str, ...]
     variables: Mapping[str, str]
@@ -201,7 +223,9 @@ def test_a_client_works_with_its_own_tools(tmp_path: Path, server: Loopback, nam
     assert (place.repo / "made.txt").read_text() == "made\n"
 
 
-@pytest.mark.parametrize(("name", "words"), [("codex", "ran out of room"), ("claude", "Prompt is too long")])
+@pytest.mark.parametrize(
+    ("name", "words"), [("codex", "ran out of room"), ("claude", "Prompt is too long")]
+)
 def test_a_client_is_told_that_its_conversation_is_too_long(
     tmp_path: Path, server: Loopback, name: str, words: str
 ) -> None:

@@ -1,4 +1,6 @@
-"""Clients that hold connections and ask nothing, against the real `fugu serve` with few files to open."""
+"""Clients that hold connections and ask nothing, against the real `fugu serve` with few files to
+open.
+"""
 
 import signal
 import socket
@@ -54,7 +56,9 @@ def to_its_end(client: socket.socket) -> bytes:
     [b"", b"P", BEGUN, BEGUN + b"content-length: 1000\r\n\r\n{"],
     ids=["nothing", "a letter", "half the headers", "a body that has begun"],
 )
-def test_clients_that_do_not_ask_keep_nobody_from_being_answered(server: Loopback, begun: bytes) -> None:
+def test_clients_that_do_not_ask_keep_nobody_from_being_answered(
+    server: Loopback, begun: bytes
+) -> None:
     server.play("one", Says("answered"))
     with process(server, files=64) as (made, url), ExitStack() as silent:
         for _ in range(200):
@@ -63,7 +67,11 @@ def test_clients_that_do_not_ask_keep_nobody_from_being_answered(server: Loopbac
         for _ in range(3):
             answer = httpx.post(f"{url}/v1/chat/completions", json=BODY, timeout=60)
             assert answer.status_code == 200, answer.text
-        files = len(list(Path(f"/proc/{made.pid}/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+        files = (
+            len(list(Path(f"/proc/{made.pid}/fd").iterdir()))
+            if Path("/proc/self/fd").exists()
+            else 0
+        )
         assert files < 64
         silent.close()
         made.send_signal(signal.SIGTERM)
@@ -73,7 +81,12 @@ def test_clients_that_do_not_ask_keep_nobody_from_being_answered(server: Loopbac
 
 
 def test_headers_that_are_not_sent_to_their_end_have_their_time(server: Loopback) -> None:
-    with process(server) as (_, url), connected(url) as begun, connected(url) as trickles, connected(url) as second:
+    with (
+        process(server) as (_, url),
+        connected(url) as begun,
+        connected(url) as trickles,
+        connected(url) as second,
+    ):
         begun.sendall(BEGUN)
         second.sendall(ASKED)
         assert b'"status":"ok"' in answered(second)
@@ -98,7 +111,9 @@ def test_headers_that_are_not_sent_to_their_end_have_their_time(server: Loopback
 
 def test_a_body_that_goes_on_behind_a_refusal_is_not_read_for_ever(server: Loopback) -> None:
     with process(server) as (_, url), connected(url) as client:
-        client.sendall(b"GET /v1/nowhere HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000000\r\n\r\nx")
+        client.sendall(
+            b"GET /v1/nowhere HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000000\r\n\r\nx"
+        )
         assert client.recv(65536).startswith(b"HTTP/1.1 404 ")
         with pytest.raises(ConnectionError):
             for _ in range(600):

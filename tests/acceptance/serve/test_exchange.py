@@ -1,4 +1,6 @@
-"""What happens on the socket: clients that leave, bodies that are too long, too many at once, pages of a browser."""
+"""What happens on the socket: clients that leave, bodies that are too long, too many at once, pages
+of a browser.
+"""
 
 import json
 import socket
@@ -25,9 +27,14 @@ def test_a_client_that_leaves_ends_its_model_call(tmp_path: Path, stream: bool) 
     place = endpoint(tmp_path, says("word " * 400), pace=0.05)
     agent = place.agents["small"]
     with place.serving():
-        with httpx.Client(timeout=httpx.Timeout(5.0, read=0.3)) as client, pytest.raises(httpx.ReadTimeout):
+        with (
+            httpx.Client(timeout=httpx.Timeout(5.0, read=0.3)) as client,
+            pytest.raises(httpx.ReadTimeout),
+        ):
             if stream:
-                with client.stream("POST", f"{place.url}/v1/chat/completions", json={**BODY, "stream": True}) as answer:
+                with client.stream(
+                    "POST", f"{place.url}/v1/chat/completions", json={**BODY, "stream": True}
+                ) as answer:
                     next(answer.iter_bytes())
                     raise httpx.ReadTimeout("the client leaves")
             client.post(f"{place.url}/v1/chat/completions", json=BODY)
@@ -36,7 +43,13 @@ def test_a_client_that_leaves_ends_its_model_call(tmp_path: Path, stream: bool) 
         assert time.monotonic() - left < 1.0
     (trace,) = (tmp_path / "sessions" / "served").glob("*.jsonl")
     facts = [record.event for record in read(trace)]
-    assert [fact.type for fact in facts] == ["opened", "asked", "assigned", "interrupted", "finished"]
+    assert [fact.type for fact in facts] == [
+        "opened",
+        "asked",
+        "assigned",
+        "interrupted",
+        "finished",
+    ]
     assert facts[-1] == Finished(reason="interrupted", message="the client went away")
 
 
@@ -54,7 +67,9 @@ def trickling(url: str) -> Iterator[socket.socket]:
     """A client that has sent the beginning of its request."""
     host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=30) as slow:
-        slow.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n{")
+        slow.sendall(
+            b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n{"
+        )
         yield slow
 
 
@@ -87,7 +102,9 @@ def test_a_body_that_is_not_sent_on_gives_way_to_others(tmp_path: Path) -> None:
         assert slow.recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
-def test_an_answer_that_every_agent_is_kept_from_is_refused_as_the_clients_fault(tmp_path: Path) -> None:
+def test_an_answer_that_every_agent_is_kept_from_is_refused_as_the_clients_fault(
+    tmp_path: Path,
+) -> None:
     with endpoint(tmp_path, says("x")).serving() as place:
         for more in ({}, {"tools": [{"type": "function", "function": {"name": "t"}}]}):
             asked = {**BODY, "model": "fugu", "metadata": {"opt_out": "small, strong"}, **more}
@@ -95,7 +112,9 @@ def test_an_answer_that_every_agent_is_kept_from_is_refused_as_the_clients_fault
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, "no_agent_left")
 
 
-def test_more_answers_at_once_than_allowed_are_refused_with_a_time_to_come_back(tmp_path: Path) -> None:
+def test_more_answers_at_once_than_allowed_are_refused_with_a_time_to_come_back(
+    tmp_path: Path,
+) -> None:
     place = endpoint(tmp_path, says("a b"), pace=60.0)
     place.bounds = EndpointLimits(at_once=1)
     with place.serving():
@@ -126,14 +145,20 @@ def test_an_answer_that_takes_too_long_is_ended(tmp_path: Path) -> None:
         ({}, 200),
     ],
 )
-def test_a_web_page_cannot_use_a_server_without_a_token(tmp_path: Path, headers: dict[str, str], status: int) -> None:
+def test_a_web_page_cannot_use_a_server_without_a_token(
+    tmp_path: Path, headers: dict[str, str], status: int
+) -> None:
     with endpoint(tmp_path, says("x")).serving() as place:
         assert httpx.get(f"{place.url}/v1/models", headers=headers).status_code == status
 
 
-@pytest.mark.parametrize("numbers", ['"temperature": NaN', f'"max_tokens": 1{"0" * 400}', '"max_tokens": 1e400'])
+@pytest.mark.parametrize(
+    "numbers", ['"temperature": NaN', f'"max_tokens": 1{"0" * 400}', '"max_tokens": 1e400']
+)
 @pytest.mark.parametrize("model", ["fugu", "small"])
-def test_numbers_that_nothing_can_be_counted_with_are_refused(tmp_path: Path, numbers: str, model: str) -> None:
+def test_numbers_that_nothing_can_be_counted_with_are_refused(
+    tmp_path: Path, numbers: str, model: str
+) -> None:
     body = f'{{"model": "{model}", "messages": [{{"role": "user", "content": "hi"}}], {numbers}}}'
     with endpoint(tmp_path, says("x")).serving() as place:
         answer = httpx.post(f"{place.url}/v1/chat/completions", content=body)
@@ -147,11 +172,16 @@ def test_of_an_image_that_is_not_sent_along_a_line_is_shown(tmp_path: Path) -> N
     ]
     told = [USER, {"role": "assistant", "tool_calls": [CALL]}, {**RESULT, "content": parts}]
     with endpoint(tmp_path, says("I see")).serving() as place:
-        answer = httpx.post(f"{place.url}/v1/chat/completions", json={"model": "small", "messages": told})
+        answer = httpx.post(
+            f"{place.url}/v1/chat/completions", json={"model": "small", "messages": told}
+        )
     assert answer.status_code == 200
-    (result,) = [message for message in place.agents["small"].shown[0].messages if message.type == "tool"]
+    (result,) = [
+        message for message in place.agents["small"].shown[0].messages if message.type == "tool"
+    ]
     assert result.text == (
-        "a screen\n[A picture or file is not shown: only data: URLs in base64 are taken, nothing is fetched.]"
+        "a screen\n[A picture or file is not shown: only data: URLs in base64 are taken, nothing "
+        "is fetched.]"
     )
 
 
@@ -184,10 +214,21 @@ RESULT = {"role": "tool", "tool_call_id": "x", "content": "r"}
     ("path", "body"),
     [
         ("chat/completions", {"messages": []}),
-        ("chat/completions", {"messages": [{"role": "system", "content": "x"}, {"role": "developer", "content": "y"}]}),
+        (
+            "chat/completions",
+            {
+                "messages": [
+                    {"role": "system", "content": "x"},
+                    {"role": "developer", "content": "y"},
+                ]
+            },
+        ),
         ("messages", {"max_tokens": 9, "messages": []}),
         ("messages", {"max_tokens": 9, "messages": [{"role": "user", "content": []}]}),
-        ("messages", {"max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "thinking"}]}]}),
+        (
+            "messages",
+            {"max_tokens": 9, "messages": [{"role": "user", "content": [{"type": "thinking"}]}]},
+        ),
         ("responses", {"input": [{"role": "system", "content": "x"}]}),
         ("chat/completions", {"messages": [USER], "max_tokens": 0}),
         ("chat/completions", {"messages": [USER], "max_tokens": 0, "max_completion_tokens": 9}),
@@ -197,7 +238,9 @@ RESULT = {"role": "tool", "tool_call_id": "x", "content": "r"}
         ("responses", {"input": "hi", "max_output_tokens": -5}),
     ],
 )
-def test_what_asks_for_nothing_or_leaves_no_room_is_refused(tmp_path: Path, path: str, body: dict[str, object]) -> None:
+def test_what_asks_for_nothing_or_leaves_no_room_is_refused(
+    tmp_path: Path, path: str, body: dict[str, object]
+) -> None:
     with endpoint(tmp_path, says("x")).serving() as place:
         for model in ("fugu", "small"):
             answer = httpx.post(f"{place.url}/v1/{path}", json={"model": model, **body})
@@ -212,8 +255,14 @@ def test_what_asks_for_nothing_or_leaves_no_room_is_refused(tmp_path: Path, path
         ("messages", {"max_tokens": 9, "messages": [USER, PREFILL]}),
         ("responses", {"input": [USER, PREFILL]}),
         ("chat/completions", {"messages": [USER, {"role": "assistant", "tool_calls": [CALL]}]}),
-        ("chat/completions", {"messages": [USER, {"role": "assistant", "tool_calls": [CALL]}, RESULT]}),
-        ("chat/completions", {"messages": [USER, {"role": "assistant", "tool_calls": [CALL]}, RESULT, USER]}),
+        (
+            "chat/completions",
+            {"messages": [USER, {"role": "assistant", "tool_calls": [CALL]}, RESULT]},
+        ),
+        (
+            "chat/completions",
+            {"messages": [USER, {"role": "assistant", "tool_calls": [CALL]}, RESULT, USER]},
+        ),
         ("chat/completions", {"messages": [USER, RESULT]}),
     ],
 )
@@ -231,7 +280,9 @@ def test_a_conversation_that_ends_in_the_middle_is_answered(
 
 def test_a_reply_that_is_to_go_on_is_shown_with_the_wish_for_its_rest(tmp_path: Path) -> None:
     with endpoint(tmp_path, says("the rest")).serving() as place:
-        httpx.post(f"{place.url}/v1/chat/completions", json={"model": "fugu", "messages": [USER, PREFILL]})
+        httpx.post(
+            f"{place.url}/v1/chat/completions", json={"model": "fugu", "messages": [USER, PREFILL]}
+        )
     texts = [getattr(message, "text", "") for message in place.agents["small"].shown[0].messages]
     places = [texts.index(text) for text in ("hi", "{", load("serve/go_on"))]
     assert places == sorted(places)
@@ -243,7 +294,11 @@ def test_other_machines_need_a_token(host: str) -> None:
         check_address(ListenAddress(host=host), EndpointLimits(), "FUGU_SERVE_TOKEN")
     with pytest.raises(UsageError, match="too short"):
         check_address(ListenAddress(host=host, token="short"), EndpointLimits(), "FUGU_SERVE_TOKEN")
-    check_address(ListenAddress(host=host, token="long enough to be safe"), EndpointLimits(), "FUGU_SERVE_TOKEN")
+    check_address(
+        ListenAddress(host=host, token="long enough to be safe"),
+        EndpointLimits(),
+        "FUGU_SERVE_TOKEN",
+    )
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.9"])

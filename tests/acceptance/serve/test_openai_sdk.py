@@ -16,7 +16,10 @@ from tests.acceptance.serve.endpoint import Endpoint, endpoint, fails, says, use
 
 TOOL: ChatCompletionToolParam = {
     "type": "function",
-    "function": {"name": "bash", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}},
+    "function": {
+        "name": "bash",
+        "parameters": {"type": "object", "properties": {"command": {"type": "string"}}},
+    },
 }
 ASK: list[ChatCompletionMessageParam] = [{"role": "user", "content": "what is it?"}]
 
@@ -32,28 +35,52 @@ def test_the_loop_answers_and_says_what_it_cost_and_where_its_trace_is(tmp_path:
         raw = client(place).chat.completions.with_raw_response.create(model="fugu", messages=ASK)
         reply = raw.parse()
         trace = httpx.get(f"{place.url}/v1/traces/{reply.id}").json()
-    assert (reply.model, reply.object, reply.choices[0].message.content) == ("fugu", "chat.completion", "it is 42")
+    assert (reply.model, reply.object, reply.choices[0].message.content) == (
+        "fugu",
+        "chat.completion",
+        "it is 42",
+    )
     assert reply.choices[0].finish_reason == "stop"
     assert reply.usage is not None and reply.usage.prompt_tokens_details is not None
-    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (100, 10, 110)
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (
+        100,
+        10,
+        110,
+    )
     details = reply.usage.prompt_tokens_details.to_dict()
     assert details == {
         "cached_tokens": 40, "orchestration_input_tokens": 100, "orchestration_input_cached_tokens": 40,
     }  # fmt: skip
     assert reply.usage.completion_tokens_details is not None
-    assert reply.usage.completion_tokens_details.to_dict() == {"reasoning_tokens": 3, "orchestration_output_tokens": 10}
+    assert reply.usage.completion_tokens_details.to_dict() == {
+        "reasoning_tokens": 3,
+        "orchestration_output_tokens": 10,
+    }
     assert (raw.headers["x-fugu-trace"], raw.headers["x-fugu-agent"]) == (reply.id, "small")
     assert [(one["agent"], one["role"]) for one in trace["requests"][0]["decisions"]] == [
         ("small", "worker"), ("strong", "verifier"),
     ]  # fmt: skip
-    assert place.events(reply.id) == ["opened", "asked", "assigned", "replied", "assigned", "replied", "finished"]
+    assert place.events(reply.id) == [
+        "opened",
+        "asked",
+        "assigned",
+        "replied",
+        "assigned",
+        "replied",
+        "finished",
+    ]
 
 
 def test_the_pool_and_its_members_are_listed(tmp_path: Path) -> None:
     with endpoint(tmp_path, says("x")).serving() as place:
         listed = [(model.id, model.owned_by) for model in client(place).models.list()]
         one = client(place).models.retrieve("strong")
-    assert listed == [("fugu", "fugu"), ("fugu-ultra", "fugu"), ("small", "openai"), ("strong", "openai")]
+    assert listed == [
+        ("fugu", "fugu"),
+        ("fugu-ultra", "fugu"),
+        ("small", "openai"),
+        ("strong", "openai"),
+    ]
     assert one.id == "strong"
 
 
@@ -96,8 +123,14 @@ def test_tools_go_to_the_client_and_the_agent_that_called_them_goes_on(tmp_path:
         trace = httpx.get(f"{place.url}/v1/traces/{second.id}").json()
     assert second.choices[0].message.content == "the tool said it"
     decisions = trace["requests"][0]["decisions"]
-    assert [(one["agent"], one["by"]) for one in decisions] == [("small", "client"), ("small", "sticky")]
-    assert decisions[1]["reason"] == f"its calls brought results, and its prompt cache is warm (trace {first.id})"
+    assert [(one["agent"], one["by"]) for one in decisions] == [
+        ("small", "client"),
+        ("small", "sticky"),
+    ]
+    assert (
+        decisions[1]["reason"]
+        == f"its calls brought results, and its prompt cache is warm (trace {first.id})"
+    )
     shown = place.agents["small"].shown[1]
     assert [message.type for message in shown.messages] == ["user", "agent", "tool"]
     assert shown.messages[1].thinking[0].text == "hm"  # type: ignore[union-attr]
@@ -125,7 +158,10 @@ def test_what_the_client_wants_of_the_reply_reaches_the_agent(tmp_path: Path) ->
             seed=7,
             stop=["END"],
             max_completion_tokens=99,
-            response_format={"type": "json_schema", "json_schema": {"name": "a", "schema": {"type": "object"}}},
+            response_format={
+                "type": "json_schema",
+                "json_schema": {"name": "a", "schema": {"type": "object"}},
+            },
         )
     shown = place.agents["small"].shown[0]
     assert shown == Prompt(
@@ -144,11 +180,19 @@ def test_what_the_client_wants_of_the_reply_reaches_the_agent(tmp_path: Path) ->
 def test_an_agent_that_is_opted_out_never_sees_the_request(tmp_path: Path) -> None:
     with endpoint(tmp_path, says("from small")).serving() as place:
         talk = client(place).chat.completions
-        by_metadata = talk.create(model="fugu", messages=ASK, metadata={"opt_out": "small", "verify": "no"})
-        by_header = talk.create(model="fugu", messages=ASK, tools=[TOOL], extra_headers={"x-fugu-opt-out": "small"})
+        by_metadata = talk.create(
+            model="fugu", messages=ASK, metadata={"opt_out": "small", "verify": "no"}
+        )
+        by_header = talk.create(
+            model="fugu", messages=ASK, tools=[TOOL], extra_headers={"x-fugu-opt-out": "small"}
+        )
         with pytest.raises(openai.BadRequestError, match="the pool has: small, strong"):
             talk.create(model="fugu", messages=ASK, metadata={"opt_out": "nobody"})
-    assert by_metadata.choices[0].message.content == by_header.choices[0].message.content == "from strong"
+    assert (
+        by_metadata.choices[0].message.content
+        == by_header.choices[0].message.content
+        == "from strong"
+    )
     assert place.agents["small"].shown == []
 
 
@@ -172,7 +216,10 @@ def test_an_agent_that_the_endpoint_leaves_out_cannot_be_asked_for_by_name(tmp_p
             talk.create(model="fugu", messages=ASK, extra_headers={"x-fugu-opt-out": "strong"})
         later = talk.create(model="fugu", messages=told, tools=[TOOL])  # type: ignore[arg-type]
         listed = [model.id for model in client(place).models.list()]
-    assert (later.choices[0].message.content, listed) == ("from strong", ["fugu", "fugu-ultra", "strong"])
+    assert (later.choices[0].message.content, listed) == (
+        "from strong",
+        ["fugu", "fugu-ultra", "strong"],
+    )
     assert left.agents["small"].shown == []
 
 
@@ -184,7 +231,9 @@ def test_a_call_that_could_exceed_the_budget_is_not_made(tmp_path: Path) -> None
             )
         assert refused.value.status_code == 402
         with pytest.raises(openai.APIStatusError, match="budget"):
-            client(place).chat.completions.create(model="strong", messages=ASK, metadata={"max_budget_usd": "0.00001"})
+            client(place).chat.completions.create(
+                model="strong", messages=ASK, metadata={"max_budget_usd": "0.00001"}
+            )
     assert place.agents["small"].shown == place.agents["strong"].shown == []
 
 
@@ -208,11 +257,15 @@ def test_requests_at_once_keep_the_budget_of_the_day_together(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("tools", [[TOOL], []])
-def test_a_budget_that_only_the_cheaper_agent_keeps_goes_to_it(tmp_path: Path, tools: list[object]) -> None:
+def test_a_budget_that_only_the_cheaper_agent_keeps_goes_to_it(
+    tmp_path: Path, tools: list[object]
+) -> None:
     place = endpoint(tmp_path, says("from small"))
     place.budgets = Budgets(request=0.02)
     with place.serving():
-        reply = client(place).chat.completions.create(model="fugu", messages=ASK, tools=tools or openai.NOT_GIVEN)
+        reply = client(place).chat.completions.create(
+            model="fugu", messages=ASK, tools=tools or openai.NOT_GIVEN
+        )
     assert reply.choices[0].message.content == "from small"
     assert place.events(reply.id)[:3] == ["opened", "asked", "masked"]
     assert place.agents["strong"].shown == []
@@ -224,8 +277,17 @@ def test_the_next_best_agent_answers_where_one_fails(tmp_path: Path) -> None:
         first = talk.create(model="fugu", messages=ASK, tools=[TOOL])
         second = talk.create(model="fugu", messages=ASK, tools=[TOOL])
     assert first.choices[0].message.content == second.choices[0].message.content == "from strong"
-    assert len(place.agents["small"].shown) == 1, "it is unavailable: the second request does not ask it"
-    assert place.events(second.id) == ["opened", "asked", "masked", "assigned", "replied", "finished"]
+    assert len(place.agents["small"].shown) == 1, (
+        "it is unavailable: the second request does not ask it"
+    )
+    assert place.events(second.id) == [
+        "opened",
+        "asked",
+        "masked",
+        "assigned",
+        "replied",
+        "finished",
+    ]
 
 
 @pytest.mark.parametrize("tools", [[TOOL], []])
@@ -234,7 +296,10 @@ def test_an_agent_whose_server_asks_to_wait_gives_way_and_a_named_one_is_waited_
 ) -> None:
     with endpoint(tmp_path, fails("limited", after=20.0, retry=True)).serving() as place:
         talk, given = client(place).chat.completions, tools or openai.NOT_GIVEN
-        assert talk.create(model="fugu", messages=ASK, tools=given).choices[0].message.content == "from strong"
+        assert (
+            talk.create(model="fugu", messages=ASK, tools=given).choices[0].message.content
+            == "from strong"
+        )
         assert len(place.agents["small"].shown) == 1
         with pytest.raises(openai.RateLimitError, match="it is limited"):
             talk.create(model="small", messages=ASK, tools=given)
@@ -258,7 +323,9 @@ def test_when_all_fail_the_client_gets_the_reason(
     with endpoint(tmp_path, fails(kind), fails(kind)).serving() as place:
         for model, stream in (("fugu", False), ("strong", True)):
             with pytest.raises(error, match=f"it is {kind}") as refused:
-                client(place).chat.completions.create(model=model, messages=ASK, tools=[TOOL], stream=stream)
+                client(place).chat.completions.create(
+                    model=model, messages=ASK, tools=[TOOL], stream=stream
+                )
             assert refused.value.status_code == status
             assert "x-fugu-trace" in refused.value.response.headers
 
@@ -278,12 +345,16 @@ def test_what_is_not_offered_is_refused_by_name(tmp_path: Path) -> None:
         talk = client(place).chat.completions
         with pytest.raises(openai.BadRequestError, match="n = 2"):
             talk.create(model="fugu", messages=ASK, n=2)
-        with pytest.raises(openai.NotFoundError, match="'gpt-5' does not exist here; there are: fugu, fugu-ultra"):
+        with pytest.raises(
+            openai.NotFoundError, match="'gpt-5' does not exist here; there are: fugu, fugu-ultra"
+        ):
             talk.create(model="gpt-5", messages=ASK)
         with pytest.raises(openai.BadRequestError, match="input_audio is not offered"):
             audio = {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}}
             talk.create(model="fugu", messages=[{"role": "user", "content": [audio]}])  # type: ignore[list-item]
-        with pytest.raises(openai.BadRequestError, match="functions is not offered: `tools` has taken its place"):
+        with pytest.raises(
+            openai.BadRequestError, match="functions is not offered: `tools` has taken its place"
+        ):
             talk.create(model="fugu", messages=ASK, functions=[{"name": "f"}])
         with pytest.raises(openai.BadRequestError, match="modalities: audio is not offered"):
             talk.create(model="fugu", messages=ASK, modalities=["text", "audio"])
@@ -291,19 +362,30 @@ def test_what_is_not_offered_is_refused_by_name(tmp_path: Path) -> None:
             client(place).responses.create(model="fugu", input="x", previous_response_id="resp_1")
         with pytest.raises(openai.BadRequestError, match="conversation"):
             client(place).responses.create(model="fugu", input="x", conversation="conv_1")
-        with pytest.raises(openai.BadRequestError, match=r"input\.1: nothing is stored, send the item"):
+        with pytest.raises(
+            openai.BadRequestError, match=r"input\.1: nothing is stored, send the item"
+        ):
             items = [{"role": "user", "content": "x"}, {"type": "item_reference", "id": "msg_1"}]
             client(place).responses.create(model="fugu", input=items)  # type: ignore[arg-type]
-        with pytest.raises(openai.BadRequestError, match=r"response_format\.json_schema\.schema is missing"):
+        with pytest.raises(
+            openai.BadRequestError, match=r"response_format\.json_schema\.schema is missing"
+        ):
             talk.create(model="fugu", messages=ASK, response_format={"type": "json_schema"})  # type: ignore[typeddict-item]
-        with pytest.raises(openai.BadRequestError, match="a function has no `function` that says its name"):
+        with pytest.raises(
+            openai.BadRequestError, match="a function has no `function` that says its name"
+        ):
             talk.create(model="fugu", messages=ASK, tools=[{"type": "function"}])  # type: ignore[typeddict-item]
         with pytest.raises(openai.NotFoundError, match="ultra is not available"):
             talk.create(model="fugu-ultra", messages=ASK)
 
 
 def test_responses_carry_text_calls_and_usage(tmp_path: Path) -> None:
-    tool = {"type": "function", "name": "bash", "parameters": {"type": "object", "properties": {}}, "strict": False}
+    tool = {
+        "type": "function",
+        "name": "bash",
+        "parameters": {"type": "object", "properties": {}},
+        "strict": False,
+    }
     with endpoint(tmp_path, uses()).serving() as place:
         made = client(place).responses.create(
             model="fugu",
@@ -315,7 +397,12 @@ def test_responses_carry_text_calls_and_usage(tmp_path: Path) -> None:
         assert call.type == "function_call"
         items = [
             {"role": "user", "content": "look"},
-            {"type": "function_call", "call_id": call.call_id, "name": "bash", "arguments": call.arguments},
+            {
+                "type": "function_call",
+                "call_id": call.call_id,
+                "name": "bash",
+                "arguments": call.arguments,
+            },
             {"type": "function_call_output", "call_id": call.call_id, "output": "a.txt"},
         ]
         with client(place).responses.stream(model="fugu", input=items, tools=[tool]) as stream:  # type: ignore[arg-type, list-item]
@@ -330,7 +417,12 @@ def test_responses_carry_text_calls_and_usage(tmp_path: Path) -> None:
 
 
 def test_a_response_says_again_what_was_asked_for(tmp_path: Path) -> None:
-    tool = {"type": "function", "name": "bash", "parameters": {"type": "object", "properties": {}}, "strict": False}
+    tool = {
+        "type": "function",
+        "name": "bash",
+        "parameters": {"type": "object", "properties": {}},
+        "strict": False,
+    }
     wanted = {
         "instructions": "be brief", "max_output_tokens": 50, "metadata": {"ticket": "7"}, "parallel_tool_calls": False,
         "temperature": 0.5, "tool_choice": {"type": "function", "name": "bash"}, "tools": [tool],
@@ -342,17 +434,30 @@ def test_a_response_says_again_what_was_asked_for(tmp_path: Path) -> None:
         begun = next(iter(events)).response
     for response in (made, begun):
         assert {name: response.to_dict()[name] for name in wanted} == wanted
-    assert (plain.tool_choice, plain.tools, plain.metadata, plain.instructions) == ("auto", [], {}, None)
+    assert (plain.tool_choice, plain.tools, plain.metadata, plain.instructions) == (
+        "auto",
+        [],
+        {},
+        None,
+    )
 
 
 @pytest.mark.parametrize("parallel", [True, False])
-def test_a_client_that_wants_no_parallel_calls_gets_the_first(tmp_path: Path, parallel: bool) -> None:
+def test_a_client_that_wants_no_parallel_calls_gets_the_first(
+    tmp_path: Path, parallel: bool
+) -> None:
     calls = (Call.make("x", "bash", command="ls"), Call.make("y", "bash", command="pwd"))
-    with endpoint(tmp_path, lambda prompt: Reply(text="", calls=calls, stop="calls")).serving() as place:
+    with endpoint(
+        tmp_path, lambda prompt: Reply(text="", calls=calls, stop="calls")
+    ).serving() as place:
         talk = client(place)
-        chat = talk.chat.completions.create(model="fugu", messages=ASK, tools=[TOOL], parallel_tool_calls=parallel)
+        chat = talk.chat.completions.create(
+            model="fugu", messages=ASK, tools=[TOOL], parallel_tool_calls=parallel
+        )
         named = {"type": "function", **TOOL["function"], "strict": False}
-        items = talk.responses.create(model="fugu", input="x", tools=[named], parallel_tool_calls=parallel)  # type: ignore[list-item]
+        items = talk.responses.create(
+            model="fugu", input="x", tools=[named], parallel_tool_calls=parallel
+        )  # type: ignore[list-item]
         messages = httpx.post(
             f"{place.url}/v1/messages",
             json={
@@ -369,7 +474,10 @@ def test_a_client_that_wants_no_parallel_calls_gets_the_first(tmp_path: Path, pa
 def test_an_agent_is_offered_the_tools_that_the_choice_allows_and_no_other(
     tmp_path: Path, mode: str, choice: str
 ) -> None:
-    other = {"type": "function", "function": {"name": "delete", "parameters": {"type": "object", "properties": {}}}}
+    other = {
+        "type": "function",
+        "function": {"name": "delete", "parameters": {"type": "object", "properties": {}}},
+    }
     flat = [{"type": "function", **tool["function"], "strict": False} for tool in (TOOL, other)]  # type: ignore[dict-item]
     some = {"mode": mode, "tools": [{"type": "function", "function": {"name": "bash"}}]}
     named = {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": "bash"}]}
@@ -386,7 +494,9 @@ def test_an_agent_is_offered_the_tools_that_the_choice_allows_and_no_other(
         with pytest.raises(openai.BadRequestError, match="names no tool of this request"):
             talk.responses.create(model="small", input="x", tools=flat, tool_choice=none)  # type: ignore[call-overload]
     shown = place.agents["small"].shown
-    assert [([tool.name for tool in one.tools], one.tool_choice) for one in shown] == [(["bash"], choice)] * 2
+    assert [([tool.name for tool in one.tools], one.tool_choice) for one in shown] == [
+        (["bash"], choice)
+    ] * 2
 
 
 def test_the_events_of_a_responses_stream_are_numbered_as_they_come(tmp_path: Path) -> None:
@@ -398,7 +508,11 @@ def test_the_events_of_a_responses_stream_are_numbered_as_they_come(tmp_path: Pa
 
 
 def test_a_free_form_tool_gets_its_text(tmp_path: Path) -> None:
-    tool = {"type": "custom", "name": "apply_patch", "format": {"type": "grammar", "definition": "start: X"}}
+    tool = {
+        "type": "custom",
+        "name": "apply_patch",
+        "format": {"type": "grammar", "definition": "start: X"},
+    }
     with endpoint(tmp_path, uses("apply_patch", input="*** Begin Patch")).serving() as place:
         made = client(place).responses.create(model="fugu", input="patch", tools=[tool])  # type: ignore[list-item]
     call = made.output[1]

@@ -1,4 +1,6 @@
-"""What an agent thinks reaches the client, and metadata the provider: the official SDKs at the real `fugu serve`."""
+"""What an agent thinks reaches the client, and metadata the provider: the official SDKs at the real
+`fugu serve`.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,7 +44,11 @@ def serving(place: Place, agent: Agent) -> Iterator[str]:
 
 
 def chat(url: str, model: str, tools: bool) -> Iterator[tuple[str, str]]:
-    offered = [{"type": "function", "function": {"name": "look", "parameters": TOOL}}] if tools else openai.omit
+    offered = (
+        [{"type": "function", "function": {"name": "look", "parameters": TOOL}}]
+        if tools
+        else openai.omit
+    )
     with openai.OpenAI(base_url=url, api_key="unused") as client:
         stream = client.chat.completions.create(
             model=model,
@@ -120,7 +126,9 @@ def test_thoughts_are_streamed_before_the_answer_is(
     assert told == [("thought", THOUGHT), ("text", ANSWER)]
 
 
-def test_a_secret_in_a_thought_is_masked_where_the_pool_answers(place: Place, server: Loopback) -> None:
+def test_a_secret_in_a_thought_is_masked_where_the_pool_answers(
+    place: Place, server: Loopback
+) -> None:
     said = Says("Four.", thinking=f"The key is {SECRET}, I say nothing of it.", slow=0.02)
     server.play("chat-thinker", said, Says("ACCEPT"))
     with serving(place, Agent("chat-thinker")) as url:
@@ -144,14 +152,19 @@ def test_metadata_reaches_a_provider_that_takes_it(
     server.play(agent.name, Says("Four."))
     with serving(place, agent) as url, openai.OpenAI(base_url=url, api_key="unused") as client:
         client.responses.create(
-            model=agent.name, input="two?", metadata={"team": "red", "user_id": "u1", "fugu_verify": "false"}
+            model=agent.name,
+            input="two?",
+            metadata={"team": "red", "user_id": "u1", "fugu_verify": "false"},
         )
     assert server.asked(agent.name)[0].body["metadata"] == metadata
 
 
 def test_a_provider_that_refuses_metadata_is_asked_without(place: Place, server: Loopback) -> None:
     server.play("chat-thinker", REFUSED, Says("4"))
-    with serving(place, Agent("chat-thinker")) as url, openai.OpenAI(base_url=url, api_key="unused") as client:
+    with (
+        serving(place, Agent("chat-thinker")) as url,
+        openai.OpenAI(base_url=url, api_key="unused") as client,
+    ):
         said = client.responses.create(model="chat-thinker", input="two?", metadata={"team": "red"})
     assert said.output_text == "4"
     assert ["metadata" in asked.body for asked in server.asked("chat-thinker")] == [True, False]

@@ -31,7 +31,8 @@ BODY = {"model": "fugu", "messages": [{"role": "user", "content": "tell"}]}
 
 def entry(server: Loopback, name: str, slot: str) -> str:
     return (
-        f'[[agents]]\nname = "{name}"\nprovider = "openai"\nmodel = "{name}"\nbase_url = "{server.url}"\n'
+        f'[[agents]]\nname = "{name}"\nprovider = "openai"\nmodel = "{name}"\nbase_url = '
+        f'"{server.url}"\n'
         f'api_key_env = "LOOPBACK_KEY"\nslot = "{slot}"\nprice = {{ input = 1.0, output = 2.0 }}\n'
     )
 
@@ -43,18 +44,30 @@ def server() -> Iterator[Loopback]:
 
 
 @contextmanager
-def process(server: Loopback, *arguments: str, files: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The program and its address, ended with the block if it has not ended yet. `files`: how many it may open."""
+def process(
+    server: Loopback, *arguments: str, files: int = 0
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The program and its address, ended with the block if it has not ended yet. `files`: how many
+    it may open.
+    """
 
     def limited() -> None:
         if files:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
-    settings = 'coordinator = "cascade"\n' + entry(server, "one", "cheap") + entry(server, "two", "strong")
+    settings = (
+        'coordinator = "cascade"\n' + entry(server, "one", "cheap") + entry(server, "two", "strong")
+    )
     (Path.home() / ".fugurc").write_text(settings)
     command = [sys.executable, "-m", "fugu_cli", "serve", "--port", "0", *arguments]
-    environ = {**os.environ, "LOOPBACK_KEY": loopback.KEY, "PYTHONPATH": str(Path(__file__).parents[3])}
-    with subprocess.Popen(command, env=environ, stderr=subprocess.PIPE, text=True, preexec_fn=limited) as made:
+    environ = {
+        **os.environ,
+        "LOOPBACK_KEY": loopback.KEY,
+        "PYTHONPATH": str(Path(__file__).parents[3]),
+    }
+    with subprocess.Popen(
+        command, env=environ, stderr=subprocess.PIPE, text=True, preexec_fn=limited
+    ) as made:
         try:
             assert made.stderr is not None
             line = next((line for line in made.stderr if "listening on" in line), "")
@@ -70,12 +83,16 @@ def fugu(*words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
-def test_it_answers_leaves_a_trace_and_lets_answers_end_when_it_is_stopped(server: Loopback) -> None:
+def test_it_answers_leaves_a_trace_and_lets_answers_end_when_it_is_stopped(
+    server: Loopback,
+) -> None:
     server.play("one", Says("slow but sure", slow=0.1))
     server.play("two", Says("ACCEPT"))
     answers: list[httpx.Response] = []
     with process(server) as (made, url):
-        ask = threading.Thread(target=lambda: answers.append(httpx.post(f"{url}/v1/chat/completions", json=BODY)))
+        ask = threading.Thread(
+            target=lambda: answers.append(httpx.post(f"{url}/v1/chat/completions", json=BODY))
+        )
         ask.start()
         server.wait_for("one")
         made.send_signal(signal.SIGTERM)
@@ -93,7 +110,10 @@ def test_it_answers_leaves_a_trace_and_lets_answers_end_when_it_is_stopped(serve
 
 def test_a_turn_in_full_makes_up_no_prompt_for_what_a_client_sent(server: Loopback) -> None:
     server.play("two", Says("it is 42"))
-    said = [{"role": "assistant", "content": "ask me"}, {"role": "user", "content": "and the answer?"}]
+    said = [
+        {"role": "assistant", "content": "ask me"},
+        {"role": "user", "content": "and the answer?"},
+    ]
     with process(server) as (made, url):
         body = {"model": "two", "messages": [*BODY["messages"], *said]}
         trace = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=30).json()["id"]
@@ -101,7 +121,10 @@ def test_a_turn_in_full_makes_up_no_prompt_for_what_a_client_sent(server: Loopba
         assert made.wait(20) == 0
     turns = [fugu("trace", trace, "--turn", "1", "--request", request)[1] for request in ("1", "2")]
     assert "\nask me\n" in turns[0] and "was shown" not in turns[0]
-    assert "What two was shown ─" in turns[1] and "  the conversation as the client of `fugu serve` sent it" in turns[1]
+    assert (
+        "What two was shown ─" in turns[1]
+        and "  the conversation as the client of `fugu serve` sent it" in turns[1]
+    )
     assert "\nit is 42\n" in turns[1]
     assert "You are the Worker now" not in "".join(turns)
 
@@ -127,11 +150,15 @@ def test_a_second_signal_ends_it_at_once_and_the_trace_is_there(server: Loopback
         assert "Traceback" not in made.stderr.read()
     traces = list(Path.home().glob("**/served/*.jsonl"))
     assert '"type":"interrupted"' in traces[0].read_text()
-    assert read(traces[0])[-1].event == Finished(reason="interrupted", message="the endpoint was stopped")
+    assert read(traces[0])[-1].event == Finished(
+        reason="interrupted", message="the endpoint was stopped"
+    )
     assert ended == [(503, "the endpoint is stopping")]
 
 
-def test_a_stream_that_has_begun_ends_with_the_reason_when_the_endpoint_is_stopped(server: Loopback) -> None:
+def test_a_stream_that_has_begun_ends_with_the_reason_when_the_endpoint_is_stopped(
+    server: Loopback,
+) -> None:
     server.play("one", Says("word " * 200, slow=0.1))
     with process(server, "--grace", "1") as (made, url):
         asked = {**BODY, "model": "one", "stream": True}
@@ -154,7 +181,9 @@ def test_a_stream_that_has_begun_ends_with_the_reason_when_the_endpoint_is_stopp
         (("--agent", "nobody"), 1, "coordinator names 'nobody'"),
     ],
 )
-def test_what_cannot_begin_says_why(server: Loopback, arguments: tuple[str, ...], code: int, words: str) -> None:
+def test_what_cannot_begin_says_why(
+    server: Loopback, arguments: tuple[str, ...], code: int, words: str
+) -> None:
     (Path.home() / ".fugurc").write_text(entry(server, "one", "cheap"))
     done, _, said = fugu("serve", *arguments)
     assert (done, words in said) == (code, True), said
@@ -162,12 +191,19 @@ def test_what_cannot_begin_says_why(server: Loopback, arguments: tuple[str, ...]
 
 @pytest.mark.parametrize(
     ("host", "why"),
-    [("a..b", "it is no name of a host"), ("127.0.0.1:80", "known|service"), ("192.0.2.1", "assign requested address")],
+    [
+        ("a..b", "it is no name of a host"),
+        ("127.0.0.1:80", "known|service"),
+        ("192.0.2.1", "assign requested address"),
+    ],
 )
 def test_an_address_that_is_not_of_this_machine_says_so(host: str, why: str) -> None:
     with pytest.raises(InfrastructureError, match=why) as raised:
         listen(ListenAddress(host=host, port=0))
-    assert raised.value.hint == "--host takes an address of this machine: 127.0.0.1, ::1, 0.0.0.0 for all of them"
+    assert (
+        raised.value.hint
+        == "--host takes an address of this machine: 127.0.0.1, ::1, 0.0.0.0 for all of them"
+    )
 
 
 def test_a_port_that_is_taken_says_so(server: Loopback) -> None:
@@ -178,18 +214,35 @@ def test_a_port_that_is_taken_says_so(server: Loopback) -> None:
 
 
 def test_a_secret_in_two_streamed_pieces_reaches_no_client(server: Loopback) -> None:
-    asks: list[tuple[str, dict[str, str]]] = [("one", {}), ("fugu", {}), ("fugu", {"x-fugu-verify": "false"})]
+    asks: list[tuple[str, dict[str, str]]] = [
+        ("one", {}),
+        ("fugu", {}),
+        ("fugu", {"x-fugu-verify": "false"}),
+    ]
     with process(server) as (_, url):
         for (model, headers), stream in itertools.product(asks, [True, False]):
             server.play("one", Says(f"The key is {loopback.KEY}, and that is all."))
             server.play("two", Says("ACCEPT"))
             body = {**BODY, "model": model, "stream": stream}
-            answer = httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=30).text
+            answer = httpx.post(
+                f"{url}/v1/chat/completions", json=body, headers=headers, timeout=30
+            ).text
             if stream:
-                chunks = [json.loads(line[6:]) for line in answer.splitlines() if line.startswith("data: {")]
-                said = (choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+                chunks = [
+                    json.loads(line[6:])
+                    for line in answer.splitlines()
+                    if line.startswith("data: {")
+                ]
+                said = (
+                    choice["delta"].get("content") or ""
+                    for chunk in chunks
+                    for choice in chunk["choices"]
+                )
                 answer = "".join(said)
-                assert answer == f"The key is {mark_for(loopback.KEY)}, and that is all.", (model, headers)
+                assert answer == f"The key is {mark_for(loopback.KEY)}, and that is all.", (
+                    model,
+                    headers,
+                )
             assert mark_for(loopback.KEY) in answer, (model, headers)
             assert loopback.KEY[:8] not in answer, (model, headers)
 
@@ -198,5 +251,7 @@ def test_a_client_with_tools_of_its_own_gets_secrets_as_they_are(server: Loopbac
     server.play("one", Says(f"The key is {loopback.KEY}."))
     tools = [{"type": "function", "function": {"name": "write", "parameters": {"type": "object"}}}]
     with process(server) as (_, url):
-        answer = httpx.post(f"{url}/v1/chat/completions", json={**BODY, "tools": tools}, timeout=30).json()
+        answer = httpx.post(
+            f"{url}/v1/chat/completions", json={**BODY, "tools": tools}, timeout=30
+        ).json()
     assert answer["choices"][0]["message"]["content"] == f"The key is {loopback.KEY}."

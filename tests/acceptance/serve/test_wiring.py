@@ -12,9 +12,23 @@ from fugu_cli.repair.harness import Repair
 
 
 @pytest.mark.parametrize(("protocol", "harness"), [("native", ToolCalling), ("text", Repair)])
-def test_an_agent_takes_its_turns_by_its_own_protocol(tmp_path: Path, protocol: str, harness: type) -> None:
-    entry = {"name": "one", "provider": "openai", "model": "m", "base_url": "http://127.0.0.1:1/v1", "slot": "cheap"}
-    values = {"agents": [{**entry, "protocol": protocol}], "coordinator": "cascade", "data_dir": tmp_path / "data"}
-    loaded = LoadedConfig(Config.model_validate(values), files=(), notes=(), root=tmp_path, trusted=False)
+def test_an_agent_takes_its_turns_by_its_own_protocol(
+    tmp_path: Path, protocol: str, harness: type
+) -> None:
+    entry = {
+        "name": "one",
+        "provider": "openai",
+        "model": "m",
+        "base_url": "http://127.0.0.1:1/v1",
+        "slot": "cheap",
+    }
+    values = {
+        "agents": [{**entry, "protocol": protocol}],
+        "coordinator": "cascade",
+        "data_dir": tmp_path / "data",
+    }
+    loaded = LoadedConfig(
+        Config.model_validate(values), files=(), notes=(), root=tmp_path, trusted=False
+    )
     settings = server_wiring.build_server(loaded, {"OPENAI_API_KEY": "k"}, tmp_path)
     assert isinstance(settings.team.harnesses["one"], harness)

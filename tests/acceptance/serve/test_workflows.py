@@ -1,4 +1,6 @@
-"""fugu-ultra and long conversations, as the openai SDK sees them: what is fugu's, and what the client's."""
+"""fugu-ultra and long conversations, as the openai SDK sees them: what is fugu's, and what the
+client's.
+"""
 
 import json
 import time
@@ -26,7 +28,10 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 
 def plan(*steps: tuple[int, str, list[object]]) -> str:
     models, subtasks, access = ([step[place] for step in steps] for place in range(3))
-    return f"model_id = {models}\nsubtasks = {json.dumps(subtasks)}\naccess_list = {json.dumps(access)}"
+    return (
+        f"model_id = {models}\nsubtasks = {json.dumps(subtasks)}\naccess_list = "
+        f"{json.dumps(access)}"
+    )
 
 
 def plans(prompt: Prompt) -> bool:
@@ -35,7 +40,11 @@ def plans(prompt: Prompt) -> bool:
 
 def does(prompt: Prompt, subtask: str) -> bool:
     """The newest thing it is asked for is this step."""
-    return any(f"<subtask>\n{subtask}" in message.text for message in prompt.messages if isinstance(message, FromUser))
+    return any(
+        f"<subtask>\n{subtask}" in message.text
+        for message in prompt.messages
+        if isinstance(message, FromUser)
+    )
 
 
 def asked(prompt: Prompt) -> str:
@@ -45,12 +54,19 @@ def asked(prompt: Prompt) -> str:
     return last.text
 
 
-def ultra(tmp_path: Path, small: React, strong: React, members: tuple[Member, ...] = (SMALL, STRONG)) -> Endpoint:
+def ultra(
+    tmp_path: Path, small: React, strong: React, members: tuple[Member, ...] = (SMALL, STRONG)
+) -> Endpoint:
     """Two agents, the strong one plans: Model 0 is `small`."""
     settings = CoordinatorSettings(verify_answers=True)
 
     def conductor() -> Coordinator:
-        return Conductor(members, ConductorSettings(agent="strong", rounds=1), settings, Cascade(members, settings))
+        return Conductor(
+            members,
+            ConductorSettings(agent="strong", rounds=1),
+            settings,
+            Cascade(members, settings),
+        )
 
     agents = {"small": Speaker("small", small), "strong": Speaker("strong", strong)}
     return Endpoint(tmp_path, agents, members, ultra=conductor)
@@ -82,7 +98,12 @@ def test_a_planner_reads_what_a_plan_is_and_steps_what_the_client_wants(tmp_path
     (planner,) = place.agents["strong"].shown
     assert planner.system == prompts.fill(prompts.load("conductor/plan"), steps="5")
     assert asked(planner).startswith("The request:\n<request>\nwhat is it?\n</request>")
-    assert (planner.max_tokens, planner.stop, planner.temperature, planner.reply_schema) == (4096, (), None, "")
+    assert (planner.max_tokens, planner.stop, planner.temperature, planner.reply_schema) == (
+        4096,
+        (),
+        None,
+        "",
+    )
     first, last = place.agents["small"].shown
     assert first.system == last.system == f"{prompts.load('serve/step')}\n\nAnswer in French."
     assert (first.max_tokens <= 2048, first.stop, first.reply_schema) == (True, (), "")
@@ -145,7 +166,9 @@ def test_whoever_has_the_last_word_keeps_to_what_the_client_wants_of_the_answer(
         [(1, "slow first part", []), (0, "answer it", [])],
     ],
 )
-def test_the_client_gets_what_the_workflow_came_to(tmp_path: Path, steps: list[tuple[int, str, list[object]]]) -> None:
+def test_the_client_gets_what_the_workflow_came_to(
+    tmp_path: Path, steps: list[tuple[int, str, list[object]]]
+) -> None:
     def strong(prompt: Prompt) -> Reply:
         if does(prompt, "slow"):
             time.sleep(0.3)
@@ -157,9 +180,13 @@ def test_the_client_gets_what_the_workflow_came_to(tmp_path: Path, steps: list[t
     assert made.to_dict()["fugu"]["agent"] == "small"  # type: ignore[index]
 
 
-def heard(place: Endpoint, model: str, messages: list[ChatCompletionMessageParam], **headers: str) -> str:
+def heard(
+    place: Endpoint, model: str, messages: list[ChatCompletionMessageParam], **headers: str
+) -> str:
     """What a stream says."""
-    made = client(place).chat.completions.create(model=model, messages=messages, stream=True, extra_headers=headers)
+    made = client(place).chat.completions.create(
+        model=model, messages=messages, stream=True, extra_headers=headers
+    )
     return "".join(chunk.choices[0].delta.content or "" for chunk in made if chunk.choices)
 
 
@@ -183,7 +210,9 @@ def test_a_summary_is_asked_for_in_our_words_and_no_client_hears_it(tmp_path: Pa
     past.append({"role": "user", "content": "and now?"})
 
     def small(prompt: Prompt) -> Reply:
-        return Reply(text="WHAT WAS SAID" if prompt.system == prompts.load("compact") else "the answer")
+        return Reply(
+            text="WHAT WAS SAID" if prompt.system == prompts.load("compact") else "the answer"
+        )
 
     with ultra(tmp_path, small, says("no"), (short, STRONG)).serving() as place:
         assert heard(place, "fugu", past, **{"x-fugu-verify": "false"}) == "the answer"

@@ -1,4 +1,6 @@
-"""Learn a head from recorded outcomes: what is best on every path, a warm start from it, and evolution."""
+"""Learn a head from recorded outcomes: what is best on every path, a warm start from it, and
+evolution.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,9 @@ TellIteration = Callable[[EvolutionIteration], None]
 
 @dataclass(frozen=True)
 class HeadTrainingSettings:
-    """How to learn. `price` is lambda: what a relative cost of 1 is worth. `tau` softens the targets, `seldom` leaves
-    out paths that are met less often than that, `shown` is how many cases' texts a path is shown with at least."""
+    """How to learn. `price` is lambda: what a relative cost of 1 is worth. `tau` softens the
+    targets, `seldom` leaves out paths that are met less often than that, `shown` is how many cases'
+    texts a path is shown with at least."""
 
     rules: ReplayRules = field(default_factory=ReplayRules)
     price: float = 0.1
@@ -41,11 +44,14 @@ class HeadTrainingSettings:
     l2: float = 3e-2
     seldom: float = 0.04
     shown: int = 24
-    settings: EvolutionSettings = field(default_factory=lambda: EvolutionSettings(iterations=20, patience=8))
+    settings: EvolutionSettings = field(
+        default_factory=lambda: EvolutionSettings(iterations=20, patience=8)
+    )
 
     def texts(self, weight: float) -> int:
-        """With how many texts a path is shown that is met this often: up to four times as many. The first decision is
-        met by every request, and stands on nothing but a text that must not move it."""
+        """With how many texts a path is shown that is met this often: up to four times as many. The
+        first decision is met by every request, and stands on nothing but a text that must not move
+        it."""
         return max(self.shown, round(4 * self.shown * weight))
 
     def evolving(self) -> EvolutionSettings:
@@ -55,7 +61,9 @@ class HeadTrainingSettings:
 
 @dataclass(frozen=True)
 class ReplayDataset:
-    """Cases that belong together (one pool, or one draw of it), told by one writer, with a weight."""
+    """Cases that belong together (one pool, or one draw of it), told by one writer, with a
+    weight.
+    """
 
     cases: Sequence[ReplayCase]
     writer: ReplaySessionWriter
@@ -66,7 +74,9 @@ class ReplayDataset:
 def replay_examples(
     lessons: Sequence[ReplayDataset], course: HeadTrainingSettings, see: Encode
 ) -> fitting.HeadExamples:
-    """Every path of every lesson with some of its cases' texts: soft targets over the rows, the role, how often."""
+    """Every path of every lesson with some of its cases' texts: soft targets over the rows, the
+    role, how often.
+    """
     texts: list[str] = []
     rows, roles, weights, groups = [], [], [], []
     for lesson in lessons:
@@ -91,8 +101,8 @@ def replay_examples(
 
 @dataclass(frozen=True)
 class LearnedHead:
-    """The head (rows + roles, width): the evolved one where validation says that it is better, else the warm start's;
-    and how evolution went."""
+    """The head (rows + roles, width): the evolved one where validation says that it is better, else
+    the warm start's; and how evolution went."""
 
     head: Vector
     warm: Vector
@@ -117,15 +127,17 @@ def learn_head(
     with temp_dirs.temp_dir("lesson") as temporary:
         folder = RunFolder(temporary, {}, lambda _mean, _path: None)
         with folder.held():
-            evolved = Evolution(course.evolving(), trial, layout.breed, folder).run(layout.start(warm), tell)
+            evolved = Evolution(course.evolving(), trial, layout.breed, folder).run(
+                layout.start(warm), tell
+            )
     both = layout.breed(np.stack([layout.start(warm), evolved.vector]))
     head = layout.head(evolved.vector) if surely_better(trial, both, course.price) else warm
     return LearnedHead(head, warm, evolved)
 
 
 def surely_better(trial: Trial, both: Candidates, price: float) -> bool:
-    """The second of two candidates is better on validation, by more than its standard error: the best of many
-    iterations on a few cases mostly was lucky."""
+    """The second of two candidates is better on validation, by more than its standard error: the
+    best of many iterations on a few cases mostly was lucky."""
     played = trial.validate(both)
     if played is None:
         return True
@@ -135,13 +147,15 @@ def surely_better(trial: Trial, both: Candidates, price: float) -> bool:
 
 
 def train_validation_split(cases: list[ReplayCase]) -> tuple[list[ReplayCase], list[ReplayCase]]:
-    """Two thirds to learn from, one third to say which iteration was best: a head knows the texts it was evolved on by
-    heart, and with them who solved what."""
+    """Two thirds to learn from, one third to say which iteration was best: a head knows the texts
+    it was evolved on by heart, and with them who solved what."""
     cut = max(2 * len(cases) // 3, 1)
     return cases[:cut], cases[cut:] or cases[:cut]
 
 
 def sample_cases(cases: Sequence[ReplayCase], count: int, seed: int) -> list[ReplayCase]:
-    """The same cases for every lambda, check and fold, as far as the fold has them: a text is read once."""
+    """The same cases for every lambda, check and fold, as far as the fold has them: a text is read
+    once.
+    """
     order = sorted(cases, key=lambda case: random.Random(f"{seed}/{case.task.task}").random())
     return order[:count]

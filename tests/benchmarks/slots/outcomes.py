@@ -42,8 +42,9 @@ class Issue(BaseModel):
 
 @dataclass(frozen=True)
 class ReplayCase:
-    """An issue as it is replayed: rates and relative costs by row, the model calls each row made (0: not recorded), and
-    the group that a split never divides. `empty` rows have nobody; `looped` tasks were worked on in fugu's own loop."""
+    """An issue as it is replayed: rates and relative costs by row, the model calls each row made
+    (0: not recorded), and the group that a split never divides. `empty` rows have nobody; `looped`
+    tasks were worked on in fugu's own loop."""
 
     task: TaskRates
     group: str
@@ -54,8 +55,8 @@ class ReplayCase:
 
 @dataclass(frozen=True)
 class OutcomePool:
-    """A model for each row, and what one run of it costs where that was not recorded. `unit` is the cost that counts as
-    1: the mean run of the dearest."""
+    """A model for each row, and what one run of it costs where that was not recorded. `unit` is the
+    cost that counts as 1: the mean run of the dearest."""
 
     models: tuple[str | None, ...]
     prices: tuple[float, ...]
@@ -74,7 +75,9 @@ def read_issues(path: Path) -> list[Issue]:
         try:
             issues.append(Issue.model_validate_json(line))
         except ValidationError as error:
-            raise ConfigError(f"{path}:{number}: not a line of outcomes: {error.errors()[0]['msg']}") from error
+            raise ConfigError(
+                f"{path}:{number}: not a line of outcomes: {error.errors()[0]['msg']}"
+            ) from error
     if not issues:
         raise ConfigError(f"{path}: there are no outcomes in it")
     return issues
@@ -90,16 +93,20 @@ def mean_costs(issues: Sequence[Issue]) -> dict[str, float]:
     return {model: mean(values) for model, values in found.items()}
 
 
-def random_pool(issues: Sequence[Issue], count: int, draw: random.Random, prices: Mapping[str, float]) -> OutcomePool:
-    """A pool of `count` rows drawn at random, cheap ones first; sometimes one row has nobody. Where no cost was
-    recorded prices are drawn too: each row up to ten times dearer than the one before (pool randomisation). Raises
-    ConfigError for fewer models."""
+def random_pool(
+    issues: Sequence[Issue], count: int, draw: random.Random, prices: Mapping[str, float]
+) -> OutcomePool:
+    """A pool of `count` rows drawn at random, cheap ones first; sometimes one row has nobody. Where
+    no cost was recorded prices are drawn too: each row up to ten times dearer than the one before
+    (pool randomisation). Raises ConfigError for fewer models."""
     rates: dict[str, list[bool]] = {}
     for issue in issues:
         for model, result in issue.outcomes.items():
             rates.setdefault(model, []).append(result.ok)
     if len(rates) < count:
-        raise ConfigError(f"outcomes of {count} models at least are needed; there are {', '.join(sorted(rates))}")
+        raise ConfigError(
+            f"outcomes of {count} models at least are needed; there are {', '.join(sorted(rates))}"
+        )
     chosen = draw.sample(sorted(rates), count)
     recorded = {**mean_costs(issues), **prices}
     if set(chosen) <= set(recorded):
@@ -123,7 +130,9 @@ def pool_cases(issues: Sequence[Issue], pool: OutcomePool) -> list[ReplayCase]:
 
 def _case(issue: Issue, pool: OutcomePool) -> ReplayCase:
     results = [None if model is None else issue.outcomes[model] for model in pool.models]
-    rows = tuple(_rates(result, price, pool.unit) for result, price in zip(results, pool.prices, strict=True))
+    rows = tuple(
+        _rates(result, price, pool.unit) for result, price in zip(results, pool.prices, strict=True)
+    )
     calls = tuple(result.calls or 0 if result else 0 for result in results)
     empty = frozenset(row for row, result in enumerate(results) if result is None)
     return ReplayCase(TaskRates(issue.id, issue.text, rows), issue.repo or issue.id, calls, empty)

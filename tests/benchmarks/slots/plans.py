@@ -1,4 +1,6 @@
-"""The best plan for many cases at once: dynamic programming over who has tried and what the check said."""
+"""The best plan for many cases at once: dynamic programming over who has tried and what the check
+said.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ DISTRUST = 3
 
 @dataclass(frozen=True)
 class PolicyTarget:
-    """A point worth learning: the path, a distribution over the rows, the role, and how often it is met."""
+    """A point worth learning: the path, a distribution over the rows, the role, and how often it is
+    met.
+    """
 
     path: ReplayHistory
     rows: tuple[float, ...]
@@ -41,12 +45,14 @@ class PathPlan:
         self._tables: dict[tuple[int, tuple[int, ...]], tuple[Numbers, Numbers]] = {}
 
     def advice(self, tau: float = 0.02) -> Iterator[PolicyTarget]:
-        """Every path that is met at all before the last turn, with what is best there; nothing beyond a point at which
-        work is accepted."""
+        """Every path that is met at all before the last turn, with what is best there; nothing
+        beyond a point at which work is accepted."""
         yield from self._advised((), self._start(), tau)
 
     def followed(self) -> tuple[Numbers, Numbers]:
-        """Chance solved and relative cost (cases,) of doing what is best on every path, on the very cases."""
+        """Chance solved and relative cost (cases,) of doing what is best on every path, on the very
+        cases.
+        """
         solved, cost = np.zeros(len(self._cases)), np.zeros(len(self._cases))
         ways: list[tuple[ReplayHistory, Numbers]] = [((), self._start())]
         while ways:
@@ -69,7 +75,9 @@ class PathPlan:
         if len(path) >= self._rules.turns or not self._left(path):
             return True
         verified = self._verified(path, weights)
-        return verified is not None and (len(path) >= DISTRUST or verified >= max(self.worth(path, weights)))
+        return verified is not None and (
+            len(path) >= DISTRUST or verified >= max(self.worth(path, weights))
+        )
 
     def _advised(self, path: ReplayHistory, weights: Numbers, tau: float) -> Iterator[PolicyTarget]:
         if not self._left(path) and not path[-1].passed:
@@ -81,7 +89,10 @@ class PathPlan:
         if verified is not None and verified >= max(worth):
             talk = self._talk(weights)
             yield PolicyTarget(
-                path, softmax([-cost for cost in talk], tau * max(self._rules.talk, 1e-3)), VERIFIER, met
+                path,
+                softmax([-cost for cost in talk], tau * max(self._rules.talk, 1e-3)),
+                VERIFIER,
+                met,
             )
             return
         yield PolicyTarget(path, softmax(worth, tau), WORKER, met)
@@ -91,7 +102,9 @@ class PathPlan:
                     yield from self._advised((*path, step), part, tau)
 
     def worth(self, path: ReplayHistory, weights: Numbers) -> tuple[float, ...]:
-        """Expected reward of a Worker's turn by each row and of what is best after it, per unit of weight."""
+        """Expected reward of a Worker's turn by each row and of what is best after it, per unit of
+        weight.
+        """
         total = weights.sum() or 1.0
         found = []
         for row in self._rows:
@@ -106,9 +119,15 @@ class PathPlan:
         return tuple(found)
 
     def _best(self, path: ReplayHistory, weights: Numbers) -> float:
-        """The best that can follow, not normalised: to end here where the check passed, or to go on."""
+        """The best that can follow, not normalised: to end here where the check passed, or to go
+        on.
+        """
         total = float(weights.sum())
-        if len(path) >= self._rules.turns or not self._left(path) or total < 1e-6 * len(self._cases):
+        if (
+            len(path) >= self._rules.turns
+            or not self._left(path)
+            or total < 1e-6 * len(self._cases)
+        ):
             return float(weights[0].sum())
         verified = self._verified(path, weights)
         if verified is not None and len(path) >= DISTRUST:
@@ -121,7 +140,9 @@ class PathPlan:
         return tuple(row for row in self._rows if row not in spent)
 
     def _verified(self, path: ReplayHistory, weights: Numbers) -> float | None:
-        """What a Verifier's turn brings, per unit of weight; None where the check failed: nothing can be accepted."""
+        """What a Verifier's turn brings, per unit of weight; None where the check failed: nothing
+        can be accepted.
+        """
         if not path or not path[-1].passed:
             return None
         return float(weights[0].sum() / weights.sum()) - self._price * min(self._talk(weights))
@@ -131,7 +152,9 @@ class PathPlan:
         costs = (self._rules.talk * self._table(row, ())[1] for row in self._rows)
         return tuple(float((mass * cost).sum() / (mass.sum() or 1.0)) for cost in costs)
 
-    def _grown(self, path: ReplayHistory, row: int, weights: Numbers) -> Iterator[tuple[ReplayStep, Numbers]]:
+    def _grown(
+        self, path: ReplayHistory, row: int, weights: Numbers
+    ) -> Iterator[tuple[ReplayStep, Numbers]]:
         rate, check = self._table(row, path)[0], self._rules.check
         mass = weights.sum(0)
         right, wrong = mass * rate, mass * (1 - rate)

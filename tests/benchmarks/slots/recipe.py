@@ -1,6 +1,6 @@
-"""A checkpoint over slots for any pool, learned from recorded outcomes under random pools and from a pass matrix, and
-compared with the rule cascade on held-out data. The recipe of an earlier checkpoint, which read `raw`;
-slot_checkpoint.py makes the one that ships.
+"""A checkpoint over slots for any pool, learned from recorded outcomes under random pools and from
+a pass matrix, and compared with the rule cascade on held-out data. The recipe of an earlier
+checkpoint, which read `raw`; slot_checkpoint.py makes the one that ships.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ from fugu_cli.training.search import HeadCandidates, HeadLayout, HiddenStates, c
 from fugu_cli.training.search import Numbers as Numbers_slot_mixture
 from fugu_cli.training.sft import WarmStart, WarmStartSettings, parse_head_row
 from tests.benchmarks.slots import frontier, outcomes
-from tests.benchmarks.slots.frontier import Numbers, PairedDifference, PolicyScores, paired_difference
+from tests.benchmarks.slots.frontier import (
+    Numbers,
+    PairedDifference,
+    PolicyScores,
+    paired_difference,
+)
 from tests.benchmarks.slots.lessons import (
     HeadTrainingSettings,
     ReplayDataset,
@@ -50,13 +55,15 @@ EXACT_TESTS = CheckRates(1.0, 0.0)
 """The embedded pool's tasks are judged by their own tests."""
 
 VERIFIER_COST = 0.3
-"""What a Verifier's turn costs the embedded models, as a share of a Worker's: 2.7 s of 8.9 s, the means of 10 and 34
-turns of `coder` in its own loop over 14 development tasks."""
+"""What a Verifier's turn costs the embedded models, as a share of a Worker's: 2.7 s of 8.9 s, the
+means of 10 and 34 turns of `coder` in its own loop over 14 development tasks."""
 
 
 @dataclass(frozen=True)
 class MixtureData:
-    """What is learned from. `stories` are examples told by the warm start of a pass matrix, or None."""
+    """What is learned from. `stories` are examples told by the warm start of a pass matrix, or
+    None.
+    """
 
     seats: tuple[HeadRow, ...]
     issues: Sequence[Issue] = ()
@@ -66,7 +73,9 @@ class MixtureData:
 
 @dataclass(frozen=True)
 class MixtureConfig:
-    """How. `pools` are drawn for the warm start and for the proof; `shown` issues' texts are read for training."""
+    """How. `pools` are drawn for the warm start and for the proof; `shown` issues' texts are read
+    for training.
+    """
 
     check: CheckRates = field(default_factory=CheckRates)
     course: HeadTrainingSettings = field(default_factory=HeadTrainingSettings)
@@ -80,7 +89,9 @@ class MixtureConfig:
 
 @dataclass(frozen=True)
 class _PairedScores:
-    """Two ways to decide the same cases, and the issue of each: the same one under several pools."""
+    """Two ways to decide the same cases, and the issue of each: the same one under several
+    pools.
+    """
 
     ours: PolicyScores
     rule: PolicyScores
@@ -89,7 +100,9 @@ class _PairedScores:
 
 @dataclass(frozen=True)
 class HeldOutComparison:
-    """One source, decided by heads that did not know its repositories or tasks, against the rule cascade."""
+    """One source, decided by heads that did not know its repositories or tasks, against the rule
+    cascade.
+    """
 
     source: str
     ours: PolicyScores
@@ -106,7 +119,11 @@ class Mixture:
     """Trials, lessons and proofs from the ingredients."""
 
     def __init__(
-        self, made_of: MixtureData, blend: MixtureConfig, writer: ReplaySessionWriter, hidden_states: HiddenStates
+        self,
+        made_of: MixtureData,
+        blend: MixtureConfig,
+        writer: ReplaySessionWriter,
+        hidden_states: HiddenStates,
     ) -> None:
         self.made_of = made_of
         self.blend = blend
@@ -119,19 +136,33 @@ class Mixture:
         models = sorted({model for issue in self.made_of.issues for model in issue.outcomes})
         return {
             "issues": len(self.made_of.issues),
-            "pool": [*models, *(f"{seat.row}={seat.agent}*{seat.attempts}" for seat in self.made_of.seats)],
+            "pool": [
+                *models,
+                *(f"{seat.row}={seat.agent}*{seat.attempts}" for seat in self.made_of.seats),
+            ],
             "tasks": [task.task for task in self.made_of.tasks],
         }
 
     def lessons(self, without: frozenset[str] = frozenset()) -> list[ReplayDataset]:
-        """Issues under some drawn pools, and the loop's tasks; repositories and tasks in `without` are unknown."""
+        """Issues under some drawn pools, and the loop's tasks; repositories and tasks in `without`
+        are unknown.
+        """
         found = [
-            ReplayDataset(self._known(self._issues(number), without), self._writer, self._rules(), 1 / self.blend.pools)
+            ReplayDataset(
+                self._known(self._issues(number), without),
+                self._writer,
+                self._rules(),
+                1 / self.blend.pools,
+            )
             for number in range(self.blend.pools if self.made_of.issues else 0)
         ]
         looped = [case for case in self._looped if case.group not in without]
         if looped:
-            found.append(ReplayDataset(looped, self._writer, ReplayRules(EXACT_TESTS, self.blend.turns, VERIFIER_COST)))
+            found.append(
+                ReplayDataset(
+                    looped, self._writer, ReplayRules(EXACT_TESTS, self.blend.turns, VERIFIER_COST)
+                )
+            )
         return found
 
     def trial(self, without: frozenset[str] = frozenset()) -> CombinedTrial:
@@ -140,7 +171,11 @@ class Mixture:
         loop = Replay(self._writer, ReplayRules(EXACT_TESTS, self.blend.turns, VERIFIER_COST))
         parts: list[tuple[ReplayTrial, float]] = []
         if self.made_of.issues:
-            held = [case for number in range(self.blend.pools) for case in self._shown(number, without)[1]]
+            held = [
+                case
+                for number in range(self.blend.pools)
+                for case in self._shown(number, without)[1]
+            ]
 
             def drawn(draw: random.Random) -> Sequence[ReplayCase]:
                 return self._shown(draw.randrange(10**6), without)[0]
@@ -148,7 +183,9 @@ class Mixture:
             parts.append((ReplayTrial(replay, drawn, held, self.blend.seed), 1.0))
         looped = [case for case in self._looped if case.group not in without]
         if looped:
-            learned, validated = train_validation_split(sample_cases(looped, len(looped), self.blend.seed))
+            learned, validated = train_validation_split(
+                sample_cases(looped, len(looped), self.blend.seed)
+            )
             parts.append((ReplayTrial(loop, lambda draw: learned, validated, self.blend.seed), 1.0))
         return CombinedTrial(parts)
 
@@ -171,7 +208,9 @@ class Mixture:
     def provable(self) -> None:
         """Raises ConfigError where there is but one group: nothing is left to learn from."""
         if len(known := set(self.groups())) < 2:
-            raise ConfigError(f"a proof needs two repositories or tasks at least; there is {', '.join(known)}")
+            raise ConfigError(
+                f"a proof needs two repositories or tasks at least; there is {', '.join(known)}"
+            )
 
     def prove(self, head_of: Callable[[frozenset[str]], Vector]) -> list[HeldOutComparison]:
         """Cross-validated: `head_of` learns without some groups, which are then decided by it."""
@@ -182,12 +221,23 @@ class Mixture:
             head = head_of(out)
             for source, cases, rules in self._held(out):
                 ours, rule = self._compared(head, cases, rules)
-                parts.setdefault(source, []).append(_PairedScores(ours, rule, tuple(case.task.task for case in cases)))
-        return [_comparison(source, both, self.blend.course.price) for source, both in parts.items()]
+                parts.setdefault(source, []).append(
+                    _PairedScores(ours, rule, tuple(case.task.task for case in cases))
+                )
+        return [
+            _comparison(source, both, self.blend.course.price) for source, both in parts.items()
+        ]
 
     def _held(self, out: frozenset[str]) -> list[tuple[str, list[ReplayCase], ReplayRules]]:
-        issues = [case for number in range(self.blend.pools) for case in self._issues(number) if case.group in out]
-        issues = sample_cases([case for case in issues if not case.empty], 4 * self.blend.shown, self.blend.seed)
+        issues = [
+            case
+            for number in range(self.blend.pools)
+            for case in self._issues(number)
+            if case.group in out
+        ]
+        issues = sample_cases(
+            [case for case in issues if not case.empty], 4 * self.blend.shown, self.blend.seed
+        )
         looped = [case for case in self._looped if case.group in out]
         both = [
             ("issues, pools drawn", issues, self._rules()),
@@ -202,7 +252,9 @@ class Mixture:
         order = [*range(len(self.made_of.seats))]
         if cases[0].looped:  # the strongest goes on until the limit
             order += [order[-1]] * rules.turns
-        rule = frontier.sequence_policy("cascade", cases, order[: rules.turns], rules.check, rules.talk)
+        rule = frontier.sequence_policy(
+            "cascade", cases, order[: rules.turns], rules.check, rules.talk
+        )
         return PolicyScores("learned", played.solved[0], played.cost[0]), rule
 
     def _rules(self) -> ReplayRules:
@@ -213,11 +265,17 @@ class Mixture:
         pool = outcomes.random_pool(self.made_of.issues, len(self.made_of.seats), draw, {})
         return outcomes.pool_cases(self.made_of.issues, pool)
 
-    def _shown(self, number: int, without: frozenset[str]) -> tuple[list[ReplayCase], list[ReplayCase]]:
-        """The same few issues under every pool, their texts are read once: to learn from, and to validate."""
+    def _shown(
+        self, number: int, without: frozenset[str]
+    ) -> tuple[list[ReplayCase], list[ReplayCase]]:
+        """The same few issues under every pool, their texts are read once: to learn from, and to
+        validate.
+        """
         known = self._known(self._issues(number), without)
         wanted = self._read(without)
-        return train_validation_split([case for case in known if case.task.task in wanted] or known[: self.blend.shown])
+        return train_validation_split(
+            [case for case in known if case.task.task in wanted] or known[: self.blend.shown]
+        )
 
     def _known(self, cases: Sequence[ReplayCase], without: frozenset[str]) -> list[ReplayCase]:
         """Known cases, those whose texts are read first."""
@@ -231,7 +289,9 @@ class Mixture:
         return {issue.id: place for place, issue in enumerate(found)}
 
 
-def sample_issues(issues: Sequence[Issue], count: int, without: frozenset[str], seed: int) -> list[Issue]:
+def sample_issues(
+    issues: Sequence[Issue], count: int, without: frozenset[str], seed: int
+) -> list[Issue]:
     """The same few for every pool."""
     order = sorted(issues, key=lambda issue: random.Random(f"{seed}/{issue.id}").random())
     return [issue for issue in order if (issue.repo or issue.id) not in without][:count]
@@ -248,13 +308,20 @@ def _joined(first: fitting.HeadExamples, second: fitting.HeadExamples) -> fittin
 
 
 def _comparison(source: str, parts: Sequence[_PairedScores], price: float) -> HeldOutComparison:
-    ours, rule = (_joined_arms(arms) for arms in zip(*((part.ours, part.rule) for part in parts), strict=True))
+    ours, rule = (
+        _joined_arms(arms) for arms in zip(*((part.ours, part.rule) for part in parts), strict=True)
+    )
     of = [issue for part in parts for issue in part.of]
-    return HeldOutComparison(source, ours, rule, paired_difference(ours.reward(price), rule.reward(price), of))
+    return HeldOutComparison(
+        source, ours, rule, paired_difference(ours.reward(price), rule.reward(price), of)
+    )
 
 
 def _joined_arms(arms: Sequence[PolicyScores]) -> PolicyScores:
-    solved, cost = (np.concatenate(list(each)) for each in zip(*((arm.solved, arm.cost) for arm in arms), strict=True))
+    solved, cost = (
+        np.concatenate(list(each))
+        for each in zip(*((arm.solved, arm.cost) for arm in arms), strict=True)
+    )
     return PolicyScores(arms[0].name, solved, cost)
 
 
@@ -263,8 +330,8 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class CascadeComparison:
-    """By source: heads that had not seen what they were judged on, and `before`, another checkpoint's head on the same
-    cases (which may have seen them)."""
+    """By source: heads that had not seen what they were judged on, and `before`, another
+    checkpoint's head on the same cases (which may have seen them)."""
 
     learned: tuple[HeldOutComparison, ...]
     before: tuple[HeldOutComparison, ...]
@@ -288,7 +355,9 @@ class CascadeComparison:
                 f"{proof.source}: its standard error": round(proof.reward.error, 4),
             }
         for proof in self.before:
-            found[f"{proof.source}: reward over the cascade, checkpoint before"] = round(proof.reward.difference, 4)
+            found[f"{proof.source}: reward over the cascade, checkpoint before"] = round(
+                proof.reward.difference, 4
+            )
         return found
 
     def table(self) -> str:
@@ -301,7 +370,8 @@ class CascadeComparison:
             for proof in proofs:
                 gap = f"{proof.reward.difference:+.4f} ± {proof.reward.error:.4f}"
                 lines.append(
-                    f"| {proof.source} | {len(proof.ours.solved)} | {name} | {_scores_text(proof.ours)} | {gap} |"
+                    f"| {proof.source} | {len(proof.ours.solved)} | {name} | "
+                    f"{_scores_text(proof.ours)} | {gap} |"
                 )
         for proof in self.learned:
             lines.append(
@@ -314,10 +384,18 @@ class CascadeComparison:
 def compare_with_cascade(
     mixture: Mixture, hidden_states: HiddenStates, before: Vector | None, tell: Tell
 ) -> CascadeComparison:
-    """Every repository and task decided by a head that was learned without it, as the mixture's blend says."""
+    """Every repository and task decided by a head that was learned without it, as the mixture's
+    blend says.
+    """
 
     def head_of(out: frozenset[str]) -> Vector:
-        learned = learn_head(mixture.told(out), mixture.trial(out), mixture.blend.course, hidden_states, lambda _: None)
+        learned = learn_head(
+            mixture.told(out),
+            mixture.trial(out),
+            mixture.blend.course,
+            hidden_states,
+            lambda _: None,
+        )
         tell(f"learned without {len(out)} repositories and tasks")
         return learned.head
 
@@ -346,28 +424,43 @@ def load_mixture(
     blend: MixtureConfig,
     reading: tuple[Backbone, HiddenStates],
 ) -> tuple[Mixture, fitting.HeadExamples]:
-    """The mixture of the files, and its warm start's examples. `rows` as in `fugu train sft`, for the pass matrix."""
+    """The mixture of the files, and its warm start's examples. `rows` as in `fugu train sft`, for
+    the pass matrix.
+    """
     backbone, hidden_states = reading
-    seats = tuple(parse_head_row(text) for text in rows) or tuple(HeadRow(slot, slot) for slot in SLOTS)
+    seats = tuple(parse_head_row(text) for text in rows) or tuple(
+        HeadRow(slot, slot) for slot in SLOTS
+    )
     if tuple(one.row for one in seats) != SLOTS:
-        raise ConfigError(f"the rows are the slots {', '.join(SLOTS)}, in this order", hint="--row cheap=AGENT ...")
-    tasks = pass_matrix.pass_rates(pass_matrix.read_matrix(table), seats) if table is not None else ()
+        raise ConfigError(
+            f"the rows are the slots {', '.join(SLOTS)}, in this order",
+            hint="--row cheap=AGENT ...",
+        )
+    tasks = (
+        pass_matrix.pass_rates(pass_matrix.read_matrix(table), seats) if table is not None else ()
+    )
     recorded = outcomes.read_issues(issues) if issues is not None else ()
     told = None
     if tasks:
         like = blend.reading
         terms = ValueSettings(turns=blend.turns, cost=blend.course.price)
-        recipe = WarmStartSettings(seats, terms, like.format, like.workers_only, like.budget, seed=blend.seed)
+        recipe = WarmStartSettings(
+            seats, terms, like.format, like.workers_only, like.budget, seed=blend.seed
+        )
         start = WarmStart(recipe, backbone, Path())
         told = start.examples(start.tell_all(tasks), lambda _: None, hidden_states)
-    writer = ReplaySessionWriter(seats, backbone, replace(blend.reading, request=REQUEST_TOKENS), blend.seed)
+    writer = ReplaySessionWriter(
+        seats, backbone, replace(blend.reading, request=REQUEST_TOKENS), blend.seed
+    )
     mixture = Mixture(MixtureData(seats, recorded, tasks, told), blend, writer, hidden_states)
     return mixture, mixture.told()
 
 
 def with_comparison(made: Checkpoint, lines: dict[str, float]) -> Checkpoint:
     """With the comparison in its record."""
-    training = made.meta.training.model_copy(update={"report": (*made.meta.training.report, *lines.items())})
+    training = made.meta.training.model_copy(
+        update={"report": (*made.meta.training.report, *lines.items())}
+    )
     return checkpoints.make(made.vector, made.meta.model_copy(update={"training": training}))
 
 
@@ -397,7 +490,10 @@ def new_checkpoint(head: Vector, backbone: Backbone, reading: TranscriptSettings
 def mixture_record(mixture: Mixture, start: Checkpoint | None) -> str:
     """For a checkpoint's record."""
     about = mixture.about()
-    data = f"{about['issues']} recorded issues with random pools; {len(mixture.made_of.tasks)} tasks of a pass matrix"
+    data = (
+        f"{about['issues']} recorded issues with random pools; {len(mixture.made_of.tasks)} "
+        f"tasks of a pass matrix"
+    )
     return data if start is None else f"{data}; from {start.digest[:12]}"
 
 

@@ -1,5 +1,5 @@
-"""Replay: what recorded outcomes would have made of a coordinator's decisions, in expectation; and trials that judge
-candidates by it.
+"""Replay: what recorded outcomes would have made of a coordinator's decisions, in expectation; and
+trials that judge candidates by it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from fugu_cli.coordinators import action_space, transcript
 from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.transcript import TranscriptFormat
 from fugu_cli.messages import Call
-from fugu_cli.session.events import ROLES, Asked, Assigned, Event, FileChange, Permitted, Replied, ToolRan
+from fugu_cli.session.events import (
+    ROLES,
+    Asked,
+    Assigned,
+    Event,
+    FileChange,
+    Permitted,
+    Replied,
+    ToolRan,
+)
 from fugu_cli.training.evolution import TrialResult
 from fugu_cli.training.pass_matrix import HeadRow, turn_rate_and_cost
 from fugu_cli.training.search import Candidates
@@ -40,7 +49,9 @@ WORKER, VERIFIER = ROLES.index("worker"), ROLES.index("verifier")
 
 @dataclass(frozen=True)
 class TranscriptSettings:
-    """How transcripts are written: what a checkpoint's meta says of it. `request` is the most tokens of a request."""
+    """How transcripts are written: what a checkpoint's meta says of it. `request` is the most
+    tokens of a request.
+    """
 
     format: TranscriptFormat = "raw"
     workers_only: bool = False
@@ -60,14 +71,16 @@ class Observation:
     """Rows whose one recorded run was used: they may verify, not work again."""
 
     def choose(self, logits: NDArray[np.float32]) -> tuple[RowIndexes, RowIndexes]:
-        """Rows and roles (size,) of candidates' logits (size, rows + roles): the highest that is not masked. A row of
-        -1: nobody is left to work."""
+        """Rows and roles (size,) of candidates' logits (size, rows + roles): the highest that is
+        not masked. A row of -1: nobody is left to work."""
         heads = logits.astype(np.float64)
         roles = _best(heads[:, self.rows :], self.roles_out)
         if VERIFIER in self.roles_out:  # as Trinity has it: then a Worker acts
             roles = np.where(_best(heads[:, self.rows :], ()) == VERIFIER, WORKER, roles)
         working = _best(heads[:, : self.rows], (*self.rows_out, *self.spent))
-        return np.where(roles == WORKER, working, _best(heads[:, : self.rows], self.rows_out)), roles
+        return np.where(
+            roles == WORKER, working, _best(heads[:, : self.rows], self.rows_out)
+        ), roles
 
 
 def _best(scores: NDArray[np.float64], out: Sequence[int]) -> RowIndexes:
@@ -80,16 +93,24 @@ def _best(scores: NDArray[np.float64], out: Sequence[int]) -> RowIndexes:
 
 
 class ReplaySessionWriter:
-    """`seats` give the rows their names. What a path reads like is the same every time it is told."""
+    """`seats` give the rows their names. What a path reads like is the same every time it is
+    told.
+    """
 
     def __init__(
-        self, seats: Sequence[HeadRow], backbone: Backbone, reading: TranscriptSettings, seed: int = 0
+        self,
+        seats: Sequence[HeadRow],
+        backbone: Backbone,
+        reading: TranscriptSettings,
+        seed: int = 0,
     ) -> None:
         self._seats = tuple(seats)
         self._backbone = backbone
         self._reading = reading
         self._seed = seed
-        self._scenes: dict[tuple[str, tuple[int, ...], ReplayHistory, frozenset[int]], Observation] = {}
+        self._scenes: dict[
+            tuple[str, tuple[int, ...], ReplayHistory, frozenset[int]], Observation
+        ] = {}
 
     def scene(self, case: ReplayCase, path: ReplayHistory) -> Observation:
         """What is to be decided on after `path`."""
@@ -100,9 +121,13 @@ class ReplaySessionWriter:
 
     def events(self, case: ReplayCase, path: ReplayHistory) -> tuple[Event, ...]:
         """The session up to there."""
-        text = transcript.cut_middle(case.task.prompt.strip(), self._reading.request, self._backbone.count)
+        text = transcript.cut_middle(
+            case.task.prompt.strip(), self._reading.request, self._backbone.count
+        )
         told = self._looped if case.looped else self._recorded
-        facts: list[Event] = [Asked(text=text, snapshot="tree", test_command="pytest", until=("pytest",))]
+        facts: list[Event] = [
+            Asked(text=text, snapshot="tree", test_command="pytest", until=("pytest",))
+        ]
         facts += self._writer(case, ()).tests(0, "e0-0", False)
         for number in range(1, len(path) + 1):
             facts += told(case, path[:number])
@@ -122,7 +147,9 @@ class ReplaySessionWriter:
 
     def _looped(self, case: ReplayCase, path: ReplayHistory) -> list[Event]:
         step = path[-1]
-        return self._writer(case, path).worked(len(path), step.row, path_of(case.task.prompt), step.passed)
+        return self._writer(case, path).worked(
+            len(path), step.row, path_of(case.task.prompt), step.passed
+        )
 
     def _recorded(self, case: ReplayCase, path: ReplayHistory) -> list[Event]:
         """An agent's run of many calls, then the check."""
@@ -131,12 +158,22 @@ class ReplaySessionWriter:
         count = max(case.calls[step.row] if case.calls else 1, 1)
         calls = tuple(Call(id=f"c{turn}-{number}", tool="bash") for number in range(count - 1))
         edit = Call.make(f"c{turn}-{count}", "edit")
-        facts: list[Event] = [Assigned(turn=turn, agent=agent, role="worker", by="replay", snapshot="tree")]
+        facts: list[Event] = [
+            Assigned(turn=turn, agent=agent, role="worker", by="replay", snapshot="tree")
+        ]
         facts.append(Replied(turn=turn, agent=agent, text="", calls=(*calls, edit)))
         for call in (*calls, edit):
             change = FileChange(path="source", before="a", after=f"b{turn}")
             facts.append(Permitted(turn=turn, call=call, allowed=True, by="policy"))
-            facts.append(ToolRan(turn=turn, call=call, output="", ok=True, changes=(change,) if call is edit else ()))
+            facts.append(
+                ToolRan(
+                    turn=turn,
+                    call=call,
+                    output="",
+                    ok=True,
+                    changes=(change,) if call is edit else (),
+                )
+            )
         return facts + self._writer(case, path).tests(turn, f"e{turn}", step.passed)
 
 
@@ -208,7 +245,13 @@ class Replay:
         return tally.played()
 
     def _turn(
-        self, candidates: Candidates, cases: Sequence[ReplayCase], wave: PathFrontier, tally: ReplayTally, *, last: bool
+        self,
+        candidates: Candidates,
+        cases: Sequence[ReplayCase],
+        wave: PathFrontier,
+        tally: ReplayTally,
+        *,
+        last: bool,
     ) -> PathFrontier:
         """All paths of one length at once, so that a text is read once for everybody."""
         places = list(wave)
@@ -230,7 +273,9 @@ class Replay:
     def _taken(
         self, case: ReplayCase, turn: ReplayTurn, who: int, tally: ReplayTally
     ) -> tuple[tuple[ReplayStep, PathBelief], ...]:
-        """One candidate's turn on one path: what it costs, and the ways on ((): the request ends)."""
+        """One candidate's turn on one path: what it costs, and the ways on ((): the request
+        ends).
+        """
         if turn.row < 0:
             tally.end(who, turn.case, turn.mass)
             return ()
@@ -280,7 +325,9 @@ class ReplayTally:
     def played(self) -> TrialResult:
         """Everything counted."""
         size, cases = self._solved.shape
-        return TrialResult(self._solved, self._cost, self._turns, self._rows, self._roles, size * cases)
+        return TrialResult(
+            self._solved, self._cost, self._turns, self._rows, self._roles, size * cases
+        )
 
 
 SampleCases = Callable[[random.Random], Sequence[ReplayCase]]
@@ -289,7 +336,9 @@ SampleCases = Callable[[random.Random], Sequence[ReplayCase]]
 
 @dataclass(frozen=True)
 class ReplayTrial:
-    """Recorded outcomes. `draw` gives an iteration's cases; `held` those that say which iteration was best."""
+    """Recorded outcomes. `draw` gives an iteration's cases; `held` those that say which iteration
+    was best.
+    """
 
     replay: Replay
     draw: SampleCases
@@ -307,18 +356,26 @@ class ReplayTrial:
 
 @dataclass(frozen=True)
 class CombinedTrial:
-    """Several trials with a weight each, all on the same head: cases side by side, in the shares of their weights."""
+    """Several trials with a weight each, all on the same head: cases side by side, in the shares of
+    their weights.
+    """
 
     parts: Sequence[tuple[ReplayTrial, float]]
 
     def play(self, candidates: Candidates, iteration: int) -> TrialResult:
         """All parts' cases."""
-        return _joined_results([(part.play(candidates, iteration), weight) for part, weight in self.parts])
+        return _joined_results(
+            [(part.play(candidates, iteration), weight) for part, weight in self.parts]
+        )
 
     def validate(self, candidates: Candidates) -> TrialResult | None:
         """All parts' held-out cases."""
         found = [(part.validate(candidates), weight) for part, weight in self.parts]
-        return _joined_results([(played, weight) for played, weight in found if played is not None]) if found else None
+        return (
+            _joined_results([(played, weight) for played, weight in found if played is not None])
+            if found
+            else None
+        )
 
 
 def _joined_results(played: Sequence[tuple[TrialResult, float]]) -> TrialResult:

@@ -10,13 +10,17 @@ from fugu_cli.messages import Prompt, Reply, Usage
 from fugu_cli.providers import Say, Wait
 from fugu_cli.tasks import Task
 
-CHECK = "grep -q 'return 2 . n' double.py && echo ok && exit 0\necho 'double(2) is 5, not 4'\nexit 1\n"
+CHECK = (
+    "grep -q 'return 2 . n' double.py && echo ok && exit 0\necho 'double(2) is 5, not 4'\nexit 1\n"
+)
 TEST = "from double import double\n\n\ndef test_two():\n    assert double(2) == 4\n"
 
 
 @dataclass
 class Given:
-    """An agent that gives each answer once, in order; an error is raised instead. Keeps what it was sent."""
+    """An agent that gives each answer once, in order; an error is raised instead. Keeps what it was
+    sent.
+    """
 
     name: str
     answers: list[str | AgentError]
@@ -62,5 +66,10 @@ def judged_by_pytest(task: Task) -> Task:
     """The same, judged by pytest."""
     command = "python -m pytest -q -p no:cacheprovider test_double.py"
     files = {"double.py": task.files["double.py"], "test_double.py": TEST}
-    update = {"files": files, "test_files": ("test_double.py",), "test_command": command, "grade_command": command}
+    update = {
+        "files": files,
+        "test_files": ("test_double.py",),
+        "test_command": command,
+        "grade_command": command,
+    }
     return task.model_copy(update=update)

@@ -1,7 +1,8 @@
-"""A Harbor environment without containers: commands run in a mount namespace whose root is a folder of the trial.
+"""A Harbor environment without containers: commands run in a mount namespace whose root is a folder
+of the trial.
 
-Everything of this machine is there to be read and run; `/logs`, `/tests`, `/app` and the like are the trial's own.
-Linux and root alone. Loaded by Harbor in its own Python, by its path.
+Everything of this machine is there to be read and run; `/logs`, `/tests`, `/app` and the like are
+the trial's own. Linux and root alone. Loaded by Harbor in its own Python, by its path.
 """
 
 import asyncio
@@ -72,7 +73,12 @@ class LocalEnvironment(BaseEnvironment):
         timeout_sec: int | None = None,
         user: str | int | None = None,
     ) -> ExecResult:
-        known = {"PATH": os.environ["PATH"], "HOME": "/root", "LANG": "C.UTF-8", "GIT_CONFIG_NOSYSTEM": "1"}
+        known = {
+            "PATH": os.environ["PATH"],
+            "HOME": "/root",
+            "LANG": "C.UTF-8",
+            "GIT_CONFIG_NOSYSTEM": "1",
+        }
         command = f"cd {shlex.quote(cwd or '/app')}; {command}"
         own = {"FOLDER": str(self.folder), "OWN": " ".join(OWN), "COMMAND": command}
         process = await asyncio.create_subprocess_exec(
@@ -83,4 +89,6 @@ class LocalEnvironment(BaseEnvironment):
             stderr=asyncio.subprocess.PIPE,
         )
         out, err = await asyncio.wait_for(process.communicate(), timeout_sec)
-        return ExecResult(stdout=out.decode(), stderr=err.decode(), return_code=process.returncode or 0)
+        return ExecResult(
+            stdout=out.decode(), stderr=err.decode(), return_code=process.returncode or 0
+        )

@@ -1,4 +1,6 @@
-"""A pool of models on this machine that speak the real wire format, and tasks that a shell script judges."""
+"""A pool of models on this machine that speak the real wire format, and tasks that a shell script
+judges.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def suite(folder: Path, *lines: dict[str, object], name: str = "own") -> Path:
 
 
 def fixes(asked: Asked) -> Answer:
-    """Reads, writes, says so; accepts as Verifier. A function of what it is shown, like a model at temperature 0."""
+    """Reads, writes, says so; accepts as Verifier. A function of what it is shown, like a model at
+    temperature 0.
+    """
     if "You plan. Several language models" in asked.text:
         return Says('model_id = [1]\nsubtasks = ["Make calc.txt say fixed."]\naccess_list = [[]]')
     newest = asked.text.rpartition("You are the ")[2]
@@ -59,9 +63,12 @@ def idles(asked: Asked) -> Answer:
 
 
 def configured(home: Path, server: Loopback, *agents: tuple[str, str]) -> None:
-    """A .fugurc in `home` with these agents: (name, slot). A token of input costs a dollar per million, output two."""
+    """A .fugurc in `home` with these agents: (name, slot). A token of input costs a dollar per
+    million, output two.
+    """
     entries = [
-        f'[[agents]]\nname = "{name}"\nprovider = "openai"\nmodel = "{name}"\nbase_url = "{server.url}"\n'
+        f'[[agents]]\nname = "{name}"\nprovider = "openai"\nmodel = "{name}"\nbase_url = '
+        f'"{server.url}"\n'
         f'api_key_env = "LOOPBACK_KEY"\nslot = "{slot}"\nprice = {{ input = 1.0, output = 2.0 }}\n'
         for name, slot in agents
     ]

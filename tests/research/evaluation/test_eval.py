@@ -1,4 +1,6 @@
-"""`fugu eval` with a pool that speaks the real wire format: what it measures, keeps, refuses and goes on with."""
+"""`fugu eval` with a pool that speaks the real wire format: what it measures, keeps, refuses and
+goes on with.
+"""
 
 import json
 import os
@@ -20,7 +22,17 @@ from fugu_cli.evaluation import results_folder
 from fugu_cli.evaluation.paid_calls import PaidCall
 from fugu_cli.evaluation.results_folder import locked_folder
 from fugu_cli.evaluation.rollout import RolloutOutcome
-from tests.acceptance.loopback import KEY, Answer, Asked, Breaks, Loopback, Refuses, Says, Use, running
+from tests.acceptance.loopback import (
+    KEY,
+    Answer,
+    Asked,
+    Breaks,
+    Loopback,
+    Refuses,
+    Says,
+    Use,
+    running,
+)
 from tests.research.evaluation.pool import Gate, configured, fixes, idles, suite, task
 
 
@@ -69,7 +81,9 @@ def test_a_report_of_nothing_is_refused(here: Path) -> None:
         evaluate(here, report=True)
 
 
-def test_every_arm_on_every_task_and_a_report_of_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_arm_on_every_task_and_a_report_of_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     suite(here, task("one"), task("two"))
     assert evaluate(here, "cascade", "single", "panel-judge-merge") == 0
     assert cells(here) == [
@@ -96,7 +110,9 @@ def test_every_arm_on_every_task_and_a_report_of_it(here: Path, capsys: pytest.C
     assert "http" not in html.replace("http://www.w3.org/2000/svg", "")
 
 
-def test_the_conductor_is_an_arm_whose_plans_are_paid_for_like_any_call(here: Path, server: Loopback) -> None:
+def test_the_conductor_is_an_arm_whose_plans_are_paid_for_like_any_call(
+    here: Path, server: Loopback
+) -> None:
     suite(here, task("one"))
     assert evaluate(here, "conductor") == 0
     (row,) = measured(here)
@@ -112,7 +128,10 @@ def test_a_reply_is_paid_for_once_whoever_asks_again(here: Path, server: Loopbac
     before = asked(server)
     assert len(paid(here)) == before
     assert evaluate(here, "single:worker", "retry-same:worker", "one-pass:worker") == 0
-    assert {(row.arm, row.ok) for row in measured(here)[1:]} == {("retry-same:worker", True), ("one-pass:worker", True)}
+    assert {(row.arm, row.ok) for row in measured(here)[1:]} == {
+        ("retry-same:worker", True),
+        ("one-pass:worker", True),
+    }
     assert asked(server) == before
     costs = {row.arm: row.usd for row in measured(here)}
     assert costs["one-pass:worker"] == pytest.approx(3 * 120e-6)
@@ -123,7 +142,9 @@ def test_without_a_backbone_the_learned_coordinator_is_no_arm_and_what_fetches_i
     here: Path, server: Loopback, words: tuple[str, ...]
 ) -> None:
     suite(here, task("one"))
-    with pytest.raises(UsageError, match=r"the arm trinity cannot be measured here: .* is not there") as caught:
+    with pytest.raises(
+        UsageError, match=r"the arm trinity cannot be measured here: .* is not there"
+    ) as caught:
         evaluate(here, *words)
     assert caught.value.hint == (
         "Fetch it with: fugu models pull qwen2.5-coder-0.5b; "
@@ -134,11 +155,19 @@ def test_without_a_backbone_the_learned_coordinator_is_no_arm_and_what_fetches_i
     assert evaluate(here, *words, report=True) == 0
 
 
-def test_a_kept_reply_names_the_files_of_whoever_asks_for_it_again(here: Path, server: Loopback) -> None:
-    """The worker learns where it is, and goes on with the full path, as models do that have seen one."""
+def test_a_kept_reply_names_the_files_of_whoever_asks_for_it_again(
+    here: Path, server: Loopback
+) -> None:
+    """The worker learns where it is, and goes on with the full path, as models do that have seen
+    one.
+    """
 
     def absolute(asked: Asked) -> Answer:
-        found = [str(message["content"]) for message in asked.body["messages"] if message["role"] == "tool"]
+        found = [
+            str(message["content"])
+            for message in asked.body["messages"]
+            if message["role"] == "tool"
+        ]
         where = re.search(r"/\S+/repository\b", " ".join(found))
         if not found:
             return Says("", (Use("bash", {"command": "pwd"}),))
@@ -152,11 +181,15 @@ def test_a_kept_reply_names_the_files_of_whoever_asks_for_it_again(here: Path, s
     server.react("worker", absolute)
     suite(here, task("one"))
     assert evaluate(here, "one-pass:worker", "retry-same:worker", rollouts=1) == 0
-    assert cells(here) == [(arm, "one", 0, True) for arm in ("one-pass:worker", "retry-same:worker")]
+    assert cells(here) == [
+        (arm, "one", 0, True) for arm in ("one-pass:worker", "retry-same:worker")
+    ]
     assert len(server.asked("worker")) == 4
 
 
-def test_what_was_measured_is_not_measured_again_and_another_seed_is(here: Path, server: Loopback) -> None:
+def test_what_was_measured_is_not_measured_again_and_another_seed_is(
+    here: Path, server: Loopback
+) -> None:
     suite(here, task("one"))
     evaluate(here, "single:worker")
     before = asked(server)
@@ -167,7 +200,10 @@ def test_what_was_measured_is_not_measured_again_and_another_seed_is(here: Path,
     assert [call.rollout for call in paid(here)] == ["rollouts/single-worker/one-0"] * 4 + [
         "rollouts/single-worker/one-1"
     ] * 4
-    assert "for as many tries as those of repeated tasks are worth" in (here / "out" / "report.md").read_text()
+    assert (
+        "for as many tries as those of repeated tasks are worth"
+        in (here / "out" / "report.md").read_text()
+    )
 
 
 def test_a_task_that_is_none_is_refused_and_named_and_the_others_are_measured(
@@ -180,11 +216,16 @@ def test_a_task_that_is_none_is_refused_and_named_and_the_others_are_measured(
     assert cells(here) == [("single:worker", "one", 0, True)]
     said = capsys.readouterr().err
     assert "passing: refused: its tests pass before any work: there is nothing to solve" in said
-    assert "hanging: refused: its tests hang: with the known solution, too, they do not end within 0.3 s" in said
+    assert (
+        "hanging: refused: its tests hang: with the known solution, too, they do not end within "
+        "0.3 s" in said
+    )
     assert "Refused: passing: its tests pass" in (here / "out" / "report.md").read_text()
 
 
-def test_an_account_that_runs_out_stops_everything_keeps_it_and_says_how_to_go_on(here: Path, server: Loopback) -> None:
+def test_an_account_that_runs_out_stops_everything_keeps_it_and_says_how_to_go_on(
+    here: Path, server: Loopback
+) -> None:
     suite(here, task("one"), task("two"))
     out_of_credit = Refuses(402, "insufficient credit", "insufficient_quota")
     server.play("worker", *(Says("no idea"),) * 0, out_of_credit)
@@ -220,7 +261,9 @@ def test_the_limits_hold_for_all_rollouts_together(here: Path, server: Loopback)
         evaluate(here, "single:worker", max_requests=3, rollouts=1)
     assert caught.value.exit_code == 3
     assert len(server.asked("worker")) == 3
-    with pytest.raises(FuguError, match=r"are spent, and the next call to worker may cost") as caught:
+    with pytest.raises(
+        FuguError, match=r"are spent, and the next call to worker may cost"
+    ) as caught:
         evaluate(here, "single:worker", max_budget_usd=0.0004, rollouts=1)
     assert "a larger --max-budget-usd goes on" in caught.value.hint
     assert evaluate(here, "single:worker", max_requests=4, rollouts=1, limit=1) == 0
@@ -240,7 +283,9 @@ def test_another_pool_other_limits_or_a_changed_task_cannot_go_on_in_the_same_fo
     with pytest.raises(ConfigError, match=r"was begun with max_turns 5 \(now 3\)"):
         evaluate(here, "single:worker", max_turns=3)
     suite(here, task("one", instruction="Something else."))
-    with pytest.raises(ConfigError, match="was begun with another task 'one': its contents have changed"):
+    with pytest.raises(
+        ConfigError, match="was begun with another task 'one': its contents have changed"
+    ):
         evaluate(here, "single:worker")
     suite(here, task("one"))
     configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
@@ -248,7 +293,9 @@ def test_another_pool_other_limits_or_a_changed_task_cannot_go_on_in_the_same_fo
         evaluate(here, "single:worker")
 
 
-def test_an_agent_that_is_opted_out_is_no_arm_of_its_own_and_never_asked(here: Path, server: Loopback) -> None:
+def test_an_agent_that_is_opted_out_is_no_arm_of_its_own_and_never_asked(
+    here: Path, server: Loopback
+) -> None:
     suite(here, task("one"))
     rc = Path(os.environ["HOME"]) / ".fugurc"
     rc.write_text(f'opt_out = ["idler"]\n{rc.read_text()}')
@@ -262,7 +309,10 @@ def test_an_agent_that_is_opted_out_is_no_arm_of_its_own_and_never_asked(here: P
 
 def test_two_evaluations_do_not_write_to_one_folder(here: Path) -> None:
     suite(here, task("one"))
-    with locked_folder(here / "out"), pytest.raises(SessionBusy, match="another evaluation writes to"):
+    with (
+        locked_folder(here / "out"),
+        pytest.raises(SessionBusy, match="another evaluation writes to"),
+    ):
         evaluate(here, "single:worker")
 
 
@@ -287,7 +337,9 @@ def test_words_that_mean_nothing_are_refused_before_anything_is_spent(
 
 
 def test_questions_are_answered_and_judged_like_tasks(here: Path, server: Loopback) -> None:
-    (here / "own.jsonl").write_text(json.dumps({"id": "sum", "question": "How many are 2 + 2?", "answer": "4"}))
+    (here / "own.jsonl").write_text(
+        json.dumps({"id": "sum", "question": "How many are 2 + 2?", "answer": "4"})
+    )
     server.play("worker", Says("Two and two.\nAnswer: 4"), Says("ACCEPT"))
     assert evaluate(here, "single", "one-pass:worker") == 0
     assert cells(here) == [
@@ -297,20 +349,28 @@ def test_questions_are_answered_and_judged_like_tasks(here: Path, server: Loopba
     ]
 
 
-def test_questions_that_differ_in_a_number_alone_are_answered_one_by_one(here: Path, server: Loopback) -> None:
+def test_questions_that_differ_in_a_number_alone_are_answered_one_by_one(
+    here: Path, server: Loopback
+) -> None:
     told = {"2.0 s": "20", "4.0 s": "80"}
     lines = [
-        {"id": f"fall-{far}", "question": f"It falls for {time}: how far?", "answer": far} for time, far in told.items()
+        {"id": f"fall-{far}", "question": f"It falls for {time}: how far?", "answer": far}
+        for time, far in told.items()
     ]
     (here / "own.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     server.react(
-        "worker", lambda asked: Says(next(f"Answer: {far}" for time, far in told.items() if time in asked.text))
+        "worker",
+        lambda asked: Says(
+            next(f"Answer: {far}" for time, far in told.items() if time in asked.text)
+        ),
     )
     assert evaluate(here, "one-pass:worker", rollouts=1) == 0
     assert [row.ok for row in measured(here)] == [True, True]
 
 
-def test_a_request_that_an_agent_cannot_take_is_its_own_failure_and_counts(here: Path, server: Loopback) -> None:
+def test_a_request_that_an_agent_cannot_take_is_its_own_failure_and_counts(
+    here: Path, server: Loopback
+) -> None:
     suite(here, task("one"))
     server.play("worker", Refuses(413, "too large"))
     assert evaluate(here, "single:worker") == 0
@@ -319,15 +379,21 @@ def test_a_request_that_an_agent_cannot_take_is_its_own_failure_and_counts(here:
     assert row.failures[0].startswith("worker: invalid: ")
 
 
-@pytest.mark.parametrize("answer", [Breaks("html"), Refuses(408, "late", "timeout", {"retry-after-ms": "1"})])
-def test_what_is_no_answer_leaves_the_rollout_for_the_next_time(here: Path, server: Loopback, answer: Answer) -> None:
+@pytest.mark.parametrize(
+    "answer", [Breaks("html"), Refuses(408, "late", "timeout", {"retry-after-ms": "1"})]
+)
+def test_what_is_no_answer_leaves_the_rollout_for_the_next_time(
+    here: Path, server: Loopback, answer: Answer
+) -> None:
     suite(here, task("one"))
     server.play("worker", answer)
     assert evaluate(here, "single:worker") == 2
     assert measured(here) == []
 
 
-def test_an_agent_that_is_not_there_stops_the_evaluation_with_nothing_scored(here: Path, server: Loopback) -> None:
+def test_an_agent_that_is_not_there_stops_the_evaluation_with_nothing_scored(
+    here: Path, server: Loopback
+) -> None:
     suite(here, task("one"), task("two"))
     server.play("worker", Refuses(404, "no such model", "not_found_error"))
     with pytest.raises(FuguError, match=r"nothing at .* answers for worker") as caught:
@@ -338,20 +404,35 @@ def test_an_agent_that_is_not_there_stops_the_evaluation_with_nothing_scored(her
 
 
 def test_a_killed_evaluation_goes_on_and_repeats_no_call(here: Path, server: Loopback) -> None:
-    """SIGKILL while a model is answering; then the same command. Answered calls are counted by the server."""
+    """SIGKILL while a model is answering; then the same command. Answered calls are counted by the
+    server.
+    """
     suite(here, *(task(f"t{number}") for number in range(2)))
     arms = ("cascade", "single:worker", "retry-same:worker")
     gate = Gate(9)
     server.react("worker", gate)
     words = [word for arm in arms for word in ("-a", arm)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "fugu_cli", "eval", "own.jsonl", "--out", "out", "--rollouts", "2", *words],
+        [
+            sys.executable,
+            "-m",
+            "fugu_cli",
+            "eval",
+            "own.jsonl",
+            "--out",
+            "out",
+            "--rollouts",
+            "2",
+            *words,
+        ],
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     server.wait_for("worker", 10, seconds=60)
-    while len(list((here / "out" / "replies").rglob("*.json"))) < 9:  # what was answered is kept by now
+    while (
+        len(list((here / "out" / "replies").rglob("*.json"))) < 9
+    ):  # what was answered is kept by now
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -363,7 +444,9 @@ def test_a_killed_evaluation_goes_on_and_repeats_no_call(here: Path, server: Loo
     server.asked("worker")
     assert evaluate(here, *arms) == 0
     resumed = len(server.asked("worker")) - server_saw
-    assert cells(here) == [(arm, f"t{number}", 0, True) for arm in sorted(arms) for number in range(2)]
+    assert cells(here) == [
+        (arm, f"t{number}", 0, True) for arm in sorted(arms) for number in range(2)
+    ]
     alone_folder = here / "whole"
     alone_folder.mkdir()
     server.react("worker", fixes)

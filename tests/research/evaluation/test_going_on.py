@@ -28,7 +28,9 @@ def server() -> Iterator[Loopback]:
 
 @pytest.fixture
 def here(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with one task, and a pool of two: `idler` does nothing, `worker` solves everything."""
+    """A working folder with one task, and a pool of two: `idler` does nothing, `worker` solves
+    everything.
+    """
     configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
     monkeypatch.setenv("LOOPBACK_KEY", KEY)
     monkeypatch.chdir(tmp_path)
@@ -39,7 +41,9 @@ def here(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def evaluate(*arms: str, **more: object) -> int:
-    return command.evaluate(EvalFlags(suites=["own.jsonl"], arms=list(arms), out=Path("out"), **more))  # type: ignore[arg-type]
+    return command.evaluate(
+        EvalFlags(suites=["own.jsonl"], arms=list(arms), out=Path("out"), **more)
+    )  # type: ignore[arg-type]
 
 
 def put_back(own: Path, seconds: float) -> None:
@@ -78,7 +82,9 @@ def test_one_killed_while_its_working_tree_was_removed_begins_anew_and_pays_noth
         if not repositories:
             return remove(folder, **more)  # type: ignore[arg-type]
         for inside in (
-            inside for repository in repositories for inside in (*repository.iterdir(), repository / ".git" / "objects")
+            inside
+            for repository in repositories
+            for inside in (*repository.iterdir(), repository / ".git" / "objects")
         ):
             if inside.name != ".git":
                 remove(inside) if inside.is_dir() else inside.unlink()
@@ -92,7 +98,11 @@ def test_one_killed_while_its_working_tree_was_removed_begins_anew_and_pays_noth
     assert evaluate("single:worker") == 0
     (row,) = results_folder.read_rows(here / "out" / "rows.jsonl", RolloutOutcome)
     assert (row.ok, len(server.asked("worker")) - paid) == (True, 0)
-    assert not [path for path in (here / "out" / "rollouts").rglob("*") if path.is_dir() and "one-0" in path.name]
+    assert not [
+        path
+        for path in (here / "out" / "rollouts").rglob("*")
+        if path.is_dir() and "one-0" in path.name
+    ]
 
 
 def test_a_folder_that_does_not_go_on_keeps_its_report(here: Path, server: Loopback) -> None:
@@ -106,7 +116,9 @@ def test_a_folder_that_does_not_go_on_keeps_its_report(here: Path, server: Loopb
     assert (here / "out" / "report.md").read_bytes() == before
 
 
-def test_an_agent_whose_settings_have_changed_is_another_and_nothing_is_rewritten(here: Path) -> None:
+def test_an_agent_whose_settings_have_changed_is_another_and_nothing_is_rewritten(
+    here: Path,
+) -> None:
     evaluate("single:worker")
     setup, config = here / "out" / "setup.json", Path(os.environ["HOME"]) / ".fugurc"
     kept, inode = config.read_text(), setup.stat().st_ino
@@ -123,7 +135,9 @@ def test_a_checkpoint_that_is_trained_anew_is_another_coordinator_and_is_no_matt
 ) -> None:
     meta, made = tiny.meta(tiny.folder(here / "backbone")), here / "made.safetensors"
     config = Path(os.environ["HOME"]) / ".fugurc"
-    config.write_text(f'backbone = "{here / "backbone"}"\ncheckpoint = "{made}"\n{config.read_text()}')
+    config.write_text(
+        f'backbone = "{here / "backbone"}"\ncheckpoint = "{made}"\n{config.read_text()}'
+    )
     checkpoint.save(tiny.checkpoint(meta), made)
     assert evaluate("single:worker") == 0
     assert json.loads((here / "out" / "setup.json").read_text())["checkpoint"] == ""
@@ -177,10 +191,17 @@ def test_a_disk_without_room_for_the_report_does_not_hide_what_stopped_the_evalu
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "out" / "report.md").mkdir(parents=True)
-    with pytest.raises(FuguError, match="1 of 1 requests are made; 1 rollouts are left; everything measured") as caught:
+    with pytest.raises(
+        FuguError, match="1 of 1 requests are made; 1 rollouts are left; everything measured"
+    ) as caught:
         evaluate("single:worker", max_requests=1)
     assert caught.value.exit_code == 3
     assert "the report cannot be written" in capsys.readouterr().err
-    with pytest.raises(FuguError, match=r"the report cannot be written: .*; 0 rollouts are left") as caught:
+    with pytest.raises(
+        FuguError, match=r"the report cannot be written: .*; 0 rollouts are left"
+    ) as caught:
         evaluate("single:worker")
-    assert (caught.value.exit_code, caught.value.hint) == (2, "make room on the disk; the same command goes on")
+    assert (caught.value.exit_code, caught.value.hint) == (
+        2,
+        "make room on the disk; the same command goes on",
+    )

@@ -1,4 +1,6 @@
-"""Harbor's own runner with its adapter for fugu: the real `harbor` and the real `fugu`, each trial in its own root."""
+"""Harbor's own runner with its adapter for fugu: the real `harbor` and the real `fugu`, each trial
+in its own root.
+"""
 
 import json
 import os
@@ -30,12 +32,19 @@ timeout_sec = 120.0
 """
 TASKS = {
     "repair": ("Write `fixed` into calc.txt.", "grep -q fixed /app/calc.txt"),
-    "create": ('Create notes.txt with the word hello; don\'t "touch" calc.txt.', "grep -q hello /app/notes.txt"),
+    "create": (
+        'Create notes.txt with the word hello; don\'t "touch" calc.txt.',
+        "grep -q hello /app/notes.txt",
+    ),
     "refuse": ("Do what nobody can.", "false"),
 }
 SAYS = {
-    "Write `fixed`": Says("", (Use("bash", {"command": "echo fixed > calc.txt"}),), tokens=(1000, 100)),
-    "Create notes.txt": Says("", (Use("write", {"path": "notes.txt", "content": "hello\n"}),), tokens=(1000, 100)),
+    "Write `fixed`": Says(
+        "", (Use("bash", {"command": "echo fixed > calc.txt"}),), tokens=(1000, 100)
+    ),
+    "Create notes.txt": Says(
+        "", (Use("write", {"path": "notes.txt", "content": "hello\n"}),), tokens=(1000, 100)
+    ),
 }
 
 pytestmark = pytest.mark.skipif(
@@ -55,7 +64,9 @@ def laid(folder: Path) -> None:
         (task / "task.toml").write_text(TASK.format(name=name))
         (task / "instruction.md").write_text(instruction + "\n")
         reward = "/logs/verifier/reward.txt"
-        (task / "tests" / "test.sh").write_text(f"#!/bin/bash\n{check} && echo 1 > {reward} || echo 0 > {reward}\n")
+        (task / "tests" / "test.sh").write_text(
+            f"#!/bin/bash\n{check} && echo 1 > {reward} || echo 0 > {reward}\n"
+        )
 
 
 def answered(asked: Asked) -> Says:
@@ -63,7 +74,10 @@ def answered(asked: Asked) -> Says:
     if "ACCEPT" in asked.text and "REVISE" in asked.text:
         return Says("ACCEPT. It is there.", tokens=(10, 1))
     if not asked.results:
-        return next((says for begin, says in SAYS.items() if begin in asked.text), Says("I cannot.", tokens=(10, 1)))
+        return next(
+            (says for begin, says in SAYS.items() if begin in asked.text),
+            Says("I cannot.", tokens=(10, 1)),
+        )
     return Says("Done.", tokens=(10, 1))
 
 
@@ -96,7 +110,9 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 def results(folder: Path) -> dict[str, dict[str, Any]]:
     """Harbor's result of each task."""
-    found = [json.loads(path.read_text()) for path in (folder / "jobs" / "job").glob("*/result.json")]
+    found = [
+        json.loads(path.read_text()) for path in (folder / "jobs" / "job").glob("*/result.json")
+    ]
     return {result["task_name"].rpartition("/")[2]: result for result in found}
 
 
@@ -107,9 +123,14 @@ def test_three_tasks_run_through_harbor_with_rewards_costs_and_trajectories(tmp_
         agents = [Agent("harbor-worker", price="{ input = 1.0, output = 10.0 }").entry(server.url)]
         config = tmp_path / "pool.toml"
         config.write_text("\n".join(['coordinator = "single:harbor-worker"', *agents]))
-        done = run(tmp_path, "--ak", f"config={config}", "--ak", "max_turns=3", "--ak", "max_budget_usd=1")
+        done = run(
+            tmp_path, "--ak", f"config={config}", "--ak", "max_turns=3", "--ak", "max_budget_usd=1"
+        )
     found = results(tmp_path)
-    assert {name: one["verifier_result"] and one["verifier_result"]["rewards"] for name, one in found.items()} == {
+    assert {
+        name: one["verifier_result"] and one["verifier_result"]["rewards"]
+        for name, one in found.items()
+    } == {
         "repair": {"reward": 1},
         "create": {"reward": 1},
         "refuse": {"reward": 0},

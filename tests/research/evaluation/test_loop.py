@@ -71,9 +71,13 @@ class Stage:
         return self.opened[-1]
 
 
-def play(facts: list[Event], end: Finished = ACCEPTED, **files: str) -> Callable[[RolloutContext], Played]:
+def play(
+    facts: list[Event], end: Finished = ACCEPTED, **files: str
+) -> Callable[[RolloutContext], Played]:
     named = {name.replace("_py", ".py"): text for name, text in files.items()}
-    return lambda place: Played(Log.create(place.data / "one.jsonl"), place.repository, facts, named, end)
+    return lambda place: Played(
+        Log.create(place.data / "one.jsonl"), place.repository, facts, named, end
+    )
 
 
 def measured(task: Task, stage: Stage, arms: list[str], file: Path) -> list[RolloutOutcome | str]:
@@ -107,7 +111,9 @@ def test_a_row_says_how_the_session_ended_and_what_it_cost(task: Task, tmp_path:
     assert stage.opened[0].closed
 
 
-def test_the_session_starts_in_the_tasks_repository_with_its_request(task: Task, tmp_path: Path) -> None:
+def test_the_session_starts_in_the_tasks_repository_with_its_request(
+    task: Task, tmp_path: Path
+) -> None:
     stage = Stage({"single:small": play([])})
     measured(task, stage, ["single:small"], tmp_path / "rows.jsonl")
     (place,) = stage.places
@@ -119,8 +125,12 @@ def test_the_session_starts_in_the_tasks_repository_with_its_request(task: Task,
 def test_what_the_engine_accepts_is_not_what_counts_as_solved(task: Task, tmp_path: Path) -> None:
     wrong = play([], double_py="def double(n):\n    return 4\n")
     right = play([], Finished(reason="turn_limit"), double_py=task.solution["double.py"])
-    told = measured(task, Stage({"wrong": wrong, "right": right}), ["wrong", "right"], tmp_path / "rows.jsonl")
-    assert [(row.ok, row.accepted, row.reason) for row in told if isinstance(row, RolloutOutcome)] == [
+    told = measured(
+        task, Stage({"wrong": wrong, "right": right}), ["wrong", "right"], tmp_path / "rows.jsonl"
+    )
+    assert [
+        (row.ok, row.accepted, row.reason) for row in told if isinstance(row, RolloutOutcome)
+    ] == [
         (False, True, "accepted"),
         (True, False, "turn_limit"),
     ]
@@ -136,12 +146,16 @@ def test_what_was_measured_is_not_measured_again(task: Task, tmp_path: Path) -> 
     assert [row.arm for row in results_folder.read_rows(file, RolloutOutcome)] == ["a", "b"]
 
 
-def test_a_failure_of_the_surroundings_is_dropped_and_one_of_the_agents_is_not(task: Task, tmp_path: Path) -> None:
+def test_a_failure_of_the_surroundings_is_dropped_and_one_of_the_agents_is_not(
+    task: Task, tmp_path: Path
+) -> None:
     failed = Finished(reason="failed", message="nobody is left")
     network = play([Failed(turn=1, what="small", kind="network", message="gone")], failed)
     invalid = play([Failed(turn=1, what="small", kind="invalid", message="too long")], failed)
     file = tmp_path / "rows.jsonl"
-    told = measured(task, Stage({"network": network, "invalid": invalid}), ["network", "invalid"], file)
+    told = measured(
+        task, Stage({"network": network, "invalid": invalid}), ["network", "invalid"], file
+    )
     assert told[0] == "double, network: nobody is left; dropped"
     (row,) = results_folder.read_rows(file, RolloutOutcome)
     assert (row.arm, row.ok, row.failures) == ("invalid", False, ("small: invalid: too long",))
@@ -150,12 +164,16 @@ def test_a_failure_of_the_surroundings_is_dropped_and_one_of_the_agents_is_not(t
 def test_three_drops_in_a_row_end_the_measurement(task: Task, tmp_path: Path) -> None:
     facts: list[Event] = [Failed(turn=1, what="a", kind="refused", message="no key")]
     end = Finished(reason="failed")
-    stage = Stage(dict.fromkeys("abcd", lambda place: Played(Log.memory(), place.repository, facts, {}, end)))
+    stage = Stage(
+        dict.fromkeys("abcd", lambda place: Played(Log.memory(), place.repository, facts, {}, end))
+    )
     with pytest.raises(RolloutDropped, match="double, c: no key"):
         measured(task, stage, list("abcd"), tmp_path / "rows.jsonl")
 
 
-def test_a_session_that_fails_to_run_is_closed_and_leaves_no_row(task: Task, tmp_path: Path) -> None:
+def test_a_session_that_fails_to_run_is_closed_and_leaves_no_row(
+    task: Task, tmp_path: Path
+) -> None:
     @dataclass
     class Broken(Played):
         async def run(self) -> Finished:

@@ -1,5 +1,5 @@
-"""Coordinators on recorded outcomes: what they solve and spend is exact where nothing is left to chance, and the gate
-says where an arm falls behind."""
+"""Coordinators on recorded outcomes: what they solve and spend is exact where nothing is left to
+chance, and the gate says where an arm falls behind."""
 
 import json
 import os
@@ -24,7 +24,13 @@ def task(number: int, *right: str) -> OutcomeTask:
     return OutcomeTask(f"t{number}", runs, f"issue {number}")
 
 
-TASKS = [task(0, "small", "mid", "big"), task(1, "mid", "big"), task(2, "big"), task(3), task(4, "small")]
+TASKS = [
+    task(0, "small", "mid", "big"),
+    task(1, "mid", "big"),
+    task(2, "big"),
+    task(3),
+    task(4, "small"),
+]
 
 
 def cells(tasks: list[OutcomeTask]) -> dict[tuple[tuple[float, float], float], CellResult]:
@@ -35,7 +41,9 @@ def cells(tasks: list[OutcomeTask]) -> dict[tuple[tuple[float, float], float], C
 def test_the_cascade_solves_what_some_model_of_its_way_solves_and_pays_for_all_of_them() -> None:
     arms = cells(TASKS)[SURE, 2.0].arms
     assert arms["cascade"].solved == (1.0, 1.0, 1.0, 0.0, 1.0)
-    assert arms["cascade"].cost == pytest.approx((0.1, 0.5, 1.5, 1.9, 0.1))  # in the end only `mid` is not too dear
+    assert arms["cascade"].cost == pytest.approx(
+        (0.1, 0.5, 1.5, 1.9, 0.1)
+    )  # in the end only `mid` is not too dear
     assert arms["oracle"].solved == (1.0, 1.0, 1.0, 0.0, 1.0)
     assert arms["oracle"].cost == pytest.approx((0.1, 0.4, 1.0, 0.1, 0.1))
 
@@ -43,7 +51,9 @@ def test_the_cascade_solves_what_some_model_of_its_way_solves_and_pays_for_all_o
 def test_no_run_is_begun_that_the_budget_does_not_pay() -> None:
     arms = cells(TASKS)[SURE, 0.5].arms
     assert arms["cascade"].solved == (1.0, 1.0, 0.0, 0.0, 1.0)
-    assert max(arm.cost[place] for arm in arms.values() for place in range(len(TASKS))) <= 0.5 + 1e-9
+    assert (
+        max(arm.cost[place] for arm in arms.values() for place in range(len(TASKS))) <= 0.5 + 1e-9
+    )
 
 
 def test_a_blind_check_ends_with_the_first_work() -> None:
@@ -59,7 +69,9 @@ def test_runs_of_one_model_are_drawn_without_replacement() -> None:
     both = OutcomeTask("t", {"one": (OutcomeRun(True, 1.0), OutcomeRun(False, 1.0))})
     limits = outcome_replay.OutcomeLimits(SURE, 9.0, {"one": 1.0})
     for draw in range(8):
-        again = outcome_replay.play(outcome_replay.draw_of(both, draw), outcome_replay.in_order(["one"] * 2), limits)
+        again = outcome_replay.play(
+            outcome_replay.draw_of(both, draw), outcome_replay.in_order(["one"] * 2), limits
+        )
         assert again.solved
 
 
@@ -71,7 +83,9 @@ def cell(mine: tuple[float, ...], random: tuple[float, ...], best: tuple[float, 
     return CellResult(SURE, 1.0, 1.0, arms, [arm("", best)])
 
 
-def test_the_gate_names_where_an_arm_is_behind_the_tuned_list_or_not_ahead_of_random_order() -> None:
+def test_the_gate_names_where_an_arm_is_behind_the_tuned_list_or_not_ahead_of_random_order() -> (
+    None
+):
     half, all_right = (1.0, 0.0) * 5, (1.0,) * 10
     assert outcome_replay.gate_failures("trinity", [cell(all_right, half, all_right)]) == []
     assert outcome_replay.gate_failures("trinity", [cell(half, half, all_right)]) == [
@@ -106,7 +120,9 @@ def outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 MODELS = ("--model", "small", "--model", "mid", "--model", "big")
 
 
-def test_the_page_has_every_check_and_ends_with_the_gate(outcomes: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_has_every_check_and_ends_with_the_gate(
+    outcomes: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert called(["eval", outcomes, *MODELS]) == 0
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if line.startswith("## ")] == [
@@ -119,7 +135,9 @@ def test_the_page_has_every_check_and_ends_with_the_gate(outcomes: str, capsys: 
     assert "\n- cascade: " in out and "\n- trinity" not in out
 
 
-def test_a_checkpoint_is_played_beside_the_rules(outcomes: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_checkpoint_is_played_beside_the_rules(
+    outcomes: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tiny.folder(Path("backbone").absolute())
     checkpoint.save(tiny.checkpoint(tiny.meta(folder)), Path("tiny.safetensors"))
     (Path(os.environ["HOME"]) / ".fugurc").write_text(

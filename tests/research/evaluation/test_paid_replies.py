@@ -1,4 +1,6 @@
-"""Which prompts share a reply that was paid for: those that differ in what chance put into them, and no others."""
+"""Which prompts share a reply that was paid for: those that differ in what chance put into them,
+and no others.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -26,7 +28,9 @@ Give = Callable[..., Agent]
 def asked(agent: Agent, folder: Path, task: Task, *messages: Message, where: str = "here") -> str:
     """The reply to these messages in a rollout of the task, whose repository lies in `where`."""
     spending = Spending(folder / "paid.jsonl", SpendingLimits())
-    account = RolloutBilling("rollout", folder / where / "repository", 0, folder, spending, task_literals(task))
+    account = RolloutBilling(
+        "rollout", folder / where / "repository", 0, folder, spending, task_literals(task)
+    )
     prompt = Prompt(system="You work here.", messages=messages)
     paying = PaidAgent(agent, MEMBER, {"model": "m"}, account)
     return asyncio.run(paying.reply(prompt, lambda _text: None, lambda _pause: None)).text
@@ -55,28 +59,42 @@ def test_two_requests_that_differ_in_a_number_or_a_path_have_a_reply_each(
     assert asked(agent, tmp_path, first, FromUser(text=one), where="elsewhere") == "the first"
 
 
-def test_what_tools_and_tests_print_by_chance_is_no_other_prompt(given: Give, task: Task, tmp_path: Path) -> None:
+def test_what_tools_and_tests_print_by_chance_is_no_other_prompt(
+    given: Give, task: Task, tmp_path: Path
+) -> None:
     agent = given("worker", "paid once")
     request = FromUser(text=task.prompt)
     for number in (1, 2):
-        tests = FromUser(text=f"[The tests were run: they FAIL.]\n1 failed in 0.{number}2s\n0.{number}1s call")
+        tests = FromUser(
+            text=f"[The tests were run: they FAIL.]\n1 failed in 0.{number}2s\n0.{number}1s call"
+        )
         where = f"{tmp_path}/{number}/repository"
-        tool = printed(f"{where}: <f at 0x7f00aa11bb2{number}>, /tmp/pytest-{number}, duration_ms {number}.25")
+        tool = printed(
+            f"{where}: <f at 0x7f00aa11bb2{number}>, /tmp/pytest-{number}, duration_ms {number}.25"
+        )
         assert asked(agent, tmp_path, task, request, tests, tool, where=str(number)) == "paid once"
 
 
-def test_what_an_agent_wrote_is_never_taken_for_chance(given: Give, task: Task, tmp_path: Path) -> None:
-    agent = given("verifier", "ACCEPT: 20 m is right.", "REVISE: 40 m is wrong.", "ACCEPT", "REVISE")
+def test_what_an_agent_wrote_is_never_taken_for_chance(
+    given: Give, task: Task, tmp_path: Path
+) -> None:
+    agent = given(
+        "verifier", "ACCEPT: 20 m is right.", "REVISE: 40 m is wrong.", "ACCEPT", "REVISE"
+    )
     said = [FromAgent(agent="worker", text=f"It takes {seconds} s.") for seconds in (2.0, 2.8)]
     written = [
         FromAgent(agent="worker", calls=(Call.make("1", "write", path="a.c", content=mask),))
         for mask in ("0xff0000", "0x00ff00")
     ]
-    replies = [asked(agent, tmp_path, task, FromUser(text=task.prompt), one) for one in (*said, *written)]
+    replies = [
+        asked(agent, tmp_path, task, FromUser(text=task.prompt), one) for one in (*said, *written)
+    ]
     assert replies == ["ACCEPT: 20 m is right.", "REVISE: 40 m is wrong.", "ACCEPT", "REVISE"]
 
 
-def test_addresses_and_paths_in_the_files_of_a_task_are_no_chance(given: Give, task: Task, tmp_path: Path) -> None:
+def test_addresses_and_paths_in_the_files_of_a_task_are_no_chance(
+    given: Give, task: Task, tmp_path: Path
+) -> None:
     agent = given("worker", "the red one", "the green one")
     request = FromUser(text=task.prompt)
     found = []
@@ -104,7 +122,14 @@ def test_a_reply_keeps_its_name_over_versions_where_only_tools_printed_what_chan
         task,
         FromUser(text="Fix it.\n\n1 failed in 0.12s at 0x7f00aa11bb22"),
         FromAgent(agent="a", text="I look."),
-        FromTool(call="1", tool="bash", text=f"/tmp/x1/a.py: finished in 2.53s\n{tmp_path}/here/repository/calc.txt"),
+        FromTool(
+            call="1",
+            tool="bash",
+            text=f"/tmp/x1/a.py: finished in 2.53s\n{tmp_path}/here/repository/calc.txt",
+        ),
     )
     (kept,) = (tmp_path / REPLIES_FOLDER).rglob("*.json")
-    assert kept.parent.name + kept.stem == "bfe795f666c44ec0c75fe6056694a4ae298badd940a2d12d422fb84403261283"
+    assert (
+        kept.parent.name + kept.stem
+        == "bfe795f666c44ec0c75fe6056694a4ae298badd940a2d12d422fb84403261283"
+    )

@@ -1,5 +1,11 @@
 from fugu_cli.evaluation.rollout import AgentSpending, RolloutOutcome
-from tests.benchmarks.one_pass import OnePassAttempt, endings_table, loop_table, one_pass_table, paired_table
+from tests.benchmarks.one_pass import (
+    OnePassAttempt,
+    endings_table,
+    loop_table,
+    one_pass_table,
+    paired_table,
+)
 
 SOURCES = {"q1": "quixbugs", "q2": "quixbugs", "h1": "hefix"}
 
@@ -58,7 +64,8 @@ def test_one_pass_counts_every_answer_and_any_of_them() -> None:
         answer("coder", "elsewhere", 0, True),
     ]
     assert one_pass_table(attempts, SOURCES) == (
-        "| agent | answer | solved | 95 % | quixbugs | hefix | s an answer | tokens in | tokens out |\n"
+        "| agent | answer | solved | 95 % | quixbugs | hefix | s an answer | tokens in | tokens "
+        "out |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
         "| small | 1: mended, greedy | 1 / 3 | 6-79 % | 1 / 2 | 0 / 1 | 10 | 500 | 100 |\n"
         "| small | 2: written anew, greedy | 1 / 2 | 9-91 % | 1 / 1 | 0 / 1 | 11 | 500 | 100 |\n"
@@ -68,13 +75,18 @@ def test_one_pass_counts_every_answer_and_any_of_them() -> None:
 
 def test_the_loop_table_shows_every_arm_and_the_oracle_of_the_single_agents() -> None:
     assert loop_table(OUTCOMES, SOURCES) == (
-        "| arm | solved | 95 % | quixbugs | hefix | accepted | accepted, but wrong | turns | model calls | model s "
+        "| arm | solved | 95 % | quixbugs | hefix | accepted | accepted, but wrong | turns | "
+        "model calls | model s "
         "| wall s | tokens in | tokens out |\n"
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
-        "| `single:small` | 1 / 3 | 6-79 % | 1 / 2 | 0 / 1 | 2 | 1 | 3.0 | 4.0 | 24 | 20 | 1800 | 400 |\n"
-        "| `single:coder` | 1 / 3 | 6-79 % | 1 / 2 | 0 / 1 | 1 | 0 | 3.0 | 4.0 | 24 | 20 | 1800 | 400 |\n"
-        "| `cascade` | 2 / 2 | 34-100 % | 2 / 2 | 0 / 0 | 2 | 0 | 3.0 | 4.0 | 24 | 20 | 1800 | 400 |\n"
-        "| oracle of the single agents | 2 / 3 | 21-94 % | 2 / 2 | 0 / 1 | - | - | - | - | - | - | - | - |\n"
+        "| `single:small` | 1 / 3 | 6-79 % | 1 / 2 | 0 / 1 | 2 | 1 | 3.0 | 4.0 | 24 | 20 | 1800 "
+        "| 400 |\n"
+        "| `single:coder` | 1 / 3 | 6-79 % | 1 / 2 | 0 / 1 | 1 | 0 | 3.0 | 4.0 | 24 | 20 | 1800 "
+        "| 400 |\n"
+        "| `cascade` | 2 / 2 | 34-100 % | 2 / 2 | 0 / 0 | 2 | 0 | 3.0 | 4.0 | 24 | 20 | 1800 | "
+        "400 |\n"
+        "| oracle of the single agents | 2 / 3 | 21-94 % | 2 / 2 | 0 / 1 | - | - | - | - | - | - "
+        "| - | - |\n"
     )
 
 

@@ -17,7 +17,9 @@ from tests.research.evaluation.pool import configured, fixes, idles, suite, task
 from tests.unit.coordinators import tiny
 
 
-def test_what_the_cascade_decided_is_no_row_of_the_learned_coordinator_and_begins_anew(tmp_path: Path) -> None:
+def test_what_the_cascade_decided_is_no_row_of_the_learned_coordinator_and_begins_anew(
+    tmp_path: Path,
+) -> None:
     """Its backbone comes to this machine after a first try without it."""
     rc, folder = Path(os.environ["HOME"]) / ".fugurc", tmp_path / "backbone"
     job = RolloutJob(arm="trinity", problem=load_tasks(suite(tmp_path, task("one"))).tasks[0])
@@ -25,7 +27,10 @@ def test_what_the_cascade_decided_is_no_row_of_the_learned_coordinator_and_begin
         configured(rc.parent, server, ("idler", "cheap"), ("worker", "strong"))
         server.react("idler", idles)
         server.react("worker", fixes)
-        rc.write_text(f'backbone = "{folder}"\ncheckpoint = "{tmp_path / "made.safetensors"}"\n{rc.read_text()}')
+        rc.write_text(
+            f'backbone = "{folder}"\ncheckpoint = '
+            f'"{tmp_path / "made.safetensors"}"\n{rc.read_text()}'
+        )
         opening = RolloutSessionFactory(
             configuration(tmp_path, os.environ).config, (("LOOPBACK_KEY", KEY),), tmp_path / "out"
         )

@@ -34,7 +34,9 @@ def test_a_line_cut_by_a_crash_is_left_out_and_overwritten(tmp_path: Path) -> No
 def test_a_line_that_is_no_row_is_named(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"of":"a","n":1}\n{"of":"a"}\n')
-    with pytest.raises(ConfigError, match=r"rows\.jsonl:2: not a row of this measurement: Field required"):
+    with pytest.raises(
+        ConfigError, match=r"rows\.jsonl:2: not a row of this measurement: Field required"
+    ):
         results_folder.read_rows(file, Count)
 
 

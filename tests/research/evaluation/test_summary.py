@@ -17,7 +17,14 @@ SOURCES = {"a": "one", "b": "one", "c": "two"}
 
 
 def row(
-    arm: str, task: str, ok: bool, *, seed: int = 0, turns: int = 1, usd: float = 0.0, agent: str = "small"
+    arm: str,
+    task: str,
+    ok: bool,
+    *,
+    seed: int = 0,
+    turns: int = 1,
+    usd: float = 0.0,
+    agent: str = "small",
 ) -> RolloutOutcome:
     return RolloutOutcome(
         task=task,
@@ -27,7 +34,11 @@ def row(
         reason="accepted",
         turns=turns,
         seconds=2.0,
-        spent=(AgentSpending(agent=agent, calls=1, input=100, cached=0, output=10, seconds=float(turns)),),
+        spent=(
+            AgentSpending(
+                agent=agent, calls=1, input=100, cached=0, output=10, seconds=float(turns)
+            ),
+        ),
         session="",
         seed=seed,
         usd=usd,
@@ -55,7 +66,12 @@ def test_arms_pairs_and_the_oracle_are_counted_from_the_rows() -> None:
         wilson(2, 3),
         {"one": (2, 2), "two": (0, 1)},
     )
-    assert (cascade.accepted, cascade.wrongly, cascade.turns, cascade.tokens_in) == (3, 1, 7 / 3, 100)
+    assert (cascade.accepted, cascade.wrongly, cascade.turns, cascade.tokens_in) == (
+        3,
+        1,
+        7 / 3,
+        100,
+    )
     assert found.uses["cascade"] == {("small", "worker"): 7}
     assert found.oracle == Proportion(2, 2, wilson(2, 2).low, 1.0)
     assert [(pair.first, pair.second, pair.paired) for pair in found.pairs] == [
@@ -68,8 +84,12 @@ def test_arms_pairs_and_the_oracle_are_counted_from_the_rows() -> None:
 
 
 def test_repeated_tasks_are_paired_by_seed_and_their_interval_is_over_tasks() -> None:
-    repeated = [row("cascade", task, task == "a", seed=seed, usd=0.5) for task in "ab" for seed in range(3)]
-    repeated += [row("random", task, True, seed=seed, usd=1.5) for task in "ab" for seed in range(2)]
+    repeated = [
+        row("cascade", task, task == "a", seed=seed, usd=0.5) for task in "ab" for seed in range(3)
+    ]
+    repeated += [
+        row("random", task, True, seed=seed, usd=1.5) for task in "ab" for seed in range(2)
+    ]
     found = summarise(repeated, SOURCES)
     cascade = found.arms[0]
     assert (cascade.once, cascade.solved.count, cascade.solved.total) == (False, 3, 6)
@@ -112,12 +132,17 @@ def test_a_point_stands_where_its_cost_and_share_are() -> None:
 
 
 def test_an_axis_is_divided_by_round_numbers() -> None:
-    steps = [evaluation_report.axis_step(largest) for largest in (0.0, 0.00012, 1.0, 80.0, 94.0, 12345.0)]
+    steps = [
+        evaluation_report.axis_step(largest) for largest in (0.0, 0.00012, 1.0, 80.0, 94.0, 12345.0)
+    ]
     assert steps == pytest.approx([1.0, 0.00002, 0.2, 10.0, 20.0, 2000.0])
 
 
 def test_names_of_many_equal_arms_stand_below_each_other_inside_the_picture() -> None:
-    many = [row(f"single:{name}", "a", False, turns=turns) for turns, name in enumerate("abcdefghijkl", start=1)]
+    many = [
+        row(f"single:{name}", "a", False, turns=turns)
+        for turns, name in enumerate("abcdefghijkl", start=1)
+    ]
     picture = evaluation_report.accuracy_against_cost(summarise(many, SOURCES))
     named = re.findall(r'y="([\d.]+)" style="fill[^>]*>single:(\w)', picture)
     heights = sorted(float(y) for y, _ in named)
@@ -127,7 +152,9 @@ def test_names_of_many_equal_arms_stand_below_each_other_inside_the_picture() ->
 
 
 def test_the_report_is_written_twice_and_can_say_that_nothing_is_there(tmp_path: Path) -> None:
-    report = evaluation_report.ReportNotes("Evaluation <x>", {"pool": "small & large"}, ("Refused: t: it passes.",))
+    report = evaluation_report.ReportNotes(
+        "Evaluation <x>", {"pool": "small & large"}, ("Refused: t: it passes.",)
+    )
     page, html = evaluation_report.write_report(tmp_path, report, summarise(ROWS, SOURCES))
     assert page.read_text().startswith(
         "# Evaluation \\<x>\n\n- pool: small & large\n\nRefused: t: it passes.\n\n## Solved\n"
@@ -139,7 +166,9 @@ def test_the_report_is_written_twice_and_can_say_that_nothing_is_there(tmp_path:
     empty = evaluation_report.as_markdown(report, summarise([], SOURCES))
     assert "There are no rows yet." in empty
     with pytest.raises(StorageError, match="the report cannot be written"):
-        evaluation_report.write_report(tmp_path / "absent", report, EvaluationSummary(False, (), (), {}, None))
+        evaluation_report.write_report(
+            tmp_path / "absent", report, EvaluationSummary(False, (), (), {}, None)
+        )
 
 
 MEMBERS = [
@@ -163,7 +192,10 @@ LONG = "retry-same:a-model-with-a-very-long-name-20251101"
 
 
 def test_names_of_any_length_stand_inside_the_picture() -> None:
-    found = summarise([row(arm, "a", True, agent=f"{arm}-agent") for arm in ("cascade", LONG, f"{LONG}-b")], SOURCES)
+    found = summarise(
+        [row(arm, "a", True, agent=f"{arm}-agent") for arm in ("cascade", LONG, f"{LONG}-b")],
+        SOURCES,
+    )
     picture = xml.fromstring(evaluation_report.accuracy_against_cost(found))
     width = float(picture.attrib["viewBox"].split()[2])
     for text in picture.iter("{http://www.w3.org/2000/svg}text"):
@@ -178,8 +210,22 @@ def test_words_for_arms_mean_every_agent_or_the_strongest() -> None:
         *("single:large", "single:small", "prompted:large", "random"),
     )
     assert runner.expand_arms(["all"], MEMBERS) == (
-        *("trinity", "conductor", "one-pass:large", "one-pass:small", "single:large", "single:small", "random"),
-        *("self-reflection:large", "mixture-of-agents", "panel-judge-merge", "prompted:large", "cascade"),
+        *(
+            "trinity",
+            "conductor",
+            "one-pass:large",
+            "one-pass:small",
+            "single:large",
+            "single:small",
+            "random",
+        ),
+        *(
+            "self-reflection:large",
+            "mixture-of-agents",
+            "panel-judge-merge",
+            "prompted:large",
+            "cascade",
+        ),
         *("retry-same:large", "retry-same:small"),
     )
 
@@ -191,7 +237,9 @@ def test_an_arm_that_is_none_is_refused(word: str) -> None:
 
 
 def test_an_arm_of_an_agent_that_is_opted_out_is_refused_and_says_so() -> None:
-    with pytest.raises(UsageError, match="'single:other' names an agent that is opted out") as caught:
+    with pytest.raises(
+        UsageError, match="'single:other' names an agent that is opted out"
+    ) as caught:
         runner.expand_arms(["single:other"], MEMBERS, ["other"])
     assert caught.value.hint == "take other out of opt_out"
 

@@ -30,11 +30,15 @@ SETTINGS = EvolutionSettings(population=4, iterations=1, replications=2)
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
-    return backbone.load_backbone(tiny.folder(tmp_path_factory.mktemp("proving") / "backbone"), device="cpu")
+    return backbone.load_backbone(
+        tiny.folder(tmp_path_factory.mktemp("proving") / "backbone"), device="cpu"
+    )
 
 
 def mixed(loaded: Backbone, folder: Path, hidden_states: HiddenStates) -> Mixture:
-    """Issues without prices, and tasks that only the dearest agent solves: its draws end in all ways a loop can."""
+    """Issues without prices, and tasks that only the dearest agent solves: its draws end in all
+    ways a loop can.
+    """
     rows = lines(6)
     cells = [
         {
@@ -55,11 +59,15 @@ def mixed(loaded: Backbone, folder: Path, hidden_states: HiddenStates) -> Mixtur
     return load_mixture(issues, folder / "matrix.jsonl", ROWS, blend, (loaded, hidden_states))[0]
 
 
-def test_both_sources_are_judged_by_heads_that_did_not_see_them(loaded: Backbone, tmp_path: Path) -> None:
+def test_both_sources_are_judged_by_heads_that_did_not_see_them(
+    loaded: Backbone, tmp_path: Path
+) -> None:
     hidden_states = HiddenStates(loaded, tmp_path / "states", lambda _: None)
     mixture = mixed(loaded, tmp_path, hidden_states)
     said: list[str] = []
-    found = compare_with_cascade(mixture, hidden_states, np.zeros((6, loaded.shape.width), np.float32), said.append)
+    found = compare_with_cascade(
+        mixture, hidden_states, np.zeros((6, loaded.shape.width), np.float32), said.append
+    )
     assert [proof.source for proof in found.learned] == ["issues, pools drawn", "loop"]
     assert [proof.source for proof in found.before] == ["issues, pools drawn", "loop"]
     assert len(said) == 2

@@ -1,4 +1,6 @@
-"""`fugu train conductor`: what carries workflows out, with a pool that speaks the real wire format, and the command."""
+"""`fugu train conductor`: what carries workflows out, with a pool that speaks the real wire format,
+and the command.
+"""
 
 import json
 import os
@@ -32,9 +34,13 @@ STEPS = (
 )
 
 
-def test_a_workflow_is_carried_out_once_with_tools_and_tests_and_paid_for_once(tmp_path: Path) -> None:
+def test_a_workflow_is_carried_out_once_with_tools_and_tests_and_paid_for_once(
+    tmp_path: Path,
+) -> None:
     problems = {one.id: one for one in load_tasks(suite(tmp_path, task("one"))).tasks}
-    (tmp_path / "sum.jsonl").write_text(json.dumps({"id": "sum", "question": "2 + 2?", "answer": "4"}))
+    (tmp_path / "sum.jsonl").write_text(
+        json.dumps({"id": "sum", "question": "2 + 2?", "answer": "4"})
+    )
     problems |= {one.id: one for one in load_tasks(tmp_path / "sum.jsonl").questions}  # type: ignore[dict-item]
     with running() as server:
         configured(Path(os.environ["HOME"]), server, ("idler", "cheap"), ("worker", "strong"))
@@ -67,7 +73,9 @@ def test_workflows_are_carried_out_at_the_same_time_and_each_once(tmp_path: Path
     together = threading.Barrier(2)
 
     def waits(asked: Asked) -> Answer:
-        if "You are the Worker now" in asked.text and not any(one["role"] == "tool" for one in asked.body["messages"]):
+        if "You are the Worker now" in asked.text and not any(
+            one["role"] == "tool" for one in asked.body["messages"]
+        ):
             together.wait(60)
         return fixes(asked)
 
@@ -88,8 +96,13 @@ def test_workflows_are_carried_out_at_the_same_time_and_each_once(tmp_path: Path
 @pytest.mark.filterwarnings("ignore")
 def test_two_trainings_do_not_write_to_one_folder(tmp_path: Path) -> None:
     file = suite(tmp_path, task("one"))
-    given = ConductorFlags(suites=[str(file)], model="absent", preset="small", form_only=True, out=tmp_path / "out")
-    with locked_folder(tmp_path / "out"), pytest.raises(SessionBusy, match="another training writes to"):
+    given = ConductorFlags(
+        suites=[str(file)], model="absent", preset="small", form_only=True, out=tmp_path / "out"
+    )
+    with (
+        locked_folder(tmp_path / "out"),
+        pytest.raises(SessionBusy, match="another training writes to"),
+    ):
         command.train_conductor(given)
 
 
@@ -116,7 +129,10 @@ def test_the_command_trains_logs_and_says_where_the_model_is(
     assert said[0] == f"reading the planner {tmp_path / 'model'}"
     assert re.fullmatch(r"step 1 of 1: reward 0\.00, readable 0%, right 0%; \d+ s", said[1])
     assert len(said) == 2  # no bars and warnings of the libraries
-    assert [line.replies for line in results_folder.read_rows(tmp_path / "out" / grpo.GRPO_LOG, grpo.GrpoStep)] == [2]
+    assert [
+        line.replies
+        for line in results_folder.read_rows(tmp_path / "out" / grpo.GRPO_LOG, grpo.GrpoStep)
+    ] == [2]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -127,11 +143,21 @@ def test_a_folder_goes_on_with_more_steps_and_with_nothing_else_changed(
     suites = [str(suite(tmp_path, task("one"), task("two")))]
     model, out = str(tiny_model(tmp_path / "model")), tmp_path / "out"
     given = ConductorFlags(
-        suites=suites, model=model, preset="small", steps=1, replies=2, tokens=4, form_only=True, out=out
+        suites=suites,
+        model=model,
+        preset="small",
+        steps=1,
+        replies=2,
+        tokens=4,
+        form_only=True,
+        out=out,
     )
     assert command.train_conductor(given) == 0
     changed: list[tuple[dict[str, object], str]] = [
-        ({"suites": [str(suite(tmp_path, task("one"), name="fewer"))]}, 'tasks: two: "[0-9a-f]+", now it is null'),
+        (
+            {"suites": [str(suite(tmp_path, task("one"), name="fewer"))]},
+            'tasks: two: "[0-9a-f]+", now it is null',
+        ),
         ({"model": str(tiny_model(tmp_path / "other"))}, 'model: ".*model", now it is ".*other"'),
         ({"agents": 2}, "agents: 7, now it is 2"),
         ({"max_steps": 2}, "max_steps: 5, now it is 2"),
@@ -157,11 +183,15 @@ def test_a_task_that_judges_nothing_is_refused_and_another_pool_cannot_go_on(
     monkeypatch.setenv("LOOPBACK_KEY", KEY)
     done = task("done", repo={"calc.txt": "fixed\n", "check.sh": "echo 1 passed\n"})
     model = str(tiny_model(tmp_path / "model"))
-    flags = ConductorFlags(model=model, preset="small", steps=1, replies=2, tokens=4, out=tmp_path / "out", suites=[])
+    flags = ConductorFlags(
+        model=model, preset="small", steps=1, replies=2, tokens=4, out=tmp_path / "out", suites=[]
+    )
     with running() as server:
         configured(Path(os.environ["HOME"]), server, ("worker", "strong"))
         with pytest.raises(UsageError, match="no task is left that could judge anything"):
-            command.train_conductor(replace(flags, suites=[str(suite(tmp_path, done, name="none"))]))
+            command.train_conductor(
+                replace(flags, suites=[str(suite(tmp_path, done, name="none"))])
+            )
         assert "done: refused: its tests pass before any work" in capsys.readouterr().err
         given = replace(flags, suites=[str(suite(tmp_path, task("one"), done))])
         assert command.train_conductor(given) == 0
@@ -171,15 +201,20 @@ def test_a_task_that_judges_nothing_is_refused_and_another_pool_cannot_go_on(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_recursion_trains_each_second_round_behind_its_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One task and one agent: all first prompts are the same, so a step that reads more tokens read a second round."""
+def test_a_recursion_trains_each_second_round_behind_its_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One task and one agent: all first prompts are the same, so a step that reads more tokens read
+    a second round.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOOPBACK_KEY", KEY)
     out = tmp_path / "out"
     reply = 'model_id = [0]\nsubtasks = ["Fix it."]\naccess_list = [[]]'
     asked = PlannerExample(problem="one", prompt="", models=("worker",))
     results_folder.append_row(
-        out / command.FIRST_ROUNDS, FirstRound(example=asked, reply=reply, right=True, answer="It is fixed.")
+        out / command.FIRST_ROUNDS,
+        FirstRound(example=asked, reply=reply, right=True, answer="It is fixed."),
     )
     flags = ConductorFlags(
         suites=[str(suite(tmp_path, task("one")))],
@@ -210,7 +245,9 @@ def test_a_recursion_trains_each_second_round_behind_its_first(tmp_path: Path, m
         ({"model": "./absent", "form_only": True}, "there is no folder ./absent"),
     ],
 )
-def test_words_that_mean_nothing_are_refused(tmp_path: Path, words: dict[str, object], message: str) -> None:
+def test_words_that_mean_nothing_are_refused(
+    tmp_path: Path, words: dict[str, object], message: str
+) -> None:
     flags = {"suites": [str(suite(tmp_path, task("one")))], "preset": "small"} | words
     with pytest.raises(UsageError, match=message):
         command.train_conductor(ConductorFlags(**flags))  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""GRPO for the Conductor: the reward, the examples, and a real run of TRL's trainer on a tiny random model."""
+"""GRPO for the Conductor: the reward, the examples, and a real run of TRL's trainer on a tiny
+random model.
+"""
 
 import json
 from collections.abc import Callable, Sequence
@@ -37,10 +39,17 @@ from tests.unit.coordinators import tiny
 GOOD = 'model_id = [1, 0]\nsubtasks = ["Find it.", "Check it."]\naccess_list = [[], ["all"]]'
 EXAMPLE = PlannerExample(problem="q", prompt="", models=("small", "large"))
 MEMBERS = {
-    name: Member(name=name, provider="openai", model=name, slot="middle") for name in ("small", "medium", "large")
+    name: Member(name=name, provider="openai", model=name, slot="middle")
+    for name in ("small", "medium", "large")
 }
 QUESTIONS = [
-    Question(id=f"q{number}", source="own", kind="number", prompt=f"What is {number} + 1?", answer=str(number + 1))
+    Question(
+        id=f"q{number}",
+        source="own",
+        kind="number",
+        prompt=f"What is {number} + 1?",
+        answer=str(number + 1),
+    )
     for number in range(3)
 ]
 
@@ -48,7 +57,10 @@ QUESTIONS = [
 def tiny_model(path: Path) -> Path:
     """A random causal model with a tokenizer that ends texts with `!`."""
     model = tiny.folder(path, "qwen2")
-    about = json.loads((model / "config.json").read_text()) | {"head_dim": tiny.HEAD_DIM, "eos_token_id": 0}
+    about = json.loads((model / "config.json").read_text()) | {
+        "head_dim": tiny.HEAD_DIM,
+        "eos_token_id": 0,
+    }
     (model / "config.json").write_text(json.dumps(about))
     (model / "tokenizer_config.json").write_text(
         json.dumps(
@@ -56,7 +68,9 @@ def tiny_model(path: Path) -> Path:
                 "tokenizer_class": "PreTrainedTokenizerFast",
                 "eos_token": "!",
                 "pad_token": "!",
-                "chat_template": "{% for one in messages %}{{ one['role'] }}: {{ one['content'] }}\n{% endfor %}",
+                "chat_template": (
+                    "{% for one in messages %}{{ one['role'] }}: {{ one['content'] }}\n{% endfor %}"
+                ),
             }
         )
     )
@@ -64,13 +78,17 @@ def tiny_model(path: Path) -> Path:
 
 
 class Watched(WorkflowRewards):
-    """One reply in two is worth something, whatever it says; `steps` is what each step asked about."""
+    """One reply in two is worth something, whatever it says; `steps` is what each step asked
+    about.
+    """
 
     def __init__(self) -> None:
         super().__init__(None)
         self.steps: list[list[PlannerExample]] = []
 
-    def __call__(self, completions: Sequence[str], example: Sequence[str], **_more: object) -> list[float]:
+    def __call__(
+        self, completions: Sequence[str], example: Sequence[str], **_more: object
+    ) -> list[float]:
         self.steps.append([PlannerExample.model_validate_json(given) for given in example])
         found = [0.5 * (index % 2) for index in range(len(completions))]
         self.rewards += found
@@ -116,10 +134,14 @@ def test_without_anything_to_run_it_the_form_alone_is_worth_half() -> None:
 
 
 @pytest.mark.parametrize(("kept", "expected"), [(True, 1.0), (False, 0.5)])
-def test_in_the_second_round_three_empty_lists_keep_what_the_first_came_to(kept: bool, expected: float) -> None:
+def test_in_the_second_round_three_empty_lists_keep_what_the_first_came_to(
+    kept: bool, expected: float
+) -> None:
     second = EXAMPLE.model_copy(update={"round": 2, "kept": kept})
     assert second.form() == PlanLimits(models=("small", "large"), steps=5, keeps=True, earlier=True)
-    assert workflow_reward("model_id = []\nsubtasks = []\naccess_list = []", second, None) == expected
+    assert (
+        workflow_reward("model_id = []\nsubtasks = []\naccess_list = []", second, None) == expected
+    )
 
 
 class Carries:
@@ -142,7 +164,11 @@ def test_all_rewards_are_counted() -> None:
     rewards = WorkflowRewards(Carries(lambda steps: len(steps) == 2))
     second = EXAMPLE.model_copy(update={"round": 2})
     given = [EXAMPLE, EXAMPLE, second]
-    found = rewards([GOOD, "nothing", GOOD], example=[one.model_dump_json() for one in given], prompts=["", "", ""])
+    found = rewards(
+        [GOOD, "nothing", GOOD],
+        example=[one.model_dump_json() for one in given],
+        prompts=["", "", ""],
+    )
     assert found == rewards.rewards == [1.0, 0.0, 1.0]
 
 
@@ -164,7 +190,9 @@ def test_every_question_comes_with_a_pool_of_its_own_and_a_seed_settles_it() -> 
     course = ExampleSettings(fewest=2, most=3, times=4, seed=7)
     made = list(planner_examples(QUESTIONS, MEMBERS, Plain(), course))
     assert made == list(planner_examples(QUESTIONS, MEMBERS, Plain(), course))
-    assert sorted(example.problem for example in made) == sorted(f"q{n}" for n in range(3) for _ in range(4))
+    assert sorted(example.problem for example in made) == sorted(
+        f"q{n}" for n in range(3) for _ in range(4)
+    )
     assert {len(example.models) for example in made} == {2, 3}
     assert len({example.models for example in made}) > 3
     first = made[0]
@@ -208,7 +236,9 @@ def test_first_rounds_count_less_only_where_second_ones_are_trained() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_the_papers_preset_is_the_papers() -> None:
-    """Conductor, section on training: 200 iterations, 4 questions x 64 rollouts, temperature 1, 1,024 tokens, 1e-6."""
+    """Conductor, section on training: 200 iterations, 4 questions x 64 rollouts, temperature 1,
+    1,024 tokens, 1e-6.
+    """
     assert (
         GrpoSettings(
             steps=200,
@@ -234,12 +264,18 @@ def test_the_papers_preset_is_the_papers() -> None:
         "grpo",
         "group",
     )
-    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.warmup_steps) == (0.9, 0.999, 0.03)
+    assert (arguments.adam_beta1, arguments.adam_beta2, arguments.warmup_steps) == (
+        0.9,
+        0.999,
+        0.03,
+    )
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path) -> None:
-    """A random model writes no workflow: one reply in two is made readable by the reward given here."""
+    """A random model writes no workflow: one reply in two is made readable by the reward given
+    here.
+    """
     model = tiny_model(tmp_path / "model")
     settings = GrpoSettings(
         steps=2, questions=1, replies=4, tokens=6, rate=1e-3, schedule="constant", warmup=0.0, lora=2,
@@ -266,7 +302,9 @@ def test_a_run_is_logged_saved_resumed_and_kept_apart_from_others(tmp_path: Path
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("left", [None, "", '{"epoch": 0.1'])
-def test_a_run_that_was_killed_while_saving_goes_on_from_the_step_before(tmp_path: Path, left: str | None) -> None:
+def test_a_run_that_was_killed_while_saving_goes_on_from_the_step_before(
+    tmp_path: Path, left: str | None
+) -> None:
     model = tiny_model(tmp_path / "model")
     settings = GrpoSettings(
         steps=2, questions=1, replies=4, tokens=4, rate=1e-3, schedule="constant", warmup=0.0, lora=2,
@@ -297,7 +335,9 @@ def test_a_run_that_was_killed_before_anything_was_whole_begins_anew(tmp_path: P
     course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(times=1)))
     lines: list[grpo.GrpoStep] = []
     (tmp_path / "out" / "checkpoint-1").mkdir(parents=True)
-    grpo.train_planner(str(model), course, settings, Watched(), grpo.GrpoRun(tmp_path / "out", lines.append))
+    grpo.train_planner(
+        str(model), course, settings, Watched(), grpo.GrpoRun(tmp_path / "out", lines.append)
+    )
     assert [line.step for line in lines] == [1]
 
 
@@ -305,12 +345,24 @@ def test_a_run_that_was_killed_before_anything_was_whole_begins_anew(tmp_path: P
 @pytest.mark.parametrize("preset", [PAPER_SETTINGS, SMALL_SETTINGS])
 @pytest.mark.parametrize(
     ("questions", "replies", "part"),
-    [(1, 8, 8), (1, 12, 6), (1, 10, 5), (1, 20, 5), (2, 6, 6), (3, 4, 6), (4, 10, 8), (1, 4, 4), (1, 11, 1)],
+    [
+        (1, 8, 8),
+        (1, 12, 6),
+        (1, 10, 5),
+        (1, 20, 5),
+        (2, 6, 6),
+        (3, 4, 6),
+        (4, 10, 8),
+        (1, 4, 4),
+        (1, 11, 1),
+    ],
 )
 def test_a_step_learns_from_every_reply_to_every_question(
     preset: GrpoSettings, questions: int, replies: int, part: int
 ) -> None:
-    arguments = grpo.trl_arguments(replace(preset, questions=questions, replies=replies), Path("/nowhere"))
+    arguments = grpo.trl_arguments(
+        replace(preset, questions=questions, replies=replies), Path("/nowhere")
+    )
     assert arguments.per_device_train_batch_size == part
     assert arguments.num_generations == replies
     assert arguments.generation_batch_size == questions * replies
@@ -327,7 +379,9 @@ def test_questions_and_replies_that_fill_no_whole_part_are_all_trained_on(tmp_pa
     course = list(planner_examples(QUESTIONS, MEMBERS, Plain(), ExampleSettings(times=1)))
     lines: list[grpo.GrpoStep] = []
     watched = Watched()
-    grpo.train_planner(str(model), course, settings, watched, grpo.GrpoRun(tmp_path / "out", lines.append))
+    grpo.train_planner(
+        str(model), course, settings, watched, grpo.GrpoRun(tmp_path / "out", lines.append)
+    )
     assert [line.replies for line in lines] == [12]
     assert watched.steps == [[one for one in course for _ in range(4)]]
 
@@ -337,7 +391,10 @@ def test_the_small_preset_fits_a_machine_without_a_gpu() -> None:
 
 
 def _asked_of(*names: str) -> list[PlannerExample]:
-    return [EXAMPLE.model_copy(update={"problem": name, "prompt": f"{name}: The models:\nModel 0"}) for name in names]
+    return [
+        EXAMPLE.model_copy(update={"problem": name, "prompt": f"{name}: The models:\nModel 0"})
+        for name in names
+    ]
 
 
 def test_second_rounds_stand_behind_first_ones_that_ran_and_nothing_is_made_twice() -> None:
@@ -372,7 +429,9 @@ def test_no_first_round_is_made_for_a_second_one_that_nobody_reads() -> None:
         asked.append(prompt[0])
         return GOOD
 
-    firsts = FirstRounds(write, lambda _problem, _steps: WorkflowResult(True), (), lambda _first: None)
+    firsts = FirstRounds(
+        write, lambda _problem, _steps: WorkflowResult(True), (), lambda _first: None
+    )
     made = islice(both_rounds(_asked_of("a", "b", "c"), firsts), 3)
     assert [(one.problem, one.round) for one in made] == [("a", 1), ("a", 2), ("b", 1)]
     assert asked == ["a"]

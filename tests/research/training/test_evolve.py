@@ -1,4 +1,6 @@
-"""The evolution's loop: its log, shaping, going on exactly, stopping early, and a folder that refuses what it must."""
+"""The evolution's loop: its log, shaping, going on exactly, stopping early, and a folder that
+refuses what it must.
+"""
 
 import json
 from collections.abc import Callable
@@ -31,7 +33,9 @@ WANTED = np.array([1.0, -1.0, 0.5])
 class Bowl:
     """Solved is nearness to a point; the iteration's luck is the same for every candidate."""
 
-    def __init__(self, *, validated: bool = True, flat: bool = False, stop: int | None = None) -> None:
+    def __init__(
+        self, *, validated: bool = True, flat: bool = False, stop: int | None = None
+    ) -> None:
         self._flat = flat
         self.seen: list[tuple[int, int]] = []
         self._validated = validated
@@ -52,12 +56,19 @@ class Bowl:
         worth = worth * 0 if self._flat else worth
         flat = np.ones((candidates.size, 2))
         return TrialResult(
-            np.stack([worth, worth], 1), flat * 0, flat, flat, np.ones((candidates.size, 3)), candidates.size
+            np.stack([worth, worth], 1),
+            flat * 0,
+            flat,
+            flat,
+            np.ones((candidates.size, 3)),
+            candidates.size,
         )
 
 
 def breed(points: np.ndarray) -> Candidates:
-    return HeadCandidates(points[:, None].astype(np.float32), lambda texts: np.zeros((len(texts), 3), np.float32))
+    return HeadCandidates(
+        points[:, None].astype(np.float32), lambda texts: np.zeros((len(texts), 3), np.float32)
+    )
 
 
 def save(mean: np.ndarray, path: Path) -> None:
@@ -65,7 +76,10 @@ def save(mean: np.ndarray, path: Path) -> None:
 
 
 def run(
-    path: Path, settings: EvolutionSettings, trial: Bowl, tell: Callable[[EvolutionIteration], None] = lambda _: None
+    path: Path,
+    settings: EvolutionSettings,
+    trial: Bowl,
+    tell: Callable[[EvolutionIteration], None] = lambda _: None,
 ) -> Evolved:
     folder = RunFolder(path, {"pool": ["a", "b"]}, save)
     with folder.held():
@@ -73,7 +87,10 @@ def run(
 
 
 def without_seconds(path: Path) -> list[dict[str, object]]:
-    return [{**json.loads(line), "seconds": 0} for line in (path / "es_log.jsonl").read_text().splitlines()]
+    return [
+        {**json.loads(line), "seconds": 0}
+        for line in (path / "es_log.jsonl").read_text().splitlines()
+    ]
 
 
 def test_every_iteration_is_logged_and_leaves_a_checkpoint(tmp_path: Path) -> None:
@@ -125,21 +142,29 @@ def test_without_validation_the_newest_mean_is_the_result(tmp_path: Path) -> Non
 
 
 def test_two_trainings_in_one_folder_are_one_too_many(tmp_path: Path) -> None:
-    with locked_folder(tmp_path), pytest.raises(SessionBusy, match="another training"):  # a matrix is measured there
+    with (
+        locked_folder(tmp_path),
+        pytest.raises(SessionBusy, match="another training"),
+    ):  # a matrix is measured there
         run(tmp_path, SMALL, Bowl())
 
 
 def test_a_changed_pool_is_refused_and_named(tmp_path: Path) -> None:
     run(tmp_path, SMALL, Bowl())
     changed = RunFolder(tmp_path, {"pool": ["a", "c"]}, save)
-    with pytest.raises(UsageError, match='another pool: \\["a", "b"\\], now it is \\["a", "c"\\]'), changed.held():
+    with (
+        pytest.raises(UsageError, match='another pool: \\["a", "b"\\], now it is \\["a", "c"\\]'),
+        changed.held(),
+    ):
         pass
 
 
 def test_a_log_that_is_shorter_than_the_run_is_refused(tmp_path: Path) -> None:
     run(tmp_path, SMALL.model_copy(update={"iterations": 2}), Bowl())
     (tmp_path / "es_log.jsonl").write_text("")
-    with pytest.raises(StorageError, match=r"es_log.jsonl has 0 lines, the training is at iteration 2"):
+    with pytest.raises(
+        StorageError, match=r"es_log.jsonl has 0 lines, the training is at iteration 2"
+    ):
         run(tmp_path, SMALL, Bowl())
 
 
@@ -171,7 +196,12 @@ def test_a_state_is_read_back_as_it_was(tmp_path: Path) -> None:
         folder.keep(RunState(3, b"\x00search", np.array([0.1, 0.2]), -0.5, 2), [])
         kept = folder.restore()
     assert kept is not None
-    assert (kept.iteration, kept.search, kept.best_worth, kept.best_at) == (3, b"\x00search", -0.5, 2)
+    assert (kept.iteration, kept.search, kept.best_worth, kept.best_at) == (
+        3,
+        b"\x00search",
+        -0.5,
+        2,
+    )
     np.testing.assert_array_equal(kept.best, [0.1, 0.2])
 
 
@@ -188,7 +218,9 @@ def test_a_state_that_was_cut_is_told_of(tmp_path: Path) -> None:
 def played(solved: list[list[float]], rows: list[list[float]]) -> TrialResult:
     table = np.array(solved)
     ones = np.ones_like(table)
-    return TrialResult(table, ones * 0.5, ones * 2, np.array(rows), np.ones((len(rows), 3)), table.size)
+    return TrialResult(
+        table, ones * 0.5, ones * 2, np.array(rows), np.ones((len(rows), 3)), table.size
+    )
 
 
 def test_fitness_is_reward_and_its_shaping_terms() -> None:

@@ -9,7 +9,9 @@ DRAW = np.random.default_rng(0)
 
 
 def separable(count: int = 80) -> HeadExamples:
-    """The best row depends on one direction of the state, the role on another; scales differ wildly."""
+    """The best row depends on one direction of the state, the role on another; scales differ
+    wildly.
+    """
     hidden = DRAW.normal(size=(count, 12)) * np.geomspace(0.01, 100, 12)
     right = (hidden[:, 0] > 0).astype(int)
     rows = np.where(np.arange(3) == right[:, None], 0.9, 0.05)
@@ -44,14 +46,18 @@ def test_a_fit_repeats_exactly() -> None:
 
 def test_examples_without_a_wanted_role_teach_none() -> None:
     examples = separable()
-    silent = HeadExamples(examples.hidden, examples.rows, np.full(80, -1), examples.weights, examples.groups)
+    silent = HeadExamples(
+        examples.hidden, examples.rows, np.full(80, -1), examples.weights, examples.groups
+    )
     assert np.array_equal(fit_head(silent, 3, l2=1e-3)[3:], np.zeros((3, 12), np.float32))
 
 
 def test_weights_decide_between_contradicting_examples() -> None:
     hidden = np.ones((2, 4), np.float32)
     rows = np.array([[1, 0], [0, 1]], np.float32)
-    examples = HeadExamples(hidden, rows, np.array([0, 0]), np.array([3, 1], np.float32), ("a", "b"))
+    examples = HeadExamples(
+        hidden, rows, np.array([0, 0]), np.array([3, 1], np.float32), ("a", "b")
+    )
     logits = fit_head(examples, 0, l2=1e-9) @ hidden[0]
     assert 1 / (1 + np.exp(logits[1] - logits[0])) == pytest.approx(0.75, abs=0.01)
 
@@ -60,7 +66,9 @@ def test_scores_are_those_of_the_definition() -> None:
     hidden = np.eye(2, dtype=np.float32)
     head = np.array([[0, 0], [0, 0], [1, 0], [0, 1], [0, 0]], np.float32)
     rows = np.array([[0.5, 0.5], [1.0, 0.0]], np.float32)
-    examples = HeadExamples(hidden, rows, np.array([0, 2]), np.array([1, 1], np.float32), ("a", "b"))
+    examples = HeadExamples(
+        hidden, rows, np.array([0, 2]), np.array([1, 1], np.float32), ("a", "b")
+    )
     assert score_head(head, examples) == HeadScore(pytest.approx(np.log(2) / 2, abs=1e-6), 1.0, 0.5)
 
 
@@ -72,5 +80,7 @@ def test_folds_hold_every_group_out_once_and_never_divide_one() -> None:
         held = {group for group, kept in zip(groups, mask, strict=True) if kept}
         rest = {group for group, kept in zip(groups, mask, strict=True) if not kept}
         assert not held & rest
-    assert all(np.array_equal(a, b) for a, b in zip(masks, group_folds(groups, 3, seed=1), strict=True))
+    assert all(
+        np.array_equal(a, b) for a, b in zip(masks, group_folds(groups, 3, seed=1), strict=True)
+    )
     assert len(group_folds(["a", "b"], 5, seed=0)) == 2

@@ -1,4 +1,6 @@
-"""`fugu train matrix` with a pool that speaks the real wire format: whose runs it measures and counts."""
+"""`fugu train matrix` with a pool that speaks the real wire format: whose runs it measures and
+counts.
+"""
 
 import json
 import os
@@ -23,10 +25,15 @@ def test_an_agent_that_is_opted_out_is_neither_paid_for_nor_missed(
         rc.write_text(f'opt_out = ["other"]\n{rc.read_text()}')
         server.react("idler", idles)
         server.react("worker", fixes)
-        flags = MatrixFlags(suites=[str(suite(tmp_path, task("one"), task("two")))], out=tmp_path / "out")
+        flags = MatrixFlags(
+            suites=[str(suite(tmp_path, task("one"), task("two")))], out=tmp_path / "out"
+        )
         assert command.train_matrix(flags) == 0
         assert server.asked("other") == []
-    cells = [json.loads(line) for line in (tmp_path / "out" / command.MATRIX_FILE).read_text().splitlines()]
+    cells = [
+        json.loads(line)
+        for line in (tmp_path / "out" / command.MATRIX_FILE).read_text().splitlines()
+    ]
     assert {cell["agent"] for cell in cells} == {"idler", "worker"}
     said = capsys.readouterr().out
     assert "These tasks do not show that routing pays" in said

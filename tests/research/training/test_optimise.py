@@ -1,4 +1,6 @@
-"""sep-CMA-ES through `cma`: small memory, the mean as the result, exact going on; random search keeps the best."""
+"""sep-CMA-ES through `cma`: small memory, the mean as the result, exact going on; random search
+keeps the best.
+"""
 
 import tracemalloc
 
@@ -85,7 +87,10 @@ def test_random_search_keeps_the_best_candidate() -> None:
 
 
 def test_other_options_of_cma_are_passed_on() -> None:
-    first, second = SepCMA(np.zeros(6), 8, seed=1), SepCMA(np.zeros(6), 8, seed=1, more={"CMA_cmean": 0.5})
+    first, second = (
+        SepCMA(np.zeros(6), 8, seed=1),
+        SepCMA(np.zeros(6), 8, seed=1, more={"CMA_cmean": 0.5}),
+    )
     for search in (first, second):
         search.tell(points := search.ask(), bowl(points))
     np.testing.assert_allclose(second.mean, first.mean / 2)

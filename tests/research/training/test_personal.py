@@ -1,4 +1,6 @@
-"""The user's own sessions: what turned out well or badly is read from the log, and learned from only if better."""
+"""The user's own sessions: what turned out well or badly is read from the log, and learned from
+only if better.
+"""
 
 from pathlib import Path
 
@@ -10,7 +12,17 @@ from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, make
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import Call
-from fugu_cli.session.events import Asked, Assigned, Event, FileChange, Finished, Permitted, Replied, ToolRan, Undone
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Event,
+    FileChange,
+    Finished,
+    Permitted,
+    Replied,
+    ToolRan,
+    Undone,
+)
 from fugu_cli.training.own_sessions import labelled_decisions, learn_from_sessions, session_examples
 from fugu_cli.training.search import HiddenStates
 from tests.unit.coordinators import tiny
@@ -21,7 +33,9 @@ REDO = Undone(snapshot="tree", kind="redo")
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
-    return backbone.load_backbone(tiny.folder(tmp_path_factory.mktemp("personal") / "backbone"), device="cpu")
+    return backbone.load_backbone(
+        tiny.folder(tmp_path_factory.mktemp("personal") / "backbone"), device="cpu"
+    )
 
 
 def asked(text: str = "fix it") -> Asked:
@@ -56,7 +70,12 @@ def labels(events: list[Event]) -> list[tuple[str, str, str]]:
 
 
 def test_tests_say_how_a_turn_ended_and_acceptance_how_the_request_did() -> None:
-    events = [asked(), *worked(1, "small", False), *worked(2, "big", True), *verified(3, "small", "ACCEPT: fine")]
+    events = [
+        asked(),
+        *worked(1, "small", False),
+        *worked(2, "big", True),
+        *verified(3, "small", "ACCEPT: fine"),
+    ]
     found = labels([*events, Finished(reason="accepted")])
     assert found == [
         ("small", "worker", "tests failed"),
@@ -66,7 +85,12 @@ def test_tests_say_how_a_turn_ended_and_acceptance_how_the_request_did() -> None
 
 
 def test_what_the_user_took_back_was_no_success() -> None:
-    events = [asked(), *worked(1, "small", True), *verified(2, "big", "ACCEPT"), Finished(reason="accepted")]
+    events = [
+        asked(),
+        *worked(1, "small", True),
+        *verified(2, "big", "ACCEPT"),
+        Finished(reason="accepted"),
+    ]
     assert labels([*events, UNDO]) == [("small", "worker", "reverted")]
     assert ("small", "worker", "tests passed") in labels([*events, UNDO, REDO])
 
@@ -75,13 +99,24 @@ def test_an_undo_takes_back_the_newest_request_that_stands() -> None:
     done = Finished(reason="accepted")
     events = [asked("one"), *worked(1, "a", True), done, asked("two"), *worked(1, "b", True), done]
     assert labels([*events, UNDO]) == [("a", "worker", "tests passed"), ("b", "worker", "reverted")]
-    assert labels([*events, UNDO, UNDO]) == [("a", "worker", "reverted"), ("b", "worker", "reverted")]
+    assert labels([*events, UNDO, UNDO]) == [
+        ("a", "worker", "reverted"),
+        ("b", "worker", "reverted"),
+    ]
     later = [*events, UNDO, asked("three"), *worked(1, "c", None), done]
-    assert labels(later) == [("a", "worker", "tests passed"), ("b", "worker", "reverted"), ("c", "worker", "accepted")]
+    assert labels(later) == [
+        ("a", "worker", "tests passed"),
+        ("b", "worker", "reverted"),
+        ("c", "worker", "accepted"),
+    ]
 
 
 def test_a_draw_that_was_rolled_back_is_no_revert() -> None:
-    events = [asked(), *worked(1, "a", True), Undone(snapshot="tree", turn=1, reason="the tests failed")]
+    events = [
+        asked(),
+        *worked(1, "a", True),
+        Undone(snapshot="tree", turn=1, reason="the tests failed"),
+    ]
     assert ("a", "worker", "reverted") not in labels(events)
 
 
@@ -101,7 +136,9 @@ def test_a_decision_is_shown_with_what_was_known_before_it() -> None:
 def started(loaded: Backbone) -> Checkpoint:
     shape = loaded.shape
     rows = ("cheap", "middle", "strong")
-    meta = CheckpointMeta(backbone=loaded.identity, width=shape.width, ranks=svf.ranks(shape), rows=rows)
+    meta = CheckpointMeta(
+        backbone=loaded.identity, width=shape.width, ranks=svf.ranks(shape), rows=rows
+    )
     head = np.random.default_rng(0).normal(scale=0.01, size=(6, shape.width)).astype(np.float32)
     return make(svf.join([np.zeros(size, np.float32) for size in meta.ranks], head), meta)
 
@@ -110,7 +147,11 @@ def sessions(count: int) -> list[Event]:
     """`small` fails whatever it is asked, `big` does not."""
     events: list[Event] = []
     for number in range(count):
-        events += [asked(f"fix number {number}"), *worked(1, "small", False), *worked(2, "big", True)]
+        events += [
+            asked(f"fix number {number}"),
+            *worked(1, "small", False),
+            *worked(2, "big", True),
+        ]
     return events
 
 
@@ -144,6 +185,9 @@ def test_a_few_requests_are_too_few(loaded: Backbone, tmp_path: Path) -> None:
 def test_agents_without_a_row_are_left_out(loaded: Backbone, tmp_path: Path) -> None:
     decided = list(labelled_decisions(sessions(2), "s"))
     told = session_examples(
-        decided, started(loaded), {"big": "strong"}, (loaded, HiddenStates(loaded, tmp_path, lambda _: None))
+        decided,
+        started(loaded),
+        {"big": "strong"},
+        (loaded, HiddenStates(loaded, tmp_path, lambda _: None)),
     )
     assert told.hidden.shape == (2, loaded.shape.width)

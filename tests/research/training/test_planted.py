@@ -1,4 +1,6 @@
-"""The planted pool: what a point does, what chance decides, who knows the plan; evolution finds what was planted."""
+"""The planted pool: what a point does, what chance decides, who knows the plan; evolution finds
+what was planted.
+"""
 
 from dataclasses import replace
 
@@ -39,7 +41,9 @@ def test_logits_are_the_head_times_the_state() -> None:
     phases = np.random.default_rng(0).integers(4, size=(2, 9))
     heads = pool.heads(points(pool, 2))
     states = pool.signs(episodes, phases) @ pool.signals + episodes.noise[:, 3]
-    np.testing.assert_allclose(pool.logits(heads, episodes, 3, phases), states @ heads.transpose(0, 2, 1), atol=1e-5)
+    np.testing.assert_allclose(
+        pool.logits(heads, episodes, 3, phases), states @ heads.transpose(0, 2, 1), atol=1e-5
+    )
 
 
 def test_a_point_is_read_in_units_of_the_states_size() -> None:

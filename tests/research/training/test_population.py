@@ -19,7 +19,9 @@ def loaded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return backbone.load_backbone(tiny.folder(folder, request.param), device="cpu")
 
 
-def one_by_one(loaded: Backbone, tokens: list[int], offsets: np.ndarray, sizes: tuple[int, ...]) -> np.ndarray:
+def one_by_one(
+    loaded: Backbone, tokens: list[int], offsets: np.ndarray, sizes: tuple[int, ...]
+) -> np.ndarray:
     adapter = svf.SvfAdapter(loaded.model)
     zero = [np.zeros(size, np.float32) for size in svf.ranks(loaded.shape)]
     found = []
@@ -33,7 +35,9 @@ def one_by_one(loaded: Backbone, tokens: list[int], offsets: np.ndarray, sizes: 
 
 
 def near(first: np.ndarray, second: np.ndarray) -> float:
-    cosines = (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    cosines = (
+        (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    )
     return float(cosines.min())
 
 
@@ -43,7 +47,9 @@ def test_every_candidate_gets_the_state_of_its_own_weights(loaded: Backbone, wid
     shared = LastLayers(loaded, adapter, wide=wide)
     tokens = loaded.tokens(TEXT)
     below = shared.below(tokens[:-1])
-    offsets = np.random.default_rng(0).normal(scale=0.2, size=(5, sum(shared.sizes))).astype(np.float32)
+    offsets = (
+        np.random.default_rng(0).normal(scale=0.2, size=(5, sum(shared.sizes))).astype(np.float32)
+    )
     expected = one_by_one(loaded, tokens, offsets, shared.sizes)
     whole = shared.states(below, offsets)
     assert near(whole, expected) > 0.999

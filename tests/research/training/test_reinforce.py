@@ -18,7 +18,10 @@ TINY = PlantedPoolSettings(width=6, blocks=3, seed=1)
 
 def test_the_gradient_by_offsets_and_head_is_the_slope() -> None:
     pool = PlantedPool(TINY)
-    learner, draw = Reinforce(pool, [ReinforceSettings(1.0), ReinforceSettings(1.0)]), np.random.default_rng(0)
+    learner, draw = (
+        Reinforce(pool, [ReinforceSettings(1.0), ReinforceSettings(1.0)]),
+        np.random.default_rng(0),
+    )
     learner.points = draw.normal(scale=0.3, size=(2, pool.count))
     wanted = draw.normal(size=(2, pool.rows, 6)).astype(np.float32)
 
@@ -30,17 +33,24 @@ def test_the_gradient_by_offsets_and_head_is_the_slope() -> None:
     found = learner._gradient(wanted)
     for which, point in enumerate(learner.points):
         steps = np.eye(pool.count) * 1e-5
-        slopes = [(along(point + step, which) - along(point - step, which)) / 2e-5 for step in steps]
+        slopes = [
+            (along(point + step, which) - along(point - step, which)) / 2e-5 for step in steps
+        ]
         np.testing.assert_allclose(found[which], slopes, atol=1e-4)
 
 
 def test_tunings_side_by_side_are_what_each_is_alone() -> None:
-    pool, tunings = PlantedPool(TINY), [ReinforceSettings(0.01), ReinforceSettings(0.1, baseline=False)]
+    pool, tunings = (
+        PlantedPool(TINY),
+        [ReinforceSettings(0.01), ReinforceSettings(0.1, baseline=False)],
+    )
     both, alone = Reinforce(pool, tunings), [Reinforce(pool, [one]) for one in tunings]
     for number in range(3):
         for learner in (both, *alone):
             learner.step(pool.episodes(50, number))
-    np.testing.assert_allclose(both.points, np.concatenate([one.points for one in alone]), atol=1e-6)
+    np.testing.assert_allclose(
+        both.points, np.concatenate([one.points for one in alone]), atol=1e-6
+    )
     assert np.abs(both.points[0] - both.points[1]).max() > 0.01
 
 

@@ -1,4 +1,6 @@
-"""The replay of recorded outcomes: told as the coordinator reads, exact in expectation, learned across repositories."""
+"""The replay of recorded outcomes: told as the coordinator reads, exact in expectation, learned
+across repositories.
+"""
 
 import asyncio
 import gzip
@@ -40,7 +42,9 @@ SURE = ReplayRules(CheckRates(1.0, 0.0), turns=4, talk=0.0)
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> Backbone:
-    return backbone.load_backbone(tiny.folder(tmp_path_factory.mktemp("replay") / "backbone"), device="cpu")
+    return backbone.load_backbone(
+        tiny.folder(tmp_path_factory.mktemp("replay") / "backbone"), device="cpu"
+    )
 
 
 def case(name: str, oks: tuple[int, int, int], group: str = "r") -> ReplayCase:
@@ -56,13 +60,18 @@ def writer(loaded: Backbone) -> ReplaySessionWriter:
 def packed(loaded: Backbone, head: np.ndarray) -> Checkpoint:
     shape = loaded.shape
     meta = CheckpointMeta(
-        backbone=loaded.identity, width=shape.width, ranks=svf.ranks(shape), rows=tuple(s.row for s in SEATS)
+        backbone=loaded.identity,
+        width=shape.width,
+        ranks=svf.ranks(shape),
+        rows=tuple(s.row for s in SEATS),
     )
     return make(svf.join([np.zeros(size, np.float32) for size in meta.ranks], head), meta)
 
 
 class Scripted:
-    """Candidates that decide by the text: `turns` gives row and role by how many Workers have acted."""
+    """Candidates that decide by the text: `turns` gives row and role by how many Workers have
+    acted.
+    """
 
     def __init__(self, *candidates: list[tuple[int, int]]) -> None:
         self._minds = candidates
@@ -89,14 +98,19 @@ def test_a_run_is_told_by_its_calls_and_the_checks_word(loaded: Backbone) -> Non
         "assistant: Worker (cheap):\n[bash ok x2; edit ok; tests failed 1; 3 calls]\n"
         "assistant: Worker (strong):\n[bash ok x8; edit ok; tests passed 7; 9 calls]"
     )
-    assert (scene.roles_out, scene.spent) == ((ROLES.index("worker"), ROLES.index("thinker")), (0, 2))
+    assert (scene.roles_out, scene.spent) == (
+        (ROLES.index("worker"), ROLES.index("thinker")),
+        (0, 2),
+    )
     assert writer(loaded).scene(case("a", (0, 1, 1)), ()).roles_out == (ROLES.index("verifier"),)
 
 
 def test_a_scene_is_decided_as_trinity_decides_on_the_same_log(loaded: Backbone) -> None:
     told = writer(loaded)
     draw = np.random.default_rng(4)
-    pool = tuple(Member(name=seat.row, provider="local", model="m", slot=seat.row) for seat in SEATS)  # type: ignore[arg-type]
+    pool = tuple(
+        Member(name=seat.row, provider="local", model="m", slot=seat.row) for seat in SEATS
+    )  # type: ignore[arg-type]
     decided = set()
     for number in range(6):
         made = packed(loaded, draw.normal(size=(6, loaded.shape.width)).astype(np.float32))
@@ -107,10 +121,14 @@ def test_a_scene_is_decided_as_trinity_decides_on_the_same_log(loaded: Backbone)
             hidden = loaded.read(loaded.tokens(scene.text)).hidden
             rows, roles = scene.choose((made.head @ hidden)[None])
             events = [Opened(version="1", repo="/r", pool=pool), *told.events(one, path)]
-            found = asyncio.run(Trinity(reader_with(made, loaded), pool, CoordinatorSettings()).decide(events))
+            found = asyncio.run(
+                Trinity(reader_with(made, loaded), pool, CoordinatorSettings()).decide(events)
+            )
             assert isinstance(found, Assigned)
             assert found.role == ROLES[int(roles[0])]
-            if SEATS[int((made.head[:3] @ hidden).argmax())].row not in {SEATS[step.row].row for step in path}:
+            if SEATS[int((made.head[:3] @ hidden).argmax())].row not in {
+                SEATS[step.row].row for step in path
+            }:
                 assert found.agent == SEATS[int(rows[0])].row
             decided.add((found.agent, found.role))
     assert len(decided) > 2
@@ -126,23 +144,33 @@ def test_what_is_expected_is_exact(loaded: Backbone) -> None:
     checked = Replay(writer(loaded), ReplayRules(CheckRates(0.9, 0.2), turns=4, talk=0.0)).play(
         Scripted([(0, 0), (2, 0)]), cases
     )
-    np.testing.assert_allclose(checked.solved[0, 0], 0.8 * 1.0)  # wrong work that passes ends it: 0.2
+    np.testing.assert_allclose(
+        checked.solved[0, 0], 0.8 * 1.0
+    )  # wrong work that passes ends it: 0.2
     np.testing.assert_allclose(checked.cost[0, 0], 0.05 + 0.8 * (1.0 + 0.1 * 0.2))
 
 
 def test_the_replay_of_a_cascade_is_that_cascade(loaded: Backbone) -> None:
-    cases = [case(f"{number}", tuple(int(digit) for digit in f"{number:03b}")) for number in range(8)]  # type: ignore[arg-type]
+    cases = [
+        case(f"{number}", tuple(int(digit) for digit in f"{number:03b}")) for number in range(8)
+    ]  # type: ignore[arg-type]
     check = CheckRates(0.9, 0.2)
-    played = Replay(writer(loaded), ReplayRules(check, turns=4, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
+    played = Replay(writer(loaded), ReplayRules(check, turns=4, talk=0.0)).play(
+        Scripted([(0, 0), (2, 0)]), cases
+    )
     fixed = frontier.sequence_policy("cheap > strong", cases, (0, 2), check)
-    ended = Replay(writer(loaded), ReplayRules(check, turns=2, talk=0.0)).play(Scripted([(0, 0), (2, 0)]), cases)
+    ended = Replay(writer(loaded), ReplayRules(check, turns=2, talk=0.0)).play(
+        Scripted([(0, 0), (2, 0)]), cases
+    )
     np.testing.assert_allclose(ended.solved[0], fixed.solved)
     np.testing.assert_allclose(ended.cost[0], fixed.cost)
     assert played.cost.sum() > ended.cost.sum()
 
 
 def test_turns_of_words_alone_end_a_replay(loaded: Backbone) -> None:
-    played = Replay(writer(loaded), SURE).play(Scripted([(0, 1)], [(0, 0), (0, 1)]), [case("a", (0, 1, 1))])
+    played = Replay(writer(loaded), SURE).play(
+        Scripted([(0, 1)], [(0, 0), (0, 1)]), [case("a", (0, 1, 1))]
+    )
     np.testing.assert_allclose(played.solved[:, 0], [0, 0])
     np.testing.assert_allclose(played.turns[:, 0], [1, 2])
 
@@ -150,7 +178,9 @@ def test_turns_of_words_alone_end_a_replay(loaded: Backbone) -> None:
 def test_the_prior_is_the_best_that_the_checks_word_allows() -> None:
     cases = [case(f"{number}", (number % 2, 1, 1)) for number in range(4)]
     advice = {one.path: one for one in PathPlan(cases, SURE, 0.1).advice()}
-    assert int(np.argmax(advice[()].rows)) == 0  # then the middle one, for the other half: 0.15 in all
+    assert (
+        int(np.argmax(advice[()].rows)) == 0
+    )  # then the middle one, for the other half: 0.15 in all
     assert advice[(ReplayStep(1, True),)].role == ROLES.index("verifier")
     assert int(np.argmax(advice[(ReplayStep(0, False),)].rows)) == 1
     worth = PathPlan(cases, SURE, 0.1).worth((), np.array([[0.0] * 4, [1.0] * 4]))
@@ -167,7 +197,9 @@ def test_what_is_best_followed_is_the_cascade_it_describes() -> None:
 
 
 def lines(count: int) -> list[dict[str, object]]:
-    """The cheap model solves every second issue, the strong one nearly all; the text says nothing."""
+    """The cheap model solves every second issue, the strong one nearly all; the text says
+    nothing.
+    """
     return [
         {
             "id": f"i{number}",
@@ -195,8 +227,12 @@ def test_drawn_pools_are_ordered_by_price_and_repeat_with_their_seed(tmp_path: P
         for result in row["outcomes"].values():  # type: ignore[attr-defined]
             result.pop("cost")
     issues = recorded_outcomes.read_issues(file_of(tmp_path / "o.jsonl", rows))
-    pools = [recorded_outcomes.random_pool(issues, 3, random.Random(seed), {}) for seed in range(40)]
-    assert pools == [recorded_outcomes.random_pool(issues, 3, random.Random(seed), {}) for seed in range(40)]
+    pools = [
+        recorded_outcomes.random_pool(issues, 3, random.Random(seed), {}) for seed in range(40)
+    ]
+    assert pools == [
+        recorded_outcomes.random_pool(issues, 3, random.Random(seed), {}) for seed in range(40)
+    ]
     assert all(list(pool.prices) == sorted(pool.prices) for pool in pools)
     assert any(None in pool.models for pool in pools)
     assert len({pool.models for pool in pools}) > 3
@@ -204,7 +240,11 @@ def test_drawn_pools_are_ordered_by_price_and_repeat_with_their_seed(tmp_path: P
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "there are no outcomes"), (b"{}\n", "o.jsonl:1: not a line of outcomes"), (b"\x1f\x8bxx", "cannot be read")],
+    [
+        (b"", "there are no outcomes"),
+        (b"{}\n", "o.jsonl:1: not a line of outcomes"),
+        (b"\x1f\x8bxx", "cannot be read"),
+    ],
 )
 def test_a_file_that_holds_no_outcomes_is_named(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "o.jsonl"
@@ -218,7 +258,9 @@ def test_heads_share_the_states_of_a_text(loaded: Backbone, tmp_path: Path) -> N
     heads = np.random.default_rng(0).normal(size=(3, 6, loaded.shape.width)).astype(np.float32)
     texts = ["user: a", "user: b"]
     found = HeadCandidates(heads, hidden_states).logits(texts)
-    np.testing.assert_allclose(found[2, 1], heads[2] @ hidden_states(["user: b"])[0], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        found[2, 1], heads[2] @ hidden_states(["user: b"])[0], rtol=1e-4, atol=1e-4
+    )
     assert found.shape == (3, 2, 6)
 
 
@@ -227,7 +269,9 @@ def test_a_cascade_ends_where_its_check_cannot_fail_any_more(looped: bool) -> No
     rows = tuple(RowRates(1.0, 1.0, cost, cost) for cost in (0.1, 1.0))
     sure = ReplayCase(TaskRates("a", "issue a", rows), "r", (3, 5), looped=looped)
     never = ReplayCase(
-        TaskRates("b", "issue b", tuple(RowRates(0.0, 0.0, cost, cost) for cost in (0.1, 1.0))), "r", (3, 5)
+        TaskRates("b", "issue b", tuple(RowRates(0.0, 0.0, cost, cost) for cost in (0.1, 1.0))),
+        "r",
+        (3, 5),
     )
     arm = frontier.sequence_policy("both", [sure, never], (0, 1), CheckRates(1.0, 0.0))
     assert (arm.solved.tolist(), arm.cost.tolist()) == ([1.0, 0.0], [0.1, 1.1])
@@ -249,14 +293,19 @@ def test_a_cascade_pays_for_its_verdicts_as_a_head_does() -> None:
 
 def test_a_request_ends_where_every_row_has_worked(loaded: Backbone) -> None:
     stubborn = Scripted([(0, 0), (1, 0), (2, 0), (2, 2)])
-    played = Replay(writer(loaded), SURE).play(stubborn, [case("a", (0, 0, 0)), case("b", (0, 0, 1))])
+    played = Replay(writer(loaded), SURE).play(
+        stubborn, [case("a", (0, 0, 0)), case("b", (0, 0, 1))]
+    )
     np.testing.assert_allclose(played.turns, [[3, 3]])
     np.testing.assert_allclose(played.solved, [[0, 1]])
 
 
 def test_work_that_passed_is_verified_by_the_cheapest() -> None:
     cases = [case(f"{number}", (number % 2, 1, 1)) for number in range(4)]
-    advice = {one.path: one for one in PathPlan(cases, ReplayRules(CheckRates(1.0, 0.0), turns=4), 0.1).advice()}
+    advice = {
+        one.path: one
+        for one in PathPlan(cases, ReplayRules(CheckRates(1.0, 0.0), turns=4), 0.1).advice()
+    }
     verify = advice[(ReplayStep(2, True),)]
     assert verify.role == ROLES.index("verifier")
     assert verify.rows[0] > 0.99
@@ -268,8 +317,14 @@ def test_the_first_decision_is_shown_with_the_most_texts() -> None:
 
 
 def test_evolution_is_kept_only_where_validation_is_sure_of_it() -> None:
-    lucky, better = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]]), np.array([[0.0, 0.0, 0.0], [0.5, 0.4, 0.6]])
-    assert [surely_better(Held(solved), Held(solved), 0.1) for solved in (lucky, better)] == [False, True]
+    lucky, better = (
+        np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 2.0]]),
+        np.array([[0.0, 0.0, 0.0], [0.5, 0.4, 0.6]]),
+    )
+    assert [surely_better(Held(solved), Held(solved), 0.1) for solved in (lucky, better)] == [
+        False,
+        True,
+    ]
     assert surely_better(Held(None), Held(None), 0.1)
 
 
@@ -289,10 +344,18 @@ class Held:
 
     def validate(self, candidates: Candidates) -> TrialResult | None:
         none = np.zeros((2, 3))
-        return None if self._solved is None else TrialResult(self._solved, none, none, none, none, 0)
+        return (
+            None if self._solved is None else TrialResult(self._solved, none, none, none, none, 0)
+        )
 
 
 def test_a_pool_is_drawn_of_models_that_there_are() -> None:
-    issues = [Issue.model_validate({"id": "i", "text": "t", "outcomes": {"a": {"ok": True}, "b": {"ok": False}}})]
-    with pytest.raises(ConfigError, match="outcomes of 3 models at least are needed; there are a, b"):
+    issues = [
+        Issue.model_validate(
+            {"id": "i", "text": "t", "outcomes": {"a": {"ok": True}, "b": {"ok": False}}}
+        )
+    ]
+    with pytest.raises(
+        ConfigError, match="outcomes of 3 models at least are needed; there are a, b"
+    ):
         random_pool(issues, 3, random.Random(0), {})

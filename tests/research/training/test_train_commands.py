@@ -22,7 +22,14 @@ from tests.research.evaluation.pool import configured, fixes, idles, suite, task
 from tests.unit.coordinators import tiny
 
 MATRIX = [
-    {"task": f"t{n}", "agent": agent, "repeat": r, "ok": agent == "big", "seconds": cost, "prompt": f"fix `a{n}.py`"}
+    {
+        "task": f"t{n}",
+        "agent": agent,
+        "repeat": r,
+        "ok": agent == "big",
+        "seconds": cost,
+        "prompt": f"fix `a{n}.py`",
+    }
     for n in range(3)
     for agent, cost in (("small", 1), ("mid", 2), ("big", 5))
     for r in range(2)
@@ -38,13 +45,17 @@ def server() -> Iterator[Loopback]:
 
 @pytest.fixture
 def here(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pool of two - `idler` does nothing, `worker` solves everything - and a tiny backbone with its checkpoint."""
+    """A pool of two - `idler` does nothing, `worker` solves everything - and a tiny backbone with
+    its checkpoint.
+    """
     home = Path(os.environ["HOME"])
     configured(home, server, ("idler", "cheap"), ("worker", "strong"))
     folder = tiny.folder(tmp_path / "backbone")
     checkpoint.save(tiny.checkpoint(tiny.meta(folder)), tmp_path / "start.safetensors")
     rc = home / ".fugurc"
-    rc.write_text(f'backbone = "{folder}"\ncheckpoint = "{tmp_path / "start.safetensors"}"\n{rc.read_text()}')
+    rc.write_text(
+        f'backbone = "{folder}"\ncheckpoint = "{tmp_path / "start.safetensors"}"\n{rc.read_text()}'
+    )
     monkeypatch.setenv("LOOPBACK_KEY", KEY)
     monkeypatch.setenv("PYTHONPATH", str(Path(fugu_cli.__file__).parent.parent))
     monkeypatch.chdir(tmp_path)
@@ -64,7 +75,12 @@ def fugu(capture: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, 
 def test_a_matrix_is_paid_once_and_says_whether_routing_can_pay(
     here: Path, server: Loopback, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = suite(here, task("a"), task("b"), task("done", repo={"calc.txt": "fixed\n", "check.sh": "echo 1 passed\n"}))
+    file = suite(
+        here,
+        task("a"),
+        task("b"),
+        task("done", repo={"calc.txt": "fixed\n", "check.sh": "echo 1 passed\n"}),
+    )
     command = ("train", "matrix", file, "--repeats", "2", "--loop", "--out", here / "m")
     code, out, err = fugu(capsys, *command)
     assert code == 0, err
@@ -81,7 +97,9 @@ def test_a_matrix_is_paid_once_and_says_whether_routing_can_pay(
     assert len(server.asked("idler")) + len(server.asked("worker")) == before
 
 
-def test_a_matrix_that_lacks_runs_gives_no_verdict(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_matrix_that_lacks_runs_gives_no_verdict(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = suite(here, task("a"), task("b"))
     command = ("train", "matrix", file, "--loop", "--rollouts", "1", "--out", here / "m")
     code, out, err = fugu(capsys, *command, "--max-requests", "5")
@@ -111,9 +129,22 @@ def test_repositories_without_a_word_about_themselves_are_measured_and_trained_o
         (here / "repos" / "a").mkdir(parents=True, exist_ok=True)
         (here / "repos" / "a" / name).write_text(content)
     told = ("repos", "--prompt", "The tests fail. Fix calc.txt.", "--test-command", "sh check.sh")
-    code, out, err = fugu(capsys, "train", "matrix", *told, "--loop", "--rollouts", "1", "--out", "m")
+    code, out, err = fugu(
+        capsys, "train", "matrix", *told, "--loop", "--rollouts", "1", "--out", "m"
+    )
     assert (code, "| worker | 100.0% |" in out) == (0, True), err
-    small = ("--population", "4", "--replications", "1", "--iterations", "1", "--rollouts", "2", "--out", "live")
+    small = (
+        "--population",
+        "4",
+        "--replications",
+        "1",
+        "--iterations",
+        "1",
+        "--rollouts",
+        "2",
+        "--out",
+        "live",
+    )
     assert fugu(capsys, "train", "evolve", *told, *small)[0] == 0
     code, _out, err = fugu(capsys, "train", "evolve", "nowhere", *small)
     assert (code, "nowhere: there is no such file or folder" in err) == (1, True)
@@ -131,12 +162,24 @@ def test_a_warm_start_from_a_matrix(here: Path, capsys: pytest.CaptureFixture[st
     assert (here / "again.safetensors").read_bytes() == (here / "warm.safetensors").read_bytes()
 
 
-def test_a_head_that_was_trained_on_the_digest_decides_by_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = fugu(capsys, "train", "sft", "matrix.jsonl", *ROWS, "--digest", "--out", "made.safetensors")
+def test_a_head_that_was_trained_on_the_digest_decides_by_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = fugu(
+        capsys, "train", "sft", "matrix.jsonl", *ROWS, "--digest", "--out", "made.safetensors"
+    )
     assert code == 0, err
     meta = checkpoint.load(here / "made.safetensors").meta
     assert (meta.format, meta.budget) == ("digest", 256)
-    decide = ("route", "mend calc.txt", "--coordinator", "trinity", "--checkpoint", "made.safetensors", "--explain")
+    decide = (
+        "route",
+        "mend calc.txt",
+        "--coordinator",
+        "trinity",
+        "--checkpoint",
+        "made.safetensors",
+        "--explain",
+    )
     code, out, err = fugu(capsys, *decide)
     assert code == 0, err
     assert re.search(r"judged by a Verifier\n +prices: .*\n +untried: .*\n +next:\n", out), out
@@ -146,9 +189,21 @@ def test_candidates_are_judged_by_real_sessions_and_a_killed_run_repeats_no_call
     here: Path, server: Loopback, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = suite(here, task("a"), task("b"))
-    command = ["train", "evolve", str(file), "--population", "4", "--replications", "2", "--iterations", "1"]
+    command = [
+        "train",
+        "evolve",
+        str(file),
+        "--population",
+        "4",
+        "--replications",
+        "2",
+        "--iterations",
+        "1",
+    ]
     command += ["--patience", "0", "--out", str(here / "live")]
-    started = subprocess.Popen([sys.executable, "-m", "fugu_cli", *command], stderr=subprocess.DEVNULL)
+    started = subprocess.Popen(
+        [sys.executable, "-m", "fugu_cli", *command], stderr=subprocess.DEVNULL
+    )
     rows = here / "live" / "rollouts.jsonl"
     while started.poll() is None and not (rows.is_file() and rows.read_text().count("\n") >= 1):
         time.sleep(0.05)
@@ -177,14 +232,20 @@ def test_what_was_evolved_is_judged_on_tasks_that_no_candidate_met(
     rows = [json.loads(line) for line in (here / "run" / "rollouts.jsonl").read_text().splitlines()]
     held = {row["outcome"]["task"] for row in rows if row["place"].startswith("held-")}
     assert len(held) == 1
-    assert held.isdisjoint(row["outcome"]["task"] for row in rows if not row["place"].startswith("held-"))
-    assert {(row["place"], row["outcome"]["arm"]) for row in rows if row["place"].startswith("held-")} == {
+    assert held.isdisjoint(
+        row["outcome"]["task"] for row in rows if not row["place"].startswith("held-")
+    )
+    assert {
+        (row["place"], row["outcome"]["arm"]) for row in rows if row["place"].startswith("held-")
+    } == {
         ("held-evolved", "trinity"),
         ("held-start", "trinity"),
         ("held-cascade", "cascade"),
     }
     assert out.startswith("held out: 1 task, 2 rollouts an arm\nevolved: solved ")
-    assert (here / "run" / "checkpoint.safetensors").exists() == ("the checkpoint in use stays" not in out)
+    assert (here / "run" / "checkpoint.safetensors").exists() == (
+        "the checkpoint in use stays" not in out
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,9 +266,16 @@ def test_a_checkpoint_is_left_only_where_it_is_better_and_the_cascade_is_not_sur
 
 @pytest.mark.parametrize(
     ("ok", "reason", "expected"),
-    [(True, "accepted", 1.0), (True, "answered", 1.0), (True, "turn_limit", 0.0), (False, "accepted", 0.0)],
+    [
+        (True, "accepted", 1.0),
+        (True, "answered", 1.0),
+        (True, "turn_limit", 0.0),
+        (False, "accepted", 0.0),
+    ],
 )
-def test_the_reward_is_for_right_work_that_came_to_a_good_end(ok: bool, reason: str, expected: float) -> None:
+def test_the_reward_is_for_right_work_that_came_to_a_good_end(
+    ok: bool, reason: str, expected: float
+) -> None:
     row = RolloutOutcome(
         task="t", arm="trinity", ok=ok, accepted=reason == "accepted", reason=reason, turns=1, seconds=0.0, spent=(),
         session="",
@@ -215,20 +283,49 @@ def test_the_reward_is_for_right_work_that_came_to_a_good_end(ok: bool, reason: 
     assert right(row) == expected
 
 
-def test_replications_that_are_drawn_alike_are_one_rollout(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_replications_that_are_drawn_alike_are_one_rollout(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Of one task, seed 518 draws the replications' seeds 278 and 278."""
-    small = ("--population", "4", "--replications", "2", "--iterations", "1", "--rollouts", "2", "--seed", "518")
-    code, _out, err = fugu(capsys, "train", "evolve", suite(here, task("a")), *small, "--out", here / "live")
+    small = (
+        "--population",
+        "4",
+        "--replications",
+        "2",
+        "--iterations",
+        "1",
+        "--rollouts",
+        "2",
+        "--seed",
+        "518",
+    )
+    code, _out, err = fugu(
+        capsys, "train", "evolve", suite(here, task("a")), *small, "--out", here / "live"
+    )
     assert code == 0, err
-    found = [json.loads(line) for line in (here / "live" / "rollouts.jsonl").read_text().splitlines()]
-    assert sorted((row["place"], row["outcome"]["task"], row["outcome"]["seed"]) for row in found) == [
-        (f"0-{candidate}", "a", 278) for candidate in range(4)
+    found = [
+        json.loads(line) for line in (here / "live" / "rollouts.jsonl").read_text().splitlines()
     ]
+    assert sorted(
+        (row["place"], row["outcome"]["task"], row["outcome"]["seed"]) for row in found
+    ) == [(f"0-{candidate}", "a", 278) for candidate in range(4)]
     assert json.loads((here / "live" / "es_log.jsonl").read_text())["dropped"] == 0
 
 
-def test_a_run_is_refused_where_its_tasks_or_limits_are_others(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ("train", "evolve", "own.jsonl", "--population", "4", "--replications", "1", "--iterations", "0")
+def test_a_run_is_refused_where_its_tasks_or_limits_are_others(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = (
+        "train",
+        "evolve",
+        "own.jsonl",
+        "--population",
+        "4",
+        "--replications",
+        "1",
+        "--iterations",
+        "0",
+    )
     rc = Path(os.environ["HOME"]) / ".fugurc"
     before = rc.read_text()
     suite(here, task("a"))
@@ -238,7 +335,10 @@ def test_a_run_is_refused_where_its_tasks_or_limits_are_others(here: Path, capsy
     assert (code, "another limits: max_turns: " in err) == (1, True), err
     rc.write_text(before.replace('model = "worker"', 'model = "worker"\ntemperature = 0.9'))
     code, _out, err = fugu(capsys, *command)
-    assert (code, "another entries: worker: temperature: null, now it is 0.9" in err) == (1, True), err
+    assert (code, "another entries: worker: temperature: null, now it is 0.9" in err) == (
+        1,
+        True,
+    ), err
     rc.write_text(before)
     suite(here, task("a", instruction="Fix it all."))
     code, _out, err = fugu(capsys, *command)
@@ -280,14 +380,18 @@ def test_an_iteration_in_which_nobody_answers_is_taken_again(
     small = ("--population", "4", "--replications", "1", "--iterations", "1")
     command = ("train", "evolve", file, *small, "--out", "down")
     for name in ("worker", "idler"):
-        server.react(name, lambda _asked: Refuses(500, "down", "server_error", {"retry-after-ms": "1"}))
+        server.react(
+            name, lambda _asked: Refuses(500, "down", "server_error", {"retry-after-ms": "1"})
+        )
     code, _out, err = fugu(capsys, *command)
     assert code == 2 and "goes on" in err and "bug" not in err, err
     assert not (here / "down" / "unit.json").exists()
     server.react("worker", fixes)
     server.react("idler", idles)
     assert fugu(capsys, *command)[0] == 0
-    assert json.loads((here / "down" / "es_log.jsonl").read_text())["mean_cost"] == pytest.approx(1.0)
+    assert json.loads((here / "down" / "es_log.jsonl").read_text())["mean_cost"] == pytest.approx(
+        1.0
+    )
 
 
 def test_an_agent_that_dies_ends_an_evolution_which_goes_on_as_if_nothing_had_been(
@@ -300,7 +404,9 @@ def test_an_agent_that_dies_ends_an_evolution_which_goes_on_as_if_nothing_had_be
     dead = Refuses(500, "down", "server_error", {"retry-after-ms": "1"})
     server.react("idler", lambda asked: dead if next(living, None) is None else idles(asked))
     code, _out, err = fugu(capsys, "train", "evolve", file, *small, "--out", "died")
-    assert code == 2 and "fugu: idler does not answer" in err and "the same command goes on" in err, err
+    assert (
+        code == 2 and "fugu: idler does not answer" in err and "the same command goes on" in err
+    ), err
     assert err.count("; dropped") == 2
     server.react("idler", idles)
     assert fugu(capsys, "train", "evolve", file, *small, "--out", "died")[0] == 0

@@ -1,7 +1,7 @@
 """The table of conversations, and what each provider is sent for them.
 
-`requests/NAME.json` holds the request of every target. After a change that is meant:
-`python tests/unit/agents/conversations.py` writes them anew; read the difference before you commit it.
+`requests/NAME.json` holds the request of every target. After a change that is meant: `python
+tests/unit/agents/conversations.py` writes them anew; read the difference before you commit it.
 """
 
 import asyncio
@@ -51,28 +51,46 @@ CONVERSATIONS = {
     ),
     "a_whole_file_written": prompt(
         ASKED,
-        FromAgent(agent="strong", calls=(Call.make("toolu_03", "write", path="a.md", content="```\nx\n```\n"),)),
+        FromAgent(
+            agent="strong",
+            calls=(Call.make("toolu_03", "write", path="a.md", content="```\nx\n```\n"),),
+        ),
         FromTool(call="toolu_03", tool="write", text="written"),
     ),
-    "an_interrupted_call": prompt(ASKED, FromAgent(agent="strong", calls=(READ,)), FromUser(text="Stop. Why that?")),
+    "an_interrupted_call": prompt(
+        ASKED, FromAgent(agent="strong", calls=(READ,)), FromUser(text="Stop. Why that?")
+    ),
     "a_result_without_its_call": prompt(ASKED, FAILING),
     "arguments_that_are_no_json": prompt(
         ASKED,
-        FromAgent(agent="cheap", calls=(Call(id="call with spaces", tool="read it", arguments='{"path": "a'),)),
+        FromAgent(
+            agent="cheap",
+            calls=(Call(id="call with spaces", tool="read it", arguments='{"path": "a'),),
+        ),
         FromTool(call="call with spaces", tool="read it", text="no such tool", ok=False),
     ),
     "thinking_of_its_own_and_of_another": prompt(
         ASKED,
         FromAgent(agent="cheap", text="A plan.", thinking=(Thinking(text="hm", data=SIGNED),)),
         FromUser(text="Do it."),
-        FromAgent(agent="strong", thinking=(Thinking(text="hm", data=SIGNED), Thinking(data=SEALED)), calls=(READ,)),
+        FromAgent(
+            agent="strong",
+            thinking=(Thinking(text="hm", data=SIGNED), Thinking(data=SEALED)),
+            calls=(READ,),
+        ),
         FromTool(call="toolu_01", tool="read", text="1: x = 1"),
     ),
     "a_sealed_thought_of_its_own": prompt(
         ASKED,
-        FromAgent(agent="strong", text="I look.", thinking=(Thinking(data=REASONED),), calls=(READ,)),
+        FromAgent(
+            agent="strong", text="I look.", thinking=(Thinking(data=REASONED),), calls=(READ,)
+        ),
         FromTool(call="toolu_01", tool="read", text="1: x = 1"),
-        FromAgent(agent="strong", text="Cut", thinking=(Thinking(data=REASONED.replace("}", ', "after": [3, 0]}')),)),
+        FromAgent(
+            agent="strong",
+            text="Cut",
+            thinking=(Thinking(data=REASONED.replace("}", ', "after": [3, 0]}')),),
+        ),
         FromUser(text="Go on."),
     ),
     "a_pdf_and_a_result_with_a_picture": prompt(
@@ -82,7 +100,9 @@ CONVERSATIONS = {
         FAILING,
     ),
     "an_agent_first_and_last": prompt(
-        FromAgent(agent="cheap", text="Done."), FromUser(text=" "), FromAgent(agent="strong", text="Really.")
+        FromAgent(agent="cheap", text="Done."),
+        FromUser(text=" "),
+        FromAgent(agent="strong", text="Really."),
     ),
 }
 
@@ -91,10 +111,24 @@ ANSWERS = {
     "responses": {
         "object": "response",
         "status": "completed",
-        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]}],
+        "output": [
+            {
+                "type": "message",
+                "role": "assistant",
+                "content": [{"type": "output_text", "text": "yes"}],
+            }
+        ],
     },
-    "anthropic": {"type": "message", "content": [{"type": "text", "text": "yes"}], "stop_reason": "end_turn"},
-    "schema": {"choices": [{"message": {"content": '{"tool": "write", "path": "a.py"}'}, "finish_reason": "stop"}]},
+    "anthropic": {
+        "type": "message",
+        "content": [{"type": "text", "text": "yes"}],
+        "stop_reason": "end_turn",
+    },
+    "schema": {
+        "choices": [
+            {"message": {"content": '{"tool": "write", "path": "a.py"}'}, "finish_reason": "stop"}
+        ]
+    },
     "text": {"choices": [{"message": {"content": "yes"}, "finish_reason": "stop"}]},
 }
 

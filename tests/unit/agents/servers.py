@@ -1,4 +1,6 @@
-"""Servers for tests: they answer from a list and keep what they were asked. Plugged in as httpx transports."""
+"""Servers for tests: they answer from a list and keep what they were asked. Plugged in as httpx
+transports.
+"""
 
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
@@ -10,7 +12,11 @@ from fugu_cli.providers.endpoint import ModelEndpoint
 
 RECORDED = Path(__file__).parents[2] / "recorded"
 ACCESS = ModelEndpoint(
-    name="strong", model="gpt-5", base_url="https://api.example.org/v1", key="sk-secret", key_env="EXAMPLE_KEY"
+    name="strong",
+    model="gpt-5",
+    base_url="https://api.example.org/v1",
+    key="sk-secret",
+    key_env="EXAMPLE_KEY",
 )
 
 
@@ -32,7 +38,9 @@ class Portions(httpx.AsyncByteStream):
 
 
 def stream(*portions: bytes | Exception) -> httpx.Response:
-    return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Portions(portions))
+    return httpx.Response(
+        200, headers={"content-type": "text/event-stream"}, stream=Portions(portions)
+    )
 
 
 def recorded(name: str) -> httpx.Response:
@@ -40,7 +48,9 @@ def recorded(name: str) -> httpx.Response:
 
 
 class Server(httpx.AsyncBaseTransport):
-    """Gives its answers in order; the last one again when they run out. `requests` holds the bodies it got."""
+    """Gives its answers in order; the last one again when they run out. `requests` holds the bodies
+    it got.
+    """
 
     def __init__(self, *answers: httpx.Response | Exception) -> None:
         self.answers = list(answers)

@@ -16,7 +16,9 @@ from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.messages import Anthropic
 from fugu_cli.providers.responses import Responses
 
-ACCESS = ModelEndpoint(name="endless", model="m", base_url="https://api.example.org/v1", key="sk-secret")
+ACCESS = ModelEndpoint(
+    name="endless", model="m", base_url="https://api.example.org/v1", key="sk-secret"
+)
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 LONG = "word " * 20_000
 Piece = Callable[[int], object]
@@ -28,22 +30,38 @@ def delta(**what: object) -> object:
 
 def call(number: int, arguments: str) -> object:
     return delta(
-        tool_calls=[{"index": number, "id": f"c{number}", "function": {"name": "read", "arguments": arguments}}]
+        tool_calls=[
+            {
+                "index": number,
+                "id": f"c{number}",
+                "function": {"name": "read", "arguments": arguments},
+            }
+        ]
     )
 
 
 def block(number: int, text: str = "") -> object:
-    return {"type": "content_block_start", "index": number, "content_block": {"type": "text", "text": text}}
+    return {
+        "type": "content_block_start",
+        "index": number,
+        "content_block": {"type": "text", "text": text},
+    }
 
 
 def filled(kind: str, field: str) -> Piece:
     return lambda number: (
-        block(0) if number == 0 else {"type": "content_block_delta", "index": 0, "delta": {"type": kind, field: LONG}}
+        block(0)
+        if number == 0
+        else {"type": "content_block_delta", "index": 0, "delta": {"type": kind, field: LONG}}
     )
 
 
 def item(number: int, text: str) -> object:
-    return {"type": "response.output_item.added", "output_index": number, "item": {"type": "message", "content": text}}
+    return {
+        "type": "response.output_item.added",
+        "output_index": number,
+        "item": {"type": "message", "content": text},
+    }
 
 
 CHARACTERS, PARTS = "more than 4,194,304 characters", "more than 2,000 calls or blocks"
@@ -72,7 +90,9 @@ ENDLESS: dict[str, tuple[type[OpenAI | Anthropic | Responses], Piece, str]] = {
 
 
 def failure(kind: type[OpenAI | Anthropic | Responses], portions: Iterator[bytes]) -> AgentError:
-    answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Portions(portions))
+    answer = httpx.Response(
+        200, headers={"content-type": "text/event-stream"}, stream=Portions(portions)
+    )
 
     async def ask() -> None:
         agent = kind(ACCESS, Server(answer))
@@ -89,14 +109,18 @@ def failure(kind: type[OpenAI | Anthropic | Responses], portions: Iterator[bytes
 @pytest.mark.parametrize("what", ENDLESS)
 def test_a_reply_without_end_is_an_error_of_the_protocol(what: str) -> None:
     kind, piece, words = ENDLESS[what]
-    error = failure(kind, (b"data: " + json.dumps(piece(n)).encode() + b"\n\n" for n in itertools.count()))
+    error = failure(
+        kind, (b"data: " + json.dumps(piece(n)).encode() + b"\n\n" for n in itertools.count())
+    )
     assert (error.kind, error.retry) == ("protocol", False)
     assert str(error) == f"endless: api.example.org sent {words} as one reply, and no end"
     assert error.hint
 
 
 @pytest.mark.parametrize(
-    "portion", [b": " + b"x" * 2**20 + b"\n\n", b"data: {}\n\n" * 10_000], ids=["comments", "events"]
+    "portion",
+    [b": " + b"x" * 2**20 + b"\n\n", b"data: {}\n\n" * 10_000],
+    ids=["comments", "events"],
 )
 def test_a_stream_without_end_is_one_too_where_nothing_of_it_is_kept(portion: bytes) -> None:
     error = failure(OpenAI, itertools.repeat(portion))
@@ -106,7 +130,9 @@ def test_a_stream_without_end_is_one_too_where_nothing_of_it_is_kept(portion: by
 
 def test_a_long_reply_is_taken_whole() -> None:
     """More than any model says at once."""
-    pieces = [delta(content=LONG)] * 20 + [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
+    pieces = [delta(content=LONG)] * 20 + [
+        {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
+    ]
     stream = Portions(b"data: " + json.dumps(piece).encode() + b"\n\n" for piece in pieces)
     answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=stream)
     reply = asyncio.run(OpenAI(ACCESS, Server(answer)).reply(PROMPT, quiet, unhurried))

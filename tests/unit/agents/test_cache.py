@@ -31,14 +31,25 @@ def test_the_same_call_is_made_once_and_said_again(tmp_path: Path) -> None:
 @given(seed=st.integers(), system=st.text())
 def test_every_difference_is_another_call(seed: int, system: str) -> None:
     other = PROMPT.model_copy(update={"seed": seed, "system": f"not s{system}"})
-    assert len({reply_key(SETTINGS, PROMPT), reply_key(SETTINGS, other), reply_key({"model": "m"}, PROMPT)}) == 3
+    assert (
+        len(
+            {
+                reply_key(SETTINGS, PROMPT),
+                reply_key(SETTINGS, other),
+                reply_key({"model": "m"}, PROMPT),
+            }
+        )
+        == 3
+    )
 
 
 def test_a_damaged_reply_is_asked_for_again(tmp_path: Path) -> None:
     asyncio.run(CachedAgent(scripted("one"), tmp_path, SETTINGS).reply(PROMPT, quiet, unhurried))
     (kept,) = tmp_path.rglob("*.json")
     kept.write_bytes(kept.read_bytes()[:10])
-    reply = asyncio.run(CachedAgent(scripted("two"), tmp_path, SETTINGS).reply(PROMPT, quiet, unhurried))
+    reply = asyncio.run(
+        CachedAgent(scripted("two"), tmp_path, SETTINGS).reply(PROMPT, quiet, unhurried)
+    )
     assert reply.text == "two"
 
 
@@ -52,4 +63,8 @@ def test_a_failure_is_not_kept(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="a reply could not be kept"):
-        asyncio.run(CachedAgent(scripted("one"), tmp_path / "file", SETTINGS).reply(PROMPT, quiet, unhurried))
+        asyncio.run(
+            CachedAgent(scripted("one"), tmp_path / "file", SETTINGS).reply(
+                PROMPT, quiet, unhurried
+            )
+        )

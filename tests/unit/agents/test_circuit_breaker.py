@@ -1,4 +1,6 @@
-"""Agents that fail are unavailable, ever longer, and are tried again; an account's limits hold for every turn."""
+"""Agents that fail are unavailable, ever longer, and are tried again; an account's limits hold for
+every turn.
+"""
 
 import asyncio
 
@@ -87,11 +89,15 @@ def test_calls_that_fail_together_are_one_failure() -> None:
     assert breaker.seconds("a") == 10.0
 
 
-@pytest.mark.parametrize(("kind", "seconds"), [("refused", 120.0), ("credit", 300.0), ("timeout", 10.0)])
+@pytest.mark.parametrize(
+    ("kind", "seconds"), [("refused", 120.0), ("credit", 300.0), ("timeout", 10.0)]
+)
 def test_what_needs_a_person_takes_longer(kind: str, seconds: float) -> None:
     breaker = CircuitBreaker(now=Clock().read)
     breaker.failed("a", kind)
-    assert breaker.unavailable() == {"a": Exclusion(kind=kind, message=f"retrying in {seconds:.0f} s")}
+    assert breaker.unavailable() == {
+        "a": Exclusion(kind=kind, message=f"retrying in {seconds:.0f} s")
+    }
 
 
 def test_the_servers_own_wish_holds_exactly_however_often_it_failed() -> None:
@@ -172,7 +178,9 @@ def test_turns_of_one_account_wait_together() -> None:
         call(first)
     assert (call(third).text, clock.slept) == ("3", [])
     assert (call(second).text, clock.slept) == ("2", [20.0])
-    assert [(pause.why, pause.seconds, pause.retry) for pause in pauses] == [("waiting for two", 20.0, 0)]
+    assert [(pause.why, pause.seconds, pause.retry) for pause in pauses] == [
+        ("waiting for two", 20.0, 0)
+    ]
 
 
 def test_a_limit_that_is_too_long_to_wait_for_fails_at_once() -> None:

@@ -20,7 +20,9 @@ def test_each_provider_is_sent_what_is_pinned(name: str) -> None:
 
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_what_is_pinned_is_valid(name: str) -> None:
-    for target, requests in json.loads((PINNED / f"{name}.json").read_text(encoding="utf-8")).items():
+    for target, requests in json.loads(
+        (PINNED / f"{name}.json").read_text(encoding="utf-8")
+    ).items():
         for request in requests:
             CHECKS[target](json.dumps(request).encode())
 

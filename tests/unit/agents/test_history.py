@@ -20,7 +20,13 @@ from fugu_cli.providers.history import as_plain_text, call_id, normalized, with_
 from fugu_cli.providers.server_quirks import ServerQuirks
 from fugu_cli.repair.protocols import SchemaProtocol, TextProtocol
 
-DONE = json.dumps({"choices": [{"message": {"content": '{"tool": "write", "path": "a"}'}, "finish_reason": "stop"}]})
+DONE = json.dumps(
+    {
+        "choices": [
+            {"message": {"content": '{"tool": "write", "path": "a"}'}, "finish_reason": "stop"}
+        ]
+    }
+)
 
 
 def body(payload: object) -> bytes:
@@ -28,11 +34,17 @@ def body(payload: object) -> bytes:
 
 
 @given(prompt=prompts, dialect=st.builds(ServerQuirks))
-def test_any_history_renders_to_a_valid_chat_completions_request(prompt: Prompt, dialect: ServerQuirks) -> None:
+def test_any_history_renders_to_a_valid_chat_completions_request(
+    prompt: Prompt, dialect: ServerQuirks
+) -> None:
     validate.openai(body(chat_completions.encode(prompt, ACCESS, dialect)))
 
 
-@given(prompt=prompts, dialect=st.builds(ServerQuirks, longest=st.none()), effort=st.sampled_from(["", "none", "low"]))
+@given(
+    prompt=prompts,
+    dialect=st.builds(ServerQuirks, longest=st.none()),
+    effort=st.sampled_from(["", "none", "low"]),
+)
 def test_any_history_renders_to_a_valid_responses_request(
     prompt: Prompt, dialect: ServerQuirks, effort: Effort
 ) -> None:
@@ -41,8 +53,12 @@ def test_any_history_renders_to_a_valid_responses_request(
 
 
 @given(prompt=prompts, adaptive=st.booleans(), effort=st.sampled_from(["", "low", "high"]))
-def test_any_history_renders_to_a_valid_messages_request(prompt: Prompt, adaptive: bool, effort: str) -> None:
-    access = ModelEndpoint(name=ME, model="claude", base_url="https://api.example.org", effort=effort)
+def test_any_history_renders_to_a_valid_messages_request(
+    prompt: Prompt, adaptive: bool, effort: str
+) -> None:
+    access = ModelEndpoint(
+        name=ME, model="claude", base_url="https://api.example.org", effort=effort
+    )
     validate.anthropic(body(messages.encode(prompt, access, ServerQuirks(adaptive=adaptive))))
 
 
@@ -54,7 +70,9 @@ def test_any_history_renders_to_words_for_a_model_without_tools(
     server = Server(httpx.Response(200, text=DONE, headers={"content-type": "application/json"}))
     agent: Agent = OpenAI(ACCESS, server)
     if prompt.tools:
-        agent = protocol(agent, load(f"protocols/{protocol.__name__.removesuffix('Protocol').lower()}"))
+        agent = protocol(
+            agent, load(f"protocols/{protocol.__name__.removesuffix('Protocol').lower()}")
+        )
     asyncio.run(agent.reply(prompt, quiet, unhurried))
     for request in server.requests:
         (validate.plain if prompt.tools else validate.openai)(request)
@@ -67,10 +85,16 @@ def test_a_closed_history_is_not_mended_again(history: list[Message]) -> None:
 
 
 @given(history=histories, more=histories)
-def test_a_longer_history_begins_like_a_shorter_one(history: list[Message], more: list[Message]) -> None:
-    """Up to the seam, where the last group of the shorter one may grow; or every prompt cache would be cold."""
+def test_a_longer_history_begins_like_a_shorter_one(
+    history: list[Message], more: list[Message]
+) -> None:
+    """Up to the seam, where the last group of the shorter one may grow; or every prompt cache would
+    be cold.
+    """
     short, long = normalized(history, ME), normalized([*history, *more], ME)
-    newest = max((place for place, message in enumerate(short) if isinstance(message, FromAgent)), default=0)
+    newest = max(
+        (place for place, message in enumerate(short) if isinstance(message, FromAgent)), default=0
+    )
     assert long[:newest] == short[:newest]
 
 
@@ -85,20 +109,30 @@ def test_nothing_that_was_said_is_lost(history: list[Message]) -> None:
 def test_no_picture_is_lost_behind_results_either(history: list[Message]) -> None:
     def shown(messages: Sequence[Message]) -> list[Media]:
         return sorted(
-            (one for message in messages if not isinstance(message, FromAgent) for one in message.media), key=str
+            (
+                one
+                for message in messages
+                if not isinstance(message, FromAgent)
+                for one in message.media
+            ),
+            key=str,
         )
 
     closed = normalized(history, ME)
     behind = with_media_behind_results(closed)
     assert shown(history) == shown(closed) == shown(behind)
-    assert [message.media for message in behind if isinstance(message, FromTool) and message.media] == []
+    assert [
+        message.media for message in behind if isinstance(message, FromTool) and message.media
+    ] == []
 
 
 def test_an_interrupted_call_is_closed_and_what_was_said_meanwhile_comes_after_it() -> None:
     history: list[Message] = [
         FromUser(text="fix it"),
         FromAgent(
-            agent="cheap", text=" ", calls=(Call(id="1", tool="read", arguments='{"path": "a'), Call(id="1", tool="ls"))
+            agent="cheap",
+            text=" ",
+            calls=(Call(id="1", tool="read", arguments='{"path": "a'), Call(id="1", tool="ls")),
         ),
         FromUser(text="stop!"),
         FromTool(call="1", tool="read", text=""),
@@ -144,7 +178,9 @@ def test_calls_and_results_read_as_words_when_flat() -> None:
         FromAgent(agent="strong", text="I look.", calls=(Call.make("1", "read", path="a.py"),)),
         FromTool(call="1", tool="read", text="no such file", ok=False),
     ]
-    assert as_plain_text(history, lambda call: [FromAgent(agent="strong", text=call.arguments)]) == (
+    assert as_plain_text(
+        history, lambda call: [FromAgent(agent="strong", text=call.arguments)]
+    ) == (
         FromUser(text="fix it"),
         FromAgent(agent="strong", text='I look.\n\n{"path": "a.py"}'),
         FromUser(text="Failure of read:\nno such file"),
@@ -154,4 +190,13 @@ def test_calls_and_results_read_as_words_when_flat() -> None:
 def test_a_call_has_the_same_id_in_a_replay_and_another_elsewhere() -> None:
     prompt = Prompt(system="s", messages=(FromUser(text="u"),), tools=TOOLS)
     assert call_id(prompt, 0) == call_id(prompt.model_copy(), 0)
-    assert len({call_id(prompt, 0), call_id(prompt, 1), call_id(prompt.model_copy(update={"seed": 1}), 0)}) == 3
+    assert (
+        len(
+            {
+                call_id(prompt, 0),
+                call_id(prompt, 1),
+                call_id(prompt.model_copy(update={"seed": 1}), 0),
+            }
+        )
+        == 3
+    )

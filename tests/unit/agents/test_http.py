@@ -148,7 +148,9 @@ def test_each_failure_says_what_happened_and_whether_to_try_again(name: str) -> 
 
 
 def test_a_key_that_was_not_given_is_asked_for() -> None:
-    access = ModelEndpoint(name="strong", model="m", base_url="https://api.example.org/v1", key_env="EXAMPLE_KEY")
+    access = ModelEndpoint(
+        name="strong", model="m", base_url="https://api.example.org/v1", key_env="EXAMPLE_KEY"
+    )
     server = Server(httpx.Response(401))
     error = failure(server, access)
     assert (str(error), error.hint) == (
@@ -158,7 +160,9 @@ def test_a_key_that_was_not_given_is_asked_for() -> None:
     assert "authorization" not in server.headers[0]
 
 
-@pytest.mark.parametrize("base_url", ["", "api.example.org", "http://[", "http://exa mple.org", "ftp://x"])
+@pytest.mark.parametrize(
+    "base_url", ["", "api.example.org", "http://[", "http://exa mple.org", "ftp://x"]
+)
 def test_an_address_that_is_none_is_named(base_url: str) -> None:
     access = ModelEndpoint(name="strong", model="m", base_url=base_url, key="k")
 
@@ -179,8 +183,12 @@ def test_an_address_that_is_none_is_named(base_url: str) -> None:
         ("https://api.example.org/v1?api-version=1", "https://api.example.org/v1?api-version=1"),
     ],
 )
-def test_an_address_is_shown_without_what_is_secret_in_it(base_url: str, address: str | None) -> None:
-    access = ModelEndpoint(name="strong", model="m", base_url=base_url, key="k", key_env="EXAMPLE_KEY")
+def test_an_address_is_shown_without_what_is_secret_in_it(
+    base_url: str, address: str | None
+) -> None:
+    access = ModelEndpoint(
+        name="strong", model="m", base_url=base_url, key="k", key_env="EXAMPLE_KEY"
+    )
     error = failure(Server(httpx.Response(404)), access)
     shown = address or "https://api.example.org/v1?api-version=1&subscription-key=***"
     assert str(error).startswith(f"strong: nothing at {shown} answers for m")
@@ -188,7 +196,9 @@ def test_an_address_is_shown_without_what_is_secret_in_it(base_url: str, address
 
 @pytest.mark.parametrize("key", ["ключ", "two\nlines"])
 def test_a_key_that_cannot_be_sent_is_said_so(key: str) -> None:
-    access = ModelEndpoint(name="strong", model="m", base_url="http://127.0.0.1:9", key=key, key_env="EXAMPLE_KEY")
+    access = ModelEndpoint(
+        name="strong", model="m", base_url="http://127.0.0.1:9", key=key, key_env="EXAMPLE_KEY"
+    )
 
     async def ask() -> None:
         await OpenAI(access).reply(PROMPT, quiet, unhurried)
@@ -227,11 +237,18 @@ class Slow(httpx.AsyncByteStream):
 
 
 def hasty(**seconds: float) -> ModelEndpoint:
-    return ModelEndpoint(name="strong", model="m", base_url="https://api.example.org/v1", timeouts=Timeouts(**seconds))
+    return ModelEndpoint(
+        name="strong",
+        model="m",
+        base_url="https://api.example.org/v1",
+        timeouts=Timeouts(**seconds),
+    )
 
 
 def slow(*portions: tuple[float, bytes]) -> httpx.Response:
-    return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Slow(*portions))
+    return httpx.Response(
+        200, headers={"content-type": "text/event-stream"}, stream=Slow(*portions)
+    )
 
 
 def test_a_server_that_never_answers_is_a_timeout() -> None:
@@ -241,24 +258,37 @@ def test_a_server_that_never_answers_is_a_timeout() -> None:
 
 def test_a_server_that_stops_in_the_middle_is_a_timeout() -> None:
     error = failure(Server(slow((0, STREAM[:600]), (30, STREAM[600:]))), hasty(between=0.05))
-    assert said(error) == ("timeout", True, "strong: api.example.org stopped in the middle of its answer for 0.05 s")
+    assert said(error) == (
+        "timeout",
+        True,
+        "strong: api.example.org stopped in the middle of its answer for 0.05 s",
+    )
 
 
 def test_an_empty_piece_is_not_the_first_token() -> None:
     empty, rest = STREAM[:300], STREAM[300:]
     reply = asyncio.run(
-        OpenAI(hasty(between=0.05), Server(slow((0, empty), (0.2, rest)))).reply(PROMPT, quiet, unhurried)
+        OpenAI(hasty(between=0.05), Server(slow((0, empty), (0.2, rest)))).reply(
+            PROMPT, quiet, unhurried
+        )
     )
-    assert reply.text.endswith("behoben ✓"), "it may think before its first token for as long as `first_token` says"
+    assert reply.text.endswith("behoben ✓"), (
+        "it may think before its first token for as long as `first_token` says"
+    )
     error = failure(Server(slow((0, empty), (30, rest))), hasty(first_token=0.05))
     assert said(error) == ("timeout", True, "strong: api.example.org did not answer for 0.05 s")
 
 
 def test_an_open_block_is_a_sign_of_the_first_token() -> None:
     data = (RECORDED / "anthropic/thinking_tools.sse").read_bytes()
-    head, rest = data[: data.index(b"event: content_block_start")], data[data.index(b"event: content_block_start") :]
+    head, rest = (
+        data[: data.index(b"event: content_block_start")],
+        data[data.index(b"event: content_block_start") :],
+    )
     opened = rest[: rest.index(b"\n\n") + 2]
-    begun = Server(slow((0, head), (0, opened), (0, b'event: ping\ndata: {"type": "ping"}\n\n'), (30, b"")))
+    begun = Server(
+        slow((0, head), (0, opened), (0, b'event: ping\ndata: {"type": "ping"}\n\n'), (30, b""))
+    )
     with pytest.raises(AgentError, match=r"stopped in the middle of its answer for 0\.05 s"):
         asyncio.run(Anthropic(hasty(between=0.05), begun).reply(PROMPT, quiet, unhurried))
     with pytest.raises(AgentError, match=r"did not answer for 0\.05 s"):
@@ -267,13 +297,17 @@ def test_an_open_block_is_a_sign_of_the_first_token() -> None:
 
 
 def test_a_server_that_only_keeps_alive_is_a_timeout_in_the_end() -> None:
-    error = failure(Server(slow(*[(0.01, b": keep-alive\n\n")] * 1000)), hasty(whole=0.1, between=5))
+    error = failure(
+        Server(slow(*[(0.01, b": keep-alive\n\n")] * 1000)), hasty(whole=0.1, between=5)
+    )
     assert said(error) == ("timeout", True, "strong: api.example.org did not finish for 0.1 s")
 
 
 def test_a_finished_reply_does_not_wait_for_a_connection_that_lingers() -> None:
     server = Server(slow((0, STREAM), (30, b"")))
-    reply = asyncio.run(asyncio.wait_for(OpenAI(ACCESS, server).reply(PROMPT, quiet, unhurried), 10))
+    reply = asyncio.run(
+        asyncio.wait_for(OpenAI(ACCESS, server).reply(PROMPT, quiet, unhurried), 10)
+    )
     assert reply.text.endswith("behoben ✓")
 
 
@@ -285,7 +319,11 @@ def test_an_answer_that_has_ended_counts_whatever_becomes_of_the_connection() ->
     cut = httpx.RemoteProtocolError("peer closed connection without sending complete message body")
     said_on = Server(slow((0, ENDED), (30, b"")))
     for server in (Server(stream(ENDED, cut)), said_on):
-        reply = asyncio.run(asyncio.wait_for(OpenAI(hasty(between=0.05), server).reply(PROMPT, quiet, unhurried), 10))
+        reply = asyncio.run(
+            asyncio.wait_for(
+                OpenAI(hasty(between=0.05), server).reply(PROMPT, quiet, unhurried), 10
+            )
+        )
         assert reply.text.endswith("behoben ✓")
         assert (reply.stop, len(server.requests)) == ("end", 1)
 
@@ -296,7 +334,9 @@ def test_cancelling_closes_the_stream() -> None:
 
     async def cut() -> None:
         heard = asyncio.Event()
-        asking = asyncio.create_task(OpenAI(ACCESS, server).reply(PROMPT, lambda text: heard.set(), unhurried))
+        asking = asyncio.create_task(
+            OpenAI(ACCESS, server).reply(PROMPT, lambda text: heard.set(), unhurried)
+        )
         await heard.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -331,7 +371,9 @@ def test_bodies_are_closed_after_a_refusal() -> None:
     assert body.closed
 
 
-@pytest.mark.parametrize(("name", "value"), [("ALL_PROXY", "socks9://nowhere"), ("SSL_CERT_FILE", "/no/such/file")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("ALL_PROXY", "socks9://nowhere"), ("SSL_CERT_FILE", "/no/such/file")]
+)
 def test_an_environment_that_allows_no_connection_is_said_so(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +382,12 @@ def test_an_environment_that_allows_no_connection_is_said_so(
     async def ask() -> None:
         await OpenAI(ACCESS).reply(PROMPT, quiet, unhurried)
 
-    with pytest.raises(AgentError, match=r"no connection to api\.example\.org can be prepared") as raised:
+    with pytest.raises(
+        AgentError, match=r"no connection to api\.example\.org can be prepared"
+    ) as raised:
         asyncio.run(ask())
-    assert (raised.value.kind, raised.value.retry, name in raised.value.hint) == ("network", False, True)
+    assert (raised.value.kind, raised.value.retry, name in raised.value.hint) == (
+        "network",
+        False,
+        True,
+    )

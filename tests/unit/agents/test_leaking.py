@@ -14,7 +14,9 @@ READ = ToolSpec(name="read", description="reads", parameters='{"type": "object",
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),), tools=(READ,))
 
 READ_CALLS = {
-    "Qwen": 'I read it.\n<tool_call>\n{"name": "read", "arguments": {"path": "a.py"}}\n</tool_call>',
+    "Qwen": (
+        'I read it.\n<tool_call>\n{"name": "read", "arguments": {"path": "a.py"}}\n</tool_call>'
+    ),
     "Qwen Coder": "<tool_call>\n<function=read>\n<parameter=path>\na.py\n</parameter>\n</function>\n</tool_call>\n",
     "Qwen, several": '<tool_call>{"name": "read", "arguments": {"path": "a.py"}}</tool_call>\n' * 2,
     "Qwen Coder, alone": "Now.\n<function=read><parameter=path>a.py</parameter></function>",
@@ -33,10 +35,14 @@ LEFT = {
 }
 ANSWERS = {
     "another tool": '<tool_call>\n{"name": "fly", "arguments": {}}\n</tool_call>',
-    "an example in a fence": 'So it looks:\n```\n<tool_call>\n{"name": "read"}\n</tool_call>\n```\n<end>',
+    "an example in a fence": (
+        'So it looks:\n```\n<tool_call>\n{"name": "read"}\n</tool_call>\n```\n<end>'
+    ),
     "an example in words": '<tool_call>\n{"name": "read"}\n</tool_call>\nis what the parser reads.',
     "JSON of something else": '```json\n{"name": "read", "version": 1, "arguments": {}}\n```',
-    "a fence with words": 'A call is\n```json\n{"name": "read", "arguments": {"path": "a.py"}}\n```',
+    "a fence with words": (
+        'A call is\n```json\n{"name": "read", "arguments": {"path": "a.py"}}\n```'
+    ),
     "a fence of another tool": '```json\n{"name": "fly", "arguments": {}}\n```',
     "a fence with a name alone": '```json\n{"name": "read"}\n```',
     "a mark in a sentence": "The parser looks for <tool_call> and read>",
@@ -47,7 +53,9 @@ def ask(text: str, prompt: Prompt = PROMPT) -> Reply:
     message = {"role": "assistant", "content": text}
     usage = {"prompt_tokens": 7, "completion_tokens": 3}
     whole = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
-    return asyncio.run(OpenAI(ACCESS, Server(httpx.Response(200, json=whole))).reply(prompt, quiet, unhurried))
+    return asyncio.run(
+        OpenAI(ACCESS, Server(httpx.Response(200, json=whole))).reply(prompt, quiet, unhurried)
+    )
 
 
 @pytest.mark.parametrize("name", READ_CALLS)
@@ -55,8 +63,14 @@ def test_a_call_that_can_be_read_is_one(name: str) -> None:
     reply = ask(READ_CALLS[name])
     before = {"Qwen": "I read it.", "Qwen Coder, alone": "Now."}.get(name, "")
     count = 2 if name == "Qwen, several" else 1
-    assert (reply.text, reply.stop, len({call.id for call in reply.calls})) == (before, "calls", count)
-    assert [(call.tool, call.arguments) for call in reply.calls] == [("read", '{"path": "a.py"}')] * count
+    assert (reply.text, reply.stop, len({call.id for call in reply.calls})) == (
+        before,
+        "calls",
+        count,
+    )
+    assert [(call.tool, call.arguments) for call in reply.calls] == [
+        ("read", '{"path": "a.py"}')
+    ] * count
 
 
 @pytest.mark.parametrize("name", LEFT)
@@ -65,7 +79,12 @@ def test_a_call_left_in_the_text_is_no_answer(name: str) -> None:
         ask(LEFT[name])
     error = raised.value
     assert str(error) == "strong: api.example.org sent a tool call of gpt-5 as text"
-    assert (error.kind, error.retry, error.tries, error.usage) == ("protocol", True, 2, Usage(input=7, output=3))
+    assert (error.kind, error.retry, error.tries, error.usage) == (
+        "protocol",
+        True,
+        2,
+        Usage(input=7, output=3),
+    )
     assert 'protocol = "text"' in error.hint
 
 
@@ -75,7 +94,9 @@ def test_what_only_speaks_of_calls_is_an_answer(name: str) -> None:
 
 
 def test_where_no_tools_were_offered_every_text_is_an_answer() -> None:
-    assert ask(READ_CALLS["Qwen"], PROMPT.model_copy(update={"tools": ()})).text == READ_CALLS["Qwen"]
+    assert (
+        ask(READ_CALLS["Qwen"], PROMPT.model_copy(update={"tools": ()})).text == READ_CALLS["Qwen"]
+    )
 
 
 MENDED = {
@@ -102,5 +123,7 @@ def called(name: str, arguments: str) -> tuple[str, str]:
     call = {"id": 7, "type": "function", "function": {"name": name, "arguments": arguments}}
     message = {"role": "assistant", "content": None, "reasoning": {"odd": 1}, "tool_calls": [call]}
     whole = {"choices": [{"message": message, "finish_reason": False}]}
-    reply = asyncio.run(OpenAI(ACCESS, Server(httpx.Response(200, json=whole))).reply(PROMPT, quiet, unhurried))
+    reply = asyncio.run(
+        OpenAI(ACCESS, Server(httpx.Response(200, json=whole))).reply(PROMPT, quiet, unhurried)
+    )
     return reply.calls[0].tool, reply.calls[0].arguments

@@ -1,4 +1,6 @@
-"""The local agent against a loopback server: how it leases, what it does when the server dies or does not start."""
+"""The local agent against a loopback server: how it leases, what it does when the server dies or
+does not start.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -40,7 +42,9 @@ class Loopback:
         self.server.close()
 
 
-def leasing(*answers: bytes | Exception) -> tuple[list[Loopback], Callable[[], Awaitable[Loopback]]]:
+def leasing(
+    *answers: bytes | Exception,
+) -> tuple[list[Loopback], Callable[[], Awaitable[Loopback]]]:
     started: list[Loopback] = []
 
     async def start() -> Loopback:
@@ -59,7 +63,10 @@ def test_the_server_is_started_once_and_let_go_at_the_end() -> None:
 
     async def talk() -> list[tuple[str, str]]:
         agent = EmbeddedAgent("small", "qwen2.5-coder-0.5b", start, OVER_AND_FILL)
-        replies = [await agent.reply(PROMPT, quiet, lambda pause: waits.append(pause.why)) for _ in range(2)]
+        replies = [
+            await agent.reply(PROMPT, quiet, lambda pause: waits.append(pause.why))
+            for _ in range(2)
+        ]
         await agent.close()
         await agent.close()
         return [(reply.text, reply.model) for reply in replies]
@@ -73,7 +80,9 @@ def test_two_calls_at_once_share_one_start() -> None:
 
     async def talk() -> list[str]:
         agent = EmbeddedAgent("small", "m", start, OVER_AND_FILL)
-        replies = await asyncio.gather(*(agent.reply(PROMPT, quiet, lambda pause: None) for _ in range(3)))
+        replies = await asyncio.gather(
+            *(agent.reply(PROMPT, quiet, lambda pause: None) for _ in range(3))
+        )
         await agent.close()
         return [reply.text for reply in replies]
 
@@ -104,10 +113,16 @@ def test_a_server_that_died_is_replaced_at_the_next_try() -> None:
         (InfrastructureError("no memory", hint="close something"), "overloaded"),
     ],
 )
-def test_a_server_that_does_not_start_is_the_agents_failure(error: InfrastructureError, kind: str) -> None:
+def test_a_server_that_does_not_start_is_the_agents_failure(
+    error: InfrastructureError, kind: str
+) -> None:
     _, start = leasing(error)
     with pytest.raises(AgentError) as raised:
-        asyncio.run(EmbeddedAgent("small", "m", start, OVER_AND_FILL).reply(PROMPT, quiet, lambda pause: None))
+        asyncio.run(
+            EmbeddedAgent("small", "m", start, OVER_AND_FILL).reply(
+                PROMPT, quiet, lambda pause: None
+            )
+        )
     assert (str(raised.value), raised.value.kind, raised.value.retry, raised.value.hint) == (
         f"small: {error}",
         kind,

@@ -1,4 +1,6 @@
-"""Proxies and private certificate authorities, for real: a proxy that answers, a server with its own certificate."""
+"""Proxies and private certificate authorities, for real: a proxy that answers, a server with its
+own certificate.
+"""
 
 import asyncio
 import ssl
@@ -70,7 +72,9 @@ def call(base_url: str) -> Reply:
     return asyncio.run(go())
 
 
-def test_a_proxy_in_the_environment_is_used_but_not_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_in_the_environment_is_used_but_not_for_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with answering() as (proxy, by_proxy), answering() as (own, directly):
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy}")
         assert call("http://models.example.org/v1").text == "Bonjour"
@@ -93,17 +97,24 @@ class Refusing(BaseHTTPRequestHandler):
         """Quiet."""
 
 
-def test_a_proxy_that_wants_a_password_is_named_and_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_wants_a_password_is_named_and_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with answering(kind=Refusing) as (proxy, _):
         monkeypatch.setenv("HTTPS_PROXY", f"http://me:hidden@127.0.0.1:{proxy}")
         with pytest.raises(AgentError) as raised:
             call("https://models.example.org/v1")
-    said = "a: the proxy on the way to models.example.org does not let it through: 407 Proxy Authentication Required"
+    said = (
+        "a: the proxy on the way to models.example.org does not let it through: 407 Proxy "
+        "Authentication Required"
+    )
     assert (str(raised.value), raised.value.retry) == (said, False)
     assert "HTTPS_PROXY" in raised.value.hint
 
 
-@pytest.mark.parametrize(("name", "value"), [("NO_PROXY", "[::1],fe80::/10"), ("HTTPS_PROXY", "http://me:hidden@h:x")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("NO_PROXY", "[::1],fe80::/10"), ("HTTPS_PROXY", "http://me:hidden@h:x")]
+)
 def test_proxies_that_cannot_be_read_are_not_blamed_on_the_entry(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,13 +131,33 @@ def test_proxies_that_cannot_be_read_are_not_blamed_on_the_entry(
 def certificate(folder: Path) -> tuple[Path, Path]:
     """A certificate that nobody but its owner trusts."""
     made, key = folder / "cert.pem", folder / "key.pem"
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    names = ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", str(key), "-out", str(made)]
+    command = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=localhost",
+    ]
+    names = [
+        "-addext",
+        "subjectAltName=DNS:localhost,IP:127.0.0.1",
+        "-keyout",
+        str(key),
+        "-out",
+        str(made),
+    ]
     subprocess.run([*command, *names], check=True, capture_output=True)
     return made, key
 
 
-def test_a_private_authority_is_trusted_when_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_private_authority_is_trusted_when_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tls = certificate(tmp_path)
     with answering(tls) as (port, asked):
         with pytest.raises(AgentError, match="certificate"):

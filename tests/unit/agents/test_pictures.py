@@ -1,4 +1,6 @@
-"""Pictures that a server refuses: a line stands in their place, for the newest first, and other faults stay theirs."""
+"""Pictures that a server refuses: a line stands in their place, for the newest first, and other
+faults stay theirs.
+"""
 
 import asyncio
 import json
@@ -28,8 +30,12 @@ def refusal(message: str, status: int = 400) -> httpx.Response:
     return httpx.Response(status, json={"error": {"message": message}})
 
 
-def asked(prompt: Prompt, *answers: httpx.Response) -> tuple[list[Reply], list[list[str]], list[str]]:
-    """Two replies to the same prompt, the words and `data:` of each request, and what the user was told."""
+def asked(
+    prompt: Prompt, *answers: httpx.Response
+) -> tuple[list[Reply], list[list[str]], list[str]]:
+    """Two replies to the same prompt, the words and `data:` of each request, and what the user was
+    told.
+    """
     server, told = Server(*answers), list[str]()
     agent = OpenAI(ACCESS, server)
 
@@ -64,7 +70,9 @@ LINE = "[picture {}, 8x6, not shown: its provider refused it]"
     ],
 )
 def test_the_newest_picture_is_left_out_first_and_from_then_on(first: httpx.Response) -> None:
-    replies, said, told = asked(PROMPT, first, recorded("openai/text.sse"), recorded("openai/text.sse"))
+    replies, said, told = asked(
+        PROMPT, first, recorded("openai/text.sse"), recorded("openai/text.sse")
+    )
     without = ["look", "image_url", f"and now?\n\n{LINE.format('new.png')}"]
     assert said == [["look", "image_url", "and now?", "image_url"], without, without]
     assert [reply.refused for reply in replies] == [(NEW.sha,), (NEW.sha,)]
@@ -74,8 +82,14 @@ def test_the_newest_picture_is_left_out_first_and_from_then_on(first: httpx.Resp
 
 def test_where_that_is_not_enough_all_are_left_out() -> None:
     refused = refusal("this model takes no images")
-    replies, said, _ = asked(PROMPT, refused, refused, recorded("openai/text.sse"), recorded("openai/text.sse"))
-    assert said[2] == said[3] == [f"look\n\n{LINE.format('shot.png')}", f"and now?\n\n{LINE.format('new.png')}"]
+    replies, said, _ = asked(
+        PROMPT, refused, refused, recorded("openai/text.sse"), recorded("openai/text.sse")
+    )
+    assert (
+        said[2]
+        == said[3]
+        == [f"look\n\n{LINE.format('shot.png')}", f"and now?\n\n{LINE.format('new.png')}"]
+    )
     assert [reply.refused for reply in replies] == [tuple(sorted((SHOT.sha, NEW.sha)))] * 2
 
 
@@ -87,7 +101,9 @@ def test_where_that_is_not_enough_all_are_left_out() -> None:
         (refusal("Incorrect API key provided", 401), 1, "refused"),
     ],
 )
-def test_what_is_no_fault_of_a_picture_is_told_as_ever(answer: httpx.Response, calls: int, said: str) -> None:
+def test_what_is_no_fault_of_a_picture_is_told_as_ever(
+    answer: httpx.Response, calls: int, said: str
+) -> None:
     server = Server(answer)
 
     async def once() -> None:
@@ -100,18 +116,31 @@ def test_what_is_no_fault_of_a_picture_is_told_as_ever(answer: httpx.Response, c
 
 def test_the_oldest_stand_back_where_all_are_more_than_a_request_may_hold() -> None:
     large = [
-        Media(name=f"{number}.png", type="image/png", sha=str(number) * 64, size=8_000_000, width=1, height=1)
+        Media(
+            name=f"{number}.png",
+            type="image/png",
+            sha=str(number) * 64,
+            size=8_000_000,
+            width=1,
+            height=1,
+        )
         for number in range(4)
     ]
     prompt = Prompt(system="", messages=(FromUser(text="look", media=tuple(large)),))
     shown = shown_media.with_room(prompt)
     assert shown.media == tuple(large[2:])
     line = "[picture {}.png, 1x1, not shown: newer ones take all the room of a request]"
-    assert [message.text for message in shown.messages] == [f"look\n\n{line.format(0)}\n\n{line.format(1)}"]
+    assert [message.text for message in shown.messages] == [
+        f"look\n\n{line.format(0)}\n\n{line.format(1)}"
+    ]
 
 
-def test_a_pdf_is_shown_to_others_as_its_text_and_a_picture_whose_bytes_are_gone_as_a_line() -> None:
-    asked = FromUser(text="see [PDF report.pdf, 2 pages]", media=(REPORT, SHOT.model_copy(update={"data": ""})))
+def test_a_pdf_is_shown_to_others_as_its_text_and_a_picture_whose_bytes_are_gone_as_a_line() -> (
+    None
+):
+    asked = FromUser(
+        text="see [PDF report.pdf, 2 pages]", media=(REPORT, SHOT.model_copy(update={"data": ""}))
+    )
     blind = shown_media.why_not(vision=False, documents=False, refused=())
     assert shown_media.as_shown([asked], blind) == (
         FromUser(

@@ -11,7 +11,12 @@ from fugu_cli.session.events import Price
     ("provider", "model", "base_url", "price"),
     [
         ("openai", "gpt-5", "", Price(input=1.25, cached=0.125, output=10.0)),
-        ("openai", "gpt-5", "https://api.openai.com/v1", Price(input=1.25, cached=0.125, output=10.0)),
+        (
+            "openai",
+            "gpt-5",
+            "https://api.openai.com/v1",
+            Price(input=1.25, cached=0.125, output=10.0),
+        ),
         ("anthropic", "claude-sonnet-4-5", "", Price(input=3.0, cached=0.3, output=15.0)),
         ("openai", "gpt-5", "http://127.0.0.1:8000/v1", None),
         ("openai", "no-such-model", "", None),
@@ -30,7 +35,12 @@ def test_prices_come_from_the_list_and_are_never_guessed(
     [
         ("openai", "gpt-5", "", 400_000),
         ("openai", "gpt-5", "https://api.openai.com/v1", 400_000),
-        ("openai", "gemini-4-argon", "https://generativelanguage.googleapis.com/v1beta/openai", 1_048_576),
+        (
+            "openai",
+            "gemini-4-argon",
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+            1_048_576,
+        ),
         ("anthropic", "claude-sonnet-4-5", "", 200_000),
         ("openai", "gpt-5", "http://127.0.0.1:8000/v1", None),
         ("openai", "gpt-5", "http://[::1]:8000/v1", None),

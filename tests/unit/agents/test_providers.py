@@ -1,4 +1,6 @@
-"""Each provider as its page has it: the entry is read from the page, an agent built from it, a recording played."""
+"""Each provider as its page has it: the entry is read from the page, an agent built from it, a
+recording played.
+"""
 
 import asyncio
 import json
@@ -16,7 +18,17 @@ from fugu_cli import wiring
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.config.loader import parse_layer
 from fugu_cli.config.schema import AgentEntry, TimeoutPhases
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Thinking, ToolSpec, Usage
+from fugu_cli.messages import (
+    Call,
+    FromAgent,
+    FromTool,
+    FromUser,
+    Prompt,
+    Reply,
+    Thinking,
+    ToolSpec,
+    Usage,
+)
 from fugu_cli.providers.chat_completions import OpenAI, encode
 from fugu_cli.providers.endpoint import ModelEndpoint, Timeouts
 from fugu_cli.providers.messages import Anthropic
@@ -24,23 +36,46 @@ from fugu_cli.providers.server_quirks import ServerQuirks
 
 HELP = files("fugu_cli").joinpath("help")
 SHARED = HELP.joinpath("providers.md").read_text(encoding="utf-8")
-NAMED = ("OpenAI", "Anthropic", "Google", "OpenRouter", "DeepSeek", "Mistral", "Azure", "Ollama", "vLLM", "llama.cpp")
+NAMED = (
+    "OpenAI",
+    "Anthropic",
+    "Google",
+    "OpenRouter",
+    "DeepSeek",
+    "Mistral",
+    "Azure",
+    "Ollama",
+    "vLLM",
+    "llama.cpp",
+)
 TOPICS = {provider: provider.lower().replace(".", "") for provider in NAMED}
-PAGES = {one: HELP.joinpath(f"{topic}.md").read_text(encoding="utf-8") for one, topic in TOPICS.items()}
+PAGES = {
+    one: HELP.joinpath(f"{topic}.md").read_text(encoding="utf-8") for one, topic in TOPICS.items()
+}
 ENTRY = re.compile(r"^(    \[\[agents\]\]\n(?:    .*\n)+)", re.MULTILINE)
 PROMPT = Prompt(
     system="be brief",
     messages=(FromUser(text="which line?"),),
-    tools=(ToolSpec(name="read", description="reads", parameters='{"type": "object", "properties": {}}'),),
+    tools=(
+        ToolSpec(
+            name="read", description="reads", parameters='{"type": "object", "properties": {}}'
+        ),
+    ),
 )
 KEY = "k-0123456789"
 
 
 def entries(provider: str) -> list[AgentEntry]:
-    """The entries of the page, as the pool completes them. The first one stands at its beginning."""
+    """The entries of the page, as the pool completes them. The first one stands at its
+    beginning.
+    """
     shown = "\n".join(ENTRY.findall(PAGES[provider]))
-    config = parse_layer("\n".join(line.removeprefix("    ") for line in shown.splitlines()), Path("/x/.fugurc")).config
-    environ = {name: KEY for one in config.agents if (name := one.api_key_env)} | {"OPENAI_API_KEY": KEY}
+    config = parse_layer(
+        "\n".join(line.removeprefix("    ") for line in shown.splitlines()), Path("/x/.fugurc")
+    ).config
+    environ = {name: KEY for one in config.agents if (name := one.api_key_env)} | {
+        "OPENAI_API_KEY": KEY
+    }
     return list(usable_pool(config, environ))
 
 
@@ -58,7 +93,9 @@ def agent(provider: str, server: Server) -> OpenAI | Anthropic:
     return kind(access(provider), server)
 
 
-def call(provider: str, stream: str, prompt: Prompt = PROMPT) -> tuple[Reply, Server, dict[str, Any]]:
+def call(
+    provider: str, stream: str, prompt: Prompt = PROMPT
+) -> tuple[Reply, Server, dict[str, Any]]:
     server = Server(recorded(stream))
     reply = asyncio.run(agent(provider, server).reply(prompt, quiet, unhurried))
     return reply, server, json.loads(server.requests[0])
@@ -85,7 +122,9 @@ RECORDED = {
 
 
 @pytest.mark.parametrize("provider", NAMED)
-def test_each_has_a_page_that_begins_with_its_entry_and_is_named_on_the_shared_one(provider: str) -> None:
+def test_each_has_a_page_that_begins_with_its_entry_and_is_named_on_the_shared_one(
+    provider: str,
+) -> None:
     topic, page = TOPICS[provider], PAGES[provider]
     assert page.startswith(f"# {topic}: an entry for ")
     assert page.split("\n\n")[1].startswith("    [[agents]]\n")
@@ -127,11 +166,15 @@ AFTER_RESULTS = (
 
 
 def test_nobody_speaks_right_after_a_result_where_mistral_listens() -> None:
-    _, _, body = call("Mistral", "mistral/tools.sse", PROMPT.model_copy(update={"messages": AFTER_RESULTS}))
+    _, _, body = call(
+        "Mistral", "mistral/tools.sse", PROMPT.model_copy(update={"messages": AFTER_RESULTS})
+    )
     roles = ["system", "user", "assistant", "tool", "assistant", "user"]
     assert [message["role"] for message in body["messages"]] == roles
     assert body["messages"][4]["content"]
-    _, _, body = call("vLLM", "vllm/reasoning_tools.sse", PROMPT.model_copy(update={"messages": AFTER_RESULTS}))
+    _, _, body = call(
+        "vLLM", "vllm/reasoning_tools.sse", PROMPT.model_copy(update={"messages": AFTER_RESULTS})
+    )
     assert [message["role"] for message in body["messages"]] == [*roles[:4], "user"]
 
 
@@ -151,7 +194,9 @@ def test_a_server_that_wants_reasoning_gets_some_for_every_reply_also_of_another
 
 def test_a_server_that_says_so_gets_such_ids_as_well() -> None:
     said = "Tool call id was call_1 but must be a-z, A-Z, 0-9, with a length of 9."
-    refused = httpx.Response(400, json={"object": "error", "message": said, "type": "invalid_request_message_order"})
+    refused = httpx.Response(
+        400, json={"object": "error", "message": said, "type": "invalid_request_message_order"}
+    )
     server = Server(refused, recorded("mistral/tools.sse"))
     messages = (
         FromUser(text="?"),
@@ -159,8 +204,14 @@ def test_a_server_that_says_so_gets_such_ids_as_well() -> None:
         FromTool(call="call_1", tool="read", text="x"),
     )
     reached = ModelEndpoint(name="m", model="m", base_url="https://gateway.example/v1")
-    asyncio.run(OpenAI(reached, server).reply(PROMPT.model_copy(update={"messages": messages}), quiet, unhurried))
-    assert [json.loads(body)["messages"][3]["tool_call_id"] == "call_1" for body in server.requests] == [True, False]
+    asyncio.run(
+        OpenAI(reached, server).reply(
+            PROMPT.model_copy(update={"messages": messages}), quiet, unhurried
+        )
+    )
+    assert [
+        json.loads(body)["messages"][3]["tool_call_id"] == "call_1" for body in server.requests
+    ] == [True, False]
 
 
 @pytest.mark.parametrize("provider", RECORDED)
@@ -177,7 +228,9 @@ def test_the_entry_of_the_page_reads_its_providers_stream(provider: str) -> None
 def headers(provider: str) -> dict[str, str]:
     _, server, _ = call(provider, RECORDED[provider][0])
     return {
-        name: value for name, value in server.headers[0].items() if name in ("authorization", "api-key", "x-api-key")
+        name: value
+        for name, value in server.headers[0].items()
+        if name in ("authorization", "api-key", "x-api-key")
     }
 
 
@@ -203,25 +256,40 @@ def test_an_older_azure_address_keeps_its_query_at_the_end() -> None:
 def test_prompt_caches_are_marked_where_that_helps() -> None:
     mark = {"type": "ephemeral"}
     _, _, claude = call("Anthropic", "anthropic/text.sse")
-    assert claude["system"][0]["cache_control"] == claude["messages"][-1]["content"][-1]["cache_control"] == mark
+    assert (
+        claude["system"][0]["cache_control"]
+        == claude["messages"][-1]["content"][-1]["cache_control"]
+        == mark
+    )
     _, _, router = call("OpenRouter", "openrouter/text.sse")
-    assert [message["content"][0]["cache_control"] for message in router["messages"]] == [mark, mark]
+    assert [message["content"][0]["cache_control"] for message in router["messages"]] == [
+        mark,
+        mark,
+    ]
     _, _, gpt = call("OpenAI", "openai/text.sse")
     longer = PROMPT.model_copy(
-        update={"messages": (*PROMPT.messages, FromAgent(agent="gpt", text="7"), FromUser(text="?"))}
+        update={
+            "messages": (*PROMPT.messages, FromAgent(agent="gpt", text="7"), FromUser(text="?"))
+        }
     )
     _, _, later = call("OpenAI", "openai/text.sse", longer)
     assert gpt["prompt_cache_key"] == later["prompt_cache_key"]
     other = PROMPT.model_copy(update={"messages": (FromUser(text="another conversation"),)})
-    assert call("OpenAI", "openai/text.sse", other)[2]["prompt_cache_key"] != gpt["prompt_cache_key"]
+    assert (
+        call("OpenAI", "openai/text.sse", other)[2]["prompt_cache_key"] != gpt["prompt_cache_key"]
+    )
     assert "cache" not in json.dumps(call("DeepSeek", "deepseek/reasoning_tools.sse")[2])
 
 
 def test_what_only_a_server_knows_is_put_into_its_requests() -> None:
-    assert call("vLLM", "vllm/reasoning_tools.sse")[2]["chat_template_kwargs"] == {"enable_thinking": False}
+    assert call("vLLM", "vllm/reasoning_tools.sse")[2]["chat_template_kwargs"] == {
+        "enable_thinking": False
+    }
     assert call("OpenRouter", "openrouter/text.sse")[2]["provider"] == {"data_collection": "deny"}
     server = Server(recorded("openai/text.sse"))
-    reached = ModelEndpoint(name="a", model="m", base_url="https://x.example/v1", headers={"x-title": "fugu"})
+    reached = ModelEndpoint(
+        name="a", model="m", base_url="https://x.example/v1", headers={"x-title": "fugu"}
+    )
     asyncio.run(OpenAI(reached, server).reply(PROMPT, quiet, unhurried))
     assert server.headers[0]["x-title"] == "fugu"
 
@@ -229,7 +297,10 @@ def test_what_only_a_server_knows_is_put_into_its_requests() -> None:
 def test_two_modes_of_a_model_are_two_agents() -> None:
     assert call("OpenAI", "openai/text.sse")[2]["reasoning_effort"] == "medium"
     assert call("Google", "gemini/signed_call.sse")[2]["reasoning_effort"] == "low"
-    assert call("Anthropic", "anthropic/text.sse")[2]["thinking"] == {"type": "enabled", "budget_tokens": 24576}
+    assert call("Anthropic", "anthropic/text.sse")[2]["thinking"] == {
+        "type": "enabled",
+        "budget_tokens": 24576,
+    }
     assert "reasoning_effort" not in call("DeepSeek", "deepseek/reasoning_tools.sse")[2]
     two = """
         [[agents]]
@@ -270,7 +341,9 @@ def asked_again(reply: Reply, author: str) -> dict[str, Any]:
         FromAgent(agent=author, calls=reply.calls, thinking=reply.thinking),
         *(FromTool(call=made.id, tool=made.tool, text="x") for made in reply.calls),
     )
-    _, _, body = call("Google", "gemini/signed_call.sse", PROMPT.model_copy(update={"messages": messages}))
+    _, _, body = call(
+        "Google", "gemini/signed_call.sse", PROMPT.model_copy(update={"messages": messages})
+    )
     return body["messages"][2]
 
 
@@ -284,7 +357,9 @@ def test_googles_signatures_go_back_with_their_calls() -> None:
 def test_calls_of_another_agent_carry_the_word_google_gives_for_those() -> None:
     reply, _, _ = call("vLLM", "vllm/reasoning_tools.sse")
     (made,) = asked_again(reply, "vllm-direct")["tool_calls"]
-    assert made["extra_content"] == {"google": {"thought_signature": "skip_thought_signature_validator"}}
+    assert made["extra_content"] == {
+        "google": {"thought_signature": "skip_thought_signature_validator"}
+    }
 
 
 def test_sealed_reasoning_goes_back_with_its_calls() -> None:
@@ -296,9 +371,19 @@ def test_sealed_reasoning_goes_back_with_its_calls() -> None:
     )
     prompt = PROMPT.model_copy(update={"messages": messages})
     _, _, body = call("OpenRouter", "openrouter/sealed_call.sse", prompt)
-    sealed = {"type": "reasoning.encrypted", "data": "CvQBAb4+9vtGq1", "format": "google-gemini-v1", "index": 0}
+    sealed = {
+        "type": "reasoning.encrypted",
+        "data": "CvQBAb4+9vtGq1",
+        "format": "google-gemini-v1",
+        "index": 0,
+    }
     assert body["messages"][2]["reasoning_details"] == [
-        {"type": "reasoning.text", "text": "I need the file.", "format": "google-gemini-v1", "index": 0},
+        {
+            "type": "reasoning.text",
+            "text": "I need the file.",
+            "format": "google-gemini-v1",
+            "index": 0,
+        },
         {**sealed, "id": "tool_read_9"},
     ]
     other = messages[1].model_copy(update={"agent": "gemini"})
@@ -345,7 +430,10 @@ def test_signatures_reach_no_other_provider() -> None:
         *(FromTool(call=made.id, tool=made.tool, text="x") for made in reply.calls),
     )
     history = PROMPT.model_copy(update={"messages": messages})
-    for provider, stream in (("DeepSeek", "deepseek/reasoning_tools.sse"), ("Anthropic", "anthropic/text.sse")):
+    for provider, stream in (
+        ("DeepSeek", "deepseek/reasoning_tools.sse"),
+        ("Anthropic", "anthropic/text.sse"),
+    ):
         assert "CvQBAb4" not in json.dumps(call(provider, stream, history)[2])
 
 
@@ -356,7 +444,8 @@ def test_patience_is_set_by_phase() -> None:
     said = re.search(r"^    timeout = (\{ connect.*\})$", SHARED, re.MULTILINE)
     assert said is not None
     given = parse_layer(
-        f'[[agents]]\nname = "a"\nprovider = "openai"\nmodel = "m"\ntimeout = {said.group(1)}', Path("/x/y")
+        f'[[agents]]\nname = "a"\nprovider = "openai"\nmodel = "m"\ntimeout = {said.group(1)}',
+        Path("/x/y"),
     )
     phases = given.config.agents[0].timeout
     assert phases == TimeoutPhases(connect=10.0, first=120.0, between=60.0, total=1800.0)

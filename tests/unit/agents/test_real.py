@@ -26,7 +26,11 @@ pytestmark = pytest.mark.real
 MODEL = "smollm2-135m"
 FILLER = "qwen2.5-coder-0.5b"
 PROMPT = Prompt(
-    system="You are brief.", messages=(FromUser(text="Count from one to five."),), max_tokens=4, temperature=0, seed=1
+    system="You are brief.",
+    messages=(FromUser(text="Count from one to five."),),
+    max_tokens=4,
+    temperature=0,
+    seed=1,
 )
 
 
@@ -44,7 +48,10 @@ def filled_cache(model: str, real_cache: Path, tmp_path: Path) -> Path:
 
 def local(cache: Path, model: str = MODEL) -> EmbeddedAgent:
     return EmbeddedAgent(
-        "small", model, partial(lease_server, model, context=2048, cache=cache, idle=0.2), OVER_AND_FILL
+        "small",
+        model,
+        partial(lease_server, model, context=2048, cache=cache, idle=0.2),
+        OVER_AND_FILL,
     )
 
 
@@ -68,13 +75,19 @@ def test_a_real_server_streams_counts_and_repeats_itself(cache: Path) -> None:
     assert second.usage.cached > 0.8 * second.usage.input
 
 
-def test_a_real_server_holds_a_choice_to_the_schema_and_takes_the_prompts_of_both_protocols(cache: Path) -> None:
+def test_a_real_server_holds_a_choice_to_the_schema_and_takes_the_prompts_of_both_protocols(
+    cache: Path,
+) -> None:
     async def both() -> tuple[Reply, Reply]:
         agent = local(cache)
         prompt = PROMPT.model_copy(update={"tools": TOOLS, "max_tokens": 60})
         try:
-            chosen = await SchemaProtocol(agent, load("protocols/schema")).reply(prompt, quiet, unhurried)
-            return chosen, await TextProtocol(agent, load("protocols/text")).reply(prompt, quiet, unhurried)
+            chosen = await SchemaProtocol(agent, load("protocols/schema")).reply(
+                prompt, quiet, unhurried
+            )
+            return chosen, await TextProtocol(agent, load("protocols/text")).reply(
+                prompt, quiet, unhurried
+            )
         finally:
             await agent.close()
 
@@ -84,11 +97,18 @@ def test_a_real_server_holds_a_choice_to_the_schema_and_takes_the_prompts_of_bot
     assert chosen.usage.output > 0 and written.usage.output > 0
 
 
-def test_a_real_model_fills_in_a_line_of_which_it_sees_both_sides(real_cache: Path, tmp_path: Path) -> None:
-    content = "def gcd(a, b):\n    if b == 0:\n        return a\n    else:\n        return gcd(a % b, b)\n"
+def test_a_real_model_fills_in_a_line_of_which_it_sees_both_sides(
+    real_cache: Path, tmp_path: Path
+) -> None:
+    content = (
+        "def gcd(a, b):\n    if b == 0:\n        return a\n    else:\n        return gcd(a % b, "
+        "b)\n"
+    )
     (function,) = functions("gcd.py", content)
     (*_, gap) = excerpts.line_infills("gcd.py", content, function)
-    prompt = Prompt(system="", messages=(), target="gcd.py", gap=gap, files={"gcd.py": content}, max_tokens=64)
+    prompt = Prompt(
+        system="", messages=(), target="gcd.py", gap=gap, files={"gcd.py": content}, max_tokens=64
+    )
 
     kept = filled_cache(FILLER, real_cache, tmp_path)
 

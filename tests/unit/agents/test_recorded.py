@@ -30,7 +30,9 @@ def call(id: str, tool: str, arguments: str) -> Call:
 
 
 REPLIES = {
-    "openai/text.sse": Reply(text="Der Fehler ist in Zeile 7 – behoben ✓", usage=OPENAI_USAGE, model=GPT),
+    "openai/text.sse": Reply(
+        text="Der Fehler ist in Zeile 7 – behoben ✓", usage=OPENAI_USAGE, model=GPT
+    ),
     "openai/tools.sse": Reply(
         calls=(
             call("call_aY3kq9", "read", '{"path":"src/a.py"}'),
@@ -43,7 +45,9 @@ REPLIES = {
     "openai/refusal.sse": Reply(
         text="I can't help with that.", usage=Usage(input=20, output=7), model=GPT, stop="refusal"
     ),
-    "openai/length.sse": Reply(text="one two", usage=Usage(input=20, output=2), model=GPT, stop="length"),
+    "openai/length.sse": Reply(
+        text="one two", usage=Usage(input=20, output=2), model=GPT, stop="length"
+    ),
     "openrouter/reasoning.sse": Reply(
         text="The loop is off by one.",
         thinking=(Thinking(text="Look at the loop."),),
@@ -87,7 +91,10 @@ REPLIES = {
         stop="calls",
     ),
     "ollama/object_arguments.sse": Reply(
-        calls=(call("new-0", "read", '{"path": "a.py"}'), call("new-1", "read", '{"path": "b.py"}')),
+        calls=(
+            call("new-0", "read", '{"path": "a.py"}'),
+            call("new-1", "read", '{"path": "b.py"}'),
+        ),
         usage=Usage(input=50, output=20),
         model="qwen3:8b",
         stop="calls",
@@ -106,9 +113,13 @@ REPLIES = {
         model="gemini-3.8-flash",
         stop="calls",
     ),
-    "mistral/thinking.sse": Reply(text="Line 7.", usage=Usage(input=41, output=19), model="magistral-medium-latest"),
+    "mistral/thinking.sse": Reply(
+        text="Line 7.", usage=Usage(input=41, output=19), model="magistral-medium-latest"
+    ),
     "azure/text.sse": Reply(
-        text="The test is right.", usage=Usage(input=1500, cached=1408, output=5), model="gpt-5.2-2026-01-15"
+        text="The test is right.",
+        usage=Usage(input=1500, cached=1408, output=5),
+        model="gpt-5.2-2026-01-15",
     ),
     "vllm/reasoning_tools.sse": Reply(
         thinking=(Thinking(text="I need the file."),),
@@ -118,20 +129,29 @@ REPLIES = {
         stop="calls",
     ),
     "ollama/reasoning.sse": Reply(
-        text="Line 7.", thinking=(Thinking(text="Short."),), usage=Usage(input=26, output=14), model="qwen3:8b"
+        text="Line 7.",
+        thinking=(Thinking(text="Short."),),
+        usage=Usage(input=26, output=14),
+        model="qwen3:8b",
     ),
     "openrouter/text.sse": Reply(
-        text="Line 7.", usage=Usage(input=2300, cached=2048, output=4), model="anthropic/claude-sonnet-5.5"
+        text="Line 7.",
+        usage=Usage(input=2300, cached=2048, output=4),
+        model="anthropic/claude-sonnet-5.5",
     ),
     "llamacpp/text.sse": Reply(text="Bonjour", usage=Usage(input=37, output=2), model=QWEN),
-    "llamacpp/length.sse": Reply(text="1, 2,", usage=Usage(input=39, cached=24, output=5), model=QWEN, stop="length"),
+    "llamacpp/length.sse": Reply(
+        text="1, 2,", usage=Usage(input=39, cached=24, output=5), model=QWEN, stop="length"
+    ),
     "llamacpp/schema.sse": Reply(
         text='{\n  "tool": "read",\n  "path": "a.py"\n}',
         usage=Usage(input=39, cached=24, output=23),
         model=QWEN,
     ),
     "anthropic/text.sse": Reply(
-        text="The bug is in `süm` ✓", usage=Usage(input=2312, cached=2000, written=300, output=15), model=CLAUDE
+        text="The bug is in `süm` ✓",
+        usage=Usage(input=2312, cached=2000, written=300, output=15),
+        model=CLAUDE,
     ),
     "anthropic/tools.sse": Reply(
         text="I'll read both.",
@@ -154,17 +174,38 @@ REPLIES = {
         stop="calls",
     ),
     "anthropic/length.sse": Reply(
-        text="one two", usage=Usage(input=2312, cached=2000, written=300, output=2), model=CLAUDE, stop="length"
+        text="one two",
+        usage=Usage(input=2312, cached=2000, written=300, output=2),
+        model=CLAUDE,
+        stop="length",
     ),
-    "anthropic/refusal.sse": Reply(usage=Usage(input=2312, cached=2000, written=300), model=CLAUDE, stop="refusal"),
+    "anthropic/refusal.sse": Reply(
+        usage=Usage(input=2312, cached=2000, written=300), model=CLAUDE, stop="refusal"
+    ),
 }
 
 FAILURES = {
     "openai/cut.sse": ("network", True, "strong: api.example.org cut the stream"),
-    "openai/error.sse": ("overloaded", True, "strong: api.example.org is overloaded or broken (500): The server had"),
-    "openrouter/error.sse": ("overloaded", True, "strong: api.example.org is overloaded or broken (502): Provider"),
-    "vllm/error.sse": ("overloaded", True, "strong: api.example.org is overloaded or broken (500): EngineCore"),
-    "anthropic/overloaded.sse": ("overloaded", True, "strong: api.example.org is overloaded or broken (529): Overl"),
+    "openai/error.sse": (
+        "overloaded",
+        True,
+        "strong: api.example.org is overloaded or broken (500): The server had",
+    ),
+    "openrouter/error.sse": (
+        "overloaded",
+        True,
+        "strong: api.example.org is overloaded or broken (502): Provider",
+    ),
+    "vllm/error.sse": (
+        "overloaded",
+        True,
+        "strong: api.example.org is overloaded or broken (500): EngineCore",
+    ),
+    "anthropic/overloaded.sse": (
+        "overloaded",
+        True,
+        "strong: api.example.org is overloaded or broken (529): Overl",
+    ),
     "anthropic/cut.sse": ("network", True, "strong: api.example.org cut the stream"),
 }
 
@@ -184,7 +225,9 @@ def decode(name: str, portions: list[bytes], access: ModelEndpoint = ACCESS) -> 
 
 def test_every_recording_is_judged() -> None:
     found = {str(path.relative_to(RECORDED)) for path in RECORDED.rglob("*.sse")}
-    assert found == set(REPLIES) | set(FAILURES) | {"openai/responses.sse"}  # that one is test_responses.py's
+    assert found == set(REPLIES) | set(FAILURES) | {
+        "openai/responses.sse"
+    }  # that one is test_responses.py's
 
 
 @pytest.mark.parametrize("name", REPLIES)
@@ -207,7 +250,9 @@ def test_a_broken_recording_fails_as_it_should(name: str) -> None:
     assert str(raised.value).startswith(message)
 
 
-@pytest.mark.parametrize("name", ["openai/tools.sse", "deepseek/reasoning_tools.sse", "anthropic/thinking_tools.sse"])
+@pytest.mark.parametrize(
+    "name", ["openai/tools.sse", "deepseek/reasoning_tools.sse", "anthropic/thinking_tools.sse"]
+)
 def test_a_stream_cut_anywhere_is_whole_or_an_error(name: str) -> None:
     data = (RECORDED / name).read_bytes()
     for length in range(len(data)):
@@ -225,7 +270,9 @@ def test_a_stream_cut_anywhere_is_whole_or_an_error(name: str) -> None:
     junk=st.binary(min_size=1, max_size=6),
 )
 @settings(max_examples=300)
-def test_damage_is_a_reply_or_a_clean_error_and_nothing_else(name: str, at: int, junk: bytes) -> None:
+def test_damage_is_a_reply_or_a_clean_error_and_nothing_else(
+    name: str, at: int, junk: bytes
+) -> None:
     data = (RECORDED / name).read_bytes()
     at %= len(data)
     try:
@@ -291,13 +338,21 @@ def test_a_call_whose_shreds_have_ids_of_their_own_is_one_call() -> None:
         {"index": 0, "id": "call_d", "function": {"name": "read", "arguments": '{"path": "b.py"}'}},
         {"index": 0, "id": "call_d", "type": "function", "function": None},
     ]
-    reply = decode("x", [*(chunk({"tool_calls": [shred]}) for shred in shreds), chunk({}, "tool_calls")])[1]
-    assert reply.calls == (call("call_a", "read", '{"path": "a.py"}'), call("call_d", "read", '{"path": "b.py"}'))
+    reply = decode(
+        "x", [*(chunk({"tool_calls": [shred]}) for shred in shreds), chunk({}, "tool_calls")]
+    )[1]
+    assert reply.calls == (
+        call("call_a", "read", '{"path": "a.py"}'),
+        call("call_d", "read", '{"path": "b.py"}'),
+    )
 
 
 @pytest.mark.parametrize("index", [{}, {"index": 0}])
 def test_calls_written_side_by_side_are_told_apart_by_their_ids(index: dict[str, int]) -> None:
-    begun = [{**index, "id": id, "function": {"name": "read", "arguments": ""}} for id in ("call_a", "call_b")]
+    begun = [
+        {**index, "id": id, "function": {"name": "read", "arguments": ""}}
+        for id in ("call_a", "call_b")
+    ]
     more = [
         {**index, "id": f"call_{name}", "function": {"arguments": piece}}
         for pieces in (('{"path": ', '{"path": '), ('"a.py"}', '"b.py"}'))
@@ -305,7 +360,10 @@ def test_calls_written_side_by_side_are_told_apart_by_their_ids(index: dict[str,
     ]
     portions = [chunk({"tool_calls": [shred]}) for shred in [*begun, *more]]
     reply = decode("x", [*portions, chunk({}, "tool_calls")])[1]
-    assert reply.calls == (call("call_a", "read", '{"path": "a.py"}'), call("call_b", "read", '{"path": "b.py"}'))
+    assert reply.calls == (
+        call("call_a", "read", '{"path": "a.py"}'),
+        call("call_b", "read", '{"path": "b.py"}'),
+    )
 
 
 @pytest.mark.parametrize(
@@ -327,11 +385,24 @@ def test_arguments_that_were_packed_twice_are_unpacked(written: str, read: str) 
 
 def test_what_is_written_to_a_cache_counts_where_it_has_a_price() -> None:
     details = {"cached_tokens": 10, "cache_write_tokens": 100}
-    usage = {"prompt_tokens": 194, "completion_tokens": 2, "total_tokens": 196, "prompt_tokens_details": details}
-    portions = [HALF, chunk({}, "stop"), f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n".encode()]
+    usage = {
+        "prompt_tokens": 194,
+        "completion_tokens": 2,
+        "total_tokens": 196,
+        "prompt_tokens_details": details,
+    }
+    portions = [
+        HALF,
+        chunk({}, "stop"),
+        f"data: {json.dumps({'choices': [], 'usage': usage})}\n\n".encode(),
+    ]
     assert decode("x", portions)[1].usage == Usage(input=194, cached=10, output=2)
-    claude = replace(ACCESS, base_url="https://openrouter.ai/api/v1", model="anthropic/claude-sonnet-5.5")
-    assert decode("x", portions, claude)[1].usage == Usage(input=194, cached=10, written=100, output=2)
+    claude = replace(
+        ACCESS, base_url="https://openrouter.ai/api/v1", model="anthropic/claude-sonnet-5.5"
+    )
+    assert decode("x", portions, claude)[1].usage == Usage(
+        input=194, cached=10, written=100, output=2
+    )
 
 
 def event(type: str, **more: object) -> bytes:
@@ -341,12 +412,23 @@ def event(type: str, **more: object) -> bytes:
 def test_a_server_that_only_speaks_like_anthropic_is_understood() -> None:
     thinking = {"type": "thinking", "thinking": None, "signature": None}
     portions = [
-        event("message_start", message={"model": None, "usage": {"input_tokens": 5, "output_tokens": 0}}),
+        event(
+            "message_start",
+            message={"model": None, "usage": {"input_tokens": 5, "output_tokens": 0}},
+        ),
         event("content_block_start", index=0, content_block=thinking),
-        event("content_block_delta", index=0, delta={"type": "thinking_delta", "thinking": "Hm.", "text": None}),
+        event(
+            "content_block_delta",
+            index=0,
+            delta={"type": "thinking_delta", "thinking": "Hm.", "text": None},
+        ),
         event("content_block_start", index=1, content_block={"type": "text", "text": None}),
         event("content_block_delta", index=1, delta={"type": "text_delta", "text": "Line 7."}),
-        event("message_delta", delta={"stop_reason": "end_turn"}, usage={"input_tokens": None, "output_tokens": 9}),
+        event(
+            "message_delta",
+            delta={"stop_reason": "end_turn"},
+            usage={"input_tokens": None, "output_tokens": 9},
+        ),
     ]
     reply = decode("anthropic/x", portions)[1]
     assert (reply.text, reply.thinking[0].text, reply.model) == ("Line 7.", "Hm.", ACCESS.model)
@@ -356,17 +438,28 @@ def test_a_server_that_only_speaks_like_anthropic_is_understood() -> None:
 def test_a_zero_at_the_end_does_not_take_back_what_was_counted_at_the_beginning() -> None:
     portions = [
         event(
-            "message_start", message={"usage": {"input_tokens": 50, "cache_read_input_tokens": 7, "output_tokens": 1}}
+            "message_start",
+            message={
+                "usage": {"input_tokens": 50, "cache_read_input_tokens": 7, "output_tokens": 1}
+            },
         ),
         event("content_block_start", index=0, content_block={"type": "text", "text": "Yes."}),
-        event("message_delta", delta={"stop_reason": "end_turn"}, usage={"input_tokens": 0, "output_tokens": 9}),
+        event(
+            "message_delta",
+            delta={"stop_reason": "end_turn"},
+            usage={"input_tokens": 0, "output_tokens": 9},
+        ),
         event("message_stop"),
     ]
     assert decode("anthropic/x", portions)[1].usage == Usage(input=57, cached=7, output=9)
 
 
 def test_characters_that_were_cut_in_two_are_whole_again() -> None:
-    halves = [chunk({"content": "ok \ud83d"}), chunk({"content": "\ude00 \ud83d"}), chunk({}, "stop")]
+    halves = [
+        chunk({"content": "ok \ud83d"}),
+        chunk({"content": "\ude00 \ud83d"}),
+        chunk({}, "stop"),
+    ]
     reply = decode("x", halves)[1]
     assert reply.text == "ok \U0001f600 \ufffd"
     assert Reply.model_validate_json(reply.model_dump_json()) == reply
@@ -380,7 +473,9 @@ def test_the_same_comes_over_http() -> None:
     async def both() -> tuple[Reply, Reply]:
         claude = Anthropic(ACCESS, Server(recorded("anthropic/tools.sse")))
         gpt = OpenAI(ACCESS, Server(recorded("openai/tools.sse")))
-        return await claude.reply(PROMPT, quiet, unhurried), await gpt.reply(PROMPT, quiet, unhurried)
+        return await claude.reply(PROMPT, quiet, unhurried), await gpt.reply(
+            PROMPT, quiet, unhurried
+        )
 
     assert asyncio.run(both()) == (REPLIES["anthropic/tools.sse"], REPLIES["openai/tools.sse"])
 
@@ -405,10 +500,17 @@ def test_a_completion_that_is_not_streamed_is_taken() -> None:
         json = {"content-type": "application/json"}
         gpt = OpenAI(ACCESS, Server(httpx.Response(200, text=whole, headers=json)))
         claude = Anthropic(ACCESS, Server(httpx.Response(200, text=message, headers=json)))
-        return await gpt.reply(PROMPT, quiet, unhurried), await claude.reply(PROMPT, quiet, unhurried)
+        return await gpt.reply(PROMPT, quiet, unhurried), await claude.reply(
+            PROMPT, quiet, unhurried
+        )
 
     assert asyncio.run(both()) == (
-        Reply(text="Hello! How can I", usage=Usage(input=32, cached=24, output=5), model=QWEN, stop="length"),
+        Reply(
+            text="Hello! How can I",
+            usage=Usage(input=32, cached=24, output=5),
+            model=QWEN,
+            stop="length",
+        ),
         Reply(
             text="hi",
             calls=(call("t", "read", '{"path": "a"}'),),
@@ -428,5 +530,7 @@ def test_a_stream_without_the_word_for_it_is_taken() -> None:
 
 def test_text_is_said_while_it_arrives() -> None:
     said: list[str] = []
-    asyncio.run(OpenAI(ACCESS, Server(recorded("openai/text.sse"))).reply(PROMPT, said.append, unhurried))
+    asyncio.run(
+        OpenAI(ACCESS, Server(recorded("openai/text.sse"))).reply(PROMPT, said.append, unhurried)
+    )
     assert said == ["Der Fehler", " ist in Zeile ", "7 – behoben ✓"]

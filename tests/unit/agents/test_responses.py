@@ -1,4 +1,6 @@
-"""OpenAI's Responses API: what its streams decode to, what goes back, and what is asked again where it is refused."""
+"""OpenAI's Responses API: what its streams decode to, what goes back, and what is asked again where
+it is refused.
+"""
 
 import asyncio
 import json
@@ -28,14 +30,20 @@ from fugu_cli.wiring import AgentResources, build_agents
 from tests.acceptance.serve.endpoint import endpoint, says, uses
 
 ACCESS = ModelEndpoint(
-    name="strong", model="gpt-6.1-sol", base_url="https://api.openai.com/v1", key="sk-1", effort="high"
+    name="strong",
+    model="gpt-6.1-sol",
+    base_url="https://api.openai.com/v1",
+    key="sk-1",
+    effort="high",
 )
 ASKED = Prompt(system="You code.", messages=(FromUser(text="Fix it."),), tools=TOOLS)
 STREAM = (RECORDED / "openai" / "responses.sse").read_bytes()
 WHOLE = json.loads(STREAM.split(b"data: ")[-1])["response"]
 
 
-def answered(server: Server, prompt: Prompt = ASKED, access: ModelEndpoint = ACCESS) -> tuple[Reply, list[str]]:
+def answered(
+    server: Server, prompt: Prompt = ASKED, access: ModelEndpoint = ACCESS
+) -> tuple[Reply, list[str]]:
     async def once() -> tuple[Reply, list[str]]:
         agent, said = Responses(access, server), list[str]()
         try:
@@ -47,27 +55,45 @@ def answered(server: Server, prompt: Prompt = ASKED, access: ModelEndpoint = ACC
 
 
 def refused(words: str, **others: object) -> httpx.Response:
-    return httpx.Response(400, json={"error": {"message": words, "type": "invalid_request_error", **others}})
+    return httpx.Response(
+        400, json={"error": {"message": words, "type": "invalid_request_error", **others}}
+    )
 
 
 def ended(**response: object) -> httpx.Response:
-    event = {"type": "response.completed", "response": {"object": "response", "status": "completed", **response}}
+    event = {
+        "type": "response.completed",
+        "response": {"object": "response", "status": "completed", **response},
+    }
     return stream(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
 
 
 def test_a_stream_becomes_a_reply_and_its_text_is_shown_as_it_comes() -> None:
     reply, said = answered(Server(recorded("openai/responses.sse")))
     assert said == ["I look", " – ", "first."]
-    assert (reply.text, reply.stop, reply.model) == ("I look – first.", "calls", "gpt-6.1-sol-2026-10-01")
-    assert reply.calls == (Call.make("call_A", "read", path="src/ü.py"), Call(id="call_B", tool="run_tests"))
+    assert (reply.text, reply.stop, reply.model) == (
+        "I look – first.",
+        "calls",
+        "gpt-6.1-sol-2026-10-01",
+    )
+    assert reply.calls == (
+        Call.make("call_A", "read", path="src/ü.py"),
+        Call(id="call_B", tool="run_tests"),
+    )
     assert reply.usage == Usage(input=1200, cached=1024, written=128, output=96, reasoning=64)
     assert [one.text for one in reply.thinking] == ["**Looking** for the test", ""]
 
 
 def test_the_recorded_stream_is_one_as_the_sdk_knows_it() -> None:
     events: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
-    found = [events.validate_json(line[6:]) for line in STREAM.split(b"\n") if line.startswith(b"data: ")]
-    assert (found[0].type, found[-1].type, len(found)) == ("response.created", "response.completed", 23)
+    found = [
+        events.validate_json(line[6:]) for line in STREAM.split(b"\n") if line.startswith(b"data: ")
+    ]
+    assert (found[0].type, found[-1].type, len(found)) == (
+        "response.created",
+        "response.completed",
+        23,
+    )
 
 
 def test_every_portioning_of_a_stream_gives_the_same_reply() -> None:
@@ -84,7 +110,9 @@ def test_an_answer_that_is_not_streamed_says_the_same() -> None:
     assert said == ["I look – first."]
 
 
-def test_thoughts_go_back_sealed_and_in_their_places_to_the_agent_that_had_them_and_to_no_other() -> None:
+def test_thoughts_go_back_sealed_and_in_their_places_to_the_agent_that_had_them_and_to_no_other() -> (
+    None
+):
     reply, _ = answered(Server(stream(STREAM)))
     results = [FromTool(call=call.id, tool=call.tool, text="ok") for call in reply.calls]
     said = FromAgent(agent="strong", text=reply.text, thinking=reply.thinking, calls=reply.calls)
@@ -96,7 +124,10 @@ def test_thoughts_go_back_sealed_and_in_their_places_to_the_agent_that_had_them_
         "function_call_output",
     ]  # fmt: skip
     kept = {"id": "rs_1", "type": "reasoning", "encrypted_content": "gAAAAABsealed"}
-    assert items[1] == {**kept, "summary": [{"type": "summary_text", "text": "**Looking** for the test"}]}
+    assert items[1] == {
+        **kept,
+        "summary": [{"type": "summary_text", "text": "**Looking** for the test"}],
+    }
     other = said.model_copy(update={"agent": "cheap"})
     answered(server, ASKED.model_copy(update={"messages": (*ASKED.messages, other, *results)}))
     assert b"sealed" not in server.requests[1]
@@ -129,7 +160,9 @@ def test_a_server_that_tells_commentary_from_answers_is_told_so_from_then_on() -
 
 def test_what_is_asked_for() -> None:
     server = Server(stream(STREAM), stream(STREAM))
-    choosy = ASKED.model_copy(update={"tool_choice": "read", "max_tokens": 100, "seed": 3, "stop": ("x",)})
+    choosy = ASKED.model_copy(
+        update={"tool_choice": "read", "max_tokens": 100, "seed": 3, "stop": ("x",)}
+    )
     answered(server, choosy)
     request = validate.responses(server.requests[0])
     assert request["reasoning"] == {"effort": "high", "summary": "auto"}
@@ -138,8 +171,18 @@ def test_what_is_asked_for() -> None:
     assert (request["store"], request["include"]) == (False, ["reasoning.encrypted_content"])
     assert len(request["prompt_cache_key"]) == 32
     assert not {"seed", "stop", "temperature"} & set(request)
-    held = Prompt(system="", messages=ASKED.messages, reply_schema='{"type": "object"}', temperature=0.5, max_tokens=1)
-    answered(server, held, ModelEndpoint(name="a", model="m", base_url="http://127.0.0.1/v1", effort="none"))
+    held = Prompt(
+        system="",
+        messages=ASKED.messages,
+        reply_schema='{"type": "object"}',
+        temperature=0.5,
+        max_tokens=1,
+    )
+    answered(
+        server,
+        held,
+        ModelEndpoint(name="a", model="m", base_url="http://127.0.0.1/v1", effort="none"),
+    )
     request = validate.responses(server.requests[1])
     assert request["text"]["format"]["schema"] == {"type": "object"}
     assert (request["temperature"], request["reasoning"]) == (0.5, {"effort": "none"})
@@ -152,9 +195,18 @@ def test_what_is_asked_for() -> None:
     ("words", "gone"),
     [
         ("Encrypted content is not supported with this model.", ("include",)),
-        ("Your organization must be verified to generate reasoning summaries.", ("reasoning", "summary")),
-        ("Unsupported parameter: 'reasoning.effort' is not supported with this model.", ("reasoning",)),
-        ("Unsupported parameter: 'temperature' is not supported with this model.", ("temperature",)),
+        (
+            "Your organization must be verified to generate reasoning summaries.",
+            ("reasoning", "summary"),
+        ),
+        (
+            "Unsupported parameter: 'reasoning.effort' is not supported with this model.",
+            ("reasoning",),
+        ),
+        (
+            "Unsupported parameter: 'temperature' is not supported with this model.",
+            ("temperature",),
+        ),
         ("Unknown parameter: 'prompt_cache_key'.", ("prompt_cache_key",)),
     ],
 )
@@ -179,13 +231,22 @@ def test_thoughts_that_are_not_taken_back_stay_away(words: str) -> None:
     reply, _ = answered(Server(stream(STREAM)))
     said = FromAgent(agent="strong", text=reply.text, thinking=reply.thinking)
     server = Server(refused(words), stream(STREAM))
-    answered(server, ASKED.model_copy(update={"messages": (*ASKED.messages, said, FromUser(text="Go on."))}))
+    answered(
+        server,
+        ASKED.model_copy(update={"messages": (*ASKED.messages, said, FromUser(text="Go on."))}),
+    )
     assert b'"type": "reasoning"' in server.requests[0]
     assert b'"type": "reasoning"' not in server.requests[1]
 
 
-@given(text=st.text("ab#\n", max_size=12), size=st.integers(1, 5), stops=st.lists(st.sampled_from(["#", "\n\n", "ab"])))
-def test_a_reply_ends_before_a_stop_in_whatever_pieces_it_comes(text: str, size: int, stops: list[str]) -> None:
+@given(
+    text=st.text("ab#\n", max_size=12),
+    size=st.integers(1, 5),
+    stops=st.lists(st.sampled_from(["#", "\n\n", "ab"])),
+)
+def test_a_reply_ends_before_a_stop_in_whatever_pieces_it_comes(
+    text: str, size: int, stops: list[str]
+) -> None:
     filter = StopSequences(stops)
     shown = [filter.feed(text[start : start + size]) for start in range(0, len(text), size)]
     expected = text[: min([text.find(stop) for stop in stops if stop in text], default=len(text))]
@@ -193,7 +254,9 @@ def test_a_reply_ends_before_a_stop_in_whatever_pieces_it_comes(text: str, size:
 
 
 def test_what_follows_a_stop_is_paid_for_and_left_out() -> None:
-    reply, said = answered(Server(stream(STREAM)), ASKED.model_copy(update={"stop": ("– first", "")}))
+    reply, said = answered(
+        Server(stream(STREAM)), ASKED.model_copy(update={"stop": ("– first", "")})
+    )
     assert (reply.text, "".join(said)) == ("I look ", "I look ")
     assert reply.usage.output == 96
     assert len(reply.calls) == 2
@@ -210,13 +273,19 @@ def test_how_a_response_ends() -> None:
     assert (reply.text, reply.stop) == ("I will not.", "refusal")
     assert answered(Server(ended(output=[said])))[0].stop == "end"
     assert answered(Server(ended(output=[])))[0] == Reply(model="gpt-6.1-sol")
-    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}], "summary": []}
+    thought = {
+        "type": "reasoning",
+        "content": [{"type": "reasoning_text", "text": "hm"}],
+        "summary": [],
+    }
     assert answered(Server(ended(output=[thought, said])))[0].thinking == (Thinking(text="hm"),)
 
 
 def test_calls_without_ids_or_with_the_same_one_get_their_own() -> None:
     call = {"type": "function_call", "name": "read", "arguments": {"path": "a"}}
-    reply, _ = answered(Server(ended(output=[call, {**call, "call_id": "x"}, {**call, "call_id": "x"}])))
+    reply, _ = answered(
+        Server(ended(output=[call, {**call, "call_id": "x"}, {**call, "call_id": "x"}]))
+    )
     assert len({one.id for one in reply.calls}) == 3
     assert reply.calls[0].arguments == '{"path": "a"}'
 
@@ -224,7 +293,11 @@ def test_calls_without_ids_or_with_the_same_one_get_their_own() -> None:
 @pytest.mark.parametrize(
     ("event", "kind", "words"),
     [
-        ({"type": "error", "code": "rate_limit_exceeded", "message": "slow down"}, "limited", "slow down"),
+        (
+            {"type": "error", "code": "rate_limit_exceeded", "message": "slow down"},
+            "limited",
+            "slow down",
+        ),
         ({"type": "error", "error": {"type": "server_error", "message": "oh"}}, "overloaded", "oh"),
         (
             {
@@ -234,15 +307,24 @@ def test_calls_without_ids_or_with_the_same_one_get_their_own() -> None:
             "overloaded",
             "server_error",
         ),
-        ({"type": "response.failed", "response": {"status": "failed"}}, "overloaded", "the response failed"),
         (
-            {"type": "response.failed", "response": {"error": {"code": "insufficient_quota", "message": "pay"}}},
+            {"type": "response.failed", "response": {"status": "failed"}},
+            "overloaded",
+            "the response failed",
+        ),
+        (
+            {
+                "type": "response.failed",
+                "response": {"error": {"code": "insufficient_quota", "message": "pay"}},
+            },
             "credit",
             "pay",
         ),
     ],
 )
-def test_an_error_in_the_stream_says_what_it_is(event: Mapping[str, object], kind: str, words: str) -> None:
+def test_an_error_in_the_stream_says_what_it_is(
+    event: Mapping[str, object], kind: str, words: str
+) -> None:
     begun = STREAM[: STREAM.index(b"event: response.output_item.done")]
     with pytest.raises(AgentError, match=words) as caught:
         answered(Server(stream(begun, f"data: {json.dumps(event)}\n\n".encode())))
@@ -279,14 +361,24 @@ def test_a_server_without_it_is_named_with_what_to_set() -> None:
     assert 'api = "chat"' in caught.value.hint
 
 
-def test_openai_itself_is_asked_on_it_and_others_where_they_are_said_to_speak_it(tmp_path: Path) -> None:
+def test_openai_itself_is_asked_on_it_and_others_where_they_are_said_to_speak_it(
+    tmp_path: Path,
+) -> None:
     key = {"OPENAI_API_KEY": "sk-1"}
-    assert {entry.api for entry in usable_pool(Config(agents=detected_pool(key)), key)} == {"responses"}
+    assert {entry.api for entry in usable_pool(Config(agents=detected_pool(key)), key)} == {
+        "responses"
+    }
     entries = (
         AgentEntry(name="a", provider="openai", model="m", effort="low"),
         AgentEntry(name="b", provider="openai", model="m", effort="low", api="chat"),
         AgentEntry(name="c", provider="openai", model="m", base_url="http://127.0.0.1:1/v1"),
-        AgentEntry(name="d", provider="openai", model="m", base_url="http://127.0.0.1:1/v1", api="responses"),
+        AgentEntry(
+            name="d",
+            provider="openai",
+            model="m",
+            base_url="http://127.0.0.1:1/v1",
+            api="responses",
+        ),
         AgentEntry(name="e", provider="anthropic", model="m", base_url="http://127.0.0.1:1"),
     )
     filled = usable_pool(Config(agents=entries), key)
@@ -305,7 +397,9 @@ def test_fugus_own_endpoint_answers_it(tmp_path: Path) -> None:
 
         async def once() -> Reply:
             try:
-                return await agent.reply(Prompt(system="", messages=ASKED.messages), said.append, unhurried)
+                return await agent.reply(
+                    Prompt(system="", messages=ASKED.messages), said.append, unhurried
+                )
             finally:
                 await agent.close()
 
@@ -322,7 +416,9 @@ def test_a_call_and_its_result_go_through_fugus_own_endpoint(tmp_path: Path) -> 
         async def twice() -> tuple[Reply, Reply]:
             try:
                 first = await agent.reply(ASKED, lambda text: None, unhurried)
-                said = FromAgent(agent="fugu", text=first.text, thinking=first.thinking, calls=first.calls)
+                said = FromAgent(
+                    agent="fugu", text=first.text, thinking=first.thinking, calls=first.calls
+                )
                 result = FromTool(call=first.calls[0].id, tool="read", text="1: x = 1")
                 more = ASKED.model_copy(update={"messages": (*ASKED.messages, said, result)})
                 return first, await agent.reply(more, lambda text: None, unhurried)

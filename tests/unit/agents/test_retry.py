@@ -42,7 +42,9 @@ def run(
     said: list[str] = []
     agent = Retrying(OpenAI(ACCESS, Server(*answers)), backoff, Watched(chance).time)
     try:
-        reply = asyncio.run(agent.reply(PROMPT, said.append, lambda pause: waits.append((pause.why, pause.seconds))))
+        reply = asyncio.run(
+            agent.reply(PROMPT, said.append, lambda pause: waits.append((pause.why, pause.seconds)))
+        )
     except AgentError as error:
         return error, waits, said
     return reply.text, waits, said
@@ -73,7 +75,12 @@ def test_google_says_in_the_body_when_it_wants_to_be_asked_again() -> None:
         {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": []},
         {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.074824224s"},
     ]
-    error = {"code": 429, "message": "Quota exceeded.", "status": "RESOURCE_EXHAUSTED", "details": details}
+    error = {
+        "code": 429,
+        "message": "Quota exceeded.",
+        "status": "RESOURCE_EXHAUSTED",
+        "details": details,
+    }
     refused = httpx.Response(429, json=[{"error": error}])
     _, waits, _ = run(refused, limited("7"), recorded("openai/text.sse"))
     assert [seconds for _, seconds in waits] == [34.074824224, 7.0]
@@ -106,7 +113,9 @@ def test_a_certificate_that_nobody_vouches_for_is_not_tried_again() -> None:
 
 
 def test_no_wait_reaches_beyond_the_time_in_all() -> None:
-    _, waits, _ = run(httpx.Response(503), backoff=Backoff(attempts=50, first=10, longest=10, total=35))
+    _, waits, _ = run(
+        httpx.Response(503), backoff=Backoff(attempts=50, first=10, longest=10, total=35)
+    )
     assert [seconds for _, seconds in waits] == [10, 10, 10]
 
 
@@ -125,15 +134,20 @@ def test_a_stream_that_was_cut_begins_anew_and_says_so() -> None:
 
 
 BEGUN = (
-    b'event: message_start\ndata: {"type":"message_start","message":{"model":"m","usage":{"input_tokens":200000,'
+    b"event: message_start\ndata: "
+    b'{"type":"message_start","message":{"model":"m","usage":{"input_tokens":200000,'
     b'"output_tokens":1}}}\n\n'
 )
 READ = Usage(input=200000, output=1)
 
 
 def test_what_broken_tries_used_is_counted_with_the_reply_that_comes_at_last() -> None:
-    server = Server(stream(BEGUN, httpx.ReadError("reset")), stream(BEGUN), recorded("anthropic/text.sse"))
-    alone = asyncio.run(Anthropic(ACCESS, Server(recorded("anthropic/text.sse"))).reply(PROMPT, quiet, unhurried))
+    server = Server(
+        stream(BEGUN, httpx.ReadError("reset")), stream(BEGUN), recorded("anthropic/text.sse")
+    )
+    alone = asyncio.run(
+        Anthropic(ACCESS, Server(recorded("anthropic/text.sse"))).reply(PROMPT, quiet, unhurried)
+    )
     told: list[Usage] = []
     agent = Retrying(Anthropic(ACCESS, server), None, Watched().time)
     reply = asyncio.run(agent.reply(PROMPT, quiet, lambda pause: told.append(pause.used)))
@@ -155,7 +169,9 @@ def test_a_call_is_not_tried_again_where_whoever_waits_forbids_it() -> None:
 
     server = Server(httpx.Response(500), recorded("openai/text.sse"))
     with pytest.raises(AgentError, match="no more"):
-        asyncio.run(Retrying(OpenAI(ACCESS, server), None, Watched().time).reply(PROMPT, quiet, forbids))
+        asyncio.run(
+            Retrying(OpenAI(ACCESS, server), None, Watched().time).reply(PROMPT, quiet, forbids)
+        )
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404, 413, 422, 501])
@@ -194,7 +210,10 @@ def test_what_a_server_wishes_is_read(headers: dict[str, str], seconds: float | 
 
 def resets(prefix: str, value: str, left: str = "0", *, before: bool = True) -> dict[str, str]:
     """A limit's headers, `reset` before or after its name."""
-    names = [f"{prefix}{word}-tokens" if before else f"{prefix}tokens-{word}" for word in ("reset", "remaining")]
+    names = [
+        f"{prefix}{word}-tokens" if before else f"{prefix}tokens-{word}"
+        for word in ("reset", "remaining")
+    ]
     return {names[0]: value, names[1]: left}
 
 
@@ -211,7 +230,11 @@ def resets(prefix: str, value: str, left: str = "0", *, before: bool = True) -> 
         ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1793534440"}, 40.0),
         ({"ratelimit-remaining": "0", "ratelimit-reset": "50"}, 50.0),
         (
-            {**resets("x-ratelimit-", "9s"), "x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "3m"},
+            {
+                **resets("x-ratelimit-", "9s"),
+                "x-ratelimit-remaining-requests": "0",
+                "x-ratelimit-reset-requests": "3m",
+            },
             180.0,
         ),
         (resets("x-ratelimit-", "9s", left="3"), None),
@@ -220,13 +243,20 @@ def resets(prefix: str, value: str, left: str = "0", *, before: bool = True) -> 
         ({}, None),
     ],
 )
-def test_the_reset_of_a_limit_that_is_used_up_is_read(headers: dict[str, str], seconds: float | None) -> None:
+def test_the_reset_of_a_limit_that_is_used_up_is_read(
+    headers: dict[str, str], seconds: float | None
+) -> None:
     assert limit_reset(headers, NOW) == seconds
 
 
-@given(value=st.one_of(st.text(), st.floats().map(str), st.integers().map(lambda number: f"{number}s")))
+@given(
+    value=st.one_of(st.text(), st.floats().map(str), st.integers().map(lambda number: f"{number}s"))
+)
 def test_no_reset_breaks_the_reader(value: str) -> None:
-    for seconds in (limit_reset(resets("x-ratelimit-", value), NOW), retry_delay(f"try again in {value}")):
+    for seconds in (
+        limit_reset(resets("x-ratelimit-", value), NOW),
+        retry_delay(f"try again in {value}"),
+    ):
         assert seconds is None or 0 <= seconds < float("inf")
 
 

@@ -64,7 +64,9 @@ def test_the_steps_are_answered_in_order_and_the_end_is_said(script: Script) -> 
         2.0,
     )
     assert ask(agent) == LAST
-    with pytest.raises(AgentError, match="the script ends after 2 replies and one more is asked for"):
+    with pytest.raises(
+        AgentError, match="the script ends after 2 replies and one more is asked for"
+    ):
         ask(agent)
 
 
@@ -85,7 +87,9 @@ def test_it_can_be_tried_again_like_any_other(script: Script) -> None:
         pass
 
     agent = Retrying(Scripted("demo", script, done=1), time=RetryClock(sleep=no_sleep))
-    reply = asyncio.run(agent.reply(PROMPT, said.append, lambda pause: waits.append((pause.why, pause.seconds))))
+    reply = asyncio.run(
+        agent.reply(PROMPT, said.append, lambda pause: waits.append((pause.why, pause.seconds)))
+    )
     assert (reply, waits, said) == (LAST, [("demo: slow down", 2.0)], ["Half a sen", "Done."])
 
 

@@ -16,7 +16,10 @@ from fugu_cli.session import views
 
 PROMPT = Prompt(system="s", messages=(FromUser(text="u"),))
 SPLIT = {
-    "<think>Could I REJECT it?</think>\n\nACCEPT. All pass.": ("ACCEPT. All pass.", "Could I REJECT it?"),
+    "<think>Could I REJECT it?</think>\n\nACCEPT. All pass.": (
+        "ACCEPT. All pass.",
+        "Could I REJECT it?",
+    ),
     "\n<think>\nHm.\n</think>\nYes.\n": ("Yes.\n", "Hm."),
     "<think></think>Yes.": ("Yes.", ""),
     "<think>Hm.</think>": ("", "Hm."),
@@ -25,17 +28,24 @@ SPLIT = {
     " \n": (" \n", ""),
     "<thin air>": ("<thin air>", ""),
     "<think>never closed": ("<think>never closed", ""),
-    "Write `<think>` and\n</think>\n\nbelow it.": ("Write `<think>` and\n</think>\n\nbelow it.", ""),
+    "Write `<think>` and\n</think>\n\nbelow it.": (
+        "Write `<think>` and\n</think>\n\nbelow it.",
+        "",
+    ),
     "The mark `</think>` ends it.\n": ("The mark `</think>` ends it.\n", ""),
 }
 
 
 @pytest.mark.parametrize("text", SPLIT)
 @given(data=st.data())
-def test_answer_and_thought_are_told_apart_however_they_are_cut(text: str, data: st.DataObject) -> None:
+def test_answer_and_thought_are_told_apart_however_they_are_cut(
+    text: str, data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=8)))
     thoughts = ThinkTagParser()
-    shown = "".join(thoughts.feed(text[a:b]) for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True))
+    shown = "".join(
+        thoughts.feed(text[a:b]) for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)
+    )
     assert thoughts.parts() == SPLIT[text]
     assert "<think>" not in shown or "<think>" in SPLIT[text][0]
 
@@ -50,7 +60,9 @@ def asked(*pieces: str) -> tuple[Reply, str]:
 
 
 def test_a_verdict_is_found_behind_a_thought_which_nobody_is_shown() -> None:
-    reply, shown = asked("<thi", "nk>Could I REJ", "ECT it?</thi", "nk>\n", "\nACCEPT. All", " pass.")
+    reply, shown = asked(
+        "<thi", "nk>Could I REJ", "ECT it?</thi", "nk>\n", "\nACCEPT. All", " pass."
+    )
     assert (reply.text, shown) == ("ACCEPT. All pass.", "ACCEPT. All pass.")
     assert reply.thinking == (Thinking(text="Could I REJECT it?"),)
     assert views.verdict_of(reply.text) == "ACCEPT"

@@ -1,6 +1,8 @@
-"""What each API refuses, as strictly as its documentation and its error messages let us know. Raises AssertionError.
+"""What each API refuses, as strictly as its documentation and its error messages let us know.
+Raises AssertionError.
 
-Written apart from the encoders and sharing no code with them: a rule that both got wrong would hide.
+Written apart from the encoders and sharing no code with them: a rule that both got wrong would
+hide.
 """
 
 import json
@@ -37,7 +39,10 @@ def shown(content: object, part: Callable[[dict[str, Any]], object]) -> bool:
 
 
 def data_url(text: str) -> bool:
-    return re.fullmatch(r"data:(image/(png|jpeg)|application/pdf);base64,[A-Za-z0-9+/]+=*", text) is not None
+    return (
+        re.fullmatch(r"data:(image/(png|jpeg)|application/pdf);base64,[A-Za-z0-9+/]+=*", text)
+        is not None
+    )
 
 
 def openai_part(part: dict[str, Any]) -> bool:
@@ -70,7 +75,16 @@ def anthropic_part(part: dict[str, Any]) -> bool:
 
 def openai(body: bytes) -> dict[str, Any]:
     request = strict_json(body.decode("utf-8"))
-    known = {"model", "messages", "stream", "max_tokens", "max_completion_tokens", "tools", "temperature", "seed"}
+    known = {
+        "model",
+        "messages",
+        "stream",
+        "max_tokens",
+        "max_completion_tokens",
+        "tools",
+        "temperature",
+        "seed",
+    }
     known |= {"stream_options", "reasoning_effort", "response_format"}
     assert set(request) <= known, set(request) - known
     assert filled(request["model"])
@@ -97,7 +111,9 @@ def _openai_messages(messages: list[dict[str, Any]]) -> None:
         role = message["role"]
         if role == "tool":
             assert message.keys() == {"role", "tool_call_id", "content"}
-            assert open_calls and message["tool_call_id"] == open_calls.pop(0), "a result out of place"
+            assert open_calls and message["tool_call_id"] == open_calls.pop(0), (
+                "a result out of place"
+            )
             assert filled(message["content"])
             continue
         assert not open_calls, f"calls without a result: {open_calls}"
@@ -106,7 +122,9 @@ def _openai_messages(messages: list[dict[str, Any]]) -> None:
             continue
         assert role == "assistant", role
         assert message.keys() <= {"role", "content", "tool_calls", "reasoning_content"}
-        assert filled(message["content"]) or (message["content"] is None and message.get("tool_calls"))
+        assert filled(message["content"]) or (
+            message["content"] is None and message.get("tool_calls")
+        )
         for call in message.get("tool_calls", []):
             assert call.keys() == {"id", "type", "function"} and call["type"] == "function"
             assert OPENAI_ID.fullmatch(call["id"]) and call["id"] not in seen
@@ -128,8 +146,23 @@ def _sides(roles: list[str], messages: list[dict[str, Any]]) -> None:
 
 def responses(body: bytes) -> dict[str, Any]:
     request = strict_json(body.decode("utf-8"))
-    known = {"model", "input", "instructions", "stream", "store", "include", "max_output_tokens", "tools", "text"}
-    assert set(request) <= known | {"tool_choice", "temperature", "reasoning", "prompt_cache_key"}, set(request) - known
+    known = {
+        "model",
+        "input",
+        "instructions",
+        "stream",
+        "store",
+        "include",
+        "max_output_tokens",
+        "tools",
+        "text",
+    }
+    assert set(request) <= known | {
+        "tool_choice",
+        "temperature",
+        "reasoning",
+        "prompt_cache_key",
+    }, set(request) - known
     assert filled(request["model"]) and filled(request.get("instructions", "x"))
     assert request["max_output_tokens"] >= 16 and request["store"] is False
     for tool in request.get("tools", []):
@@ -153,29 +186,55 @@ def _responses_input(items: list[dict[str, Any]]) -> None:
         elif kind == "function_call":
             assert item.keys() == {"type", "call_id", "name", "arguments"}
             assert OPENAI_ID.fullmatch(item["call_id"]) and item["call_id"] not in seen
-            assert TOOL_NAME.fullmatch(item["name"]) and isinstance(strict_json(item["arguments"]), dict)
+            assert TOOL_NAME.fullmatch(item["name"]) and isinstance(
+                strict_json(item["arguments"]), dict
+            )
             seen.add(item["call_id"])
             open_calls.append(item["call_id"])
         elif kind == "reasoning":
-            assert item.keys() <= {"type", "id", "summary", "content", "encrypted_content"} and item["id"]
+            assert (
+                item.keys() <= {"type", "id", "summary", "content", "encrypted_content"}
+                and item["id"]
+            )
             assert filled(item["encrypted_content"])
-            followed = after.get("role") == "assistant" or after.get("type") in ("function_call", "reasoning")
+            followed = after.get("role") == "assistant" or after.get("type") in (
+                "function_call",
+                "reasoning",
+            )
             assert followed, "a thought without what it led to"
         else:
-            assert item.keys() - {"phase"} == {"role", "content"} and shown(item["content"], responses_part)
-            assert not open_calls or item["role"] == "assistant", f"calls without a result: {open_calls}"
+            assert item.keys() - {"phase"} == {"role", "content"} and shown(
+                item["content"], responses_part
+            )
+            assert not open_calls or item["role"] == "assistant", (
+                f"calls without a result: {open_calls}"
+            )
     assert not open_calls, f"calls without a result: {open_calls}"
 
 
 def anthropic(body: bytes) -> dict[str, Any]:
     request = strict_json(body.decode("utf-8"))
-    known = {"model", "messages", "max_tokens", "stream", "system", "tools", "tool_choice", "thinking", "temperature"}
+    known = {
+        "model",
+        "messages",
+        "max_tokens",
+        "stream",
+        "system",
+        "tools",
+        "tool_choice",
+        "thinking",
+        "temperature",
+    }
     assert set(request) <= known | {"output_config"}, set(request) - known
     assert filled(request["model"]) and request["max_tokens"] >= 1
-    assert all(block["type"] == "text" and filled(block["text"]) for block in request.get("system", []))
+    assert all(
+        block["type"] == "text" and filled(block["text"]) for block in request.get("system", [])
+    )
     messages = request["messages"]
     assert messages and messages[0]["role"] == "user" and messages[-1]["role"] == "user"
-    assert [message["role"] for message in messages] == (["user", "assistant"] * len(messages))[: len(messages)]
+    assert [message["role"] for message in messages] == (["user", "assistant"] * len(messages))[
+        : len(messages)
+    ]
     open_calls: set[str] = set()
     seen: set[str] = set()
     for message in messages:
@@ -200,9 +259,15 @@ def _anthropic_user(blocks: list[dict[str, Any]], open_calls: set[str]) -> None:
     assert kinds == sorted(kinds, key=lambda kind: kind != "tool_result"), "results come first"
     results = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
     assert len(set(results)) == len(results)
-    assert set(results) == open_calls, "every call needs its result in the next message, and no other is taken"
+    assert set(results) == open_calls, (
+        "every call needs its result in the next message, and no other is taken"
+    )
     for block in blocks:
-        assert shown(block["content"], anthropic_part) if block["type"] == "tool_result" else anthropic_part(block)
+        assert (
+            shown(block["content"], anthropic_part)
+            if block["type"] == "tool_result"
+            else anthropic_part(block)
+        )
 
 
 def _anthropic_assistant(blocks: list[dict[str, Any]], seen: set[str]) -> set[str]:
@@ -227,10 +292,16 @@ def _anthropic_assistant(blocks: list[dict[str, Any]], seen: set[str]) -> set[st
 
 
 def _anthropic_marks(request: dict[str, Any]) -> None:
-    blocks = [*request.get("system", []), *(block for message in request["messages"] for block in message["content"])]
+    blocks = [
+        *request.get("system", []),
+        *(block for message in request["messages"] for block in message["content"]),
+    ]
     marked = [block for block in blocks if "cache_control" in block]
     assert len(marked) <= 4
-    assert all(block["type"] in ("text", "image", "document", "tool_result", "tool_use") for block in marked)
+    assert all(
+        block["type"] in ("text", "image", "document", "tool_result", "tool_use")
+        for block in marked
+    )
 
 
 def _anthropic_thinking(request: dict[str, Any]) -> None:

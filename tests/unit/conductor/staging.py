@@ -29,7 +29,10 @@ KEEP = "I keep it.\nmodel_id = []\nsubtasks = []\naccess_list = []"
 def lists(*steps: tuple[int, str, object]) -> str:
     """A plan as a planner writes it: (model, subtask, access) for each step."""
     numbers, subtasks, access = zip(*steps, strict=True)
-    return f"Plan.\nmodel_id = {list(numbers)}\nsubtasks = {json.dumps(list(subtasks))}\naccess_list = {list(access)!r}"
+    return (
+        f"Plan.\nmodel_id = {list(numbers)}\nsubtasks = "
+        f"{json.dumps(list(subtasks))}\naccess_list = {list(access)!r}"
+    )
 
 
 def plans(prompt: Prompt) -> bool:
@@ -39,7 +42,9 @@ def plans(prompt: Prompt) -> bool:
 
 def newest(prompt: Prompt) -> str:
     """The newest message that is not an agent's."""
-    return next(message.text for message in reversed(prompt.messages) if isinstance(message, FromUser))
+    return next(
+        message.text for message in reversed(prompt.messages) if isinstance(message, FromUser)
+    )
 
 
 def everything(prompt: Prompt) -> str:
@@ -53,7 +58,9 @@ def both(planner: React, worker: React) -> React:
 
 
 def planning(*replies: str) -> React:
-    """The plans of the rounds, in order: told by what the prompt says, so that it may be asked twice."""
+    """The plans of the rounds, in order: told by what the prompt says, so that it may be asked
+    twice.
+    """
 
     def react(prompt: Prompt) -> Reply:
         text = newest(prompt)
@@ -71,7 +78,9 @@ class Play:
     root: Path
     agents: Mapping[str, Agent]
     members: tuple[Member, ...] = POOL
-    bounds: ConductorSettings = field(default_factory=lambda: ConductorSettings(agent="c", rounds=1))
+    bounds: ConductorSettings = field(
+        default_factory=lambda: ConductorSettings(agent="c", rounds=1)
+    )
     settings: CoordinatorSettings = field(default_factory=CoordinatorSettings)
     log: Log = field(default_factory=Log.memory)
     change: Callable[[Stage], Stage] = lambda stage: stage
@@ -79,7 +88,9 @@ class Play:
     def stage(self) -> Stage:
         cascade = Cascade(self.members, self.settings)
         conductor = Conductor(self.members, self.bounds, self.settings, cascade)
-        stage = Stage(self.root, self.root.parent / "data" / "store", self.members, self.agents, conductor)
+        stage = Stage(
+            self.root, self.root.parent / "data" / "store", self.members, self.agents, conductor
+        )
         return self.change(stage)
 
     def environment(self) -> Environment:
@@ -109,7 +120,8 @@ def play(tmp: Path, plan: React, reacts: Mapping[str, React], **more: object) ->
     """`plan` is the strongest agent's part as planner; who is not in `reacts` says its own name."""
     root = tmp / "repo" if (tmp / "repo").exists() else repository(tmp / "repo")
     agents = {
-        member.name: Reacting(member.name, reacts.get(member.name, says(f"{member.name} was here"))) for member in POOL
+        member.name: Reacting(member.name, reacts.get(member.name, says(f"{member.name} was here")))
+        for member in POOL
     }
     agents["c"] = Reacting("c", both(plan, reacts.get("c", says("c was here"))))
     return Play(root, agents, **more)  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
 """Isolation: over random workflows, nothing reaches an agent but what the plan opens.
 
-Every text in a session carries a mark of its own. What an agent was shown is compared with what it may see: its own
-history, the requests, the answers to earlier ones, the outputs its access list opens, and what the tool memory still
-knows from earlier workflows.
+Every text in a session carries a mark of its own. What an agent was shown is compared with what it
+may see: its own history, the requests, the answers to earlier ones, the outputs its access list
+opens, and what the tool memory still knows from earlier workflows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Marking:
         if read and not called:
             call = Call.make("x", "read", path=f"f{read - 1}.txt")
             thought = (Thinking(text=f"mark-thought-{self._count}"),)
-            return Reply(text=f"mark-said-{self._count}", thinking=thought, calls=(call,), stop="calls")
+            return Reply(
+                text=f"mark-said-{self._count}", thinking=thought, calls=(call,), stop="calls"
+            )
         return Reply(text=f"mark-output-{self._count}")
 
 
@@ -61,11 +63,16 @@ def workflows(draw: st.DrawFn) -> str:
     for place in range(size):
         some = st.lists(st.integers(0, place - 1), unique=True) if place else st.just([])
         access = draw(st.one_of(some, st.just(["all"])))
-        steps.append((draw(st.integers(0, 2)), f"mark-subtask-{draw(st.integers(0, 10**6))}", access))
+        steps.append(
+            (draw(st.integers(0, 2)), f"mark-subtask-{draw(st.integers(0, 10**6))}", access)
+        )
     return lists(*steps)
 
 
-@given(st.lists(workflows(), min_size=1, max_size=3), st.lists(st.integers(0, 3), min_size=1, max_size=7))
+@given(
+    st.lists(workflows(), min_size=1, max_size=3),
+    st.lists(st.integers(0, 3), min_size=1, max_size=7),
+)
 @settings(max_examples=25, deadline=None)
 def test_nothing_else_ever_reaches_an_agent(scripts: list[str], reads: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -82,11 +89,16 @@ def played(folder: Path, scripts: list[str], reads: list[int]) -> tuple[Log, Mar
     root = repository(folder / "repo", FILES)
     marking = Marking(scripts, reads)
     agents = {
-        member.name: Reacting(member.name, lambda prompt, name=member.name: marking.react(name, prompt))  # type: ignore[misc]
+        member.name: Reacting(
+            member.name, lambda prompt, name=member.name: marking.react(name, prompt)
+        )  # type: ignore[misc]
         for member in POOL
     }
     play = Play(
-        root, agents, bounds=ConductorSettings(agent="c", rounds=1, depth=0), settings=CoordinatorSettings(turns=9)
+        root,
+        agents,
+        bounds=ConductorSettings(agent="c", rounds=1, depth=0),
+        settings=CoordinatorSettings(turns=9),
     )
     marking.log = play.log
     for number in range(len(scripts)):
@@ -98,7 +110,12 @@ def may_see(records: Sequence[Recorded], name: str) -> set[str]:
     """Marks that belong to the agent whose newest open turn in these records is looked at."""
     events = [record.event for record in records]
     now = newest_of(events, name)
-    allowed = {mark for event in events if event.type == "asked" for mark in MARK.findall(event.model_dump_json())}
+    allowed = {
+        mark
+        for event in events
+        if event.type == "asked"
+        for mark in MARK.findall(event.model_dump_json())
+    }
     allowed |= set(MARK.findall(now.instruction))
     opened = set(now.sees) if isinstance(now.sees, tuple) else set()
     for facts in views.requests(events):
@@ -110,9 +127,13 @@ def may_see(records: Sequence[Recorded], name: str) -> set[str]:
             if mine and isinstance(event, Assigned):  # what it was shown then
                 opened_then = set(event.sees) if isinstance(event.sees, tuple) else set()
                 allowed |= outputs(facts, opened_then)
-                allowed |= {m for line in event.remembers for m in MARK.findall(_ran(events[line]).output)}
+                allowed |= {
+                    m for line in event.remembers for m in MARK.findall(_ran(events[line]).output)
+                }
     allowed |= outputs(views.request(events), opened)
-    allowed |= {mark for facts in views.requests(events)[:-1] for mark in MARK.findall(views.answer(facts))}
+    allowed |= {
+        mark for facts in views.requests(events)[:-1] for mark in MARK.findall(views.answer(facts))
+    }
     before = [event for facts in views.requests(events)[:-1] for event in facts]
     known = [event for event in before if isinstance(event, ToolRan)]
     return allowed | {mark for event in known for mark in MARK.findall(event.output)}
@@ -141,11 +162,22 @@ AGAIN = lists((2, "Say it again.", []))
 
 
 def follow_up(tmp_path: Path, member: Member = POOL[2]) -> str:
-    """What `c` reads in a second request, where `a` took a step of the first and `b` answered it."""
+    """What `c` reads in a second request, where `a` took a step of the first and `b` answered
+    it.
+    """
     scripts = [TWO, AGAIN]
-    agents = {m.name: Reacting(m.name, says(f"mark-output-{number} " * 40)) for number, m in enumerate(POOL)}
-    agents["c"] = Reacting("c", lambda prompt: Reply(text=scripts.pop(0) if plans(prompt) else "again"))
-    play = Play(repository(tmp_path / "repo", FILES), agents, bounds=ConductorSettings(agent="c", rounds=1, depth=0))
+    agents = {
+        m.name: Reacting(m.name, says(f"mark-output-{number} " * 40))
+        for number, m in enumerate(POOL)
+    }
+    agents["c"] = Reacting(
+        "c", lambda prompt: Reply(text=scripts.pop(0) if plans(prompt) else "again")
+    )
+    play = Play(
+        repository(tmp_path / "repo", FILES),
+        agents,
+        bounds=ConductorSettings(agent="c", rounds=1, depth=0),
+    )
     play.members = (*POOL[:2], member)
     play.run("what is mark-request-0?")
     play.run("and mark-request-1?")
@@ -168,9 +200,15 @@ def test_where_an_agents_own_turns_have_no_room_it_is_shown_the_answer(tmp_path:
     def a(prompt: Prompt) -> Reply:
         if "mark-request-1" in everything(prompt):
             return Reply(text="It is as I said.")
-        return Reply(text="mark-output-0") if results(prompt) else calls(Call.make("1", "read", path="f0.txt"))
+        return (
+            Reply(text="mark-output-0")
+            if results(prompt)
+            else calls(Call.make("1", "read", path="f0.txt"))
+        )
 
-    agents = {member.name: Reacting(member.name, says(lists((0, "Say it.", [])))) for member in POOL}
+    agents = {
+        member.name: Reacting(member.name, says(lists((0, "Say it.", [])))) for member in POOL
+    }
     agents["a"] = Reacting("a", a)
     root = repository(tmp_path / "repo", {"f0.txt": "mark-file-0\n" * 500})
     play = Play(root, agents, bounds=ConductorSettings(agent="c", rounds=1, depth=0))
@@ -185,10 +223,15 @@ def test_where_an_agents_own_turns_have_no_room_it_is_shown_the_answer(tmp_path:
 def test_in_a_long_session_a_step_is_shown_the_newest_of_its_agents_turns(tmp_path: Path) -> None:
     said = [f"mark-output-{number} " * 200 for number in range(3)]
     agents = {
-        member.name: Reacting(member.name, lambda prompt: Reply(text=lists((0, "Say it.", [])))) for member in POOL
+        member.name: Reacting(member.name, lambda prompt: Reply(text=lists((0, "Say it.", []))))
+        for member in POOL
     }
     agents["a"] = Reacting("a", lambda prompt: Reply(text=said[len(agents["a"].shown) - 1]))
-    play = Play(repository(tmp_path / "repo", FILES), agents, bounds=ConductorSettings(agent="c", rounds=1, depth=0))
+    play = Play(
+        repository(tmp_path / "repo", FILES),
+        agents,
+        bounds=ConductorSettings(agent="c", rounds=1, depth=0),
+    )
     play.members = tuple(member.model_copy(update={"context": 4000}) for member in POOL)
     for number in range(3):
         play.run(f"mark-request-{number}")
@@ -211,7 +254,9 @@ def test_the_memory_offers_what_is_unchanged_and_never_what_is_stale(tmp_path: P
     root = repository(tmp_path / "repo", FILES)
     marking = Marking([plan, later, later, later], [1])
     agents = {
-        member.name: Reacting(member.name, lambda prompt, name=member.name: marking.react(name, prompt))  # type: ignore[misc]
+        member.name: Reacting(
+            member.name, lambda prompt, name=member.name: marking.react(name, prompt)
+        )  # type: ignore[misc]
         for member in POOL
     }
     play = Play(root, agents, bounds=ConductorSettings(agent="c", rounds=1, depth=0))
@@ -229,4 +274,6 @@ def test_the_memory_offers_what_is_unchanged_and_never_what_is_stale(tmp_path: P
     assert [len(lines) for lines in remembered] == [0, 1, 0]
     (root / "f0.txt").write_text("mark-file-0\n")
     play.run("fourth")
-    assert "mark-file-0" in everything(marking.shown[-1][1]).rpartition("fourth")[2], "as it was: true again"
+    assert "mark-file-0" in everything(marking.shown[-1][1]).rpartition("fourth")[2], (
+        "as it was: true again"
+    )

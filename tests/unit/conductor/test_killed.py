@@ -1,7 +1,9 @@
-"""A workflow that is killed after any recorded fact goes on, ends the same way, and does nothing twice.
+"""A workflow that is killed after any recorded fact goes on, ends the same way, and does nothing
+twice.
 
-One session is filmed: before and after every line the repository, the worktrees, the snapshots and everything outside
-are copied. Then, for every frame, the world is put back, the log cut there, and another process's place is taken.
+One session is filmed: before and after every line the repository, the worktrees, the snapshots and
+everything outside are copied. Then, for every frame, the world is put back, the log cut there, and
+another process's place is taken.
 """
 
 from __future__ import annotations
@@ -40,14 +42,21 @@ def works(content: str) -> Callable[[Prompt], Reply]:
     def react(prompt: Prompt) -> Reply:
         text, tools = newest(prompt), [result.tool for result in results(prompt)]
         if "Look at" in text:
-            return Reply(text="It is broken.") if tools else calls(Call.make("1", "read", path="calc.txt"))
+            return (
+                Reply(text="It is broken.")
+                if tools
+                else calls(Call.make("1", "read", path="calc.txt"))
+            )
         if "Note that" in text:
             command = Call.make("1", "bash", command="echo ran >> ../counter")
             return Reply(text="It ran.") if tools else calls(Call.make("0", "list"), command)
         if "Compare" in text:
             return Reply(text="CHOOSE 4\nIt is right.")
         last = results(prompt)[-1:]
-        if any(result.ok and (result.tool == "write" or content.strip() in result.text) for result in last):
+        if any(
+            result.ok and (result.tool == "write" or content.strip() in result.text)
+            for result in last
+        ):
             return Reply(text="Repaired.")
         if any(result.ok and result.tool == "read" for result in last):
             return calls(Call.make("2", "write", path="calc.txt", content=content))
@@ -95,7 +104,9 @@ class Resumed:
 
 
 async def resumed(film: Film, staged: Staged, number: int, turn: asyncio.Semaphore) -> Resumed:
-    """On from a frame, in the very folders it was filmed in; the worktrees are those of the log that goes on."""
+    """On from a frame, in the very folders it was filmed in; the worktrees are those of the log
+    that goes on.
+    """
     frame = film.frames[number]
     path = film.world.parent / f"{number}.jsonl"
     world = frame.world
@@ -117,7 +128,9 @@ async def resumed(film: Film, staged: Staged, number: int, turn: asyncio.Semapho
 
 async def all_resumed(film: Film, staged: Staged) -> list[Resumed]:
     turn = asyncio.Semaphore(3)
-    return await asyncio.gather(*(resumed(film, staged, number, turn) for number in range(len(film.frames))))
+    return await asyncio.gather(
+        *(resumed(film, staged, number, turn) for number in range(len(film.frames)))
+    )
 
 
 def test_the_filmed_session_holds_what_a_workflow_can(film: Film) -> None:
@@ -139,7 +152,9 @@ def test_a_workflow_killed_anywhere_ends_the_same_and_does_nothing_twice(film: F
 
 def test_so_does_one_with_a_workflow_inside_and_a_second_round(tmp_path: Path) -> None:
     film = shoot(tmp_path, filmed(rounds))
-    assert film.end == Finished(reason="accepted", message="2 workflows, 4 steps in all; the tests pass")
+    assert film.end == Finished(
+        reason="accepted", message="2 workflows, 4 steps in all; the tests pass"
+    )
     found = asyncio.run(all_resumed(film, rounds))
     assert len(found) > 30
     assert [fault for one in found for fault in faults_inside(one)] == []
@@ -151,11 +166,19 @@ MORE = lists((0, "Repair calc.txt.", ["all"]))
 
 
 def rounds(world: Path, log: Log) -> Play:
-    """The planner plans a part itself; after the first round the tests fail, and a second one mends that."""
+    """The planner plans a part itself; after the first round the tests fail, and a second one mends
+    that.
+    """
 
     def planner(prompt: Prompt) -> Reply:
         text = newest(prompt)
-        return Reply(text=INNER if "You planned this part" in text else MORE if "was carried out" in text else OUTER)
+        return Reply(
+            text=INNER
+            if "You planned this part" in text
+            else MORE
+            if "was carried out" in text
+            else OUTER
+        )
 
     def sums(prompt: Prompt) -> Reply:
         return Reply(text="It is broken.") if "Sum up" in newest(prompt) else works("b")(prompt)
@@ -185,7 +208,9 @@ def faults_of(one: Resumed, plans: int = 2) -> list[str]:
         faults.append(f"it ends as {one.end}")
     if (one.world / "repo" / "calc.txt").read_text() != "fixed second\n":
         faults.append("the file is not what it was")
-    permitted = [(event.turn, event.call.id) for event in one.events if isinstance(event, Permitted)]
+    permitted = [
+        (event.turn, event.call.id) for event in one.events if isinstance(event, Permitted)
+    ]
     again = {call for call in permitted if permitted.count(call) > 1}
     if again:
         faults.append(f"calls were made again: {again}")

@@ -1,4 +1,6 @@
-"""The parser: every well-formed variant is read, nothing malformed is accepted, nothing is ever evaluated."""
+"""The parser: every well-formed variant is read, nothing malformed is accepted, nothing is ever
+evaluated.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,14 @@ from fugu_cli.session.events import WorkflowStep
 
 FORM = PlanLimits(("a", "b", "c"))
 ONE = (WorkflowStep(agent="b", instruction="Do it."),)
-TWO = (WorkflowStep(agent="a", instruction="Look."), WorkflowStep(agent="c", instruction="Do.", access=(0,)))
-ALL = (WorkflowStep(agent="a", instruction="Look."), WorkflowStep(agent="c", instruction="Do.", access="all"))
+TWO = (
+    WorkflowStep(agent="a", instruction="Look."),
+    WorkflowStep(agent="c", instruction="Do.", access=(0,)),
+)
+ALL = (
+    WorkflowStep(agent="a", instruction="Look."),
+    WorkflowStep(agent="c", instruction="Do.", access="all"),
+)
 PLAIN = 'model_id = [0, 2]\nsubtasks = ["Look.", "Do."]\naccess_list = [[], [0]]'
 
 WELL_FORMED = {
@@ -38,33 +46,62 @@ WELL_FORMED = {
         TWO,
     ),
     "annotations of typing": (
-        "model_id: typing.List[int] = [1]\nsubtasks: typing.List[str] = ['Do it.']\naccess_list: List[List] = [[]]",
+        "model_id: typing.List[int] = [1]\nsubtasks: typing.List[str] = ['Do it.']\naccess_list: "
+        "List[List] = [[]]",
         ONE,
     ),
     "no spaces": (PLAIN.replace(" = ", "="), TWO),
-    "spaces everywhere": (PLAIN.replace(" = ", "  =   ").replace("[", "[ ").replace("]", " ]"), TWO),
-    "prose before and after": (f"First one looks, then one does.\n\n{PLAIN}\n\nThat should do.", TWO),
+    "spaces everywhere": (
+        PLAIN.replace(" = ", "  =   ").replace("[", "[ ").replace("]", " ]"),
+        TWO,
+    ),
+    "prose before and after": (
+        f"First one looks, then one does.\n\n{PLAIN}\n\nThat should do.",
+        TWO,
+    ),
     "a fence": (f"```python\n{PLAIN}\n```", TWO),
     "a fence without a language": (f"```\n{PLAIN}\n```\n", TWO),
     "a fence around each list": (
-        "model_id:\n```python\n[0, 2]\n```\nsubtasks:\n```\n['Look.', 'Do.']\n```\naccess_list:\n```\n[[], [0]]\n```",
+        "model_id:\n```python\n[0, 2]\n```\nsubtasks:\n```\n['Look.', "
+        "'Do.']\n```\naccess_list:\n```\n[[], [0]]\n```",
         TWO,
     ),
     "bullets": ("- " + PLAIN.replace("\n", "\n- "), TWO),
     "stars as bullets": ("* " + PLAIN.replace("\n", "\n* "), TWO),
     "numbers": ("1. model_id = [1]\n2. subtasks = ['Do it.']\n3. access_list = [[]]", ONE),
     "bold labels": ("**model_id**: [1]\n**subtasks**: ['Do it.']\n**access_list**: [[]]", ONE),
-    "bold with the colon inside": ("**model_id:** [1]\n**subtasks:** ['Do it.']\n**access_list:** [[]]", ONE),
-    "lists in backticks": ("**model_id**: `[1]`\n**subtasks**: `['Do it.']`\n**access_list**: `[[]]`", ONE),
-    "emphasis around all": ("**model_id: [1]**\n*subtasks: ['Do it.']*\n*access_list = [[]]* .", ONE),
-    "a remark behind a list": ("model_id = [1] (the quick one)\nsubtasks = ['Do it.'], then\naccess_list = [[]]", ONE),
+    "bold with the colon inside": (
+        "**model_id:** [1]\n**subtasks:** ['Do it.']\n**access_list:** [[]]",
+        ONE,
+    ),
+    "lists in backticks": (
+        "**model_id**: `[1]`\n**subtasks**: `['Do it.']`\n**access_list**: `[[]]`",
+        ONE,
+    ),
+    "emphasis around all": (
+        "**model_id: [1]**\n*subtasks: ['Do it.']*\n*access_list = [[]]* .",
+        ONE,
+    ),
+    "a remark behind a list": (
+        "model_id = [1] (the quick one)\nsubtasks = ['Do it.'], then\naccess_list = [[]]",
+        ONE,
+    ),
     "labels in backticks": ("`model_id` = [1]\n`subtasks` = ['Do it.']\n`access_list` = [[]]", ONE),
     "capitals": ("Model_ID = [1]\nSUBTASKS = ['Do it.']\nAccess_List = [[]]", ONE),
     "labels with spaces": ("model id: [1]\nsub tasks: ['Do it.']\naccess list: [[]]", ONE),
     "labels in other numbers": ("model_ids = [1]\nsubtask = ['Do it.']\naccess = [[]]", ONE),
-    "labels as headings": ("## model_id\n\n[1]\n\n## Subtasks\n['Do it.']\n### access_list\n```\n[[]]\n```", ONE),
-    "labels in bold lines": ("**model_id**\n[1]\n**subtasks**\n['Do it.']\n**access_list**\n[[]]", ONE),
-    "underscores that are escaped": ("model\\_id = [1]\nsubtasks = ['Do it.']\naccess\\_list = [[]]", ONE),
+    "labels as headings": (
+        "## model_id\n\n[1]\n\n## Subtasks\n['Do it.']\n### access_list\n```\n[[]]\n```",
+        ONE,
+    ),
+    "labels in bold lines": (
+        "**model_id**\n[1]\n**subtasks**\n['Do it.']\n**access_list**\n[[]]",
+        ONE,
+    ),
+    "underscores that are escaped": (
+        "model\\_id = [1]\nsubtasks = ['Do it.']\naccess\\_list = [[]]",
+        ONE,
+    ),
     "wide colons": ("model_id：[1]\nsubtasks： ['Do it.']\naccess_list：[[]]", ONE),
     "all in capitals": (PLAIN.replace("[0]]", '["ALL"]]'), ALL),
     "tuples of places": (PLAIN.replace("[[], [0]]", "[(), (0,)]"), TWO),
@@ -75,22 +112,44 @@ WELL_FORMED = {
     "single quotes": (PLAIN.replace('"', "'"), TWO),
     "smart quotes": ("model_id = [1]\nsubtasks = [“Do it.”]\naccess_list = [[]]", ONE),
     "smart single quotes": ("model_id = [1]\nsubtasks = [‘Do it.’]\naccess_list = [[]]", ONE),
-    "smart quotes around all": (PLAIN.replace('["Look.", "Do."]', "[“Look.”, “Do.”]").replace("[0]]", "[“all”]]"), ALL),
-    "JSON": (json.dumps({"model_id": [0, 2], "subtasks": ["Look.", "Do."], "access_list": [[], [0]]}), TWO),
-    "JSON over lines": (
-        json.dumps({"model_id": [0, 2], "subtasks": ["Look.", "Do."], "access_list": [[], ["all"]]}, indent=2),
+    "smart quotes around all": (
+        PLAIN.replace('["Look.", "Do."]', "[“Look.”, “Do.”]").replace("[0]]", "[“all”]]"),
         ALL,
     ),
-    "JSON in a fence": ('```json\n{"model_id": [1], "subtasks": ["Do it."], "access_list": [[]]}\n```', ONE),
-    "JSON inside something": ('{"plan": {"model_id": [1], "subtasks": ["Do it."], "access_list": [[]]}}', ONE),
+    "JSON": (
+        json.dumps({"model_id": [0, 2], "subtasks": ["Look.", "Do."], "access_list": [[], [0]]}),
+        TWO,
+    ),
+    "JSON over lines": (
+        json.dumps(
+            {"model_id": [0, 2], "subtasks": ["Look.", "Do."], "access_list": [[], ["all"]]},
+            indent=2,
+        ),
+        ALL,
+    ),
+    "JSON in a fence": (
+        '```json\n{"model_id": [1], "subtasks": ["Do it."], "access_list": [[]]}\n```',
+        ONE,
+    ),
+    "JSON inside something": (
+        '{"plan": {"model_id": [1], "subtasks": ["Do it."], "access_list": [[]]}}',
+        ONE,
+    ),
     "another order": ("access_list = [[]]\nsubtasks = ['Do it.']\nmodel_id = [1]", ONE),
-    "over lines": ("model_id = [\n  1,\n]\nsubtasks = [\n  'Do it.',\n]\naccess_list = [\n  [],\n]", ONE),
+    "over lines": (
+        "model_id = [\n  1,\n]\nsubtasks = [\n  'Do it.',\n]\naccess_list = [\n  [],\n]",
+        ONE,
+    ),
     "bullets inside": ('model_id = [1]\nsubtasks = [\n  - "Do it."\n]\naccess_list = [[]]', ONE),
     "digits as text": ('model_id = ["1"]\nsubtasks = ["Do it."]\naccess_list = [[]]', ONE),
     "the same list twice": (f"{PLAIN}\n\nAgain:\n{PLAIN}", TWO),
-    "all on the first step": ('model_id = [1]\nsubtasks = ["Do it."]\naccess_list = [["all"]]', ONE),
+    "all on the first step": (
+        'model_id = [1]\nsubtasks = ["Do it."]\naccess_list = [["all"]]',
+        ONE,
+    ),
     "comments": (
-        'model_id = [\n  0,  # it doesn\'t cost much ]\n  2,\n]\nsubtasks = ["Look.",  # first\n  "Do."]\n'
+        'model_id = [\n  0,  # it doesn\'t cost much ]\n  2,\n]\nsubtasks = ["Look.",  # first\n '
+        ' "Do."]\n'
         "access_list = [[], [0]]  # the second reads the first",
         TWO,
     ),
@@ -109,7 +168,8 @@ WELL_FORMED = {
         (WorkflowStep(agent="b", instruction="Don't stop; it’s fine."),),
     ),
     "brackets and labels in a subtask": (
-        'model_id = [1]\nsubtasks = ["Use a[0]] and model_id = [2] or ``` here"]\naccess_list = [[]]',
+        'model_id = [1]\nsubtasks = ["Use a[0]] and model_id = [2] or ``` here"]\naccess_list = '
+        "[[]]",
         (WorkflowStep(agent="b", instruction="Use a[0]] and model_id = [2] or ``` here"),),
     ),
     "a subtask over lines": (
@@ -140,10 +200,17 @@ def test_a_well_formed_variant_is_read(name: str) -> None:
 )
 @pytest.mark.parametrize(
     "before",
-    ["", "<think>model_id = [9] isn't it</think>", "model_id: [9], isn't it?</think>\n", "<think>a</think>b"],
+    [
+        "",
+        "<think>model_id = [9] isn't it</think>",
+        "model_id: [9], isn't it?</think>\n",
+        "<think>a</think>b",
+    ],
 )
 def test_a_subtask_may_speak_of_thoughts(before: str, subtask: str) -> None:
-    found = parse_workflow(f'{before}\nmodel_id = [0]\nsubtasks = ["{subtask}"]\naccess_list = [[]]', FORM)
+    found = parse_workflow(
+        f'{before}\nmodel_id = [0]\nsubtasks = ["{subtask}"]\naccess_list = [[]]', FORM
+    )
     assert not isinstance(found, InvalidPlan), found
     assert [step.instruction for step in found] == [subtask]
 
@@ -152,10 +219,19 @@ MALFORMED = {
     "nothing": ("", "no lists"),
     "prose": ("I think Model 0 should look and Model 1 should repair it.", "no lists"),
     "a missing list": ("model_id = [0]\nsubtasks = ['x']", "no list access_list"),
-    "unequal lists": (PLAIN.replace("[0, 2]", "[0, 2, 1]"), "model_id 3, subtasks 2, access_list 2"),
-    "an id out of range": (PLAIN.replace("[0, 2]", "[0, 3]"), "model_id[1] is 3; the models are 0 to 2"),
+    "unequal lists": (
+        PLAIN.replace("[0, 2]", "[0, 2, 1]"),
+        "model_id 3, subtasks 2, access_list 2",
+    ),
+    "an id out of range": (
+        PLAIN.replace("[0, 2]", "[0, 3]"),
+        "model_id[1] is 3; the models are 0 to 2",
+    ),
     "a negative id": (PLAIN.replace("[0, 2]", "[-1, 2]"), "model_id[0] is -1"),
-    "an id that is a name": (PLAIN.replace("[0, 2]", "['gpt', 2]"), "model_id[0] is 'gpt', not a number"),
+    "an id that is a name": (
+        PLAIN.replace("[0, 2]", "['gpt', 2]"),
+        "model_id[0] is 'gpt', not a number",
+    ),
     "an id that is a truth": (PLAIN.replace("[0, 2]", "[True, 2]"), "model_id[0] is True"),
     "an id that is a fraction": (PLAIN.replace("[0, 2]", "[0.0, 2]"), "model_id[0] is 0.0"),
     "a forward reference": (
@@ -166,26 +242,56 @@ MALFORMED = {
     "a negative reference": (PLAIN.replace("[[], [0]]", "[[], [-1]]"), "access_list[1] holds -1: "),
     "all beside a place": (PLAIN.replace("[[], [0]]", "[[], ['all', 0]]"), "holds 'all'"),
     "another word": (PLAIN.replace("[[], [0]]", "[[], ['none']]"), "holds 'none'"),
-    "access that is no list": (PLAIN.replace("[[], [0]]", "[[], 0]"), "access_list[1] is 0, not a list"),
+    "access that is no list": (
+        PLAIN.replace("[[], [0]]", "[[], 0]"),
+        "access_list[1] is 0, not a list",
+    ),
     "six steps": (
         f"model_id = {[0] * 6}\nsubtasks = {['x'] * 6}\naccess_list = {[[]] * 6}",
         "6 steps; at most 5",
     ),
-    "an empty workflow": ("model_id = []\nsubtasks = []\naccess_list = []", "the workflow is empty"),
+    "an empty workflow": (
+        "model_id = []\nsubtasks = []\naccess_list = []",
+        "the workflow is empty",
+    ),
     "an empty subtask": (PLAIN.replace("Look.", " "), "subtasks[0] is"),
     "a subtask that is a number": (PLAIN.replace('"Look."', "7"), "subtasks[0] is 7"),
-    "a subtask that never ends": (PLAIN.replace("Look.", "x" * (SUBTASK_LIMIT + 1)), "at most 8000"),
+    "a subtask that never ends": (
+        PLAIN.replace("Look.", "x" * (SUBTASK_LIMIT + 1)),
+        "at most 8000",
+    ),
     "a list that does not end": (PLAIN[:-1], "access_list does not end"),
-    "a string that does not end": ('model_id = [0]\nsubtasks = ["x]\naccess_list = [[]]', "does not end"),
+    "a string that does not end": (
+        'model_id = [0]\nsubtasks = ["x]\naccess_list = [[]]',
+        "does not end",
+    ),
     "a plan that was never closed in thought": (f"<think>{PLAIN}", "no lists"),
     "two plans": (f"{PLAIN}\nor\n{PLAIN.replace('[0, 2]', '[1, 2]')}", "model_id is given twice"),
-    "an expression": (PLAIN.replace("[0, 2]", "[0] * 2"), "model_id goes on behind its list: '* 2'"),
-    "a sum": ("model_id = [0]*2\nsubtasks = ['x'] + ['y']\naccess_list = [[]] + [['all']]", "behind its list: '*2'"),
-    "a sum of lists": (PLAIN.replace("[[], [0]]", "[[]] + [[0]]"), "access_list goes on behind its list: '+ [[0]]'"),
-    "a place in a list": (PLAIN.replace("[0, 2]", "[[0, 2]][0]"), "model_id goes on behind its list: '[0]'"),
+    "an expression": (
+        PLAIN.replace("[0, 2]", "[0] * 2"),
+        "model_id goes on behind its list: '* 2'",
+    ),
+    "a sum": (
+        "model_id = [0]*2\nsubtasks = ['x'] + ['y']\naccess_list = [[]] + [['all']]",
+        "behind its list: '*2'",
+    ),
+    "a sum of lists": (
+        PLAIN.replace("[[], [0]]", "[[]] + [[0]]"),
+        "access_list goes on behind its list: '+ [[0]]'",
+    ),
+    "a place in a list": (
+        PLAIN.replace("[0, 2]", "[[0, 2]][0]"),
+        "model_id goes on behind its list: '[0]'",
+    ),
     "a call": (PLAIN.replace("[0, 2]", "[int('0'), 2]"), "model_id is not a list that can be read"),
-    "a comprehension": (PLAIN.replace("[0, 2]", "[i for i in (0, 2)]"), "not a list that can be read"),
-    "a string with a place to fill": (PLAIN.replace('"Look."', 'f"{x}"'), "subtasks is not a list that can be read"),
+    "a comprehension": (
+        PLAIN.replace("[0, 2]", "[i for i in (0, 2)]"),
+        "not a list that can be read",
+    ),
+    "a string with a place to fill": (
+        PLAIN.replace('"Look."', 'f"{x}"'),
+        "subtasks is not a list that can be read",
+    ),
     "a label in the text before a list": (
         f"The model_id is [0, 2]\n{PLAIN[PLAIN.index('subtasks') :]}",
         "no list model_id",
@@ -195,9 +301,18 @@ MALFORMED = {
     "an ellipsis": (PLAIN.replace("[0, 2]", "[0, ...]"), "model_id[1] is Ellipsis"),
     "100 kB": (PLAIN.replace("Look.", "x" * 100_000), f"at most {REPLY_LIMIT} are read"),
     "100 kB of brackets": ("model_id = " + "[" * 100_000, f"at most {REPLY_LIMIT} are read"),
-    "a number of 5000 digits": (PLAIN.replace("[0, 2]", f"[0x{'f' * 5000}, 2]"), "model_id is not a list that can"),
-    "one among the places": (PLAIN.replace("[[], [0]]", f"[[], [0x{'f' * 5000}]]"), "access_list is not a list"),
-    "a number of 4000 digits": (PLAIN.replace("[0, 2]", f"[{'9' * 4000}, 2]"), "model_id[0] is 999999999"),
+    "a number of 5000 digits": (
+        PLAIN.replace("[0, 2]", f"[0x{'f' * 5000}, 2]"),
+        "model_id is not a list that can",
+    ),
+    "one among the places": (
+        PLAIN.replace("[[], [0]]", f"[[], [0x{'f' * 5000}]]"),
+        "access_list is not a list",
+    ),
+    "a number of 4000 digits": (
+        PLAIN.replace("[0, 2]", f"[{'9' * 4000}, 2]"),
+        "model_id[0] is 999999999",
+    ),
     "deep brackets": ("model_id = " + "[" * 5000 + "]" * 5000, "not a list that can be read"),
     "many quotes": ("model_id = [" + "\"'“" * 5000, "does not end"),
 }
@@ -218,7 +333,8 @@ def test_nothing_is_evaluated(tmp_path: Path) -> None:
     for code in attempts:
         for place in ("[0, 2]", '"Look."', "[0]]"):
             assert isinstance(
-                parse_workflow(PLAIN.replace(place, f"[{code}]" if "]" in place else code), FORM), InvalidPlan
+                parse_workflow(PLAIN.replace(place, f"[{code}]" if "]" in place else code), FORM),
+                InvalidPlan,
             )
     assert not mark.exists()
 
@@ -252,7 +368,9 @@ def test_three_empty_lists_keep_a_result_where_there_is_one() -> None:
 def test_the_planner_may_name_itself_where_it_may() -> None:
     text = "model_id = [3]\nsubtasks = ['Plan the hard part.']\naccess_list = [[]]"
     itself = PlanLimits(("a", "b", "c"), itself="p")
-    assert parse_workflow(text, itself) == (WorkflowStep(agent="p", instruction="Plan the hard part.", plans=True),)
+    assert parse_workflow(text, itself) == (
+        WorkflowStep(agent="p", instruction="Plan the hard part.", plans=True),
+    )
     assert isinstance(parse_workflow(text, FORM), InvalidPlan)
 
 
@@ -283,7 +401,10 @@ def plans(draw: st.DrawFn) -> tuple[tuple[WorkflowStep, ...], str]:
     if draw(st.booleans()):
         return steps, json.dumps({"model_id": numbers, "subtasks": subtasks, "access_list": access})
     sign = draw(st.sampled_from([" = ", ": ", "="]))
-    return steps, f"model_id{sign}{numbers}\nsubtasks{sign}{subtasks!r}\naccess_list{sign}{access!r}"
+    return (
+        steps,
+        f"model_id{sign}{numbers}\nsubtasks{sign}{subtasks!r}\naccess_list{sign}{access!r}",
+    )
 
 
 @given(plans())
@@ -303,16 +424,32 @@ def test_a_plan_with_one_thing_wrong_is_never_accepted(
     place = data.draw(st.integers(0, size - 1))
     numbers: list[object] = ["abc".index(step.agent) for step in steps]
     subtasks: list[object] = [step.instruction for step in steps]
-    access: list[object] = [["all"] if step.access == "all" else list(step.access) for step in steps]
+    access: list[object] = [
+        ["all"] if step.access == "all" else list(step.access) for step in steps
+    ]
     match data.draw(st.sampled_from(["id", "subtask", "access", "missing", "more"])):
         case "id":
-            numbers[place] = data.draw(st.sampled_from([3, -1, 99, None, 1.5, True, "b", "Model 1", [0], {}]))
+            numbers[place] = data.draw(
+                st.sampled_from([3, -1, 99, None, 1.5, True, "b", "Model 1", [0], {}])
+            )
         case "subtask":
             subtasks[place] = data.draw(st.sampled_from(["", "  ", 0, None, ["x"], True]))
         case "access":
             access[place] = data.draw(
                 st.sampled_from(
-                    [[place], [place + 1], [-1], "all", None, 0, [None], ["any"], ["all", "all"], [[0]], [True]]
+                    [
+                        [place],
+                        [place + 1],
+                        [-1],
+                        "all",
+                        None,
+                        0,
+                        [None],
+                        ["any"],
+                        ["all", "all"],
+                        [[0]],
+                        [True],
+                    ]
                 )
             )
         case "missing":

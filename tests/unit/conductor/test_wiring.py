@@ -53,7 +53,9 @@ async def opened(tmp: Path, tier: str) -> Session:
         data_dir=tmp / "data",
         conductor=ConductorEntry(depth=0),
     )
-    loaded = LoadedConfig(config=config, files=(), notes=(), root=repository(tmp / "repo"), trusted=False)
+    loaded = LoadedConfig(
+        config=config, files=(), notes=(), root=repository(tmp / "repo"), trusted=False
+    )
     return wiring.build_session(loaded, {}, no)
 
 
@@ -63,7 +65,10 @@ def test_a_request_of_the_ultra_tier_is_planned_and_kept(tmp_path: Path) -> None
         try:
             await session.ask("what is it?")
             end = await session.run()
-            assert (end.reason, end.message) == ("accepted", "a workflow of 1 step; the planner kept the result")
+            assert (end.reason, end.message) == (
+                "accepted",
+                "a workflow of 1 step; the planner kept the result",
+            )
             assert sum(isinstance(event, Planned) for event in session.log.events) == 2
         finally:
             await session.close()
@@ -80,7 +85,9 @@ def test_the_tier_is_changed_while_a_session_is_open(tmp_path: Path) -> None:
             assert isinstance(session.team.coordinator, Conductor)
             assert session.environment.remembers
             session.pin("one")
-            assert isinstance(session.team.coordinator, Conductor), "the one agent plans and does every step"
+            assert isinstance(session.team.coordinator, Conductor), (
+                "the one agent plans and does every step"
+            )
             session.pin(None)
             session.set_tier("fugu")
             assert isinstance(session.team.coordinator, Cascade)
@@ -107,9 +114,14 @@ def test_a_request_may_have_a_tier_of_its_own(tmp_path: Path) -> None:
 
 
 def test_an_embedded_planner_stands_beside_the_pool_and_only_plans(tmp_path: Path) -> None:
-    config = Config(agents=(entry(tmp_path),), conductor=ConductorEntry(agent="embedded"), coordinator="cascade")
+    config = Config(
+        agents=(entry(tmp_path),), conductor=ConductorEntry(agent="embedded"), coordinator="cascade"
+    )
     found = usable_pool(config, {})
-    assert [(one.name, one.provider) for one in found] == [("one", "scripted"), ("embedded", "local")]
+    assert [(one.name, one.provider) for one in found] == [
+        ("one", "scripted"),
+        ("embedded", "local"),
+    ]
     members = tuple(one.member() for one in found)
     conductor = wiring.build_conductor(config, members, Cascade(members, config.deciding))
     assert isinstance(conductor, Conductor)

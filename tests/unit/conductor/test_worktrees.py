@@ -1,4 +1,6 @@
-"""The worktrees of a workflow: what was done in one is taken over exactly, or said to be gone; and who removes them."""
+"""The worktrees of a workflow: what was done in one is taken over exactly, or said to be gone; and
+who removes them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Cut(Exception):
 
 
 def cut_while_choosing(tmp_path: Path, log: Log) -> tuple[Play, list[bool]]:
-    """Two have done the same job, and the process ends while the third chooses; what is added to the list lets it."""
+    """Two have done the same job, and the process ends while the third chooses; what is added to
+    the list lets it.
+    """
     may: list[bool] = []
 
     def chooses(prompt: Prompt) -> Reply:
@@ -40,11 +44,17 @@ def cut_while_choosing(tmp_path: Path, log: Log) -> tuple[Play, list[bool]]:
         numbers = [merged.diffs for merged in views.merges(log.events) if merged.open][-1]
         return Reply(text=f"CHOOSE {numbers[0][0]}")
 
-    reacts: dict[str, React] = {"a": writes("fixed by a\n"), "b": writes("fixed by b\n"), "c": chooses}
+    reacts: dict[str, React] = {
+        "a": writes("fixed by a\n"),
+        "b": writes("fixed by b\n"),
+        "c": chooses,
+    }
     return play(tmp_path, planning(PLAN), reacts, log=log), may
 
 
-def test_what_is_in_a_worktree_that_is_gone_is_never_taken_over_but_done_again(tmp_path: Path) -> None:
+def test_what_is_in_a_worktree_that_is_gone_is_never_taken_over_but_done_again(
+    tmp_path: Path,
+) -> None:
     log = Log.create(tmp_path / "s.jsonl")
     found, may = cut_while_choosing(tmp_path, log)
     with pytest.raises(Cut):
@@ -56,9 +66,14 @@ def test_what_is_in_a_worktree_that_is_gone_is_never_taken_over_but_done_again(t
     with pytest.raises(StorageError, match=r"the work of turn 1 \(a\) is gone") as raised:
         asyncio.run(found.again())
     assert "`fugu run --continue`" in raised.value.hint
-    assert [event.turn for event in found.of(Interrupted) if isinstance(event, Interrupted)] == [1, 3]
+    assert [event.turn for event in found.of(Interrupted) if isinstance(event, Interrupted)] == [
+        1,
+        3,
+    ]
     assert (tmp_path / "repo" / "calc.txt").read_text() == "broken\n"
-    assert asyncio.run(found.again()) == Finished(reason="accepted", message="a workflow of 3 steps; the tests pass")
+    assert asyncio.run(found.again()) == Finished(
+        reason="accepted", message="a workflow of 3 steps; the tests pass"
+    )
     merged = found.of(Merged)[-1]
     assert isinstance(merged, Merged)
     assert (merged.chosen, [change.path for change in merged.changes]) == (2, ["calc.txt"])
@@ -67,7 +82,9 @@ def test_what_is_in_a_worktree_that_is_gone_is_never_taken_over_but_done_again(t
 
 
 def test_worktrees_go_when_nobody_can_go_on_with_them(tmp_path: Path) -> None:
-    logs = {name: tmp_path / "elsewhere" / f"{name}.jsonl" for name in ("open", "cut", "over", "gone")}
+    logs = {
+        name: tmp_path / "elsewhere" / f"{name}.jsonl" for name in ("open", "cut", "over", "gone")
+    }
     held = {name: Log.create(path) for name, path in logs.items()}
     for name, path in logs.items():
         log = held[name]
@@ -84,7 +101,10 @@ def test_worktrees_go_when_nobody_can_go_on_with_them(tmp_path: Path) -> None:
     logs["gone"].unlink()
     parallel_turns.remove_unused_worktrees(tmp_path)
     held["open"].close()
-    left = sorted(str(path.relative_to(tmp_path / "worktrees")) for path in (tmp_path / "worktrees").glob("*/*-*"))
+    left = sorted(
+        str(path.relative_to(tmp_path / "worktrees"))
+        for path in (tmp_path / "worktrees").glob("*/*-*")
+    )
     names = {name: store.worktrees_folder(tmp_path, path).name for name, path in logs.items()}
     assert left == [f"{names['cut']}/2-1-1", f"{names['open']}/1-1-1", f"{names['open']}/2-1-1"]
     assert not list((tmp_path / "worktrees").glob(f"*{parallel_turns.REMOVING}"))
@@ -113,9 +133,19 @@ def test_a_fork_has_worktrees_of_its_own(tmp_path: Path) -> None:
 Made = Callable[[Path], object]
 
 
-def taken_over(tmp_path: Path, made: Made, meanwhile: Made = lambda root: None) -> tuple[Path, tuple[str, ...]]:
-    """The repository after what `made` did in a worktree is taken over, twice, and the paths left alone."""
-    files = {"calc.txt": "broken\n", "run.sh": "echo hi\n", "on.sh": "echo on\n", "d/x.txt": "x\n", "d/y/z.txt": "z\n"}
+def taken_over(
+    tmp_path: Path, made: Made, meanwhile: Made = lambda root: None
+) -> tuple[Path, tuple[str, ...]]:
+    """The repository after what `made` did in a worktree is taken over, twice, and the paths left
+    alone.
+    """
+    files = {
+        "calc.txt": "broken\n",
+        "run.sh": "echo hi\n",
+        "on.sh": "echo on\n",
+        "d/x.txt": "x\n",
+        "d/y/z.txt": "z\n",
+    }
     (tmp_path / "repo" / "d" / "y").mkdir(parents=True)
     for name, text in files.items():
         (tmp_path / "repo" / name).write_text(text)
@@ -131,7 +161,9 @@ def taken_over(tmp_path: Path, made: Made, meanwhile: Made = lambda root: None) 
         changes = await worktrees.worktree_changes(worktree, workspace, tree)
         meanwhile(root)
         done, left = await worktrees.apply_changes(workspace, changes)
-        assert (await worktrees.apply_changes(workspace, changes)) == (done, left), "again it does no harm"
+        assert (await worktrees.apply_changes(workspace, changes)) == (done, left), (
+            "again it does no harm"
+        )
         return left
 
     return root, asyncio.run(whole())
@@ -189,7 +221,9 @@ def test_what_the_repository_ignores_is_not_taken_over(tmp_path: Path, below: st
     subprocess.run(["git", "init", "-q"], cwd=top, check=True)
     (top / ".git" / "info" / "exclude").write_text("*.cache\n# no rule\n")
     inside = f"/{below}" if below else ""
-    (top / ".gitignore").write_text(f"out/\n*.log\n!kept.log\n{inside}/made\nelsewhere/x.txt\n**/deep/*.o\n")
+    (top / ".gitignore").write_text(
+        f"out/\n*.log\n!kept.log\n{inside}/made\nelsewhere/x.txt\n**/deep/*.o\n"
+    )
     names = ["x.cache", "out/y", "z.log", "kept.log", "made/w", "x.txt", "s/deep/v.o", "b.txt"]
 
     async def taken() -> list[str]:
@@ -204,7 +238,9 @@ def test_what_the_repository_ignores_is_not_taken_over(tmp_path: Path, below: st
     assert asyncio.run(taken()) == ["b.txt", "kept.log", "x.txt"]
 
 
-def test_the_tests_of_a_worktree_find_the_submodules_and_their_files_are_left_alone(tmp_path: Path) -> None:
+def test_the_tests_of_a_worktree_find_the_submodules_and_their_files_are_left_alone(
+    tmp_path: Path,
+) -> None:
     root = repository(tmp_path / "repo", {"a.txt": "a\n"})
     repository(tmp_path / "lib", {"x.txt": "x\n"})
     added = ["submodule", "add", "-q", str(tmp_path / "lib"), "deps/my [lib]"]
@@ -215,10 +251,16 @@ def test_the_tests_of_a_worktree_find_the_submodules_and_their_files_are_left_al
         tree = str(await workspace.history.snapshot())
         made = await worktrees.make_worktree(workspace, tree, tmp_path / "copy")
         (made.root / "a.txt").write_text("b\n")
-        state = subprocess.run(["git", "status", "--short"], cwd=made.root, check=True, capture_output=True, text=True)
+        state = subprocess.run(
+            ["git", "status", "--short"], cwd=made.root, check=True, capture_output=True, text=True
+        )
         changes = await worktrees.worktree_changes(made, workspace, tree)
         await worktrees.apply_changes(workspace, changes)
-        return (made.root / "deps" / "my [lib]" / "x.txt").read_text(), state.stdout, [one.path for one in changes]
+        return (
+            (made.root / "deps" / "my [lib]" / "x.txt").read_text(),
+            state.stdout,
+            [one.path for one in changes],
+        )
 
     assert asyncio.run(taken()) == ("x\n", " M a.txt\n", ["a.txt"])
     assert (root / "deps" / "my [lib]" / ".git").is_file()
@@ -246,7 +288,11 @@ def test_a_file_takes_the_place_of_a_folder_and_a_folder_that_of_a_file(tmp_path
         (root / "calc.txt").symlink_to("d")
 
     root, left = taken_over(tmp_path, made)
-    assert ((root / "d").read_text(), (root / "run.sh" / "inner").read_text(), left) == ("a file\n", "inner\n", ())
+    assert ((root / "d").read_text(), (root / "run.sh" / "inner").read_text(), left) == (
+        "a file\n",
+        "inner\n",
+        (),
+    )
     assert str((root / "calc.txt").readlink()) == "d"
 
 

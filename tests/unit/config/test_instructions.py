@@ -1,4 +1,6 @@
-"""Standing instructions: which files count under which names, what they import, and what agents are shown where."""
+"""Standing instructions: which files count under which names, what they import, and what agents are
+shown where.
+"""
 
 import asyncio
 from pathlib import Path
@@ -20,7 +22,9 @@ def shown(root: Path) -> str:
     return standing_instructions(root, (), lambda _: True).text
 
 
-@pytest.mark.parametrize("name", ["AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules"])
+@pytest.mark.parametrize(
+    "name", ["AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules"]
+)
 def test_other_agents_names_count_where_there_is_no_agents_md(tmp_path: Path, name: str) -> None:
     text(tmp_path / name, "Use tabs.")
     assert shown(tmp_path) == f"\nThe user's standing instructions ({Path(name).name}):\nUse tabs."
@@ -28,7 +32,9 @@ def test_other_agents_names_count_where_there_is_no_agents_md(tmp_path: Path, na
     assert shown(tmp_path) == "\nThe user's standing instructions (AGENTS.md):\nBe brief."
 
 
-@pytest.mark.parametrize("name", [".config/agents/AGENTS.md", ".agents/AGENTS.md", ".codex/AGENTS.md"])
+@pytest.mark.parametrize(
+    "name", [".config/agents/AGENTS.md", ".agents/AGENTS.md", ".codex/AGENTS.md"]
+)
 def test_the_users_own_count_in_every_repository_before_its_own(tmp_path: Path, name: str) -> None:
     text(Path.home() / name, "Answer in Basque.")
     own = "\nThe user's standing instructions (AGENTS.md, for every repository):\nAnswer in Basque."
@@ -42,12 +48,18 @@ def test_a_file_in_utf16_is_read_and_one_that_is_no_text_is_said(tmp_path: Path)
     assert shown(tmp_path) == "\nThe user's standing instructions (AGENTS.md):\nUse tabs.\r\n"
     (tmp_path / "AGENTS.md").write_bytes(b"\x7fELF\0\1")
     found = standing_instructions(tmp_path, (), lambda _: True)
-    assert (found.text, found.notes) == ("", (f"{tmp_path}/AGENTS.md: it is not text, so agents are not shown it",))
+    assert (found.text, found.notes) == (
+        "",
+        (f"{tmp_path}/AGENTS.md: it is not text, so agents are not shown it",),
+    )
 
 
 def test_imports_stand_below_and_lead_nowhere_else(tmp_path: Path) -> None:
     root = tmp_path / "repo"
-    said = "See @docs/style.md, and `@docs/no.md`.\n```\n@docs/no.md\n```\n@../out.md @.env @types/node me@docs/no.md"
+    said = (
+        "See @docs/style.md, and `@docs/no.md`.\n```\n@docs/no.md\n```\n@../out.md @.env "
+        "@types/node me@docs/no.md"
+    )
     text(root / "CLAUDE.md", said)
     text(root / "docs/style.md", "Tabs. @more.md")
     text(root / "docs/more.md", "Really. @style.md")
@@ -80,7 +92,10 @@ def test_instructions_below_the_root_count_as_they_were_when_it_was_trusted(tmp_
     def of(path: str) -> list[str]:
         loaded = load_config(root, {})
         assert loaded.trusted
-        return [said for said in nested_instructions(root, loaded.below, loaded.vouched)(Path(path)).values()]
+        return [
+            said
+            for said in nested_instructions(root, loaded.below, loaded.vouched)(Path(path)).values()
+        ]
 
     assert of("web/a.ts") == ["Use tabs. @style.md\n\n[style.md:]\nWide ones."]
     assert of("web/deep/er/a.ts")[1:] == ["Deeper."]
@@ -102,7 +117,9 @@ def test_an_agent_is_shown_them_once_when_it_works_there(tmp_path: Path) -> None
         from dataclasses import replace
 
         await stage.begin(log, "change it", judged=False)
-        environment = replace(stage.environment(), nearer=nested_instructions(root, (), lambda _: True))
+        environment = replace(
+            stage.environment(), nearer=nested_instructions(root, (), lambda _: True)
+        )
         for number, tool in enumerate(("read", "read")):
             await run_call(log, environment, 1, Call.make(str(number), tool, path="web/a.ts"))
         await run_call(log, environment, 1, Call.make("2", "read", path="calc.txt"))

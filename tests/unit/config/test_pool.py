@@ -1,4 +1,6 @@
-"""The pool: found when none is configured, filled in when one is, refused when nobody in it can work."""
+"""The pool: found when none is configured, filled in when one is, refused when nobody in it can
+work.
+"""
 
 from pathlib import Path
 
@@ -75,19 +77,32 @@ def test_an_entry_has_the_context_of_the_same_model_found_by_its_key() -> None:
     service = next(one for one in SERVICES if one.variable == "ANTHROPIC_API_KEY")
     entries = tuple(entry(model, provider="anthropic") for _, model in service.models)
     environ = {service.variable: "k"}
-    written, found_here = usable_pool(Config(agents=entries), environ), usable_pool(Config(), environ)
-    assert [agent.context for agent in written] == [agent.context for agent in found_here] == [1_000_000] * 3
+    written, found_here = (
+        usable_pool(Config(agents=entries), environ),
+        usable_pool(Config(), environ),
+    )
+    assert (
+        [agent.context for agent in written]
+        == [agent.context for agent in found_here]
+        == [1_000_000] * 3
+    )
     elsewhere = entry("claude-opus-5-5", provider="anthropic", base_url="http://127.0.0.1:1/v1")
     assert usable_pool(Config(agents=(elsewhere,)), {})[0].context == 128_000
 
 
-def test_the_context_of_an_entry_is_the_price_lists_where_no_service_is_known_to_have_the_model() -> None:
+def test_the_context_of_an_entry_is_the_price_lists_where_no_service_is_known_to_have_the_model() -> (
+    None
+):
     entries = (
         entry("known", model="grok-4.6", base_url="https://api.x.ai/v1"),
         entry("unknown", model="grok-0", base_url="https://api.x.ai/v1"),
         entry("near", model="grok-4.6", base_url="http://127.0.0.1:1/v1"),
     )
-    assert [agent.context for agent in usable_pool(Config(agents=entries), {})] == [500_000, 128_000, 128_000]
+    assert [agent.context for agent in usable_pool(Config(agents=entries), {})] == [
+        500_000,
+        128_000,
+        128_000,
+    ]
 
 
 def test_a_key_of_bedrock_counts_with_a_region_and_is_sent_to_that_regions_address_alone() -> None:
@@ -98,7 +113,9 @@ def test_a_key_of_bedrock_counts_with_a_region_and_is_sent_to_that_regions_addre
     for region in ("", "x.example.org/", "us east", "US"):
         environ = {**key, "AWS_REGION": region}
         assert detected_pool(environ) == EMBEDDED
-        assert [(one.name, one.variable) for one in unready_services(environ)] == [("bedrock", *key)]
+        assert [(one.name, one.variable) for one in unready_services(environ)] == [
+            ("bedrock", *key)
+        ]
 
 
 def test_a_service_without_a_known_model_is_named_with_the_entry_that_is_missing() -> None:
@@ -126,11 +143,19 @@ def test_one_agent_alone_is_the_strong_one() -> None:
 def test_an_entry_without_its_key_is_left_out_with_the_reason() -> None:
     config = Config(agents=(entry("paid"), entry("near", base_url="http://localhost:8000/v1")))
     assert [agent.name for agent in usable_pool(config, {})] == ["near"]
-    assert unusable_entries(config, {}) == (UnusableEntry("paid", "OPENAI_API_KEY is not set", "OPENAI_API_KEY"),)
+    assert unusable_entries(config, {}) == (
+        UnusableEntry("paid", "OPENAI_API_KEY is not set", "OPENAI_API_KEY"),
+    )
 
 
 def test_a_pool_without_a_usable_agent_says_which_variable_to_set() -> None:
-    config = Config(agents=(entry("paid"), entry("dear", provider="anthropic"), entry("own", api_key_env="MY_KEY")))
+    config = Config(
+        agents=(
+            entry("paid"),
+            entry("dear", provider="anthropic"),
+            entry("own", api_key_env="MY_KEY"),
+        )
+    )
     with pytest.raises(ConfigError) as caught:
         usable_pool(config, {"MY_KEY": ""})
     assert str(caught.value) == (
@@ -144,9 +169,21 @@ def test_a_pool_without_a_usable_agent_says_which_variable_to_set() -> None:
     ("config", "message", "hint"),
     [
         (Config(coordinator="single:codr"), "coordinator names 'codr'", "did you mean 'coder'?"),
-        (Config(opt_out=("nobody",)), "opt_out names 'nobody'", "the pool has: small, coder, coder-5x"),
-        (Config(opt_out=("small", "coder", "coder-5x")), "every usable agent of the pool is opted out", "shorten"),
-        (Config(coordinator="single:small", opt_out=("small",)), "both pinned and opted out", "drop one"),
+        (
+            Config(opt_out=("nobody",)),
+            "opt_out names 'nobody'",
+            "the pool has: small, coder, coder-5x",
+        ),
+        (
+            Config(opt_out=("small", "coder", "coder-5x")),
+            "every usable agent of the pool is opted out",
+            "shorten",
+        ),
+        (
+            Config(coordinator="single:small", opt_out=("small",)),
+            "both pinned and opted out",
+            "drop one",
+        ),
         (
             Config(coordinator="single:p", agents=(entry("p"), entry("q", base_url="http://x/v1"))),
             "'p' cannot be used: its key is not set",
@@ -162,7 +199,8 @@ def test_a_name_that_is_not_in_the_pool_is_refused(config: Config, message: str,
 
 def test_the_common_temperature_is_for_agents_that_name_none() -> None:
     config = Config(
-        temperature=0.3, agents=(entry("a", base_url="http://x"), entry("b", base_url="http://x", temperature=0.9))
+        temperature=0.3,
+        agents=(entry("a", base_url="http://x"), entry("b", base_url="http://x", temperature=0.9)),
     )
     assert [agent.temperature for agent in usable_pool(config, {})] == [0.3, 0.9]
 
@@ -172,27 +210,47 @@ def test_the_common_temperature_is_for_agents_that_name_none() -> None:
     [
         (
             True,
-            "claude-opus-5 gpt-4o gpt-4-turbo gpt-5.3-codex o3 o4-mini google/gemini-3-flash qwen3-vl-8b",
+            "claude-opus-5 gpt-4o gpt-4-turbo gpt-5.3-codex o3 o4-mini google/gemini-3-flash "
+            "qwen3-vl-8b",
         ),
-        (True, "openai/gpt-5-mini grok-4 meta-llama/llama-4-scout pixtral-12b kimi-k2.5 glm-4.6v llava"),
-        (False, "claude-2.1 gpt-3.5-turbo gpt-4 gpt-oss-120b o1-mini o3-mini deepseek-v4 grok-code-fast-1 my-own"),
+        (
+            True,
+            "openai/gpt-5-mini grok-4 meta-llama/llama-4-scout pixtral-12b kimi-k2.5 glm-4.6v "
+            "llava",
+        ),
+        (
+            False,
+            "claude-2.1 gpt-3.5-turbo gpt-4 gpt-oss-120b o1-mini o3-mini deepseek-v4 "
+            "grok-code-fast-1 my-own",
+        ),
         (False, "qwen3-coder llama-3.3-70b kimi-k2 glm-4.6 codestral-latest mistral-small-2402"),
     ],
 )
-def test_well_known_models_are_known_to_see_pictures_and_others_are_not(sees: bool, models: str) -> None:
-    agents = tuple(entry(f"a{number}", model=model, base_url="http://x") for number, model in enumerate(models.split()))
-    assert {agent.model: agent.sees for agent in usable_pool(Config(agents=agents), {})} == dict.fromkeys(
-        models.split(), sees
+def test_well_known_models_are_known_to_see_pictures_and_others_are_not(
+    sees: bool, models: str
+) -> None:
+    agents = tuple(
+        entry(f"a{number}", model=model, base_url="http://x")
+        for number, model in enumerate(models.split())
     )
+    assert {
+        agent.model: agent.sees for agent in usable_pool(Config(agents=agents), {})
+    } == dict.fromkeys(models.split(), sees)
 
 
 @pytest.mark.parametrize(
     ("vendor", "models"),
     [
         ("anthropic", "claude-opus-5-5 anthropic/claude-sonnet-5.5"),
-        ("openai", "gpt-6-luna global.openai.gpt-6-sol o3 o4-mini openai/gpt-oss-120b codex-mini-latest"),
+        (
+            "openai",
+            "gpt-6-luna global.openai.gpt-6-sol o3 o4-mini openai/gpt-oss-120b codex-mini-latest",
+        ),
         ("google", "gemini-4-argon gemma-3-27b"),
-        ("deepseek", "deepseek-v4-flash deepseek-ai/DeepSeek-V4-Pro-0813 DeepSeek-R1-Distill-Qwen-32B"),
+        (
+            "deepseek",
+            "deepseek-v4-flash deepseek-ai/DeepSeek-V4-Pro-0813 DeepSeek-R1-Distill-Qwen-32B",
+        ),
         ("alibaba", "qwen2.5-coder-1.5b.gguf /models/Qwen3-32B.gguf"),
         ("mistral", "mistral-medium-latest codestral-latest ministral-3b"),
         ("moonshot", "accounts/fireworks/models/kimi-k3"),
@@ -201,7 +259,10 @@ def test_well_known_models_are_known_to_see_pictures_and_others_are_not(sees: bo
     ],
 )
 def test_a_well_known_model_says_who_made_it_whoever_serves_it(vendor: str, models: str) -> None:
-    agents = tuple(entry(f"a{number}", model=model, base_url="http://x") for number, model in enumerate(models.split()))
+    agents = tuple(
+        entry(f"a{number}", model=model, base_url="http://x")
+        for number, model in enumerate(models.split())
+    )
     found = {agent.model: agent.member().vendor for agent in usable_pool(Config(agents=agents), {})}
     assert found == dict.fromkeys(models.split(), vendor)
 

@@ -1,4 +1,6 @@
-"""Many small passes: threads that spin between them would starve everything else on a busy machine."""
+"""Many small passes: threads that spin between them would starve everything else on a busy
+machine.
+"""
 
 import os
 

@@ -1,7 +1,9 @@
-"""A backbone that has read the transcripts of `sessions.toml` already: their hidden states, from a file.
+"""A backbone that has read the transcripts of `sessions.toml` already: their hidden states, from a
+file.
 
-`python -m tests.unit.coordinators.recorded_states CACHE` writes the file anew, with the embedded backbone of a cache
-folder (`fugu models pull`): after a change of the sessions, of the transcript or of the shipped checkpoint's offsets.
+`python -m tests.unit.coordinators.recorded_states CACHE` writes the file anew, with the embedded
+backbone of a cache folder (`fugu models pull`): after a change of the sessions, of the transcript
+or of the shipped checkpoint's offsets.
 """
 
 from __future__ import annotations
@@ -76,17 +78,23 @@ def recorded_trinity(session: Session) -> Trinity:
 
 
 def main(cache: Path) -> None:
-    """Read every transcript once and keep the states, at half precision: that moves no logit by more than 0.01."""
+    """Read every transcript once and keep the states, at half precision: that moves no logit by
+    more than 0.01.
+    """
     files = TrinityFiles(None, None, cache)
     shipped, backbone = load_parts(SHIPPED, backbone_folder(files), cache)
     found: dict[str, np.ndarray] = {}
     for session in sessions():
         decision = asyncio.run(
-            Trinity(reader_with(shipped, backbone), session.pool, session.settings).decide(session.events)
+            Trinity(reader_with(shipped, backbone), session.pool, session.settings).decide(
+                session.events
+            )
         )
         if isinstance(decision, Assigned):
             text = transcript_of(shipped.meta, session.events, session.pool)
-            found[_key(text)] = backbone.read(backbone.tokens(text), fresh=True).hidden.astype(np.float16)
+            found[_key(text)] = backbone.read(backbone.tokens(text), fresh=True).hidden.astype(
+                np.float16
+            )
     save_file(found, STATES)
 
 

@@ -49,7 +49,9 @@ class Session:
     def is_forbidden(self, decision: Decision) -> bool:
         """Also, where the request is over, whatever is no end."""
         over = all(one.startswith("end ") for one in self.next)
-        return any(_fits(decision, one) for one in self.never) or (over and not self.is_right(decision))
+        return any(_fits(decision, one) for one in self.never) or (
+            over and not self.is_right(decision)
+        )
 
 
 def shown(decision: Decision) -> str:
@@ -72,7 +74,9 @@ def _fits(decision: Decision, wanted: str) -> bool:
 def sessions() -> list[Session]:
     """All of them, in the file's order."""
     data = tomllib.loads(DATA.read_text(encoding="utf-8"))
-    pools = {name: tuple(_member(*item) for item in pool.items()) for name, pool in data["pools"].items()}
+    pools = {
+        name: tuple(_member(*item) for item in pool.items()) for name, pool in data["pools"].items()
+    }
     return [_session(one, pools[one["pool"]]) for one in data["session"]]
 
 
@@ -93,7 +97,17 @@ def _member(name: str, told: Sequence[Any]) -> Member:
 
 
 def _session(told: dict[str, Any], pool: tuple[Member, ...]) -> Session:
-    kept = told.keys() - {"name", "pool", "facts", "next", "never", "known", "turns", "opt_out", "verify_answers"}
+    kept = told.keys() - {
+        "name",
+        "pool",
+        "facts",
+        "next",
+        "never",
+        "known",
+        "turns",
+        "opt_out",
+        "verify_answers",
+    }
     assert not kept, f"{told['name']}: {kept}"
     return Session(
         name=told["name"],
@@ -143,7 +157,9 @@ def _turn(fact: str, turn: int, names: set[str]) -> list[Event]:
     found = re.fullmatch(r"(\S+) ([a-z ]+?)(?: as (\w+))?(?:: (.*))?", fact)
     assert found and found[1] in names and found[2] in TURNS, fact
     name, does, role, text = found[1], found[2], found[3], found[4] or ""
-    usual: Role = {"judges": "verifier", "revises": "verifier", "thinks": "thinker"}.get(does, "worker")  # type: ignore[assignment]
+    usual: Role = {"judges": "verifier", "revises": "verifier", "thinks": "thinker"}.get(
+        does, "worker"
+    )  # type: ignore[assignment]
     assert role is None or role in get_args(Role), fact
     return [assigned(turn, name, role or usual), *TURNS[does](turn, name, text)]  # type: ignore[arg-type]
 
@@ -151,7 +167,10 @@ def _turn(fact: str, turn: int, names: set[str]) -> list[Event]:
 def _wrote(turn: int, name: str, *, ok: bool = True) -> list[Event]:
     call = write(f"w{turn}", f"a{turn}.py")
     path = f"a{turn}.py" if ok else ""
-    return [replied(turn, name, "", call), *ran(turn, call, "ok" if ok else "no match", ok=ok, path=path)]
+    return [
+        replied(turn, name, "", call),
+        *ran(turn, call, "ok" if ok else "no match", ok=ok, path=path),
+    ]
 
 
 def _says(turn: int, name: str, text: str, stop: str = "end") -> list[Event]:
@@ -163,23 +182,35 @@ def _broke(turn: int, name: str, text: str) -> list[Event]:
 
 
 def _denied(turn: int, name: str, text: str) -> list[Event]:
-    refused = Permitted(turn=turn, call=DEPLOY, allowed=False, by="headless", reason="it runs something")
+    refused = Permitted(
+        turn=turn, call=DEPLOY, allowed=False, by="headless", reason="it runs something"
+    )
     return [replied(turn, name, "", DEPLOY), refused, replied(turn, name, "I may not.")]
 
 
 TURNS: Mapping[str, Callable[[int, str, str], list[Event]]] = {
-    "works": lambda turn, name, text: [*_wrote(turn, name), *_says(turn, name, text or "I changed it.")],
+    "works": lambda turn, name, text: [
+        *_wrote(turn, name),
+        *_says(turn, name, text or "I changed it."),
+    ],
     "answers": _says,
     "thinks": _says,
     "judges": _says,
     "revises": lambda turn, name, text: _says(turn, name, f"REVISE: {text}"),
-    "edits in vain": lambda turn, name, text: [*_wrote(turn, name, ok=False), *_says(turn, name, "I changed it.")],
+    "edits in vain": lambda turn, name, text: [
+        *_wrote(turn, name, ok=False),
+        *_says(turn, name, "I changed it."),
+    ],
     "is cut": lambda turn, name, text: _wrote(turn, name),
     "stops short": lambda turn, name, text: _says(turn, name, text, "length"),
     "refuses": lambda turn, name, text: _says(turn, name, text, "refusal"),
     "fails": _broke,
     "breaks off": lambda turn, name, text: [*_wrote(turn, name), *_broke(turn, name, text)],
     "is interrupted": lambda turn, name, text: [Interrupted(turn=turn)],
-    "is rolled back": lambda turn, name, text: [*_wrote(turn, name), *checked(turn, ok=False), rolled_back(turn)],
+    "is rolled back": lambda turn, name, text: [
+        *_wrote(turn, name),
+        *checked(turn, ok=False),
+        rolled_back(turn),
+    ],
     "is denied": _denied,
 }

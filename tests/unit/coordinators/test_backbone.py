@@ -64,7 +64,10 @@ def test_nothing_cannot_be_read(loaded: Backbone) -> None:
 
 
 def test_a_text_that_grew_costs_only_its_new_tokens(loaded: Backbone) -> None:
-    short, long = loaded.tokens(TEXT), loaded.tokens(TEXT + "\nassistant: Verifier (middle): REVISE")
+    short, long = (
+        loaded.tokens(TEXT),
+        loaded.tokens(TEXT + "\nassistant: Verifier (middle): REVISE"),
+    )
     loaded.read(short)
     found = loaded.read(long)
     assert found.cached == len(short) - 1
@@ -75,7 +78,9 @@ def test_another_text_keeps_the_common_beginning(loaded: Backbone) -> None:
     loaded.read(loaded.tokens("user: one cat and more of it"))
     found = loaded.read(loaded.tokens("user: one bird"))
     assert found.cached == len(loaded.tokens("user: one "))
-    assert loaded.read(loaded.tokens("user: one bird")).cached == found.tokens - 2, "the newest state is not kept"
+    assert loaded.read(loaded.tokens("user: one bird")).cached == found.tokens - 2, (
+        "the newest state is not kept"
+    )
 
 
 def test_where_nothing_is_to_be_kept_the_text_alone_makes_the_state(loaded: Backbone) -> None:
@@ -86,7 +91,9 @@ def test_where_nothing_is_to_be_kept_the_text_alone_makes_the_state(loaded: Back
     assert np.array_equal(again.hidden, fresh(loaded, tokens[:-1])[-1])
 
 
-def test_running_out_of_memory_is_one_error_and_forgets_what_was_half_read(loaded: Backbone) -> None:
+def test_running_out_of_memory_is_one_error_and_forgets_what_was_half_read(
+    loaded: Backbone,
+) -> None:
     tokens = loaded.tokens(TEXT)
     tiny.crowd(loaded)
     with pytest.raises(MemoryError, match="no memory to read"):
@@ -109,7 +116,9 @@ def test_threads_that_read_at_once_each_get_their_own_answer(loaded: Backbone) -
         np.testing.assert_allclose(found[n], expected[n], atol=0.1)
 
 
-@pytest.mark.parametrize("text", ["\x00\x01\x1b[31m", "你好，世界", "a", "\u202e\ufeff", "🎉" * 50, "\n\n\n"])
+@pytest.mark.parametrize(
+    "text", ["\x00\x01\x1b[31m", "你好，世界", "a", "\u202e\ufeff", "🎉" * 50, "\n\n\n"]
+)
 def test_odd_texts_are_read_like_any_other(loaded: Backbone, text: str) -> None:
     assert np.isfinite(loaded.read(loaded.tokens(text)).hidden).all()
 
@@ -122,7 +131,9 @@ def test_a_long_text_is_read_in_pieces(loaded: Backbone) -> None:
 
 def read_as(loaded: Backbone, format: TranscriptFormat) -> str:
     events = [asked("a", judged=False), assigned(1, "cheap"), replied(1, "cheap", "b\nc")]
-    return transcript_text(loaded, CheckpointMeta(backbone="", width=1, ranks=(), rows=(), format=format), events, {})
+    return transcript_text(
+        loaded, CheckpointMeta(backbone="", width=1, ranks=(), rows=(), format=format), events, {}
+    )
 
 
 def test_the_raw_format_is_plain_lines(loaded: Backbone) -> None:
@@ -146,12 +157,17 @@ def test_a_backbone_without_a_chat_template_says_so(folder: Path) -> None:
         read_as(backbone.load_backbone(folder, device="cpu"), "chat")
 
 
-def test_a_backbone_is_named_by_what_it_came_from_else_by_its_weights(folder: Path, tmp_path: Path) -> None:
+def test_a_backbone_is_named_by_what_it_came_from_else_by_its_weights(
+    folder: Path, tmp_path: Path
+) -> None:
     assert backbone_identity(folder) == "tiny-qwen3-0"
     (folder / "fugu.json").unlink()
     found = backbone_identity(folder, tmp_path / "notes")
     assert len(found) == 64
-    assert [backbone_identity(folder, tmp_path / "notes"), backbone_identity(folder)] == [found, found]
+    assert [backbone_identity(folder, tmp_path / "notes"), backbone_identity(folder)] == [
+        found,
+        found,
+    ]
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-2] + b"\x01\x02")
     os.utime(weights, (1, 1))
@@ -173,7 +189,9 @@ def enlarge(folder: Path, words: int) -> None:
 BREAKS = {
     "no tokenizer.json": lambda folder: (folder / "tokenizer.json").unlink(),
     "is not a tokenizer": lambda folder: (folder / "tokenizer.json").write_text('{"model": {'),
-    "is not a tokenizer: data": lambda folder: (folder / "tokenizer.json").write_text('{"model": {}}'),
+    "is not a tokenizer: data": lambda folder: (folder / "tokenizer.json").write_text(
+        '{"model": {}}'
+    ),
     "the tokenizer in .* is of a larger model": lambda folder: enlarge(folder, 400),
     "config.json is missing": lambda folder: (folder / "config.json").unlink(),
     "cannot be read": lambda folder: (folder / "config.json").write_text("{"),
@@ -181,7 +199,9 @@ BREAKS = {
     "known kinds are": lambda folder: rewrite(folder, model_type="mamba"),
     "garbles cannot convert float": lambda folder: rewrite(folder, hidden_size=float("inf")),
     "lacks or garbles": lambda folder: rewrite(folder, hidden_size=None),
-    "weights in .* lack embed_tokens.weight": lambda folder: (folder / "model.safetensors").unlink(),
+    "weights in .* lack embed_tokens.weight": lambda folder: (
+        folder / "model.safetensors"
+    ).unlink(),
     "the model in .* cannot be read": lambda folder: (folder / "model.safetensors").write_bytes(
         (folder / "model.safetensors").read_bytes()[:5000]
     ),
@@ -189,12 +209,16 @@ BREAKS = {
     "cannot be read: .*size": lambda folder: rewrite(folder, intermediate_size=64),
     "cannot be read: .*mismatch": lambda folder: rewrite(folder, vocab_size=500),
     "has sizes that no backbone has": lambda folder: rewrite(folder, num_hidden_layers=1),
-    "garbles integer division": lambda folder: rewrite(folder, num_attention_heads=0, head_dim=None),
+    "garbles integer division": lambda folder: rewrite(
+        folder, num_attention_heads=0, head_dim=None
+    ),
 }
 
 
 @pytest.mark.parametrize("message", list(BREAKS))
-def test_a_folder_that_is_no_backbone_is_refused_with_what_is_wrong(folder: Path, message: str) -> None:
+def test_a_folder_that_is_no_backbone_is_refused_with_what_is_wrong(
+    folder: Path, message: str
+) -> None:
     BREAKS[message](folder)
     with pytest.raises(CoordinatorUnavailable, match=message) as caught:
         backbone.load_backbone(folder, device="cpu")
@@ -220,7 +244,9 @@ def test_a_backbone_that_is_nowhere_is_refused(tmp_path: Path) -> None:
     assert locate_backbone(str(tmp_path)) == tmp_path
     with pytest.raises(CoordinatorUnavailable, match="there is no backbone at /nowhere/at/all"):
         locate_backbone("/nowhere/at/all")
-    with pytest.raises(CoordinatorUnavailable, match="there is no backbone at a--b/c, and no model on the hub"):
+    with pytest.raises(
+        CoordinatorUnavailable, match="there is no backbone at a--b/c, and no model on the hub"
+    ):
         locate_backbone("a--b/c")
 
 
@@ -233,16 +259,22 @@ def test_without_torch_the_message_says_what_is_missing(folder: Path) -> None:
         "try:\n    backbone.load_backbone(Path(sys.argv[1]))\n"
         "except CoordinatorUnavailable as error:\n    print(error, '|', error.hint)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(folder)], capture_output=True, text=True, check=True
+    )
     advice = installing("torch>=2.4,<3")
-    assert ran.stdout == f"torch is not installed, so the learned coordinator cannot run | {advice}\n"
+    assert (
+        ran.stdout == f"torch is not installed, so the learned coordinator cannot run | {advice}\n"
+    )
 
 
 def test_importing_the_coordinator_loads_no_library() -> None:
     code = (
         "import sys\n"
-        "import fugu_cli.coordinators.trinity, fugu_cli.coordinators.backbone, fugu_cli.coordinators.rules\n"
-        "print(sorted({'torch', 'transformers', 'numpy', 'safetensors', 'tokenizers', 'jinja2'} & set(sys.modules)))\n"
+        "import fugu_cli.coordinators.trinity, fugu_cli.coordinators.backbone, "
+        "fugu_cli.coordinators.rules\n"
+        "print(sorted({'torch', 'transformers', 'numpy', 'safetensors', 'tokenizers', 'jinja2'} "
+        "& set(sys.modules)))\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"

@@ -22,14 +22,24 @@ def fixes(prompt: Prompt) -> Reply:
     """Reads, writes and says so; accepts as Verifier."""
     if role(prompt) == "verifier":
         return Reply(text="ACCEPT: it passes.")
-    steps = [Call.make("1", "read", path="calc.txt"), Call.make("2", "write", path="calc.txt", content="fixed\n")]
+    steps = [
+        Call.make("1", "read", path="calc.txt"),
+        Call.make("2", "write", path="calc.txt", content="fixed\n"),
+    ]
     done = len(results(prompt))
     return calls(steps[done]) if done < 2 else Reply(text="It is fixed.")
 
 
-def played(tmp_path: Path, words: str, *, judged: bool = True, **agents: object) -> tuple[Event, ...]:
-    """The facts of a request under a baseline; agents that are not given say the same thing every time."""
-    reacting = {m.name: Reacting(m.name, agents.get(m.name, says(f"{m.name} has an idea."))) for m in MEMBERS}  # type: ignore[arg-type]
+def played(
+    tmp_path: Path, words: str, *, judged: bool = True, **agents: object
+) -> tuple[Event, ...]:
+    """The facts of a request under a baseline; agents that are not given say the same thing every
+    time.
+    """
+    reacting = {
+        m.name: Reacting(m.name, agents.get(m.name, says(f"{m.name} has an idea.")))
+        for m in MEMBERS
+    }  # type: ignore[arg-type]
     coordinator: Coordinator = baselines.build_baseline(words, MEMBERS, CoordinatorSettings())
     root = repository(tmp_path / "repo")
     stage = Stage(root, tmp_path / "store", MEMBERS, reacting, coordinator)
@@ -72,7 +82,9 @@ def test_one_pass_is_one_turn_whatever_came_of_it(tmp_path: Path) -> None:
     right = played(tmp_path / "a", "one-pass:small", small=fixes)
     wrong = played(tmp_path / "b", "one-pass:small")
     assert turns(right) == turns(wrong) == [("small", "worker")]
-    assert end(right) == Finished(reason="accepted", message="one-pass: 1 of 1 turns were taken; the tests pass")
+    assert end(right) == Finished(
+        reason="accepted", message="one-pass: 1 of 1 turns were taken; the tests pass"
+    )
     message = "one-pass: 1 of 1 turns were taken; the tests must pass and do not"
     assert end(wrong) == Finished(reason="turn_limit", message=message)
 
@@ -90,7 +102,9 @@ def test_retrying_asks_the_same_agent_until_the_tests_pass(tmp_path: Path) -> No
     assert end(events).reason == "accepted"
 
 
-def test_retrying_stops_after_all_turns_and_an_answer_is_not_asked_for_again(tmp_path: Path) -> None:
+def test_retrying_stops_after_all_turns_and_an_answer_is_not_asked_for_again(
+    tmp_path: Path,
+) -> None:
     failing = played(tmp_path / "a", "retry-same:small")
     assert (turns(failing), end(failing).reason) == ([("small", "worker")] * 5, "turn_limit")
     answered = played(tmp_path / "b", "retry-same:small", judged=False)
@@ -113,11 +127,19 @@ def test_an_agent_that_fails_ends_its_own_baseline(tmp_path: Path) -> None:
     )
 
 
-def test_a_mixture_has_layers_that_read_the_one_before_and_an_aggregator_that_works(tmp_path: Path) -> None:
+def test_a_mixture_has_layers_that_read_the_one_before_and_an_aggregator_that_works(
+    tmp_path: Path,
+) -> None:
     events = played(tmp_path, "mixture-of-agents", large=fixes)
     names = ["small", "medium", "large"]
     assert turns(events) == [*((name, "thinker") for name in [*names, *names]), ("large", "worker")]
-    assert [turn.assigned.sees for turn in views.turns(events)] == [(), (), (), *[(1, 2, 3)] * 3, (4, 5, 6)]
+    assert [turn.assigned.sees for turn in views.turns(events)] == [
+        (),
+        (),
+        (),
+        *[(1, 2, 3)] * 3,
+        (4, 5, 6),
+    ]
     (plan,) = [event for event in events if isinstance(event, Planned)]
     assert [step.access for step in plan.steps] == [(), (), (), *[(0, 1, 2)] * 3, (3, 4, 5)]
     assert end(events).reason == "accepted"
@@ -129,7 +151,13 @@ def test_a_panel_is_judged_then_merged_by_the_strongest(tmp_path: Path) -> None:
         *((name, "thinker") for name in ("small", "medium", "large", "large")),
         ("large", "worker"),
     ]
-    assert [turn.assigned.sees for turn in views.turns(events)] == [(), (), (), (1, 2, 3), (1, 2, 3, 4)]
+    assert [turn.assigned.sees for turn in views.turns(events)] == [
+        (),
+        (),
+        (),
+        (1, 2, 3),
+        (1, 2, 3, 4),
+    ]
     assert end(events).reason == "accepted"
 
 
@@ -137,11 +165,18 @@ def test_a_proposal_that_fails_is_left_out_and_who_settles_it_is_replaced(tmp_pa
     events = played(tmp_path, "panel-judge-merge", large=fails, medium=fixes)
     assert [event.what for event in events if isinstance(event, Failed)] == ["large"]
     done = [(t.assigned.agent, t.assigned.role) for t in views.turns(events) if not t.failed]
-    assert done == [("small", "thinker"), ("medium", "thinker"), ("medium", "thinker"), ("medium", "worker")]
+    assert done == [
+        ("small", "thinker"),
+        ("medium", "thinker"),
+        ("medium", "thinker"),
+        ("medium", "worker"),
+    ]
     assert end(events).reason == "accepted"
 
 
-def test_a_prompted_coordinator_is_asked_each_time_and_read_back_from_the_log(tmp_path: Path) -> None:
+def test_a_prompted_coordinator_is_asked_each_time_and_read_back_from_the_log(
+    tmp_path: Path,
+) -> None:
     def leads(prompt: Prompt) -> Reply:
         if "You lead a team" in prompt.messages[-1].text:  # type: ignore[union-attr]
             verified = "It is fixed." in prompt.model_dump_json()
@@ -149,7 +184,12 @@ def test_a_prompted_coordinator_is_asked_each_time_and_read_back_from_the_log(tm
         return fixes(prompt)
 
     events = played(tmp_path, "prompted:large", large=leads, medium=fixes, small=fixes)
-    assert turns(events) == [("large", "thinker"), ("medium", "worker"), ("large", "thinker"), ("small", "verifier")]
+    assert turns(events) == [
+        ("large", "thinker"),
+        ("medium", "worker"),
+        ("large", "thinker"),
+        ("small", "verifier"),
+    ]
     assert end(events).reason == "accepted"
 
 
@@ -157,9 +197,9 @@ def test_a_choice_that_names_nobody_leaves_the_decision_to_the_cascade(tmp_path:
     events = played(tmp_path, "prompted:large", small=fixes)
     second = [event for event in events if isinstance(event, Assigned)][1]
     assert (second.agent, second.by) == ("small", "prompted")
-    assert (
-        second.reason
-        == "the chooser's reply names nobody; the cascade: the tests must pass and do not: cheap works on it"
+    assert second.reason == (
+        "the chooser's reply names nobody; the cascade: the tests must pass and do not: cheap "
+        "works on it"
     )
 
 
@@ -174,7 +214,9 @@ def test_a_workflow_that_was_written_elsewhere_is_carried_out_step_by_step(tmp_p
         "medium": Reacting("medium", fails),
         "large": Reacting("large", fixes),
     }
-    stage = Stage(repository(tmp_path / "repo"), tmp_path / "store", MEMBERS, reacting, FixedWorkflow(steps))
+    stage = Stage(
+        repository(tmp_path / "repo"), tmp_path / "store", MEMBERS, reacting, FixedWorkflow(steps)
+    )
 
     async def driven() -> tuple[Event, ...]:
         log = Log.memory()
@@ -188,5 +230,7 @@ def test_a_workflow_that_was_written_elsewhere_is_carried_out_step_by_step(tmp_p
         ("small", "Find the cause.", ()),
         ("large", "Repair it.", (1,)),
     ]
-    assert end(events) == Finished(reason="accepted", message="workflow: 2 of 3 steps were taken; the tests pass")
+    assert end(events) == Finished(
+        reason="accepted", message="workflow: 2 of 3 steps were taken; the tests pass"
+    )
     assert "calc.txt must say fixed." in reacting["large"].shown[0].model_dump_json()

@@ -24,12 +24,18 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def made(folder: Path) -> Checkpoint:
-    training = TrainingOrigin(stage="warm start", data="35 tasks", examples=12, seed=3, report=(("kl", 0.25),))
+    training = TrainingOrigin(
+        stage="warm start", data="35 tasks", examples=12, seed=3, report=(("kl", 0.25),)
+    )
     return tiny.checkpoint(tiny.meta(folder, training=training, budget=900), offsets=0.1)
 
 
 def same(left: Checkpoint, right: Checkpoint) -> bool:
-    return left.meta == right.meta and np.array_equal(left.vector, right.vector) and left.digest == right.digest
+    return (
+        left.meta == right.meta
+        and np.array_equal(left.vector, right.vector)
+        and left.digest == right.digest
+    )
 
 
 def test_our_own_form_comes_back_as_it_was(made: Checkpoint, tmp_path: Path) -> None:
@@ -44,11 +50,15 @@ def test_a_flat_vector_comes_back_as_it_was(made: Checkpoint, tmp_path: Path) ->
     assert same(checkpoints.load_vector(tmp_path / "a.npy", made.meta), made)
 
 
-def test_the_digest_is_of_the_numbers_and_what_they_are_valid_for(made: Checkpoint, folder: Path) -> None:
+def test_the_digest_is_of_the_numbers_and_what_they_are_valid_for(
+    made: Checkpoint, folder: Path
+) -> None:
     other = made.meta.model_copy(update={"training": TrainingOrigin()})
     assert Checkpoint(other, made.head, made.offsets).digest == made.digest
     assert tiny.checkpoint(made.meta, seed=1).digest != made.digest
-    assert Checkpoint(tiny.meta(folder, format="chat"), made.head, made.offsets).digest != made.digest
+    assert (
+        Checkpoint(tiny.meta(folder, format="chat"), made.head, made.offsets).digest != made.digest
+    )
 
 
 def test_a_checkpoint_without_roles_has_a_row_per_agent_only(folder: Path) -> None:
@@ -87,7 +97,9 @@ def test_a_damaged_file_is_refused(made: Checkpoint, tmp_path: Path, damage: str
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e9])
-def test_numbers_that_no_training_gives_are_refused(made: Checkpoint, tmp_path: Path, bad: float) -> None:
+def test_numbers_that_no_training_gives_are_refused(
+    made: Checkpoint, tmp_path: Path, bad: float
+) -> None:
     vector = made.vector.copy()
     vector[5] = bad
     with pytest.raises(CoordinatorUnavailable, match="not finite or far too large"):
@@ -96,7 +108,9 @@ def test_numbers_that_no_training_gives_are_refused(made: Checkpoint, tmp_path: 
 
 def test_a_vector_of_another_length_is_refused(made: Checkpoint, tmp_path: Path) -> None:
     path = pack(tmp_path / "a.safetensors", made.vector[:-1], made.meta)
-    with pytest.raises(CoordinatorUnavailable, match=r"holds \d+ numbers, 3 rows on this backbone need \d+"):
+    with pytest.raises(
+        CoordinatorUnavailable, match=r"holds \d+ numbers, 3 rows on this backbone need \d+"
+    ):
         checkpoints.load(path)
 
 
@@ -112,7 +126,9 @@ def test_metadata_that_says_nothing_is_refused(made: Checkpoint, tmp_path: Path,
         checkpoints.load(pack(tmp_path / "a.safetensors", made.vector, text))
 
 
-def test_another_backbone_is_refused_by_its_hash_and_by_its_layout(made: Checkpoint, folder: Path) -> None:
+def test_another_backbone_is_refused_by_its_hash_and_by_its_layout(
+    made: Checkpoint, folder: Path
+) -> None:
     shape = shape_of(folder)
     made.check("tiny-qwen3-0", shape)
     with pytest.raises(CoordinatorUnavailable, match="made for the backbone"):
@@ -146,10 +162,16 @@ def test_pickles_and_whole_numbers_are_refused(tmp_path: Path) -> None:
         checkpoints.read_npy(tmp_path / "b.npy")
 
 
-def test_the_shipped_checkpoint_is_one_of_slots_and_its_record_says_that_it_is_ahead_of_the_cascade() -> None:
+def test_the_shipped_checkpoint_is_one_of_slots_and_its_record_says_that_it_is_ahead_of_the_cascade() -> (
+    None
+):
     """On what the head had not seen, by more than both standard errors."""
     shipped = checkpoints.load(SHIPPED).meta
-    assert (shipped.kind, shipped.rows, shipped.roles) == ("slots", ("cheap", "middle", "strong"), True)
+    assert (shipped.kind, shipped.rows, shipped.roles) == (
+        "slots",
+        ("cheap", "middle", "strong"),
+        True,
+    )
     assert (shipped.format, shipped.budget, shipped.training.stage) == ("digest", 256, "warm start")
     assert shipped.training.data
     assert shipped.training.examples > 1000

@@ -4,7 +4,12 @@ import asyncio
 
 from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.coordinators.rules import Cascade, Single
-from fugu_cli.engine.decision_replay import RecordedDecision, ReplayedDecision, decision_points, replay_decisions
+from fugu_cli.engine.decision_replay import (
+    RecordedDecision,
+    ReplayedDecision,
+    decision_points,
+    replay_decisions,
+)
 from fugu_cli.session.events import Assigned, Event, Finished, Member, Planned
 from tests.facts import POOL, SMALL, STRONG, asked, assigned, checked, opened, ran, replied, write
 
@@ -25,14 +30,20 @@ def session() -> list[Event]:
 def compared(events: list[Event], pool: tuple[Member, ...] | None = None) -> list[ReplayedDecision]:
     return asyncio.run(
         replay_decisions(
-            events, decision_points(events)[0], lambda members: Cascade(members, CoordinatorSettings()), pool
+            events,
+            decision_points(events)[0],
+            lambda members: Cascade(members, CoordinatorSettings()),
+            pool,
         ),
     )
 
 
 def test_every_decision_is_made_again_on_exactly_the_facts_before_it() -> None:
     found = compared(session())
-    said = [(one.other.agent, one.other.role) if isinstance(one.other, Assigned) else "end" for one in found]
+    said = [
+        (one.other.agent, one.other.role) if isinstance(one.other, Assigned) else "end"
+        for one in found
+    ]
     assert said == [("small", "worker"), ("coder", "worker"), ("small", "verifier"), "end"]
     assert [(one.same, one.same_agent, one.same_role) for one in found] == [
         (True, True, True),
@@ -71,7 +82,13 @@ def test_each_place_has_the_pool_its_session_had_then() -> None:
 
 def test_steps_of_a_workflow_and_ends_that_nobody_decided_are_left_out() -> None:
     step = assigned(1, "coder").model_copy(update={"plan": 1})
-    planned: list[Event] = [asked(), Planned(steps=(), text=""), step, replied(1, "coder", "x"), END]
+    planned: list[Event] = [
+        asked(),
+        Planned(steps=(), text=""),
+        step,
+        replied(1, "coder", "x"),
+        END,
+    ]
     stopped: list[Event] = [asked(), assigned(1, "small"), Finished(reason="budget")]
     events = [opened(), *planned, *stopped]
     assert decision_points(events) == ([RecordedDecision(2, 7, assigned(1, "small"))], 1)

@@ -20,7 +20,9 @@ def test_all_sums_are_done_on_one_thread_without_gradients(tmp_path: Path) -> No
     found: list[tuple[int, bool]] = []
 
     def look() -> None:
-        found.append(loaded.compute("here", lambda: (threading.get_ident(), torch.is_grad_enabled())))
+        found.append(
+            loaded.compute("here", lambda: (threading.get_ident(), torch.is_grad_enabled()))
+        )
 
     for thread in [threading.Thread(target=look) for _ in range(3)]:
         thread.start()
@@ -40,7 +42,9 @@ def test_all_sums_are_done_on_one_thread_without_gradients(tmp_path: Path) -> No
         (RuntimeError("shapes do not match"), RuntimeError),
     ],
 )
-def test_every_way_torch_runs_out_of_memory_is_known(error: Exception, expected: type[Exception]) -> None:
+def test_every_way_torch_runs_out_of_memory_is_known(
+    error: Exception, expected: type[Exception]
+) -> None:
     with pytest.raises(expected), backbone.out_of_memory_as_error("for this"):
         raise error
 
@@ -48,19 +52,31 @@ def test_every_way_torch_runs_out_of_memory_is_known(error: Exception, expected:
 def test_the_processor_is_taken_where_there_is_no_gpu() -> None:
     assert backbone.dtype_of(torch.device("cpu")) in (torch.bfloat16, torch.float32)
     assert backbone.device_of("cpu") == torch.device("cpu")
-    expected = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    expected = (
+        "cuda"
+        if torch.cuda.is_available()
+        else "mps"
+        if torch.backends.mps.is_available()
+        else "cpu"
+    )
     assert backbone.device_of("auto").type == expected
 
 
 def test_a_torch_that_cannot_be_loaded_is_not_said_to_be_missing(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('libtorch.so: failed to map segment from shared object')")
+    (tmp_path / "torch.py").write_text(
+        "raise ImportError('libtorch.so: failed to map segment from shared object')"
+    )
     code = (
         "from fugu_cli.coordinators import backbone\n"
         "from fugu_cli.errors import CoordinatorUnavailable\n"
         "try:\n    backbone.start_torch()\n"
         "except CoordinatorUnavailable as error:\n    print(error, '|', error.hint)\n"
     )
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])}
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
+    }
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
+    )
     assert ran.stdout.startswith("torch cannot be loaded: libtorch.so: failed to map segment")
     assert "close other programs" in ran.stdout

@@ -1,4 +1,6 @@
-"""A GGUF file becomes a folder transformers can map; the model has a few kilobytes and is written here."""
+"""A GGUF file becomes a folder transformers can map; the model has a few kilobytes and is written
+here.
+"""
 
 import hashlib
 import json
@@ -9,7 +11,12 @@ import pytest
 import torch
 from gguf import GGUFWriter
 
-from fugu_cli.coordinators.backbone_files import CONVERSION_FORMAT, BackboneNote, backbone_folder, read_note
+from fugu_cli.coordinators.backbone_files import (
+    CONVERSION_FORMAT,
+    BackboneNote,
+    backbone_folder,
+    read_note,
+)
 from fugu_cli.errors import ModelFileError
 
 WIDTH, LAYERS, HEADS, KV_HEADS, INNER = 16, 2, 4, 2, 24
@@ -71,14 +78,20 @@ def test_the_folder_holds_the_weights_of_the_file_in_bf16(tmp_path: Path) -> Non
     source = written(tmp_path / "tiny.gguf")
     told: list[tuple[float, str]] = []
     folder = backbone_folder(source, tmp_path, lambda done, what: told.append((done, what)))
-    from transformers import AutoModel  # takes seconds; every process that runs tests loads this module
+    from transformers import (
+        AutoModel,
+    )  # takes seconds; every process that runs tests loads this module
 
     model = AutoModel.from_pretrained(folder, dtype=torch.bfloat16, local_files_only=True)
     values = numpy.random.default_rng(0)
     values.standard_normal((len(TOKENS), WIDTH))
-    expected = torch.from_numpy(values.standard_normal((len(TOKENS), WIDTH)).astype(numpy.float32)).to(torch.bfloat16)
+    expected = torch.from_numpy(
+        values.standard_normal((len(TOKENS), WIDTH)).astype(numpy.float32)
+    ).to(torch.bfloat16)
     assert torch.equal(model.embed_tokens.weight, expected)
-    assert {name: tuple(tensor.shape) for name, tensor in model.layers[1].self_attn.state_dict().items()} == {
+    assert {
+        name: tuple(tensor.shape) for name, tensor in model.layers[1].self_attn.state_dict().items()
+    } == {
         "q_proj.weight": (16, 16),
         "q_proj.bias": (16,),
         "k_proj.weight": (8, 16),
@@ -97,7 +110,11 @@ def test_the_folder_holds_the_weights_of_the_file_in_bf16(tmp_path: Path) -> Non
 def test_the_head_is_left_out_and_tied_to_the_embedding(tmp_path: Path) -> None:
     folder = backbone_folder(written(tmp_path / "tiny.gguf"), tmp_path)
     config = json.loads((folder / "config.json").read_text())
-    assert (config["tie_word_embeddings"], config["hidden_size"], config["num_hidden_layers"]) == (True, WIDTH, LAYERS)
+    assert (config["tie_word_embeddings"], config["hidden_size"], config["num_hidden_layers"]) == (
+        True,
+        WIDTH,
+        LAYERS,
+    )
     assert b"lm_head" not in (folder / "model.safetensors").read_bytes()
 
 
@@ -106,7 +123,11 @@ def test_the_tokenizer_comes_along(tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    assert tokenizer("abc ab")["input_ids"] == [TOKENS.index("abc"), TOKENS.index("Ġ"), TOKENS.index("ab")]
+    assert tokenizer("abc ab")["input_ids"] == [
+        TOKENS.index("abc"),
+        TOKENS.index("Ġ"),
+        TOKENS.index("ab"),
+    ]
 
 
 def test_the_folder_is_made_once_and_says_what_it_was_made_from(tmp_path: Path) -> None:
@@ -155,5 +176,7 @@ def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
 
 
 def test_another_architecture_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelFileError, match="is a 'llama' model; only 'qwen2' GGUF files can become a backbone"):
+    with pytest.raises(
+        ModelFileError, match="is a 'llama' model; only 'qwen2' GGUF files can become a backbone"
+    ):
         backbone_folder(written(tmp_path / "other.gguf", "llama"), tmp_path)

@@ -26,9 +26,21 @@ from fugu_cli.session.events import (
 from tests.facts import POOL, asked, assigned, checked, opened, ran, replied, rolled_back, write
 from tests.unit.coordinators.test_stopping import BROKEN, verified, worked
 
-MINI = Member(name="mini", provider="openai", model="m", slot="cheap", price=Price(input=1, output=1), vendor="openai")
+MINI = Member(
+    name="mini",
+    provider="openai",
+    model="m",
+    slot="cheap",
+    price=Price(input=1, output=1),
+    vendor="openai",
+)
 OPUS = Member(
-    name="opus", provider="anthropic", model="o", slot="strong", price=Price(input=8, output=8), vendor="anthropic"
+    name="opus",
+    provider="anthropic",
+    model="o",
+    slot="strong",
+    price=Price(input=8, output=8),
+    vendor="anthropic",
 )
 SLOTS = {member.name: member.slot for member in (*POOL, MINI, OPUS)}
 
@@ -42,7 +54,10 @@ def work(turn: int, agent: str, calls: int, tokens: int, *after: Event) -> list[
     made = [Call.make(f"c{turn}-{n}", "bash", command="make") for n in range(calls - 1)]
     made.append(Call.make(f"c{turn}-w", "write", path="a.py", content="line\n" * 9))
     usage = Usage(input=21_000, output=tokens)
-    facts: list[Event] = [assigned(turn, agent), Replied(turn=turn, agent=agent, calls=tuple(made), usage=usage)]
+    facts: list[Event] = [
+        assigned(turn, agent),
+        Replied(turn=turn, agent=agent, calls=tuple(made), usage=usage),
+    ]
     for call in made:
         facts += ran(turn, call, path="a.py" if call is made[-1] else "")
     return [*facts, replied(turn, agent, "Done."), *after]
@@ -58,7 +73,11 @@ def suite(turn: int, *failing: str) -> list[Event]:
 
 
 def test_a_request_reads_like_this() -> None:
-    begun = [Opened(version="1", repo="/r", pool=(OPUS, MINI)), asked("fix   the\ntests"), *suite(0, "one", "two")]
+    begun = [
+        Opened(version="1", repo="/r", pool=(OPUS, MINI)),
+        asked("fix   the\ntests"),
+        *suite(0, "one", "two"),
+    ]
     revised = [assigned(2, "opus", "verifier"), replied(2, "opus", "REVISE: a case is missing.")]
     assert read(*begun, *work(1, "mini", 3, 2000, *suite(1, "two", "three")), *revised) == [
         "judged by a check of the user",
@@ -75,10 +94,17 @@ def test_a_request_reads_like_this() -> None:
 
 def test_how_a_turn_ended_and_what_it_did_in_vain_is_told() -> None:
     tried = [call for n in range(3) for call in ran(1, write(f"w{n}"), "no match", ok=False)]
-    cut = [assigned(1, "small"), replied(1, "small", "", *(write(f"w{n}") for n in range(3))), *tried]
+    cut = [
+        assigned(1, "small"),
+        replied(1, "small", "", *(write(f"w{n}") for n in range(3))),
+        *tried,
+    ]
     failed = [assigned(2, "coder"), Failed(turn=2, what="coder", kind="network", message="reset")]
     stopped = [assigned(3, "strong"), Interrupted(turn=3)]
-    thought = [assigned(4, "strong", "thinker"), replied(4, "strong", "<suggested_role>worker</suggested_role>")]
+    thought = [
+        assigned(4, "strong", "thinker"),
+        replied(4, "strong", "<suggested_role>worker</suggested_role>"),
+    ]
     undone = [*worked(5, ok=False), rolled_back(5)]
     assert read(*BROKEN, *cut, *failed, *stopped, *thought, *undone)[2:] == [
         "Worker cheap: ended early, calls, nothing changed, write failed 2 times",
@@ -125,14 +151,21 @@ def test_how_far_an_acceptance_can_be_trusted_is_known_from_what_the_user_undid(
 
 
 def test_no_word_of_the_request_is_read() -> None:
-    assert read(*BROKEN[:1], asked("Please fix the typo")) == read(*BROKEN[:1], asked("Bau einen OAuth2-Server. 谢谢"))
+    assert read(*BROKEN[:1], asked("Please fix the typo")) == read(
+        *BROKEN[:1], asked("Bau einen OAuth2-Server. 谢谢")
+    )
 
 
 def test_what_an_agent_took_is_told_beside_what_it_usually_takes() -> None:
     before = [Opened(version="1", repo="/r", pool=(MINI, OPUS)), *earlier(1, 1000)]
     line = read(*before, asked(), *work(1, "mini", 4, 9000))[2]
-    assert line == "Worker cheap openai: files 1, lines 10, 5 times its usual calls, 10 times its usual tokens"
-    assert read(*before, asked(), *work(1, "mini", 1, 1100))[2] == "Worker cheap openai: files 1, lines 10"
+    assert line == (
+        "Worker cheap openai: files 1, lines 10, 5 times its usual calls, 10 times its usual tokens"
+    )
+    assert (
+        read(*before, asked(), *work(1, "mini", 1, 1100))[2]
+        == "Worker cheap openai: files 1, lines 10"
+    )
 
 
 def test_of_many_turns_the_newest_are_told() -> None:
@@ -144,7 +177,9 @@ def test_of_many_turns_the_newest_are_told() -> None:
     assert tokens_at_most("\n".join(found)) <= DIGEST_TOKENS
 
 
-TURN = st.tuples(st.sampled_from(["work", "pass", "revise", "say", "fail", "cut"]), st.text(max_size=300))
+TURN = st.tuples(
+    st.sampled_from(["work", "pass", "revise", "say", "fail", "cut"]), st.text(max_size=300)
+)
 
 
 def turn_of(number: int, kind: str, text: str) -> Sequence[Event]:
@@ -156,15 +191,24 @@ def turn_of(number: int, kind: str, text: str) -> Sequence[Event]:
         case "say":
             return [assigned(number, text or "x"), replied(number, text or "x", text)]
         case "fail":
-            return [assigned(number, "small"), Failed(turn=number, what="small", kind=text, message=text)]
+            return [
+                assigned(number, "small"),
+                Failed(turn=number, what="small", kind=text, message=text),
+            ]
         case _:
             return [assigned(number, "strong", "thinker"), Interrupted(turn=number)]
 
 
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(max_size=3000), turns=st.lists(TURN, max_size=40), history=st.integers(0, 4))
-def test_it_has_256_tokens_at_most_whatever_happened(text: str, turns: list[tuple[str, str]], history: int) -> None:
-    events: list[Event] = [opened(), *(fact for number in range(history) for fact in earlier(number)), asked(text)]
+def test_it_has_256_tokens_at_most_whatever_happened(
+    text: str, turns: list[tuple[str, str]], history: int
+) -> None:
+    events: list[Event] = [
+        opened(),
+        *(fact for number in range(history) for fact in earlier(number)),
+        asked(text),
+    ]
     events += checked(0, ok=False)
     for number, (kind, said) in enumerate(turns, start=1):
         events += turn_of(number, kind, said)
@@ -176,7 +220,15 @@ def test_it_has_256_tokens_at_most_whatever_happened(text: str, turns: list[tupl
 
 @pytest.mark.parametrize(
     ("text", "least"),
-    [("next:", 2), ("a b", 2), ("files 12", 4), ("tests failed", 4), ("修复", 6), ("", 0), ("x\n\ny", 4)],
+    [
+        ("next:", 2),
+        ("a b", 2),
+        ("files 12", 4),
+        ("tests failed", 4),
+        ("修复", 6),
+        ("", 0),
+        ("x\n\ny", 4),
+    ],
 )
 def test_tokens_are_counted_from_above(text: str, least: int) -> None:
     assert tokens_at_most(text) >= least

@@ -51,10 +51,15 @@ def test_where_it_cannot_be_made_the_rule_decides_and_says_why() -> None:
     error = CoordinatorUnavailable("torch is not installed", hint="`pip install torch`")
     found = decide(Fallback(raising(error), RULE), BROKEN)
     assert (found.agent, found.by) == ("small", "cascade")
-    assert (found.reason, found.fallback) == ("cheap first", "torch is not installed (`pip install torch`)")
+    assert (found.reason, found.fallback) == (
+        "cheap first",
+        "torch is not installed (`pip install torch`)",
+    )
 
 
-@pytest.mark.parametrize("error", [MemoryError("no room"), CoordinatorUnavailable("the coordinator ran out of memory")])
+@pytest.mark.parametrize(
+    "error", [MemoryError("no room"), CoordinatorUnavailable("the coordinator ran out of memory")]
+)
 def test_running_out_of_memory_is_no_end(error: Exception) -> None:
     for factory in (raising(error), lambda: Breaking(error)):
         found = decide(Fallback(factory, RULE), BROKEN)

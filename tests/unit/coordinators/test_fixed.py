@@ -28,7 +28,9 @@ def failed(turn: int, agent: str) -> list[Event]:
 
 def test_the_cascade_begins_cheap() -> None:
     found = decide(Cascade(POOL, CoordinatorSettings()), BROKEN)
-    assert found == Assigned(turn=1, agent="small", role="worker", by="cascade", reason="cheap first")
+    assert found == Assigned(
+        turn=1, agent="small", role="worker", by="cascade", reason="cheap first"
+    )
 
 
 def test_the_cascade_escalates_while_the_tests_fail_and_stays_at_the_top() -> None:
@@ -68,7 +70,10 @@ def test_work_is_verified_whatever_a_thinker_suggests_after_it(role: Role) -> No
 
 
 def test_a_revision_goes_to_the_next_slot() -> None:
-    assert cascade([*BROKEN, *worked(1, ok=True), *verified(2, "REVISE: slow")]) == ("coder", "worker")
+    assert cascade([*BROKEN, *worked(1, ok=True), *verified(2, "REVISE: slow")]) == (
+        "coder",
+        "worker",
+    )
 
 
 def agent(name: str, vendor: str, slot: str, cost: float) -> Member:
@@ -77,7 +82,9 @@ def agent(name: str, vendor: str, slot: str, cost: float) -> Member:
     return Member(name=name, provider="openai", model=name, slot=slot, vendor=vendor, price=price)  # type: ignore[arg-type]
 
 
-def next_of(pool: tuple[Member, ...], *worked: Event, start: list[Event] = BROKEN) -> tuple[str, Role]:
+def next_of(
+    pool: tuple[Member, ...], *worked: Event, start: list[Event] = BROKEN
+) -> tuple[str, Role]:
     """What the cascade decides with this pool after these facts."""
     events: list[Event] = [start[0].model_copy(update={"pool": pool}), *start[1:], *worked]
     found = decide(Cascade(pool, CoordinatorSettings()), events)
@@ -85,11 +92,24 @@ def next_of(pool: tuple[Member, ...], *worked: Event, start: list[Event] = BROKE
 
 
 def work(turn: int, name: str, *, ok: bool = False) -> list[Event]:
-    return [assigned(turn, name), replied(turn, name), *worked(turn, ok=ok)[1:], replied(turn, name, "Done.")]
+    return [
+        assigned(turn, name),
+        replied(turn, name),
+        *worked(turn, ok=ok)[1:],
+        replied(turn, name, "Done."),
+    ]
 
 
-A1, A2, A3 = agent("a1", "a", "cheap", 1), agent("a2", "a", "middle", 3), agent("a3", "a", "strong", 9)
-B1, B2, B3 = agent("b1", "b", "cheap", 2), agent("b2", "b", "middle", 4), agent("b3", "b", "strong", 40)
+A1, A2, A3 = (
+    agent("a1", "a", "cheap", 1),
+    agent("a2", "a", "middle", 3),
+    agent("a3", "a", "strong", 9),
+)
+B1, B2, B3 = (
+    agent("b1", "b", "cheap", 2),
+    agent("b2", "b", "middle", 4),
+    agent("b3", "b", "strong", 40),
+)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +159,9 @@ def test_where_the_strongest_worked_in_vain_another_one_thinks_and_nobody_weaker
 
 
 def test_of_two_efforts_of_one_model_neither_is_a_remedy_for_the_other() -> None:
-    low, high = (agent(name, "a", "strong", 9).model_copy(update={"model": "m"}) for name in ("low", "high"))
+    low, high = (
+        agent(name, "a", "strong", 9).model_copy(update={"model": "m"}) for name in ("low", "high")
+    )
     other = agent("other", "a", "strong", 10)
     assert next_of((low, high, other), *work(1, "low")) == ("other", "worker")
 
@@ -148,7 +170,9 @@ def test_one_that_is_ten_times_cheaper_than_the_next_tries_twice_where_a_check_f
     pool = (agent("nano", "a", "cheap", 0.5), A3)
     assert next_of(pool, *work(1, "nano")) == ("nano", "worker")
     assert next_of(pool, *work(1, "nano"), *work(2, "nano")) == ("a3", "worker")
-    assert next_of(pool, *work(1, "nano", ok=True), *verified(2, "REVISE")) == ("a3", "worker"), "no check fails"
+    assert next_of(pool, *work(1, "nano", ok=True), *verified(2, "REVISE")) == ("a3", "worker"), (
+        "no check fails"
+    )
     cut = [*work(1, "nano")[:-1], replied(1, "nano", "", write("more"))]
     assert next_of(pool, *cut) == ("a3", "worker"), "it came to no last word"
     draws = pool[0].model_copy(update={"attempts": 3})
@@ -168,7 +192,11 @@ def test_another_vendor_verifies_where_it_costs_about_the_same() -> None:
     assert next_of((A1, A2, B2, B3), *work(1, "a1", ok=True)) == ("b2", "verifier")
     assert next_of((A1, A2, B3), *work(1, "a1", ok=True)) == ("a2", "verifier"), "ten times as dear"
     free: list[Event] = [opened(), asked("add a flag", judged=False, command=None)]
-    written = [assigned(1, "a2"), replied(1, "a2", "", write("w")), *ran(1, write("w"), path="a.py")]
+    written = [
+        assigned(1, "a2"),
+        replied(1, "a2", "", write("w")),
+        *ran(1, write("w"), path="a.py"),
+    ]
     facts = [*written, replied(1, "a2", "Done.")]
     assert next_of((A2, A3, B2), *facts, start=free) == ("b2", "verifier")
     assert next_of((A2, A3, B1), *facts, start=free) == ("b1", "verifier"), "4.5 times cheaper"
@@ -221,7 +249,9 @@ def test_a_single_agent_takes_every_role() -> None:
 
 
 def test_a_single_agent_that_failed_ends_the_request() -> None:
-    found = asyncio.run(Single("coder", POOL, CoordinatorSettings()).decide([*BROKEN, *failed(1, "coder")]))
+    found = asyncio.run(
+        Single("coder", POOL, CoordinatorSettings()).decide([*BROKEN, *failed(1, "coder")])
+    )
     assert isinstance(found, Finished)
     assert (found.reason, "coder: network: reset" in found.message) == ("failed", True)
 
@@ -229,7 +259,10 @@ def test_a_single_agent_that_failed_ends_the_request() -> None:
 def test_random_draws_differ_by_seed_and_repeat_with_it() -> None:
     def drawn(seed: int) -> list[tuple[str, Role]]:
         rule = Random(POOL, CoordinatorSettings(seed=seed))
-        logs = [[*BROKEN, *[fact for turn in range(1, n) for fact in worked(turn, ok=False)]] for n in range(1, 5)]
+        logs = [
+            [*BROKEN, *[fact for turn in range(1, n) for fact in worked(turn, ok=False)]]
+            for n in range(1, 5)
+        ]
         return [(found.agent, found.role) for found in (decide(rule, events) for events in logs)]
 
     assert drawn(1) == drawn(1)
@@ -237,11 +270,21 @@ def test_random_draws_differ_by_seed_and_repeat_with_it() -> None:
 
 
 def test_random_never_verifies_before_there_is_work() -> None:
-    roles = {decide(Random(POOL, CoordinatorSettings(seed=seed)), BROKEN).role for seed in range(40)}
+    roles = {
+        decide(Random(POOL, CoordinatorSettings(seed=seed)), BROKEN).role for seed in range(40)
+    }
     assert roles == {"worker", "thinker"}
 
 
 def test_random_says_which_role_a_suggestion_replaced() -> None:
-    thought = [assigned(1, "strong", "thinker"), replied(1, "strong", "<suggested_role>worker</suggested_role>")]
-    found = [decide(Random(POOL, CoordinatorSettings(seed=seed)), [*BROKEN, *thought]) for seed in range(20)]
-    assert {(one.role, one.override) for one in found} == {("worker", None)}, "two Thinkers in a row make no sense"
+    thought = [
+        assigned(1, "strong", "thinker"),
+        replied(1, "strong", "<suggested_role>worker</suggested_role>"),
+    ]
+    found = [
+        decide(Random(POOL, CoordinatorSettings(seed=seed)), [*BROKEN, *thought])
+        for seed in range(20)
+    ]
+    assert {(one.role, one.override) for one in found} == {("worker", None)}, (
+        "two Thinkers in a row make no sense"
+    )

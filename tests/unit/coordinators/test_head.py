@@ -40,7 +40,9 @@ def test_draws_follow_the_probabilities_and_the_seed() -> None:
     draw = random.Random(3)
     counts = [pick_row([0.1, 0.0, 0.9], draw) for _ in range(500)]
     assert (counts.count(1), 20 < counts.count(0) < 90) == (0, True)
-    assert [pick_row([0.5, 0.5], random.Random(7)) for _ in range(3)] == [pick_row([0.5, 0.5], random.Random(7))] * 3
+    assert [pick_row([0.5, 0.5], random.Random(7)) for _ in range(3)] == [
+        pick_row([0.5, 0.5], random.Random(7))
+    ] * 3
 
 
 def test_the_log_gets_four_digits() -> None:

@@ -1,4 +1,6 @@
-"""Reading for a head: what was read before needs no backbone, and the backbone is loaded once, in the background."""
+"""Reading for a head: what was read before needs no backbone, and the backbone is loaded once, in
+the background.
+"""
 
 import asyncio
 import json
@@ -58,16 +60,26 @@ def test_a_digest_that_was_read_before_is_decided_alike_without_torch(files: Tri
         "events = [one.event for one in examine(Path(log)).records]\n"
         "files = trinity.TrinityFiles(Path(checkpoint), backbone, Path(cache))\n"
         "pool, settings = events[0].pool, CoordinatorSettings()\n"
-        "built, _, warm = trinity.build_trinity(files, pool, settings, rules.Cascade(pool, settings))\n"
+        "built, _, warm = trinity.build_trinity(files, pool, settings, rules.Cascade(pool, "
+        "settings))\n"
         "warm()\nprint(asyncio.run(built.decide(events)).model_dump_json())\n"
-        "print(sorted({'numpy', 'torch', 'transformers', 'tokenizers', 'safetensors'} & set(sys.modules)))"
+        "print(sorted({'numpy', 'torch', 'transformers', 'tokenizers', 'safetensors'} & "
+        "set(sys.modules)))"
     )
     log = files.cache / "log.jsonl"
     written = Log.create(log)
     for event in BROKEN:
         written.append(event)
     written.close()
-    words = [sys.executable, "-c", code, str(files.checkpoint), str(files.backbone), str(files.cache), str(log)]
+    words = [
+        sys.executable,
+        "-c",
+        code,
+        str(files.checkpoint),
+        str(files.backbone),
+        str(files.cache),
+        str(log),
+    ]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     said, imported = done.stdout.splitlines()
@@ -75,7 +87,9 @@ def test_a_digest_that_was_read_before_is_decided_alike_without_torch(files: Tri
     assert imported == "[]"
     assert scores(known).cached_tokens == scores(known).tokens == scores(first).tokens
     same = scores(first).model_copy(update={"cached_tokens": scores(known).cached_tokens})
-    assert known.model_copy(update={"milliseconds": first.milliseconds}) == first.model_copy(update={"scores": same})
+    assert known.model_copy(update={"milliseconds": first.milliseconds}) == first.model_copy(
+        update={"scores": same}
+    )
 
 
 def test_another_wording_is_the_same_decision(files: TrinityFiles) -> None:
@@ -87,7 +101,10 @@ def test_another_wording_is_the_same_decision(files: TrinityFiles) -> None:
 def test_what_was_not_read_before_is_read(files: TrinityFiles) -> None:
     decide(files, BROKEN)
     assert scores(decide(files, [*BROKEN, *worked(1, ok=False)])).cached_tokens == 0
-    checkpoint.save(tiny.checkpoint(tiny.meta(Path(str(files.backbone)), format="digest"), seed=1), files.checkpoint)  # type: ignore[arg-type]
+    checkpoint.save(
+        tiny.checkpoint(tiny.meta(Path(str(files.backbone)), format="digest"), seed=1),
+        files.checkpoint,
+    )  # type: ignore[arg-type]
     assert scores(decide(files, BROKEN)).cached_tokens == 0
 
 

@@ -1,4 +1,6 @@
-"""What ends a request without a Verifier: an agent's last word, or that what was asked for may not be done."""
+"""What ends a request without a Verifier: an agent's last word, or that what was asked for may not
+be done.
+"""
 
 from typing import Literal
 
@@ -18,7 +20,12 @@ TOLD = [opened(), asked("deploy it with make deploy", judged=False, command=None
 
 def tried(*facts: Event, call: Call = DEPLOY) -> list[Event]:
     """A Worker's turn in which it made a call, with what came of it."""
-    return [assigned(1, "strong"), replied(1, "strong", "I try.", call), *facts, replied(1, "strong", "I may not.")]
+    return [
+        assigned(1, "strong"),
+        replied(1, "strong", "I try.", call),
+        *facts,
+        replied(1, "strong", "I may not."),
+    ]
 
 
 @pytest.mark.parametrize("stop", ["length", "refusal", "cut"])
@@ -53,17 +60,26 @@ def test_a_request_whose_work_was_refused_ends_as_that(by: str) -> None:
     events = [*TOLD, *tried(REFUSED.model_copy(update={"by": by}))]
     assert end(events) == end(events, verify=True) == "denied"
     found = end_by_refusals(events)
-    assert found is not None and f"this was refused: bash ({by}: it runs something)." in found.message
+    assert (
+        found is not None and f"this was refused: bash ({by}: it runs something)." in found.message
+    )
 
 
-def test_what_the_agent_reads_afterwards_does_not_make_a_refusal_good_but_another_way_does() -> None:
-    look, other = Call.make("c2", "read", path="Makefile"), Call.make("c3", "bash", command="make -C . deploy")
+def test_what_the_agent_reads_afterwards_does_not_make_a_refusal_good_but_another_way_does() -> (
+    None
+):
+    look, other = (
+        Call.make("c2", "read", path="Makefile"),
+        Call.make("c3", "bash", command="make -C . deploy"),
+    )
     assert end([*TOLD, *tried(REFUSED, *ran(1, look))]) == "denied"
     assert end([*TOLD, *tried(REFUSED, *ran(1, other))]) == "answered"
     assert end([*TOLD, *tried(*ran(1, other), REFUSED)]) == "denied"
 
 
-def test_a_refusal_does_not_end_what_changed_something_and_what_the_user_refused_the_user_knows() -> None:
+def test_a_refusal_does_not_end_what_changed_something_and_what_the_user_refused_the_user_knows() -> (
+    None
+):
     assert end([*TOLD, *tried(REFUSED, *ran(1, write("c2"), path="a.py"))]) is None
     for by in ("user", "session"):
         assert end([*TOLD, *tried(REFUSED.model_copy(update={"by": by}))]) == "answered"

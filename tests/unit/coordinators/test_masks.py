@@ -51,11 +51,15 @@ def test_work_is_verified_before_anybody_works_or_thinks_again() -> None:
     assert action_space.roles_out(again) == DUE
 
 
-def test_work_that_came_to_no_last_word_goes_on_unless_the_tests_pass_or_a_thinker_has_seen_it() -> None:
+def test_work_that_came_to_no_last_word_goes_on_unless_the_tests_pass_or_a_thinker_has_seen_it() -> (
+    None
+):
     cut_short, out = [*FREE, *WORKED[:-1]], {"verifier": "the work came to no last word"}
     assert action_space.roles_out(cut_short) == out
     thought = [assigned(2, "strong", "thinker"), replied(2, "strong", "It is whole.")]
-    assert action_space.roles_out([*cut_short, *thought]) == {"thinker": "a Thinker has just spoken"}
+    assert action_space.roles_out([*cut_short, *thought]) == {
+        "thinker": "a Thinker has just spoken"
+    }
     assert action_space.roles_out([*cut_short, *checked(1, ok=True)]) == DUE
     later = ToolRan(
         turn=2,
@@ -64,7 +68,10 @@ def test_work_that_came_to_no_last_word_goes_on_unless_the_tests_pass_or_a_think
         ok=True,
         changes=(FileChange(path="b.py", before="", after="b"),),
     )
-    assert action_space.roles_out([*cut_short, *checked(1, ok=True), assigned(2, "coder"), later]) == out
+    assert (
+        action_space.roles_out([*cut_short, *checked(1, ok=True), assigned(2, "coder"), later])
+        == out
+    )
 
 
 OPTED_OUT = Exclusion(message="opted out")
@@ -73,7 +80,9 @@ OPTED_OUT = Exclusion(message="opted out")
 def test_an_agent_does_not_verify_its_own_newest_work_while_another_one_can() -> None:
     out = {"coder": Exclusion(message="it did the work that is to be verified")}
     assert action_space.agents_out_for_turn([*FREE, *WORKED], CoordinatorSettings(), POOL) == out
-    assert action_space.agents_out([*FREE, *WORKED], (), POOL) == {}, "a workflow's steps are the planner's choice"
+    assert action_space.agents_out([*FREE, *WORKED], (), POOL) == {}, (
+        "a workflow's steps are the planner's choice"
+    )
     others = ["small", "strong"]
     assert action_space.agents_out_for_turn(
         [*FREE, *WORKED], CoordinatorSettings(opt_out=frozenset(others)), POOL
@@ -84,19 +93,34 @@ def test_an_agent_does_not_verify_its_own_newest_work_while_another_one_can() ->
     )
 
 
-def test_an_agent_that_sees_no_pictures_is_out_while_the_newest_request_has_one_and_somebody_else_can_act() -> None:
+def test_an_agent_that_sees_no_pictures_is_out_while_the_newest_request_has_one_and_somebody_else_can_act() -> (
+    None
+):
     sees = [member.model_copy(update={"vision": member.name == "strong"}) for member in POOL]
     shot = Media(name="shot.png", type="image/png", sha="a" * 64, size=1, width=1, height=1)
-    out = dict.fromkeys(("small", "coder"), Exclusion(message="it does not see pictures, and there are some"))
+    out = dict.fromkeys(
+        ("small", "coder"), Exclusion(message="it does not see pictures, and there are some")
+    )
     came = FREE[1].model_copy(update={"media": (shot,)})
-    read = ToolRan(turn=1, call=Call.make("x", "read", path="shot.png"), output="", ok=True, media=(shot,))
+    read = ToolRan(
+        turn=1, call=Call.make("x", "read", path="shot.png"), output="", ok=True, media=(shot,)
+    )
     for events in ([FREE[0], came], [*FREE, assigned(1, "coder"), read]):
         assert action_space.agents_out(events, members=sees) == out
         assert action_space.agents_out(events, members=POOL) == {}, "nobody sees"
-        assert action_space.agents_out(events, ["strong"], sees) == {"strong": OPTED_OUT}, "nobody else is left"
-        assert action_space.agents_out([*events, asked("and now?")], members=sees) == {}, "it was another request"
+        assert action_space.agents_out(events, ["strong"], sees) == {"strong": OPTED_OUT}, (
+            "nobody else is left"
+        )
+        assert action_space.agents_out([*events, asked("and now?")], members=sees) == {}, (
+            "it was another request"
+        )
     report = shot.model_copy(update={"type": "application/pdf"})
-    assert action_space.agents_out([FREE[0], FREE[1].model_copy(update={"media": (report,)})], members=sees) == {}
+    assert (
+        action_space.agents_out(
+            [FREE[0], FREE[1].model_copy(update={"media": (report,)})], members=sees
+        )
+        == {}
+    )
 
 
 def test_an_agent_that_needs_tests_is_out_while_no_check_judges_and_somebody_else_can_act() -> None:
@@ -105,10 +129,18 @@ def test_an_agent_that_needs_tests_is_out_while_no_check_judges_and_somebody_els
     assert action_space.agents_out(FREE, members=weak) == out
     assert action_space.agents_out(FREE) == {}, "nobody says who may be chosen from"
     assert action_space.agents_out([opened(), asked()], members=weak) == {}, "the tests must pass"
-    assert action_space.agents_out(FREE, ["coder", "strong"], weak) == dict.fromkeys(["coder", "strong"], OPTED_OUT)
+    assert action_space.agents_out(FREE, ["coder", "strong"], weak) == dict.fromkeys(
+        ["coder", "strong"], OPTED_OUT
+    )
     assert action_space.agents_out(FREE, ["coder"], weak) == {"coder": OPTED_OUT, **out}
-    failed = [*FREE, assigned(1, "coder"), Failed(turn=1, what="coder", kind="network", message="reset")]
-    assert set(action_space.agents_out(failed, ["strong"], weak)) == {"coder", "strong"}, "nobody else is left"
+    failed = [
+        *FREE,
+        assigned(1, "coder"),
+        Failed(turn=1, what="coder", kind="network", message="reset"),
+    ]
+    assert set(action_space.agents_out(failed, ["strong"], weak)) == {"coder", "strong"}, (
+        "nobody else is left"
+    )
 
 
 def test_what_a_thinker_suggests_is_followed_if_the_role_may_act_and_the_turn_was_not_cut() -> None:
@@ -118,7 +150,9 @@ def test_what_a_thinker_suggests_is_followed_if_the_role_may_act_and_the_turn_wa
 
     assert action_space.thinker_suggestion(FREE) is None
     assert action_space.thinker_suggestion(thought("worker")) == "worker"
-    assert action_space.thinker_suggestion(thought("verifier")) is None, "there is nothing to verify"
+    assert action_space.thinker_suggestion(thought("verifier")) is None, (
+        "there is nothing to verify"
+    )
     assert action_space.thinker_suggestion([*thought("worker"), Interrupted(turn=1)]) is None
     failed = Failed(turn=1, what="coder", kind="network", message="reset")
     assert action_space.thinker_suggestion([*thought("worker"), failed]) is None

@@ -1,4 +1,6 @@
-"""The published layout at its full size: a randomly initialised Qwen3-0.6B takes a vector of 19,456 numbers."""
+"""The published layout at its full size: a randomly initialised Qwen3-0.6B takes a vector of 19,456
+numbers.
+"""
 
 import hashlib
 import json
@@ -51,7 +53,11 @@ def model() -> Qwen3Model:
         one = torch.empty(place.shape, dtype=torch.bfloat16).view(-1)
         for piece in one.split(len(block)):
             piece.copy_(block[: len(piece)])
-        weights[name] = one.view(place.shape) if place.dim() > 1 else torch.ones(place.shape, dtype=torch.bfloat16)
+        weights[name] = (
+            one.view(place.shape)
+            if place.dim() > 1
+            else torch.ones(place.shape, dtype=torch.bfloat16)
+        )
     made.load_state_dict(weights, assign=True)
     made.rotary_emb = type(made.rotary_emb)(config=made.config)
     return made.eval()
@@ -67,16 +73,28 @@ def checkpoint(shape: ModelShape, tmp_path_factory: pytest.TempPathFactory) -> C
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Spectra on the disk. The embedding's takes long at this size: any basis will do for shapes."""
+    """Spectra on the disk. The embedding's takes long at this size: any basis will do for
+    shapes.
+    """
     folder = tmp_path_factory.mktemp("spectra")
     basis = torch.linalg.qr(torch.randn(1024, 1024, generator=torch.Generator().manual_seed(1))).Q
-    save_file({"values": torch.linspace(9, 1, 1024), "basis": basis.contiguous()}, folder / "embedding.safetensors")
+    save_file(
+        {"values": torch.linspace(9, 1, 1024), "basis": basis.contiguous()},
+        folder / "embedding.safetensors",
+    )
     return folder
 
 
 def test_every_block_has_the_rank_of_its_matrix(shape: ModelShape, model: Qwen3Model) -> None:
-    table, seven = model.embed_tokens.weight, [one.weight for one in layer_matrices(model.layers[26]).values()]
-    assert tuple(min(matrix.shape) for matrix in [table, *seven, table]) == svf.ranks(shape) == (1024,) * 9
+    table, seven = (
+        model.embed_tokens.weight,
+        [one.weight for one in layer_matrices(model.layers[26]).values()],
+    )
+    assert (
+        tuple(min(matrix.shape) for matrix in [table, *seven, table])
+        == svf.ranks(shape)
+        == (1024,) * 9
+    )
     assert sum(svf.ranks(shape)) + len(PUBLISHED_ROWS) * 1024 + 3 * 1024 == 19456
 
 
@@ -84,7 +102,10 @@ def test_every_block_has_the_rank_of_its_matrix(shape: ModelShape, model: Qwen3M
 def test_the_vector_changes_layer_26_and_the_embedding_and_the_backbone_reads(
     shape: ModelShape, model: Qwen3Model, checkpoint: Checkpoint, store: Path, tied: svf.Tied
 ) -> None:
-    plain, originals = Backbone(model, tiny.tokenizer(), shape, "random"), [_query(layer) for layer in model.layers]
+    plain, originals = (
+        Backbone(model, tiny.tokenizer(), shape, "random"),
+        [_query(layer) for layer in model.layers],
+    )
     row = model.embed_tokens(torch.tensor([5]))
     before = plain.read(range(1, 9)).hidden
     adapter = SvfAdapter(model, store)
@@ -92,7 +113,10 @@ def test_the_vector_changes_layer_26_and_the_embedding_and_the_backbone_reads(
     plain.forget()
     after = plain.read(range(1, 9)).hidden
     assert not torch.equal(model.embed_tokens(torch.tensor([5])), row)
-    same = [torch.equal(_query(layer), original) for layer, original in zip(model.layers, originals, strict=True)]
+    same = [
+        torch.equal(_query(layer), original)
+        for layer, original in zip(model.layers, originals, strict=True)
+    ]
     assert same == [index != 26 for index in range(28)]
     assert after.shape == before.shape == (1024,)
     assert np.isfinite(after).all()
@@ -107,6 +131,12 @@ def _query(layer: torch.nn.Module) -> torch.Tensor:
 
 def test_only_qwen3s_own_numbers_are_those_of_the_published_file() -> None:
     wanted = {"hidden_size": "width", "num_hidden_layers": "layers", "num_attention_heads": "heads"}
-    wanted |= {"num_key_value_heads": "kv_heads", "head_dim": "head_dim", "intermediate_size": "inner"}
+    wanted |= {
+        "num_key_value_heads": "kv_heads",
+        "head_dim": "head_dim",
+        "intermediate_size": "inner",
+    }
     wanted |= {"vocab_size": "vocab"}
-    assert {name: CONFIG[key] for key, name in wanted.items()} == coordinators_checkpoint.PUBLISHED_SHAPE
+    assert {
+        name: CONFIG[key] for key, name in wanted.items()
+    } == coordinators_checkpoint.PUBLISHED_SHAPE

@@ -1,4 +1,6 @@
-"""The embedded backbone itself: its tokens, its agreement with itself, its size. Needs the pulled model."""
+"""The embedded backbone itself: its tokens, its agreement with itself, its size. Needs the pulled
+model.
+"""
 
 import asyncio
 import json
@@ -22,7 +24,9 @@ from tests.facts import POOL, asked, assigned, opened, replied
 from tests.unit.coordinators.test_stopping import BROKEN, said, worked
 
 pytestmark = pytest.mark.real
-CASES = json.loads((Path(__file__).parent / "data" / "token_counts.json").read_text(encoding="utf-8"))["cases"]
+CASES = json.loads(
+    (Path(__file__).parent / "data" / "token_counts.json").read_text(encoding="utf-8")
+)["cases"]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +35,9 @@ def loaded(real_cache: Path, pulled: Callable[[str], Path]) -> Backbone:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
-def test_a_transcript_has_the_tokens_it_is_known_to_have(loaded: Backbone, case: dict[str, object]) -> None:
+def test_a_transcript_has_the_tokens_it_is_known_to_have(
+    loaded: Backbone, case: dict[str, object]
+) -> None:
     messages = case["messages"]
     assert isinstance(messages, list)
     text = render_raw([TranscriptMessage(role, content) for role, content in messages])
@@ -49,16 +55,28 @@ def test_a_grown_text_gives_the_state_of_a_cold_pass(loaded: Backbone) -> None:
         loaded.read(tokens[:40])
         warm = loaded.read(tokens)
         assert warm.cached == 39
-        assert float(cold @ warm.hidden / np.linalg.norm(cold) / np.linalg.norm(warm.hidden)) > 0.998
+        assert (
+            float(cold @ warm.hidden / np.linalg.norm(cold) / np.linalg.norm(warm.hidden)) > 0.998
+        )
 
 
-SUM: list[Event] = [opened(), asked("Ana has 23 stamps and gets 18 more. How many has she got?", judged=False)]
-FUNCTION: list[Event] = [opened(), asked("Write a Python function that reverses the words of a line.", judged=False)]
+SUM: list[Event] = [
+    opened(),
+    asked("Ana has 23 stamps and gets 18 more. How many has she got?", judged=False),
+]
+FUNCTION: list[Event] = [
+    opened(),
+    asked("Write a Python function that reverses the words of a line.", judged=False),
+]
 LONG = (
-    "To find how many stamps Ana has, we follow these steps:\n\n1. She begins with 23 stamps.\n2. She gets 18 more.\n\n"
+    "To find how many stamps Ana has, we follow these steps:\n\n1. She begins with 23 "
+    "stamps.\n2. She gets 18 more.\n\n"
     "We add both:\n\\[ 23 + 18 = 41 \\]\n\nTherefore, Ana has \\(\\boxed{41}\\) stamps."
 )
-CODE = "Sure:\n\n```python\ndef reversed_words(line):\n    return ' '.join(reversed(line.split()))\n```"
+CODE = (
+    "Sure:\n\n```python\ndef reversed_words(line):\n    return ' "
+    "'.join(reversed(line.split()))\n```"
+)
 REFUSAL = "REVISE: the steps do not fit the question."
 
 
@@ -76,7 +94,10 @@ STATES: dict[str, tuple[list[Event], Role]] = {
     "a question was answered at length": ([*SUM, *spoke(1, "coder", LONG)], "verifier"),
     "a question was answered in a word": ([*SUM, *spoke(1, "strong", "Answer: 41")], "verifier"),
     "a question was answered in code": ([*FUNCTION, *spoke(1, "small", CODE)], "verifier"),
-    "an answer was refused": ([*SUM, *spoke(1, "small", LONG), *spoke(2, "strong", REFUSAL, "verifier")], "worker"),
+    "an answer was refused": (
+        [*SUM, *spoke(1, "small", LONG), *spoke(2, "strong", REFUSAL, "verifier")],
+        "worker",
+    ),
 }
 """Texts that the checkpoint was not trained on."""
 

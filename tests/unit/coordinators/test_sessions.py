@@ -1,4 +1,6 @@
-"""Every coordinator that ships, held to the sessions of `sessions.toml`: what may come next in each."""
+"""Every coordinator that ships, held to the sessions of `sessions.toml`: what may come next in
+each.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_each_session_has_a_name_of_its_own_and_what_is_right_is_not_forbidden()
     assert len({session.name for session in SESSIONS}) == len(SESSIONS) >= 60
     for session in SESSIONS:
         assert not set(session.next) & set(session.never), session.name
-        assert set(session.known) <= {"cascade", "single", "trinity", "random", "router"}, session.name
+        assert set(session.known) <= {"cascade", "single", "trinity", "random", "router"}, (
+            session.name
+        )
 
 
 @held("cascade")
@@ -55,7 +59,9 @@ def test_the_learned_coordinator_that_ships(session: Session) -> None:
 
 @held("single")
 def test_a_single_agent_is_in_the_right_role(session: Session) -> None:
-    """Whoever it is; where it is out, the request ends. No other agent is there to think for it, so it works."""
+    """Whoever it is; where it is out, the request ends. No other agent is there to think for it, so
+    it works.
+    """
     roles = {one.split()[1].replace("thinker", "worker") for one in session.next}
     for member in session.pool:
         decision = decide(Single(member.name, session.pool, session.settings), session.events)
@@ -67,7 +73,9 @@ def test_a_single_agent_is_in_the_right_role(session: Session) -> None:
 @held("random")
 def test_no_draw_is_forbidden(session: Session) -> None:
     for seed in range(20):
-        decision = decide(Random(session.pool, replace(session.settings, seed=seed)), session.events)
+        decision = decide(
+            Random(session.pool, replace(session.settings, seed=seed)), session.events
+        )
         assert not session.is_forbidden(decision), (seed, shown(decision))
 
 
@@ -80,7 +88,9 @@ def test_nothing_forbidden_is_done_whatever_a_model_that_chooses_says(session: S
 
 
 def _told(router: LLMRouter, events: Sequence[Event], agents: int) -> Iterator[Decision]:
-    """What the router does after each reply that names an agent and a role; its own decision where it asks nobody."""
+    """What the router does after each reply that names an agent and a role; its own decision where
+    it asks nobody.
+    """
     first = decide(router, events)
     if not (isinstance(first, Assigned) and first.chooses):
         yield first

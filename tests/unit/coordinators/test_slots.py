@@ -11,9 +11,13 @@ from fugu_cli.coordinators.action_space import (
 from fugu_cli.session.events import Failed, Member, Price
 from tests.facts import POOL, SMALL, STRONG, asked, assigned, opened, replied
 
-PRICY = Member(name="pricy", provider="openai", model="m", slot="strong", price=Price(input=15.0, output=75.0))
+PRICY = Member(
+    name="pricy", provider="openai", model="m", slot="strong", price=Price(input=15.0, output=75.0)
+)
 START = [opened(), asked()]
-MODEST = Member(name="modest", provider="openai", model="m", slot="strong", price=Price(input=3.0, output=15.0))
+MODEST = Member(
+    name="modest", provider="openai", model="m", slot="strong", price=Price(input=3.0, output=15.0)
+)
 
 
 def test_prices_are_cut_into_thirds_of_a_logarithmic_scale() -> None:
@@ -23,11 +27,19 @@ def test_prices_are_cut_into_thirds_of_a_logarithmic_scale() -> None:
         "flash": Price(input=0.5, output=3.0),
         "opus": Price(input=15.0, output=75.0),
     }
-    assert assign_slots(prices) == {"nano": "cheap", "mini": "cheap", "flash": "middle", "opus": "strong"}
+    assert assign_slots(prices) == {
+        "nano": "cheap",
+        "mini": "cheap",
+        "flash": "middle",
+        "opus": "strong",
+    }
 
 
 def test_an_agent_that_costs_nothing_is_cheap_beside_one_that_does() -> None:
-    assert assign_slots({"local": Price(), "paid": Price(input=1, output=1)}) == {"local": "cheap", "paid": "strong"}
+    assert assign_slots({"local": Price(), "paid": Price(input=1, output=1)}) == {
+        "local": "cheap",
+        "paid": "strong",
+    }
 
 
 def test_agents_of_one_price_are_all_middle() -> None:
@@ -81,7 +93,12 @@ def test_health_counts_for_more_than_a_warm_cache() -> None:
 def of(vendor: str, cost: float, slot: str = "strong") -> Member:
     price = Price(input=cost, output=cost)
     return Member(
-        name=f"{vendor}{cost:g}", provider="openai", model=f"{vendor}{cost:g}", slot=slot, vendor=vendor, price=price
+        name=f"{vendor}{cost:g}",
+        provider="openai",
+        model=f"{vendor}{cost:g}",
+        slot=slot,
+        vendor=vendor,
+        price=price,
     )  # type: ignore[arg-type]
 
 
@@ -92,12 +109,19 @@ def test_who_has_worked_gives_way_to_another_vendor_then_to_another_model_of_its
     assert choose_agent((tried, kin), {}, events) == kin
     assert choose_agent((tried,), {}, events) == tried
     assert agents_by_slot(("strong",), (tried, other), {}, events) == (RowAgent("strong", other),)
-    assert choose_agent((tried, kin, other), {}, [*events, asked("again")]) == tried, "it is another request"
+    assert choose_agent((tried, kin, other), {}, [*events, asked("again")]) == tried, (
+        "it is another request"
+    )
 
 
 def test_that_a_vendors_cheap_model_has_worked_says_nothing_of_its_far_dearer_one() -> None:
     cheap, dear, other = of("a", 1, "cheap"), of("a", 6), of("b", 7)
-    events = [opened().model_copy(update={"pool": (cheap,)}), asked(), assigned(1, "a1"), replied(1, "a1", "Done.")]
+    events = [
+        opened().model_copy(update={"pool": (cheap,)}),
+        asked(),
+        assigned(1, "a1"),
+        replied(1, "a1", "Done."),
+    ]
     assert choose_agent((dear, other), {}, events) == dear
     assert choose_agent((of("a", 5), other), {}, events) == other, "five times is near"
 

@@ -59,7 +59,11 @@ def test_no_accept_stands_while_the_tests_that_decide_fail() -> None:
 
 def test_no_accept_stands_on_tests_that_were_run_before_the_last_change() -> None:
     call = write("late", "b.py")
-    late = [assigned(2, "coder", "verifier"), replied(2, "coder", "", call), *ran(2, call, path="b.py")]
+    late = [
+        assigned(2, "coder", "verifier"),
+        replied(2, "coder", "", call),
+        *ran(2, call, path="b.py"),
+    ]
     assert end([*BROKEN, *worked(1, ok=True), *late, replied(2, "coder", "ACCEPT")]) is None
 
 
@@ -74,7 +78,10 @@ def test_failing_tests_that_failed_before_do_not_stop_an_accept_and_those_that_p
     assert end([*start, *checked(0, ok=False), *broke]) == "accepted"
     assert end([*start, *checked(0, ok=True), *broke]) is None
     found = request_end([*start, *checked(0, ok=True), *broke], turns=2, verify_answers=False)
-    assert found is not None and "without an accepted result. Tests that passed before fail now." in found.message
+    assert (
+        found is not None
+        and "without an accepted result. Tests that passed before fail now." in found.message
+    )
 
 
 def test_an_accept_without_any_work_is_none() -> None:
@@ -94,28 +101,49 @@ def test_an_empty_answer_is_none() -> None:
 def test_an_answer_does_not_end_a_request_while_a_check_of_the_users_fails() -> None:
     assert end([*BROKEN, *said(1, "All is well.")]) is None
     start: list[Event] = [opened(), asked(judged=False), *checked(0, ok=False)]
-    assert end([*start, *said(1, "They fail because add() subtracts.")]) == "answered", "no test forbids an answer"
+    assert end([*start, *said(1, "They fail because add() subtracts.")]) == "answered", (
+        "no test forbids an answer"
+    )
 
 
 def test_an_answer_ends_a_request_whose_tests_pass_already() -> None:
-    assert end([opened(), asked(), *checked(0, ok=True), *said(1, "They pass already.")]) == "answered"
+    assert (
+        end([opened(), asked(), *checked(0, ok=True), *said(1, "They pass already.")]) == "answered"
+    )
 
 
 def test_words_after_an_edit_that_failed_are_no_answer() -> None:
     call = write("c1")
-    tried = [assigned(1, "small"), replied(1, "small", "", call), *ran(1, call, "no match", ok=False)]
-    assert end([opened(), asked("add a flag", judged=False), *tried, replied(1, "small", "Done!")]) is None
+    tried = [
+        assigned(1, "small"),
+        replied(1, "small", "", call),
+        *ran(1, call, "no match", ok=False),
+    ]
+    assert (
+        end([opened(), asked("add a flag", judged=False), *tried, replied(1, "small", "Done!")])
+        is None
+    )
 
 
 def test_words_after_a_turn_that_was_killed_in_a_call_are_no_answer() -> None:
     call = Call.make("c1", "bash", command="make")
-    killed = [assigned(1, "small"), replied(1, "small", "", call), ran(1, call)[0], Interrupted(turn=1)]
+    killed = [
+        assigned(1, "small"),
+        replied(1, "small", "", call),
+        ran(1, call)[0],
+        Interrupted(turn=1),
+    ]
     assert end([opened(), asked("add a flag", judged=False), *killed, *said(2, "Done!")]) is None
 
 
 def test_draws_that_were_all_rolled_back_are_no_answer() -> None:
     call = write("c1")
-    draw = [replied(1, "coder", "", call), *ran(1, call, path="a.py"), *checked(1, ok=False), rolled_back(1)]
+    draw = [
+        replied(1, "coder", "", call),
+        *ran(1, call, path="a.py"),
+        *checked(1, ok=False),
+        rolled_back(1),
+    ]
     assert end([*BROKEN, assigned(1, "coder"), *draw]) is None
 
 
@@ -129,7 +157,13 @@ def test_the_turn_limit_is_said_as_such() -> None:
 
 
 def test_a_request_that_was_opened_again_gets_its_turns_once_more() -> None:
-    stopped = [*BROKEN, *worked(1, ok=False), *worked(2, ok=False), Finished(reason="turn_limit"), opened()]
+    stopped = [
+        *BROKEN,
+        *worked(1, ok=False),
+        *worked(2, ok=False),
+        Finished(reason="turn_limit"),
+        opened(),
+    ]
     assert end(stopped, turns=2) is None
     assert end([*stopped, *worked(3, ok=False)], turns=2) is None
     assert end([*stopped, *worked(3, ok=False), *worked(4, ok=False)], turns=2) == "turn_limit"
@@ -148,7 +182,10 @@ def test_turns_that_failed_or_were_interrupted_do_not_count() -> None:
 def test_a_pool_that_failed_as_a_whole_ends_the_request() -> None:
     failed: list[Event] = []
     for turn, member in enumerate(POOL, start=1):
-        failed += [assigned(turn, member.name), Failed(turn=turn, what=member.name, kind="refused", message="401")]
+        failed += [
+            assigned(turn, member.name),
+            Failed(turn=turn, what=member.name, kind="refused", message="401"),
+        ]
     found = request_end([*BROKEN, *failed], turns=5, verify_answers=False)
     assert found == Finished(
         reason="failed",
@@ -160,8 +197,15 @@ def test_a_pool_that_failed_as_a_whole_ends_the_request() -> None:
 
 def test_nor_are_the_words_of_the_next_turn_which_a_verifier_reads() -> None:
     call = write("c1")
-    tried = [assigned(1, "small"), replied(1, "small", "", call), *ran(1, call, "nothing changed", ok=False)]
+    tried = [
+        assigned(1, "small"),
+        replied(1, "small", "", call),
+        *ran(1, call, "nothing changed", ok=False),
+    ]
     spoken = [*tried, *said(2, "This would be it.")]
     assert end([opened(), asked("In a.py add a flag", judged=False), *spoken]) is None
     assert end([opened(), asked("Is a.py right?", judged=False), *spoken]) is None
-    assert end([opened(), asked("Is a.py right?", judged=False), *spoken, *verified(3, "ACCEPT")]) == "accepted"
+    assert (
+        end([opened(), asked("Is a.py right?", judged=False), *spoken, *verified(3, "ACCEPT")])
+        == "accepted"
+    )

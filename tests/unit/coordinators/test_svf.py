@@ -65,7 +65,13 @@ def test_the_flat_vector_splits_and_joins() -> None:
     vector = np.arange(30 + 5 * width, dtype=np.float32)
     blocks, head = svf.split(vector, sizes, width)
     assert [len(block) for block in blocks] == list(sizes)
-    assert (blocks[0][0], blocks[1][0], blocks[8][-1], head.shape, head[1][0]) == (0, 4, 29, (5, 6), 36)
+    assert (blocks[0][0], blocks[1][0], blocks[8][-1], head.shape, head[1][0]) == (
+        0,
+        4,
+        29,
+        (5, 6),
+        36,
+    )
     assert np.array_equal(svf.join(blocks, head), vector)
 
 
@@ -98,7 +104,10 @@ def hidden(made: PreTrainedModel) -> torch.Tensor:
 def blocks(folder: Path, **nonzero: int) -> tuple[np.ndarray, ...]:
     """Nine blocks of zeros, but for the named ones, drawn with the given seed."""
     sizes = zip(svf.BLOCKS, svf.ranks(shape_of(folder)), strict=True)
-    return tuple(draw(size, nonzero[name]) if name in nonzero else np.zeros(size, np.float32) for name, size in sizes)
+    return tuple(
+        draw(size, nonzero[name]) if name in nonzero else np.zeros(size, np.float32)
+        for name, size in sizes
+    )
 
 
 def test_all_nine_zero_changes_nothing_at_all(folder: Path) -> None:
@@ -125,8 +134,14 @@ def test_only_the_second_to_last_layer_is_touched(folder: Path) -> None:
     made = decoder(folder)
     originals = {name: weight.clone() for name, weight in made.state_dict().items()}
     svf.SvfAdapter(made).apply(blocks(folder, **dict.fromkeys(svf.LAYER_BLOCKS, 1)))
-    changed = {name for name, weight in made.state_dict().items() if not torch.equal(weight, originals[name])}
-    parts = {name: "mlp" if name in ("gate", "up", "down") else "self_attn" for name in svf.LAYER_BLOCKS}
+    changed = {
+        name
+        for name, weight in made.state_dict().items()
+        if not torch.equal(weight, originals[name])
+    }
+    parts = {
+        name: "mlp" if name in ("gate", "up", "down") else "self_attn" for name in svf.LAYER_BLOCKS
+    }
     names = {name: f"layers.2.{part}.{name}_proj.weight" for name, part in parts.items()}
     assert changed == set(names.values())
     for name in names.values():
@@ -141,11 +156,15 @@ def test_looked_up_rows_are_those_of_the_changed_table(folder: Path) -> None:
     offsets = blocks(folder, embedding=4)
     svf.SvfAdapter(made).apply(offsets)
     rows = made.embed_tokens(torch.tensor([3, 77, 3])).detach().float()
-    torch.testing.assert_close(rows, by_definition(table, offsets[0])[[3, 77, 3]].float(), atol=0.02, rtol=0.02)
+    torch.testing.assert_close(
+        rows, by_definition(table, offsets[0])[[3, 77, 3]].float(), atol=0.02, rtol=0.02
+    )
     assert torch.equal(made.embed_tokens.weight.float(), table)
 
 
-def test_with_tied_embeddings_the_first_block_moves_the_input_and_for_the_authors_the_ninth(folder: Path) -> None:
+def test_with_tied_embeddings_the_first_block_moves_the_input_and_for_the_authors_the_ninth(
+    folder: Path,
+) -> None:
     made = decoder(folder)
     adapter = svf.SvfAdapter(made)
     both = blocks(folder, embedding=1, lm_head=2)
@@ -168,7 +187,9 @@ def test_without_tied_embeddings_the_ninth_block_never_matters(tmp_path: Path) -
     assert torch.equal(hidden(made), before)
 
 
-def test_spectra_are_computed_once_and_read_from_the_disk_afterwards(folder: Path, tmp_path: Path) -> None:
+def test_spectra_are_computed_once_and_read_from_the_disk_afterwards(
+    folder: Path, tmp_path: Path
+) -> None:
     store = tmp_path / "svf"
     offsets = blocks(folder, k=1, embedding=2)
     first = decoder(folder)

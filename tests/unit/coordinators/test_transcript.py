@@ -1,4 +1,6 @@
-"""The transcript: what the coordinator reads, word for word, and what it drops when it gets too long."""
+"""The transcript: what the coordinator reads, word for word, and what it drops when it gets too
+long.
+"""
 
 import pytest
 from hypothesis import given
@@ -28,7 +30,11 @@ def words(text: str) -> int:
 
 
 def test_a_whole_request_reads_like_this() -> None:
-    fixed = [assigned(3, "strong"), replied(3, "strong", "Fixed the base case."), *worked(3, ok=True)[2:]]
+    fixed = [
+        assigned(3, "strong"),
+        replied(3, "strong", "Fixed the base case."),
+        *worked(3, ok=True)[2:],
+    ]
     events = [*BROKEN, *worked(1, ok=False), *verified(2, "REVISE: the base case."), *fixed]
     assert render_raw(transcript_messages(events, SLOTS)) == (
         "user: fix the tests\n"
@@ -47,13 +53,23 @@ def test_agents_of_a_fixed_pool_are_named() -> None:
 
 def test_workers_only_leaves_other_replies_out() -> None:
     events = [*BROKEN, *worked(1, ok=True), *verified(2, "REVISE")]
-    assert [line.role for line in transcript_messages(events, SLOTS)] == ["user", "system", "assistant", "assistant"]
+    assert [line.role for line in transcript_messages(events, SLOTS)] == [
+        "user",
+        "system",
+        "assistant",
+        "assistant",
+    ]
     shown = transcript_messages(events, SLOTS, workers_only=True)
     assert [line.content.split(" ")[0] for line in shown if line.role == "assistant"] == ["Worker"]
 
 
 def test_earlier_requests_of_the_session_stay_in_sight() -> None:
-    events = [opened(), asked("one", judged=False), *verified(1, "REVISE"), asked("two", judged=False)]
+    events = [
+        opened(),
+        asked("one", judged=False),
+        *verified(1, "REVISE"),
+        asked("two", judged=False),
+    ]
     assert transcript_messages(events, {}) == (
         TranscriptMessage("user", "one", kept=True),
         TranscriptMessage("assistant", "Verifier (coder): REVISE"),
@@ -104,7 +120,10 @@ def test_a_digest_keeps_the_newest_of_many_entries() -> None:
 
 
 def test_a_digest_survives_arguments_that_are_not_json() -> None:
-    bad = [Call(id="1", tool="edit", arguments="{path:"), Call(id="2", tool="edit", arguments="[1]")]
+    bad = [
+        Call(id="1", tool="edit", arguments="{path:"),
+        Call(id="2", tool="edit", arguments="[1]"),
+    ]
     facts = [fact for call in bad for fact in ran(1, call, "bad arguments", ok=False)]
     turn = views.turns([*BROKEN, assigned(1, "small"), replied(1, "small", "", *bad), *facts])[-1]
     assert tool_digest(turn) == "[edit failed x2; 2 calls]"
@@ -112,7 +131,12 @@ def test_a_digest_survives_arguments_that_are_not_json() -> None:
 
 def test_draws_that_were_rolled_back_are_counted() -> None:
     call = write("c1")
-    draw = [replied(1, "coder", "", call), *ran(1, call, path="a.py"), *checked(1, ok=False), rolled_back(1)]
+    draw = [
+        replied(1, "coder", "", call),
+        *ran(1, call, path="a.py"),
+        *checked(1, ok=False),
+        rolled_back(1),
+    ]
     shown = transcript_messages([*BROKEN, assigned(1, "coder"), *draw], SLOTS)
     assert shown[-1].content == "Worker (middle):\n[1 try rolled back]"
 
@@ -136,8 +160,14 @@ def test_the_middle_goes_and_the_ends_stay() -> None:
     ]
     many += [TranscriptMessage("user", "now", kept=True), TranscriptMessage("assistant", "newest")]
     kept = fit_budget(many, 200, words)
-    assert kept[:2] == (TranscriptMessage("user", "first", kept=True), TranscriptMessage("system", LEFT_OUT))
-    assert kept[-2:] == (TranscriptMessage("user", "now", kept=True), TranscriptMessage("assistant", "newest"))
+    assert kept[:2] == (
+        TranscriptMessage("user", "first", kept=True),
+        TranscriptMessage("system", LEFT_OUT),
+    )
+    assert kept[-2:] == (
+        TranscriptMessage("user", "now", kept=True),
+        TranscriptMessage("assistant", "newest"),
+    )
     assert [line.content[:2] for line in kept[2:-2]] == ["16", "17", "18", "19"]
 
 
@@ -160,18 +190,26 @@ def test_a_message_is_cut_in_its_middle() -> None:
 
 
 LINE = st.builds(
-    TranscriptMessage, st.sampled_from(["user", "assistant", "system"]), st.text(max_size=400), kept=st.booleans()
+    TranscriptMessage,
+    st.sampled_from(["user", "assistant", "system"]),
+    st.text(max_size=400),
+    kept=st.booleans(),
 )
 
 
 @given(st.lists(LINE, min_size=1, max_size=30))
 def test_any_transcript_fits_where_few_messages_must_stay(many: list[TranscriptMessage]) -> None:
-    only_two = [TranscriptMessage(line.role, line.content, kept=index == 0) for index, line in enumerate(many)]
+    only_two = [
+        TranscriptMessage(line.role, line.content, kept=index == 0)
+        for index, line in enumerate(many)
+    ]
     kept = fit_budget(only_two, 120, words)
     assert words(render_raw(kept)) <= 130
     assert kept[-1].content.startswith(only_two[-1].content[:5])
 
 
-@pytest.mark.parametrize("text", ["\x00\x07\x1b[31m", "你好" * 3000, "\ud800", "🎉" * 500, " " * 9000])
+@pytest.mark.parametrize(
+    "text", ["\x00\x07\x1b[31m", "你好" * 3000, "\ud800", "🎉" * 500, " " * 9000]
+)
 def test_odd_texts_are_cut_like_any_other(text: str) -> None:
     assert words(cut_middle(text, 40, words)) <= 40

@@ -1,4 +1,6 @@
-"""Trinity: the decision against its definition, masks, override, sampling, and what it writes down."""
+"""Trinity: the decision against its definition, masks, override, sampling, and what it writes
+down.
+"""
 
 import asyncio
 import math
@@ -13,7 +15,15 @@ from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.svf import split
 from fugu_cli.coordinators.trinity import Fallback, Trinity, TrinityFiles, margin
 from fugu_cli.errors import CoordinatorUnavailable
-from fugu_cli.session.events import Assigned, DecisionTimings, Event, Failed, Finished, Member, Opened
+from fugu_cli.session.events import (
+    Assigned,
+    DecisionTimings,
+    Event,
+    Failed,
+    Finished,
+    Member,
+    Opened,
+)
 from tests.facts import CODER, POOL, SMALL, STRONG, asked, assigned, checked, opened, replied
 from tests.unit.coordinators import tiny
 from tests.unit.coordinators.test_stopping import BROKEN, said, verified, worked
@@ -27,7 +37,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def built(
-    folder: Path, made: Checkpoint, settings: CoordinatorSettings | None = None, members: tuple[Member, ...] = POOL
+    folder: Path,
+    made: Checkpoint,
+    settings: CoordinatorSettings | None = None,
+    members: tuple[Member, ...] = POOL,
 ) -> Trinity:
     loaded = backbone.load_backbone(folder, device="cpu")
     return Trinity(trinity.reader_with(made, loaded), members, settings or CoordinatorSettings())
@@ -66,7 +79,10 @@ def test_a_decision_is_the_head_times_the_state_at_the_penultimate_token(folder:
     made = tiny.checkpoint(tiny.meta(folder))
     found = decide(built(folder, made), [*BROKEN, *worked(1, ok=False)])
     loaded = backbone.load_backbone(folder, device="cpu")
-    text = "user: fix the tests\nsystem: tests failed 1\nassistant: Worker (cheap):\n[write a.py ok; tests failed 1]"
+    text = (
+        "user: fix the tests\nsystem: tests failed 1\nassistant: Worker (cheap):\n[write a.py "
+        "ok; tests failed 1]"
+    )
     logits = (made.head @ loaded.read(loaded.tokens(text)).hidden).tolist()
     scores = found.scores
     assert scores is not None
@@ -74,7 +90,9 @@ def test_a_decision_is_the_head_times_the_state_at_the_penultimate_token(folder:
     assert scores.row_logits == pytest.approx(logits[:3], rel=1e-3)
     assert scores.role_logits == pytest.approx(logits[3:], rel=1e-3)
     assert scores.row_probabilities == pytest.approx(softmax(logits[:3]), rel=1e-2, abs=1e-4)
-    assert scores.role_probabilities == pytest.approx([*softmax(logits[3:5]), 0.0], rel=1e-2, abs=1e-4)
+    assert scores.role_probabilities == pytest.approx(
+        [*softmax(logits[3:5]), 0.0], rel=1e-2, abs=1e-4
+    )
     assert found.agent == POOL[int(np.argmax(logits[:3]))].name
     masked = (("verifier", "the tests must pass and do not, and no verdict changes that"),)
     assert found.role == ("worker", "thinker")[int(np.argmax(logits[3:5]))]
@@ -84,13 +102,21 @@ def test_a_decision_is_the_head_times_the_state_at_the_penultimate_token(folder:
 
 
 @pytest.mark.parametrize(("row", "member"), [(0, SMALL), (1, CODER), (2, STRONG)])
-def test_the_slot_with_the_highest_logit_gets_the_turn(folder: Path, row: int, member: Member) -> None:
+def test_the_slot_with_the_highest_logit_gets_the_turn(
+    folder: Path, row: int, member: Member
+) -> None:
     found = decide(built(folder, leaning(folder, BROKEN, row, 1)), BROKEN)
-    assert (found.agent, found.role, found.reason) == (member.name, "thinker", f"tier {member.slot}")
+    assert (found.agent, found.role, found.reason) == (
+        member.name,
+        "thinker",
+        f"tier {member.slot}",
+    )
 
 
 @pytest.mark.parametrize(("gap", "warm"), [(0.05, False), (0.2, True)])
-def test_where_rounding_could_decide_a_grown_text_is_read_again_at_once(folder: Path, gap: float, warm: bool) -> None:
+def test_where_rounding_could_decide_a_grown_text_is_read_again_at_once(
+    folder: Path, gap: float, warm: bool
+) -> None:
     events = [*BROKEN, *worked(1, ok=False)]
     made = leaning(folder, events, 1, 0)
     made.head[0] = made.head[1] * (1 - gap / float(np.linalg.norm(hidden(folder, made, events))))
@@ -123,7 +149,10 @@ def test_a_pool_checkpoint_chooses_agents_by_name(folder: Path) -> None:
     found = decide(built(folder, made), BROKEN)
     assert (found.agent, found.reason) == ("small", "small")
     assert found.scores is not None
-    assert found.scores.masked == (("gone", "not in the pool"), ("verifier", "there is no Worker answer yet"))
+    assert found.scores.masked == (
+        ("gone", "not in the pool"),
+        ("verifier", "there is no Worker answer yet"),
+    )
 
 
 def test_a_masked_row_keeps_its_logit_and_loses_its_probability(folder: Path) -> None:
@@ -151,7 +180,9 @@ def test_there_is_no_verifier_before_there_is_work(folder: Path) -> None:
         ("thinker", "the head is for a Verifier, and a Worker comes before it"),
     )
     assert found.scores.role_probabilities == (1, 0, 0)
-    assert decide(built(folder, leaning(folder, BROKEN, 0, 1)), BROKEN).role == "thinker", "the head is for it"
+    assert decide(built(folder, leaning(folder, BROKEN, 0, 1)), BROKEN).role == "thinker", (
+        "the head is for it"
+    )
     done = [*BROKEN, *worked(1, ok=True)]
     assert decide(built(folder, leaning(folder, done, 0, 2)), done).role == "verifier"
 
@@ -159,7 +190,9 @@ def test_there_is_no_verifier_before_there_is_work(folder: Path) -> None:
 def test_a_thinkers_suggestion_replaces_the_heads_role_for_one_turn(folder: Path) -> None:
     text = "Verify it.\n<suggested_role>verifier</suggested_role>"
     thought = [assigned(2, "strong", "thinker"), replied(2, "strong", text)]
-    unfinished = [event for event in worked(1, ok=True)[:-2]]  # no last word, and no tests ran: both may come next
+    unfinished = [
+        event for event in worked(1, ok=True)[:-2]
+    ]  # no last word, and no tests ran: both may come next
     events = [opened(), asked(judged=False), *unfinished, *thought]
     found = decide(built(folder, leaning(folder, events, 0, 0)), events)
     assert (found.role, found.override) == ("verifier", "worker")
@@ -178,7 +211,10 @@ def test_the_newest_worker_is_masked_where_its_work_is_to_be_verified(folder: Pa
 
 
 def test_a_suggestion_that_makes_no_sense_yet_is_ignored(folder: Path) -> None:
-    thought = [assigned(1, "strong", "thinker"), replied(1, "strong", "<suggested_role>verifier</suggested_role>")]
+    thought = [
+        assigned(1, "strong", "thinker"),
+        replied(1, "strong", "<suggested_role>verifier</suggested_role>"),
+    ]
     found = decide(built(folder, leaning(folder, [*BROKEN, *thought], 0, 0)), [*BROKEN, *thought])
     assert (found.role, found.override) == ("worker", None)
 
@@ -197,10 +233,14 @@ def test_samples_repeat_with_their_seed_and_spread_over_the_rows(folder: Path) -
 
 
 @pytest.mark.parametrize("scale", [1.0, 100.0])
-def test_what_is_drawn_depends_on_the_text_alone_however_large_the_logits_are(folder: Path, scale: float) -> None:
+def test_what_is_drawn_depends_on_the_text_alone_however_large_the_logits_are(
+    folder: Path, scale: float
+) -> None:
     made, loaded = tiny.checkpoint(tiny.meta(folder)), backbone.load_backbone(folder, device="cpu")
     louder = Checkpoint(made.meta, made.head * np.float32(scale), made.offsets)
-    coordinator = Trinity(trinity.reader_with(louder, loaded), POOL, CoordinatorSettings(sample=True))
+    coordinator = Trinity(
+        trinity.reader_with(louder, loaded), POOL, CoordinatorSettings(sample=True)
+    )
     events = [*BROKEN, *worked(1, ok=False)]
     found = []
     for before in ([], BROKEN, [*BROKEN, *worked(1, ok=True)]):
@@ -224,7 +264,10 @@ def test_a_pool_where_nobody_can_act_ends_the_request(folder: Path) -> None:
     everyone = CoordinatorSettings(opt_out=frozenset(member.name for member in POOL))
     found = asyncio.run(built(folder, tiny.checkpoint(tiny.meta(folder)), everyone).decide(BROKEN))
     assert isinstance(found, Finished)
-    assert (found.reason, "(coder: opted out; small: opted out" in found.message) == ("failed", True)
+    assert (found.reason, "(coder: opted out; small: opted out" in found.message) == (
+        "failed",
+        True,
+    )
 
 
 def test_without_roles_one_agent_works_until_the_tests_pass(folder: Path) -> None:
@@ -244,12 +287,23 @@ def test_without_roles_who_was_chosen_goes_on_and_nothing_is_read(folder: Path) 
     failing = [*BROKEN, *worked(1, ok=False)]
     coordinator = built(folder, leaning(folder, failing, 2, 0, roles=False))
     on = decide(coordinator, failing)
-    assert (on.turn, on.agent, on.role, on.reason, on.scores) == (2, "small", "worker", "it has the request", None)
-    failed = [*failing, assigned(2, "small"), Failed(turn=2, what="small", kind="network", message="away")]
+    assert (on.turn, on.agent, on.role, on.reason, on.scores) == (
+        2,
+        "small",
+        "worker",
+        "it has the request",
+        None,
+    )
+    failed = [
+        *failing,
+        assigned(2, "small"),
+        Failed(turn=2, what="small", kind="network", message="away"),
+    ]
     anew = decide(coordinator, failed)
     assert anew.agent != "small" and anew.scores is not None
     then = decide(
-        coordinator, [*failed, assigned(3, anew.agent), replied(3, anew.agent, "I see."), *checked(3, ok=False)]
+        coordinator,
+        [*failed, assigned(3, anew.agent), replied(3, anew.agent, "I see."), *checked(3, ok=False)],
     )
     assert (then.agent, then.scores) == (anew.agent, None)
     next_request = decide(coordinator, [*failing, asked("and now this")])
@@ -267,11 +321,17 @@ def test_roles_can_be_left_out_of_a_checkpoint_that_has_them(folder: Path) -> No
     assert found.scores.role_logits == ()
 
 
-def test_running_out_of_memory_while_reading_leaves_the_decision_to_the_cascade_and_says_so(folder: Path) -> None:
-    reader = trinity.reader_with(tiny.checkpoint(tiny.meta(folder)), backbone.load_backbone(folder, device="cpu"))
+def test_running_out_of_memory_while_reading_leaves_the_decision_to_the_cascade_and_says_so(
+    folder: Path,
+) -> None:
+    reader = trinity.reader_with(
+        tiny.checkpoint(tiny.meta(folder)), backbone.load_backbone(folder, device="cpu")
+    )
     tiny.crowd(reader.warm().result()[1])
     coordinator = Trinity(reader, POOL, CoordinatorSettings())
-    found = asyncio.run(Fallback(lambda: coordinator, Cascade(POOL, CoordinatorSettings())).decide(BROKEN))
+    found = asyncio.run(
+        Fallback(lambda: coordinator, Cascade(POOL, CoordinatorSettings())).decide(BROKEN)
+    )
     assert isinstance(found, Assigned)
     assert (found.by, found.agent) == ("cascade", "small")
     assert "the coordinator ran out of memory: no memory to read" in found.fallback
@@ -315,8 +375,13 @@ def test_decisions_of_a_grown_log_are_those_of_a_cold_start(folder: Path) -> Non
         assert (one.agent, one.role) == (other.agent, other.role)
 
 
-def test_the_checkpoints_offsets_are_on_the_backbone_when_it_is_ready(folder: Path, tmp_path: Path) -> None:
-    plain, moved = tiny.checkpoint(tiny.meta(folder)), tiny.checkpoint(tiny.meta(folder), offsets=0.3)
+def test_the_checkpoints_offsets_are_on_the_backbone_when_it_is_ready(
+    folder: Path, tmp_path: Path
+) -> None:
+    plain, moved = (
+        tiny.checkpoint(tiny.meta(folder)),
+        tiny.checkpoint(tiny.meta(folder), offsets=0.3),
+    )
     scores = []
     for number, made in enumerate((plain, moved)):
         vector = np.concatenate([*made.offsets, plain.head.reshape(-1)])
@@ -338,7 +403,9 @@ def test_a_checkpoint_of_another_backbone_or_pool_is_refused(folder: Path) -> No
         built(folder, tiny.checkpoint(tiny.meta(folder, kind="agents", rows=("a", "b"))))
 
 
-def test_what_is_built_from_places_decides_and_names_its_checkpoint(folder: Path, tmp_path: Path) -> None:
+def test_what_is_built_from_places_decides_and_names_its_checkpoint(
+    folder: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "a.safetensors"
     checkpoint.save(tiny.checkpoint(tiny.meta(folder)), path)
     places = TrinityFiles(path, str(folder), tmp_path / "cache")
@@ -358,7 +425,9 @@ def test_the_same_files_are_loaded_once_and_other_ones_anew(folder: Path, tmp_pa
 
     def cached(opt_out: str) -> int:
         settings = CoordinatorSettings(opt_out=frozenset({opt_out}))
-        found = decide(trinity.build_trinity(places, POOL, settings, Cascade(POOL, settings))[0], BROKEN)
+        found = decide(
+            trinity.build_trinity(places, POOL, settings, Cascade(POOL, settings))[0], BROKEN
+        )
         assert found.scores is not None
         return found.scores.tokens - 1 - found.scores.cached_tokens
 
@@ -367,11 +436,16 @@ def test_the_same_files_are_loaded_once_and_other_ones_anew(folder: Path, tmp_pa
     assert (first > 5, pinned, cached("small")) == (True, 1, first)
 
 
-def test_without_the_embedded_model_the_cascade_decides_and_says_so(folder: Path, tmp_path: Path) -> None:
+def test_without_the_embedded_model_the_cascade_decides_and_says_so(
+    folder: Path, tmp_path: Path
+) -> None:
     path = tmp_path / "a.safetensors"
     checkpoint.save(tiny.checkpoint(tiny.meta(folder)), path)
     coordinator, _, _ = trinity.build_trinity(
-        TrinityFiles(path, None, tmp_path), POOL, CoordinatorSettings(), Cascade(POOL, CoordinatorSettings())
+        TrinityFiles(path, None, tmp_path),
+        POOL,
+        CoordinatorSettings(),
+        Cascade(POOL, CoordinatorSettings()),
     )
     found = asyncio.run(coordinator.decide(BROKEN))
     assert isinstance(found, Assigned)
@@ -380,7 +454,9 @@ def test_without_the_embedded_model_the_cascade_decides_and_says_so(folder: Path
     assert "fugu models pull qwen2.5-coder-0.5b" in found.fallback
 
 
-def test_without_a_checkpoint_the_cascade_decides_and_there_is_no_digest(folder: Path, tmp_path: Path) -> None:
+def test_without_a_checkpoint_the_cascade_decides_and_there_is_no_digest(
+    folder: Path, tmp_path: Path
+) -> None:
     places = TrinityFiles(tmp_path / "none.safetensors", str(folder), tmp_path)
     coordinator, digest, _ = trinity.build_trinity(
         places, POOL, CoordinatorSettings(), Cascade(POOL, CoordinatorSettings())

@@ -26,7 +26,9 @@ def crowd(backbone: Backbone) -> None:
 
     def refuse(*_: object) -> None:
         hook.remove()
-        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes")
+        raise RuntimeError(
+            "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes"
+        )
 
     hook = backbone.model.layers[1].register_forward_pre_hook(refuse)
 
@@ -48,7 +50,9 @@ def config(kind: str = "qwen3", *, tied: bool = True) -> dict[str, object]:
     }
 
 
-def weights(kind: str = "qwen3", *, seed: int = 0, dtype: torch.dtype = torch.bfloat16) -> dict[str, torch.Tensor]:
+def weights(
+    kind: str = "qwen3", *, seed: int = 0, dtype: torch.dtype = torch.bfloat16
+) -> dict[str, torch.Tensor]:
     draw = torch.Generator().manual_seed(seed)
     sizes = {"embed_tokens.weight": (VOCAB, WIDTH), "norm.weight": (WIDTH,)}
     for index in range(LAYERS):
@@ -64,12 +68,19 @@ def weights(kind: str = "qwen3", *, seed: int = 0, dtype: torch.dtype = torch.bf
             "post_attention_layernorm.weight": (WIDTH,),
         }
         if kind == "qwen2":
-            layer |= {f"self_attn.{name}_proj.bias": layer[f"self_attn.{name}_proj.weight"][:1] for name in "qkv"}
+            layer |= {
+                f"self_attn.{name}_proj.bias": layer[f"self_attn.{name}_proj.weight"][:1]
+                for name in "qkv"
+            }
         if kind == "qwen3":
-            layer |= {"self_attn.q_norm.weight": (HEAD_DIM,), "self_attn.k_norm.weight": (HEAD_DIM,)}
+            layer |= {
+                "self_attn.q_norm.weight": (HEAD_DIM,),
+                "self_attn.k_norm.weight": (HEAD_DIM,),
+            }
         sizes |= {f"layers.{index}.{name}": size for name, size in layer.items()}
     return {
-        name: (torch.randn(size, generator=draw) * 0.3 + ("norm" in name)).to(dtype) for name, size in sizes.items()
+        name: (torch.randn(size, generator=draw) * 0.3 + ("norm" in name)).to(dtype)
+        for name, size in sizes.items()
     }
 
 
@@ -94,12 +105,16 @@ def folder(path: Path, kind: str = "qwen3", *, tied: bool = True, seed: int = 0)
     named = {f"model.{name}": weight for name, weight in weights(kind, seed=seed).items()}
     save_file(named, path / "model.safetensors")
     tokenizer().save(str(path / "tokenizer.json"))
-    (path / "fugu.json").write_text(json.dumps({"source_sha256": f"tiny-{kind}-{seed}", "format": 1}))
+    (path / "fugu.json").write_text(
+        json.dumps({"source_sha256": f"tiny-{kind}-{seed}", "format": 1})
+    )
     return path
 
 
 def meta(path: Path, **changes: object) -> CheckpointMeta:
-    """What a checkpoint of the backbone at `path` is valid for; slots and roles unless said otherwise."""
+    """What a checkpoint of the backbone at `path` is valid for; slots and roles unless said
+    otherwise.
+    """
     shape = shape_of(path)
     identity = json.loads((path / "fugu.json").read_text())["source_sha256"]
     about = {

@@ -30,7 +30,9 @@ def root(tmp_path: Path) -> Path:
         "find . -name '*.py' | xargs wc -l",
     ],
 )
-def test_what_shows_text_as_it_is_or_a_named_file_otherwise_does_not(root: Path, command: str) -> None:
+def test_what_shows_text_as_it_is_or_a_named_file_otherwise_does_not(
+    root: Path, command: str
+) -> None:
     assert not may_disguise(command, root)
 
 

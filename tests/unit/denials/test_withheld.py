@@ -59,13 +59,31 @@ def shown(events: list[Event], denials: Denials, reader: Member = KEPT) -> str:
     """What the agent is sent at the end of `events`."""
     known = path_rules.visible_events(events, reader.name, denials)
     prompt = prompt_of(known, reader, ())
-    return all_text(filtered_prompt(prompt, path_rules.disclosure_check(events, reader.name, denials)))
+    return all_text(
+        filtered_prompt(prompt, path_rules.disclosure_check(events, reader.name, denials))
+    )
 
 
 def test_a_path_is_denied_by_its_name_and_by_where_it_leads(root: Path) -> None:
     denials = Denials(RULES, root)
-    asked = ["secrets/codes.txt", "./secrets/new.txt", "a/../secrets/x", "link.txt", "secrets", "a.py", "secretsanta"]
-    assert [denials.denied("kept", path) for path in asked] == [True, True, True, True, False, False, False]
+    asked = [
+        "secrets/codes.txt",
+        "./secrets/new.txt",
+        "a/../secrets/x",
+        "link.txt",
+        "secrets",
+        "a.py",
+        "secretsanta",
+    ]
+    assert [denials.denied("kept", path) for path in asked] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert not any(denials.denied("free", path) for path in asked)
     assert Denials({"secrets/**": ("*",)}, root).denied("free", "secrets/codes.txt")
 
@@ -80,8 +98,14 @@ def test_what_everybody_may_read_elsewhere_gives_nothing_away(root: Path) -> Non
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (Call.make("1", "read", path="secrets/codes.txt"), "deny_agents keeps secrets/codes.txt from kept"),
-        (Call.make("1", "edit", path="link.txt", old="a", new="b"), "deny_agents keeps link.txt from kept"),
+        (
+            Call.make("1", "read", path="secrets/codes.txt"),
+            "deny_agents keeps secrets/codes.txt from kept",
+        ),
+        (
+            Call.make("1", "edit", path="link.txt", old="a", new="b"),
+            "deny_agents keeps link.txt from kept",
+        ),
         (Call.make("1", "bash", command="base64 s*/*"), "a command could read secrets/codes.txt"),
         (Call.make("1", "job_output", job="job1"), "a command could read secrets/codes.txt"),
         (Call.make("1", "mcp__files__get", name="x"), "an MCP server could read secrets/codes.txt"),
@@ -113,7 +137,11 @@ OUTPUTS = st.sampled_from(
         ("bash", {"command": "awk -F- '{print $3}' */*"}, "4711"),
         ("bash", {"command": "python show.py"}, SECRET[::-1]),
         ("job_output", {"job": "job1"}, SECRET[::-1]),
-        ("todo", {"items": [{"text": f"use {SECRET[::-1]}", "status": "pending"}]}, "The list stands."),
+        (
+            "todo",
+            {"items": [{"text": f"use {SECRET[::-1]}", "status": "pending"}]},
+            "The list stands.",
+        ),
         ("run_tests", {}, f"FAILED: expected '{SECRET}'"),
         ("diff", {"since": "t"}, f"+++ b/secrets/codes.txt\n+{SECRET}"),
         ("write", {"path": "notes.md", "content": f"remember {SECRET}"}, "written"),
@@ -122,14 +150,23 @@ OUTPUTS = st.sampled_from(
     ]
 )
 WORDS = st.sampled_from(
-    [f"It says {SECRET}.", f"Reversed it is {SECRET[::-1]}", "4711, I believe", "Nothing to see.", f"`{SECRET}`"]
+    [
+        f"It says {SECRET}.",
+        f"Reversed it is {SECRET[::-1]}",
+        "4711, I believe",
+        "Nothing to see.",
+        f"`{SECRET}`",
+    ]
 )
 
 
 @st.composite
 def stories(draw: st.DrawFn) -> list[Event]:
     """A session in which the free agent works first and tells what it saw in every way there is."""
-    events: list[Event] = [Opened(version="1", repo="/r", pool=(FREE, KEPT)), Asked(text="do it", snapshot="t0")]
+    events: list[Event] = [
+        Opened(version="1", repo="/r", pool=(FREE, KEPT)),
+        Asked(text="do it", snapshot="t0"),
+    ]
     exposed = False
     for turn in range(1, draw(st.integers(1, 4)) + 1):
         events.append(Assigned(turn=turn, agent="free", role="worker", by="cascade"))
@@ -142,21 +179,29 @@ def stories(draw: st.DrawFn) -> list[Event]:
             call = Call(id=f"t{turn}-{number}", tool=tool, arguments=json.dumps(arguments))
             events.append(Replied(turn=turn, agent="free", text="", calls=(call,), stop="calls"))
             events.append(Permitted(turn=turn, call=call, allowed=True, by="policy"))
-            changes = (FileChange(path="notes.md", before=None, after="b"),) if tool == "write" else ()
+            changes = (
+                (FileChange(path="notes.md", before=None, after="b"),) if tool == "write" else ()
+            )
             events.append(ToolRan(turn=turn, call=call, output=output, ok=True, changes=changes))
             exposed = exposed or any(form in output for form in (SECRET, SECRET[::-1], "4711"))
         said = draw(WORDS) if exposed else "Nothing to see."
         thinking = (Thinking(text=said, data=json.dumps({"thinking": said})),)
         events.append(Replied(turn=turn, agent="free", text=said, thinking=thinking))
         if exposed and draw(st.booleans()):
-            events.append(Compacted(summary=f"So far: {said} {SECRET}", upto=len(events) - 1, agent="free"))
+            events.append(
+                Compacted(summary=f"So far: {said} {SECRET}", upto=len(events) - 1, agent="free")
+            )
         if exposed and draw(st.booleans()):
             step = WorkflowStep(agent="kept", instruction=f"use {SECRET}")
             events.append(Planned(steps=(step,), text=f"plan with {SECRET}", agent="free"))
     instruction = f"use {SECRET[::-1]}" if exposed else ""
     last = Assigned(turn=9, agent="kept", role="worker", by="conductor", instruction=instruction)
-    if draw(st.booleans()):  # a step of a workflow: it is told outputs of others and what the tool memory holds
-        events.append(Planned(steps=(WorkflowStep(agent="kept", instruction=instruction),), text="", agent=""))
+    if draw(
+        st.booleans()
+    ):  # a step of a workflow: it is told outputs of others and what the tool memory holds
+        events.append(
+            Planned(steps=(WorkflowStep(agent="kept", instruction=instruction),), text="", agent="")
+        )
         lines = tuple(number for number, event in enumerate(events) if isinstance(event, ToolRan))
         turns = tuple({event.turn for event in events if isinstance(event, Assigned)})
         plan = sum(isinstance(event, Planned) for event in events)
@@ -178,8 +223,12 @@ def test_nothing_of_it_reaches_the_agent_by_output_quote_digest_summary_plan_or_
     assert "4711" not in text
 
 
-@pytest.mark.parametrize("said", [f"Backwards it is {SECRET[::-1]}. {'And so on. ' * 200}", f"<output> {SECRET[::-1]}"])
-def test_a_planner_is_not_shown_the_beginning_of_a_line_that_is_kept_from_it(root: Path, said: str) -> None:
+@pytest.mark.parametrize(
+    "said", [f"Backwards it is {SECRET[::-1]}. {'And so on. ' * 200}", f"<output> {SECRET[::-1]}"]
+)
+def test_a_planner_is_not_shown_the_beginning_of_a_line_that_is_kept_from_it(
+    root: Path, said: str
+) -> None:
     call = Call.make("x", "read", path="secrets/codes.txt")
     events: list[Event] = [
         Opened(version="1", repo="/r", pool=(FREE, KEPT)),
@@ -193,15 +242,23 @@ def test_a_planner_is_not_shown_the_beginning_of_a_line_that_is_kept_from_it(roo
         Asked(text="and now?"),
     ]
     plain = CoordinatorSettings()
-    conductor = Conductor((FREE, KEPT), ConductorSettings(agent="kept"), plain, Cascade((FREE, KEPT), plain))
+    conductor = Conductor(
+        (FREE, KEPT), ConductorSettings(agent="kept"), plain, Cascade((FREE, KEPT), plain)
+    )
     decision = asyncio.run(conductor.decide(events))
     assert isinstance(decision, AskPlanner)
-    text = all_text(filtered_prompt(decision.prompt, path_rules.disclosure_check(events, "kept", Denials(RULES, root))))
+    text = all_text(
+        filtered_prompt(
+            decision.prompt, path_rules.disclosure_check(events, "kept", Denials(RULES, root))
+        )
+    )
     assert ("and now?" in text, SECRET[::-1] in text) == (True, False)
 
 
 @given(events=stories())
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_the_other_agent_reads_everything(root: Path, events: list[Event]) -> None:
     assert path_rules.visible_events(events, "free", Denials(RULES, root)) is events
 
@@ -256,7 +313,9 @@ def test_a_whole_session_keeps_it_from_the_agent(root: Path, tmp_path: Path) -> 
     assert [event.agent for event in log.events if isinstance(event, Assigned)] == ["free", "kept"]
     assert len(kept.shown) == 5
     assert SECRET not in "".join(all_text(prompt) for prompt in kept.shown)
-    reasons = [event.reason for event in log.events if isinstance(event, Permitted) and not event.allowed]
+    reasons = [
+        event.reason for event in log.events if isinstance(event, Permitted) and not event.allowed
+    ]
     assert [reason.split(" keeps ")[0].split(" could ")[0] for reason in reasons] == [
         "deny_agents", "a Verifier has no tool bash", "deny_agents",
     ]  # fmt: skip

@@ -1,4 +1,6 @@
-"""What fugu keeps of its own, written on a full disk: the old file stays, and nothing is left beside it."""
+"""What fugu keeps of its own, written on a full disk: the old file stays, and nothing is left
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,17 @@ def full() -> Iterator[None]:
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def trust(data: Path, text: str) -> None:
-    config_trust.trust(data, Path("/repo", *(text[at : at + 100] for at in range(0, len(text), 100))))
+    config_trust.trust(
+        data, Path("/repo", *(text[at : at + 100] for at in range(0, len(text), 100)))
+    )
 
 
 def allow(data: Path, text: str) -> None:
@@ -47,7 +55,9 @@ def title(data: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("write", [trust, allow, title])
-def test_the_old_file_stays_and_nothing_lies_beside_it(write: Callable[[Path, str], None], tmp_path: Path) -> None:
+def test_the_old_file_stays_and_nothing_lies_beside_it(
+    write: Callable[[Path, str], None], tmp_path: Path
+) -> None:
     write(tmp_path, "short")
     before = tree(tmp_path)
     with full(), pytest.raises(StorageError, match="cannot write"):
@@ -59,8 +69,13 @@ def test_a_file_of_an_output_folder_is_whole_or_missing(tmp_path: Path) -> None:
     with full():
         said = run_artifacts.write_artifacts(tmp_path, [], "s", {"short": True}, LONG.encode())
     missing = (run_artifacts.PATCH, run_artifacts.PREDICTION)
-    assert [str(tmp_path / name) in one for name, one in zip(missing, said, strict=True)] == [True, True]
-    assert sorted(tree(tmp_path)) == sorted([run_artifacts.SESSION, run_artifacts.TRAJECTORY, run_artifacts.SUMMARY])
+    assert [str(tmp_path / name) in one for name, one in zip(missing, said, strict=True)] == [
+        True,
+        True,
+    ]
+    assert sorted(tree(tmp_path)) == sorted(
+        [run_artifacts.SESSION, run_artifacts.TRAJECTORY, run_artifacts.SUMMARY]
+    )
 
 
 def test_a_new_file_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:

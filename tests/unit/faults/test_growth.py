@@ -22,7 +22,9 @@ from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Says, Use
 from tests.acceptance.serve.endpoint import endpoint, says
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="files and processes as /proc shows them")
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="files and processes as /proc shows them"
+)
 CACHED = "fugu_cli.engine.message_history._Past"
 """What prompts are made of, of the newest 256 earlier requests."""
 WARM, ALL = 40, 200
@@ -30,26 +32,38 @@ WARM, ALL = 40, 200
 
 
 def counts() -> Counter[str]:
-    """Open files, threads, processes, objects of fugu's classes and asyncio's; no facts, for a log is made of them.
+    """Open files, threads, processes, objects of fugu's classes and asyncio's; no facts, for a log
+    is made of them.
 
     Cancelled timers are left out: asyncio drops them once there are a hundred.
     """
     gc.collect()
-    objects = [one for one in gc.get_objects() if not (issubclass(type(one), asyncio.Handle) and one.cancelled())]
+    objects = [
+        one
+        for one in gc.get_objects()
+        if not (issubclass(type(one), asyncio.Handle) and one.cancelled())
+    ]
     found = Counter(
         f"{kind.__module__}.{kind.__qualname__}"
         for kind in map(type, objects)
-        if str(kind.__module__).startswith(("fugu_cli", "asyncio", "_asyncio")) and not issubclass(kind, BaseModel)
+        if str(kind.__module__).startswith(("fugu_cli", "asyncio", "_asyncio"))
+        and not issubclass(kind, BaseModel)
     )
     found["files"] = len(list(Path("/proc/self/fd").iterdir()))
     found["threads"] = threading.active_count()
-    found["processes"] = sum(len(path.read_text().split()) for path in Path("/proc/self/task").glob("*/children"))
+    found["processes"] = sum(
+        len(path.read_text().split()) for path in Path("/proc/self/task").glob("*/children")
+    )
     return found
 
 
 def grown(before: Counter[str], after: Counter[str]) -> dict[str, tuple[int, int]]:
     """What there is more of. What a tenth of the requests left behind is no chance."""
-    more = {what: (before[what], now) for what, now in after.items() if now - before[what] > (ALL - WARM) // 10}
+    more = {
+        what: (before[what], now)
+        for what, now in after.items()
+        if now - before[what] > (ALL - WARM) // 10
+    }
     return {what: numbers for what, numbers in more.items() if what != CACHED}
 
 
@@ -57,14 +71,18 @@ def test_a_session_of_many_requests_keeps_nothing_but_its_facts(tmp_path: Path) 
     with loopback.running() as server:
         place = Place(tmp_path, server.url)
         place.begin()
-        (Path.home() / ".fugurc").write_text(f'coordinator = "cascade"\n{Agent("many").entry(server.url)}')
+        (Path.home() / ".fugurc").write_text(
+            f'coordinator = "cascade"\n{Agent("many").entry(server.url)}'
+        )
         read = Says("", (Use("read", {"path": "calc.txt"}),))
         server.react("many", lambda asked: Says("42") if asked.results[-1:] else read)
         measured: list[Counter[str]] = []
 
         async def work() -> None:
             environ = {**os.environ, "LOOPBACK_KEY": loopback.KEY}
-            session = wiring.build_session(load_config(place.repo, environ), environ, headless.deny_headless)
+            session = wiring.build_session(
+                load_config(place.repo, environ), environ, headless.deny_headless
+            )
             for number in range(1, ALL + 1):
                 await session.ask(f"what is calc.txt? ({number})")
                 assert (await session.run()).reason == "answered"
@@ -81,7 +99,11 @@ def test_an_endpoint_keeps_nothing_of_its_requests(tmp_path: Path) -> None:
     measured: list[Counter[str]] = []
     with place.serving():
         for number in range(1, ALL + 1):
-            body = {"model": "small", "messages": [{"role": "user", "content": "tell"}], "stream": number % 2 == 0}
+            body = {
+                "model": "small",
+                "messages": [{"role": "user", "content": "tell"}],
+                "stream": number % 2 == 0,
+            }
             assert httpx.post(f"{place.url}/v1/chat/completions", json=body).status_code == 200
             if number in (WARM, ALL):
                 measured.append(counts())

@@ -1,4 +1,6 @@
-"""A disk that is full at any write, and a clock that jumps: the log is whole, nothing is lost, nothing runs twice."""
+"""A disk that is full at any write, and a clock that jumps: the log is whole, nothing is lost,
+nothing runs twice.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ async def whole(stage: Stage, path: Path) -> str:
 
 
 def limited(stage: Stage, path: Path, most: int) -> int:
-    """The same in a process that may write no file larger than `most` bytes: 0, or 2 for a failure of the world."""
+    """The same in a process that may write no file larger than `most` bytes: 0, or 2 for a failure
+    of the world.
+    """
     child = os.fork()
     if child == 0:
         code = 70

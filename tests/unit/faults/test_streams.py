@@ -1,4 +1,6 @@
-"""A thousand corruptions of recorded streams: each gives a reply that can be recorded, or an error of the world."""
+"""A thousand corruptions of recorded streams: each gives a reply that can be recorded, or an error
+of the world.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from fugu_cli.session.events import RECORDED, Recorded, Replied
 from fugu_cli.session.log import Log
 
 STREAMS = sorted((Path(__file__).parents[2] / "recorded").rglob("*.sse"))
-ACCESS = ModelEndpoint(name="a", model="m", base_url="https://api.example.org/v1", key="k", key_env="K")
+ACCESS = ModelEndpoint(
+    name="a", model="m", base_url="https://api.example.org/v1", key="k", key_env="K"
+)
 PIECES = [
     b"\n\n",
     b"\r",
@@ -32,7 +36,11 @@ PIECES = [
 
 
 def decode(path: Path, data: bytes) -> Reply:
-    decoding: messages.MessagesDecoder | chat_completions.ChatCompletionsDecoder | responses.ResponsesDecoder
+    decoding: (
+        messages.MessagesDecoder
+        | chat_completions.ChatCompletionsDecoder
+        | responses.ResponsesDecoder
+    )
     if path.parent.name == "anthropic":
         decoding = messages.MessagesDecoder(ACCESS)
     elif path.stem == "responses":
@@ -82,7 +90,12 @@ def test_a_thousand_corruptions_are_a_reply_or_an_error_and_nothing_else() -> No
             errors += 1
         else:
             fact = Replied(
-                turn=1, agent="a", text=reply.text, thinking=reply.thinking, calls=reply.calls, stop=reply.stop
+                turn=1,
+                agent="a",
+                text=reply.text,
+                thinking=reply.thinking,
+                calls=reply.calls,
+                stop=reply.stop,
             )
             written = RECORDED.dump_json(log.append(fact))
             assert isinstance(RECORDED.validate_json(written), Recorded)
@@ -110,5 +123,9 @@ def test_a_stream_that_ends_at_any_byte_is_an_error_or_says_all_that_was_said() 
                 errors += 1
             else:
                 assert then is not None
-                assert (reply.text, reply.calls, reply.stop) == (then.text, then.calls, then.stop), f"{path}: {end}"
+                assert (reply.text, reply.calls, reply.stop) == (
+                    then.text,
+                    then.calls,
+                    then.stop,
+                ), f"{path}: {end}"
         assert errors > len(data) // 2

@@ -1,7 +1,8 @@
-"""Hooks as public examples write them, and what came of a call under Claude Code 2.1.197 (`claude -p`, acceptEdits).
+"""Hooks as public examples write them, and what came of a call under Claude Code 2.1.197 (`claude
+-p`, acceptEdits).
 
-`there` is what that client did; `here` is what fugu does where it is stricter: a guard that fails, and one that ends
-all work, says no. A matcher in lower case is for a tool of fugu's.
+`there` is what that client did; `here` is what fugu does where it is stricter: a guard that fails,
+and one that ends all work, says no. A matcher in lower case is for a tool of fugu's.
 """
 
 from __future__ import annotations
@@ -31,12 +32,17 @@ VALIDATOR = PYTHON.format(
     'print("use the other one", file=sys.stderr) if bad else None; sys.exit(2 if bad else 0)'
 )
 LOGS = PYTHON.format(
-    code='import json,sys; d=json.load(sys.stdin); open("/dev/null","a").write(d["tool_input"]["command"])'
+    code=(
+        "import json,sys; d=json.load(sys.stdin); "
+        'open("/dev/null","a").write(d["tool_input"]["command"])'
+    )
 )
 
 
 def says(**specific: object) -> str:
-    return f"echo '{json.dumps({'hookSpecificOutput': {'hookEventName': 'PreToolUse'} | specific})}'"
+    return (
+        f"echo '{json.dumps({'hookSpecificOutput': {'hookEventName': 'PreToolUse'} | specific})}'"
+    )
 
 
 def prints(text: str) -> str:
@@ -81,15 +87,22 @@ CASES: dict[str, Case] = {
     "approve, the older form": Case([hook(prints('{"decision": "approve"}'))], "runs", call=SCRIPT),
     "changed": Case([hook(says(updatedInput={"command": "touch other"}))], "runs", made="other"),
     "allowed and changed": Case(
-        [hook(says(permissionDecision="allow", updatedInput={"command": "sh ./mk.sh"}))], "runs", call=SCRIPT
+        [hook(says(permissionDecision="allow", updatedInput={"command": "sh ./mk.sh"}))],
+        "runs",
+        call=SCRIPT,
     ),
     "context": Case([hook(says(additionalContext="the sky is blue"))], "runs"),
     "ends the work": Case(
-        [hook(prints('{"continue": false, "stopReason": "enough"}'))], "runs", "refused", says="enough"
+        [hook(prints('{"continue": false, "stopReason": "enough"}'))],
+        "runs",
+        "refused",
+        says="enough",
     ),
     "no such decision": Case([hook(says(permissionDecision="perhaps"))], "runs", "refused"),
     "broken JSON": Case([hook(prints('{"decision": "block"'))], "runs", "refused"),
-    "text before JSON": Case([hook(f"echo checking; {DENY}")], "runs", "refused", says="guard says no"),
+    "text before JSON": Case(
+        [hook(f"echo checking; {DENY}")], "runs", "refused", says="guard says no"
+    ),
     "another event's answer": Case([hook(DENY.replace("PreToolUse", "Stop"))], "runs", "refused"),
     "too slow": Case([hook("sleep 30", timeout=1)], "runs", "refused"),
     "missing program": Case([hook("./no-such-guard.py")], "runs", "refused"),

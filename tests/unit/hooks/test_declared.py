@@ -1,4 +1,6 @@
-"""`.agents/hooks.json` and `.claude/settings.json`: what counts, what is left out, and the words for it."""
+"""`.agents/hooks.json` and `.claude/settings.json`: what counts, what is left out, and the words
+for it.
+"""
 
 import json
 import subprocess
@@ -10,12 +12,22 @@ import pytest
 from fugu_cli.config import trust
 from fugu_cli.config.loader import load_config
 from fugu_cli.extensions.hook_protocol import describe_call, rule_fits
-from fugu_cli.extensions.hook_settings import HOOK_EVENTS, DeclaredHooks, Hook, files_named_by_hooks, read_hooks
+from fugu_cli.extensions.hook_settings import (
+    HOOK_EVENTS,
+    DeclaredHooks,
+    Hook,
+    files_named_by_hooks,
+    read_hooks,
+)
 from fugu_cli.messages import Call
 
 FORMAT = {"type": "command", "command": "sh lint.sh", "timeout": 5}
 GUARD: dict[str, Any] = {
-    "hooks": {"PreToolUse": [{"matcher": "bash|edit", "hooks": [{"type": "command", "command": "sh guard.sh"}]}]}
+    "hooks": {
+        "PreToolUse": [
+            {"matcher": "bash|edit", "hooks": [{"type": "command", "command": "sh guard.sh"}]}
+        ]
+    }
 }
 
 
@@ -27,7 +39,10 @@ def written(folder: Path, content: object, name: str = ".agents/hooks.json") -> 
 
 
 def test_every_event_is_read_in_the_order_of_the_file(tmp_path: Path) -> None:
-    groups = [{"matcher": "edit|mcp__.*", "hooks": [FORMAT]}, {"hooks": [{"type": "command", "command": "true"}]}]
+    groups = [
+        {"matcher": "edit|mcp__.*", "hooks": [FORMAT]},
+        {"hooks": [{"type": "command", "command": "true"}]},
+    ]
     path = written(tmp_path, {"hooks": {moment: groups for moment in HOOK_EVENTS}})
     assert read_hooks(tmp_path, None, trusted=False) == DeclaredHooks(
         tuple(
@@ -92,7 +107,9 @@ WHOLE: dict[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("case", WHOLE)
-def test_a_file_that_cannot_be_read_is_named_and_left_out_while_the_other_counts(tmp_path: Path, case: str) -> None:
+def test_a_file_that_cannot_be_read_is_named_and_left_out_while_the_other_counts(
+    tmp_path: Path, case: str
+) -> None:
     content, said = WHOLE[case]
     bad = written(tmp_path / "home", content)
     written(tmp_path / "repo", GUARD)
@@ -102,21 +119,37 @@ def test_a_file_that_cannot_be_read_is_named_and_left_out_while_the_other_counts
 
 
 FAULTS: dict[str, tuple[object, str]] = {
-    "event": ({"hooks": {"WorktreeCreate": []}}, ".WorktreeCreate: fugu has no such event; its hooks are left out"),
+    "event": (
+        {"hooks": {"WorktreeCreate": []}},
+        ".WorktreeCreate: fugu has no such event; its hooks are left out",
+    ),
     "group": ({"hooks": {"Stop": {}}}, ".Stop: it should be a list; the hook is left out"),
-    "no hooks": ({"hooks": {"Stop": [{"matcher": "x"}]}}, ".Stop.0.hooks: it should be a list; the hook is left out"),
+    "no hooks": (
+        {"hooks": {"Stop": [{"matcher": "x"}]}},
+        ".Stop.0.hooks: it should be a list; the hook is left out",
+    ),
     "matcher": (
         {"hooks": {"Stop": [{"matcher": "(", "hooks": [FORMAT]}]}},
-        ".Stop.0.matcher: it is not a regular expression: missing ), unterminated subpattern at position 0; "
+        ".Stop.0.matcher: it is not a regular expression: missing ), unterminated subpattern at "
+        "position 0; "
         "the hook is left out",
     ),
-    "type": (one(type="prompt"), ".Stop.0.hooks.0.type: input should be 'command'; the hook is left out"),
+    "type": (
+        one(type="prompt"),
+        ".Stop.0.hooks.0.type: input should be 'command'; the hook is left out",
+    ),
     "command": (
         one(command=" "),
         ".Stop.0.hooks.0.command: it is empty or holds a NUL character; the hook is left out",
     ),
-    "number": (one(command=5), ".Stop.0.hooks.0.command: input should be a valid string; the hook is left out"),
-    "timeout": (one(timeout=0), ".Stop.0.hooks.0.timeout: input should be greater than 0; the hook is left out"),
+    "number": (
+        one(command=5),
+        ".Stop.0.hooks.0.command: input should be a valid string; the hook is left out",
+    ),
+    "timeout": (
+        one(timeout=0),
+        ".Stop.0.hooks.0.timeout: input should be greater than 0; the hook is left out",
+    ),
 }
 
 
@@ -135,10 +168,16 @@ def test_a_fault_leaves_out_itself_alone(tmp_path: Path, case: str) -> None:
     [
         (one("PreToolUse", type="prompt"), ".0.hooks.0.type: input should be 'command'"),
         ({"hooks": {"PreToolUse": "x"}}, ": it should be a list"),
-        (matched("("), ".0.matcher: it is not a regular expression: missing ), unterminated subpattern at position 0"),
+        (
+            matched("("),
+            ".0.matcher: it is not a regular expression: missing ), unterminated subpattern at "
+            "position 0",
+        ),
     ],
 )
-def test_a_guard_that_cannot_be_run_is_kept_to_say_no(tmp_path: Path, content: object, fault: str) -> None:
+def test_a_guard_that_cannot_be_run_is_kept_to_say_no(
+    tmp_path: Path, content: object, fault: str
+) -> None:
     path = written(tmp_path, content)
     guard = Hook(moment="PreToolUse", source=str(path), own=True, fault=fault)
     note = f"{path}, hooks.PreToolUse{fault}; it cannot be run, so it says no"
@@ -149,14 +188,21 @@ def test_a_guard_that_cannot_be_run_is_kept_to_say_no(tmp_path: Path, content: o
     ("matcher", "why"),
     [
         ("bahs|edti", "there is none called `bahs`; did you mean bash?"),
-        ("Bash(git *)", "it goes by a tool's name alone, `Bash`; the key `if` of a hook takes such a rule"),
+        (
+            "Bash(git *)",
+            "it goes by a tool's name alone, `Bash`; the key `if` of a hook takes such a rule",
+        ),
         ("Task|WebSearch", ""),
         ("mcp__docs__*", ""),
     ],
 )
 def test_a_matcher_that_fits_no_tool_is_said(tmp_path: Path, matcher: str, why: str) -> None:
     path = written(tmp_path, matched(matcher))
-    said = (f"{path}, hooks: the matcher `{matcher}` of PreToolUse fits no tool: {why}",) if why else ()
+    said = (
+        (f"{path}, hooks: the matcher `{matcher}` of PreToolUse fits no tool: {why}",)
+        if why
+        else ()
+    )
     assert read_hooks(tmp_path, None, trusted=True).notes == said
 
 
@@ -168,7 +214,11 @@ def test_a_matcher_that_fits_no_tool_is_said(tmp_path: Path, matcher: str, why: 
         ("Edit(*.ts)", Call.make("1", "edit", path="src/a.ts", old="a", new="b"), True),
         ("Edit(/src/**)", Call.make("1", "edit", path="lib/a.ts", old="a", new="b"), False),
         ("Read(//etc/**)", Call.make("1", "read", path="/etc/hostname"), True),
-        ("WebFetch(domain:example.org)", Call.make("1", "web_fetch", url="https://example.org/x"), True),
+        (
+            "WebFetch(domain:example.org)",
+            Call.make("1", "web_fetch", url="https://example.org/x"),
+            True,
+        ),
         ("Bash", Call.make("1", "read", path="a"), False),
         ("not ( a rule", Call.make("1", "read", path="a"), True),
     ],
@@ -187,14 +237,19 @@ def test_arguments_given_apart_are_words_of_their_own(tmp_path: Path) -> None:
     assert done.stdout.splitlines() == ["/the place/run me.sh", "a b", "$HOME"]
 
 
-def test_settings_of_claude_code_are_read_beside_and_their_other_keys_are_no_fault(tmp_path: Path) -> None:
+def test_settings_of_claude_code_are_read_beside_and_their_other_keys_are_no_fault(
+    tmp_path: Path,
+) -> None:
     written(tmp_path, GUARD | {"description": "ours"})
     written(tmp_path, {"permissions": {"allow": []}} | one(command="a"), ".claude/settings.json")
     local = written(tmp_path, one(command="b"), ".claude/settings.local.json")
     found = read_hooks(tmp_path, None, trusted=False)
     assert ([hook.command for hook in found.hooks], found.notes) == (["sh guard.sh", "a", "b"], ())
     written(tmp_path, {"disableAllHooks": True} | one(command="b"), ".claude/settings.local.json")
-    assert [hook.command for hook in read_hooks(tmp_path, None, trusted=False).hooks] == ["sh guard.sh", "a"]
+    assert [hook.command for hook in read_hooks(tmp_path, None, trusted=False).hooks] == [
+        "sh guard.sh",
+        "a",
+    ]
     local.write_text("{}")
     written(tmp_path, {}, ".claude/settings.json")
     assert read_hooks(tmp_path, None, trusted=False).notes == ()
@@ -217,7 +272,10 @@ def test_a_repositorys_hooks_count_once_it_is_trusted_after_the_users_own(tmp_pa
     loaded = load_config(tmp_path, {})
     assert ([hook.moment for hook in loaded.hooks.hooks], loaded.hooks.notes) == (["Stop"], (note,))
     loaded = load_config(tmp_path, {}, trust=True)
-    assert [(hook.moment, hook.own) for hook in loaded.hooks.hooks] == [("Stop", True), ("PreToolUse", False)]
+    assert [(hook.moment, hook.own) for hook in loaded.hooks.hooks] == [
+        ("Stop", True),
+        ("PreToolUse", False),
+    ]
     assert loaded.hooks.notes == ()
 
 
@@ -227,7 +285,9 @@ def test_in_the_home_itself_the_users_file_is_read_once() -> None:
 
 
 @pytest.mark.parametrize("changed", [".agents/hooks.json", "tools/guard.py", "tools/link.sh"])
-def test_a_changed_hooks_file_or_script_that_it_names_asks_again(tmp_path: Path, changed: str) -> None:
+def test_a_changed_hooks_file_or_script_that_it_names_asks_again(
+    tmp_path: Path, changed: str
+) -> None:
     root, data = tmp_path / "repo", tmp_path / "data"
     (root / "tools").mkdir(parents=True)
     (root / "tools/guard.py").write_text("pass")

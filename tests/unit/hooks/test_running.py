@@ -1,4 +1,6 @@
-"""Hooks run: what they read, when they say no, what is made of the rest, and that nothing of them is left behind."""
+"""Hooks run: what they read, when they say no, what is made of the rest, and that nothing of them
+is left behind.
+"""
 
 import asyncio
 import json
@@ -28,7 +30,9 @@ WRITE = Call.make("1", "write", path="made.txt", content="by the agent\n")
 
 
 def hook(moment: HookEvent, command: str, matcher: str = "", timeout: float = 120.0) -> Hook:
-    return Hook(moment=moment, matcher=matcher, command=command, timeout=timeout, source="FILE", own=True)
+    return Hook(
+        moment=moment, matcher=matcher, command=command, timeout=timeout, source="FILE", own=True
+    )
 
 
 def decided(moment: HookEvent = "PreToolUse", **said: object) -> str:
@@ -61,7 +65,9 @@ class Play:
 
     def made(self) -> Hooks:
         common = {"session_id": "session-1"}
-        return Hooks(HookRunner(DeclaredHooks(self.hooks), common, self.told.append, mute=self.mute))
+        return Hooks(
+            HookRunner(DeclaredHooks(self.hooks), common, self.told.append, mute=self.mute)
+        )
 
     async def ask(self, call: Call, judgement: Judgement) -> str:
         self.questions.append(call)
@@ -70,7 +76,9 @@ class Play:
     def stage(self) -> Stage:
         members = (CHEAP,)
         return Stage(
-            repository(self.root / "repo") if not (self.root / "repo").exists() else self.root / "repo",
+            repository(self.root / "repo")
+            if not (self.root / "repo").exists()
+            else self.root / "repo",
             self.root / "store",
             members,
             {"cheap": asking(self.call)},
@@ -81,7 +89,9 @@ class Play:
 
     def environment(self, stage: Stage) -> Environment:
         environment = stage.environment()
-        return replace(environment, hooks=self.made(), rules=environment.rules.model_copy(update=self.rules))
+        return replace(
+            environment, hooks=self.made(), rules=environment.rules.model_copy(update=self.rules)
+        )
 
     def run(self) -> Sequence[Event]:
         async def whole() -> Finished:
@@ -111,16 +121,29 @@ def test_a_hook_reads_who_what_and_where(tmp_path: Path) -> None:
     hooks = (hook("PreToolUse", "cat > ../before.json"), hook("PostToolUse", "cat > ../after.json"))
     Play(tmp_path, hooks).run()
     path = str(tmp_path / "repo/made.txt")
-    common = {"session_id": "session-1", "cwd": str(tmp_path / "repo"), "permission_mode": "acceptEdits"}
+    common = {
+        "session_id": "session-1",
+        "cwd": str(tmp_path / "repo"),
+        "permission_mode": "acceptEdits",
+    }
     written = {"file_path": path, "path": "made.txt", "content": "by the agent\n"}
     given = common | {"tool_name": "Write", "tool_use_id": "t1-0-0", "tool_input": written}
-    assert json.loads((tmp_path / "before.json").read_text()) == given | {"hook_event_name": "PreToolUse"}
-    answered = {"output": "Created made.txt (1 line).", "ok": True, "filePath": path, "success": True}
+    assert json.loads((tmp_path / "before.json").read_text()) == given | {
+        "hook_event_name": "PreToolUse"
+    }
+    answered = {
+        "output": "Created made.txt (1 line).",
+        "ok": True,
+        "filePath": path,
+        "success": True,
+    }
     after = given | {"hook_event_name": "PostToolUse", "tool_response": answered}
     assert json.loads((tmp_path / "after.json").read_text()) == after
 
 
-def test_hooks_of_other_tools_and_of_calls_that_nothing_comes_of_are_not_run(tmp_path: Path) -> None:
+def test_hooks_of_other_tools_and_of_calls_that_nothing_comes_of_are_not_run(
+    tmp_path: Path,
+) -> None:
     touch = hook("PreToolUse", "touch ../ran; exit 2")
     play = Play(tmp_path / "a", (replace_matcher(touch, "bash|edit"),))
     play.run()
@@ -128,7 +151,10 @@ def test_hooks_of_other_tools_and_of_calls_that_nothing_comes_of_are_not_run(tmp
     for index, call in enumerate((Call.make("1", "nonsense"), Call.make("1", "write", content=5))):
         play = Play(tmp_path / str(index), (touch,), call)
         play.run()
-        assert ([ran.ok for ran in play.ran()], (tmp_path / str(index) / "ran").exists()) == ([False], False)
+        assert ([ran.ok for ran in play.ran()], (tmp_path / str(index) / "ran").exists()) == (
+            [False],
+            False,
+        )
 
 
 def replace_matcher(one: Hook, matcher: str) -> Hook:
@@ -139,11 +165,21 @@ def test_a_hook_is_asked_before_the_user_and_not_where_policy_denies(tmp_path: P
     command = Call.make("1", "bash", command="make it")
     play = Play(tmp_path / "a", (hook("PreToolUse", "exit 2", "bash"),), command)
     play.run()
-    assert (play.questions, play.permitted()) == ([], [(False, "hook", "a hook forbids it: it gave no reason")])
+    assert (play.questions, play.permitted()) == (
+        [],
+        [(False, "hook", "a hook forbids it: it gave no reason")],
+    )
     play = Play(tmp_path / "b", (hook("PreToolUse", "true", "bash"),), command)
     play.run()
-    assert ([call.tool for call in play.questions], play.permitted()[0][:2]) == (["bash"], (True, "user"))
-    play = Play(tmp_path / "c", (hook("PreToolUse", "touch ../ran"),), Call.make("1", "bash", command="git clean -xfd"))
+    assert ([call.tool for call in play.questions], play.permitted()[0][:2]) == (
+        ["bash"],
+        (True, "user"),
+    )
+    play = Play(
+        tmp_path / "c",
+        (hook("PreToolUse", "touch ../ran"),),
+        Call.make("1", "bash", command="git clean -xfd"),
+    )
     play.run()
     assert (play.permitted()[0][:2], (tmp_path / "c/ran").exists()) == ((False, "policy"), False)
 
@@ -156,7 +192,10 @@ def test_a_hook_that_fails_is_said_once_and_passed_over(tmp_path: Path) -> None:
         workspace = stage.environment().workspace
         return [await hooks.judge("PreToolUse", WRITE, workspace) for _ in range(2)]
 
-    said = "the PreToolUse hook `echo broken >&2; exit 1` in FILE failed with exit code 1: broken; it was passed over"
+    said = (
+        "the PreToolUse hook `echo broken >&2; exit 1` in FILE failed with exit code 1: broken; "
+        "it was passed over"
+    )
     assert asyncio.run(twice()) == [HookVerdict(WRITE)] * 2
     assert hooks.runner.notes == (said,)
     assert play.told == ["the hook `echo broken >&2; exit 1` runs", said] * 2
@@ -171,7 +210,10 @@ def test_a_hook_that_fails_is_said_once_and_passed_over(tmp_path: Path) -> None:
         ("sleep 60", "did not end in time and was ended"),
         ("echo '{\"decision\": '", "printed what cannot be read: not valid JSON: "),
         ('echo \'{"decision": "perhaps"}\'', "printed what cannot be read: decision: "),
-        (decided("Stop", permissionDecision="allow"), "printed what cannot be read: it answers Stop"),
+        (
+            decided("Stop", permissionDecision="allow"),
+            "printed what cannot be read: it answers Stop",
+        ),
         ("echo '{'; yes '\"x\": 1,' | head -c 10000000", "printed more than can be read"),
         ("yes 'all is well' | head -c 10000000", "printed more than can be read"),
     ],
@@ -212,7 +254,9 @@ ALLOWS = decided(permissionDecision="allow", permissionDecisionReason="fine")
 ANSWERS = """echo '{"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}}'"""
 
 
-@pytest.mark.parametrize(("moment", "command"), [("PreToolUse", ALLOWS), ("PermissionRequest", ANSWERS)])
+@pytest.mark.parametrize(
+    ("moment", "command"), [("PreToolUse", ALLOWS), ("PermissionRequest", ANSWERS)]
+)
 def test_a_hooks_yes_stands_for_the_users_but_not_for_a_rules_or_an_every_time_question(
     tmp_path: Path, moment: HookEvent, command: str
 ) -> None:
@@ -255,11 +299,16 @@ def test_a_repositorys_hook_says_yes_only_as_it_was_when_it_was_trusted(tmp_path
 
 def test_a_request_for_permission_is_answered_with_no_and_its_words(tmp_path: Path) -> None:
     said = {"behavior": "deny", "message": "not on Fridays"}
-    answer = json.dumps({"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": said}})
+    answer = json.dumps(
+        {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": said}}
+    )
     call = Call.make("1", "bash", command="make it")
     play = Play(tmp_path, (hook("PermissionRequest", f"echo '{answer}'", "Bash"),), call)
     play.run()
-    assert (play.questions, play.permitted()) == ([], [(False, "hook", "a hook forbids it: not on Fridays")])
+    assert (play.questions, play.permitted()) == (
+        [],
+        [(False, "hook", "a hook forbids it: not on Fridays")],
+    )
 
 
 def test_who_waits_for_the_user_is_told_to_hooks(tmp_path: Path) -> None:
@@ -291,9 +340,16 @@ def test_a_hook_changes_what_is_run_and_policy_judges_the_change(tmp_path: Path)
     play.run()
     assert (there.read_text(), (tmp_path / "a/repo/made.txt").exists()) == ("by a hook\n", False)
     changed = f'{{"content": "by a hook\\n", "path": "{there}"}}'
-    assert play.ran()[0].output == f"[A hook changed the arguments: {changed}]\nCreated {there} (1 line)."
-    outside = decided(permissionDecision="allow", updatedInput={"file_path": "/etc/made.txt", "content": "x"})
-    play = Play(tmp_path / "b", (hook("PreToolUse", outside, "Write"),), rules={"deny": ("write(/etc/**)",)})
+    assert (
+        play.ran()[0].output
+        == f"[A hook changed the arguments: {changed}]\nCreated {there} (1 line)."
+    )
+    outside = decided(
+        permissionDecision="allow", updatedInput={"file_path": "/etc/made.txt", "content": "x"}
+    )
+    play = Play(
+        tmp_path / "b", (hook("PreToolUse", outside, "Write"),), rules={"deny": ("write(/etc/**)",)}
+    )
     play.run()
     assert (play.permitted()[0][:2], play.ran()) == ((False, "policy"), [])
 
@@ -301,7 +357,11 @@ def test_a_hook_changes_what_is_run_and_policy_judges_the_change(tmp_path: Path)
 def test_a_later_hook_judges_what_an_earlier_one_made_of_the_call(tmp_path: Path) -> None:
     made = decided(updatedInput={"command": "rm -rf build"})
     guard = "grep -q 'rm -rf' && { echo never >&2; exit 2; }; true"
-    play = Play(tmp_path, (hook("PreToolUse", made), hook("PreToolUse", guard)), Call.make("1", "bash", command="ls"))
+    play = Play(
+        tmp_path,
+        (hook("PreToolUse", made), hook("PreToolUse", guard)),
+        Call.make("1", "bash", command="ls"),
+    )
     play.run()
     assert play.permitted() == [(False, "hook", "a hook forbids it: never")]
 
@@ -314,16 +374,23 @@ def test_what_a_hook_adds_stands_above_the_answer(tmp_path: Path, moment: HookEv
 
 
 def test_a_hook_replaces_what_a_tool_answered(tmp_path: Path) -> None:
-    play = Play(tmp_path, (hook("PostToolUse", decided("PostToolUse", updatedToolOutput="all well")),))
+    play = Play(
+        tmp_path, (hook("PostToolUse", decided("PostToolUse", updatedToolOutput="all well")),)
+    )
     play.run()
     assert play.ran()[0].output == "all well"
 
 
 @pytest.mark.parametrize("moment", ["PreToolUse", "PostToolUse"])
 def test_a_hook_ends_the_work(tmp_path: Path, moment: HookEvent) -> None:
-    play = Play(tmp_path, (hook(moment, """echo '{"continue": false, "stopReason": "the disk is full"}'"""),))
+    play = Play(
+        tmp_path,
+        (hook(moment, """echo '{"continue": false, "stopReason": "the disk is full"}'"""),),
+    )
     play.run()
-    assert play.log.events[-1] == Finished(reason="denied", message="a hook ended the work: the disk is full")
+    assert play.log.events[-1] == Finished(
+        reason="denied", message="a hook ended the work: the disk is full"
+    )
     assert sum(isinstance(event, Replied) for event in play.log.events) == 1
 
 
@@ -335,7 +402,10 @@ def test_a_message_for_people_is_shown_to_them_alone(tmp_path: Path) -> None:
 
 
 def test_a_call_that_failed_is_told_as_a_failure(tmp_path: Path) -> None:
-    hooks = (hook("PostToolUse", "touch ../after"), hook("PostToolUseFailure", "cat > ../failed.json"))
+    hooks = (
+        hook("PostToolUse", "touch ../after"),
+        hook("PostToolUseFailure", "cat > ../failed.json"),
+    )
     play = Play(tmp_path, hooks, Call.make("1", "read", path="none.txt"))
     play.run()
     assert (tmp_path / "after").exists() is False
@@ -346,7 +416,9 @@ def test_a_call_that_failed_is_told_as_a_failure(tmp_path: Path) -> None:
     )
 
 
-def test_a_hook_that_nobody_waits_for_decides_nothing_and_ends_with_the_session(tmp_path: Path) -> None:
+def test_a_hook_that_nobody_waits_for_decides_nothing_and_ends_with_the_session(
+    tmp_path: Path,
+) -> None:
     slow = hook("PreToolUse", "echo $$ > ../pid; exec sleep 60").model_copy(update={"apart": True})
     play = Play(tmp_path, (slow,))
     hooks, workspace = play.made(), play.stage().environment().workspace
@@ -363,7 +435,10 @@ def test_a_hook_that_nobody_waits_for_decides_nothing_and_ends_with_the_session(
 
 
 def test_the_same_command_is_run_once_for_an_event(tmp_path: Path) -> None:
-    play = Play(tmp_path, (hook("PreToolUse", "echo x >> ../ran", "Write"), hook("PreToolUse", "echo x >> ../ran")))
+    play = Play(
+        tmp_path,
+        (hook("PreToolUse", "echo x >> ../ran", "Write"), hook("PreToolUse", "echo x >> ../ran")),
+    )
     play.run()
     assert (tmp_path / "ran").read_text() == "x\n"
 
@@ -388,41 +463,62 @@ PATCH = """--- a/calc.txt
 
 def test_a_guard_of_edits_and_writes_sees_a_patch_file_by_file(tmp_path: Path) -> None:
     guard = "cat >> ../seen; echo >> ../seen"
-    play = Play(tmp_path, (hook("PreToolUse", guard, "Edit|Write"),), Call.make("1", "apply_patch", patch=PATCH))
+    play = Play(
+        tmp_path,
+        (hook("PreToolUse", guard, "Edit|Write"),),
+        Call.make("1", "apply_patch", patch=PATCH),
+    )
     play.run()
     seen = [json.loads(line) for line in (tmp_path / "seen").read_text().splitlines()]
     root = tmp_path / "repo"
-    assert [(one["tool_name"], {k: v for k, v in one["tool_input"].items() if k != "patch"}) for one in seen] == [
+    assert [
+        (one["tool_name"], {k: v for k, v in one["tool_input"].items() if k != "patch"})
+        for one in seen
+    ] == [
         ("Edit", {"file_path": f"{root}/calc.txt", "old_string": "broken", "new_string": "fixed"}),
         ("Write", {"file_path": f"{root}/secrets/new.txt", "content": "hidden"}),
     ]
 
 
-def test_the_first_hook_that_says_no_ends_the_question_and_all_are_run_after_a_call(tmp_path: Path) -> None:
+def test_the_first_hook_that_says_no_ends_the_question_and_all_are_run_after_a_call(
+    tmp_path: Path,
+) -> None:
     no, mark = "echo no $0 >&2; exit 2", "touch ../ran"
     play = Play(tmp_path / "a", (hook("PreToolUse", no), hook("PreToolUse", mark)))
     play.run()
     assert (play.permitted()[0][1], (tmp_path / "a/ran").exists()) == ("hook", False)
-    play = Play(tmp_path / "b", (hook("PostToolUse", "echo first >&2; exit 2"), hook("PostToolUse", mark)))
+    play = Play(
+        tmp_path / "b", (hook("PostToolUse", "echo first >&2; exit 2"), hook("PostToolUse", mark))
+    )
     play.run()
     assert (tmp_path / "b/ran").exists()
 
 
-def test_a_hook_after_a_call_speaks_to_the_agent_and_what_it_changes_is_the_calls(tmp_path: Path) -> None:
-    format = "tr a-z A-Z < made.txt > other.txt && mv other.txt made.txt && echo shouted >&2; exit 2"
+def test_a_hook_after_a_call_speaks_to_the_agent_and_what_it_changes_is_the_calls(
+    tmp_path: Path,
+) -> None:
+    format = (
+        "tr a-z A-Z < made.txt > other.txt && mv other.txt made.txt && echo shouted >&2; exit 2"
+    )
     play = Play(tmp_path, (hook("PostToolUse", format, "edit|write"),))
     play.run()
     (ran,) = play.ran()
     assert (tmp_path / "repo/made.txt").read_text() == "BY THE AGENT\n"
     assert (ran.ok, ran.output.splitlines()[0]) == (True, "[A hook objects: shouted]")
     (change,) = ran.changes
-    blob = asyncio.run(Workspace(tmp_path / "repo", tmp_path / "store").history.blob(str(change.after)))
+    blob = asyncio.run(
+        Workspace(tmp_path / "repo", tmp_path / "store").history.blob(str(change.after))
+    )
     assert (change.path, change.before, blob) == ("made.txt", None, b"BY THE AGENT\n")
     assert views.answer(play.log.events).startswith("[A hook objects: shouted]\n")
 
 
 def test_a_hook_after_reading_is_watched_for_what_it_changes(tmp_path: Path) -> None:
-    play = Play(tmp_path, (hook("PostToolUse", "echo x > seen.txt", "read"),), Call.make("1", "read", path="calc.txt"))
+    play = Play(
+        tmp_path,
+        (hook("PostToolUse", "echo x > seen.txt", "read"),),
+        Call.make("1", "read", path="calc.txt"),
+    )
     play.run()
     assert [change.path for change in play.ran()[0].changes] == ["seen.txt"]
 
@@ -432,7 +528,9 @@ def test_evidence_is_not_the_agents_and_runs_no_hook(tmp_path: Path) -> None:
 
     play = Play(tmp_path, (hook("PreToolUse", "exit 2"), hook("PostToolUse", "echo x >&2; exit 2")))
     stage = play.stage()
-    asyncio.run(run_evidence(play.log, play.environment(stage), 0, Call.make("e0", "read", path="calc.txt")))
+    asyncio.run(
+        run_evidence(play.log, play.environment(stage), 0, Call.make("e0", "read", path="calc.txt"))
+    )
     assert (play.permitted(), play.told) == ([(True, "evidence", "")], [])
     assert "hook" not in play.ran()[0].output
 
@@ -458,7 +556,9 @@ def test_a_turn_that_is_cut_ends_its_hook_and_all_it_started(tmp_path: Path) -> 
 
     async def cut() -> None:
         await stage.begin(play.log, "write it", judged=False)
-        work = asyncio.create_task(orchestrator.run(play.log, stage.team(), play.environment(stage)))
+        work = asyncio.create_task(
+            orchestrator.run(play.log, stage.team(), play.environment(stage))
+        )
         pids = tmp_path / "pid"
         while not pids.exists() or len(pids.read_text().split()) < 2:
             await asyncio.sleep(0.02)
@@ -482,7 +582,9 @@ def _lives(pid: int) -> bool:
 
 
 def test_what_a_hook_writes_is_clipped_and_masked(tmp_path: Path) -> None:
-    play = Play(tmp_path, (hook("PreToolUse", "yes word | head -c 100000 >&2; echo hunter2 >&2; exit 2"),))
+    play = Play(
+        tmp_path, (hook("PreToolUse", "yes word | head -c 100000 >&2; echo hunter2 >&2; exit 2"),)
+    )
     stage = play.stage()
     workspace = stage.environment().workspace
     workspace.mask = lambda text: text.replace("hunter2", "[secret]")
@@ -507,7 +609,9 @@ def test_where_files_are_kept_from_agents_no_word_of_a_hook_reaches_one(tmp_path
     assert hooks.runner.notes == (said,)
 
 
-def test_a_repositorys_hook_is_confined_like_its_tests_and_the_users_own_is_not(tmp_path: Path) -> None:
+def test_a_repositorys_hook_is_confined_like_its_tests_and_the_users_own_is_not(
+    tmp_path: Path,
+) -> None:
     from fugu_cli.safety.sandbox.command_sandbox import Sandbox, SandboxSettings
 
     play = Play(tmp_path, ())
@@ -542,7 +646,10 @@ def test_hooks_hear_of_a_sessions_beginning_once_of_summaries_and_of_steps(tmp_p
     async def session() -> list[str]:
         for _ in range(2):
             await hooks.began("resume", workspace)
-        said = [(await hooks.prompted("a", workspace)).context, (await hooks.prompted("b", workspace)).context]
+        said = [
+            (await hooks.prompted("a", workspace)).context,
+            (await hooks.prompted("b", workspace)).context,
+        ]
         said += [await hooks.compacting(trigger, workspace) for trigger in ("auto", "manual")]
         await hooks.step_ended("worker", {"agent_id": "turn-1"}, workspace)
         await hooks.step_ended("verifier", {"agent_id": "turn-2"}, workspace)
@@ -551,7 +658,10 @@ def test_hooks_hear_of_a_sessions_beginning_once_of_summaries_and_of_steps(tmp_p
 
     assert asyncio.run(session()) == ["hello", "", "", "not now"]
     told = [json.loads(line) for line in (tmp_path / "heard").read_text().splitlines()]
-    assert [(one["hook_event_name"], one.get("source"), one.get("trigger"), one.get("agent_id")) for one in told] == [
+    assert [
+        (one["hook_event_name"], one.get("source"), one.get("trigger"), one.get("agent_id"))
+        for one in told
+    ] == [
         ("SessionStart", "resume", None, None),
         ("PreCompact", None, "manual", None),
         ("SubagentStop", None, None, "turn-1"),

@@ -14,7 +14,16 @@ from fugu_cli.engine import orchestrator
 from fugu_cli.messages import Call, FromUser, Prompt, Reply
 from fugu_cli.safety import policy
 from fugu_cli.session import views
-from fugu_cli.session.events import Assigned, Event, Finished, Interrupted, Member, Permitted, Role, ToolRan
+from fugu_cli.session.events import (
+    Assigned,
+    Event,
+    Finished,
+    Interrupted,
+    Member,
+    Permitted,
+    Role,
+    ToolRan,
+)
 from fugu_cli.session.log import Log
 from tests.reacting import CHECK, Reacting, Stage, calls, repository
 
@@ -25,7 +34,9 @@ MADE = Call.make("1", "acceptance_check", script=SCRIPT, command='sh "$SCRIPT"',
 
 
 def write(content: str) -> tuple[Call, ...]:
-    return Call.make("1", "read", path="calc.txt"), Call.make("2", "write", path="calc.txt", content=content)
+    return Call.make("1", "read", path="calc.txt"), Call.make(
+        "2", "write", path="calc.txt", content=content
+    )
 
 
 class Roles:
@@ -80,7 +91,11 @@ class Play:
     def tried(self) -> list[tuple[int, str, bool]]:
         """Each run: its turn, the tool, and whether it was ok."""
         ran = [event for event in self.log.events if isinstance(event, ToolRan)]
-        return [(e.turn, e.call.tool, e.ok) for e in ran if e.call.tool in {"acceptance_check", "run_check"}]
+        return [
+            (e.turn, e.call.tool, e.ok)
+            for e in ran
+            if e.call.tool in {"acceptance_check", "run_check"}
+        ]
 
 
 @pytest.fixture
@@ -104,9 +119,15 @@ def test_a_thinkers_check_fails_before_and_nothing_is_accepted_until_it_passes(r
         (2, "run_check", False),
         (3, "run_check", True),
     ]
-    runs = [event for event in found.log.events if isinstance(event, Permitted) and event.call.tool == "run_check"]
+    runs = [
+        event
+        for event in found.log.events
+        if isinstance(event, Permitted) and event.call.tool == "run_check"
+    ]
     assert {event.by for event in runs} == {"evidence"}
-    told = [message.text for message in found.agent.shown[-1].messages if isinstance(message, FromUser)]
+    told = [
+        message.text for message in found.agent.shown[-1].messages if isinstance(message, FromUser)
+    ]
     assert any("[An acceptance check was run: it FAILS.]\nno new" in text for text in told)
     assert any("[An acceptance check was run: it passes.]" in text for text in told)
 
@@ -114,24 +135,34 @@ def test_a_thinkers_check_fails_before_and_nothing_is_accepted_until_it_passes(r
 def test_an_accept_while_it_fails_is_none_and_no_verifier_may_be_asked(root: Path) -> None:
     found = Play(
         root,
-        [("thinker", (MADE,), "Do it."), ("worker", write("fixed, wrong\n"), "done"), ("verifier", (), "ACCEPT")],
+        [
+            ("thinker", (MADE,), "Do it."),
+            ("worker", write("fixed, wrong\n"), "done"),
+            ("verifier", (), "ACCEPT"),
+        ],
     )
     end = found.run()
     assert (end.reason, "An acceptance check fails: sh" in end.message) == ("turn_limit", True)
     turns = views.turns(found.log.events)
     assert views.verdict(found.log.events, turns[-1]) == "REVISE"
-    worked = found.log.events[: next(n for n, e in enumerate(found.log.events) if e is turns[-1].assigned)]
+    worked = found.log.events[
+        : next(n for n, e in enumerate(found.log.events) if e is turns[-1].assigned)
+    ]
     assert action_space.roles_out(worked) == {
         "verifier": 'an acceptance check fails: sh "$SCRIPT", and no verdict changes that'
     }
 
 
-@pytest.mark.parametrize(("script", "ok"), [(SCRIPT, True), ("exit 1\n", True), ("exit 0\n", False)])
+@pytest.mark.parametrize(
+    ("script", "ok"), [(SCRIPT, True), ("exit 1\n", True), ("exit 0\n", False)]
+)
 def test_a_verifiers_is_run_on_the_files_from_before_and_then_on_those_of_now(
     root: Path, script: str, ok: bool
 ) -> None:
     made = Call.make("1", "acceptance_check", script=script, command='sh "$SCRIPT"')
-    found = Play(root, [("worker", write("fixed and new\n"), "done"), ("verifier", (made,), "ACCEPT")])
+    found = Play(
+        root, [("worker", write("fixed and new\n"), "done"), ("verifier", (made,), "ACCEPT")]
+    )
     end = found.run()
     passes = script == SCRIPT
     assert found.tried == [(2, "acceptance_check", ok), *([(2, "run_check", passes)] if ok else [])]
@@ -155,21 +186,41 @@ def test_outside_git_what_is_written_after_a_change_does_not_count(tmp_path: Pat
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (Call.make("1", "acceptance_check", script="exit 0", command='sh "$SCRIPT"'), "it passes before the work"),
+        (
+            Call.make("1", "acceptance_check", script="exit 0", command='sh "$SCRIPT"'),
+            "it passes before the work",
+        ),
         (Call.make("1", "acceptance_check", command="nowhere"), "could not be run"),
-        (Call.make("1", "acceptance_check", script="exit 1", command="false"), 'names the script as "$SCRIPT"'),
+        (
+            Call.make("1", "acceptance_check", script="exit 1", command="false"),
+            'names the script as "$SCRIPT"',
+        ),
         (Call.make("1", "acceptance_check", command=" "), "one line of the shell"),
-        (Call.make("1", "acceptance_check", script="exit 1", command='sh "$SCRIPT"', file="../x"), "a plain name"),
+        (
+            Call.make(
+                "1", "acceptance_check", script="exit 1", command='sh "$SCRIPT"', file="../x"
+            ),
+            "a plain name",
+        ),
     ],
 )
-def test_what_does_not_fail_before_is_no_check_and_the_agent_is_told(root: Path, call: Call, said: str) -> None:
+def test_what_does_not_fail_before_is_no_check_and_the_agent_is_told(
+    root: Path, call: Call, said: str
+) -> None:
     found = Play(
-        root, [("thinker", (call,), "Hm."), ("worker", write("fixed\nx\n"), "done"), ("verifier", (), "ACCEPT")]
+        root,
+        [
+            ("thinker", (call,), "Hm."),
+            ("worker", write("fixed\nx\n"), "done"),
+            ("verifier", (), "ACCEPT"),
+        ],
     )
     assert found.run().reason == "accepted"
     assert found.tried == [(1, "acceptance_check", False)]
     (ran,) = [
-        event for event in found.log.events if isinstance(event, ToolRan) and event.call.tool == "acceptance_check"
+        event
+        for event in found.log.events
+        if isinstance(event, ToolRan) and event.call.tool == "acceptance_check"
     ]
     assert said in ran.output
 
@@ -189,7 +240,9 @@ def test_checks_are_only_added_and_all_of_them_must_pass(root: Path) -> None:
 
 
 def test_the_users_checks_hold_from_the_beginning(root: Path) -> None:
-    found = Play(root, [("worker", (), "It is done already."), ("worker", write("fixed and new\n"), "done")])
+    found = Play(
+        root, [("worker", (), "It is done already."), ("worker", write("fixed and new\n"), "done")]
+    )
     found.until = ("grep -q new calc.txt",)
     assert found.run().reason == "turn_limit"
     assert found.tried == [(1, "run_check", False), (2, "run_check", True)]
@@ -217,13 +270,18 @@ def test_the_script_sees_the_repository_and_leaves_nothing_in_it(root: Path) -> 
     found = Play(root, [("thinker", (made,), "Do it.")])
     found.run()
     (ran,) = [
-        event for event in found.log.events if isinstance(event, ToolRan) and event.call.tool == "acceptance_check"
+        event
+        for event in found.log.events
+        if isinstance(event, ToolRan) and event.call.tool == "acceptance_check"
     ]
     assert "AssertionError: 2" in ran.output and ran.ok and ran.changes == ()
 
 
 def test_one_that_is_refused_is_no_reason_to_end_as_denied(root: Path) -> None:
-    parts: list[tuple[Role, tuple[Call, ...], str]] = [("thinker", (MADE,), "Do it."), ("worker", (), "It says so.")]
+    parts: list[tuple[Role, tuple[Call, ...], str]] = [
+        ("thinker", (MADE,), "Do it."),
+        ("worker", (), "It says so."),
+    ]
     found = Play(root, parts, more={"mode": "edit"})
     assert found.run() == Finished(reason="answered")
     assert found.tried == []
@@ -257,7 +315,9 @@ def test_after_a_cut_turn_it_is_run_again_before_the_next_one(root: Path) -> Non
         (policy.Rules(mode="auto", ask=("acceptance_check",)), "ask"),
     ],
 )
-def test_it_is_judged_as_the_command_that_it_is(rules: policy.Rules, verdict: str, tmp_path: Path) -> None:
+def test_it_is_judged_as_the_command_that_it_is(
+    rules: policy.Rules, verdict: str, tmp_path: Path
+) -> None:
     judged = policy.judge(MADE, rules, tmp_path, sealed=True)
     assert judged.verdict == verdict
     assert SCRIPT in judged.target, "a yes is one for this very script"
@@ -289,7 +349,9 @@ def test_the_trace_of_a_whole_request_shows_that_it_failed_before_and_passes_aft
     assert "✗ acceptance check FAIL" in capsys.readouterr().err
     assert called(["trace", "latest"]) == 0
     told = [line for line in capsys.readouterr().out.splitlines() if "acceptance check " in line]
-    assert [word for line in told for word in ("FAIL", "pass") if f"acceptance check {word}" in line] == [
+    assert [
+        word for line in told for word in ("FAIL", "pass") if f"acceptance check {word}" in line
+    ] == [
         "FAIL",
         "FAIL",
         "pass",

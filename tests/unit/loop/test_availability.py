@@ -1,4 +1,6 @@
-"""Before a decision: who is unavailable is a fact, the next best by the coordinator's own scores takes the turn."""
+"""Before a decision: who is unavailable is a fact, the next best by the coordinator's own scores
+takes the turn.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -15,7 +17,18 @@ from fugu_cli.errors import AgentError
 from fugu_cli.providers import Pause
 from fugu_cli.providers.circuit_breaker import CircuitBreaker
 from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Assigned, Event, Exclusion, Failed, Finished, Masked, Member, Opened, Replied
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Event,
+    Exclusion,
+    Failed,
+    Finished,
+    Masked,
+    Member,
+    Opened,
+    Replied,
+)
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 
@@ -46,7 +59,10 @@ class Scoring:
         if not able:
             return Finished(reason="failed", message="nobody")
         return Assigned(
-            turn=action_space.next_turn_number(events), agent=max(able, key=able.__getitem__), role="worker", by="test"
+            turn=action_space.next_turn_number(events),
+            agent=max(able, key=able.__getitem__),
+            role="worker",
+            by="test",
         )
 
 
@@ -59,7 +75,9 @@ def team(breaker: CircuitBreaker, seconds: float | None = None, clock: Clock | N
     return Team({"a": A, "b": B}, {}, Scoring(a=0.9, b=0.4), breaker, limit)
 
 
-def decided(log: Log, breaker: CircuitBreaker, seconds: float | None = None, clock: Clock | None = None) -> Decision:
+def decided(
+    log: Log, breaker: CircuitBreaker, seconds: float | None = None, clock: Clock | None = None
+) -> Decision:
     return asyncio.run(availability.decide(log, team(breaker, seconds, clock), {}))
 
 
@@ -70,14 +88,18 @@ def test_nothing_is_written_while_all_is_well() -> None:
     assert len(log.events) == 2
 
 
-def test_an_agent_that_is_unavailable_is_masked_with_the_reason_and_the_next_best_takes_the_turn() -> None:
+def test_an_agent_that_is_unavailable_is_masked_with_the_reason_and_the_next_best_takes_the_turn() -> (
+    None
+):
     clock = Clock()
     breaker = CircuitBreaker(now=clock.read)
     breaker.failed("a", "overloaded")
     log = begun()
     decision = decided(log, breaker)
     assert isinstance(decision, Assigned) and decision.agent == "b"
-    assert log.events[-1] == Masked(agents=(("a", Exclusion(kind="overloaded", message="retrying in 5 s")),))
+    assert log.events[-1] == Masked(
+        agents=(("a", Exclusion(kind="overloaded", message="retrying in 5 s")),)
+    )
 
 
 def test_it_is_tried_again_when_its_time_is_over_and_another_has_answered() -> None:
@@ -92,7 +114,9 @@ def test_it_is_tried_again_when_its_time_is_over_and_another_has_answered() -> N
     assert len(log.events) == 4, "the failure itself masks it: there is nothing to add"
     clock.now += 6
     decision = decided(log, breaker)
-    assert isinstance(decision, Assigned) and decision.agent == "b", "whoever was not tried yet comes first"
+    assert isinstance(decision, Assigned) and decision.agent == "b", (
+        "whoever was not tried yet comes first"
+    )
     log.append(decision)
     log.append(Replied(turn=2, agent="b", text="done"))
     decision = decided(log, breaker)
@@ -112,7 +136,9 @@ def test_when_all_have_failed_and_nobody_answered_it_ends_though_some_are_back()
     assert breaker.unavailable() == {}
     assert decided(log, breaker) == Finished(reason="failed", message="nobody")
     again = decided(log, breaker, 60.0, clock)
-    assert isinstance(again, Assigned) and again.agent == "a", "the user wants to wait: nobody has to"
+    assert isinstance(again, Assigned) and again.agent == "a", (
+        "the user wants to wait: nobody has to"
+    )
 
 
 def test_who_is_woken_is_tried_at_once_and_is_left_out_longer_if_it_fails_again() -> None:
@@ -126,7 +152,9 @@ def test_who_is_woken_is_tried_at_once_and_is_left_out_longer_if_it_fails_again(
     breaker.wake("a")
     decision = decided(log, breaker)
     assert isinstance(decision, Assigned) and decision.agent == "a"
-    assert log.events[-1] == Masked(agents=(("b", Exclusion(kind="refused", message="retrying in 120 s")),))
+    assert log.events[-1] == Masked(
+        agents=(("b", Exclusion(kind="refused", message="retrying in 120 s")),)
+    )
     breaker.failed("a", "refused")
     assert str(breaker.unavailable()["a"]) == "refused: retrying in 240 s"
     breaker.wake()
@@ -210,7 +238,11 @@ LIMITED = AgentError("slow down", kind="limited", retry=True, after=30.0)
 
 
 def pausing(
-    found: Team, log: Log, *seconds: float, others: OtherAgents = "soon", error: AgentError | None = LIMITED
+    found: Team,
+    log: Log,
+    *seconds: float,
+    others: OtherAgents = "soon",
+    error: AgentError | None = LIMITED,
 ) -> list[float]:
     """The pauses that `a` makes for `error`, up to the one it must not make."""
     pauses, made = CallPauses(found, "a", others), list[float]()

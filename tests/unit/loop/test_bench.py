@@ -28,7 +28,9 @@ def test_a_yes_does_not_hold_for_another_place_that_a_link_leads_to_by_then(tmp_
 
     log, environment = (
         Log.memory(),
-        Environment(build_toolbox(), Workspace(root, tmp_path / "store"), Rules(mode="ask"), turned),
+        Environment(
+            build_toolbox(), Workspace(root, tmp_path / "store"), Rules(mode="ask"), turned
+        ),
     )
     call = Call.make("1", "write", path="folder/a.txt", content="x")
     asyncio.run(run_call(log, environment, 1, call))
@@ -46,7 +48,10 @@ def test_a_call_that_the_reply_limit_cut_is_told_so(tmp_path: Path) -> None:
 
     root = tmp_path / "work"
     root.mkdir()
-    log, environment = Log.memory(), Environment(build_toolbox(), Workspace(root, tmp_path / "store"), Rules(), never)
+    log, environment = (
+        Log.memory(),
+        Environment(build_toolbox(), Workspace(root, tmp_path / "store"), Rules(), never),
+    )
     whole = Call.make("1", "write", path="a.txt", content="x")
     cut = Call(id="2", tool="write", arguments='{"path": "big.txt", "content": "aaa')
     log.append(Replied(turn=1, agent="a", calls=(whole, cut), stop="length"))

@@ -1,4 +1,6 @@
-"""Compaction: what agents read stays short, nothing of the request is lost, no call is parted from its result."""
+"""Compaction: what agents read stays short, nothing of the request is lost, no call is parted from
+its result.
+"""
 
 import asyncio
 import json
@@ -15,7 +17,17 @@ from fugu_cli.engine import compaction, orchestrator
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Prompt, Reply, Usage
 from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Assigned, Compacted, Event, Failed, Finished, JobEnded, Member, ToolRan
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Compacted,
+    Event,
+    Failed,
+    Finished,
+    JobEnded,
+    Member,
+    ToolRan,
+)
 from fugu_cli.session.log import Log
 from tests.facts import STRONG, assigned, opened, prompt_of, ran, replied
 from tests.reacting import React, Reacting, Stage, calls, fails, repository
@@ -32,7 +44,10 @@ def session(requests: int, steps: int, *, done: bool = True) -> list[Event]:
         facts.append(Assigned(turn=1, agent="strong", role="worker", by="single"))
         for step in range(steps):
             call = Call.make(f"t1-0-{step}", "read", path=f"f{number}-{step}.py")
-            facts += [replied(1, "strong", f"I read {number}.{step}", call), *ran(1, call, f"{number}.{step} {BIG}")]
+            facts += [
+                replied(1, "strong", f"I read {number}.{step}", call),
+                *ran(1, call, f"{number}.{step} {BIG}"),
+            ]
         if done or number < requests - 1:
             facts += [replied(1, "strong", f"answer {number}"), Finished(reason="answered")]
     return facts
@@ -83,7 +98,12 @@ def test_inside_a_request_its_words_and_the_newest_calls_stay_as_they_are() -> N
 
 
 def test_inside_a_request_the_turns_that_are_summed_up_leave_nothing_behind() -> None:
-    start = [opened(), Asked(text="what is it?", snapshot="t"), assigned(1, "small"), replied(1, "small", "a parser")]
+    start = [
+        opened(),
+        Asked(text="what is it?", snapshot="t"),
+        assigned(1, "small"),
+        replied(1, "small", "a parser"),
+    ]
     events = compacted([*start, assigned(2, "strong", "verifier")], 3)
     role = FromUser(text=prompts.load("verifier"))
     before = FromUser(text="[What happened before, summed up:]\nSUMMARY")
@@ -104,7 +124,11 @@ def test_an_earlier_request_that_was_cut_in_half_keeps_its_words_and_its_later_h
     facts = [*compacted(facts, 5), replied(1, "strong", "the end"), Finished(reason="answered"), Asked(text="next"),
              Assigned(turn=1, agent="strong", role="worker", by="single")]  # fmt: skip
     prompt = shown(facts)
-    assert [m.text for m in prompt.messages if isinstance(m, FromAgent)] == ["I read 0.1", "I read 0.2", "the end"]
+    assert [m.text for m in prompt.messages if isinstance(m, FromAgent)] == [
+        "I read 0.1",
+        "I read 0.2",
+        "the end",
+    ]
     assert FromUser(text="request number 0: keep every word") in prompt.messages
     assert whole(prompt)
 
@@ -127,7 +151,11 @@ def test_no_compaction_ever_parts_a_call_from_its_result(
             break
         facts = compacted(facts, upto)
     if done:
-        facts = [*facts, Asked(text="more"), Assigned(turn=1, agent="strong", role="worker", by="single")]
+        facts = [
+            *facts,
+            Asked(text="more"),
+            Assigned(turn=1, agent="strong", role="worker", by="single"),
+        ]
     prompt = shown(facts)
     assert whole(prompt)
     newest = next(event for event in reversed(facts) if isinstance(event, Asked))
@@ -145,7 +173,9 @@ def test_a_small_models_brief_carries_the_summary_instead_of_the_request_before(
 
 def test_the_summary_keeps_requests_word_for_word_and_says_what_it_dropped() -> None:
     log = Log.memory(session(2, 2))
-    scribe = compaction.Summarizer(STRONG, Reacting("strong", lambda prompt: Reply(text="Done: much.")))
+    scribe = compaction.Summarizer(
+        STRONG, Reacting("strong", lambda prompt: Reply(text="Done: much."))
+    )
     fact = asyncio.run(compaction.compact(log, (scribe,), len(log.events) - 1))
     assert fact.summary == (
         "Done: much.\n\n"
@@ -160,7 +190,10 @@ def test_the_summary_keeps_requests_word_for_word_and_says_what_it_dropped() -> 
 
 def test_beside_the_summary_stand_the_open_items_of_the_list_and_the_jobs_that_run() -> None:
     items = [{"text": "look", "status": "done"}, {"text": "act", "status": "pending"}]
-    todo, serve = Call.make("8", "todo", items=items), Call.make("9", "bash", command="serve", background=True)
+    todo, serve = (
+        Call.make("8", "todo", items=items),
+        Call.make("9", "bash", command="serve", background=True),
+    )
     other = serve.model_copy(update={"id": "10"})
     begun = [
         ToolRan(turn=1, call=serve, output="", ok=True, job="job1"),
@@ -168,7 +201,10 @@ def test_beside_the_summary_stand_the_open_items_of_the_list_and_the_jobs_that_r
         JobEnded(job="job2", command="serve", code=0),
     ]
     facts = [*session(1, 1), *ran(1, todo), *begun]
-    now = [Asked(text="go on", snapshot="t"), Assigned(turn=1, agent="strong", role="worker", by="single")]
+    now = [
+        Asked(text="go on", snapshot="t"),
+        Assigned(turn=1, agent="strong", role="worker", by="single"),
+    ]
     first = shown([*facts, Compacted(summary="SUMMARY", upto=len(facts) - 1), *now]).messages[0]
     assert first == FromUser(
         text="[What happened before, summed up:]\nSUMMARY\n\nThe todo list, as it stood:\n[x] look\n[ ] act\n\n"
@@ -182,30 +218,46 @@ def test_beside_the_summary_stand_the_open_items_of_the_list_and_the_jobs_that_r
 
 def test_where_no_agent_can_write_it_the_facts_are_listed() -> None:
     log = Log.memory(session(2, 1))
-    fact = asyncio.run(compaction.compact(log, (compaction.Summarizer(STRONG, Reacting("strong", fails)),), 12))
+    fact = asyncio.run(
+        compaction.compact(log, (compaction.Summarizer(STRONG, Reacting("strong", fails)),), 12)
+    )
     assert fact.agent == ""
-    assert fact.summary.startswith("Request 1: changed nothing. Answer: answer 0\nRequest 2: changed nothing.")
+    assert fact.summary.startswith(
+        "Request 1: changed nothing. Answer: answer 0\nRequest 2: changed nothing."
+    )
 
 
 def test_what_the_summary_is_written_from_fits_the_agent_that_writes_it() -> None:
     log = Log.memory(session(30, 6))
     agent = Reacting("strong", lambda prompt: Reply(text="short"))
-    asyncio.run(compaction.compact(log, (compaction.Summarizer(TIGHT, agent),), len(log.events) - 1))
+    asyncio.run(
+        compaction.compact(log, (compaction.Summarizer(TIGHT, agent),), len(log.events) - 1)
+    )
     assert compaction.prompt_tokens(agent.shown[0]) + agent.shown[0].max_tokens <= TIGHT.context
     assert "characters left out" in agent.shown[0].messages[0].model_dump()["text"]
 
 
 def test_the_first_who_can_sum_up_does_and_nobody_else_is_paid() -> None:
     log = Log.memory(session(1, 1))
-    first, second = (Reacting(name, lambda prompt: Reply(text="short")) for name in ("strong", "other"))
-    scribes = [compaction.Summarizer(STRONG.model_copy(update={"name": one.name}), one) for one in (first, second)]
+    first, second = (
+        Reacting(name, lambda prompt: Reply(text="short")) for name in ("strong", "other")
+    )
+    scribes = [
+        compaction.Summarizer(STRONG.model_copy(update={"name": one.name}), one)
+        for one in (first, second)
+    ]
     fact = asyncio.run(compaction.compact(log, scribes, 6))
     assert (fact.agent, len(first.shown), len(second.shown)) == ("strong", 1, 0)
 
 
 def test_a_summary_is_written_from_what_it_stands_for_and_from_nothing_else() -> None:
     facts = compacted([opened(), Asked(text="one"), Finished(reason="answered")], 2, "FIRST")
-    facts += [Asked(text="two"), assigned(1, "strong"), replied(1, "strong", "yes"), replied(1, "strong", "no")]
+    facts += [
+        Asked(text="two"),
+        assigned(1, "strong"),
+        replied(1, "strong", "yes"),
+        replied(1, "strong", "no"),
+    ]
     assert compaction.transcript(facts, 6) == "\n\n".join(
         ["The summary so far:\nFIRST", "THE USER ASKED: two", "-- strong as worker", "strong: yes"]
     )
@@ -215,9 +267,22 @@ def test_a_summary_is_written_from_what_it_stands_for_and_from_nothing_else() ->
 def test_turns_that_were_open_at_the_same_time_are_not_cut_between_a_call_and_its_result() -> None:
     first, second = Call.make("a", "read", path="a.py"), Call.make("b", "read", path="b.py")
     step = {"plan": 1, "sees": ()}
-    facts = [opened(), Asked(text="read both"), *(assigned(n, "strong").model_copy(update=step) for n in (1, 2))]
-    facts += [replied(1, "strong", "x" * 20_000, first), replied(2, "strong", "", second), *ran(1, first)]
-    facts += [*ran(2, second), replied(1, "strong", "read"), replied(2, "strong", "read"), assigned(3, "strong")]
+    facts = [
+        opened(),
+        Asked(text="read both"),
+        *(assigned(n, "strong").model_copy(update=step) for n in (1, 2)),
+    ]
+    facts += [
+        replied(1, "strong", "x" * 20_000, first),
+        replied(2, "strong", "", second),
+        *ran(1, first),
+    ]
+    facts += [
+        *ran(2, second),
+        replied(1, "strong", "read"),
+        replied(2, "strong", "read"),
+        assigned(3, "strong"),
+    ]
     assert compaction.boundary(facts, TIGHT) == 9
     assert facts[10] == replied(1, "strong", "read")
 
@@ -231,7 +296,11 @@ def test_before_a_call_would_not_fit_the_loop_compacts_and_goes_on(tmp_path: Pat
         if "memory of a coding session" in prompt.system:
             return Reply(text="Known: the files say x = 1.")
         step = len(shown_sizes)
-        return calls(Call.make("1", "read", path=f"f{step % 6}.py")) if step < 9 else Reply(text="all read")
+        return (
+            calls(Call.make("1", "read", path=f"f{step % 6}.py"))
+            if step < 9
+            else Reply(text="all read")
+        )
 
     agent = Reacting("strong", react)
     stage = Stage(
@@ -253,7 +322,10 @@ def test_before_a_call_would_not_fit_the_loop_compacts_and_goes_on(tmp_path: Pat
     assert facts and all(fact.agent == "strong" for fact in facts)
     assert end.reason == "answered"
     assert max(shown_sizes) <= TIGHT.context
-    assert all("read them all" in json.dumps([m.model_dump() for m in prompt.messages]) for prompt in agent.shown)
+    assert all(
+        "read them all" in json.dumps([m.model_dump() for m in prompt.messages])
+        for prompt in agent.shown
+    )
 
 
 def too_long(prompt: Prompt) -> Reply:
@@ -275,7 +347,9 @@ def played(tmp_path: Path, react: React, member: Member = STRONG) -> tuple[Log, 
     return asyncio.run(play())
 
 
-def test_a_prompt_that_the_server_finds_too_long_is_summed_up_and_the_turn_goes_on(tmp_path: Path) -> None:
+def test_a_prompt_that_the_server_finds_too_long_is_summed_up_and_the_turn_goes_on(
+    tmp_path: Path,
+) -> None:
     """The entry says that the agent reads far more than it does."""
     steps: list[int] = []
 
@@ -285,7 +359,11 @@ def test_a_prompt_that_the_server_finds_too_long_is_summed_up_and_the_turn_goes_
         if "memory of a coding session" in prompt.system:
             return Reply(text="Known: the files say x = 1.")
         steps.append(compaction.prompt_tokens(prompt))
-        return calls(Call.make("1", "read", path=f"f{len(steps) % 6}.py")) if len(steps) < 9 else Reply(text="all read")
+        return (
+            calls(Call.make("1", "read", path=f"f{len(steps) % 6}.py"))
+            if len(steps) < 9
+            else Reply(text="all read")
+        )
 
     log, end = played(tmp_path, react, STRONG.model_copy(update={"context": 500_000}))
     assert end.reason == "answered"
@@ -325,7 +403,10 @@ def test_a_prompt_is_measured_in_bytes_for_other_scripts_have_more_tokens(script
     prompt = Prompt(system="", messages=(FromUser(text=script * 100),))
     assert compaction.prompt_tokens(prompt) >= len((script * 100).encode()) / views.BYTES
     facts = [*session(3, 2)[:-1], Finished(reason="answered")]
-    long = [fact.model_copy(update={"output": script * 1500}) if isinstance(fact, ToolRan) else fact for fact in facts]
+    long = [
+        fact.model_copy(update={"output": script * 1500}) if isinstance(fact, ToolRan) else fact
+        for fact in facts
+    ]
     log = Log.memory(long)
     agent = Reacting("strong", lambda prompt: Reply(text="short"))
     asyncio.run(compaction.compact(log, (compaction.Summarizer(TIGHT, agent),), len(long) - 1))
@@ -339,7 +420,9 @@ def too_dear(prompt: Prompt, lost: float) -> None:
 def test_a_summary_that_cannot_be_paid_for_is_not_asked_for() -> None:
     agent = Reacting("strong", lambda prompt: Reply(text="dear"))
     log = Log.memory(session(1, 1))
-    fact = asyncio.run(compaction.compact(log, (compaction.Summarizer(STRONG, agent, too_dear),), 6))
+    fact = asyncio.run(
+        compaction.compact(log, (compaction.Summarizer(STRONG, agent, too_dear),), 6)
+    )
     assert (agent.shown, fact.agent) == ([], "")
 
 
@@ -351,11 +434,16 @@ def breaks_off(prompt: Prompt) -> Reply:
 
 @pytest.mark.parametrize(
     ("react", "paid"),
-    [(lambda prompt: Reply(text=" "), Usage(input=100, output=10)), (breaks_off, Usage(input=7000, output=1))],
+    [
+        (lambda prompt: Reply(text=" "), Usage(input=100, output=10)),
+        (breaks_off, Usage(input=7000, output=1)),
+    ],
 )
 def test_a_summary_without_words_is_paid_for_all_the_same(react: React, paid: Usage) -> None:
     log = Log.memory(session(1, 1))
-    fact = asyncio.run(compaction.compact(log, (compaction.Summarizer(STRONG, Reacting("strong", react)),), 6))
+    fact = asyncio.run(
+        compaction.compact(log, (compaction.Summarizer(STRONG, Reacting("strong", react)),), 6)
+    )
     assert (fact.agent, fact.usage) == ("strong", paid)
     assert "Request 1: changed nothing." in fact.summary
     assert views.usage([fact]) == {"strong": paid}
@@ -363,4 +451,6 @@ def test_a_summary_without_words_is_paid_for_all_the_same(react: React, paid: Us
 
 def test_a_prompt_that_fits_is_left_alone() -> None:
     facts = session(2, 1, done=False)
-    assert not compaction.is_due(facts, shown(facts), STRONG.model_copy(update={"context": 200_000}))
+    assert not compaction.is_due(
+        facts, shown(facts), STRONG.model_copy(update={"context": 200_000})
+    )

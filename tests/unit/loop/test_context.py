@@ -1,4 +1,6 @@
-"""What an agent is shown: all that matters, nothing that is not in the log, nothing that belongs to another agent."""
+"""What an agent is shown: all that matters, nothing that is not in the log, nothing that belongs to
+another agent.
+"""
 
 import json
 import re
@@ -65,7 +67,9 @@ CALLS = st.builds(
 
 
 FACTS: st.SearchStrategy[Event] = st.one_of(
-    st.builds(Asked, text=GREEK, snapshot=st.none() | st.just("tree"), test_command=st.none() | GREEK),
+    st.builds(
+        Asked, text=GREEK, snapshot=st.none() | st.just("tree"), test_command=st.none() | GREEK
+    ),
     st.builds(
         Assigned,
         turn=TURNS,
@@ -96,7 +100,8 @@ FACTS: st.SearchStrategy[Event] = st.one_of(
         call=CALLS,
         output=GREEK,
         ok=st.booleans(),
-        changes=st.just(()) | st.builds(lambda path: (FileChange(path=path, before=None, after="b"),), GREEK),
+        changes=st.just(())
+        | st.builds(lambda path: (FileChange(path=path, before=None, after="b"),), GREEK),
     ),
     st.builds(Failed, turn=TURNS, what=NAMES, kind=st.just("network"), message=GREEK),
     st.builds(Compacted, summary=GREEK, upto=st.just(0)),
@@ -114,17 +119,25 @@ def test_whatever_happened_a_prompt_is_built_and_says_nothing_that_is_not_in_the
     events = [opened(), asked(), *facts, assigned(number, member.name)]
     built = prompt_of(events, member, ())
     # what was said in the session is Greek here: each stretch of it must stand in the log as it is
-    said = "\n".join(event.model_dump_json() for event in events).replace("\\n", "\n").replace("\\\\n", "\n")
+    said = (
+        "\n".join(event.model_dump_json() for event in events)
+        .replace("\\n", "\n")
+        .replace("\\\\n", "\n")
+    )
     for text in shown(built):
         for stretch in re.findall(r"[α-ω]+", text):
             assert stretch in said
     roles = ("worker", "brief/worker", "brief/answer")
     endings = [prompts.load(name).removeprefix("{named}") for name in roles]
-    assert any(ending in built.messages[-1].text for ending in endings), "it ends with what is to be done"
+    assert any(ending in built.messages[-1].text for ending in endings), (
+        "it ends with what is to be done"
+    )
 
 
 @given(facts=st.lists(FACTS, max_size=30), member=st.sampled_from(POOL))
-def test_calls_and_results_of_a_history_pair_up_where_the_log_says_so(facts: list[Event], member: Member) -> None:
+def test_calls_and_results_of_a_history_pair_up_where_the_log_says_so(
+    facts: list[Event], member: Member
+) -> None:
     events = [opened(), asked(), *facts, assigned(3, member.name)]
     for before, after in pairwise(prompt_of(events, member, ()).messages):
         if isinstance(after, FromTool):
@@ -133,7 +146,13 @@ def test_calls_and_results_of_a_history_pair_up_where_the_log_says_so(facts: lis
 
 def test_an_agent_with_native_tools_reads_the_whole_history() -> None:
     call = Call.make("t1", "read", path="a.py")
-    events = [opened(), asked(), *checked(0, ok=False), assigned(1, "strong"), replied(1, "strong", "I look", call)]
+    events = [
+        opened(),
+        asked(),
+        *checked(0, ok=False),
+        assigned(1, "strong"),
+        replied(1, "strong", "I look", call),
+    ]
     events += ran(1, call, "x = 1")
     built = prompt_of(events, STRONG, ())
     assert built.messages == (
@@ -147,11 +166,15 @@ def test_an_agent_with_native_tools_reads_the_whole_history() -> None:
 
 
 def test_a_skill_that_the_user_named_stands_below_the_request_for_whoever_reads_it() -> None:
-    request = Asked(text="cut 1.2", typed="/skill release cut 1.2", skill="The skill `release`: tag it.")
+    request = Asked(
+        text="cut 1.2", typed="/skill release cut 1.2", skill="The skill `release`: tag it."
+    )
     for member in (SMALL, STRONG):
         first = prompt_of([opened(), request, assigned(1, member.name)], member, ()).messages[0]
         assert isinstance(first, FromUser)
-        assert "cut 1.2\n\nThe skill `release`: tag it." in first.text and "/skill" not in first.text
+        assert (
+            "cut 1.2\n\nThe skill `release`: tag it." in first.text and "/skill" not in first.text
+        )
 
 
 def test_a_refused_call_and_a_killed_one_say_so() -> None:
@@ -161,7 +184,11 @@ def test_a_refused_call_and_a_killed_one_say_so() -> None:
         Permitted(turn=1, call=no, allowed=False, by="headless", reason="it deletes"),
         Permitted(turn=1, call=killed, allowed=True, by="policy"),
     ]
-    results = [message for message in prompt_of(events, STRONG, ()).messages if isinstance(message, FromTool)]
+    results = [
+        message
+        for message in prompt_of(events, STRONG, ()).messages
+        if isinstance(message, FromTool)
+    ]
     assert [(result.call, result.ok) for result in results] == [("t1", False), ("t2", False)]
     assert "it deletes" in results[0].text
     assert "not run again" in results[1].text
@@ -181,12 +208,21 @@ def test_thinking_goes_back_to_its_author_and_to_nobody_else(name: str, sent: bo
     events = [opened(), asked(), assigned(1, "strong"), reply, *ran(1, call)]
     built = prompt_of(events, STRONG, ())
     access = ModelEndpoint(name=name, model="m", base_url="http://127.0.0.1/v1")
-    assert ("a hidden thought" in json.dumps(providers_messages.encode(built, access, ServerQuirks()))) is sent
-    assert "a hidden thought" not in json.dumps(chat_completions.encode(built, access, ServerQuirks()))
+    assert (
+        "a hidden thought" in json.dumps(providers_messages.encode(built, access, ServerQuirks()))
+    ) is sent
+    assert "a hidden thought" not in json.dumps(
+        chat_completions.encode(built, access, ServerQuirks())
+    )
 
 
 def test_a_failed_turn_and_an_interrupted_one_are_said() -> None:
-    events = [opened(), asked(), assigned(1, "small"), Failed(turn=1, what="small", kind="network", message="no line")]
+    events = [
+        opened(),
+        asked(),
+        assigned(1, "small"),
+        Failed(turn=1, what="small", kind="network", message="no line"),
+    ]
     events += [assigned(2, "coder"), Interrupted(turn=2), assigned(3, "strong")]
     texts = shown(prompt_of(events, STRONG, ()))
     assert "[small failed: no line]" in texts
@@ -194,7 +230,13 @@ def test_a_failed_turn_and_an_interrupted_one_are_said() -> None:
 
 
 def test_a_cut_between_turns_is_not_told_as_a_cut_turn() -> None:
-    events = [opened(), asked(), assigned(1, "small"), replied(1, "small", "done"), Interrupted(turn=0)]
+    events = [
+        opened(),
+        asked(),
+        assigned(1, "small"),
+        replied(1, "small", "done"),
+        Interrupted(turn=0),
+    ]
     texts = shown(prompt_of([*events, assigned(2, "strong")], STRONG, ()))
     assert "[The user interrupted this turn.]" not in texts
     assert views.turns(events)[-1].text == "done"
@@ -202,8 +244,17 @@ def test_a_cut_between_turns_is_not_told_as_a_cut_turn() -> None:
 
 @pytest.mark.parametrize("plan", [0, 1])
 def test_an_agent_is_told_what_the_user_undid_and_brought_back(plan: int) -> None:
-    done: list[Event] = [opened(), asked("add it"), assigned(1, "strong"), replied(1, "strong", "", write("w"))]
-    done += [*ran(1, write("w"), path="a.py"), replied(1, "strong", "added"), Finished(reason="accepted")]
+    done: list[Event] = [
+        opened(),
+        asked("add it"),
+        assigned(1, "strong"),
+        replied(1, "strong", "", write("w")),
+    ]
+    done += [
+        *ran(1, write("w"), path="a.py"),
+        replied(1, "strong", "added"),
+        Finished(reason="accepted"),
+    ]
     undone = Undone(snapshot="tree0")
     redone = Undone(snapshot="abc", kind="redo")
 
@@ -212,7 +263,10 @@ def test_an_agent_is_told_what_the_user_undid_and_brought_back(plan: int) -> Non
         return prompt_of([*done, *facts, asked("and now?"), now], STRONG, ()).messages
 
     *before, request, role = told()
-    gone, back = FromUser(text=message_history.UNDO_MESSAGE), FromUser(text=message_history.REDO_MESSAGE)
+    gone, back = (
+        FromUser(text=message_history.UNDO_MESSAGE),
+        FromUser(text=message_history.REDO_MESSAGE),
+    )
     assert told(undone) == (*before, gone, request, role)
     assert told(undone, redone) == (*before, gone, back, request, role)
 
@@ -228,9 +282,14 @@ def test_what_was_undone_before_a_stopped_request_went_on_is_told_where_it_was()
 
 
 def test_an_earlier_request_is_told_as_its_own_session_has_it() -> None:
-    """Sessions that share their first facts and then part (a fork, two rollouts) do not read each other's."""
+    """Sessions that share their first facts and then part (a fork, two rollouts) do not read each
+    other's.
+    """
     first = asked("what is it?", judged=False)
-    parts = [[first, assigned(1, "strong"), replied(1, "strong", text)] for text in ("a parser", "a lexer")]
+    parts = [
+        [first, assigned(1, "strong"), replied(1, "strong", text)]
+        for text in ("a parser", "a lexer")
+    ]
     for facts, said in zip(parts, ("a parser", "a lexer"), strict=True):
         built = prompt_of([opened(), *facts, asked("fix it"), assigned(1, "strong")], STRONG, ())
         assert FromAgent(agent="strong", text=said) in built.messages
@@ -240,10 +299,14 @@ def test_a_long_file_is_not_copied_into_the_history_that_other_agents_read() -> 
     long = "other = 7\n" * 3000
     events = [opened(), asked("fix it"), assigned(1, "coder")]
     for number, (path, content) in enumerate({"a.py": long, "b.py": "x = 1"}.items()):
-        events += ran(1, Call.make(f"e1-{number}", "read", path=path, plain=True), content, by="evidence")
+        events += ran(
+            1, Call.make(f"e1-{number}", "read", path=path, plain=True), content, by="evidence"
+        )
     events += [replied(1, "coder", "done"), assigned(2, "strong")]
     texts = shown(prompt_of(events, STRONG, ()))
-    assert any(f"[read a.py]\n({len(long):,} characters)" in text and "x = 1" in text for text in texts)
+    assert any(
+        f"[read a.py]\n({len(long):,} characters)" in text and "x = 1" in text for text in texts
+    )
     assert not any("other = 7" in text for text in texts)
 
 
@@ -254,6 +317,9 @@ def test_a_further_attempt_is_told_that_the_last_one_was_rolled_back_and_is_samp
     built = prompt_of(events, member, ())
     assert built.messages == (
         FromUser(text="fix the tests"),
-        FromUser(text="[Attempt 1 of this turn was rolled back: the tests failed]\n\n" + prompts.load("worker")),
+        FromUser(
+            text="[Attempt 1 of this turn was rolled back: the tests failed]\n\n"
+            + prompts.load("worker")
+        ),
     )
     assert (built.temperature, built.seed) == (0.8, 1)

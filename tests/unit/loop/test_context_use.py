@@ -15,8 +15,12 @@ from fugu_cli.session.log import Log
 from tests.reacting import Reacting, Stage, calls, repository, results, says
 
 PRICE = Price(input=2.0, cached=0.2, output=8.0)
-WORKER = Member(name="worker", provider="openai", model="m", slot="cheap", context=50_000, price=PRICE)
-OTHER = Member(name="other", provider="openai", model="n", slot="strong", context=100_000, price=PRICE)
+WORKER = Member(
+    name="worker", provider="openai", model="m", slot="cheap", context=50_000, price=PRICE
+)
+OTHER = Member(
+    name="other", provider="openai", model="n", slot="strong", context=100_000, price=PRICE
+)
 
 
 class Counting(Reacting):
@@ -38,7 +42,11 @@ def counted(prompt: Prompt) -> int:
 
 def works(prompt: Prompt) -> Reply:
     """Reads the long file, then answers."""
-    return Reply(text="It is long.") if results(prompt) else calls(Call.make("r", "read", path="long.txt"))
+    return (
+        Reply(text="It is long.")
+        if results(prompt)
+        else calls(Call.make("r", "read", path="long.txt"))
+    )
 
 
 @pytest.fixture
@@ -62,8 +70,16 @@ def test_it_is_what_the_provider_counts_of_the_next_prompt(stage: Stage) -> None
         now = counted(agent.shown[2])  # the first one of the second request
         assert abs(worker.tokens - now) / now < 0.05
         assert list(worker.parts) == [name for name in PARTS if name in worker.parts]
-        assert set(worker.parts) == {"system prompt", "instructions", "tools", "files read", "conversation"}
-        assert worker.parts["files read"] > worker.parts["tools"] > worker.parts["instructions"] > 100
+        assert set(worker.parts) == {
+            "system prompt",
+            "instructions",
+            "tools",
+            "files read",
+            "conversation",
+        }
+        assert (
+            worker.parts["files read"] > worker.parts["tools"] > worker.parts["instructions"] > 100
+        )
         assert (worker.counted, 0 < worker.cached < worker.tokens) == (True, True)
         assert (other.counted, other.cached) == (False, 0)
         assert worker.dollars is not None and other.dollars is not None
@@ -83,4 +99,6 @@ def test_before_anything_was_asked_it_is_a_guess_for_everybody(stage: Stage) -> 
 
 def test_an_agent_without_a_price_costs_nobody_knows_what(stage: Stage) -> None:
     unpriced = replace(stage, members=(WORKER.model_copy(update={"price": None}), OTHER))
-    assert [use.dollars is None for use in context_use((), unpriced.team(), unpriced.environment())] == [True, False]
+    assert [
+        use.dollars is None for use in context_use((), unpriced.team(), unpriced.environment())
+    ] == [True, False]

@@ -20,14 +20,27 @@ from fugu_cli.engine.harness import TOOL_CALLING
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.session import views
-from fugu_cli.session.events import Asked, Event, FileChange, Interrupted, Permitted, Role, TestReport, ToolRan
+from fugu_cli.session.events import (
+    Asked,
+    Event,
+    FileChange,
+    Interrupted,
+    Permitted,
+    Role,
+    TestReport,
+    ToolRan,
+)
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.wiring import build_toolbox
 from tests.facts import FAILS, STRONG, assigned, opened, ran, replied, write
 from tests.reacting import never, repository
 
 START: list[Event] = [opened(), Asked(text="do it", snapshot="tree0", test_command="pytest")]
-WORKED = [assigned(1, "strong"), replied(1, "strong", "", write("w")), *ran(1, write("w"), path="a.py")]
+WORKED = [
+    assigned(1, "strong"),
+    replied(1, "strong", "", write("w")),
+    *ran(1, write("w"), path="a.py"),
+]
 TRIES = STRONG.model_copy(update={"attempts": 2})
 
 
@@ -37,17 +50,23 @@ def environment(tmp_path: Path) -> Environment:
     return Environment(build_toolbox(), workspace, policy.Rules(), never, RequestLimits(replies=5))
 
 
-def suite(turn: int, *, ok: bool, failing: tuple[str, ...] = (), id: str = "s", seconds: float = 0.0) -> list[Event]:
+def suite(
+    turn: int, *, ok: bool, failing: tuple[str, ...] = (), id: str = "s", seconds: float = 0.0
+) -> list[Event]:
     call = Call(id=f"{id}{turn}", tool=views.RUN_TESTS)
     report = TestReport(passed=3, failed=len(failing), failing=failing, by_id=True)
     result = ToolRan(turn=turn, call=call, output=FAILS, ok=ok, tests=report, seconds=seconds)
     return [Permitted(turn=turn, call=call, allowed=True, by="evidence"), result]
 
 
-def looked_up(turn: int, ids: tuple[str, ...], *, failed: tuple[str, ...] = (), ok: bool = True) -> list[Event]:
+def looked_up(
+    turn: int, ids: tuple[str, ...], *, failed: tuple[str, ...] = (), ok: bool = True
+) -> list[Event]:
     call = Call.make(f"l{turn}", views.TESTS_BEFORE, tree="tree0", ids=list(ids), changed=[])
     passed = tuple(id for id in ids if id not in failed)
-    report = TestReport(failing=failed, passing=passed, failed=len(failed), by_id=True) if ok else None
+    report = (
+        TestReport(failing=failed, passing=passed, failed=len(failed), by_id=True) if ok else None
+    )
     return [
         Permitted(turn=turn, call=call, allowed=True, by="evidence"),
         ToolRan(turn=turn, call=call, output="", ok=ok, tests=report),
@@ -59,7 +78,9 @@ def tool(step: NextStep) -> str:
     return step.call.tool
 
 
-def test_a_worker_begins_with_its_reply_and_runs_its_calls_one_by_one(environment: Environment) -> None:
+def test_a_worker_begins_with_its_reply_and_runs_its_calls_one_by_one(
+    environment: Environment,
+) -> None:
     made = (Call.make("t1", "read", path="a"), Call.make("t2", "read", path="b"))
     events = [*START, assigned(1, "strong")]
     assert TOOL_CALLING.next_step(events, STRONG, environment) == RequestReply()
@@ -78,11 +99,20 @@ def test_an_answer_in_words_runs_no_tests(environment: Environment) -> None:
 def test_the_suite_runs_once_after_the_changes_of_a_turn(environment: Environment) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done")]
     assert tool(TOOL_CALLING.next_step(events, STRONG, environment)) == "run_tests"
-    assert TOOL_CALLING.next_step([*events, *suite(1, ok=True)], STRONG, environment) == TurnClosed()
+    assert (
+        TOOL_CALLING.next_step([*events, *suite(1, ok=True)], STRONG, environment) == TurnClosed()
+    )
 
 
-def test_failing_tests_are_looked_up_on_the_files_as_they_were_before_each_id_once(environment: Environment) -> None:
-    events = [*START, *WORKED, replied(1, "strong", "done"), *suite(1, ok=False, failing=("a", "b"))]
+def test_failing_tests_are_looked_up_on_the_files_as_they_were_before_each_id_once(
+    environment: Environment,
+) -> None:
+    events = [
+        *START,
+        *WORKED,
+        replied(1, "strong", "done"),
+        *suite(1, ok=False, failing=("a", "b")),
+    ]
     step = TOOL_CALLING.next_step(events, STRONG, environment)
     assert isinstance(step, GatherEvidence)
     assert (step.call.tool, '"ids": ["a", "b"]' in step.call.arguments) == ("tests_before", True)
@@ -109,7 +139,11 @@ def test_a_run_before_the_first_change_is_the_state_before(environment: Environm
         ToolRan(turn=1, call=call, output=FAILS, ok=False, tests=report),
     ]
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", call), *own]
-    events += [replied(1, "strong", "", write("w")), *ran(1, write("w"), path="b.py"), replied(1, "strong", "done")]
+    events += [
+        replied(1, "strong", "", write("w")),
+        *ran(1, write("w"), path="b.py"),
+        replied(1, "strong", "done"),
+    ]
     events += suite(1, ok=False, failing=("a",))
     assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
     assert not views.has_regressions(events)
@@ -126,7 +160,11 @@ def test_a_run_before_the_first_change_is_the_state_before(environment: Environm
     ],
 )
 def test_a_slow_suite_runs_once_before_the_verifier(
-    environment: Environment, rules: TestRules, seconds: float, after_work: str, before_verifier: str
+    environment: Environment,
+    rules: TestRules,
+    seconds: float,
+    after_work: str,
+    before_verifier: str,
 ) -> None:
     environment = replace(environment, tests=rules)
     earlier = [*START, *WORKED, *suite(1, ok=True, seconds=seconds)]
@@ -137,7 +175,9 @@ def test_a_slow_suite_runs_once_before_the_verifier(
     assert tool(TOOL_CALLING.next_step(events, STRONG, environment)) == before_verifier
 
 
-def test_a_run_that_the_user_ended_is_not_made_again_until_something_changes(environment: Environment) -> None:
+def test_a_run_that_the_user_ended_is_not_made_again_until_something_changes(
+    environment: Environment,
+) -> None:
     events = [*START, *WORKED, replied(1, "strong", "done")]
     call = Call(id="e1", tool="run_tests")
     events += [
@@ -159,10 +199,15 @@ def test_a_verifier_of_changes_begins_with_the_tests_and_the_diff(environment: E
     step = TOOL_CALLING.next_step(events, STRONG, environment)
     assert isinstance(step, GatherEvidence)
     assert (step.call.tool, step.call.arguments) == ("diff", '{"since": "tree0"}')
-    assert TOOL_CALLING.next_step([*events, *ran(2, step.call, by="evidence")], STRONG, environment) == RequestReply()
+    assert (
+        TOOL_CALLING.next_step([*events, *ran(2, step.call, by="evidence")], STRONG, environment)
+        == RequestReply()
+    )
 
 
-def test_removed_tests_are_looked_for_where_a_test_file_was_changed(environment: Environment) -> None:
+def test_removed_tests_are_looked_for_where_a_test_file_was_changed(
+    environment: Environment,
+) -> None:
     edit = Call.make("w", "write", path="tests/test_a.py", content="")
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", edit)]
     events += ran(1, edit, path="tests/test_a.py")
@@ -178,15 +223,25 @@ def test_an_attempt_is_rolled_back_where_something_speaks_against_it_and_there_a
 ) -> None:
     failing = [replied(1, "strong", "done"), *suite(1, ok=False, failing=("a",))]
     broke = [*START, *WORKED, *failing, *looked_up(1, ("a",))]
-    assert TOOL_CALLING.next_step(broke, TRIES, environment) == RollBackAttempt("tests that passed before fail now")
+    assert TOOL_CALLING.next_step(broke, TRIES, environment) == RollBackAttempt(
+        "tests that passed before fail now"
+    )
     assert TOOL_CALLING.next_step(broke, STRONG, environment) == TurnClosed()
     failed_before = [*START, *WORKED, *failing, *looked_up(1, ("a",), failed=("a",))]
     assert TOOL_CALLING.next_step(failed_before, TRIES, environment) == TurnClosed()
 
 
 @pytest.mark.parametrize("role", ["thinker", "verifier"])
-def test_the_last_word_of_whoever_does_not_work_closes_the_turn(environment: Environment, role: Role) -> None:
-    events = [*START, *WORKED, replied(1, "strong", "done"), assigned(2, "strong", role), replied(2, "strong", "So.")]
+def test_the_last_word_of_whoever_does_not_work_closes_the_turn(
+    environment: Environment, role: Role
+) -> None:
+    events = [
+        *START,
+        *WORKED,
+        replied(1, "strong", "done"),
+        assigned(2, "strong", role),
+        replied(2, "strong", "So."),
+    ]
     assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
 
 
@@ -197,7 +252,9 @@ def test_a_call_that_was_started_and_killed_is_not_run_again(environment: Enviro
     assert TOOL_CALLING.next_step(events, STRONG, environment) == RequestReply()
 
 
-def test_the_same_call_three_times_in_vain_and_too_many_replies_close_the_turn(environment: Environment) -> None:
+def test_the_same_call_three_times_in_vain_and_too_many_replies_close_the_turn(
+    environment: Environment,
+) -> None:
     def repeated(times: int) -> list[Event]:
         events = [*START, assigned(1, "strong")]
         for index in range(times):
@@ -218,15 +275,25 @@ def test_a_turn_that_was_cut_is_closed(environment: Environment) -> None:
 
 def test_roles_have_their_tools_and_a_call_of_another_is_refused(environment: Environment) -> None:
     def names(role: Role, environment: Environment) -> set[str]:
-        return {spec.name for spec in TOOL_CALLING.tools([*START, assigned(1, "strong", role)], STRONG, environment)}
+        return {
+            spec.name
+            for spec in TOOL_CALLING.tools(
+                [*START, assigned(1, "strong", role)], STRONG, environment
+            )
+        }
 
-    worker, thinker, verifier = (names(role, environment) for role in ("worker", "thinker", "verifier"))
+    worker, thinker, verifier = (
+        names(role, environment) for role in ("worker", "thinker", "verifier")
+    )
     assert {"read", "edit", "bash", "run_tests", "acceptance_check"} <= worker
     assert not {"diff", "run_check", "tests_before"} & worker
     assert {"read", "acceptance_check"} <= thinker and not {"edit", "bash", "run_tests"} & thinker
     assert verifier == thinker | {"run_tests"}
     events = [*START, assigned(1, "strong", "thinker")]
-    assert TOOL_CALLING.refuses(write("w"), events, STRONG, environment) == "a Thinker has no tool write"
+    assert (
+        TOOL_CALLING.refuses(write("w"), events, STRONG, environment)
+        == "a Thinker has no tool write"
+    )
     planning = replace(environment, rules=policy.Rules(mode="plan"))
     assert "acceptance_check" not in names("worker", planning)
 
@@ -240,7 +307,11 @@ def test_a_deleted_file_of_tests_blocks_nothing(environment: Environment) -> Non
         changes=(FileChange(path="test_legacy.py", before="a", after=None),),
     )
     events = [*START, assigned(1, "strong"), replied(1, "strong", "", gone.call)]
-    events += [Permitted(turn=1, call=gone.call, allowed=True, by="policy"), gone, replied(1, "strong", "done")]
+    events += [
+        Permitted(turn=1, call=gone.call, allowed=True, by="policy"),
+        gone,
+        replied(1, "strong", "done"),
+    ]
     events += [*suite(1, ok=True), *looked_up(1, ())]
     assert TOOL_CALLING.next_step(events, STRONG, environment) == TurnClosed()
     assert views.acceptance_blocker(events) == ""

@@ -16,7 +16,18 @@ from fugu_cli.messages import Call, Prompt, Reply
 from fugu_cli.session import views
 from fugu_cli.session.events import Finished, Member, Opened, ToolRan
 from fugu_cli.session.log import Log
-from tests.reacting import CHECK, React, Reacting, Stage, calls, fails, repository, results, role, says
+from tests.reacting import (
+    CHECK,
+    React,
+    Reacting,
+    Stage,
+    calls,
+    fails,
+    repository,
+    results,
+    role,
+    says,
+)
 from tests.unit.conductor.staging import lists, planning
 from tests.unit.conductor.staging import play as planned
 
@@ -75,22 +86,33 @@ class Play:
         return [(event.turn, event.ok) for event in found if event.call.tool == "run_tests"]
 
 
-def play(tmp: Path, files: dict[str, str], cheap: React, strong: React = fails, **more: object) -> Play:
+def play(
+    tmp: Path, files: dict[str, str], cheap: React, strong: React = fails, **more: object
+) -> Play:
     agents = {"cheap": Reacting("cheap", cheap), "strong": Reacting("strong", strong)}
-    return Play(Stage(repository(tmp / "repo", files), tmp / "store", (CHEAP, STRONG), agents, **more))  # type: ignore[arg-type]
+    return Play(
+        Stage(repository(tmp / "repo", files), tmp / "store", (CHEAP, STRONG), agents, **more)
+    )  # type: ignore[arg-type]
 
 
-def test_what_breaks_tests_that_passed_is_not_accepted_and_the_next_worker_mends_it(tmp_path: Path) -> None:
+def test_what_breaks_tests_that_passed_is_not_accepted_and_the_next_worker_mends_it(
+    tmp_path: Path,
+) -> None:
     found = play(tmp_path, GREEN, writes("mended\n"), writes("fixed and mended\n"))
     assert found.run() == Finished(reason="accepted", message="verified by cheap")
     assert found.roles == ["worker", "worker", "verifier"]
     assert found.tests == [(1, False), (2, True)]
     assert found.looked_up == [(1, True)]
-    assert views.turns(found.log.events)[1].assigned.reason == "tests that passed before fail now: strong works on it"
+    assert (
+        views.turns(found.log.events)[1].assigned.reason
+        == "tests that passed before fail now: strong works on it"
+    )
 
 
 def test_while_they_fail_the_request_is_not_accepted_and_says_why(tmp_path: Path) -> None:
-    found = play(tmp_path, GREEN, writes("mended\n"), writes("gone\n"), settings=CoordinatorSettings(turns=3))
+    found = play(
+        tmp_path, GREEN, writes("mended\n"), writes("gone\n"), settings=CoordinatorSettings(turns=3)
+    )
     end = found.run()
     assert end.reason == "turn_limit" and "Tests that passed before fail now." in end.message
     assert found.roles == ["worker", "worker", "worker"]
@@ -99,7 +121,11 @@ def test_while_they_fail_the_request_is_not_accepted_and_says_why(tmp_path: Path
 def test_tests_that_failed_before_decide_nothing(tmp_path: Path) -> None:
     found = play(tmp_path, RED, writes("mended\n"), says("ACCEPT"))
     assert found.run().reason == "accepted"
-    assert (found.roles, found.tests, found.looked_up) == (["worker", "verifier"], [(1, False)], [(1, True)])
+    assert (found.roles, found.tests, found.looked_up) == (
+        ["worker", "verifier"],
+        [(1, False)],
+        [(1, True)],
+    )
     assert views.end_line(found.log.events) == views.EndLine(
         "verified by strong · 1 test still fails (it failed before)", "warn"
     )
@@ -111,7 +137,10 @@ def test_the_verifier_is_shown_how_failing_tests_stood_before(tmp_path: Path) ->
     strong = found.stage.agents["strong"]
     assert isinstance(strong, Reacting)
     told = "".join(message.model_dump_json() for message in strong.shown[-1].messages)
-    assert "All tests were run on the files as they were before this request: they failed (1 failed)." in told
+    assert (
+        "All tests were run on the files as they were before this request: they failed (1 failed)."
+        in told
+    )
 
 
 @pytest.mark.parametrize("text", ["what is it?", "is it fixed?"])
@@ -121,7 +150,9 @@ def test_a_question_runs_no_tests(tmp_path: Path, text: str) -> None:
 
 
 def test_a_request_that_is_opened_again_looks_nothing_up_twice(tmp_path: Path) -> None:
-    found = play(tmp_path, GREEN, writes("mended\n"), writes("gone\n"), settings=CoordinatorSettings(turns=1))
+    found = play(
+        tmp_path, GREEN, writes("mended\n"), writes("gone\n"), settings=CoordinatorSettings(turns=1)
+    )
     assert found.run().reason == "turn_limit"
     found.log.append(Opened(version="1", repo=str(found.stage.root), pool=found.stage.members))
     assert asyncio.run(found.again()).reason == "turn_limit"
@@ -148,8 +179,12 @@ def project(*steps: str) -> None:
     os.chdir(repository(Path("repo"), {**GREEN, "Makefile": "test:\n\t@sh check.sh\n"}))
 
 
-def test_fugu_run_ends_with_3_where_tests_that_passed_fail(capsys: pytest.CaptureFixture[str]) -> None:
-    project(*(f"calls = [{call}]" for call in BREAKS), 'text = "Renamed."', *['text = "ACCEPT"'] * 2)
+def test_fugu_run_ends_with_3_where_tests_that_passed_fail(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project(
+        *(f"calls = [{call}]" for call in BREAKS), 'text = "Renamed."', *['text = "ACCEPT"'] * 2
+    )
     words = [
         "run",
         "--script",
@@ -176,7 +211,9 @@ def test_fugu_run_ends_with_3_where_tests_that_passed_fail(capsys: pytest.Captur
 
 
 @pytest.mark.parametrize("more", [["--permission-mode", "plan"], ["--deny", "run_tests"]])
-def test_where_nothing_may_run_no_tests_do(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_nothing_may_run_no_tests_do(
+    more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     project('text = "I would rename it."')
     assert called(["run", "--script", "../script.toml", *more, "rename fixed to mended"]) == 0
     assert "✓ tests" not in capsys.readouterr().err

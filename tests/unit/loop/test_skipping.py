@@ -22,7 +22,10 @@ def works() -> React:
     def react(prompt: Prompt) -> Reply:
         if role(prompt) == "verifier":
             return Reply(text="ACCEPT")
-        steps = (Call.make("1", "read", path="calc.txt"), Call.make("2", "write", path="calc.txt", content="two\n"))
+        steps = (
+            Call.make("1", "read", path="calc.txt"),
+            Call.make("2", "write", path="calc.txt", content="two\n"),
+        )
         done = len(results(prompt))
         return calls(steps[done]) if done < len(steps) else Reply(text="done")
 
@@ -47,8 +50,14 @@ def test_a_run_that_is_ended_says_nothing_and_is_not_made_again(tmp_path: Path) 
         await watching
         return end
 
-    assert asyncio.run(asyncio.wait_for(whole(), 50)) == Finished(reason="accepted", message="verified by strong")
-    runs = [event for event in log.events if isinstance(event, ToolRan) and event.call.tool == "run_tests"]
+    assert asyncio.run(asyncio.wait_for(whole(), 50)) == Finished(
+        reason="accepted", message="verified by strong"
+    )
+    runs = [
+        event
+        for event in log.events
+        if isinstance(event, ToolRan) and event.call.tool == "run_tests"
+    ]
     assert [(run.ok, run.skipped) for run in runs] == [(False, True)]
     assert views.tests(log.events) is None
     assert views.end_line(log.events) == views.EndLine("verified by strong · no tests ran", "good")
@@ -57,5 +66,7 @@ def test_a_run_that_is_ended_says_nothing_and_is_not_made_again(tmp_path: Path) 
 
 
 def test_where_nothing_runs_there_is_nothing_to_end(tmp_path: Path) -> None:
-    environment = Stage(repository(tmp_path / "repo", FILES), tmp_path / "store", MEMBERS, {}).environment()
+    environment = Stage(
+        repository(tmp_path / "repo", FILES), tmp_path / "store", MEMBERS, {}
+    ).environment()
     assert not environment.skip.now()

@@ -1,4 +1,6 @@
-"""Money and who acts: an agent whose next call the budget does not carry is masked, and one that fits goes on."""
+"""Money and who acts: an agent whose next call the budget does not carry is masked, and one that
+fits goes on.
+"""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,20 +15,41 @@ from fugu_cli.coordinators.rules import Cascade, Random, Single
 from fugu_cli.engine.environment import RequestLimits
 from fugu_cli.messages import Call, Prompt, Reply, Usage
 from fugu_cli.providers import Say, Wait
-from fugu_cli.session.events import Assigned, Event, Failed, Finished, Masked, Member, Price, Replied
+from fugu_cli.session.events import (
+    Assigned,
+    Event,
+    Failed,
+    Finished,
+    Masked,
+    Member,
+    Price,
+    Replied,
+)
 from tests.reacting import React, Reacting, Stage, calls, repository, said, says
 from tests.unit.test_orchestrator import Play
 
-CHEAP = Member(name="cheap", provider="openai", model="c", slot="cheap", price=Price(input=0.1, output=0.1))
-STRONG = Member(name="strong", provider="openai", model="s", slot="strong", price=Price(input=100.0, output=1000.0))
+CHEAP = Member(
+    name="cheap", provider="openai", model="c", slot="cheap", price=Price(input=0.1, output=0.1)
+)
+STRONG = Member(
+    name="strong",
+    provider="openai",
+    model="s",
+    slot="strong",
+    price=Price(input=100.0, output=1000.0),
+)
 POOL = (CHEAP, STRONG)
 DEAR = "budget: its next call may cost $8."
 SETTINGS = CoordinatorSettings()
 
 
 def play(tmp: Path, coordinator: Coordinator, budget: float, **reacts: React) -> Play:
-    """`budget`: of the request, in USD; a call of `strong` may cost some $8.20, one of `cheap` less than a cent."""
-    agents = {member.name: Paid(member.name, reacts.get(member.name, says("ACCEPT"))) for member in POOL}
+    """`budget`: of the request, in USD; a call of `strong` may cost some $8.20, one of `cheap` less
+    than a cent.
+    """
+    agents = {
+        member.name: Paid(member.name, reacts.get(member.name, says("ACCEPT"))) for member in POOL
+    }
     root = repository(tmp / "repo")
     return Play(Stage(root, tmp / "store", POOL, agents, coordinator, RequestLimits(budget)))
 
@@ -37,7 +60,9 @@ def actors(found: Play) -> list[str]:
 
 def masked(found: Play) -> list[str]:
     """Who was masked, and how the reason begins."""
-    pairs = [pair for event in found.of(Masked) if isinstance(event, Masked) for pair in event.agents]
+    pairs = [
+        pair for event in found.of(Masked) if isinstance(event, Masked) for pair in event.agents
+    ]
     return [f"{name} {str(why)[: len(DEAR)]}" for name, why in pairs]
 
 
@@ -58,7 +83,9 @@ class Dearest:
 
 
 class Paid(Reacting):
-    """An agent whose every reply takes a moment and `tokens`: a thousand of `strong` are a dollar."""
+    """An agent whose every reply takes a moment and `tokens`: a thousand of `strong` are a
+    dollar.
+    """
 
     tokens = 1000
 
@@ -73,7 +100,9 @@ MADE: dict[str, Callable[[], Coordinator]] = {
     "cascade": lambda: Cascade(POOL, CoordinatorSettings(verify_answers=True)),
     "random": lambda: Random(POOL, CoordinatorSettings(seed=3)),
     "prompted": lambda: LLMRouter("strong", POOL, SETTINGS),
-    "ultra": lambda: Conductor(POOL, ConductorSettings(rounds=1), SETTINGS, Cascade(POOL, SETTINGS)),
+    "ultra": lambda: Conductor(
+        POOL, ConductorSettings(rounds=1), SETTINGS, Cascade(POOL, SETTINGS)
+    ),
 }
 
 
@@ -95,24 +124,39 @@ def test_where_nobody_fits_the_request_ends_and_says_what_each_may_cost(tmp_path
     assert end.message.startswith(
         "no agent is left that the budget carries (cheap: budget: its next call may cost $0.0"
     )
-    assert "strong: " + DEAR in end.message and "$0.0001 of the request's budget of $0.0001 are left" in end.message
+    assert (
+        "strong: " + DEAR in end.message
+        and "$0.0001 of the request's budget of $0.0001 are left" in end.message
+    )
     assert actors(found) == []
 
 
-@pytest.mark.parametrize("alone", [Single("strong", POOL, SETTINGS), SingleAgentRounds("one-pass", "strong", 1)])
-def test_one_agent_alone_that_is_too_dear_ends_it_by_the_budget(tmp_path: Path, alone: Coordinator) -> None:
+@pytest.mark.parametrize(
+    "alone", [Single("strong", POOL, SETTINGS), SingleAgentRounds("one-pass", "strong", 1)]
+)
+def test_one_agent_alone_that_is_too_dear_ends_it_by_the_budget(
+    tmp_path: Path, alone: Coordinator
+) -> None:
     assert play(tmp_path, alone, 0.05).run("what is it?", judged=False).reason == "budget"
 
 
 def test_an_agent_that_becomes_too_dear_in_its_turn_gives_way(tmp_path: Path) -> None:
     def reads(prompt: Prompt) -> Reply:
-        return Reply(text="never said") if said(prompt) else calls(Call.make("1", "read", path="calc.txt"))
+        return (
+            Reply(text="never said")
+            if said(prompt)
+            else calls(Call.make("1", "read", path="calc.txt"))
+        )
 
     found = play(tmp_path, Dearest(), 8.8, strong=reads, cheap=says("It holds a word."))
     assert found.run("what is in calc.txt?", judged=False).reason == "answered"
     assert actors(found) == ["strong", "cheap"]
     (failed,) = found.of(Failed)
-    assert isinstance(failed, Failed) and (failed.turn, failed.what, failed.kind) == (1, "strong", "budget")
+    assert isinstance(failed, Failed) and (failed.turn, failed.what, failed.kind) == (
+        1,
+        "strong",
+        "budget",
+    )
 
 
 def test_what_costs_nothing_goes_on_when_nothing_is_left(tmp_path: Path) -> None:
@@ -134,7 +178,9 @@ def test_who_has_no_known_price_is_masked_where_there_is_a_budget(tmp_path: Path
 def test_a_planned_step_goes_to_another_where_its_own_agent_is_too_dear(tmp_path: Path) -> None:
     """The plan itself is short: `strong` may write it, and cannot work after it."""
     plan = 'model_id = [1]\nsubtasks = ["Say it."]\naccess_list = [[]]'
-    plans = Conductor(POOL, ConductorSettings(agent="strong", rounds=1), SETTINGS, Cascade(POOL, SETTINGS))
+    plans = Conductor(
+        POOL, ConductorSettings(agent="strong", rounds=1), SETTINGS, Cascade(POOL, SETTINGS)
+    )
     found = play(tmp_path, plans, 9.0, strong=says(plan), cheap=says("It holds a word."))
     assert found.run("what is in calc.txt?", judged=False).reason == "answered"
     (step,) = found.of(Assigned)
@@ -146,9 +192,14 @@ def test_a_planned_step_goes_to_another_where_its_own_agent_is_too_dear(tmp_path
 def test_steps_at_once_wait_for_the_money_that_others_hold(tmp_path: Path) -> None:
     """The budget carries one call of `strong` at a time, and both in the end."""
     plan = 'model_id = [1, 1]\nsubtasks = ["Say it.", "Say more."]\naccess_list = [[], []]'
-    plans = Conductor(POOL, ConductorSettings(agent="cheap", rounds=1), SETTINGS, Cascade(POOL, SETTINGS))
+    plans = Conductor(
+        POOL, ConductorSettings(agent="cheap", rounds=1), SETTINGS, Cascade(POOL, SETTINGS)
+    )
     found = play(tmp_path, plans, 10.0, cheap=says(plan), strong=says("A word."))
     assert found.run("what is in calc.txt?", judged=False).reason == "answered"
     assert actors(found) == ["strong", "strong"]
-    assert [(e.agent, e.turn) for e in found.of(Replied) if isinstance(e, Replied)] == [("strong", 1), ("strong", 2)]
+    assert [(e.agent, e.turn) for e in found.of(Replied) if isinstance(e, Replied)] == [
+        ("strong", 1),
+        ("strong", 2),
+    ]
     assert not found.of(Failed)

@@ -1,4 +1,6 @@
-"""Agents are shown marks and write them again: files keep their secrets, commands run as written, nothing leaves."""
+"""Agents are shown marks and write them again: files keep their secrets, commands run as written,
+nothing leaves.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,15 @@ from tests.reacting import Reacting, Stage, calls, repository, role
 SECRET, ODD, FORM = "tok-9f8e7d6c5b", "pa$s'w0rd", "sk-abcdefghijklmnopqrstuvwx"
 LINES = ("MIIBVgIBADANBgkqhkiG9w0BAQEFAASCAUAwggE8", "AgEAAkEAq7BFUpkGp3")
 SETTINGS = (
-    f'# ours\nAPP_TOKEN={SECRET}\nDB_PASSWORD="{ODD}"\nKEY={FORM}\nMODE=old\n-----BEGIN PRIVATE KEY-----\n'
+    f'# ours\nAPP_TOKEN={SECRET}\nDB_PASSWORD="{ODD}"\nKEY={FORM}\nMODE=old\n-----BEGIN PRIVATE '
+    f"KEY-----\n"
     f"{LINES[0]}\n{LINES[1]}\n-----END PRIVATE KEY-----\n"
 )
 MEMBER = Member(name="a", provider="openai", model="m", slot="cheap")
 Step = Callable[[str], Call | None]
-"""Takes what the agent was shown last, returns the call it makes; None: it has nothing more to do."""
+"""Takes what the agent was shown last, returns the call it makes; None: it has nothing more to
+do.
+"""
 
 
 def plain(numbered: str) -> str:
@@ -81,7 +86,9 @@ class Scene:
             if role(prompt) == "verifier":
                 return Reply(text="ACCEPT")
             newest = prompt.messages[-1]
-            made = left.pop(0)(newest.text if isinstance(newest, FromTool) else "") if left else None
+            made = (
+                left.pop(0)(newest.text if isinstance(newest, FromTool) else "") if left else None
+            )
             return Reply(text="done") if made is None else calls(made)
 
         stage = Stage(
@@ -92,7 +99,9 @@ class Scene:
         if self.more is not None:
             environment = replace(
                 environment,
-                toolbox=Toolbox([*map(environment.toolbox.__getitem__, environment.toolbox.names), self.more]),
+                toolbox=Toolbox(
+                    [*map(environment.toolbox.__getitem__, environment.toolbox.names), self.more]
+                ),
             )
 
         if not begin:
@@ -120,7 +129,9 @@ def scene(tmp_path: Path) -> Scene:
 
 
 def refusals(log: Log) -> list[str]:
-    return [f.reason for f in log.events if isinstance(f, Permitted) and not f.allowed and f.by == ROLE]
+    return [
+        f.reason for f in log.events if isinstance(f, Permitted) and not f.allowed and f.by == ROLE
+    ]
 
 
 def until_called(log: Log, tool: str) -> Log:
@@ -135,15 +146,22 @@ def until_called(log: Log, tool: str) -> Log:
 
 def write_again(shown: str) -> Call:
     assert not any(secret in shown for secret in (SECRET, ODD, FORM, *LINES))
-    return Call.make("x", "write", path=".env", content=plain(shown).replace("MODE=old", "MODE=new"))
+    return Call.make(
+        "x", "write", path=".env", content=plain(shown).replace("MODE=old", "MODE=new")
+    )
 
 
-def test_a_file_that_an_agent_was_shown_masked_and_writes_again_keeps_its_secrets(scene: Scene) -> None:
+def test_a_file_that_an_agent_was_shown_masked_and_writes_again_keeps_its_secrets(
+    scene: Scene,
+) -> None:
     log = scene.play(READ, write_again)
     assert scene.file(".env") == SETTINGS.replace("MODE=old", "MODE=new")
     assert refusals(log) == []
     told = "\n".join(
-        [*(prompt.model_dump_json() for prompt in scene.prompts), *(f.model_dump_json() for f in log.events)]
+        [
+            *(prompt.model_dump_json() for prompt in scene.prompts),
+            *(f.model_dump_json() for f in log.events),
+        ]
     )
     assert not any(secret in told for secret in (SECRET, ODD, FORM, *LINES))
 
@@ -160,8 +178,20 @@ def test_an_edit_with_marks_on_both_sides_finds_its_place(scene: Scene) -> None:
 def test_a_patch_with_marks_in_what_stays_and_in_what_is_added_applies(scene: Scene) -> None:
     def patch(shown: str) -> Call:
         lines = plain(shown).splitlines()
-        hunk = [f" {lines[1]}", f"-{lines[6]}", f"+{lines[6]}", f" {lines[7]}", f"+COPY={lines[1].partition('=')[2]}"]
-        hunk = [f" {lines[1]}", f" {lines[2]}", f" {lines[3]}", "-MODE=old", f"+COPY={lines[1].partition('=')[2]}"]
+        hunk = [
+            f" {lines[1]}",
+            f"-{lines[6]}",
+            f"+{lines[6]}",
+            f" {lines[7]}",
+            f"+COPY={lines[1].partition('=')[2]}",
+        ]
+        hunk = [
+            f" {lines[1]}",
+            f" {lines[2]}",
+            f" {lines[3]}",
+            "-MODE=old",
+            f"+COPY={lines[1].partition('=')[2]}",
+        ]
         hunk += [f" {lines[5]}", f" {lines[6]}"]
         body = "\n".join(["*** Begin Patch", "*** Update File: .env", "@@", *hunk, "*** End Patch"])
         return Call.make("x", "apply_patch", patch=body)
@@ -177,14 +207,18 @@ def test_a_secret_may_be_written_into_another_file(scene: Scene) -> None:
 
 def test_what_an_agent_wrote_itself_runs_as_it_wrote_it(scene: Scene) -> None:
     command = f"printf '%s' '{SECRET} {FORM}' > b.txt; printf '%s' \"{ODD}\" > c.txt"
-    log = scene.play(using("bash", command=command), using("write", path="d.txt", content=f"x={SECRET}\n"))
+    log = scene.play(
+        using("bash", command=command), using("write", path="d.txt", content=f"x={SECRET}\n")
+    )
     assert (scene.file("b.txt"), scene.file("c.txt"), scene.file("d.txt")) == (
         f"{SECRET} {FORM}", "pa'w0rd", f"x={SECRET}\n",
     )  # fmt: skip
     assert SECRET not in "".join(fact.model_dump_json() for fact in log.events)
 
 
-def test_a_command_gets_a_value_that_no_shell_reads_as_more_and_is_refused_any_other(scene: Scene) -> None:
+def test_a_command_gets_a_value_that_no_shell_reads_as_more_and_is_refused_any_other(
+    scene: Scene,
+) -> None:
     log = scene.play(
         READ,
         using("bash", command=f"printf '%s' {mark_for(SECRET)} > b.txt"),
@@ -195,7 +229,9 @@ def test_a_command_gets_a_value_that_no_shell_reads_as_more_and_is_refused_any_o
     assert refusals(log) == [ODD_VALUE.format(mark=mark_for(ODD))]
 
 
-def test_nobody_is_asked_with_a_secret_in_the_question_and_a_yes_for_the_session_holds(scene: Scene) -> None:
+def test_nobody_is_asked_with_a_secret_in_the_question_and_a_yes_for_the_session_holds(
+    scene: Scene,
+) -> None:
     scene.mode, scene.answer = "ask", "session"
     command = f"printf '%s' {SECRET} >> b.txt"
     scene.play(using("bash", command=command), using("bash", command=command))
@@ -224,7 +260,10 @@ def test_text_that_only_looks_like_a_mark_stays_where_it_is(scene: Scene) -> Non
 
 def test_a_mark_that_stands_for_two_things_is_refused(scene: Scene) -> None:
     (scene.root / "help.md").write_text(f"{mark_for(SECRET)}\n")
-    log = scene.play(using("read", path="help.md"), using("write", path="help.md", content=f"new {mark_for(SECRET)}\n"))
+    log = scene.play(
+        using("read", path="help.md"),
+        using("write", path="help.md", content=f"new {mark_for(SECRET)}\n"),
+    )
     assert scene.file("help.md") == f"{mark_for(SECRET)}\n"
     assert refusals(log) == [AMBIGUOUS.format(mark=mark_for(SECRET))]
 
@@ -237,13 +276,19 @@ def test_a_foreign_tool_gets_no_secret(scene: Scene) -> None:
         return ToolResult(text="sent")
 
     foreign = ForeignSpec(description="sends", schema='{"type": "object"}')
-    scene.more = Tool(name="mcp__x__send", effect="runs", arguments=RawArguments, run=run, foreign=foreign)
-    log = scene.play(READ, using("mcp__x__send", text=mark_for(SECRET)), using("mcp__x__send", text="hello"))
+    scene.more = Tool(
+        name="mcp__x__send", effect="runs", arguments=RawArguments, run=run, foreign=foreign
+    )
+    log = scene.play(
+        READ, using("mcp__x__send", text=mark_for(SECRET)), using("mcp__x__send", text="hello")
+    )
     assert got == [{"text": "hello"}]
     assert refusals(log) == [OUTSIDE.format(mark=mark_for(SECRET), tool="mcp__x__send")]
 
 
-def test_a_session_that_goes_on_knows_the_secrets_of_env_files_and_of_the_file_that_is_written(scene: Scene) -> None:
+def test_a_session_that_goes_on_knows_the_secrets_of_env_files_and_of_the_file_that_is_written(
+    scene: Scene,
+) -> None:
     cut = until_called(scene.play(READ, write_again), "write")
     (scene.root / ".env").write_text(SETTINGS)
     log = scene.go_on(cut)
@@ -259,7 +304,9 @@ def test_a_session_that_goes_on_refuses_a_call_whose_secret_is_gone(scene: Scene
     assert not (scene.root / "b.txt").exists()
 
 
-def test_an_agent_from_whom_files_are_kept_gets_no_values_for_marks_it_guesses(scene: Scene) -> None:
+def test_an_agent_from_whom_files_are_kept_gets_no_values_for_marks_it_guesses(
+    scene: Scene,
+) -> None:
     (scene.root / "own.txt").write_text(f"KEY={FORM}\n")
     scene.denials = Denials({".env": ("a",)}, scene.root)
     log = scene.play(
@@ -280,11 +327,17 @@ def test_marks_that_were_never_shown_give_no_values_of_the_environment(scene: Sc
 
 
 def test_a_script_that_is_run_again_as_evidence_holds_its_secret(scene: Scene) -> None:
-    script = f"raise SystemExit('{SECRET}' != open('.env').read().split('\\n')[1].partition('=')[2])"
+    script = (
+        f"raise SystemExit('{SECRET}' != open('.env').read().split('\\n')[1].partition('=')[2])"
+    )
     log = Log.memory()
     log.mask = Redactor({}, scene.root)
-    environment = Stage(scene.root, scene.folder / "store", (MEMBER,), {}, test_command=None).environment()
-    recorded = log.mask.fact(Call.make("1", "acceptance_check", script=script, command='python3 "$SCRIPT"'))
+    environment = Stage(
+        scene.root, scene.folder / "store", (MEMBER,), {}, test_command=None
+    ).environment()
+    recorded = log.mask.fact(
+        Call.make("1", "acceptance_check", script=script, command='python3 "$SCRIPT"')
+    )
     assert SECRET not in recorded.arguments
     again = recorded.model_copy(update={"id": "e1", "tool": "run_check"})
     asyncio.run(run_evidence(log, environment, 0, again))

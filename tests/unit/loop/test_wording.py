@@ -1,6 +1,7 @@
 """The invariant: nothing in the engine depends on how a request is worded.
 
-With the same replies of agents that call tools, any two requests leave logs that differ in their texts alone.
+With the same replies of agents that call tools, any two requests leave logs that differ in their
+texts alone.
 """
 
 import asyncio
@@ -59,15 +60,21 @@ STRONG = Member(name="strong", provider="openai", model="s", slot="strong")
 POOL = (CHEAP, STRONG)
 
 
-def works(*steps: Call, says: str = "done", verdicts: tuple[str, ...] = ("ACCEPT",)) -> Callable[[], React]:
-    """An agent that makes these calls as a Worker, then its last word; as a Verifier it says the verdicts in turn."""
+def works(
+    *steps: Call, says: str = "done", verdicts: tuple[str, ...] = ("ACCEPT",)
+) -> Callable[[], React]:
+    """An agent that makes these calls as a Worker, then its last word; as a Verifier it says the
+    verdicts in turn.
+    """
 
     def made() -> React:
         given_verdicts = list(verdicts)
 
         def react(prompt: Prompt) -> Reply:
             if role(prompt) == "verifier":
-                return Reply(text=given_verdicts.pop(0) if len(given_verdicts) > 1 else given_verdicts[0])
+                return Reply(
+                    text=given_verdicts.pop(0) if len(given_verdicts) > 1 else given_verdicts[0]
+                )
             done = len(results(prompt))
             return calls(steps[done]) if done < len(steps) else Reply(text=says)
 
@@ -78,7 +85,11 @@ def works(*steps: Call, says: str = "done", verdicts: tuple[str, ...] = ("ACCEPT
 
 READ = Call.make("1", "read", path="calc.txt")
 BREAKS = works(READ, Call.make("2", "write", path="calc.txt", content="broken\n"))
-MENDS = works(READ, Call.make("2", "write", path="calc.txt", content="fixed\n"), verdicts=("REVISE: more", "ACCEPT"))
+MENDS = works(
+    READ,
+    Call.make("2", "write", path="calc.txt", content="fixed\n"),
+    verdicts=("REVISE: more", "ACCEPT"),
+)
 README = works(
     Call.make("1", "read", path="README.md"),
     Call.make("2", "edit", path="README.md", old="calculater", new="calculator"),
@@ -97,7 +108,9 @@ AGENTS = {
     "edits the README": README,
     "removes tests": REMOVES,
     "sets a check": CHECKS,
-    "fails to edit": works(Call.make("1", "edit", path="calc.txt", old="nowhere", new="x"), says="I could not."),
+    "fails to edit": works(
+        Call.make("1", "edit", path="calc.txt", old="nowhere", new="x"), says="I could not."
+    ),
 }
 COORDINATORS: dict[str, Callable[[], Coordinator]] = {
     "cascade": lambda: Cascade(POOL, CoordinatorSettings()),
@@ -106,13 +119,17 @@ COORDINATORS: dict[str, Callable[[], Coordinator]] = {
 }
 
 
-def log_of(request: str, files: dict[str, str], agent: str, rule: str, attempts: int) -> list[object]:
+def log_of(
+    request: str, files: dict[str, str], agent: str, rule: str, attempts: int
+) -> list[object]:
     """The facts of a whole request without its text, and without what differs from run to run."""
     with tempfile.TemporaryDirectory() as folder:
         root = repository(Path(folder) / "repo", files)
         members = tuple(member.model_copy(update={"attempts": attempts}) for member in POOL)
         made = {name: Reacting(name, AGENTS[agent]()) for name in ("cheap", "strong")}
-        stage = Stage(root, Path(folder) / "store", members, made, COORDINATORS[rule](), mode="yolo")
+        stage = Stage(
+            root, Path(folder) / "store", members, made, COORDINATORS[rule](), mode="yolo"
+        )
         log = Log.memory()
 
         async def whole() -> None:
@@ -125,7 +142,11 @@ def log_of(request: str, files: dict[str, str], agent: str, rule: str, attempts:
 
 def _plain(value: object, folder: str) -> object:
     if isinstance(value, dict):
-        kept = {key: _plain(one, folder) for key, one in value.items() if key not in {"seconds", "milliseconds"}}
+        kept = {
+            key: _plain(one, folder)
+            for key, one in value.items()
+            if key not in {"seconds", "milliseconds"}
+        }
         return {**kept, "text": ""} if value.get("type") == "asked" else kept
     if isinstance(value, list):
         return [_plain(one, folder) for one in value]
@@ -133,7 +154,9 @@ def _plain(value: object, folder: str) -> object:
 
 
 @pytest.mark.parametrize("rule", COORDINATORS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     first=st.sampled_from(REQUESTS),
     second=st.sampled_from(REQUESTS),
@@ -175,7 +198,9 @@ def test_work_that_is_revised_once_ends_accepted(rule: str, tmp_path: Path) -> N
 
     asyncio.run(whole())
     end = views.finished(log.events)
-    roles = [turn.assigned.role for turn in views.turns(log.events) if turn.assigned.role != "thinker"]
+    roles = [
+        turn.assigned.role for turn in views.turns(log.events) if turn.assigned.role != "thinker"
+    ]
     assert (end and end.reason, roles) == ("accepted", ["worker", "verifier", "worker", "verifier"])
     if rule != "single":
         turns = views.turns(log.events)

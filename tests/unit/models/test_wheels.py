@@ -1,4 +1,6 @@
-"""Wheels: what pip says when it cannot, what is read out of a zip, and that nothing outlives a killed fugu."""
+"""Wheels: what pip says when it cannot, what is read out of a zip, and that nothing outlives a
+killed fugu.
+"""
 
 import asyncio
 import os
@@ -37,10 +39,18 @@ asyncio.run(Store(pathlib.Path(sys.argv[1]), (tiny(),), (WheelIndex(stops_at_the
 
 
 class Vanishing:
-    """What os.scandir gives, where every listing of a download's folder shows one that is gone a moment later."""
+    """What os.scandir gives, where every listing of a download's folder shows one that is gone a
+    moment later.
+    """
 
-    def __init__(self, path: "int | str | Path", list_folder: "Callable[..., Any]" = os.scandir) -> None:
-        short = None if isinstance(path, int) or not str(path).endswith(".tmp") else Path(path) / "unpacked"
+    def __init__(
+        self, path: "int | str | Path", list_folder: "Callable[..., Any]" = os.scandir
+    ) -> None:
+        short = (
+            None
+            if isinstance(path, int) or not str(path).endswith(".tmp")
+            else Path(path) / "unpacked"
+        )
         if short is not None:
             short.mkdir(exist_ok=True)
         with list_folder(path) as found:
@@ -74,7 +84,9 @@ asyncio.run(download_with_pip("nothing-at-all==1.0", pathlib.Path(sys.argv[1])))
 def python(code: str, *words: str) -> "subprocess.Popen[str]":
     root = Path(__file__).parents[3]
     environ = {**os.environ, "PYTHONPATH": str(root)}
-    return subprocess.Popen([sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True, env=environ)
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *words], stdout=subprocess.PIPE, text=True, env=environ
+    )
 
 
 def children(pid: int) -> list[int]:
@@ -85,25 +97,39 @@ def children(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    words = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
+    words = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout
     return words.strip() not in ("", "Z", "Z+")
 
 
-def test_pip_says_why_a_wheel_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_says_why_a_wheel_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(SourceUnavailable, match=r"pip could not download nothing-at-all==1.0: .*nothing-at-all==1.0"):
+    with pytest.raises(
+        SourceUnavailable,
+        match=r"pip could not download nothing-at-all==1.0: .*nothing-at-all==1.0",
+    ):
         asyncio.run(download_with_pip("nothing-at-all==1.0", tmp_path))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_pip_puts_a_wheel_of_the_users_index_into_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_puts_a_wheel_of_the_users_index_into_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     links, target = tmp_path / "links", tmp_path / "target"
     links.mkdir()
     target.mkdir()
     with zipfile.ZipFile(links / "carrier-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("carrier/data.bin", BYTES)
-        wheel.writestr("carrier-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: carrier\nVersion: 1.0\n")
-        wheel.writestr("carrier-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(
+            "carrier-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: carrier\nVersion: 1.0\n"
+        )
+        wheel.writestr(
+            "carrier-1.0.dist-info/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
         wheel.writestr("carrier-1.0.dist-info/RECORD", "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(links))
@@ -137,7 +163,9 @@ def test_a_pull_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     assert index.asked == ["tiny-part3==1.0", "tiny-part4==1.0"]
 
 
-def test_pip_does_not_outlive_a_killed_fugu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_does_not_outlive_a_killed_fugu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{silent.getsockname()[1]}/simple")
         with python(DOWNLOAD, str(tmp_path)) as child:

@@ -1,8 +1,9 @@
 """What is read of a command line, against the shells themselves.
 
-Every program is replaced by a recorder in an empty folder; a shell then says which programs a script runs, with which
-words. Policy must have seen each of them, or have said that it cannot read the script. `FUGU_SCRIPTS=20000` in the
-environment runs so many scripts for each shell instead of 200. A script that fails is added to scripts.jsonl.
+Every program is replaced by a recorder in an empty folder; a shell then says which programs a
+script runs, with which words. Policy must have seen each of them, or have said that it cannot read
+the script. `FUGU_SCRIPTS=20000` in the environment runs so many scripts for each shell instead of
+200. A script that fails is added to scripts.jsonl.
 """
 
 from __future__ import annotations
@@ -25,10 +26,15 @@ from fugu_cli.safety.policy.classification import classify
 from fugu_cli.safety.policy.shell_parser import MANY, ONE, Unreadable, parse_command_line
 
 SCRIPTS = int(os.environ.get("FUGU_SCRIPTS", "200"))
-CORPUS = [json.loads(line) for line in (Path(__file__).parent / "scripts.jsonl").read_text("utf-8").splitlines()]
+CORPUS = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "scripts.jsonl").read_text("utf-8").splitlines()
+]
 RECORDED = ("a", "b", "git", "r", "push")
 REAL = ("sh", "bash", "env", "xargs", "nice")
-"""Programs that run others. `env -i` forgets the folder of the recorders: no name of theirs may be a real danger."""
+"""Programs that run others. `env -i` forgets the folder of the recorders: no name of theirs may be
+a real danger.
+"""
 RECORDER = "#!/bin/sh\nprintf '%%s\\037' \"${0##*/}\" \"$@\" '\x1e' >> %s\n"
 """One `printf` is one write: the records of a pipeline do not mix."""
 SHELLS = {
@@ -39,7 +45,27 @@ SHELLS = {
 LOG_LIMIT = 4096
 """Bytes of what recorders write."""
 
-PLAIN = ["a", "b", "git", "r", "push", "x", "-n", "1", "2", "x=1", "c", "=", "!", "+", "@", "%", "]", "[", "é"]
+PLAIN = [
+    "a",
+    "b",
+    "git",
+    "r",
+    "push",
+    "x",
+    "-n",
+    "1",
+    "2",
+    "x=1",
+    "c",
+    "=",
+    "!",
+    "+",
+    "@",
+    "%",
+    "]",
+    "[",
+    "é",
+]
 QUOTED = [
     "'q r'",
     '"q r"',
@@ -56,8 +82,34 @@ QUOTED = [
     '""',
     "'#'",
 ]
-EXPANDED = ["$x", "${x}", '"$x"', "${x:-a}", "$1", '"$@"', "$((1+2))", "$((x))", "*", "?", "[ab]*", "[^x]", "p*", "~"]
-BASH_ONLY = ["-", "{a,b}", "{1..2}", "{a,{b,c}}", "$'q'", "$'\\''", "&>f", "<<<a", "{git,push}", "|&"]
+EXPANDED = [
+    "$x",
+    "${x}",
+    '"$x"',
+    "${x:-a}",
+    "$1",
+    '"$@"',
+    "$((1+2))",
+    "$((x))",
+    "*",
+    "?",
+    "[ab]*",
+    "[^x]",
+    "p*",
+    "~",
+]
+BASH_ONLY = [
+    "-",
+    "{a,b}",
+    "{1..2}",
+    "{a,{b,c}}",
+    "$'q'",
+    "$'\\''",
+    "&>f",
+    "<<<a",
+    "{git,push}",
+    "|&",
+]
 SOUP = [
     *(
         "'",
@@ -104,9 +156,39 @@ SOUP = [
         "$[",
         "$'",
     ),
-    *(" #", "((", "[[ ", " ]]", "function ", "case ", " in ", " esac", "time ", "{x}>", "$'\\'", "x[", "\r", "\x01"),
+    *(
+        " #",
+        "((",
+        "[[ ",
+        " ]]",
+        "function ",
+        "case ",
+        " in ",
+        " esac",
+        "time ",
+        "{x}>",
+        "$'\\'",
+        "x[",
+        "\r",
+        "\x01",
+    ),
 ]
-DELIMITERS = ["A", "'A'", '"A"', "\\A", '"$(A)"', "$(A)", "`A`", "A$x", "A'B'", '"A B"', "-A", "A;a", "A<(b)", "$((1))"]
+DELIMITERS = [
+    "A",
+    "'A'",
+    '"A"',
+    "\\A",
+    '"$(A)"',
+    "$(A)",
+    "`A`",
+    "A$x",
+    "A'B'",
+    '"A B"',
+    "-A",
+    "A;a",
+    "A<(b)",
+    "$((1))",
+]
 BODIES = [
     "",
     "q\n",
@@ -127,7 +209,9 @@ BODIES = [
 @cache
 def words(bash: bool) -> st.SearchStrategy[str]:
     atoms = [*PLAIN, *PLAIN, *QUOTED, *EXPANDED, *(BASH_ONLY if bash else ())]
-    return st.lists(st.sampled_from(atoms), min_size=1, max_size=3).map("".join) | st.sampled_from(PLAIN)
+    return st.lists(st.sampled_from(atoms), min_size=1, max_size=3).map("".join) | st.sampled_from(
+        PLAIN
+    )
 
 
 @cache
@@ -141,7 +225,9 @@ def heredocs() -> st.SearchStrategy[str]:
         st.lists(st.sampled_from(BODIES), max_size=3).map("".join),
         st.sampled_from(["A\n", "$(A)\n", "A", "-A\n"]),
     )
-    return st.tuples(*parts, st.just("\n"), bodies, ends, st.sampled_from(["git push\n", "a", ""])).map("".join)
+    return st.tuples(
+        *parts, st.just("\n"), bodies, ends, st.sampled_from(["git push\n", "a", ""])
+    ).map("".join)
 
 
 @cache
@@ -165,9 +251,14 @@ def commands(bash: bool) -> st.SearchStrategy[str]:
             "$x",
         ]
     )
-    redirects = st.sampled_from(["", "", "", ">f", " 2>&1", "2>f", " >f 2>&1", "<f", ">&2", " 2 >f", ">|f"])
+    redirects = st.sampled_from(
+        ["", "", "", ">f", " 2>&1", "2>f", " >f 2>&1", "<f", ">&2", " 2 >f", ">|f"]
+    )
     simple = st.builds(
-        lambda first, rest, to: " ".join([first, *rest]) + to, started, st.lists(word, max_size=3), redirects
+        lambda first, rest, to: " ".join([first, *rest]) + to,
+        started,
+        st.lists(word, max_size=3),
+        redirects,
     )
     shells = simple.map(lambda line: "sh -c '" + line.replace("'", "'\\''") + "'")
 
@@ -199,7 +290,13 @@ def commands(bash: bool) -> st.SearchStrategy[str]:
 def scripts(bash: bool) -> st.SearchStrategy[str]:
     """Scripts, in half of the cases with a few characters put where they may not belong."""
     soup = (
-        SOUP if bash else [one for one in SOUP if one not in {"$'", "$'\\'", "[[ ", "time ", "{x}>", "function ", "$["}]
+        SOUP
+        if bash
+        else [
+            one
+            for one in SOUP
+            if one not in {"$'", "$'\\'", "[[ ", "time ", "{x}>", "function ", "$["}
+        ]
     )
     put = st.lists(st.tuples(st.integers(0, 60), st.sampled_from(soup)), max_size=4)
     return st.builds(_disturbed, commands(bash), st.just([]) | put)
@@ -212,7 +309,9 @@ def _disturbed(text: str, put: list[tuple[int, str]]) -> str:
 
 
 def _limited() -> None:
-    """A loop ends: when its recorders can write no more, or, where it runs none, when it has used a second."""
+    """A loop ends: when its recorders can write no more, or, where it runs none, when it has used a
+    second.
+    """
     resource.setrlimit(resource.RLIMIT_FSIZE, (LOG_LIMIT, LOG_LIMIT))
     resource.setrlimit(resource.RLIMIT_CPU, (1, 1))
 
@@ -254,9 +353,13 @@ def unseen(script: str, calls: set[tuple[str, ...]]) -> list[tuple[str, ...]]:
     if any(one.unclear for one in judged):
         raise Unreadable("it is said that this is known only when it runs")
     commands = [*parse_command_line(script), *(one.command for one in judged)]
-    forms = [re.compile(_pattern(command.shapes), re.DOTALL) for command in commands if command.words]
+    forms = [
+        re.compile(_pattern(command.shapes), re.DOTALL) for command in commands if command.words
+    ]
     return [
-        call for call in calls if not any(form.fullmatch("".join(f"{word}\x1f" for word in call)) for form in forms)
+        call
+        for call in calls
+        if not any(form.fullmatch("".join(f"{word}\x1f" for word in call)) for form in forms)
     ]
 
 
@@ -276,7 +379,10 @@ def check(shell: str, script: str, ran: Callable[[str, str], set[tuple[str, ...]
     except Unreadable:
         return
     missed = unseen(script, ran(shell, script))
-    assert not missed, f"{shell} ran {missed} of a script that was read; the corpus takes it as\n{json.dumps(script)}"
+    assert not missed, (
+        f"{shell} ran {missed} of a script that was read; the corpus takes it "
+        f"as\n{json.dumps(script)}"
+    )
 
 
 @pytest.mark.parametrize("shell", SHELLS)
@@ -287,7 +393,9 @@ def test_what_a_shell_runs_has_been_seen_or_the_script_cannot_be_read(
         pytest.skip(f"{shell} is not installed")
 
     @given(scripts(shell == "bash"))
-    @settings(max_examples=SCRIPTS, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(
+        max_examples=SCRIPTS, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    )
     def agrees(script: str) -> None:
         check(shell, script, ran)
 

@@ -24,22 +24,50 @@ def root(tmp_path: Path) -> Path:
     root = tmp_path.resolve() / "repo"
     root.mkdir()
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
-    lines = ["[alias]", "up = push", "sup = !git push", "deep = \"!sh -c 'git up'\"", "st = status", "odd = 'unclosed"]
+    lines = [
+        "[alias]",
+        "up = push",
+        "sup = !git push",
+        "deep = \"!sh -c 'git up'\"",
+        "st = status",
+        "odd = 'unclosed",
+    ]
     (Path.home() / ".gitconfig").write_text("\n".join(lines) + "\n")
     return root
 
 
 def bash(command: str, root: Path, mode: Mode = "yolo", **rules: tuple[str, ...]) -> Judgement:
-    return judge(Call.make("1", "bash", command=command), Rules(mode=mode, **rules), root, sealed=True)
+    return judge(
+        Call.make("1", "bash", command=command), Rules(mode=mode, **rules), root, sealed=True
+    )
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        *("git up", "git UP origin main", "git sup origin", "git deep", "cd src; git up", "git -c color.ui=no up"),
-        *("GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.p GIT_CONFIG_VALUE_0=push git p", "git -c alias.p=push p"),
-        *("git -c include.path=inc p", "git -c core.pager='git push' log", "git --config-env=alias.p=P p"),
-        *("export GIT_CONFIG_GLOBAL=inc; git p", "HOME=. git p", "git --git-dir=x log", "GIT_DIR=x git log"),
+        *(
+            "git up",
+            "git UP origin main",
+            "git sup origin",
+            "git deep",
+            "cd src; git up",
+            "git -c color.ui=no up",
+        ),
+        *(
+            "GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=alias.p GIT_CONFIG_VALUE_0=push git p",
+            "git -c alias.p=push p",
+        ),
+        *(
+            "git -c include.path=inc p",
+            "git -c core.pager='git push' log",
+            "git --config-env=alias.p=P p",
+        ),
+        *(
+            "export GIT_CONFIG_GLOBAL=inc; git p",
+            "HOME=. git p",
+            "git --git-dir=x log",
+            "GIT_DIR=x git log",
+        ),
         *(
             "$(echo git) push",
             "x=push; git $x",
@@ -58,17 +86,45 @@ def bash(command: str, root: Path, mode: Mode = "yolo", **rules: tuple[str, ...]
             "find . -exec git {} \\;",
             "env $x",
         ),
-        *("xargs -I{} git {} x", "parallel git ::: push", "git {push,pull}", "GIT push", "git-push", "{git,push}"),
+        *(
+            "xargs -I{} git {} x",
+            "parallel git ::: push",
+            "git {push,pull}",
+            "GIT push",
+            "git-push",
+            "{git,push}",
+        ),
         *(
             "/usr/lib/git-core/git-push x",
             "git bisect run git push",
             "git submodule foreach 'git push'",
             "git $1 origin",
         ),
-        *("git rebase --exec 'git push' x", "uv run git up", "eval git push", ". ./x", "cat <(git push)", "sh < x"),
-        *('cat <<"$(A)"\n$(A)\ngit push\n$(...)\n', "x=$(git push)", 'bash -c "$x"', "trap 'git push' EXIT", "git odd"),
-        *("setarch -R git push", "su root -c 'git push'", "/lib64/ld-linux-x86-64.so.2 /usr/bin/git push"),
-        *("mapfile -C 'git push #' -c 1 < x", "git grep -O'git push' x", "git difftool --extcmd='git push' x"),
+        *(
+            "git rebase --exec 'git push' x",
+            "uv run git up",
+            "eval git push",
+            ". ./x",
+            "cat <(git push)",
+            "sh < x",
+        ),
+        *(
+            'cat <<"$(A)"\n$(A)\ngit push\n$(...)\n',
+            "x=$(git push)",
+            'bash -c "$x"',
+            "trap 'git push' EXIT",
+            "git odd",
+        ),
+        *(
+            "setarch -R git push",
+            "su root -c 'git push'",
+            "/lib64/ld-linux-x86-64.so.2 /usr/bin/git push",
+        ),
+        *(
+            "mapfile -C 'git push #' -c 1 < x",
+            "git grep -O'git push' x",
+            "git difftool --extcmd='git push' x",
+        ),
         *('x=nice; "$x" git push', '"$x" 5 git -C . push', "n*e git push"),
         *("declare -n r=HOME; r=.; git p", "printf -v HOME .; git p", "rbash -c ls", "pwsh -c ls"),
         *(
@@ -80,7 +136,9 @@ def bash(command: str, root: Path, mode: Mode = "yolo", **rules: tuple[str, ...]
         ),
     ],
 )
-def test_a_rule_against_pushing_is_got_round_by_no_way_to_write_it(command: str, root: Path) -> None:
+def test_a_rule_against_pushing_is_got_round_by_no_way_to_write_it(
+    command: str, root: Path
+) -> None:
     assert {mode: bash(command, root, mode, deny=PUSH).verdict for mode in ("auto", "yolo")} == {
         "auto": "deny",
         "yolo": "deny",
@@ -105,7 +163,14 @@ def test_a_rule_against_pushing_is_got_round_by_no_way_to_write_it(command: str,
             "find . -name '*.py' | xargs grep x",
             "./git.sh x",
         ),
-        *('"$PYTHON" -m x', "sed -n 1p *.py", "git log -- *.py", "sh -c 'make all'", "echo $((x + 1))", "git pushy"),
+        *(
+            '"$PYTHON" -m x',
+            "sed -n 1p *.py",
+            "git log -- *.py",
+            "sh -c 'make all'",
+            "echo $((x + 1))",
+            "git pushy",
+        ),
     ],
 )
 def test_a_rule_against_pushing_does_not_touch_what_cannot_push(command: str, root: Path) -> None:
@@ -113,18 +178,24 @@ def test_a_rule_against_pushing_does_not_touch_what_cannot_push(command: str, ro
 
 
 def test_a_refusal_says_which_rule_what_is_not_clear_and_how_to_write_it(root: Path) -> None:
-    plainly = "(write simple commands, with their names and arguments in plain words, and one call for each)"
+    plainly = (
+        "(write simple commands, with their names and arguments in plain words, and one call for "
+        "each)"
+    )
     assert bash("x=push; git $x", root, deny=PUSH).reason == (
         f"the rule bash(git push *) may forbid it: `git ...` is known only when it runs {plainly}"
     )
     assert bash("eval ls", root, deny=PUSH).reason == (
-        f"the rule bash(git push *) may forbid it: policy cannot read it: `eval`, after which words may mean something "
+        f"the rule bash(git push *) may forbid it: policy cannot read it: `eval`, after which "
+        f"words may mean something "
         f"else {plainly}"
     )
     assert bash("x=push; git $x", root, ask=PUSH, mode="auto").verdict == "ask"
 
 
-def test_a_rule_that_allows_reading_does_not_allow_an_option_that_writes_or_runs(root: Path) -> None:
+def test_a_rule_that_allows_reading_does_not_allow_an_option_that_writes_or_runs(
+    root: Path,
+) -> None:
     def said(command: str, rule: str) -> list[str]:
         return [bash(command, root, mode, allow=(rule,)).verdict for mode in ("ask", "edit")]
 
@@ -134,7 +205,9 @@ def test_a_rule_that_allows_reading_does_not_allow_an_option_that_writes_or_runs
     assert said("git grep -Ovim x", "bash(git grep *)") == ["ask", "ask"]
     assert said("sort -o x y", "bash(sort *)") == ["ask", "ask"]
     assert said("rg --pre ./x y", "bash(rg *)") == ["ask", "ask"]
-    assert said("git diff --output=x", "bash(git diff --output=*)") == ["ask", "allow"], "ask mode asks about files too"
+    assert said("git diff --output=x", "bash(git diff --output=*)") == ["ask", "allow"], (
+        "ask mode asks about files too"
+    )
     assert said("git diff --output=x", "bash(*)") == ["allow", "allow"]
     assert said("sed -i s/a/b/ x", "bash(sed *)") == ["allow", "allow"]
 
@@ -175,16 +248,35 @@ def test_a_bare_repository_in_the_repository_is_not_the_users_own(root: Path) ->
 def test_a_file_that_is_called_like_an_option_may_be_one(root: Path) -> None:
     for name in ("a.py", "b.py"):
         (root / name).touch()
-    lines = ("sed -n 1p *", "git diff *", "sort ?*", "find * -type f", "git ls-files | xargs sed -n 1p")
+    lines = (
+        "sed -n 1p *",
+        "git diff *",
+        "sort ?*",
+        "find * -type f",
+        "git ls-files | xargs sed -n 1p",
+    )
     before = {line: bash(line, root, "ask").verdict for line in lines}
     (root / "-i").touch()
-    after = {line: bash(line, root, "ask").verdict for line in (*lines, "cat *", "sed -n 1p *.py", "sort ./*")}
+    after = {
+        line: bash(line, root, "ask").verdict
+        for line in (*lines, "cat *", "sed -n 1p *.py", "sort ./*")
+    }
     assert before == dict.fromkeys(lines, "allow")
-    assert after == dict.fromkeys(lines, "ask") | {"cat *": "allow", "sed -n 1p *.py": "ask", "sort ./*": "allow"}
+    assert after == dict.fromkeys(lines, "ask") | {
+        "cat *": "allow",
+        "sed -n 1p *.py": "ask",
+        "sort ./*": "allow",
+    }
 
 
 @pytest.mark.parametrize(
-    "text", ['[alias]\nx = "\\q\n[[', "[alias\nx = push", "alias.x = push", "[include]\npath = .gitconfig\n"]
+    "text",
+    [
+        '[alias]\nx = "\\q\n[[',
+        "[alias\nx = push",
+        "alias.x = push",
+        "[include]\npath = .gitconfig\n",
+    ],
 )
 def test_configuration_that_cannot_be_read_is_asked_about(text: str, root: Path) -> None:
     (Path.home() / ".gitconfig").write_text(text)
@@ -236,11 +328,15 @@ PARTS = [
     st.lists(st.sampled_from(PARTS), max_size=10).map("\n".join)
     | st.lists(st.sampled_from(PARTS), max_size=10).map("".join)
 )
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 def test_aliases_are_read_as_git_reads_them_or_not_at_all(root: Path, text: str) -> None:
     file = Path(os.environ["HOME"]) / ".gitconfig"
     file.write_text(text)
-    listed = subprocess.run(["git", "config", "--file", file, "--null", "--list"], capture_output=True, check=False)
+    listed = subprocess.run(
+        ["git", "config", "--file", file, "--null", "--list"], capture_output=True, check=False
+    )
     if listed.returncode:
         return  # git itself would not run
     for setting in filter(None, listed.stdout.decode().split("\0")):

@@ -34,7 +34,9 @@ ROWS = [
     (row[:8].strip(), row[9] == "!", row[11:].replace("⏎", "\n"))
     for row in ((Path(__file__).parent / "commands.txt").read_text("utf-8").splitlines())
 ]
-"""The table: what a command needs, whether it is an attack, the command. A row is `LEVEL ! COMMAND`, ⏎ a line break."""
+"""The table: what a command needs, whether it is an attack, the command. A row is `LEVEL !
+COMMAND`, ⏎ a line break.
+"""
 ALIASES = """
 [alias]
     st = status --short
@@ -86,7 +88,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def bash(command: str, root: Path, mode: Mode = "edit", *, sealed: bool = True, **rules: tuple[str, ...]) -> Judgement:
+def bash(
+    command: str, root: Path, mode: Mode = "edit", *, sealed: bool = True, **rules: tuple[str, ...]
+) -> Judgement:
     call = Call.make("1", "bash", command=command)
     return judge(call, Rules(mode=mode, test_command=TESTS, **rules), root, sealed=sealed)
 
@@ -102,11 +106,17 @@ def test_the_table_holds_600_commands_half_of_them_attacks() -> None:
 
 def test_every_command_of_the_table_is_judged_in_every_mode_as_the_table_says(root: Path) -> None:
     found = {command: verdicts(command, root) for _, _, command in ROWS}
-    wrong = [(level, command, found[command]) for level, _, command in ROWS if found[command] != VERDICTS[level]]
+    wrong = [
+        (level, command, found[command])
+        for level, _, command in ROWS
+        if found[command] != VERDICTS[level]
+    ]
     assert wrong == []
 
 
-def test_where_the_repository_is_not_sealed_auto_mode_asks_about_every_command_that_is_no_reader(root: Path) -> None:
+def test_where_the_repository_is_not_sealed_auto_mode_asks_about_every_command_that_is_no_reader(
+    root: Path,
+) -> None:
     said = VERDICTS | {"runs": VERDICTS["runs"] | {"auto": "ask"}}
     found = {command: verdicts(command, root, sealed=False) for _, _, command in ROWS}
     assert [command for level, _, command in ROWS if found[command] != said[level]] == []
@@ -125,7 +135,9 @@ def test_a_remembered_yes_does_not_cover_a_dangerous_command(root: Path) -> None
     assert [c for c in dangerous if not bash(c, root, "auto", allow=("bash(*)",)).every_time] == []
 
 
-def test_what_cannot_be_read_is_refused_in_every_mode_where_a_rule_forbids_a_command(root: Path) -> None:
+def test_what_cannot_be_read_is_refused_in_every_mode_where_a_rule_forbids_a_command(
+    root: Path,
+) -> None:
     for rule in ("bash(git push *)", "read(src/**)"):
         found = {
             command: [bash(command, root, mode, deny=(rule,)).verdict for mode in MODES]
@@ -134,9 +146,13 @@ def test_what_cannot_be_read_is_refused_in_every_mode_where_a_rule_forbids_a_com
         assert found == dict.fromkeys(commands("unread"), ["deny"] * 5)
 
 
-def test_what_destroys_more_than_undo_can_restore_is_denied_unless_a_rule_names_it(root: Path) -> None:
+def test_what_destroys_more_than_undo_can_restore_is_denied_unless_a_rule_names_it(
+    root: Path,
+) -> None:
     allow = ("bash", "bash(*)")
-    assert [c for c in commands("destroys") if bash(c, root, "auto", allow=allow).verdict != "deny"] == []
+    assert [
+        c for c in commands("destroys") if bash(c, root, "auto", allow=allow).verdict != "deny"
+    ] == []
     assert bash("git stash drop", root, allow=("bash(git stash drop)",)).verdict == "allow"
     assert bash("git stash drop", root).reason == (
         "`git stash drop`: it destroys what undo cannot restore (only a rule that allows this very command permits it)"
@@ -151,8 +167,17 @@ def test_the_test_command_itself_runs_in_edit_and_auto_mode(root: Path) -> None:
 
 
 def test_run_tests_is_judged_like_the_test_command(root: Path) -> None:
-    found = {mode: judge(Call(id="1", tool="run_tests"), Rules(mode=mode), root).verdict for mode in MODES}
-    assert found == {"plan": "deny", "ask": "ask", "edit": "allow", "auto": "allow", "yolo": "allow"}
+    found = {
+        mode: judge(Call(id="1", tool="run_tests"), Rules(mode=mode), root).verdict
+        for mode in MODES
+    }
+    assert found == {
+        "plan": "deny",
+        "ask": "ask",
+        "edit": "allow",
+        "auto": "allow",
+        "yolo": "allow",
+    }
 
 
 FREE = {"plan": "allow", "ask": "allow", "edit": "allow", "auto": "allow", "yolo": "allow"}
@@ -201,7 +226,9 @@ WRITE_ASKED = {"plan": "deny", "ask": "ask", "edit": "ask", "auto": "ask", "yolo
         ("edit", '"outside/h\\157sts"', WRITE_ASKED),
     ],
 )
-def test_a_path_is_judged_where_it_leads(tool: str, path: str, expected: dict[str, str], root: Path) -> None:
+def test_a_path_is_judged_where_it_leads(
+    tool: str, path: str, expected: dict[str, str], root: Path
+) -> None:
     call = Call.make("1", tool, path=path)
     assert {mode: judge(call, Rules(mode=mode), root).verdict for mode in MODES} == expected
 
@@ -214,22 +241,32 @@ def test_a_path_is_judged_where_it_leads(tool: str, path: str, expected: dict[st
         ("*** Begin Patch\n*** Update File: src/app.py\n-x\n+y\n*** End Patch", WRITTEN),
         ("--- a/src/app.py\n+++ b/../x\n@@ -1 +1 @@\n-x\n+y\n", WRITE_ASKED),
         ("--- a/src/app.py\n+++ b/src/app.py\nrename to .git/hooks/x\n", WRITE_ASKED),
-        ("*** Begin Patch\n*** Update File: src/app.py\n*** Move to: /etc/x\n*** End Patch", WRITE_ASKED),
+        (
+            "*** Begin Patch\n*** Update File: src/app.py\n*** Move to: /etc/x\n*** End Patch",
+            WRITE_ASKED,
+        ),
         ("*** Begin Patch\n*** Add File: .env\n+KEY=1\n*** End Patch", WRITE_ASKED),
         ("text\n*** Delete File: outside/hosts\n", WRITE_ASKED),
         ("diff --git a/new.py b/new.py\nnew file mode 100644\n", WRITTEN),
         ("diff --git a/outside/x b/outside/x\nnew file mode 100644\n", WRITE_ASKED),
-        ('diff --git "a/outside/h\\157sts" "b/outside/h\\157sts"\nold mode 100644\nnew mode 100755\n', WRITE_ASKED),
+        (
+            'diff --git "a/outside/h\\157sts" "b/outside/h\\157sts"\nold mode 100644\nnew mode 100755\n',
+            WRITE_ASKED,
+        ),
     ],
 )
-def test_a_patch_is_judged_by_every_path_it_names(patch: str, expected: dict[str, str], root: Path) -> None:
+def test_a_patch_is_judged_by_every_path_it_names(
+    patch: str, expected: dict[str, str], root: Path
+) -> None:
     call = Call.make("1", "apply_patch", patch=patch)
     assert {mode: judge(call, Rules(mode=mode), root).verdict for mode in MODES} == expected
 
 
 def test_rules_go_before_the_mode_and_deny_before_all(root: Path) -> None:
     def edit(path: str, **rules: tuple[str, ...]) -> str:
-        return judge(Call.make("1", "edit", path=path), Rules(mode="edit", test_command=None, **rules), root).verdict
+        return judge(
+            Call.make("1", "edit", path=path), Rules(mode="edit", test_command=None, **rules), root
+        ).verdict
 
     assert bash("npm test", root, allow=("bash(npm test)",)).verdict == "allow"
     assert bash("npm test -- --watch", root, allow=("bash(npm test:*)",)).verdict == "allow"
@@ -253,14 +290,57 @@ def test_rules_go_before_the_mode_and_deny_before_all(root: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *("git push", "/usr/bin/git push", "git -C . push", "git --no-pager push", "x=`git  push`", "'git' push"),
-        *("sudo git push origin", "sudo -n -u x git push", "sudo A=1 git push", "sudo --unknown git push"),
-        *("doas git push", "xargs sudo git push < README.md", "echo | sudo -- /usr/bin/git -C . push"),
-        *("time -p git push", "time -- git push", "bash -c -- 'git push'", "bash -c -e 'git push'", "eval 'git push'"),
-        *("bash <<< 'git push'", "echo 'git push' | sh", "bash -c $'git push'", "uv run git push", "npx -y git push"),
-        *("uv run --with x -- git push", "poetry run bash -c 'git push'", "watch -n 5 'git push'", "flock l git push"),
-        *("taskset -c 0-3 git push", "flock -n l -c 'git push'", "python -m uv run git push", "su -c 'git push' x"),
-        *("if true; then git push; fi", "case x in x) git push;; esac", "f() { git push; }; f", "nice git push -f"),
+        *(
+            "git push",
+            "/usr/bin/git push",
+            "git -C . push",
+            "git --no-pager push",
+            "x=`git  push`",
+            "'git' push",
+        ),
+        *(
+            "sudo git push origin",
+            "sudo -n -u x git push",
+            "sudo A=1 git push",
+            "sudo --unknown git push",
+        ),
+        *(
+            "doas git push",
+            "xargs sudo git push < README.md",
+            "echo | sudo -- /usr/bin/git -C . push",
+        ),
+        *(
+            "time -p git push",
+            "time -- git push",
+            "bash -c -- 'git push'",
+            "bash -c -e 'git push'",
+            "eval 'git push'",
+        ),
+        *(
+            "bash <<< 'git push'",
+            "echo 'git push' | sh",
+            "bash -c $'git push'",
+            "uv run git push",
+            "npx -y git push",
+        ),
+        *(
+            "uv run --with x -- git push",
+            "poetry run bash -c 'git push'",
+            "watch -n 5 'git push'",
+            "flock l git push",
+        ),
+        *(
+            "taskset -c 0-3 git push",
+            "flock -n l -c 'git push'",
+            "python -m uv run git push",
+            "su -c 'git push' x",
+        ),
+        *(
+            "if true; then git push; fi",
+            "case x in x) git push;; esac",
+            "f() { git push; }; f",
+            "nice git push -f",
+        ),
     ],
 )
 def test_what_a_rule_forbids_is_forbidden_however_it_is_written(command: str, root: Path) -> None:
@@ -268,7 +348,14 @@ def test_what_a_rule_forbids_is_forbidden_however_it_is_written(command: str, ro
 
 
 @pytest.mark.parametrize(
-    "command", ["echo git push", "uv run git.py push", "npm run git push", "docker run git push", "uv run x y git push"]
+    "command",
+    [
+        "echo git push",
+        "uv run git.py push",
+        "npm run git push",
+        "docker run git push",
+        "uv run x y git push",
+    ],
 )
 def test_what_only_has_a_rules_words_in_it_is_not_forbidden(command: str, root: Path) -> None:
     assert bash(command, root, "yolo", deny=("bash(git push *)",)).verdict == "allow"
@@ -280,14 +367,22 @@ def test_a_runner_is_judged_by_what_it_runs_and_allowed_by_its_own_name(root: Pa
     assert bash("uv run git push", root, allow=allow).verdict == "ask"
     assert bash("uv run rm -rf ..", root, allow=allow).verdict == "deny"
     assert bash("python -m twine upload dist/x", root, allow=allow).verdict == "ask"
-    assert bash("python -m pip install x", root, allow=allow, deny=("bash(pip install *)",)).verdict == "deny"
+    assert (
+        bash("python -m pip install x", root, allow=allow, deny=("bash(pip install *)",)).verdict
+        == "deny"
+    )
     assert bash("uv run rm src/app.py", root, "auto", deny=("edit(src/**)",)).verdict == "deny"
 
 
-@pytest.mark.parametrize("command", ["npx " * 200 + "git push", "npx " + "-a npx " * 200 + "git push"])
+@pytest.mark.parametrize(
+    "command", ["npx " * 200 + "git push", "npx " + "-a npx " * 200 + "git push"]
+)
 def test_a_runner_of_runners_is_not_followed_for_long(command: str, root: Path) -> None:
     assert bash(command, root, "yolo", deny=("bash(git push *)",)).verdict == "deny"
-    assert bash(command, root, "auto").reason == "policy cannot read it: more commands than can be checked"
+    assert (
+        bash(command, root, "auto").reason
+        == "policy cannot read it: more commands than can be checked"
+    )
 
 
 def test_a_line_that_cannot_be_read_is_refused_where_a_rule_forbids_commands(root: Path) -> None:
@@ -350,13 +445,20 @@ def test_a_line_that_cannot_be_read_is_refused_where_a_rule_forbids_commands(roo
         ("echo config/x", "allow"),
     ],
 )
-def test_a_rule_that_forbids_files_forbids_commands_that_name_them(command: str, expected: str, root: Path) -> None:
+def test_a_rule_that_forbids_files_forbids_commands_that_name_them(
+    command: str, expected: str, root: Path
+) -> None:
     assert bash(command, root, "yolo", deny=("read(config/**)", "edit(src/**)")).verdict == expected
 
 
 def test_a_rule_for_a_folder_holds_for_the_folder_itself(root: Path) -> None:
     for rule in ("read(src/**)", f"read({root}/src/**)"):
-        assert judge(Call.make("1", "grep", path="src", pattern="x"), Rules(deny=(rule,)), root).verdict == "deny"
+        assert (
+            judge(
+                Call.make("1", "grep", path="src", pattern="x"), Rules(deny=(rule,)), root
+            ).verdict
+            == "deny"
+        )
 
 
 def test_a_rule_for_a_command_allows_no_variables_that_it_does_not_name(root: Path) -> None:
@@ -369,7 +471,10 @@ def test_a_rule_for_a_command_allows_no_variables_that_it_does_not_name(root: Pa
 def test_a_rule_for_a_command_writes_no_file_where_writing_is_asked_about(root: Path) -> None:
     assert bash("echo x > src/app.py", root, "ask", allow=("bash(echo *)",)).verdict == "ask"
     assert bash("echo x 2> /dev/null", root, "ask", allow=("bash(echo *)",)).verdict == "allow"
-    assert bash("echo x > src/app.py", root, "ask", allow=("bash(echo *)", "edit(src/**)")).verdict == "allow"
+    assert (
+        bash("echo x > src/app.py", root, "ask", allow=("bash(echo *)", "edit(src/**)")).verdict
+        == "allow"
+    )
     assert bash("echo x > src/app.py", root, "ask", allow=("bash",)).verdict == "allow"
     assert bash("echo x > src/app.py", root, "edit", allow=("bash(echo *)",)).verdict == "allow"
 
@@ -379,7 +484,10 @@ def test_what_git_keeps_in_a_bare_repository_belongs_to_git(tmp_path: Path) -> N
     asked = {path: "ask" for path in ("hooks/post-checkout", "config", "info/attributes", "HEAD")}
 
     def given(folder: str) -> dict[str, str]:
-        calls = {path: Call.make("1", "write", path=f"{folder}/{path}", content="x") for path in (*asked, "src/config")}
+        calls = {
+            path: Call.make("1", "write", path=f"{folder}/{path}", content="x")
+            for path in (*asked, "src/config")
+        }
         return {path: judge(call, Rules(), root).verdict for path, call in calls.items()}
 
     assert given(".") == given("inner") == dict.fromkeys((*asked, "src/config"), "allow")
@@ -403,7 +511,14 @@ def test_a_rule_for_a_servers_tool_goes_by_its_name_alone(root: Path) -> None:
     call = Call.make("1", "mcp__files__delete", path="x")
     given = {
         rule: judge(call, Rules(allow=(rule,)), root).verdict
-        for rule in ("mcp__files__*", "mcp__files__delete", "mcp__files", "mcp__file", "mcp__other__*", "*(y)")
+        for rule in (
+            "mcp__files__*",
+            "mcp__files__delete",
+            "mcp__files",
+            "mcp__file",
+            "mcp__other__*",
+            "*(y)",
+        )
     }
     assert list(given.values()) == ["allow", "allow", "allow", "ask", "ask", "ask"]
     assert judge(call, Rules(deny=("*(y)",)), root).verdict == "deny"
@@ -436,9 +551,14 @@ def test_what_a_terminal_would_obey_is_not_shown_as_it_is() -> None:
 
 def test_a_judgement_says_why_and_what(root: Path) -> None:
     assert bash("ls && sudo reboot", root) == Judgement(
-        verdict="ask", reason="`sudo reboot`: it takes other rights", target="bash(ls && sudo reboot)", every_time=True
+        verdict="ask",
+        reason="`sudo reboot`: it takes other rights",
+        target="bash(ls && sudo reboot)",
+        every_time=True,
     )
-    assert bash("rm -rf /", root, "yolo").reason.startswith("yolo: everything is allowed, although `rm -rf /`")
+    assert bash("rm -rf /", root, "yolo").reason.startswith(
+        "yolo: everything is allowed, although `rm -rf /`"
+    )
     assert judge(Call.make("1", "read", path="src/app.py"), Rules(), root) == Judgement(
         verdict="allow", reason="it reads inside the repository", target=f"read({root}/src/app.py)"
     )
@@ -450,16 +570,29 @@ def test_a_malformed_rule_is_refused_by_name(rule: str) -> None:
         Rules(allow=(rule,))
 
 
-@given(st.text(alphabet=st.sampled_from(list("ls rm-f/.~'\"\\$`(){};|&<>\n=*?EOF2#,!x0")), max_size=60))
+@given(
+    st.text(alphabet=st.sampled_from(list("ls rm-f/.~'\"\\$`(){};|&<>\n=*?EOF2#,!x0")), max_size=60)
+)
 def test_any_text_is_judged_without_an_error(text: str) -> None:
     for mode in MODES:
-        assert judge(Call.make("1", "bash", command=text), Rules(mode=mode), Path("/nowhere/repo")).verdict
+        assert judge(
+            Call.make("1", "bash", command=text), Rules(mode=mode), Path("/nowhere/repo")
+        ).verdict
 
 
-@pytest.mark.parametrize("name", ["x" * 300, f"{'x' * 300}.key", f"{'x' * 300}/config", "a/" * 3000 + "config"])
+@pytest.mark.parametrize(
+    "name", ["x" * 300, f"{'x' * 300}.key", f"{'x' * 300}/config", "a/" * 3000 + "config"]
+)
 def test_a_name_that_no_file_can_have_is_judged(name: str, root: Path) -> None:
-    assert judge(Call.make("1", "bash", command=f"cat {name}"), Rules(deny=("read(x/**)",)), root).verdict == "allow"
-    assert judge(Call.make("1", "bash", command=f"touch {name}"), Rules(mode="auto"), root).verdict in {"allow", "ask"}
+    assert (
+        judge(
+            Call.make("1", "bash", command=f"cat {name}"), Rules(deny=("read(x/**)",)), root
+        ).verdict
+        == "allow"
+    )
+    assert judge(
+        Call.make("1", "bash", command=f"touch {name}"), Rules(mode="auto"), root
+    ).verdict in {"allow", "ask"}
     for tool in ("read", "write", "edit", "list", "glob", "grep"):
         assert judge(Call.make("1", tool, path=name), Rules(), root).verdict in {"allow", "ask"}
 
@@ -472,8 +605,44 @@ def test_a_shown_name_leads_back_to_the_file(name: str) -> None:
 
 
 PIECES = [
-    *("x", "y ", " ", "'", '"', "\\", "$", ";", "|", "&&", "(", ")", "\n", "#", "{x,y}", "<<E", "\nE\n", "<<'E'", "$("),
-    *("`", "\\\n", "$'", "x=", "if ", "then ", "fi", "; do ", "done", "while ", "! ", "<(", "2>&1", " >f ", "*"),
+    *(
+        "x",
+        "y ",
+        " ",
+        "'",
+        '"',
+        "\\",
+        "$",
+        ";",
+        "|",
+        "&&",
+        "(",
+        ")",
+        "\n",
+        "#",
+        "{x,y}",
+        "<<E",
+        "\nE\n",
+        "<<'E'",
+        "$(",
+    ),
+    *(
+        "`",
+        "\\\n",
+        "$'",
+        "x=",
+        "if ",
+        "then ",
+        "fi",
+        "; do ",
+        "done",
+        "while ",
+        "! ",
+        "<(",
+        "2>&1",
+        " >f ",
+        "*",
+    ),
 ]
 LOGGED = "command_not_found_handle() { { printf '%s\\x1f' \"$@\"; printf '\\x1e'; } >> log; }\n"
 
@@ -492,7 +661,9 @@ def test_whatever_bash_runs_is_among_the_commands_that_were_read(line: str) -> N
         commands_read = parse_command_line(line)
     except Unreadable:
         return
-    if any(word.dynamic or word.globbed or "=" in word.text for c in commands_read for word in c.words):
+    if any(
+        word.dynamic or word.globbed or "=" in word.text for c in commands_read for word in c.words
+    ):
         return
     with tempfile.TemporaryDirectory() as folder:
         command = ["/bin/bash", "--norc", "-c", f'{LOGGED}eval "$1"', "bash", line]

@@ -34,7 +34,9 @@ def offered(root: Path, call: Call, mode: policy.Mode = "ask") -> str:
         ("ruff check .", "bash(ruff check *)"),
     ],
 )
-def test_a_plain_command_may_be_allowed_with_other_arguments(root: Path, line: str, rule: str) -> None:
+def test_a_plain_command_may_be_allowed_with_other_arguments(
+    root: Path, line: str, rule: str
+) -> None:
     assert offered(root, Call.make("1", "bash", command=line)) == rule
 
 
@@ -70,7 +72,9 @@ def test_a_plain_command_may_be_allowed_with_other_arguments(root: Path, line: s
         "",
     ],
 )
-def test_what_is_compound_wrapped_or_runs_whatever_it_is_given_gets_no_wide_rule(root: Path, line: str) -> None:
+def test_what_is_compound_wrapped_or_runs_whatever_it_is_given_gets_no_wide_rule(
+    root: Path, line: str
+) -> None:
     assert offered(root, Call.make("1", "bash", command=line)) == ""
 
 
@@ -94,7 +98,9 @@ def test_a_file_may_be_allowed_with_its_folder(root: Path, path: str, rule: str)
 def test_a_patch_may_be_allowed_with_the_folder_that_holds_all_its_files(root: Path) -> None:
     def patch(*names: str) -> str:
         adds = "".join(f"*** Add File: {name}\n+x\n" for name in names)
-        return offered(root, Call.make("1", "apply_patch", patch=f"*** Begin Patch\n{adds}*** End Patch"))
+        return offered(
+            root, Call.make("1", "apply_patch", patch=f"*** Begin Patch\n{adds}*** End Patch")
+        )
 
     assert patch("src/a.py", "src/deep/b.py") == "edit(src/**)"
     assert patch("src/a.py", "tests/b.py") == ""

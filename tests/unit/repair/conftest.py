@@ -18,6 +18,10 @@ Next = Callable[[Sequence[Event], Member], NextStep]
 @pytest.fixture
 def next_step(tmp_path: Path) -> Next:
     """What the newest turn of these facts needs next, in a repository of one file."""
-    workspace = Workspace(repository(tmp_path / "repo", {"a.py": "pass\n"}), tmp_path / "store", test_command="pytest")
-    environment = Environment(build_toolbox(), workspace, policy.Rules(), never, RequestLimits(replies=5))
+    workspace = Workspace(
+        repository(tmp_path / "repo", {"a.py": "pass\n"}), tmp_path / "store", test_command="pytest"
+    )
+    environment = Environment(
+        build_toolbox(), workspace, policy.Rules(), never, RequestLimits(replies=5)
+    )
     return lambda events, member: build_harness(member).next_step(events, member, environment)

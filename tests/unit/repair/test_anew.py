@@ -31,7 +31,11 @@ def body(path: str, content: str, function: str) -> str:
 
 
 def test_the_function_is_shown_where_something_says_what_it_is_to_do() -> None:
-    assert rewrite("a.py", FILE, TOTAL) == (LEFT, "raise NotImplementedError  # TODO: implement", "")
+    assert rewrite("a.py", FILE, TOTAL) == (
+        LEFT,
+        "raise NotImplementedError  # TODO: implement",
+        "",
+    )
     assert is_stub("a.py", LEFT)
     assert rewrite("a.py", FILE, OTHER) is None, "nothing says what `first` is to do"
 
@@ -45,13 +49,17 @@ def test_the_function_is_shown_where_something_says_what_it_is_to_do() -> None:
         ("", '    """The sum\n\n    of both."""\n', ""),
     ],
 )
-def test_what_it_is_to_do_is_said_in_it_above_it_or_in_the_file(above: str, inside: str, below: str) -> None:
+def test_what_it_is_to_do_is_said_in_it_above_it_or_in_the_file(
+    above: str, inside: str, below: str
+) -> None:
     function = f"def added(one, two):\n{inside}    return one - two"
     left = f"def added(one, two):\n{inside}    raise NotImplementedError  # TODO: implement"
     new = rewrite("a.py", f"{above}{function}{below}", function)
     assert new is not None
     assert new[0].endswith(left)
-    assert new[2] == ("" if above.startswith("#") else above.strip() or below.strip()), "what is said elsewhere is told"
+    assert new[2] == ("" if above.startswith("#") else above.strip() or below.strip()), (
+        "what is said elsewhere is told"
+    )
 
 
 def test_a_text_of_the_file_is_about_its_only_function_or_the_one_that_it_names() -> None:
@@ -67,17 +75,20 @@ def test_a_text_of_the_file_is_about_its_only_function_or_the_one_that_it_names(
         (
             "a.js",
             "// The sum.\nfunction added(one, two) {\n  return one - two;\n}",
-            '// The sum.\nfunction added(one, two) {\n  throw new Error("not implemented");  // TODO: implement\n}',
+            '// The sum.\nfunction added(one, two) {\n  throw new Error("not implemented");  // '
+            "TODO: implement\n}",
         ),
         (
             "a.rs",
             "/// The sum.\npub fn added(\n    one: u32,\n) -> u32 {\n    one\n}",
-            "/// The sum.\npub fn added(\n    one: u32,\n) -> u32 {\n    todo!()  // TODO: implement\n}",
+            "/// The sum.\npub fn added(\n    one: u32,\n) -> u32 {\n    todo!()  // TODO: "
+            "implement\n}",
         ),
         (
             "a.go",
             "// The sum.\nfunc added(one int) int {\n\treturn one\n}",
-            '// The sum.\nfunc added(one int) int {\n\tpanic("not implemented")  // TODO: implement\n}',
+            '// The sum.\nfunc added(one int) int {\n\tpanic("not implemented")  // TODO: '
+            "implement\n}",
         ),
     ],
 )
@@ -90,7 +101,9 @@ def test_other_languages_keep_the_comment_and_the_head(path: str, function: str,
 def test_a_comment_without_marks_in_its_lines_says_what_the_function_is_to_do() -> None:
     head = "/*\n  The sum of both.\n  */\nconst added = (one, two) => {"
     left = f'{head}\n  throw new Error("not implemented");  // TODO: implement\n}}'
-    assert body("a.js", f"{head}\n  return one - two\n}}\n", f"{head}\n  return one - two\n}}") == left
+    assert (
+        body("a.js", f"{head}\n  return one - two\n}}\n", f"{head}\n  return one - two\n}}") == left
+    )
     bare = "@Cached\nint added(int one) {\n  return one;\n}"
     assert body("a.java", bare, bare) == "", "an attribute says nothing"
 
@@ -112,7 +125,14 @@ def test_what_cannot_be_written_anew_stays_as_it_is() -> None:
         "",
     ]
     assert [body("a.py", case, case) for case in cases] == [""] * len(cases)
-    assert body("a.js", "// The sum.\nconst added = (one) => one;", "// The sum.\nconst added = (one) => one;") == ""
+    assert (
+        body(
+            "a.js",
+            "// The sum.\nconst added = (one) => one;",
+            "// The sum.\nconst added = (one) => one;",
+        )
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +141,10 @@ def test_what_cannot_be_written_anew_stays_as_it_is() -> None:
         ("a.py", 'def total(prices):\n    """What all come to."""\n    raise NotImplementedError'),
         ("a.py", 'def total(prices):\n    """What all come to."""\n    ...'),
         ("a.rs", '/// What all come to.\npub fn total() -> u32 {\n    todo!("sum")\n}'),
-        ("a.js", "// What all come to.\nfunction total() {\n  throw new Error('Implement this');\n}"),
+        (
+            "a.js",
+            "// What all come to.\nfunction total() {\n  throw new Error('Implement this');\n}",
+        ),
     ],
 )
 def test_what_is_not_written_yet_is_not_shown_twice(path: str, function: str) -> None:

@@ -1,4 +1,6 @@
-"""Files in a small model's brief: code to be written anew, documents to be read, tests beside stubs."""
+"""Files in a small model's brief: code to be written anew, documents to be read, tests beside
+stubs.
+"""
 
 import pytest
 
@@ -9,7 +11,11 @@ STUB = "def f():\n    pass\n"
 
 
 def test_documents_are_quoted_before_tests_and_the_code_comes_last() -> None:
-    files = {"a.py": "x = 1\n", "SPEC.md": "# What\n\n```python\nx == 2\n```\n", "test_a.py": "import a\n"}
+    files = {
+        "a.py": "x = 1\n",
+        "SPEC.md": "# What\n\n```python\nx == 2\n```\n",
+        "test_a.py": "import a\n",
+    }
     assert prompt.files_section(files, judged=True) == (
         "What `SPEC.md` says:\n> # What\n>\n> ```python\n> x == 2\n> ```\n\n"
         "The file `test_a.py`:\n```\nimport a\n```\n\n"
@@ -33,7 +39,10 @@ def test_long_documents_and_tests_keep_their_beginning(path: str, most: int) -> 
 
 
 def test_the_empty_lines_that_a_file_begins_with_are_shown() -> None:
-    assert prompt.files_section({"a.py": "\n\nx = 1\n"}, judged=True) == "The file `a.py`:\n```\n\n\nx = 1\n```\n\n"
+    assert (
+        prompt.files_section({"a.py": "\n\nx = 1\n"}, judged=True)
+        == "The file `a.py`:\n```\n\n\nx = 1\n```\n\n"
+    )
 
 
 def test_what_is_to_be_worked_on_is_code_and_no_test_and_no_document() -> None:
@@ -55,7 +64,12 @@ def test_code_is_unfinished_where_it_is_a_stub_or_not_there_at_all() -> None:
     ("text", "judged", "files", "expected"),
     [
         ("Fix the failing tests.", True, ["a.py"], False),
-        ("Implement a.py as SPEC.md says, so that `pytest test_a.py` passes", True, ["a.py", "SPEC.md"], False),
+        (
+            "Implement a.py as SPEC.md says, so that `pytest test_a.py` passes",
+            True,
+            ["a.py", "SPEC.md"],
+            False,
+        ),
         ("Implement the missing b.py", True, ["a.py"], True),
         ("Write tests for f", True, ["a.py"], True),
         ("Add a docstring to f in a.py", False, ["pkg/a.py"], False),
@@ -65,7 +79,9 @@ def test_code_is_unfinished_where_it_is_a_stub_or_not_there_at_all() -> None:
         ("Create a README.md", False, [], False),
     ],
 )
-def test_other_files_than_those_shown_may_be_meant(text: str, judged: bool, files: list[str], expected: bool) -> None:
+def test_other_files_than_those_shown_may_be_meant(
+    text: str, judged: bool, files: list[str], expected: bool
+) -> None:
     assert intent.is_open_ended(Asked(text=text), files, judged=judged) is expected
 
 
@@ -75,7 +91,11 @@ def test_other_files_than_those_shown_may_be_meant(text: str, judged: bool, file
         ("Create a README.md for this package", ["a.py", "b.py"], "README.md"),
         ("Create pkg/c.py with a function that adds", [], "pkg/c.py"),
         ("Write tests for f in tests/test_a.py", ["a.py"], "tests/test_a.py"),
-        ("Add a test for f of a.py to tests/test_a.py", ["a.py", "tests/test_a.py"], "tests/test_a.py"),
+        (
+            "Add a test for f of a.py to tests/test_a.py",
+            ["a.py", "tests/test_a.py"],
+            "tests/test_a.py",
+        ),
         ("Make `pytest tests/test_a.py` pass", ["a.py"], ""),
         ("Create pkg/c.py with the same function as a.py", ["pkg/a.py"], ""),
         ("Move f from a.py to b.py and c.py", [], ""),
@@ -91,6 +111,8 @@ def test_other_files_than_those_shown_may_be_meant(text: str, judged: bool, file
         ("Add Cart.remove, as list.remove does it", [], ""),
     ],
 )
-def test_the_one_file_that_is_named_and_not_there_is_to_be_made(text: str, files: list[str], expected: str) -> None:
+def test_the_one_file_that_is_named_and_not_there_is_to_be_made(
+    text: str, files: list[str], expected: str
+) -> None:
     request = Asked(text=text)
     assert intent.target_file(request, files) == expected

@@ -47,7 +47,10 @@ CODE = "Here it is:\n```python\ndef f(self):\n    return 2\n```"
     ("text", "read"),
     [
         (f"{CODE}\nThis returns two.\n", CODE),
-        (f"```\ndef g():\n    pass\n```\nand\n{CODE}\nDone.", f"```\ndef g():\n    pass\n```\nand\n{CODE}"),
+        (
+            f"```\ndef g():\n    pass\n```\nand\n{CODE}\nDone.",
+            f"```\ndef g():\n    pass\n```\nand\n{CODE}",
+        ),
         (f"class A:\n{CODE}", f"class A:\n{CODE}"),
         ("```python\ndef f(self):\n    return 2\n", "```python\ndef f(self):\n    return 2\n"),
         (
@@ -75,11 +78,16 @@ def test_what_follows_is_not_read_and_only_of_embedded_models() -> None:
             timings = {"prompt_n": 20, "cache_n": 5, "predicted_n": number}
             chunk = {"choices": [{"index": 0, "delta": {"content": word}}], "timings": timings}
             yield f"data: {json.dumps(chunk)}\n\n".encode()
-        yield b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: [DONE]\n\n'
+        yield (
+            b'data: {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}\n\ndata: '
+            b"[DONE]\n\n"
+        )
 
     def said(*, early: bool) -> tuple[str, str, int]:
         taken.clear()
-        answer = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Portions(body()))
+        answer = httpx.Response(
+            200, headers={"content-type": "text/event-stream"}, stream=Portions(body())
+        )
         agent = OpenAI(ACCESS, Server(answer), over=stop_reason if early else None)
         reply = asyncio.run(agent.reply(JUDGED, quiet, unhurried))
         assert not early or reply.usage == Usage(input=25, cached=5, output=3)

@@ -54,13 +54,23 @@ def test_where_it_broke_comes_first() -> None:
     ("path", "function"),
     [
         ("a.js", "/** The sum. */\nexport function added(one, two) {\n  return one - two;\n}"),
-        ("a.js", "/*\n  The sum\n  of both.\n  */\nconst added = (one, two) => {\n  return one - two;\n}"),
+        (
+            "a.js",
+            "/*\n  The sum\n  of both.\n  */\nconst added = (one, two) => {\n  return one - "
+            "two;\n}",
+        ),
         ("a.js", "const added = (one, two) => {\n  return one - two;\n}"),
-        ("a.ts", "export const added = async (one: number, two: number) => {\n  if (one) {\n    return 1;\n  }\n};"),
+        (
+            "a.ts",
+            "export const added = async (one: number, two: number) => {\n  if (one) {\n    "
+            "return 1;\n  }\n};",
+        ),
         ("a.rs", "/// The sum.\npub fn added(one: u32) -> u32 {\n    one\n}"),
     ],
 )
-def test_functions_of_other_languages_are_found_with_the_comment_above_them(path: str, function: str) -> None:
+def test_functions_of_other_languages_are_found_with_the_comment_above_them(
+    path: str, function: str
+) -> None:
     padding = "" if path == "a.rs" else PADDING
     content = f"{padding}\n{function}\n\n{padding}"
     assert found(path, content, "assert.equal(added(1, 2), 3)") == [function]
@@ -88,7 +98,12 @@ TIERS = (
 
 
 def test_what_a_function_finds_in_its_file_is_imports_and_constants() -> None:
-    assert context_above("a.py", f'"""A shop."""\n\n{OUTSIDE}\n\n\ndef f():\n    x = 1\n\n\nprint(1)\n') == OUTSIDE
+    assert (
+        context_above(
+            "a.py", f'"""A shop."""\n\n{OUTSIDE}\n\n\ndef f():\n    x = 1\n\n\nprint(1)\n'
+        )
+        == OUTSIDE
+    )
     assert context_above("a.js", "const x = 1;\nfunction f() {\n}\n") == "const x = 1;"
     assert context_above("a.txt", "x = 1") == ""
     many = context_above("a.py", "".join(f"NAME_{number} = {number}\n" for number in range(200)))

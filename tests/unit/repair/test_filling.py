@@ -1,4 +1,6 @@
-"""A line that a model filled in becomes an edit, and llama.cpp is asked for nothing but that line."""
+"""A line that a model filled in becomes an edit, and llama.cpp is asked for nothing but that
+line.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,21 @@ def asked(number: int, path: str = "a.py", part: str = PART, **more: Any) -> Pro
     """The prompt for one line of a function that is all of its file."""
     content = f"{part}\n"
     (function,) = functions(path, content)
-    gap = next(one for one in excerpts.line_infills(path, content, function) if one.place == f"{path}:{number + 1}")
-    return Prompt(system="", messages=(), target=path, part=part, gap=gap, files={path: content}, max_tokens=64, **more)
+    gap = next(
+        one
+        for one in excerpts.line_infills(path, content, function)
+        if one.place == f"{path}:{number + 1}"
+    )
+    return Prompt(
+        system="",
+        messages=(),
+        target=path,
+        part=part,
+        gap=gap,
+        files={path: content},
+        max_tokens=64,
+        **more,
+    )
 
 
 def edit(prompt: Prompt, text: str, **more: Any) -> dict[str, str] | None:
@@ -107,13 +122,16 @@ def test_the_server_is_given_both_sides_and_asked_for_one_line() -> None:
 
 def test_a_line_that_was_asked_for_before_is_drawn_by_chance() -> None:
     _, sent, _ = answered(
-        asked(2, temperature=0.8, seed=7), httpx.Response(200, json={"content": "x", "stop_type": "limit"})
+        asked(2, temperature=0.8, seed=7),
+        httpx.Response(200, json={"content": "x", "stop_type": "limit"}),
     )
     assert (sent["temperature"], sent["seed"]) == (0.8, 7)
 
 
 def test_an_answer_that_reached_its_limit_says_so() -> None:
-    reply, _, _ = answered(asked(2), httpx.Response(200, json={"content": "return x", "stop_type": "limit"}))
+    reply, _, _ = answered(
+        asked(2), httpx.Response(200, json={"content": "return x", "stop_type": "limit"})
+    )
     assert reply.stop == "length"
 
 
@@ -125,7 +143,9 @@ def test_an_answer_that_reached_its_limit_says_so() -> None:
         (httpx.Response(200, text="<html>"), "protocol"),
     ],
 )
-def test_a_server_that_answers_something_else_is_the_agents_failure(answer: httpx.Response, kind: str) -> None:
+def test_a_server_that_answers_something_else_is_the_agents_failure(
+    answer: httpx.Response, kind: str
+) -> None:
     with pytest.raises(AgentError) as caught:
         answered(asked(2), answer)
     assert (caught.value.kind, "coder" in str(caught.value)) == (kind, True)

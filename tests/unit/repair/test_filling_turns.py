@@ -1,4 +1,6 @@
-"""Turns of a small model that fills in lines: which ones, in which order, and that all of them are one draw."""
+"""Turns of a small model that fills in lines: which ones, in which order, and that all of them are
+one draw.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,18 @@ from fugu_cli.engine.environment import RequestReply, RollBackAttempt, TurnClose
 from fugu_cli.messages import Call, Prompt
 from fugu_cli.repair import search
 from fugu_cli.session.events import Event, Member, Replied, ToolRan
-from tests.facts import CODER, asked, assigned, checked, opened, prompt_of, ran, replied, rolled_back, write
+from tests.facts import (
+    CODER,
+    asked,
+    assigned,
+    checked,
+    opened,
+    prompt_of,
+    ran,
+    replied,
+    rolled_back,
+    write,
+)
 from tests.unit.repair.conftest import Next
 
 FILLER = CODER.model_copy(update={"protocol": "text", "infill": True, "attempts": 1})
@@ -25,7 +38,9 @@ def drawn(prompt: Prompt, *, changes: bool = True, number: int = 1) -> list[Even
     """The draw that follows the prompt, which is rolled back."""
     place = prompt.gap.place if prompt.gap else ""
     call = write(f"w{number}")
-    reply = replied(number, "coder", "x" if changes else f"{place}: as it is", *([call] if changes else []))
+    reply = replied(
+        number, "coder", "x" if changes else f"{place}: as it is", *([call] if changes else [])
+    )
     facts: list[Event] = [reply.model_copy(update={"filled": place})]
     if changes:
         facts += [*ran(number, call, path="a.py"), *checked(number, ok=False)]
@@ -47,7 +62,9 @@ def asked_for(member: Member, count: int, file: str = FILE) -> list[Prompt]:
     return prompts
 
 
-def test_few_lines_come_first_then_it_is_written_anew_then_it_is_mended_then_all_by_chance() -> None:
+def test_few_lines_come_first_then_it_is_written_anew_then_it_is_mended_then_all_by_chance() -> (
+    None
+):
     built = asked_for(FILLER, 7)
     assert [left_out(prompt) for prompt in built] == [*LINES, "", "", LINES[0]]
     assert [bool(prompt.unwritten) for prompt in built if not prompt.gap] == [True, False]
@@ -65,18 +82,25 @@ def test_another_model_begins_with_the_same_lines() -> None:
 
 
 def test_many_lines_come_after_the_function_was_written_anew() -> None:
-    many = FILE.replace("    return found", "    found = found + 1\n" * search.FEW + "    return found")
+    many = FILE.replace(
+        "    return found", "    found = found + 1\n" * search.FEW + "    return found"
+    )
     built = asked_for(FILLER, 2, many)
     assert bool(built[0].unwritten)
     assert left_out(built[1]) == LINES[0]
 
 
 def test_a_model_that_cannot_fill_in_is_asked_for_files() -> None:
-    assert not any(left_out(prompt) for prompt in asked_for(FILLER.model_copy(update={"infill": False}), 4))
+    assert not any(
+        left_out(prompt) for prompt in asked_for(FILLER.model_copy(update={"infill": False}), 4)
+    )
 
 
 def test_where_nothing_can_be_put_back_or_the_tests_take_long_files_are_asked_for() -> None:
-    slow = [fact.model_copy(update={"seconds": 61.0}) if isinstance(fact, ToolRan) else fact for fact in FAILING]
+    slow = [
+        fact.model_copy(update={"seconds": 61.0}) if isinstance(fact, ToolRan) else fact
+        for fact in FAILING
+    ]
     nowhere = asked().model_copy(update={"snapshot": None})
     for start in ([opened(), nowhere, *FAILING], [opened(), asked(), *slow]):
         assert prompt_of([*start, *begun()], FILLER, ()).gap is None

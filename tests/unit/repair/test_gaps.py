@@ -44,7 +44,8 @@ def test_each_line_that_says_something_is_left_out_in_turn() -> None:
     ]
     assert lines(
         "a.py",
-        "def ff(n):\n    for x in n:\n        if x:\n            break\n    else:\n        return []\n    return\n",
+        "def ff(n):\n    for x in n:\n        if x:\n            break\n    else:\n        "
+        "return []\n    return\n",
         "ff(",
     ) == [
         "for x in n:",
@@ -56,7 +57,9 @@ def test_each_line_that_says_something_is_left_out_in_turn() -> None:
 
 def test_the_model_reads_the_file_around_the_line_and_not_the_line() -> None:
     gap = gaps("src/a.py", FILE, FAILS)[2]
-    assert gap.before.startswith("SIZE = 3\n"), "what follows the function stands first, and is read once for all lines"
+    assert gap.before.startswith("SIZE = 3\n"), (
+        "what follows the function stands first, and is read once for all lines"
+    )
     assert gap.before.endswith("    below = [x for x in numbers if x < pivot]\n    ")
     assert gap.after == "\n        return kth(below, k)\n    else:\n        return pivot\n"
     assert "if k < len(below)" not in gap.before + gap.after
@@ -73,7 +76,10 @@ def test_of_a_long_file_only_what_is_near_is_read() -> None:
 def test_of_a_function_in_another_both_are_filled_in_without_their_heads() -> None:
     inner = '    def one(price):\n        """One."""\n        return price'
     outer = f"def total(prices):\n{inner}\n    return sum(map(one, prices))"
-    assert lines("a.py", f"{outer}\n", "    one(1)\n    total([1])") == ["return price", "return sum(map(one, prices))"]
+    assert lines("a.py", f"{outer}\n", "    one(1)\n    total([1])") == [
+        "return price",
+        "return sum(map(one, prices))",
+    ]
 
 
 def test_in_languages_of_braces_the_head_and_what_only_closes_are_left_alone() -> None:
@@ -87,7 +93,9 @@ def test_in_languages_of_braces_the_head_and_what_only_closes_are_left_alone() -
 
 def test_stubs_long_functions_and_what_cannot_be_read_have_none() -> None:
     assert lines("a.py", "def ff(x):\n    pass\n", "ff(1)") == []
-    assert lines("a.py", 'def ff(x):\n    """What."""\n    raise NotImplementedError\n', "ff(1)") == []
+    assert (
+        lines("a.py", 'def ff(x):\n    """What."""\n    raise NotImplementedError\n', "ff(1)") == []
+    )
     assert lines("a.py", "def ff(x):\n" + "    x = x + 1\n" * 70 + "    return x\n", "ff(1)") == []
 
 

@@ -1,4 +1,6 @@
-"""Runs of the tests after a small model's draw: one that makes a loop endless does not take all the time there is."""
+"""Runs of the tests after a small model's draw: one that makes a loop endless does not take all the
+time there is.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,26 @@ from tests.unit.repair.conftest import Next
 FILLER = CODER.model_copy(update={"protocol": "text", "infill": True})
 
 
-def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3", aimed: str = "") -> list[Event]:
+def filled(
+    first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3", aimed: str = ""
+) -> list[Event]:
     """A line was filled in, or what was `aimed` at written, and is not tested yet."""
     before = ran(1, Call(id="e0", tool="run_tests"), first, ok=False, by="evidence")
-    before = [one.model_copy(update={"seconds": seconds}) if isinstance(one, ToolRan) else one for one in before]
-    said = replied(1, "coder", "a.py:3: `x`", write("w")).model_copy(update={"filled": place, "aimed": aimed})
-    return [opened(), asked(), assigned(1, "coder"), *before, said, *ran(1, write("w"), path="a.py")]
+    before = [
+        one.model_copy(update={"seconds": seconds}) if isinstance(one, ToolRan) else one
+        for one in before
+    ]
+    said = replied(1, "coder", "a.py:3: `x`", write("w")).model_copy(
+        update={"filled": place, "aimed": aimed}
+    )
+    return [
+        opened(),
+        asked(),
+        assigned(1, "coder"),
+        *before,
+        said,
+        *ran(1, write("w"), path="a.py"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +54,13 @@ def filled(first: str = FAILS, *, seconds: float = 1.0, place: str = "a.py:3", a
         (filled("1 failed, 2 warnings\n[exit code 1]"), 5.0),
     ],
     ids=[
-        *("a line", "four times as long", "a function", "a file, ten times as long", "no small model"),
+        *(
+            "a line",
+            "four times as long",
+            "a function",
+            "a file, ten times as long",
+            "no small model",
+        ),
         *(
             "nothing was collected",
             "not all was collected",
@@ -57,6 +79,10 @@ def test_how_long_they_may_take(events: list[Event], limit: float | None, next_s
 
 
 def test_a_request_without_a_run_before_has_no_limit() -> None:
-    events = [event for event in filled() if getattr(event, "call", None) != Call(id="e0", tool="run_tests")]
+    events = [
+        event
+        for event in filled()
+        if getattr(event, "call", None) != Call(id="e0", tool="run_tests")
+    ]
     call = Call(id="e", tool="run_tests")
     assert harness.with_test_timeout(call, events, views.turns(events)[-1]) == call

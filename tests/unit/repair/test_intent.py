@@ -95,7 +95,9 @@ def test_a_question_of_any_form_asks_for_no_change(text: str, asks: bool) -> Non
         ("why do we write tests?", False),
     ],
 )
-def test_a_request_for_tests_is_told_from_one_for_code_that_passes_them(text: str, wanted: bool) -> None:
+def test_a_request_for_tests_is_told_from_one_for_code_that_passes_them(
+    text: str, wanted: bool
+) -> None:
     assert is_for_tests(text) is wanted
 
 
@@ -159,7 +161,9 @@ def test_a_request_may_mean_that_something_goes_or_is_renamed() -> None:
         ("Make the totals round", False),
     ],
 )
-def test_what_is_asked_or_to_be_worked_out_is_told_from_work_on_files(text: str, expected: bool) -> None:
+def test_what_is_asked_or_to_be_worked_out_is_told_from_work_on_files(
+    text: str, expected: bool
+) -> None:
     assert is_question(text) is expected
 
 

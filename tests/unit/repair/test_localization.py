@@ -19,7 +19,8 @@ TREE: dict[str, str | bytes] = {
     "src/pkg/core.py": "",
     "src/pkg/__init__.py": "",
     "tests/helpers.py": "from shop.layout import *\n",
-    "tests/test_invoice.py": "import pytest\nfrom shop.invoice import total\nfrom . import helpers\n",
+    "tests/test_invoice.py": ("import pytest\nfrom shop.invoice import total\nfrom . import "
+        "helpers\n"),
     "tests/test_money.py": "from shop import Money\n",
     "tests/test_core.py": "import pkg.core\n",
     "quick.py": "", "README.md": "# shop\n", "package.json": "{}", "Makefile": "all:\n", ".gitignore": "x\n",
@@ -32,9 +33,11 @@ TREE: dict[str, str | bytes] = {
     "rust/src/lib.rs": "",
     "calc/calc.go": "package calc\n",
     "calc/calc_test.go": "package calc\n",
-    "java/src/main/java/shop/Cart.java": "package shop;\npublic class Cart { private Price sum; }\n",
+    "java/src/main/java/shop/Cart.java": ("package shop;\npublic class Cart { private Price sum; "
+        "}\n"),
     "java/src/main/java/shop/Price.java": "package shop;\npublic record Price(int cents) {}\n",
-    "java/src/test/java/shop/CartTest.java": "package shop;\nclass CartTest { @Test void a() { new Cart(); } }\n",
+    "java/src/test/java/shop/CartTest.java": ("package shop;\nclass CartTest { @Test void a() { "
+        "new Cart(); } }\n"),
     "ruby/lib/bill.rb": "class Bill\nend\n",
     "ruby/spec/bill_spec.rb": "require_relative '../lib/bill'\n",
     "c/src/queue.h": "", "c/src/queue.c": '#include "queue.h"\n',
@@ -78,7 +81,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("tests/test_chart.py:3: AssertionError", "", ["toolbox/deep/chart.py", "tests/test_chart.py"]),
         ("test_quick.py:3: AssertionError\nFAILED test_quick.py::test_sort", "", ["quick.py", "test_quick.py"]),
         ('  File "{root}/shop/money.py", line 3, in add', "", ["shop/money.py"]),
-        ('Traceback:\n  File "{root}/tests/test_money.py", line 1\n  File "shop/invoice.py", line 2\n'
+        ('Traceback:\n  File "{root}/tests/test_money.py", line 1\n  File "shop/invoice.py", '
+            'line 2\n'
          '  File "shop/money.py", line 3\n  File "/usr/lib/python3/json/__init__.py", line 1', "",
          ["shop/money.py", "shop/invoice.py", "tests/test_money.py"]),
         ("error[E0425]: cannot find value\n --> rust/src/lib.rs:1:41", "", ["rust/src/lib.rs"]),
@@ -100,7 +104,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (".venv/lib/site-packages/dep.py:3: Error\nnode_modules/dep/index.js:1", "", []),
     ],
 )  # fmt: skip
-def test_named_files_and_imports_are_found(output: str, request_: str, expected: list[str], root: Path) -> None:
+def test_named_files_and_imports_are_found(
+    output: str, request_: str, expected: list[str], root: Path
+) -> None:
     assert implicated_files(output.replace("{root}", str(root)), request_, root) == expected
 
 
@@ -124,7 +130,13 @@ def test_tests_are_shown_where_the_code_is_a_stub_or_missing(
         (tmp_path / "a.py").write_text(code)
     found = ["a.py"] if code is not None else []
     assert (
-        shown_for("make the tests pass", "1 error", [*found, "SPEC.md", "test_a.py", "test_b.py"], tmp_path) == expected
+        shown_for(
+            "make the tests pass",
+            "1 error",
+            [*found, "SPEC.md", "test_a.py", "test_b.py"],
+            tmp_path,
+        )
+        == expected
     )
 
 
@@ -134,7 +146,9 @@ def test_tests_are_not_shown_where_their_output_tells_what_they_assert(tmp_path:
     assert shown_for("make the tests pass", output, ["a.py", "test_a.py"], tmp_path) == ["a.py"]
 
 
-@pytest.mark.parametrize("request_", ["rename f to g", "add a test for f to test_a.py", "what does f do?"])
+@pytest.mark.parametrize(
+    "request_", ["rename f to g", "add a test for f to test_a.py", "what does f do?"]
+)
 def test_tests_are_shown_where_the_request_is_about_something_else_or_asks_for_them(
     request_: str, tmp_path: Path
 ) -> None:
@@ -146,7 +160,13 @@ def test_where_tests_are_to_be_written_those_of_the_code_are_shown_or_else_how_o
     tmp_path: Path,
 ) -> None:
     lay(tmp_path, {"a.py": "def first():\n    return 1\n", "b.py": "def second():\n    return 2\n"})
-    lay(tmp_path, {"tests/test_a.py": "def test_first():\n    assert first() == 1\n", "tests/conftest.py": "x = 1\n"})
+    lay(
+        tmp_path,
+        {
+            "tests/test_a.py": "def test_first():\n    assert first() == 1\n",
+            "tests/conftest.py": "x = 1\n",
+        },
+    )
     assert shown_for("write tests for first", "", [], tmp_path) == ["a.py", "tests/test_a.py"]
     assert shown_for("add a function third to b.py", "", ["b.py"], tmp_path) == ["b.py"]
 
@@ -156,11 +176,15 @@ def test_beside_a_document_that_is_to_be_written_what_it_is_about_is_shown(tmp_p
     (tmp_path / "README.md").write_text("# shop\n")
     request = "Write a README section that explains total"
     assert shown_for(request, "", ["README.md"], tmp_path) == ["README.md", "cart.js"]
-    assert shown_for("What does total do, says the README?", "", ["README.md"], tmp_path) == ["README.md"]
+    assert shown_for("What does total do, says the README?", "", ["README.md"], tmp_path) == [
+        "README.md"
+    ]
     assert shown_for("Explain total in cart.js", "", ["cart.js"], tmp_path) == ["cart.js"]
 
 
-def test_of_code_that_does_not_compile_the_test_that_holds_its_names_is_found(tmp_path: Path) -> None:
+def test_of_code_that_does_not_compile_the_test_that_holds_its_names_is_found(
+    tmp_path: Path,
+) -> None:
     lay(
         tmp_path,
         {
@@ -175,10 +199,14 @@ def test_of_code_that_does_not_compile_the_test_that_holds_its_names_is_found(tm
         "tests/strain.rs",
     ]
     (tmp_path / "tests/strain.rs").unlink()
-    assert shown_for(request_, "error: could not compile", ["src/lib.rs"], tmp_path) == ["src/lib.rs"]
+    assert shown_for(request_, "error: could not compile", ["src/lib.rs"], tmp_path) == [
+        "src/lib.rs"
+    ]
 
 
-def test_where_only_an_assertion_failed_what_the_tested_code_imports_is_found_too(tmp_path: Path) -> None:
+def test_where_only_an_assertion_failed_what_the_tested_code_imports_is_found_too(
+    tmp_path: Path,
+) -> None:
     lay(
         tmp_path,
         {
@@ -189,12 +217,24 @@ def test_where_only_an_assertion_failed_what_the_tested_code_imports_is_found_to
     )
     failed = "    assert load('a') == 1\ntest_stock.py:4: AssertionError"
     assert implicated_files(failed, "", tmp_path) == ["stock.py", "parsing.py", "test_stock.py"]
-    assert implicated_files(f"stock.py:5: KeyError\n{failed}", "", tmp_path) == ["stock.py", "test_stock.py"]
-    lay(tmp_path, {"stock.py": "from parsing import line\n\n\ndef load(text):\n    raise NotImplementedError\n"})
+    assert implicated_files(f"stock.py:5: KeyError\n{failed}", "", tmp_path) == [
+        "stock.py",
+        "test_stock.py",
+    ]
+    lay(
+        tmp_path,
+        {
+            "stock.py": (
+                "from parsing import line\n\n\ndef load(text):\n    raise NotImplementedError\n"
+            )
+        },
+    )
     assert implicated_files(failed, "", tmp_path) == ["stock.py", "test_stock.py"]
 
 
-def test_of_what_a_test_imports_comes_first_what_defines_a_name_that_the_failure_calls(tmp_path: Path) -> None:
+def test_of_what_a_test_imports_comes_first_what_defines_a_name_that_the_failure_calls(
+    tmp_path: Path,
+) -> None:
     files = {name: f"def use_{name[0]}():\n    return 1\n" for name in ("a.py", "b.py", "c.py")}
     lay(tmp_path, {**files, "test_all.py": "import a\nimport b\nimport c\n"})
     failed = "    assert b.use_b() == 2\ntest_all.py:7: AssertionError"
@@ -213,21 +253,33 @@ def test_files_that_would_not_fit_beside_likelier_ones_are_left_out(tmp_path: Pa
 def test_a_package_only_passes_on_what_the_test_uses(tmp_path: Path) -> None:
     files: dict[str, str | bytes] = {
         "bills/__init__.py": "from bills.layout import as_text\n",
-        "bills/layout.py": "from bills.columns import aligned\n\ndef as_text(x):\n    return aligned(x)\n",
+        "bills/layout.py": (
+            "from bills.columns import aligned\n\ndef as_text(x):\n    return aligned(x)\n"
+        ),
         "bills/columns.py": "from bills.deep import cut\n\ndef aligned(x):\n    return cut(x)\n",
         "bills/deep.py": "def cut(x):\n    return x\n",
         "tests/test_bills.py": "from bills import as_text\n",
     }
     lay(tmp_path, files)
     found = implicated_files(
-        "tests/test_bills.py:3: AssertionError: assert as_text(1) == 2", "fix it", tmp_path.resolve()
+        "tests/test_bills.py:3: AssertionError: assert as_text(1) == 2",
+        "fix it",
+        tmp_path.resolve(),
     )
     code = ["bills/layout.py", "bills/columns.py", "bills/__init__.py"]
-    assert found == [*code, "tests/test_bills.py"], "one step further than what it names, and not all"
+    assert found == [*code, "tests/test_bills.py"], (
+        "one step further than what it names, and not all"
+    )
 
 
 def test_a_module_that_is_only_named_leads_further_one_that_broke_does_not(tmp_path: Path) -> None:
-    lay(tmp_path, {"pkg/sheet.py": "from pkg.value import of\n", "pkg/value.py": "def of(x):\n    return x\n"})
+    lay(
+        tmp_path,
+        {
+            "pkg/sheet.py": "from pkg.value import of\n",
+            "pkg/value.py": "def of(x):\n    return x\n",
+        },
+    )
     lay(tmp_path, {"tests/test_sheet.py": "from pkg.sheet import Sheet\n"})
     root, test = tmp_path.resolve(), "tests/test_sheet.py:3: AssertionError"
     assert implicated_files(f"assert sheet.value('A1') == 2\n{test}", "fix it", root)[:2] == [

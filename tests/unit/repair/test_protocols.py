@@ -23,7 +23,10 @@ class Listening(Scripted):
     """A scripted agent that keeps the prompts it was given."""
 
     def __init__(self, *texts: str, stop: str = "") -> None:
-        steps = [ScriptedStep.model_validate({"text": text, "usage": ONE, "stop": stop}) for text in texts]
+        steps = [
+            ScriptedStep.model_validate({"text": text, "usage": ONE, "stop": stop})
+            for text in texts
+        ]
         super().__init__("small", Script(step=tuple(steps)))
         self.prompts: list[Prompt] = []
 
@@ -35,20 +38,28 @@ class Listening(Scripted):
 def seen(prompt: Prompt) -> Prompt:
     """The prompt with the files that its texts show."""
     texts = [message.text for message in prompt.messages if isinstance(message, FromUser)]
-    return prompt if prompt.files else prompt.model_copy(update={"files": dict(parse_reply("\n".join(texts)).files)})
+    return (
+        prompt
+        if prompt.files
+        else prompt.model_copy(update={"files": dict(parse_reply("\n".join(texts)).files)})
+    )
 
 
 def by_schema(*texts: str, prompt: Prompt = PROMPT, stop: str = "") -> tuple[Reply, Listening, str]:
     inner, said = Listening(*texts, stop=stop), list[str]()
     prompt = seen(prompt)
-    reply = asyncio.run(SchemaProtocol(inner, load("protocols/schema")).reply(prompt, said.append, unhurried))
+    reply = asyncio.run(
+        SchemaProtocol(inner, load("protocols/schema")).reply(prompt, said.append, unhurried)
+    )
     return reply, inner, "".join(said)
 
 
 def by_text(text: str, prompt: Prompt = PROMPT, stop: str = "") -> tuple[Reply, Listening]:
     inner = Listening(text, stop=stop)
     prompt = seen(prompt)
-    return asyncio.run(TextProtocol(inner, load("protocols/text")).reply(prompt, quiet, unhurried)), inner
+    return asyncio.run(
+        TextProtocol(inner, load("protocols/text")).reply(prompt, quiet, unhurried)
+    ), inner
 
 
 def made(reply: Reply) -> list[tuple[str, object]]:
@@ -63,7 +74,9 @@ def test_a_tool_without_a_body_takes_one_call() -> None:
 
 
 def test_a_body_is_asked_for_in_plain_text_and_both_calls_are_paid_for() -> None:
-    reply, inner, said = by_schema('{"tool": "write", "path": "a.py"}', "Sure:\n```python\nx = 2\ny = 2\n```")
+    reply, inner, said = by_schema(
+        '{"tool": "write", "path": "a.py"}', "Sure:\n```python\nx = 2\ny = 2\n```"
+    )
     assert made(reply) == [("write", {"path": "a.py", "content": "x = 2\ny = 2\n"})]
     assert reply.usage == ONE + ONE
     assert said == "Sure:\n```python\nx = 2\ny = 2\n```"
@@ -80,7 +93,9 @@ def test_both_prompts_begin_alike_and_the_second_knows_nothing_of_tools() -> Non
     first, second = inner.prompts
     assert first.system == second.system == "s"
     (one,), (two,) = first.messages, second.messages
-    assert one.text.startswith(f"{BRIEF.text}\n\nYou may use one of these tools now:\n- write(path)")
+    assert one.text.startswith(
+        f"{BRIEF.text}\n\nYou may use one of these tools now:\n- write(path)"
+    )
     assert "choose `write` with the path of that file (`a.py`)" in one.text
     assert two.text.startswith(f"{BRIEF.text}\n\nAnswer with the file `a.py`")
     assert "JSON" not in two.text and "tool" not in two.text
@@ -94,7 +109,12 @@ def test_without_a_file_in_sight_none_is_named() -> None:
 
 def test_done_is_an_answer() -> None:
     reply, _, said = by_schema('{"tool": "done", "answer": "It was off by one."}')
-    assert (reply.text, reply.calls, reply.stop, said) == ("It was off by one.", (), "end", "It was off by one.")
+    assert (reply.text, reply.calls, reply.stop, said) == (
+        "It was off by one.",
+        (),
+        "end",
+        "It was off by one.",
+    )
 
 
 @pytest.mark.parametrize(
@@ -114,8 +134,12 @@ def test_an_unknown_tool_and_odd_arguments_are_left_to_the_toolbox() -> None:
 def test_half_a_file_is_never_written(text: str, stop: str) -> None:
     inner = Listening('{"tool": "write", "path": "a.py"}')
     second = ScriptedStep.model_validate({"text": text, "stop": stop})
-    inner = Scripted("small", Script(step=(ScriptedStep(text='{"tool": "write", "path": "a.py"}'), second)))
-    reply = asyncio.run(SchemaProtocol(inner, load("protocols/schema")).reply(PROMPT, quiet, unhurried))
+    inner = Scripted(
+        "small", Script(step=(ScriptedStep(text='{"tool": "write", "path": "a.py"}'), second))
+    )
+    reply = asyncio.run(
+        SchemaProtocol(inner, load("protocols/schema")).reply(PROMPT, quiet, unhurried)
+    )
     assert (reply.text, reply.calls, reply.stop) == (text, (), stop or "end")
 
 
@@ -134,7 +158,8 @@ def test_without_tools_both_are_a_plain_call() -> None:
 
 def test_tools_are_described_without_their_body() -> None:
     assert describe_tools(TOOLS) == (
-        "- read(path, offset?): Read a file.\n- write(path): Write a file.\n- run_tests(): Run the tests."
+        "- read(path, offset?): Read a file.\n- write(path): Write a file.\n- run_tests(): Run "
+        "the tests."
     )
 
 
@@ -143,7 +168,11 @@ def test_there_is_a_variant_for_each_tool_and_for_being_done() -> None:
         "anyOf": [
             {
                 "type": "object",
-                "properties": {"tool": {"const": "read"}, "path": {"type": "string"}, "offset": {"type": "integer"}},
+                "properties": {
+                    "tool": {"const": "read"},
+                    "path": {"type": "string"},
+                    "offset": {"type": "integer"},
+                },
                 "required": ["tool", "path"],
                 "additionalProperties": False,
             },
@@ -179,7 +208,9 @@ def test_files_in_a_text_are_calls() -> None:
 
 
 def test_only_offered_tools_are_called() -> None:
-    reply, inner = by_text("ACCEPT. For example\na.py\n```\nx = 2\n```", PROMPT.model_copy(update={"tools": (READ,)}))
+    reply, inner = by_text(
+        "ACCEPT. For example\na.py\n```\nx = 2\n```", PROMPT.model_copy(update={"tools": (READ,)})
+    )
     assert reply.calls == ()
     assert inner.prompts[0].system == "s"
 
@@ -205,7 +236,9 @@ EXAMPLE = 'hello.py\n```\ndef hello():\n    return "hello"\n```'
 def test_the_example_of_the_form_is_no_file_unless_somebody_spoke_of_it() -> None:
     assert EXAMPLE in load("protocols/text")
     for text, count in (("Say something.", 0), ("Make hello.py say something.", 1)):
-        prompt = PROMPT.model_copy(update={"messages": (FromUser(text=text),), "tools": (WRITE, EDIT), "target": ""})
+        prompt = PROMPT.model_copy(
+            update={"messages": (FromUser(text=text),), "tools": (WRITE, EDIT), "target": ""}
+        )
         assert len(by_text(EXAMPLE, prompt)[0].calls) == count
 
 
@@ -219,7 +252,9 @@ def test_calls_of_one_reply_have_ids_that_a_replay_repeats() -> None:
 
 
 @pytest.mark.parametrize("protocol", [SchemaProtocol, TextProtocol])
-def test_a_protocol_text_of_other_parts_is_refused(protocol: type[SchemaProtocol | TextProtocol]) -> None:
+def test_a_protocol_text_of_other_parts_is_refused(
+    protocol: type[SchemaProtocol | TextProtocol],
+) -> None:
     with pytest.raises(ValueError, match="parts is needed"):
         protocol(Listening(), "one part")
 
@@ -238,7 +273,9 @@ def file(path: str, content: str = "x = 1") -> str:
 
 
 def test_one_file_is_asked_for_by_name_and_nothing_is_said_of_forms() -> None:
-    system, ask = asks(file("src/a.py"), file("tests/test_a.py"), file("conftest.py"), file("web/a.spec.ts"))
+    system, ask = asks(
+        file("src/a.py"), file("tests/test_a.py"), file("conftest.py"), file("web/a.spec.ts")
+    )
     assert system == ""
     assert ask.startswith("Answer with the file `src/a.py`, corrected and complete")
 
@@ -251,14 +288,20 @@ def test_of_several_files_or_none_each_that_changes_is_asked_for() -> None:
 
 
 def test_where_other_files_may_be_meant_none_is_asked_for_by_name() -> None:
-    prompt = Prompt(system="", messages=(FromUser(text=file("a.py")),), tools=(WRITE,), open_ended=True)
+    prompt = Prompt(
+        system="", messages=(FromUser(text=file("a.py")),), tools=(WRITE,), open_ended=True
+    )
     (message,) = by_text("no", prompt)[1].prompts[0].messages
     assert "Answer with each file that must change" in message.text
 
 
 def test_a_file_that_is_to_be_made_is_asked_for_by_name_and_needs_no_path_above_it() -> None:
-    prompt = Prompt(system="", messages=(FromUser(text=file("a.py")),), tools=(WRITE,), target="README.md")
-    reply, inner = by_text("Here:\n```markdown\n# A\n\n```python\nimport a\n```\n\nMore.\n```", prompt)
+    prompt = Prompt(
+        system="", messages=(FromUser(text=file("a.py")),), tools=(WRITE,), target="README.md"
+    )
+    reply, inner = by_text(
+        "Here:\n```markdown\n# A\n\n```python\nimport a\n```\n\nMore.\n```", prompt
+    )
     (message,) = inner.prompts[0].messages
     assert "Answer with the file `README.md`" in message.text
     assert inner.prompts[0].max_tokens == prompt.max_tokens
@@ -267,17 +310,23 @@ def test_a_file_that_is_to_be_made_is_asked_for_by_name_and_needs_no_path_above_
     ]
 
 
-def test_what_an_answer_leaves_out_of_a_python_file_stays_unless_the_request_takes_something_away() -> None:
+def test_what_an_answer_leaves_out_of_a_python_file_stays_unless_the_request_takes_something_away() -> (
+    None
+):
     old = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
 
     def written(request: str, answer: str) -> list[tuple[str, object]]:
         brief = FromUser(text=f"{request}\n\n{file('a.py', old.strip())}\nDo what is asked.")
-        prompt = Prompt(system="", messages=(brief,), tools=(WRITE, EDIT), removes=request.startswith("Remove"))
+        prompt = Prompt(
+            system="", messages=(brief,), tools=(WRITE, EDIT), removes=request.startswith("Remove")
+        )
         return made(by_text(answer, prompt)[0])
 
     three = "def three():\n    return 3\n"
     for answer in (f"So:\n```python\n{three}```\nDone.", f"a.py\n```\n{three}```"):
-        assert written("Add three to a.py", answer) == [("write", {"path": "a.py", "content": f"{old}\n\n{three}"})]
+        assert written("Add three to a.py", answer) == [
+            ("write", {"path": "a.py", "content": f"{old}\n\n{three}"})
+        ]
     alone = [("write", {"path": "a.py", "content": three})]
     assert written("Remove all but three from a.py", f"a.py\n```\n{three}```") == alone
     assert written("Add three to a.py", "Say this:\n```\nthree()\n```") == []
@@ -288,7 +337,9 @@ PART = "    def total(self):\n        return 1"
 
 def in_part(answer: str, stop: str = "") -> tuple[Reply, Listening]:
     brief = f"Of the file `a.py`:\n```\n{PART}\n```\n"
-    prompt = Prompt(system="", messages=(FromUser(text=brief),), tools=(WRITE, EDIT), target="a.py", part=PART)
+    prompt = Prompt(
+        system="", messages=(FromUser(text=brief),), tools=(WRITE, EDIT), target="a.py", part=PART
+    )
     return by_text(answer, prompt, stop=stop)
 
 
@@ -296,7 +347,8 @@ def test_the_answer_to_a_part_of_a_file_takes_its_place_indented_as_it_was() -> 
     mended = {"path": "a.py", "old": "        return 1", "new": "        return 2"}
     for answer in (
         "```python\n    def total(self):\n        return 2\n```",
-        "Here it is:\n\na.py\n```\ndef total(self):\n    return 2\n```\nand a test:\n```\nassert total() == 2\n```",
+        "Here it is:\n\na.py\n```\ndef total(self):\n    return 2\n```\nand a test:\n```\nassert "
+        "total() == 2\n```",
     ):
         reply, inner = in_part(answer)
         assert made(reply) == [("edit", mended)]
@@ -311,36 +363,57 @@ def test_an_answer_that_leaves_open_what_is_to_be_written_is_none() -> None:
     old = f"def total(prices):\n    {blank}\n\n\ndef first(prices):\n    return prices[0]\n"
     new = old.replace(blank, "return sum(prices)")
     brief = FromUser(text=file("a.py", old))
-    prompt = Prompt(system="", messages=(brief,), tools=(WRITE, EDIT), target="a.py", unwritten=blank)
-    assert made(by_text(f"```\n{new}```", prompt)[0]) == [("write", {"path": "a.py", "content": new})]
+    prompt = Prompt(
+        system="", messages=(brief,), tools=(WRITE, EDIT), target="a.py", unwritten=blank
+    )
+    assert made(by_text(f"```\n{new}```", prompt)[0]) == [
+        ("write", {"path": "a.py", "content": new})
+    ]
     assert by_text(f"```\n{old}```", prompt)[0].calls == ()
     part = prompt.model_copy(update={"part": PART})
     assert by_text(f"```\n    def total(self):\n        {blank}\n```", part)[0].calls == ()
 
 
-def test_only_where_tests_judge_an_answer_what_tries_it_out_is_left_out_and_ends_the_reply() -> None:
+def test_only_where_tests_judge_an_answer_what_tries_it_out_is_left_out_and_ends_the_reply() -> (
+    None
+):
     stub = "def total(prices):\n    pass\n"
     done = stub.replace("pass", "return sum(prices)")
-    brief = f"Implement it.\nThe file `a.py`:\n```\n{stub}```\n    def check(candidate):\n>       assert candidate([1])"
+    brief = (
+        f"Implement it.\nThe file `a.py`:\n```\n{stub}```\n    def check(candidate):\n>       "
+        f"assert candidate([1])"
+    )
     answer = f"```python\n{done}\nassert total([1]) == 3\n```"
     for judged, kept in ((True, done), (False, f"{done}\nassert total([1]) == 3\n")):
         prompt = Prompt(system="", messages=(FromUser(text=brief),), tools=TOOLS, judged=judged)
         reply, inner = by_text(answer, prompt)
         assert made(reply) == [("write", {"path": "a.py", "content": kept})]
-        assert inner.prompts[0].stop == (("\ndef test", "\ndef check", "\nassert ", "\nprint(") if judged else ())
+        assert inner.prompts[0].stop == (
+            ("\ndef test", "\ndef check", "\nassert ", "\nprint(") if judged else ()
+        )
     prompt = Prompt(system="", messages=(FromUser(text=brief),), tools=TOOLS, judged=True)
-    assert made(by_text(f"```python\n{done}\n", prompt)[0]) == [("write", {"path": "a.py", "content": done})]
+    assert made(by_text(f"```python\n{done}\n", prompt)[0]) == [
+        ("write", {"path": "a.py", "content": done})
+    ]
     two = Prompt(
-        system="", messages=(FromUser(text=f"{brief}\nThe file `b.py`:\n```\ny\n```"),), tools=TOOLS, judged=True
+        system="",
+        messages=(FromUser(text=f"{brief}\nThe file `b.py`:\n```\ny\n```"),),
+        tools=TOOLS,
+        judged=True,
     )
     assert by_text(answer, two)[1].prompts[0].stop == (), "another file may come after it"
-    part = prompt.model_copy(update={"tools": (WRITE, EDIT), "target": "a.py", "part": stub.rstrip()})
+    part = prompt.model_copy(
+        update={"tools": (WRITE, EDIT), "target": "a.py", "part": stub.rstrip()}
+    )
     mended = {"path": "a.py", "old": "    pass", "new": "    return sum(prices)"}
     assert made(by_text(answer, part)[0]) == [("edit", mended)]
 
 
 def test_a_second_call_that_fails_leaves_the_first_one_to_be_paid_for() -> None:
-    steps = [{"text": '{"tool": "write", "path": "a.py"}', "usage": ONE}, {"error": {"kind": "invalid"}, "usage": ONE}]
+    steps = [
+        {"text": '{"tool": "write", "path": "a.py"}', "usage": ONE},
+        {"error": {"kind": "invalid"}, "usage": ONE},
+    ]
     inner = Scripted("small", Script.model_validate({"step": steps}))
     with pytest.raises(AgentError) as raised:
         asyncio.run(SchemaProtocol(inner, load("protocols/schema")).reply(PROMPT, quiet, unhurried))

@@ -51,7 +51,9 @@ def test_what_the_model_was_shown_like_that_it_may_write_like_that() -> None:
 
 
 def portions(taken: list[int]) -> Iterator[bytes]:
-    """A reply without an end, as llama.cpp streams it; `taken` counts the lines that were asked for."""
+    """A reply without an end, as llama.cpp streams it; `taken` counts the lines that were asked
+    for.
+    """
     for number in range(1000):
         taken.append(number)
         chunk = {
@@ -63,7 +65,9 @@ def portions(taken: list[int]) -> Iterator[bytes]:
 
 def test_a_reply_without_an_end_is_cut_and_what_it_took_is_counted() -> None:
     taken: list[int] = []
-    body = httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=Portions(portions(taken)))
+    body = httpx.Response(
+        200, headers={"content-type": "text/event-stream"}, stream=Portions(portions(taken))
+    )
     agent = OpenAI(ACCESS, Server(body), over=stop_reason)
     prompt = Prompt(system="", messages=(FromUser(text="write tests"),))
     reply = asyncio.run(agent.reply(prompt, quiet, unhurried))

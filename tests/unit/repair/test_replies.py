@@ -16,7 +16,9 @@ NAMED = {
     "a path and a blank line": f"src/a.py\n\n```python\n{FILE}```",
     "a path as a heading": f"### src/a.py\n```python\n{FILE}```",
     "a path in bold": f"**src/a.py**:\n```\n{FILE}```",
-    "a path in a sentence": f"Here is the new `src/a.py`, with `f` put right:\n```python\n{FILE}```",
+    "a path in a sentence": (
+        f"Here is the new `src/a.py`, with `f` put right:\n```python\n{FILE}```"
+    ),
     "a path on the fence": f"```src/a.py\n{FILE}```",
     "a language and a path on the fence": f"```python src/a.py\n{FILE}```",
     "a path behind a colon": f"```python:src/a.py\n{FILE}```",
@@ -57,8 +59,13 @@ def test_a_file_that_was_cut_short_is_none() -> None:
 
 def test_a_block_without_a_path_is_the_shown_file_it_resembles() -> None:
     shown = {"a.py": "import os\n\n\ndef f():\n    return 0\n", "b.py": "x = 1\n"}
-    text = "The fix:\n```python\nimport os\n\n\ndef f():\n    return 1\n```\nRun it:\n```\nsomething else\n```"
-    assert parse_reply(text, shown=shown).files == (("a.py", "import os\n\n\ndef f():\n    return 1\n"),)
+    text = (
+        "The fix:\n```python\nimport os\n\n\ndef f():\n    return 1\n```\nRun "
+        "it:\n```\nsomething else\n```"
+    )
+    assert parse_reply(text, shown=shown).files == (
+        ("a.py", "import os\n\n\ndef f():\n    return 1\n"),
+    )
 
 
 def test_what_was_written_is_taken_out_of_the_words() -> None:
@@ -68,7 +75,9 @@ def test_what_was_written_is_taken_out_of_the_words() -> None:
     )
 
 
-LINES = st.text("`<=> a.py/", max_size=12) | st.sampled_from(["a.py", "b/c.py:", "```", "```py", "x = 1"])
+LINES = st.text("`<=> a.py/", max_size=12) | st.sampled_from(
+    ["a.py", "b/c.py:", "```", "```py", "x = 1"]
+)
 
 
 @given(text=st.lists(LINES, max_size=30).map("\n".join))
@@ -83,7 +92,9 @@ def test_nothing_resembles_a_stub_so_the_longest_block_is_the_one_that_was_asked
     body = "import os\n\n\ndef f(x):\n    if x:\n        return os.sep\n    return None\n"
     text = f"Here it is:\n```python\n{body}```\nUse it:\n```\nf(1)\n```"
     assert parse_reply(text, shown=shown, asked="a.py").files == (("a.py", body),)
-    assert parse_reply(text, shown={"a.py": "x = 1\n"}, asked="a.py").files == (), "a piece must not replace a file"
+    assert parse_reply(text, shown={"a.py": "x = 1\n"}, asked="a.py").files == (), (
+        "a piece must not replace a file"
+    )
 
 
 def test_white_space_that_a_model_dropped_is_put_back() -> None:
@@ -94,9 +105,9 @@ def test_white_space_that_a_model_dropped_is_put_back() -> None:
 
 def test_a_path_in_a_comment_on_top_of_a_block_is_its_path() -> None:
     assert parse_reply(f"```python\n# src/a.py\n{FILE}```").files == (("src/a.py", FILE),)
-    assert parse_reply(f"```python\n# src/a.py\n{FILE}```", shown={"src/a.py": "# src/a.py\n"}).files == (
-        ("src/a.py", f"# src/a.py\n{FILE}"),
-    )
+    assert parse_reply(
+        f"```python\n# src/a.py\n{FILE}```", shown={"src/a.py": "# src/a.py\n"}
+    ).files == (("src/a.py", f"# src/a.py\n{FILE}"),)
 
 
 @pytest.mark.parametrize(
@@ -137,38 +148,60 @@ def test_a_path_without_its_folders_is_the_file_that_was_shown_or_asked_for(
 ) -> None:
     assert placed_path(path, ["src/lib.rs", "a/mod.rs", "b/mod.rs"], asked) == expected
     text = f"{path}\n```\nx\n```\n"
-    assert parse_reply(text, shown=dict.fromkeys(["src/lib.rs", "a/mod.rs", "b/mod.rs"], "x\n"), asked=asked).files == (
-        (expected, "x\n"),
-    )
+    assert parse_reply(
+        text, shown=dict.fromkeys(["src/lib.rs", "a/mod.rs", "b/mod.rs"], "x\n"), asked=asked
+    ).files == ((expected, "x\n"),)
 
 
 def test_a_document_is_the_whole_reply_whatever_fences_are_in_it() -> None:
     inner = "# A\n\n```python\nimport a\n```\n\nIt prints:\n\n```\n23.80\n```\n\nThat is all.\n"
-    for reply in (f"```markdown\n{inner}```", f"README.md\n\n```\n{inner}```\n", f"```markdown\n{inner}"):
+    for reply in (
+        f"```markdown\n{inner}```",
+        f"README.md\n\n```\n{inner}```\n",
+        f"```markdown\n{inner}",
+    ):
         assert parse_reply(reply, asked="README.md").files == (("README.md", inner),)
     assert parse_reply("Use it:\n```sh\nls\n```", asked="README.md").files == ()
 
 
 def test_a_new_file_is_not_the_one_that_it_is_about() -> None:
     shown = {"a.py": "import os\n\n\ndef f():\n    return 1\n"}
-    text = "```python\nimport os\n\n\ndef f():\n    return 1\n\n\ndef test_f():\n    assert f() == 1\n```"
-    assert [path for path, _ in parse_reply(text, shown=shown, asked="test_a.py").files] == ["test_a.py"]
+    text = (
+        "```python\nimport os\n\n\ndef f():\n    return 1\n\n\ndef test_f():\n    assert f() == "
+        "1\n```"
+    )
+    assert [path for path, _ in parse_reply(text, shown=shown, asked="test_a.py").files] == [
+        "test_a.py"
+    ]
     assert [path for path, _ in parse_reply(text, shown=shown).files] == ["a.py"]
 
 
-ONE, TWO = "def one(x):\n    return x - 1\n", "from a import one\n\n\ndef two(x):\n    return one(x)\n"
-TESTS = "import unittest\nfrom a import one\n\n\nclass T(unittest.TestCase):\n    def test_one(self):\n        one(1)\n"
+ONE, TWO = (
+    "def one(x):\n    return x - 1\n",
+    "from a import one\n\n\ndef two(x):\n    return one(x)\n",
+)
+TESTS = (
+    "import unittest\nfrom a import one\n\n\nclass T(unittest.TestCase):\n    def "
+    "test_one(self):\n        one(1)\n"
+)
 
 
 def test_a_block_without_a_path_is_the_one_file_that_has_its_function() -> None:
     new = "def one(x):\n    y = x * 2\n    z = y // 2\n    w = z\n    return w\n"
     for words in ("", "What `b.py` does comes from `a.py`:\n"):
-        assert parse_reply(f"{words}```python\n{new}```", shown={"a.py": ONE, "b.py": TWO}).files == (("a.py", new),)
+        assert parse_reply(
+            f"{words}```python\n{new}```", shown={"a.py": ONE, "b.py": TWO}
+        ).files == (("a.py", new),)
     assert parse_reply(f"```python\n{new}```", shown={"a.py": ONE, "b.py": ONE}).files == ()
 
 
 SUM = {"calc.py": "import math\n\n\ndef add(a, b):\n    return a - b\n"}
-LIST = {"list.js": "function first(xs) {\n  return xs[1];\n}\n\nfunction last(xs) {\n  return xs[xs.length - 1];\n}\n"}
+LIST = {
+    "list.js": (
+        "function first(xs) {\n  return xs[1];\n}\n\nfunction last(xs) {\n  return "
+        "xs[xs.length - 1];\n}\n"
+    )
+}
 
 
 @pytest.mark.parametrize(
@@ -179,11 +212,19 @@ LIST = {"list.js": "function first(xs) {\n  return xs[1];\n}\n\nfunction last(xs
         (LIST["list.js"].replace("[1]", "[0]"), "list.js", LIST),
     ],
 )
-def test_a_reply_that_is_nothing_but_the_file_needs_no_fence(text: str, path: str, shown: dict[str, str]) -> None:
+def test_a_reply_that_is_nothing_but_the_file_needs_no_fence(
+    text: str, path: str, shown: dict[str, str]
+) -> None:
     assert parse_reply(text, shown=shown, asked=path).files == ((path, f"{text.strip()}\n"),)
-    assert parse_reply(text, shown=shown, asked=path, whole=False).files == parse_reply(text, shown=shown).files == ()
+    assert (
+        parse_reply(text, shown=shown, asked=path, whole=False).files
+        == parse_reply(text, shown=shown).files
+        == ()
+    )
 
 
-@pytest.mark.parametrize("text", ["The sum is wrong.", "yes", "Here it is:\n\ndef add(a, b):\n    return a + b\n"])
+@pytest.mark.parametrize(
+    "text", ["The sum is wrong.", "yes", "Here it is:\n\ndef add(a, b):\n    return a + b\n"]
+)
 def test_words_without_a_fence_are_no_file(text: str) -> None:
     assert parse_reply(text, shown=SUM, asked="calc.py").files == ()

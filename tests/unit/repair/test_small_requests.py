@@ -1,4 +1,6 @@
-"""What a small model may do follows from the request: in the real loop, with a repository and its tests."""
+"""What a small model may do follows from the request: in the real loop, with a repository and its
+tests.
+"""
 
 from pathlib import Path
 
@@ -23,9 +25,13 @@ def test_failing_tests_that_all_pass_are_told_and_nothing_is_changed(root: Path)
 
 
 @pytest.mark.parametrize("judged", [True, False])
-def test_a_request_for_tests_lets_a_small_model_write_them_where_none_fails(judged: bool, root: Path) -> None:
+def test_a_request_for_tests_lets_a_small_model_write_them_where_none_fails(
+    judged: bool, root: Path
+) -> None:
     (root / "calc.txt").write_text("fixed\n")
-    new = Call.make("1", "write", path="test_more.py", content="def test_more():\n    assert True\n")
+    new = Call.make(
+        "1", "write", path="test_more.py", content="def test_more():\n    assert True\n"
+    )
 
     def react(prompt: Prompt) -> Reply:
         return Reply(text="ACCEPT") if role(prompt) == "verifier" else calls(new)
@@ -36,10 +42,16 @@ def test_a_request_for_tests_lets_a_small_model_write_them_where_none_fails(judg
 
 
 def test_while_tests_fail_a_small_model_may_not_write_others(root: Path) -> None:
-    new = Call.make("1", "write", path="test_more.py", content="def test_more():\n    assert True\n")
+    new = Call.make(
+        "1", "write", path="test_more.py", content="def test_more():\n    assert True\n"
+    )
     found = play(root, (SMALL, lambda prompt: calls(new)))
     found.run("write tests for calc")
-    made = [fact for fact in found.of(Permitted) if isinstance(fact, Permitted) and fact.call.tool == "write"]
+    made = [
+        fact
+        for fact in found.of(Permitted)
+        if isinstance(fact, Permitted) and fact.call.tool == "write"
+    ]
     assert made and not any(fact.allowed for fact in made)
 
 
@@ -64,7 +76,8 @@ def test_a_small_model_that_is_only_asked_something_is_told_of_no_files_to_write
 RATE = "def rate():\n    return {}\n"
 FOLLOWS = (
     'code=$(grep -o "[0-9]\\+$" rate.py); expected=$(grep -o "[0-9]\\+$" test_rate.py)\n'
-    'if [ -z "$expected" ]; then echo 1 passed; elif [ "$code" = "$expected" ]; then echo 2 passed;\n'
+    'if [ -z "$expected" ]; then echo 1 passed; elif [ "$code" = "$expected" ]; then echo 2 '
+    "passed;\n"
     'else echo "E assert $code == $expected"; echo "E  +  where $code = rate()"\n'
     'echo "test_rate.py:2: AssertionError"\n'
     'echo "1 failed, 1 passed"; exit 1; fi\n'
@@ -75,7 +88,15 @@ def test_a_change_that_tests_contradict_is_taken_back(root: Path) -> None:
     (root / "rate.py").write_text(RATE.format(19))
     (root / "test_rate.py").write_text("def test_rate():\n    assert rate() == 19\n")
     (root / "check.sh").write_text(FOLLOWS)
-    found = play(root, (SMALL, lambda prompt: calls(Call.make("1", "write", path="rate.py", content=RATE.format(7)))))
+    found = play(
+        root,
+        (
+            SMALL,
+            lambda prompt: calls(Call.make("1", "write", path="rate.py", content=RATE.format(7))),
+        ),
+    )
     assert found.run("change the rate in rate.py to 7", judged=False).reason == "turn_limit"
-    assert {fact.reason for fact in found.of(Undone) if isinstance(fact, Undone)} == {"tests that passed before fail"}
+    assert {fact.reason for fact in found.of(Undone) if isinstance(fact, Undone)} == {
+        "tests that passed before fail"
+    }
     assert (root / "rate.py").read_text() == RATE.format(19)

@@ -10,7 +10,8 @@ STUBS = (
     "def f(x): ...\n",
     'def longest(words):\n    """The longest.\n\n    >>> longest([])\n    """\n    raise NotImplementedError\n',
     "import os\n\n\ndef f(x: int) -> int:\n    # to do\n    ...\n\n\ndef g():\n    return f(1)\n",
-    "class A:\n    def __init__(self, x):\n        pass\n\n    async def run(self):\n        return 1\n",
+    "class A:\n    def __init__(self, x):\n        pass\n\n    async def run(self):\n        "
+    "return 1\n",
     'pub fn reply(message: &str) -> &str {\n    todo!("how does {message} go?")\n}\n',
     "pub fn new() -> Self {\n    Self {\n        a: unimplemented!(),\n    }\n}\n",
     "export const f = (x) => {\n  const y = x;\n  throw new Error('Implement the function');\n};\n",
@@ -19,7 +20,8 @@ STUBS = (
 )
 WRITTEN = (
     "x = 1\n",
-    "def f(x):\n    try:\n        return int(x)\n    except ValueError:\n        pass\n    return 0\n",
+    "def f(x):\n    try:\n        return int(x)\n    except ValueError:\n        pass\n    "
+    "return 0\n",
     'def f(x):\n    """Do nothing with pass.\n    """\n    y = x\n    return y\n',
     "class E(Exception):\n    pass\n\n\ndef f(x):\n    if x:\n        raise E(x)\n    return x\n",
     "const f = (x) => {\n  if (!x) {\n    throw new Error('no x');\n  }\n  return x;\n};\n",
@@ -29,7 +31,14 @@ WRITTEN = (
 
 def path_of(text: str) -> str:
     """A file in the language of the text."""
-    starts = {"pub fn": "rs", "fn ": "rs", "export": "js", "const": "js", "package": "go", "class A {": "java"}
+    starts = {
+        "pub fn": "rs",
+        "fn ": "rs",
+        "export": "js",
+        "const": "js",
+        "package": "go",
+        "class A {": "java",
+    }
     return f"a.{next((ending for start, ending in starts.items() if text.startswith(start)), 'py')}"
 
 
@@ -51,16 +60,32 @@ def test_a_long_file_is_not_called_a_stub_for_one_function() -> None:
 @pytest.mark.parametrize(
     ("path", "text", "found"),
     [
-        ("a.py", "@cache\ndef f():\n    def g():\n        return 1\n    return g\n", [("f", 0, 5), ("g", 2, 4)]),
+        (
+            "a.py",
+            "@cache\ndef f():\n    def g():\n        return 1\n    return g\n",
+            [("f", 0, 5), ("g", 2, 4)],
+        ),
         (
             "a.js",
             "const f = async (x) => {\n  return x;\n};\nexports.g = function () {\n};\n",
             [("f", 0, 3), ("g", 3, 5)],
         ),
-        ("a.ts", "export class A {\n  /** Adds. */\n  add(x: number) {\n    return x;\n  }\n}\n", [("add", 1, 5)]),
-        ("a.rs", "impl A for B {\n    /// Adds.\n    #[inline]\n    fn add() {\n    }\n}\n", [("add", 1, 5)]),
+        (
+            "a.ts",
+            "export class A {\n  /** Adds. */\n  add(x: number) {\n    return x;\n  }\n}\n",
+            [("add", 1, 5)],
+        ),
+        (
+            "a.rs",
+            "impl A for B {\n    /// Adds.\n    #[inline]\n    fn add() {\n    }\n}\n",
+            [("add", 1, 5)],
+        ),
         ("a.go", "// Adds.\nfunc (s *S) Add(x int) int {\n\treturn x\n}\n", [("Add", 0, 4)]),
-        ("A.java", "class A {\n  @Test\n  int add(int x) {\n    return x;\n  }\n}\n", [("add", 1, 5)]),
+        (
+            "A.java",
+            "class A {\n  @Test\n  int add(int x) {\n    return x;\n  }\n}\n",
+            [("add", 1, 5)],
+        ),
         ("a.c", "static int *add(int x)\n{\n  return 0;\n}\n", [("add", 0, 4)]),
         ("a.cc", "int Cart::add(int x) {\n  return 0;\n}\n", [("add", 0, 3)]),
         ("a.rb", "class A\n  def add(x)\n    x\n  end\nend\n", [("add", 1, 4)]),
@@ -77,4 +102,7 @@ def test_functions_are_found_in_every_language_with_what_stands_above_them(
 def test_what_cannot_be_read_is_known() -> None:
     assert [parses(path, "def f(:\n") for path in ("a.py", "a.txt")] == [False, True]
     assert not parses("a.py", "def f():\ndef f():\n    return 1\n")
-    assert [parses("a.js", text) for text in ("function f() {\n", "function f() {}\n")] == [False, True]
+    assert [parses("a.js", text) for text in ("function f() {\n", "function f() {}\n")] == [
+        False,
+        True,
+    ]

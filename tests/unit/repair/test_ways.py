@@ -22,7 +22,9 @@ def rounded(cents):
     """Whole cents."""
     return int(cents)
 '''
-LONG = "def long(x):\n" + "".join(f"    x += {number}\n" for number in range(FEW)) + "    return x\n"
+LONG = (
+    "def long(x):\n" + "".join(f"    x += {number}\n" for number in range(FEW)) + "    return x\n"
+)
 FILES = {"shop.py": SHOP}
 
 
@@ -34,8 +36,18 @@ def ordered(output: str, files: dict[str, str] | None = None) -> list[str]:
     return places(repair_candidates(files or FILES, output, "fix it", lines=True, parts=True))
 
 
-def test_after_the_lines_of_what_a_test_calls_come_those_of_what_that_calls_then_all_is_written_anew() -> None:
-    assert ordered("assert net([]) == 3") == ["3", "4", "5", "6", "11", "shop.py:1 net rewritten", "shop.py"]
+def test_after_the_lines_of_what_a_test_calls_come_those_of_what_that_calls_then_all_is_written_anew() -> (
+    None
+):
+    assert ordered("assert net([]) == 3") == [
+        "3",
+        "4",
+        "5",
+        "6",
+        "11",
+        "shop.py:1 net rewritten",
+        "shop.py",
+    ]
 
 
 def test_the_line_where_it_broke_comes_first() -> None:
@@ -45,10 +57,16 @@ def test_the_line_where_it_broke_comes_first() -> None:
     )
 
 
-def test_of_two_functions_the_shorter_one_is_tried_first_and_a_long_one_written_anew_before() -> None:
+def test_of_two_functions_the_shorter_one_is_tried_first_and_a_long_one_written_anew_before() -> (
+    None
+):
     assert ordered("net() == priced()")[:5] == ["11", "3", "4", "5", "6"]
-    of_long = ordered("net() == long()", {"shop.py": SHOP, "long.py": f'{LONG[:13]}    """Adds."""\n{LONG[13:]}'})
-    assert of_long.index("shop.py:6".removeprefix("shop.py:")) < of_long.index("long.py:1 long rewritten")
+    of_long = ordered(
+        "net() == long()", {"shop.py": SHOP, "long.py": f'{LONG[:13]}    """Adds."""\n{LONG[13:]}'}
+    )
+    assert of_long.index("shop.py:6".removeprefix("shop.py:")) < of_long.index(
+        "long.py:1 long rewritten"
+    )
     assert of_long.index("long.py:1 long rewritten") < of_long.index("long.py:3")
 
 
@@ -64,13 +82,16 @@ def test_every_way_stands_there_once_and_nothing_is_lost() -> None:
 
 def test_of_a_file_that_is_not_short_functions_are_asked_for_and_all_of_it_last() -> None:
     files = {
-        "shop.py": SHOP + "".join(f"\n\ndef other_{number}(x):\n    return x + {number}\n" for number in range(40))
+        "shop.py": SHOP
+        + "".join(f"\n\ndef other_{number}(x):\n    return x + {number}\n" for number in range(40))
     }
     found = repair_candidates(files, "net([])", "fix it", lines=False, parts=True)
     assert places(found) == ["shop.py:1 net", "shop.py:1 net rewritten", "shop.py"]
     assert found[0].part.startswith("def net(lines)")
     unwritten = {"shop.py": f"{files['shop.py']}\n\ndef new(x):\n    raise NotImplementedError\n"}
-    assert places(repair_candidates(unwritten, "new(1) == net([])", "fix it", lines=False, parts=True)) == [
+    assert places(
+        repair_candidates(unwritten, "new(1) == net([])", "fix it", lines=False, parts=True)
+    ) == [
         "shop.py",
         "shop.py:1 net rewritten",
     ]
@@ -82,7 +103,10 @@ def test_of_a_file_that_is_not_short_functions_are_asked_for_and_all_of_it_last(
 
 
 def test_of_the_line_where_it_broke_the_word_that_was_not_found_comes_first() -> None:
-    output = "E  AttributeError: 'list' object has no attribute 'append'\nshop.py:5: AttributeError\nnet()"
+    output = (
+        "E  AttributeError: 'list' object has no attribute 'append'\nshop.py:5: "
+        "AttributeError\nnet()"
+    )
     found = repair_candidates(FILES, output, "fix it", lines=True, parts=True)
     assert places(found)[:3] == ["5:15", "5", "3"]
     gap = found[0].gap

@@ -22,7 +22,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def make(kind: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Builds the world with these rules."""
-    monkeypatch.setenv("HOME", "")  # it leads into the world, and is put back by pytest where a test changes it
+    monkeypatch.setenv(
+        "HOME", ""
+    )  # it leads into the world, and is put back by pytest where a test changes it
     try:
         found = worlds.working(kind)
     except Unavailable as why:

@@ -1,4 +1,6 @@
-"""Attempts to get out of the sandbox, made for real: none reads a secret, changes a file outside, or lives on."""
+"""Attempts to get out of the sandbox, made for real: none reads a secret, changes a file outside,
+or lives on.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ __attribute__((constructor)) static void run(void) {
 AREAS = ("reads", "writes", "reaches", "history")
 PLAIN = SandboxSettings()
 SOME = 4
-"""Of the rows, every fourth is made as an ordinary user as well; `tests/benchmarks/escapes.py` makes all of them."""
+"""Of the rows, every fourth is made as an ordinary user as well; `tests/benchmarks/escapes.py`
+makes all of them.
+"""
 
 
 @pytest.mark.parametrize("area", AREAS)
@@ -59,15 +63,23 @@ def test_no_attempt_of_an_ordinary_user_gets_through(area: str, kind: str) -> No
 
 
 def test_with_a_network_sockets_of_this_machine_and_the_kernel_stay_out_of_reach(kind: str) -> None:
-    rows = [row for row in attempts("reaches") if "PORT" not in row.lines[0] or "AF_UNIX" in row.lines[0]]
+    rows = [
+        row
+        for row in attempts("reaches")
+        if "PORT" not in row.lines[0] or "AF_UNIX" in row.lines[0]
+    ]
     assert harmful(kind, "reaches", rows, rules=SandboxSettings(network=True)) == []
 
 
 def harmful(
-    kind: str, area: str, rows: list[Attempt], user: int | None = None, rules: SandboxSettings = PLAIN
+    kind: str,
+    area: str,
+    rows: list[Attempt],
+    user: int | None = None,
+    rules: SandboxSettings = PLAIN,
 ) -> list[Attempt]:
-    """The rows that do harm. Landlock alone seals no repository and knows nothing of modes and times: of the rows that
-    it cannot hold, what is asked about is not made."""
+    """The rows that do harm. Landlock alone seals no repository and knows nothing of modes and
+    times: of the rows that it cannot hold, what is asked about is not made."""
     try:
         found = working(kind, user)
     except Unavailable as why:
@@ -80,13 +92,17 @@ def harmful(
 
 
 def test_where_the_git_folder_cannot_be_sealed_the_user_is_told(world: World, kind: str) -> None:
-    told = [note for note in world.box.notes() if "can damage the git folder" in note and ASKED in note]
+    told = [
+        note for note in world.box.notes() if "can damage the git folder" in note and ASKED in note
+    ]
     assert (len(told), world.box.seals) == ((1, False) if kind == "bare landlock" else (0, True))
     world.run("rm -rf .git/refs")
     assert (world.root / ".git" / "refs").exists() == (kind != "bare landlock")
 
 
-def test_a_preloaded_library_gets_no_further_than_the_program_it_is_in(world: World, tmp_path: Path) -> None:
+def test_a_preloaded_library_gets_no_further_than_the_program_it_is_in(
+    world: World, tmp_path: Path
+) -> None:
     (world.root / "l.c").write_text(PRELOAD)
     built = world.run("cc -shared -fPIC -o l.so l.c")
     if built.code:
@@ -100,7 +116,9 @@ def test_a_preloaded_library_gets_no_further_than_the_program_it_is_in(world: Wo
 
 def test_no_process_outside_is_ended_stopped_or_traced(world: World) -> None:
     with subprocess.Popen(["sleep", "1000"]) as other:
-        attach = "import ctypes; print(ctypes.CDLL(None).ptrace(16, int(PID), 0, 0))".replace("PID", str(other.pid))
+        attach = "import ctypes; print(ctypes.CDLL(None).ptrace(16, int(PID), 0, 0))".replace(
+            "PID", str(other.pid)
+        )
         tracing = world.run(f"python3 -c '{attach}'").output
         world.run(f"kill -9 {other.pid}; kill -STOP {other.pid}; kill -9 $PPID")
         state = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -116,7 +134,8 @@ def test_no_process_outside_is_ended_stopped_or_traced(world: World) -> None:
         "(setsid env -i {} &)",
         "env -i setsid sh -c 'setsid {} & exit' &",
         "nohup {} > /dev/null 2>&1 & disown",
-        "python3 -c 'import os\nfor _ in 1, 2:\n    if os.fork(): os._exit(0)\n    os.setsid()\nos.environ.clear()\n"
+        "python3 -c 'import os\nfor _ in 1, 2:\n    if os.fork(): os._exit(0)\n    "
+        "os.setsid()\nos.environ.clear()\n"
         'os.execvpe("sleep", ["sleep", "1234.5"], {{}})\'',
     ],
 )
@@ -128,8 +147,10 @@ def test_no_daemon_lives_on(world: World, daemon: str) -> None:
 
 def test_nothing_lives_on_when_fugu_itself_is_killed(world: World, tmp_path: Path) -> None:
     script = (
-        "import asyncio, sys\nfrom pathlib import Path\nfrom fugu_cli.tools.shell_commands import run_command\n"
-        "command = 'setsid env -i sleep 4321.5 & (setsid sleep 4321.5 &) ; touch up; sleep 4321.5'\n"
+        "import asyncio, sys\nfrom pathlib import Path\nfrom fugu_cli.tools.shell_commands "
+        "import run_command\n"
+        "command = 'setsid env -i sleep 4321.5 & (setsid sleep 4321.5 &) ; touch up; sleep "
+        "4321.5'\n"
         "asyncio.run(run_command(command, Path(sys.argv[1]), 60, lambda text: None))\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
@@ -139,7 +160,9 @@ def test_nothing_lives_on_when_fugu_itself_is_killed(world: World, tmp_path: Pat
     _until(lambda: _sleeping("4321.5") == [])
 
 
-def test_no_other_machine_and_no_socket_of_this_one_can_be_reached(world: World, tmp_path: Path) -> None:
+def test_no_other_machine_and_no_socket_of_this_one_can_be_reached(
+    world: World, tmp_path: Path
+) -> None:
     with socket.socket() as tcp, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         tcp.bind(("127.0.0.1", 0))
         udp.bind(("127.0.0.1", 0))
@@ -174,7 +197,10 @@ def test_services_behind_sockets_in_tmp_cannot_be_reached(world: World) -> None:
         with socket.socket(socket.AF_UNIX) as server:
             server.bind(str(folder / "s"))
             server.listen()
-            code = f"import socket; s = socket.socket(socket.AF_UNIX); s.connect('{folder}/s'); print('REACHED')"
+            code = (
+                f"import socket; s = socket.socket(socket.AF_UNIX); s.connect('{folder}/s'); "
+                f"print('REACHED')"
+            )
             assert "REACHED" not in world.run(f'python3 -c "{code}"').output
     finally:
         with contextlib.suppress(OSError):
@@ -195,7 +221,9 @@ def test_a_git_file_that_points_elsewhere_opens_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("linked", [True, False])
-def test_a_git_folder_that_names_another_as_its_own_opens_nothing(world: World, linked: bool) -> None:
+def test_a_git_folder_that_names_another_as_its_own_opens_nothing(
+    world: World, linked: bool
+) -> None:
     git = world.root / ".git"
     if linked:
         evil = world.root / "evil"
@@ -249,7 +277,9 @@ mv .config away; ln -s evil .config
 
 def obeyed(root: Path) -> dict[str, str]:
     """The files of OBEYED that there are, those in its folders among them, and what they hold."""
-    named = [path for name in CONFIGURATION_FILES for path in (root / name, *(root / name).rglob("*"))]
+    named = [
+        path for name in CONFIGURATION_FILES for path in (root / name, *(root / name).rglob("*"))
+    ]
     return {path.relative_to(root).as_posix(): path.read_text() for path in named if path.is_file()}
 
 
@@ -259,7 +289,10 @@ def test_where_the_home_is_the_repository_no_command_changes_what_the_next_run_o
 ) -> None:
     world = make(SandboxSettings())
     monkeypatch.setenv("HOME", str(world.root))
-    files = [f"{name}/mine.md" if name.endswith(("skills", "commands")) else name for name in CONFIGURATION_FILES]
+    files = [
+        f"{name}/mine.md" if name.endswith(("skills", "commands")) else name
+        for name in CONFIGURATION_FILES
+    ]
     for name in files if there else ():
         (world.root / name).parent.mkdir(parents=True, exist_ok=True)
         (world.root / name).write_text("mine")

@@ -1,4 +1,6 @@
-"""Attempts to have the user's own next git command run something: made for real, in every kind of sandbox."""
+"""Attempts to have the user's own next git command run something: made for real, in every kind of
+sandbox.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,10 @@ def test_what_git_needs_goes_on_working_in_repositories_inside_the_repository(ma
     world = make(SandboxSettings(environment=()))
     furnish(world)
     ended = world.run(
-        "set -e; git init -q made; cd made; git commit -q --allow-empty -m a; git checkout -q -b b; "
-        "git remote add o https://example.org/x.git; git config user.name B; cd ../nested; git checkout -q -b c; "
+        "set -e; git init -q made; cd made; git commit -q --allow-empty -m a; git checkout -q -b "
+        "b; "
+        "git remote add o https://example.org/x.git; git config user.name B; cd ../nested; git "
+        "checkout -q -b c; "
         "git config branch.c.merge refs/heads/main; git config branch.c.remote ."
     )
     assert (ended.code, "put back" in ended.output) == (0, False), ended.output
@@ -59,14 +63,19 @@ def test_a_repository_that_a_command_makes_runs_nothing(make: Make) -> None:
     world = make(SandboxSettings())
     subprocess.run(["rm", "-rf", ".git"], cwd=world.root, check=True)
     mark = world.outside / "ran"
-    world.run(f"git init -q .; git config core.fsmonitor 'touch {mark}'; git config user.name B; git add tracked.txt")
+    world.run(
+        f"git init -q .; git config core.fsmonitor 'touch {mark}'; git config user.name B; git "
+        f"add tracked.txt"
+    )
     assert "fsmonitor" not in (world.root / ".git" / "config").read_text()
     as_the_user(world)
     assert not mark.exists()
     assert "name = B" in (world.root / ".git" / "config").read_text()
 
 
-def test_a_repository_that_a_large_tree_hid_is_not_taken_for_one_that_the_command_made(tmp_path: Path) -> None:
+def test_a_repository_that_a_large_tree_hid_is_not_taken_for_one_that_the_command_made(
+    tmp_path: Path,
+) -> None:
     nested = tmp_path / "projects" / "nested"
     for folder in (tmp_path / "cache", nested):
         folder.mkdir(parents=True)
@@ -80,4 +89,6 @@ def test_a_repository_that_a_large_tree_hid_is_not_taken_for_one_that_the_comman
     (hooks / "pre-push").write_text("#!/bin/sh\ntrue\n")
     assert guard.restore() == (hooks / "pre-push",)
     assert "st = status" in (nested / ".git" / "config").read_text()
-    assert (hooks / "pre-commit").read_text() == "#!/bin/sh\ntrue\n" and not (hooks / "pre-push").exists()
+    assert (hooks / "pre-commit").read_text() == "#!/bin/sh\ntrue\n" and not (
+        hooks / "pre-push"
+    ).exists()

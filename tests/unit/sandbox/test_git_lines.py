@@ -1,4 +1,6 @@
-"""Which command lines are git alone: only those write the git folder, that of the repository they work in."""
+"""Which command lines are git alone: only those write the git folder, that of the repository they
+work in.
+"""
 
 from __future__ import annotations
 
@@ -136,14 +138,20 @@ def lines(table: str) -> list[str]:
     return [line.replace("<NL>", "\n") for line in table.strip().splitlines()]
 
 
-def test_lines_of_git_and_what_does_no_harm_beside_it_write_the_repository_they_work_in(root: Path) -> None:
-    assert [line for line in lines(ALONE) if git_folder_written_by(line, root) != root / ".git"] == []
+def test_lines_of_git_and_what_does_no_harm_beside_it_write_the_repository_they_work_in(
+    root: Path,
+) -> None:
+    assert [
+        line for line in lines(ALONE) if git_folder_written_by(line, root) != root / ".git"
+    ] == []
     assert git_folder_written_by("cd nested && git commit -m x", root) == root / "nested" / ".git"
     assert git_folder_written_by("git -C nested commit -m x", root) == root / "nested" / ".git"
 
 
 def test_other_lines_write_no_git_folder(root: Path) -> None:
-    assert [line for line in lines(NOT_ALONE) if git_folder_written_by(line, root) is not None] == []
+    assert [
+        line for line in lines(NOT_ALONE) if git_folder_written_by(line, root) is not None
+    ] == []
 
 
 def test_without_a_repository_there_is_nothing_to_write(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""What must go on working inside the sandbox: the tools of a day's work, and what the user allowed beyond the rule."""
+"""What must go on working inside the sandbox: the tools of a day's work, and what the user allowed
+beyond the rule.
+"""
 
 from __future__ import annotations
 
@@ -67,18 +69,29 @@ def test_git_alone_commits_branches_merges_and_goes_through_with_it(world: World
     for line in GIT.strip().splitlines():
         ended = world.run(line.replace("<NL>", "\n"))
         assert (ended.code, "Read-only" in ended.output) == (0, False), (line, ended.output)
-    assert ended.output.splitlines() == ["?? .gitignore", "?? kept/", "dated", "sub", "new", "start"]
+    assert ended.output.splitlines() == [
+        "?? .gitignore",
+        "?? kept/",
+        "dated",
+        "sub",
+        "new",
+        "start",
+    ]
     assert world.git("log", "--format=%s", "-1", "side") == "side\n"
 
 
-def test_beside_other_programs_git_reads_and_the_agent_is_told_how_it_could_write(world: World, kind: str) -> None:
+def test_beside_other_programs_git_reads_and_the_agent_is_told_how_it_could_write(
+    world: World, kind: str
+) -> None:
     ended = world.run("echo x > new; python3 -c 1 && git log --format=%s && git add new")
     if kind == "bare landlock":
         assert (ended.code, ended.output) == (0, "start\n")
         return
     assert ended.code != 0
     assert ended.output.startswith("start\n") and "could only be read here" in ended.output
-    assert "only be read" not in world.run("git log --format=%s | python3 -c 'print(input())'").output
+    assert (
+        "only be read" not in world.run("git log --format=%s | python3 -c 'print(input())'").output
+    )
     assert world.run("git add new && git commit -q -m new").code == 0
 
 
@@ -91,7 +104,10 @@ def test_a_repository_that_the_one_around_it_ignores_is_left_to_the_build(world:
     later = World(world.root, world.home, world.outside, world.box.at(world.root))
     assert later.run("rm -rf build && rm -rf lib 2>/dev/null; ls -a").code == 0
     held = world.box.held.apart
-    assert ((world.root / "build").exists(), (world.root / "lib" / ".git" / "HEAD").exists()) == (False, held)
+    assert ((world.root / "build").exists(), (world.root / "lib" / ".git" / "HEAD").exists()) == (
+        False,
+        held,
+    )
 
 
 def test_who_names_the_git_folder_among_what_may_be_written_has_it_written(world: World) -> None:
@@ -100,7 +116,10 @@ def test_who_names_the_git_folder_among_what_may_be_written_has_it_written(world
     ended = World(world.root, world.home, world.outside, box).run(
         "echo x > new; python3 -c 1 && git add new && git commit -q -m new; echo x >> .git/config"
     )
-    assert (ended.output.count("only be read"), world.git("log", "--format=%s", "-1")) == (0, "new\n")
+    assert (ended.output.count("only be read"), world.git("log", "--format=%s", "-1")) == (
+        0,
+        "new\n",
+    )
     assert "x" not in (world.root / ".git" / "config").read_text().split()
 
 
@@ -176,24 +195,43 @@ def test_what_the_user_allows_is_allowed(make: Make) -> None:
     world = make(SandboxSettings())
     more = world.outside.parent / "more"
     more.mkdir()
-    world.box.rules = SandboxSettings(network=True, writable=(more,), readable=(world.home / ".aws",))
+    world.box.rules = SandboxSettings(
+        network=True, writable=(more,), readable=(world.home / ".aws",)
+    )
     assert world.run(f"echo x > {more}/x; cat ~/.aws/credentials").output == SECRET
     assert (more / "x").read_text() == "x\n"
     assert SECRET not in world.run("cat ~/.ssh/id_rsa").output
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         server.listen()
-        code = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]})); print('there')"
+        code = (
+            f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]})); "
+            f"print('there')"
+        )
         assert world.run(f'python3 -c "{code}"').output == "there\n"
 
 
 def test_a_linked_working_tree_can_be_committed_in(world: World, tmp_path: Path) -> None:
     world.run("true")
     tree = tmp_path / "tree"
-    os.spawnlp(os.P_WAIT, "git", "git", "-C", str(world.root), "worktree", "add", "-q", "-b", "side", str(tree))
+    os.spawnlp(
+        os.P_WAIT,
+        "git",
+        "git",
+        "-C",
+        str(world.root),
+        "worktree",
+        "add",
+        "-q",
+        "-b",
+        "side",
+        str(tree),
+    )
     beside = World(tree, world.home, world.outside, world.box.at(tree))
     beside.run("echo x > .git")
-    ended = beside.run("echo x > new && git add new && git commit -q -m side && git log -1 --format=%s")
+    ended = beside.run(
+        "echo x > new && git add new && git commit -q -m side && git log -1 --format=%s"
+    )
     assert ended.output.splitlines()[0] == "side", ended.output
     before = world.untouched()
     beside.run(f"echo x > {world.root}/.git/hooks/pre-commit; echo x >> {world.root}/.git/config")
@@ -209,7 +247,9 @@ def test_a_means_that_is_asked_for_must_hold() -> None:
     assert working("landlock").said == "Landlock with namespaces"
 
 
-def test_a_git_configuration_that_names_nobodys_home_keeps_no_command_from_running(world: World) -> None:
+def test_a_git_configuration_that_names_nobodys_home_keeps_no_command_from_running(
+    world: World,
+) -> None:
     with (world.root / ".git" / "config").open("a") as file:
         file.write("[core]\n\thooksPath = ~nosuch/hooks\n")
     assert world.run("echo works").output == "works\n"

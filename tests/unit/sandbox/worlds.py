@@ -1,4 +1,5 @@
-"""A repository, a home with secrets beside it, and a sandbox of each kind that works here; as root and as another user.
+"""A repository, a home with secrets beside it, and a sandbox of each kind that works here; as root
+and as another user.
 
 Used by the tests and by the benchmark that reports which attempts are held by which means.
 """
@@ -31,7 +32,9 @@ SECRET = "S3CRET-that-nobody-may-see"
 KINDS = ("landlock", "bare landlock", "bubblewrap")
 OTHER = 61_234
 """The user id of the ordinary user that root becomes."""
-BWRAP = shutil.which("bwrap", path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, Path("/opt").glob("*"))]))
+BWRAP = shutil.which(
+    "bwrap", path=os.pathsep.join([os.environ.get("PATH", ""), *map(str, Path("/opt").glob("*"))])
+)
 
 T = TypeVar("T")
 Contents = dict[str, tuple[int, bytes]]
@@ -58,7 +61,9 @@ class Fixed(Sandbox):
 
 @dataclass(frozen=True)
 class World:
-    """Where a command is let loose: `root` may be written, `home` and `outside` may not. `user`: who runs it."""
+    """Where a command is let loose: `root` may be written, `home` and `outside` may not. `user`:
+    who runs it.
+    """
 
     root: Path
     home: Path
@@ -73,14 +78,23 @@ class World:
         if self.user is None:
             return asyncio.run(run_command(command, self.root, seconds, lambda text: None, around))
         return as_user(
-            self.user, lambda: asyncio.run(run_command(command, self.root, seconds, lambda text: None, around))
+            self.user,
+            lambda: asyncio.run(
+                run_command(command, self.root, seconds, lambda text: None, around)
+            ),
         )
 
     def git(self, *words: str, folder: Path | None = None) -> str:
         """git as the user runs it, unconfined; what it prints."""
         place = folder or self.root
         return subprocess.run(
-            ["git", *words], cwd=place, check=False, capture_output=True, text=True, errors="replace", **_who(self.user)
+            ["git", *words],
+            cwd=place,
+            check=False,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            **_who(self.user),
         ).stdout
 
     def untouched(self) -> Contents:
@@ -98,11 +112,17 @@ def contents(*places: Path) -> Contents:
     """Mode and content of each file at and below `places`; of a link, where it leads."""
     found = {}
     for place in places:
-        for path in (place, *(place.rglob("*") if place.is_dir() and not place.is_symlink() else ())):
+        for path in (
+            place,
+            *(place.rglob("*") if place.is_dir() and not place.is_symlink() else ()),
+        ):
             if path.is_symlink():
                 found[str(path)] = (path.lstat().st_mode, os.fsencode(path.readlink()))
             elif path.exists():
-                found[str(path)] = (path.stat().st_mode, path.read_bytes() if path.is_file() else b"")
+                found[str(path)] = (
+                    path.stat().st_mode,
+                    path.read_bytes() if path.is_file() else b"",
+                )
     return found
 
 
@@ -111,7 +131,9 @@ def _who(user: int | None) -> dict[str, Any]:
 
 
 def as_user(user: int, what: Callable[[], T]) -> T:
-    """What a child process gets that has become `user`, and that starts the launcher with a Python of theirs."""
+    """What a child process gets that has become `user`, and that starts the launcher with a Python
+    of theirs.
+    """
     _warm()
     ours, theirs = os.pipe()
     child = os.fork()
@@ -139,11 +161,15 @@ def as_user(user: int, what: Callable[[], T]) -> T:
 
 @cache
 def _warm() -> None:
-    """Import what running a command needs: another user may not be able to read where Python lies."""
+    """Import what running a command needs: another user may not be able to read where Python
+    lies.
+    """
     with tempfile.TemporaryDirectory() as place:
         box = Fixed(Path(place), Path(place) / "store", SandboxSettings())
         box.means = Mechanism("landlock")
-        asyncio.run(run_command("true", Path(place), 20, lambda text: None, CommandContext(box=box)))
+        asyncio.run(
+            run_command("true", Path(place), 20, lambda text: None, CommandContext(box=box))
+        )
     command_sandbox.find_mechanism("auto", os.environ["PATH"])
 
 
@@ -153,7 +179,9 @@ def interpreter(user: int) -> str:
     for path in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
         code = "import sys; sys.exit(sys.version_info < (3, 11))"
         try:
-            done = subprocess.run([path, "-c", code], check=False, capture_output=True, cwd="/", **_who(user))
+            done = subprocess.run(
+                [path, "-c", code], check=False, capture_output=True, cwd="/", **_who(user)
+            )
         except OSError:
             continue
         if done.returncode == 0:
@@ -191,10 +219,16 @@ def _working(kind: str) -> Mechanism:
 def world(found: Mechanism, rules: SandboxSettings, user: int | None = None) -> Iterator[World]:
     """A new one, in a folder of its own; HOME leads into it meanwhile."""
     with ExitStack() as held:
-        place = Path(os.path.realpath(held.enter_context(tempfile.TemporaryDirectory(prefix="fugu-escape-"))))
+        place = Path(
+            os.path.realpath(held.enter_context(tempfile.TemporaryDirectory(prefix="fugu-escape-")))
+        )
         place.chmod(0o755)
         made = _made(place, found, rules, user)
-        given = {"HOME": str(made.home), "OUR_API_KEY": SECRET, "PATH": f"{made.root}/.venv/bin:{os.environ['PATH']}"}
+        given = {
+            "HOME": str(made.home),
+            "OUR_API_KEY": SECRET,
+            "PATH": f"{made.root}/.venv/bin:{os.environ['PATH']}",
+        }
         held.callback(_set, {name: os.environ.get(name) for name in given})
         _set(given)
         yield made
@@ -212,7 +246,14 @@ def _made(place: Path, found: Mechanism, rules: SandboxSettings, user: int | Non
     home, root, outside, data = (place / name for name in ("home", "repo", "outside", "data"))
     for folder in (home, root, outside, data, place / "private"):
         folder.mkdir()
-    for name in (".ssh/id_rsa", ".aws/credentials", ".netrc", ".config/app/token", ".cargo/credentials.toml", "x.pem"):
+    for name in (
+        ".ssh/id_rsa",
+        ".aws/credentials",
+        ".netrc",
+        ".config/app/token",
+        ".cargo/credentials.toml",
+        "x.pem",
+    ):
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text(SECRET)
     for name in ("work/other/.env", "work/other/id_ed25519", "work/secrets.yml", "work/a/tls.key"):
@@ -227,7 +268,11 @@ def _made(place: Path, found: Mechanism, rules: SandboxSettings, user: int | Non
     (root / "tracked.txt").write_text("tracked\n")
     for folder in (root, root / "kept"):
         folder.mkdir(exist_ok=True)
-        for words in (["init", "-q", "-b", "main"], ["add", "-A"], ["commit", "-q", "--allow-empty", "-m", "start"]):
+        for words in (
+            ["init", "-q", "-b", "main"],
+            ["add", "-A"],
+            ["commit", "-q", "--allow-empty", "-m", "start"],
+        ):
             subprocess.run(["git", *words], cwd=folder, check=True)
     if user is not None:
         subprocess.run(["chown", "-R", f"{user}:{user}", str(place)], check=True)
@@ -239,7 +284,9 @@ def _made(place: Path, found: Mechanism, rules: SandboxSettings, user: int | Non
 
 def clear(place: World) -> None:
     """Take away what attempts left in the repository."""
-    kept = {place.root / name for name in (".git", "kept", "tracked.txt", "dev.sock")} | {place.root / "kept" / ".git"}
+    kept = {place.root / name for name in (".git", "kept", "tracked.txt", "dev.sock")} | {
+        place.root / "kept" / ".git"
+    }
     for path in (*place.root.iterdir(), *(place.root / "kept").iterdir()):
         if path.is_dir() and not path.is_symlink() and path not in kept:
             shutil.rmtree(path)
@@ -255,7 +302,9 @@ def outside(place: World) -> tuple[Path, Path]:
 
 @contextmanager
 def listening(place: World) -> Iterator[World]:
-    """Programs outside that wait for whoever connects: in the home, beside the repository, and in it."""
+    """Programs outside that wait for whoever connects: in the home, beside the repository, and in
+    it.
+    """
     with ExitStack() as held:
         tcp = held.enter_context(socket.create_server(("127.0.0.1", 0)))
         port = tcp.getsockname()[1]
@@ -265,9 +314,14 @@ def listening(place: World) -> Iterator[World]:
             server.listen(64)
             if path.startswith("/"):
                 Path(path).chmod(0o777)
-        who, python = _who(place.user), sys.executable if place.user is None else interpreter(place.user)
+        who, python = (
+            _who(place.user),
+            sys.executable if place.user is None else interpreter(place.user),
+        )
         other = held.enter_context(
-            subprocess.Popen([python, "-c", RELATIVE], cwd=place.root, stdout=subprocess.PIPE, **who)
+            subprocess.Popen(
+                [python, "-c", RELATIVE], cwd=place.root, stdout=subprocess.PIPE, **who
+            )
         )
         held.callback(other.kill)
         assert other.stdout is not None and other.stdout.readline()

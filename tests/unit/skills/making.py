@@ -5,12 +5,18 @@ from pathlib import Path
 BODY = "# How\n\nBegin with a plan."
 
 
-def skill(place: Path, name: str, description: str = "What it is for.", body: str = BODY, **more: str) -> Path:
-    """`place`/skills/`name`/SKILL.md with its folder; further fields of the front matter as given."""
+def skill(
+    place: Path, name: str, description: str = "What it is for.", body: str = BODY, **more: str
+) -> Path:
+    """`place`/skills/`name`/SKILL.md with its folder; further fields of the front matter as
+    given.
+    """
     fields = {"name": name, "description": description, **more}
     return text(
         place / "skills" / name / "SKILL.md",
-        "".join(["---\n", *(f"{key}: {value}\n" for key, value in fields.items()), f"---\n{body}\n"]),
+        "".join(
+            ["---\n", *(f"{key}: {value}\n" for key, value in fields.items()), f"---\n{body}\n"]
+        ),
     )
 
 

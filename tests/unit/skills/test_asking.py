@@ -23,7 +23,10 @@ from tests.unit.skills import making
 def library(tmp_path: Path) -> SkillLibrary:
     making.skill(tmp_path, "release", "How to release.")
     making.text(tmp_path / "skills/broken/SKILL.md", "x")
-    making.text(tmp_path / "commands/review.md", "---\nagent: large\ntier: ultra\n---\nReview @$1: $ARGUMENTS")
+    making.text(
+        tmp_path / "commands/review.md",
+        "---\nagent: large\ntier: ultra\n---\nReview @$1: $ARGUMENTS",
+    )
     making.text(tmp_path / "commands/git/commit.md", "Commit.")
     making.text(tmp_path / "commands/odd.md", "---\ntier: x\n---\nOdd.")
     return load_library((ExtensionFolder(tmp_path, "x"),))
@@ -33,10 +36,18 @@ def library(tmp_path: Path) -> SkillLibrary:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("/review a.py b", TypedRequest("Review @a.py: a.py b", "/review a.py b", agent="large", tier="ultra")),
+        (
+            "/review a.py b",
+            TypedRequest("Review @a.py: a.py b", "/review a.py b", agent="large", tier="ultra"),
+        ),
         (
             " /review a.py\nand more\n",
-            TypedRequest("Review @a.py: a.py\nand more", "/review a.py\nand more", agent="large", tier="ultra"),
+            TypedRequest(
+                "Review @a.py: a.py\nand more",
+                "/review a.py\nand more",
+                agent="large",
+                tier="ultra",
+            ),
         ),
         ("/git:commit", TypedRequest("Commit.", "/git:commit")),
         ("please /review it", TypedRequest("please /review it")),
@@ -66,7 +77,8 @@ REFUSED = {
     "/skill relase x": ("there is no skill 'relase'", "did you mean release?"),
     "/skill zzz x": ("there is no skill 'zzz'", "there are release"),
     "/skill broken": (
-        "the skill broken is not used: it has no front matter: name and description between two lines `---`",
+        "the skill broken is not used: it has no front matter: name and description between two "
+        "lines `---`",
         "it stands in",
     ),
     "/odd": ("the command odd is not used: its `tier` is 'x': fugu or ultra", "it stands in"),
@@ -74,7 +86,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_what_is_not_there_or_cannot_be_used_is_refused_with_the_reason(library: SkillLibrary, line: str) -> None:
+def test_what_is_not_there_or_cannot_be_used_is_refused_with_the_reason(
+    library: SkillLibrary, line: str
+) -> None:
     with pytest.raises(UsageError) as error:
         parse_request(line, library)
     said, hint = REFUSED[line]
@@ -114,8 +128,12 @@ def test_a_skill_that_is_gone_when_it_is_wanted_is_refused(library: SkillLibrary
         parse_request("/skill release x", library)
 
 
-def test_without_an_interface_a_command_that_is_not_there_is_refused_whatever_it_is_like(library: SkillLibrary) -> None:
+def test_without_an_interface_a_command_that_is_not_there_is_refused_whatever_it_is_like(
+    library: SkillLibrary,
+) -> None:
     with pytest.raises(UsageError, match="there is no command /deploy") as error:
         parse_headless_request("/deploy now", library)
     assert error.value.hint == "`fugu skills` lists those there are"
-    assert parse_headless_request("/deploy/now is missing", library) == TypedRequest("/deploy/now is missing")
+    assert parse_headless_request("/deploy/now is missing", library) == TypedRequest(
+        "/deploy/now is missing"
+    )

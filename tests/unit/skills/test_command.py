@@ -15,7 +15,8 @@ def at(folder: Path, content: str, name: str = "go") -> CustomCommand:
 
 def test_a_command_is_its_description_its_hint_who_does_it_and_its_text(tmp_path: Path) -> None:
     content = (
-        "---\ndescription: Look at a file\nargument-hint: FILE\nagent: large\ntier: ultra\nmodel: x\n---\nLook at $1."
+        "---\ndescription: Look at a file\nargument-hint: FILE\nagent: large\ntier: "
+        "ultra\nmodel: x\n---\nLook at $1."
     )
     assert at(tmp_path, content) == CustomCommand(
         name="go",
@@ -30,7 +31,8 @@ def test_a_command_is_its_description_its_hint_who_does_it_and_its_text(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("hint", "expected"), [("[FILE]", "[FILE]"), ("[a, b]", "[a, b]"), ("[a] [b]", "[a] [b]"), ("<file>", "<file>")]
+    ("hint", "expected"),
+    [("[FILE]", "[FILE]"), ("[a, b]", "[a, b]"), ("[a] [b]", "[a] [b]"), ("<file>", "<file>")],
 )
 def test_a_hint_is_shown_as_it_is_written(tmp_path: Path, hint: str, expected: str) -> None:
     assert at(tmp_path, f"---\nargument-hint: {hint}\n---\nx").hint == expected
@@ -38,7 +40,12 @@ def test_a_hint_is_shown_as_it_is_written(tmp_path: Path, hint: str, expected: s
 
 def test_front_matter_may_be_left_out_then_the_first_line_describes_it(tmp_path: Path) -> None:
     found = at(tmp_path, "# Tidy up\n\nSort the imports.")
-    assert (found.about, found.body, found.agent, found.tier) == ("Tidy up", "# Tidy up\n\nSort the imports.", "", "")
+    assert (found.about, found.body, found.agent, found.tier) == (
+        "Tidy up",
+        "# Tidy up\n\nSort the imports.",
+        "",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,9 @@ def test_front_matter_may_be_left_out_then_the_first_line_describes_it(tmp_path:
         ("two $ARGUMENTS", "lines\nof it", "two lines\nof it"),
     ],
 )
-def test_what_is_typed_after_the_name_takes_its_places(tmp_path: Path, body: str, typed: str, expected: str) -> None:
+def test_what_is_typed_after_the_name_takes_its_places(
+    tmp_path: Path, body: str, typed: str, expected: str
+) -> None:
     assert at(tmp_path, body).request(typed) == expected
 
 
@@ -73,7 +82,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_a_command_that_cannot_be_used_is_refused_with_the_reason(tmp_path: Path, case: str) -> None:
+def test_a_command_that_cannot_be_used_is_refused_with_the_reason(
+    tmp_path: Path, case: str
+) -> None:
     content, name, said = FAULTS[case]
     with pytest.raises(DocumentError) as fault:
         at(tmp_path, content, name)

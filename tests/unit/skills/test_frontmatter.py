@@ -6,18 +6,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.extensions.skills import LARGEST, DocumentError, FrontMatterDocument, parse_document, read_document
+from fugu_cli.extensions.skills import (
+    LARGEST,
+    DocumentError,
+    FrontMatterDocument,
+    parse_document,
+    read_document,
+)
 from tests.unit.skills.making import text
 
 
 def test_a_file_is_its_fields_and_its_body() -> None:
     found = parse_document("---\nname: a\ntags: [x, y]\nmore:\n  of: it\n---\n\n# Title\n\nText\n")
-    assert found == FrontMatterDocument({"name": "a", "tags": ["x", "y"], "more": {"of": "it"}}, "# Title\n\nText")
+    assert found == FrontMatterDocument(
+        {"name": "a", "tags": ["x", "y"], "more": {"of": "it"}}, "# Title\n\nText"
+    )
 
 
 def test_values_are_texts_whatever_they_look_like() -> None:
-    found = parse_document("---\na: 1\nb: yes\nc: 2024-01-01\nd:\ne: |\n  two\n  lines\nf: 0x1F\n---\nx")
-    assert [found.text(key) for key in "abcdefg"] == ["1", "yes", "2024-01-01", "", "two lines", "0x1F", ""]
+    found = parse_document(
+        "---\na: 1\nb: yes\nc: 2024-01-01\nd:\ne: |\n  two\n  lines\nf: 0x1F\n---\nx"
+    )
+    assert [found.text(key) for key in "abcdefg"] == [
+        "1",
+        "yes",
+        "2024-01-01",
+        "",
+        "two lines",
+        "0x1F",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +86,10 @@ FAULTS: dict[str, tuple[str | bytes, str]] = {
         "---\nname: \x07\n---\nx",
         "its front matter is not valid YAML: it holds characters that YAML does not take",
     ),
-    "recursive": ("---\na: &a [*a]\n---\nx", "line 2 is not valid YAML: found unconstructable recursive node"),
+    "recursive": (
+        "---\na: &a [*a]\n---\nx",
+        "line 2 is not valid YAML: found unconstructable recursive node",
+    ),
     "deep": (f"---\na:\n  {'[' * 3000}\n---\nx", "its front matter is nested too deeply"),
     "latin": (b"---\nname: \xe9\n---\n", "it is not UTF-8 text (byte 10)"),
     "binary": (b"\x7fELF\0\0", "it is not a text file"),

@@ -2,7 +2,13 @@
 
 from pathlib import Path
 
-from fugu_cli.extensions.skill_library import EMPTY_LIBRARY, ExtensionFolder, SkillLibrary, format_library, load_library
+from fugu_cli.extensions.skill_library import (
+    EMPTY_LIBRARY,
+    ExtensionFolder,
+    SkillLibrary,
+    format_library,
+    load_library,
+)
 from tests.unit.skills import making
 
 
@@ -14,7 +20,10 @@ def test_each_stands_with_what_it_is_for_and_where_it_comes_from(tmp_path: Path)
     home = Path.home()
     making.skill(tmp_path / ".agents", "release", "How to release.")
     making.skill(home / ".agents", "pdf", "Fill forms.")
-    making.text(tmp_path / ".agents/commands/review.md", "---\nargument-hint: FILE\nagent: a\ntier: fugu\n---\nReview.")
+    making.text(
+        tmp_path / ".agents/commands/review.md",
+        "---\nargument-hint: FILE\nagent: a\ntier: fugu\n---\nReview.",
+    )
     making.text(home / ".agents/commands/undo.md", "Mine.")
     places = (
         ExtensionFolder(tmp_path / ".agents", ".agents", base=tmp_path),

@@ -1,4 +1,6 @@
-"""Where skills and commands are found, which of two counts, what is left out, and what trust covers."""
+"""Where skills and commands are found, which of two counts, what is left out, and what trust
+covers.
+"""
 
 import os
 from pathlib import Path
@@ -32,7 +34,10 @@ def repository(trusted: bool = True) -> Path:
 
 def test_nothing_is_found_where_there_is_nothing(tmp_path: Path) -> None:
     assert (
-        load_library((ExtensionFolder(tmp_path / "none", "none"), ExtensionFolder(tmp_path, "here"))) == SkillLibrary()
+        load_library(
+            (ExtensionFolder(tmp_path / "none", "none"), ExtensionFolder(tmp_path, "here"))
+        )
+        == SkillLibrary()
     )
 
 
@@ -67,12 +72,15 @@ def test_one_with_a_fault_is_left_out_and_named_while_the_others_count(tmp_path:
     library = load_library((ExtensionFolder(tmp_path, "x"),))
     assert found(library) == (["x/skills/good"], ["good"])
     assert library.notes == (
-        f"{bad}: it has no front matter: name and description between two lines `---`; the skill is left out",
+        f"{bad}: it has no front matter: name and description between two lines `---`; the skill "
+        f"is left out",
         f"{helped}: /help is a command of fugu's own, which wins; the command is left out",
     )
 
 
-def test_of_two_with_one_name_the_nearer_counts_and_the_other_is_listed_without_a_word(tmp_path: Path) -> None:
+def test_of_two_with_one_name_the_nearer_counts_and_the_other_is_listed_without_a_word(
+    tmp_path: Path,
+) -> None:
     near, far = tmp_path / "near", tmp_path / "far"
     for place in (near, far):
         making.skill(place, "release")
@@ -138,7 +146,8 @@ def test_a_repositorys_count_once_it_is_trusted_before_the_users_own() -> None:
     making.skill(home / ".agents", "mine")
     making.skill(Path(os.environ["XDG_CONFIG_HOME"]) / "fugu", "configured")
     note = (
-        f"{root}/.agents names the skill release and the command review: none is used until you run `fugu trust` here"
+        f"{root}/.agents names the skill release and the command review: none is used until you "
+        f"run `fugu trust` here"
     )
     library = load_all(root, {}).library
     assert [skill.name for skill in library.skills] == ["configured", "mine"]
@@ -156,11 +165,16 @@ def test_what_is_wrong_in_a_folder_that_is_not_trusted_is_said_in_the_list_alone
     root = repository(trusted=False)
     making.text(root / ".agents/skills/bad/SKILL.md", "x")
     library = load_all(root, {}).library
-    assert len(library.notes) == 1 and [name for _, name, _ in left(library)] == ["release", "review", "bad"]
+    assert len(library.notes) == 1 and [name for _, name, _ in left(library)] == [
+        "release",
+        "review",
+        "bad",
+    ]
 
 
 @pytest.mark.parametrize(
-    "changed", ["skills/release/SKILL.md", "skills/release/new.sh", "skills/x/SKILL.md", "commands/y.md"]
+    "changed",
+    ["skills/release/SKILL.md", "skills/release/new.sh", "skills/x/SKILL.md", "commands/y.md"],
 )
 def test_a_changed_or_new_file_of_a_repositorys_skills_or_commands_asks_again(changed: str) -> None:
     root = repository()
@@ -177,7 +191,10 @@ def test_what_a_link_within_the_repository_leads_to_is_trusted_with_it() -> None
     command = making.text(root / "docs/ask.md", "Ask.")
     (root / ".agents/commands/ask.md").symlink_to(command)
     trust.trust(Config().data, root)
-    assert found(load_all(root, {}).library) == ([".agents/skills/linked", ".agents/skills/release"], ["ask", "review"])
+    assert found(load_all(root, {}).library) == (
+        [".agents/skills/linked", ".agents/skills/release"],
+        ["ask", "review"],
+    )
     for path in (file, script, command):
         kept = path.read_bytes()
         path.write_bytes(kept + b"more")
@@ -212,7 +229,11 @@ def test_skills_and_commands_of_claudes_folder_count_behind_those_of_agents() ->
     assert found(load_all(root, {}).library)[1] == []
     trust.trust(Config().data, root)
     skills, commands = found(load_all(root, {}).library)
-    assert skills == [".agents/skills/release", ".claude/skills/theirs", str(Path.home() / ".claude/skills/mine")]
+    assert skills == [
+        ".agents/skills/release",
+        ".claude/skills/theirs",
+        str(Path.home() / ".claude/skills/mine"),
+    ]
     assert commands == ["review", "ship"]
     file.write_text("Ship nothing.")
     assert trust.changed_files(Config().data, root) == (".claude/commands/ship.md",)

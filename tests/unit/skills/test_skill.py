@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.extensions.skills import BODY_LIMIT, DESCRIPTIONS_LIMIT, DocumentError, Skill, describe_each, skill_at
+from fugu_cli.extensions.skills import (
+    BODY_LIMIT,
+    DESCRIPTIONS_LIMIT,
+    DocumentError,
+    Skill,
+    describe_each,
+    skill_at,
+)
 from tests.unit.skills import making
 
 
@@ -13,9 +20,19 @@ def at(folder: Path, *, own: bool = True) -> Skill:
 
 
 def test_a_skill_is_told_by_name_and_description_and_read_with_its_folder(tmp_path: Path) -> None:
-    file = making.skill(tmp_path, "pdf-forms", "Fill PDF forms.\n  Use it for PDF.", license="MIT", metadata="{a: b}")
+    file = making.skill(
+        tmp_path,
+        "pdf-forms",
+        "Fill PDF forms.\n  Use it for PDF.",
+        license="MIT",
+        metadata="{a: b}",
+    )
     found = at(file.parent)
-    assert (found.name, found.description, found.file) == ("pdf-forms", "Fill PDF forms. Use it for PDF.", file)
+    assert (found.name, found.description, found.file) == (
+        "pdf-forms",
+        "Fill PDF forms. Use it for PDF.",
+        file,
+    )
     assert found.text() == (
         "The skill `pdf-forms`: instructions the user has for this. Paths in it are relative to "
         f"`.agents/skills/pdf-forms`.\n\n{making.BODY}"
@@ -23,7 +40,10 @@ def test_a_skill_is_told_by_name_and_description_and_read_with_its_folder(tmp_pa
 
 
 FAULTS = {
-    "no front matter": ("just text", "it has no front matter: name and description between two lines `---`"),
+    "no front matter": (
+        "just text",
+        "it has no front matter: name and description between two lines `---`",
+    ),
     "no name": ("---\ndescription: x\n---\nx", "its `name` is missing"),
     "no description": ("---\nname: a\n---\nx", "its `description` is missing: agents choose by it"),
     "other name": (
@@ -43,7 +63,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_a_skill_that_keeps_not_to_the_format_is_refused_with_the_reason(tmp_path: Path, case: str) -> None:
+def test_a_skill_that_keeps_not_to_the_format_is_refused_with_the_reason(
+    tmp_path: Path, case: str
+) -> None:
     content, said = FAULTS[case]
     file = making.text(tmp_path / "a" / "SKILL.md", content)
     with pytest.raises(DocumentError) as fault:
@@ -51,7 +73,9 @@ def test_a_skill_that_keeps_not_to_the_format_is_refused_with_the_reason(tmp_pat
     assert str(fault.value) == said
 
 
-def test_the_text_is_read_when_it_is_wanted_and_a_repositorys_has_to_be_as_it_was(tmp_path: Path) -> None:
+def test_the_text_is_read_when_it_is_wanted_and_a_repositorys_has_to_be_as_it_was(
+    tmp_path: Path,
+) -> None:
     folder = making.skill(tmp_path, "a").parent
     mine, theirs = at(folder), at(folder, own=False)
     making.skill(tmp_path, "a", body="Other words.")
@@ -92,4 +116,6 @@ def test_long_descriptions_share_the_room_that_short_ones_leave() -> None:
 def test_many_skills_are_told_by_their_names_and_too_many_are_counted() -> None:
     assert describe_each(some(*(["x" * 100] * 200))).splitlines()[:2] == ["- s0", "- s1"]
     found = describe_each(some(*(["x"] * 3000)))
-    assert len(found) < DESCRIPTIONS_LIMIT + 60 and found.splitlines()[-1].endswith("more, which the user names)")
+    assert len(found) < DESCRIPTIONS_LIMIT + 60 and found.splitlines()[-1].endswith(
+        "more, which the user names)"
+    )

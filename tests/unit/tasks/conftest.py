@@ -10,7 +10,9 @@ TEST = "from double import double\n\n\ndef test_two():\n    assert double(2) == 
 HIDDEN = "from double import double\n\n\ndef test_text():\n    assert double('a') == 'aa'\n"
 PYTEST = "python -m pytest -q -p no:cacheprovider"
 LEAN = f"{PYTEST} -p no:hypothesispytest -p no:anyio -p no:xdist -p no:timeout"
-"""Without the plugins that are installed beside it: half of what a short run costs is loading them."""
+"""Without the plugins that are installed beside it: half of what a short run costs is loading
+them.
+"""
 
 
 @pytest.fixture

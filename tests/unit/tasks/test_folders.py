@@ -24,9 +24,18 @@ def put(folder: Path, **files: str | bytes) -> Path:
     return folder
 
 
-def own(folder: Path, toml: str = 'prompt = "Make it right."\ntest_command = "sh tests/check.sh"\n') -> Path:
-    put(folder / "one", task_dot_toml=toml, repo__answer_dot_txt="wrong\n", repo__tests__check_dot_sh=CHECK)
-    return put(folder / "one", repo__logo_dot_png=b"\x89\xff", solution__answer_dot_txt="right\n").parent
+def own(
+    folder: Path, toml: str = 'prompt = "Make it right."\ntest_command = "sh tests/check.sh"\n'
+) -> Path:
+    put(
+        folder / "one",
+        task_dot_toml=toml,
+        repo__answer_dot_txt="wrong\n",
+        repo__tests__check_dot_sh=CHECK,
+    )
+    return put(
+        folder / "one", repo__logo_dot_png=b"\x89\xff", solution__answer_dot_txt="right\n"
+    ).parent
 
 
 def test_a_folder_of_repositories_is_a_folder_of_tasks(tmp_path: Path) -> None:
@@ -48,7 +57,9 @@ def test_a_folder_of_repositories_is_a_folder_of_tasks(tmp_path: Path) -> None:
     folder = asyncio.run(create_repository(task, tmp_path / "fresh"))
     assert (folder / "logo.png").read_bytes() == b"\x89\xff"
     assert Task.model_validate_json(task.model_dump_json()) == task
-    assert asyncio.run(check_task(task)) == TaskCheck(task="one", sha=problem_sha(task), runner=runner_versions())
+    assert asyncio.run(check_task(task)) == TaskCheck(
+        task="one", sha=problem_sha(task), runner=runner_versions()
+    )
 
 
 def test_a_git_repository_is_taken_as_committed_and_without_its_history(tmp_path: Path) -> None:
@@ -57,21 +68,42 @@ def test_a_git_repository_is_taken_as_committed_and_without_its_history(tmp_path
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]):
         subprocess.run(["git", *words], cwd=repository, check=True)
     put(repository, answer_dot_txt="not committed\n")
-    (task,) = load_tasks(tmp_path, defaults=TaskDefaults(prompt="Fix it.", test_command="sh run.sh")).tasks
-    assert (dict(task.files), task.executable) == ({"answer.txt": "wrong\n", "run.sh": "true\n"}, ("run.sh",))
+    (task,) = load_tasks(
+        tmp_path, defaults=TaskDefaults(prompt="Fix it.", test_command="sh run.sh")
+    ).tasks
+    assert (dict(task.files), task.executable) == (
+        {"answer.txt": "wrong\n", "run.sh": "true\n"},
+        ("run.sh",),
+    )
     folder = asyncio.run(create_repository(task, tmp_path / "fresh"))
-    log = subprocess.run(["git", "log", "--format=%s"], cwd=folder, check=True, capture_output=True, text=True).stdout
+    log = subprocess.run(
+        ["git", "log", "--format=%s"], cwd=folder, check=True, capture_output=True, text=True
+    ).stdout
     assert log == "task two\n"
     assert (folder / "run.sh").stat().st_mode & 0o100
 
 
 @pytest.mark.parametrize("name", ["two", "repo", "hidden", "solution"])
 @pytest.mark.parametrize("committed", [False, True])
-def test_what_says_the_task_and_solves_it_is_no_part_of_it(tmp_path: Path, name: str, *, committed: bool) -> None:
+def test_what_says_the_task_and_solves_it_is_no_part_of_it(
+    tmp_path: Path, name: str, *, committed: bool
+) -> None:
     said = 'prompt = "Fix it."\ntest_command = "sh run.sh"\n'
-    folder = put(tmp_path / name, task_dot_toml=said, answer_dot_txt="wrong\n", below__hidden__a_dot_txt="kept\n")
-    put(folder, hidden__hidden__check_dot_sh="true\n", solution__answer_dot_txt="right\n", prompt_dot_md="Fix it.")
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]) if committed else ():
+    folder = put(
+        tmp_path / name,
+        task_dot_toml=said,
+        answer_dot_txt="wrong\n",
+        below__hidden__a_dot_txt="kept\n",
+    )
+    put(
+        folder,
+        hidden__hidden__check_dot_sh="true\n",
+        solution__answer_dot_txt="right\n",
+        prompt_dot_md="Fix it.",
+    )
+    for words in (
+        (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "first"]) if committed else ()
+    ):
         subprocess.run(["git", *words], cwd=folder, check=True)
     (task,) = load_tasks(tmp_path).tasks
     assert dict(task.files) == {"answer.txt": "wrong\n", "below/hidden/a.txt": "kept\n"}
@@ -97,20 +129,35 @@ def committed(repository: Path, *init: str) -> None:
         subprocess.run(["git", *words], cwd=repository, check=True)
 
 
-def test_reading_a_repository_runs_nothing_that_it_brings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_repository_runs_nothing_that_it_brings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mark = tmp_path / "ran"
     repository = own(tmp_path / "tasks") / "one" / "repo"
-    put(repository, _dot_gitattributes="* filter=own\n", bin__git=f"#!/bin/sh\ntouch {mark}\nexit 1\n")
+    put(
+        repository,
+        _dot_gitattributes="* filter=own\n",
+        bin__git=f"#!/bin/sh\ntouch {mark}\nexit 1\n",
+    )
     (repository / "bin" / "git").chmod(0o755)
     committed(repository)
-    for name in ("filter.own.smudge", "core.fsmonitor", "core.pager", "core.sshCommand", "alias.ls-tree"):
+    for name in (
+        "filter.own.smudge",
+        "core.fsmonitor",
+        "core.pager",
+        "core.sshCommand",
+        "alias.ls-tree",
+    ):
         subprocess.run(
-            ["git", "config", name, f"!touch {mark}" if "alias" in name else f"touch {mark}; cat"], cwd=repository
+            ["git", "config", name, f"!touch {mark}" if "alias" in name else f"touch {mark}; cat"],
+            cwd=repository,
         )
     monkeypatch.setenv("PATH", f"{repository / 'bin'}:{os.environ['PATH']}")
     read = "import sys; from pathlib import Path; from fugu_cli.tasks.loading import load_tasks; "
     read += "print(load_tasks(Path(sys.argv[1])).tasks[0].files['answer.txt'])"
-    done = subprocess.run([sys.executable, "-c", read, tmp_path / "tasks"], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", read, tmp_path / "tasks"], check=True, capture_output=True, text=True
+    )
     assert (done.stdout, mark.exists()) == ("wrong\n\n", False)
 
 
@@ -127,14 +174,18 @@ def test_objects_that_are_missing_are_not_fetched(tmp_path: Path) -> None:
     ):
         subprocess.run(["git", "config", name, value], cwd=repository, check=True)
     named = ["git", "rev-parse", "HEAD:answer.txt"]
-    blob = subprocess.run(named, cwd=repository, check=True, capture_output=True, text=True).stdout.strip()
+    blob = subprocess.run(
+        named, cwd=repository, check=True, capture_output=True, text=True
+    ).stdout.strip()
     (repository / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
     (skipped,) = load_tasks(tmp_path / "tasks").skipped
     assert (skipped.reason.startswith("its repository is broken: "), mark.exists()) == (True, False)
 
 
 @pytest.mark.parametrize("kind", ["sha256", "worktree", "bare", "unborn", "variables"])
-def test_every_kind_of_repository_is_read_or_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+def test_every_kind_of_repository_is_read_or_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     repository = own(tmp_path / "tasks") / "one" / "repo"
     if kind == "unborn":
         subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
@@ -144,7 +195,9 @@ def test_every_kind_of_repository_is_read_or_named(tmp_path: Path, monkeypatch: 
     committed(repository, *(["--object-format=sha256"] if kind == "sha256" else []))
     if kind == "worktree":
         repository.rename(tmp_path / "main")
-        subprocess.run(["git", "worktree", "add", "-q", str(repository)], cwd=tmp_path / "main", check=True)
+        subprocess.run(
+            ["git", "worktree", "add", "-q", str(repository)], cwd=tmp_path / "main", check=True
+        )
     if kind == "bare":
         subprocess.run(["git", "config", "core.bare", "true"], cwd=repository, check=True)
     if kind == "variables":  # as a hook that starts fugu has them
@@ -160,7 +213,9 @@ def test_a_tree_that_would_be_written_elsewhere_is_refused(tmp_path: Path) -> No
 
     def git(*words: str, given: bytes = b"") -> str:
         return (
-            subprocess.run(["git", *words], cwd=repository, check=True, input=given, capture_output=True)
+            subprocess.run(
+                ["git", *words], cwd=repository, check=True, input=given, capture_output=True
+            )
             .stdout.decode()
             .strip()
         )
@@ -170,13 +225,23 @@ def test_a_tree_that_would_be_written_elsewhere_is_refused(tmp_path: Path) -> No
     for name in ("..", ".GIT"):
         held = bytes.fromhex(inner)
         tree = git(
-            "hash-object", "-t", "tree", "-w", "--stdin", "--literally", given=b"40000 " + name.encode() + b"\0" + held
+            "hash-object",
+            "-t",
+            "tree",
+            "-w",
+            "--stdin",
+            "--literally",
+            given=b"40000 " + name.encode() + b"\0" + held,
         )
         commit = git("commit-tree", tree, "-m", "x")
-        put(tmp_path / "tasks" / "one", task_dot_toml=f'prompt = "x"\ntest_command = "x"\ncommit = "{commit}"\n')
+        put(
+            tmp_path / "tasks" / "one",
+            task_dot_toml=f'prompt = "x"\ntest_command = "x"\ncommit = "{commit}"\n',
+        )
         (skipped,) = load_tasks(tmp_path / "tasks").skipped
-        assert (
-            skipped.reason == f"its repository is broken: the path '{name}/config' does not stay inside the repository"
+        assert skipped.reason == (
+            f"its repository is broken: the path '{name}/config' does not stay inside the "
+            f"repository"
         )
 
 
@@ -184,12 +249,17 @@ def test_a_tree_that_would_be_written_elsewhere_is_refused(tmp_path: Path) -> No
     ("toml", "reason"),
     [
         ("", "it has no prompt: write one into one/task.toml, or give --prompt"),
-        ('prompt = "x"', "it has no test command: write one into one/task.toml, or give --test-command"),
+        (
+            'prompt = "x"',
+            "it has no test command: write one into one/task.toml, or give --test-command",
+        ),
         ("prompt = ", "task.toml is no TOML: "),
         ('promt = "x"', "task.toml: promt: Extra inputs are not permitted"),
     ],
 )
-def test_a_folder_that_cannot_be_a_task_is_left_out_with_the_reason(tmp_path: Path, toml: str, reason: str) -> None:
+def test_a_folder_that_cannot_be_a_task_is_left_out_with_the_reason(
+    tmp_path: Path, toml: str, reason: str
+) -> None:
     loaded = load_tasks(own(tmp_path, toml))
     assert loaded.tasks == ()
     (skipped,) = loaded.skipped
@@ -241,7 +311,10 @@ def test_tasks_that_are_none_are_refused_and_say_why(tmp_path: Path) -> None:
     unsolved = task.model_copy(update={"solution": {"answer.txt": "no\n"}})
     assert refused(unsolved) == "its tests fail with the known solution, too: nothing"
     hangs = task.model_copy(update={"grade_command": "sleep 30", "timeout": 0.3})
-    assert refused(hangs) == "its tests hang: with the known solution, too, they do not end within 0.3 s"
+    assert (
+        refused(hangs)
+        == "its tests hang: with the known solution, too, they do not end within 0.3 s"
+    )
     cannot = task.model_copy(update={"solution": {}, "grade_command": "no-such-program"})
     assert "its tests cannot be run: `no-such-program` says: " in refused(cannot)
     empty = task.model_copy(update={"solution": {}, "grade_command": "python -m pytest -q"})
@@ -258,7 +331,10 @@ def test_tests_that_hang_before_any_work_may_be_the_fault_and_are_noted(tmp_path
     hangs = task.model_copy(update={"solution": {}, "grade_command": "sleep 30", "timeout": 0.3})
     checked = asyncio.run(check_task(hangs))
     assert checked.refused == ""
-    assert checked.note == "its tests do not end within 0.3 s before any work; every try may take as long"
+    assert (
+        checked.note
+        == "its tests do not end within 0.3 s before any work; every try may take as long"
+    )
 
 
 def test_an_answer_must_pass_as_many_tests_as_the_known_solution(task: Task) -> None:
@@ -275,21 +351,39 @@ def test_a_check_holds_for_the_same_contents_and_the_same_runner(task: Task) -> 
 
 
 def test_files_that_a_pattern_names_must_be_there(tmp_path: Path) -> None:
-    toml = 'prompt = "x"\ntest_command = "sh tests/check.sh"\ntest_files = ["tests/*.sh", "checkk.sh"]\n'
+    toml = (
+        'prompt = "x"\ntest_command = "sh tests/check.sh"\ntest_files = ["tests/*.sh", '
+        '"checkk.sh"]\n'
+    )
     (skipped,) = load_tasks(own(tmp_path, toml)).skipped
-    assert skipped.reason == "test_files names 'checkk.sh', and no file of the repository is called so"
+    assert (
+        skipped.reason == "test_files names 'checkk.sh', and no file of the repository is called so"
+    )
 
 
 def test_tests_are_found_by_their_names() -> None:
     named = [
-        *("test_a.py", "a_test.go", "src/a.test.tsx", "a.spec.mjs", "shop/tests.py", "a_spec.rb", "ATest.java"),
+        *(
+            "test_a.py",
+            "a_test.go",
+            "src/a.test.tsx",
+            "a.spec.mjs",
+            "shop/tests.py",
+            "a_spec.rb",
+            "ATest.java",
+        ),
         *("tests/data.json", "conftest.py"),
     ]
-    assert recognized_tests.tests_among([*named, "a.py", "latest.py", "contest.py", "attestation.ts"]) == named
+    assert (
+        recognized_tests.tests_among([*named, "a.py", "latest.py", "contest.py", "attestation.ts"])
+        == named
+    )
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_links_that_stay_inside_are_followed_and_one_that_leads_out_is_refused(tmp_path: Path, committed: bool) -> None:
+def test_links_that_stay_inside_are_followed_and_one_that_leads_out_is_refused(
+    tmp_path: Path, committed: bool
+) -> None:
     def added(repository: Path) -> None:
         if committed:
             for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "all"]):
@@ -316,14 +410,19 @@ def test_links_that_stay_inside_are_followed_and_one_that_leads_out_is_refused(t
     assert skipped.reason == "its repository has a link to what is outside it: check.sh"
 
 
-def test_what_the_test_command_names_judges_where_it_looks_so_and_is_noted_where_not(tmp_path: Path) -> None:
+def test_what_the_test_command_names_judges_where_it_looks_so_and_is_noted_where_not(
+    tmp_path: Path,
+) -> None:
     toml = 'prompt = "x"\ntest_command = "{}"\ntest_files = ["tests/*"]\n'
     one = own(tmp_path, toml.format("sh ./run_tests.sh && sh accept.py")) / "one"
     put(one / "repo", run_tests_dot_sh="true\n", accept_dot_py=CHECK)
     (one / "solution" / "answer.txt").unlink()
     (task,) = load_tasks(tmp_path).tasks
     assert judge_files(task) == {"tests/check.sh", "run_tests.sh"}
-    said = "agents may change accept.py, which its test command names; if it is a test, name it in test_files"
+    said = (
+        "agents may change accept.py, which its test command names; if it is a test, name it in "
+        "test_files"
+    )
     assert asyncio.run(check_task(task)).note == said
     solved = task.model_copy(update={"solution": {"answer.txt": "right\n"}})
     assert judge_files(solved) == {"tests/check.sh", "run_tests.sh", "accept.py"}
@@ -335,7 +434,9 @@ def test_what_the_test_command_names_judges_where_it_looks_so_and_is_noted_where
 
 def test_questions_and_tasks_are_read_from_one_folder(tmp_path: Path) -> None:
     (tmp_path / "maths.jsonl").write_text('{"id": "m-1", "question": "2 + 2?", "answer": "4"}\n')
-    (tmp_path / "code.jsonl").write_text('{"id": "c-1", "question": "f", "imports": ["import math"], "tests": ["x"]}\n')
+    (tmp_path / "code.jsonl").write_text(
+        '{"id": "c-1", "question": "f", "imports": ["import math"], "tests": ["x"]}\n'
+    )
     loaded = load_tasks(tmp_path)
     assert loaded == LoadedTasks((), (), loaded.questions)
     assert [(found.id, found.source, found.kind, found.tests) for found in loaded.problems] == [
@@ -343,5 +444,8 @@ def test_questions_and_tasks_are_read_from_one_folder(tmp_path: Path) -> None:
         ("m-1", "maths", "number", ()),
     ]
     (tmp_path / "bad.jsonl").write_text('{"id": "b-1", "question": "Why?", "answer": "because"}\n')
-    with pytest.raises(ConfigError, match=r"bad\.jsonl:1: a question needs `tests`, or an `answer` that is a number"):
+    with pytest.raises(
+        ConfigError,
+        match=r"bad\.jsonl:1: a question needs `tests`, or an `answer` that is a number",
+    ):
         load_tasks(tmp_path)

@@ -25,7 +25,9 @@ ROW = {
 
 def written(folder: Path, name: str, *rows: object) -> Path:
     file = folder / f"{name}.jsonl"
-    file.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
+    file.write_text(
+        "".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows)
+    )
     return file
 
 
@@ -85,13 +87,21 @@ def test_one_file_can_be_given_and_blank_lines_do_not_count(tmp_path: Path) -> N
         (ROW | {"id": "../up"}, "id: "),
         (ROW | {"repo": {}}, "repo: "),
         (ROW | {"repo": {"../up.py": ""}}, "'../up.py' does not stay inside the repository"),
-        (ROW | {"hidden": {".git/config": ""}}, "'.git/config' does not stay inside the repository"),
-        (ROW | {"solution": {"/etc/passwd": ""}}, "'/etc/passwd' does not stay inside the repository"),
+        (
+            ROW | {"hidden": {".git/config": ""}},
+            "'.git/config' does not stay inside the repository",
+        ),
+        (
+            ROW | {"solution": {"/etc/passwd": ""}},
+            "'/etc/passwd' does not stay inside the repository",
+        ),
         (ROW | {"test_files": ["absent.py"]}, "test_files names 'absent.py', which is not in repo"),
         ({"question": "no id"}, "id: "),
     ],
 )
-def test_a_bad_line_is_named_with_its_file_and_number(tmp_path: Path, row: object, message: str) -> None:
+def test_a_bad_line_is_named_with_its_file_and_number(
+    tmp_path: Path, row: object, message: str
+) -> None:
     file = written(tmp_path, "own", ROW | {"id": "good"}, row)
     with pytest.raises(ConfigError) as caught:
         load_tasks(tmp_path)
@@ -107,7 +117,9 @@ def test_an_id_given_twice_is_refused_and_both_places_are_named(tmp_path: Path) 
     assert str(caught.value) == f"{second}:1: the id 'own-1' was given before, in {first}:1"
 
 
-def test_a_folder_without_tasks_an_unknown_name_and_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+def test_a_folder_without_tasks_an_unknown_name_and_bytes_that_are_no_text_are_refused(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(ConfigError, match="no task files here"):
         load_tasks(tmp_path)
     (tmp_path / "own.jsonl").write_bytes(b"\xff\xfe")
@@ -135,7 +147,10 @@ def test_a_line_that_says_nothing_of_tests_has_them_found_by_their_names(tmp_pat
             {"repo": {"d/" + "n" * 300: "", "check.sh": ""}},
             f"it has a name of 300 bytes, {'n' * 20}..., and none can be longer than 255",
         ),
-        ({"id": "i" * 260}, f"it has a name of 315 bytes, {'i' * 20}..., and none can be longer than 255"),
+        (
+            {"id": "i" * 260},
+            f"it has a name of 315 bytes, {'i' * 20}..., and none can be longer than 255",
+        ),
         ({"repo": {"a": "\ud800", "check.sh": ""}}, "it holds half a character (a lone surrogate)"),
         ({"instruction": " \n"}, "it has no prompt"),
     ],

@@ -26,7 +26,11 @@ def read_all(workspace: Workspace) -> None:
 
 def texts(workspace: Workspace) -> dict[str, str]:
     root = workspace.root
-    return {p.relative_to(root).as_posix(): p.read_text() for p in sorted(root.rglob("*")) if p.is_file()}
+    return {
+        p.relative_to(root).as_posix(): p.read_text()
+        for p in sorted(root.rglob("*"))
+        if p.is_file()
+    }
 
 
 @pytest.fixture
@@ -117,9 +121,12 @@ PATCHED = {
 
 
 @pytest.mark.parametrize(
-    "patch", [UNIFIED, MARKED, f"Here it is:\n```diff\n{UNIFIED}```\nDone.", UNIFIED.replace("\n", "\r\n")]
+    "patch",
+    [UNIFIED, MARKED, f"Here it is:\n```diff\n{UNIFIED}```\nDone.", UNIFIED.replace("\n", "\r\n")],
 )
-def test_a_patch_of_either_form_changes_creates_deletes_and_moves(patch: str, tree: Workspace) -> None:
+def test_a_patch_of_either_form_changes_creates_deletes_and_moves(
+    patch: str, tree: Workspace
+) -> None:
     told = use(tree, "apply_patch", patch=patch)
     assert told.text.split("\n") == [
         "Changed a.txt.",
@@ -143,7 +150,8 @@ def test_wrong_counts_and_line_numbers_are_overlooked(tree: Workspace) -> None:
 
 def test_a_hunk_with_other_indentation_is_fitted(tree: Workspace) -> None:
     patch = (
-        "--- a/src/b.py\n+++ b/src/b.py\n@@ -5,2 +5,3 @@\n   def g():\n-      return 1\n+      x = 2\n+      return x\n"
+        "--- a/src/b.py\n+++ b/src/b.py\n@@ -5,2 +5,3 @@\n   def g():\n-      return 1\n+      x "
+        "= 2\n+      return x\n"
     )
     assert use(tree, "apply_patch", patch=patch).ok
     assert texts(tree)["src/b.py"] == B[:-13] + "    x = 2\n    return x\n"
@@ -160,44 +168,65 @@ def test_of_several_places_the_one_nearest_to_the_line_named_is_taken(tree: Work
     [
         (f"{FITS}--- a/src/b.py\n+++ b/src/b.py\n@@ -1 +1 @@\n-nothing\n+x\n",
          "Hunk 1 of src/b.py does not fit: its lines are not in the file."),
-        ("*** Begin Patch\n*** Update File: a.txt\n-line 1\n+x\n*** Update File: missing.txt\n-x\n+y\n*** End Patch",
+        ("*** Begin Patch\n*** Update File: a.txt\n-line 1\n+x\n*** Update File: "
+            "missing.txt\n-x\n+y\n*** End Patch",
          "There is no file missing.txt."),
-        ("*** Begin Patch\n*** Add File: a.txt\n+x\n*** End Patch", "a.txt exists already. Update it, or delete"),
+        ("*** Begin Patch\n*** Add File: a.txt\n+x\n*** End Patch", ("a.txt exists already. "
+            "Update it, or delete")),
         ("*** Begin Patch\n*** Update File: a.txt\n*** Move to: old.txt\n-line 1\n+x\n", "old.txt exists already"),
         ("--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-line 1\n+line 1\n", "The patch changes nothing."),
         ("just words", "This is not a patch: no file is named in it"),
         ("", "This is not a patch: no file is named in it"),
         ("@@ -1 +1 @@\n-a\n+b\n", "This is not a patch: a hunk comes before the file it belongs to"),
         ("--- a/a.txt\n+++ b/a.txt\n", "This is not a patch: no hunk"),
-        ("--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\nline 1\n", "`line 1`: lines of a hunk start with"),
-        ("diff --git a/p b/p\nGIT binary patch\nliteral 3\n", "This is not a patch: it changes a binary file"),
-        ("*** Begin Patch\n*** Add File: x\nno plus\n*** End Patch", "every line of an added file starts with +"),
+        ("--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\nline 1\n", ("`line 1`: lines of a hunk start "
+            "with")),
+        ("diff --git a/p b/p\nGIT binary patch\nliteral 3\n", ("This is not a patch: it changes a "
+            "binary file")),
+        ("*** Begin Patch\n*** Add File: x\nno plus\n*** End Patch", ("every line of an added "
+            "file starts with +")),
     ],
 )  # fmt: skip
-def test_a_patch_that_does_not_fit_changes_nothing_and_says_why(patch: str, fault: str, tree: Workspace) -> None:
+def test_a_patch_that_does_not_fit_changes_nothing_and_says_why(
+    patch: str, fault: str, tree: Workspace
+) -> None:
     before = texts(tree)
     told = use(tree, "apply_patch", patch=patch)
-    assert (told.ok, fault in told.text, "Nothing was changed." in told.text) == (False, True, True) or (
-        fault in told.text and "changes nothing" in told.text
-    )
+    assert (told.ok, fault in told.text, "Nothing was changed." in told.text) == (
+        False,
+        True,
+        True,
+    ) or (fault in told.text and "changes nothing" in told.text)
     assert texts(tree) == before
 
 
 def test_a_file_that_was_not_read_is_not_patched(plain: Build) -> None:
     workspace = plain({"a.txt": "1\n"})
     told = use(workspace, "apply_patch", patch="--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-1\n+2\n")
-    assert told.text == "a.txt exists and was not read yet. Read it first, then change it.\nNothing was changed."
+    assert (
+        told.text
+        == "a.txt exists and was not read yet. Read it first, then change it.\nNothing was changed."
+    )
 
 
 def test_what_cannot_be_written_takes_the_rest_back(tree: Workspace) -> None:
     before = texts(tree)
-    patch = "*** Begin Patch\n*** Update File: a.txt\n-line 1\n+x\n*** Add File: old.txt/inner\n+x\n*** End Patch"
+    patch = (
+        "*** Begin Patch\n*** Update File: a.txt\n-line 1\n+x\n*** Add File: "
+        "old.txt/inner\n+x\n*** End Patch"
+    )
     told = use(tree, "apply_patch", patch=patch)
-    assert (told.ok, told.text.endswith("Nothing was changed."), texts(tree)) == (False, True, before)
+    assert (told.ok, told.text.endswith("Nothing was changed."), texts(tree)) == (
+        False,
+        True,
+        before,
+    )
 
 
 def test_the_newline_at_the_end_follows_the_patch(tree: Workspace) -> None:
-    patch = "--- a/old.txt\n+++ b/old.txt\n@@ -1 +1 @@\n-gone\n+here\n\\ No newline at end of file\n"
+    patch = (
+        "--- a/old.txt\n+++ b/old.txt\n@@ -1 +1 @@\n-gone\n+here\n\\ No newline at end of file\n"
+    )
     assert use(tree, "apply_patch", patch=patch).ok
     assert texts(tree)["old.txt"] == "here"
 
@@ -205,9 +234,17 @@ def test_the_newline_at_the_end_follows_the_patch(tree: Workspace) -> None:
 def test_a_last_line_that_the_patch_leaves_alone_keeps_its_end(plain: Build) -> None:
     workspace = plain({"a.txt": "one\ntwo"})
     read_all(workspace)
-    use(workspace, "apply_patch", patch="--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n-one\n+1\n two\n")
+    use(
+        workspace,
+        "apply_patch",
+        patch="--- a/a.txt\n+++ b/a.txt\n@@ -1,2 +1,2 @@\n-one\n+1\n two\n",
+    )
     assert (workspace.root / "a.txt").read_text() == "1\ntwo"
-    use(workspace, "apply_patch", patch="*** Begin Patch\n*** Update File: a.txt\n@@\n-two\n+2\n*** End Patch")
+    use(
+        workspace,
+        "apply_patch",
+        patch="*** Begin Patch\n*** Update File: a.txt\n@@\n-two\n+2\n*** End Patch",
+    )
     assert (workspace.root / "a.txt").read_text() == "1\n2\n"
 
 
@@ -225,7 +262,10 @@ def test_a_file_that_moves_keeps_its_permissions(plain: Build) -> None:
     workspace = plain({"run.sh": "one\n"})
     (workspace.root / "run.sh").chmod(0o750)
     read_all(workspace)
-    patch = "*** Begin Patch\n*** Update File: run.sh\n*** Move to: bin/go.sh\n@@\n-one\n+two\n*** End Patch"
+    patch = (
+        "*** Begin Patch\n*** Update File: run.sh\n*** Move to: bin/go.sh\n@@\n-one\n+two\n*** "
+        "End Patch"
+    )
     assert use(workspace, "apply_patch", patch=patch).ok
     moved = workspace.root / "bin" / "go.sh"
     assert (moved.read_text(), moved.stat().st_mode & 0o777, (workspace.root / "run.sh").exists()) == (
@@ -238,18 +278,35 @@ def test_what_git_says_without_hunks_is_done(tree: Workspace) -> None:
     (tree.root / "empty").touch()
     use(tree, "read", path="empty")
     patch = (
-        "diff --git a/pkg/__init__.py b/pkg/__init__.py\nnew file mode 100644\nindex 0000000..e69de29\n"
+        "diff --git a/pkg/__init__.py b/pkg/__init__.py\nnew file mode 100644\nindex "
+        "0000000..e69de29\n"
         "diff --git a/empty b/empty\ndeleted file mode 100644\nindex e69de29..0000000\n"
         "diff --git a/a.txt b/a.txt\nold mode 100644\nnew mode 100755\n"
-        "diff --git a/run.sh b/run.sh\nnew file mode 100755\n--- /dev/null\n+++ b/run.sh\n@@ -0,0 +1 @@\n+true\n"
+        "diff --git a/run.sh b/run.sh\nnew file mode 100755\n--- /dev/null\n+++ b/run.sh\n@@ "
+        "-0,0 +1 @@\n+true\n"
     )
     told = use(tree, "apply_patch", patch=patch)
-    assert told.text.splitlines() == ["Created pkg/__init__.py.", "Deleted empty.", "Changed a.txt.", "Created run.sh."]
+    assert told.text.splitlines() == [
+        "Created pkg/__init__.py.",
+        "Deleted empty.",
+        "Changed a.txt.",
+        "Created run.sh.",
+    ]
     found = texts(tree)
-    assert (found["pkg/__init__.py"], found["a.txt"], found["run.sh"], "empty" in found) == ("", A, "true\n", False)
-    modes = [stat.S_IMODE((tree.root / name).stat().st_mode) for name in ("a.txt", "run.sh", "pkg/__init__.py")]
+    assert (found["pkg/__init__.py"], found["a.txt"], found["run.sh"], "empty" in found) == (
+        "",
+        A,
+        "true\n",
+        False,
+    )
+    modes = [
+        stat.S_IMODE((tree.root / name).stat().st_mode)
+        for name in ("a.txt", "run.sh", "pkg/__init__.py")
+    ]
     assert (modes[0], modes[1] & 0o100, modes[2] & 0o111) == (0o750, 0o100, 0)
-    again = use(tree, "apply_patch", patch="diff --git a/a.txt b/a.txt\nold mode 100644\nnew mode 100755\n")
+    again = use(
+        tree, "apply_patch", patch="diff --git a/a.txt b/a.txt\nold mode 100644\nnew mode 100755\n"
+    )
     assert again.text == "The patch changes nothing.\nNothing was changed."
 
 
@@ -262,7 +319,9 @@ def test_what_git_says_without_hunks_is_done(tree: Workspace) -> None:
         ("new file mode 160000", "a link or a repository in this one"),
     ],
 )
-def test_what_a_patch_of_gits_asks_for_and_cannot_have_stops_the_rest(header: str, fault: str, tree: Workspace) -> None:
+def test_what_a_patch_of_gits_asks_for_and_cannot_have_stops_the_rest(
+    header: str, fault: str, tree: Workspace
+) -> None:
     before = texts(tree)
     other = "--- a/src/b.py\n+++ b/src/b.py\n@@ -1,1 +1,1 @@\n-def f():\n+def h():\n"
     told = use(tree, "apply_patch", patch=f"diff --git a/a.txt b/a.txt\n{header}\n{other}")
@@ -282,17 +341,26 @@ def test_a_name_in_gits_quotes_is_the_files(tree: Workspace) -> None:
 
 def test_what_a_link_leads_to_is_not_deleted_by_the_links_name(tree: Workspace) -> None:
     (tree.root / "link").symlink_to("a.txt")
-    for patch in ("*** Delete File: link", "*** Update File: link\n*** Move to: c.txt\n@@\n-line 1\n+line one"):
+    for patch in (
+        "*** Delete File: link",
+        "*** Update File: link\n*** Move to: c.txt\n@@\n-line 1\n+line one",
+    ):
         told = use(tree, "apply_patch", patch=f"*** Begin Patch\n{patch}\n*** End Patch")
         assert (told.ok, told.text.startswith("link is a link")) == (False, True)
     assert (tree.root / "a.txt").read_text() == A
 
 
-def test_a_hunk_that_fits_in_several_places_is_refused_unless_as_many_hunks_are_alike(plain: Build) -> None:
+def test_a_hunk_that_fits_in_several_places_is_refused_unless_as_many_hunks_are_alike(
+    plain: Build,
+) -> None:
     workspace = plain({"a.txt": "x\none\nx\ntwo\n"})
     read_all(workspace)
     hunk = "@@\n-x\n+y\n"
-    told = use(workspace, "apply_patch", patch=f"*** Begin Patch\n*** Update File: a.txt\n{hunk}*** End Patch")
+    told = use(
+        workspace,
+        "apply_patch",
+        patch=f"*** Begin Patch\n*** Update File: a.txt\n{hunk}*** End Patch",
+    )
     assert told.text.startswith(
         "Hunk 1 of a.txt fits in 2 places (lines 1, 3). Give more lines around it, or a heading"
     )
@@ -302,13 +370,20 @@ def test_a_hunk_that_fits_in_several_places_is_refused_unless_as_many_hunks_are_
 
 
 def test_a_hunk_under_two_headings_belongs_to_the_inner_one(plain: Build) -> None:
-    workspace = plain({"a.py": "class A:\n    def f(self):\n        x\n\nclass B:\n    def f(self):\n        x\n"})
+    workspace = plain(
+        {"a.py": "class A:\n    def f(self):\n        x\n\nclass B:\n    def f(self):\n        x\n"}
+    )
     read_all(workspace)
     patch = (
-        "*** Begin Patch\n*** Update File: a.py\n@@ class B:\n@@ def f(self):\n-        x\n+        y\n*** End Patch"
+        "*** Begin Patch\n*** Update File: a.py\n@@ class B:\n@@ def f(self):\n-        x\n+     "
+        "   y\n*** End Patch"
     )
     assert use(workspace, "apply_patch", patch=patch).ok
-    assert (workspace.root / "a.py").read_text().endswith("        x\n\nclass B:\n    def f(self):\n        y\n")
+    assert (
+        (workspace.root / "a.py")
+        .read_text()
+        .endswith("        x\n\nclass B:\n    def f(self):\n        y\n")
+    )
 
 
 def test_both_forms_read_as_the_same_values() -> None:
@@ -323,7 +398,9 @@ line = st.sampled_from(["a", "b", "", "  c", "-d", "+e", "@@ f", "*** g", "\\ h"
 @given(old=st.lists(line, max_size=12), new=st.lists(line, max_size=12))
 def test_any_diff_difflib_writes_is_applied(old: list[str], new: list[str]) -> None:
     before, after = "".join(f"{x}\n" for x in old), "".join(f"{x}\n" for x in new)
-    diff = "".join(difflib.unified_diff(before.splitlines(True), after.splitlines(True), "a/x", "b/x"))
+    diff = "".join(
+        difflib.unified_diff(before.splitlines(True), after.splitlines(True), "a/x", "b/x")
+    )
     if before != after:
         (patch,) = parse_patch(diff)
         assert apply_hunks(before, patch) == after
@@ -340,7 +417,13 @@ def test_any_text_is_a_patch_or_a_fault(text: str) -> None:
 def test_a_file_that_cannot_be_written_is_named_and_the_others_are_put_back(plain: Build) -> None:
     workspace = plain({"a.py": "1\n", "b.py": "1\n"})
     use(workspace, "read", path="a.py")
-    patch = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n--- /dev/null\n+++ b/b.py/c.py\n@@ -0,0 +1 @@\n+3\n"
+    patch = (
+        "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n--- /dev/null\n+++ b/b.py/c.py\n@@ -0,0 +1 "
+        "@@\n+3\n"
+    )
     result = use(workspace, "apply_patch", patch=patch)
-    assert (result.ok, result.text) == (False, "b.py/c.py cannot be written: Not a directory.\nNothing was changed.")
+    assert (result.ok, result.text) == (
+        False,
+        "b.py/c.py cannot be written: Not a directory.\nNothing was changed.",
+    )
     assert [(workspace.root / name).read_text() for name in ("a.py", "b.py")] == ["1\n", "1\n"]

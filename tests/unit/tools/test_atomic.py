@@ -27,7 +27,13 @@ def attribute(path: Path, name: str, value: bytes) -> None:
 def access_list(user: int) -> bytes:
     """The owner may write, `user` may read, nobody else may anything: as the kernel keeps it."""
     anybody = 0xFFFFFFFF
-    entries = ((0x1, 0o6, anybody), (0x2, READS, user), (0x4, 0, anybody), (0x10, READS, anybody), (0x20, 0, anybody))
+    entries = (
+        (0x1, 0o6, anybody),
+        (0x2, READS, user),
+        (0x4, 0, anybody),
+        (0x10, READS, anybody),
+        (0x20, 0, anybody),
+    )
     return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
 
 
@@ -58,7 +64,9 @@ def test_a_mode_that_is_given_wins_over_the_access_list(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_other_names_of_a_file_with_hard_links_keep_what_they_had(plain: Build, tmp_path: Path) -> None:
+def test_the_other_names_of_a_file_with_hard_links_keep_what_they_had(
+    plain: Build, tmp_path: Path
+) -> None:
     workspace = plain({"a.txt": "old\n"})
     outside = tmp_path / "outside.txt"
     os.link(workspace.root / "a.txt", outside)

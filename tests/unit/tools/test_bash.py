@@ -47,18 +47,31 @@ def ignore(text: str) -> None:
 
 def test_output_and_exit_code_are_told(plain: Build) -> None:
     workspace = plain({"a.txt": "x\n"})
-    assert use(workspace, "bash", command="ls; echo oops >&2") == ToolResult(text="a.txt\noops\n[exit code 0]")
-    assert use(workspace, "bash", command="exit 3") == ToolResult(text="(no output)\n[exit code 3]", ok=False)
+    assert use(workspace, "bash", command="ls; echo oops >&2") == ToolResult(
+        text="a.txt\noops\n[exit code 0]"
+    )
+    assert use(workspace, "bash", command="exit 3") == ToolResult(
+        text="(no output)\n[exit code 3]", ok=False
+    )
     assert use(workspace, "bash", command="kill -9 $$") == ToolResult(
         text="(no output)\n[It was ended by signal 9.]", ok=False
     )
     assert use(workspace, "bash", command="no-such-command").ok is False
-    assert use(workspace, "bash", command=" \n").text == "The command is empty or holds a NUL character."
+    assert (
+        use(workspace, "bash", command=" \n").text
+        == "The command is empty or holds a NUL character."
+    )
 
 
 def test_a_command_has_no_input_no_terminal_and_no_pager(plain: Build) -> None:
-    script = 'read x || echo "no input"; test -t 1 || echo "no terminal"; echo $PAGER $CI $TERM $GIT_TERMINAL_PROMPT'
-    assert use(plain({}), "bash", command=script).text == "no input\nno terminal\ncat 1 dumb 0\n[exit code 0]"
+    script = (
+        'read x || echo "no input"; test -t 1 || echo "no terminal"; echo $PAGER $CI $TERM '
+        "$GIT_TERMINAL_PROMPT"
+    )
+    assert (
+        use(plain({}), "bash", command=script).text
+        == "no input\nno terminal\ncat 1 dumb 0\n[exit code 0]"
+    )
 
 
 def test_git_takes_no_folder_for_a_bare_repository_only_because_it_stands_there(
@@ -71,14 +84,20 @@ def test_git_takes_no_folder_for_a_bare_repository_only_because_it_stands_there(
     monkeypatch.setenv("OLDPWD", "/")
     workspace = plain({})
     subprocess.run(["git", "init", "-q", "--bare", "x.git"], cwd=workspace.root, check=True)
-    hidden = use(workspace, "bash", command="git -C x.git branch || git config user.name; echo -$CDPATH$OLDPWD")
+    hidden = use(
+        workspace,
+        "bash",
+        command="git -C x.git branch || git config user.name; echo -$CDPATH$OLDPWD",
+    )
     assert hidden.text.splitlines()[-3:] == ["Me", "-", "[exit code 0]"]
     assert use(workspace, "bash", command="git --git-dir=x.git branch").ok
 
 
 def test_output_is_streamed_while_it_comes(plain: Build) -> None:
     said: list[str] = []
-    call = Call.make("1", "bash", command="echo one; sleep 0.3; printf 'tw\\303'; sleep 0.3; printf '\\266\\n'")
+    call = Call.make(
+        "1", "bash", command="echo one; sleep 0.3; printf 'tw\\303'; sleep 0.3; printf '\\266\\n'"
+    )
     asyncio.run(TOOLS.run(call, plain({}), said.append))
     assert said == ["one\n", "tw", "ö\n"]
 
@@ -107,13 +126,16 @@ def test_endless_output_is_bounded_and_ends_with_its_time(plain: Build) -> None:
         "sleep 1000 & sleep 1000 & wait",
         "setsid sleep 1000 & sleep 1000",
         "trap '' TERM; sleep 1000; sleep 1000",
-        f"{sys.executable} -c 'import os, time\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\ntime.sleep(1000)'",
+        f"{sys.executable} -c 'import os, time\nif os.fork() == 0:\n    os.setsid()\n    "
+        f"os.fork()\ntime.sleep(1000)'",
         "kill -STOP $$; sleep 1000",
     ],
 )
 def test_everything_a_late_command_started_is_ended(command: str, plain: Build) -> None:
     told = use(plain({}), "bash", command=command, timeout=1)
-    assert told == ToolResult(text="(no output)\n[It did not end within 1 s and was ended.]", ok=False)
+    assert told == ToolResult(
+        text="(no output)\n[It did not end within 1 s and was ended.]", ok=False
+    )
     assert marked() == []
 
 

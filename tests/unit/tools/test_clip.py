@@ -21,7 +21,9 @@ def test_the_middle_is_cut_at_line_ends_with_a_count() -> None:
 
 
 def test_one_long_line_is_cut_inside() -> None:
-    assert truncate("x" * 1000, 160) == "x" * 50 + "\n[... 900 characters left out ...]\n" + "x" * 50
+    assert (
+        truncate("x" * 1000, 160) == "x" * 50 + "\n[... 900 characters left out ...]\n" + "x" * 50
+    )
 
 
 def test_the_tail_starts_at_a_line() -> None:

@@ -125,7 +125,9 @@ def test_what_cannot_be_told_is_not_remembered(tmp_path: Path, call: Call) -> No
     assert state(workspace, call) == ""
 
 
-def test_who_may_look_into_dependencies_is_not_remembered_where_there_are_some(tmp_path: Path) -> None:
+def test_who_may_look_into_dependencies_is_not_remembered_where_there_are_some(
+    tmp_path: Path,
+) -> None:
     """Their files are too many to look at for every call; that they are there is known."""
     workspace = made(tmp_path)
     plain, down = bash("cat a.py"), bash("find . -name '*.py'")
@@ -136,7 +138,10 @@ def test_who_may_look_into_dependencies_is_not_remembered_where_there_are_some(t
     there = state(workspace, plain)
     assert there not in {without, ""}
     into = [down, bash("cat .venv/x.py"), bash("cat */x.py"), bash("ls -R"), bash("rg -uu x")]
-    into += [Call.make("1", "list", path=".venv"), Call.make("1", "grep", pattern="x", path=".venv")]
+    into += [
+        Call.make("1", "list", path=".venv"),
+        Call.make("1", "grep", pattern="x", path=".venv"),
+    ]
     assert [state(workspace, call) for call in into] == [""] * len(into)
     (workspace.root / ".venv" / "x.py").write_text("2")
     assert state(workspace, plain) == there
@@ -155,7 +160,9 @@ def test_outside_git_only_what_reads_one_file_is_remembered(tmp_path: Path) -> N
     root.mkdir()
     (root / "a.py").write_text("x")
     workspace = Workspace(root, tmp_path / "store")
-    assert [bool(state(workspace, call)) for call in (READ, *EVERYWHERE)] == [True] + [False] * len(EVERYWHERE)
+    assert [bool(state(workspace, call)) for call in (READ, *EVERYWHERE)] == [True] + [False] * len(
+        EVERYWHERE
+    )
 
 
 def test_where_too_much_is_ignored_nothing_is_remembered(tmp_path: Path) -> None:
@@ -172,7 +179,9 @@ def test_a_worktree_of_the_same_content_is_the_same(tmp_path: Path) -> None:
     workspace = Workspace(repository(tmp_path / "one", FILES), tmp_path / "store")
     other = tmp_path / "two"
     subprocess.run(["git", "clone", "-q", str(workspace.root), str(other)], check=True)
-    assert state(workspace, bash("cat a.py")) == state(Workspace(other, tmp_path / "more"), bash("cat a.py"))
+    assert state(workspace, bash("cat a.py")) == state(
+        Workspace(other, tmp_path / "more"), bash("cat a.py")
+    )
 
 
 @pytest.mark.parametrize(
@@ -190,5 +199,10 @@ def test_a_worktree_of_the_same_content_is_the_same(tmp_path: Path) -> None:
         ("case x in", False, False),
     ],
 )
-def test_a_line_looks_at_content_only_if_all_of_it_does(line: str, content: bool, down: bool) -> None:
-    assert (content_key.reads_content_only(line), content_key.searches_recursively(line)) == (content, down)
+def test_a_line_looks_at_content_only_if_all_of_it_does(
+    line: str, content: bool, down: bool
+) -> None:
+    assert (content_key.reads_content_only(line), content_key.searches_recursively(line)) == (
+        content,
+        down,
+    )

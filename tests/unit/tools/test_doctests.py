@@ -21,7 +21,12 @@ ANSWERED = function(">>> f(1)\n    2")
     ("text", "counts"),
     [
         (ANSWERED, True),
-        (function(">>> import math\n    >>> f(math.pi) > 6\n    True", "import os.path\nimport b\n"), True),
+        (
+            function(
+                ">>> import math\n    >>> f(math.pi) > 6\n    True", "import os.path\nimport b\n"
+            ),
+            True,
+        ),
         (function(">>> f(None)\n    Traceback (most recent call last):\n    TypeError: no"), True),
         (function(">>> f(1) == 2"), False),
         (function(">>> f(1)\n    2\n    >>> f(2) == 4"), False),
@@ -33,7 +38,9 @@ ANSWERED = function(">>> f(1)\n    2")
         ("def f(:\n    >>> 1\n", False),
     ],
 )
-def test_examples_count_where_they_say_what_they_answer_and_can_be_run(text: str, counts: bool, tmp_path: Path) -> None:
+def test_examples_count_where_they_say_what_they_answer_and_can_be_run(
+    text: str, counts: bool, tmp_path: Path
+) -> None:
     lay(tmp_path, {"a.py": text, "b.py": ""})
     assert doctest_files(tmp_path) == (["a.py"] if counts else [])
 
@@ -44,7 +51,9 @@ def test_where_many_files_hold_examples_none_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("factor", "code"), [(2, 0), (3, 1)])
-def test_the_command_that_is_found_tells_right_code_from_wrong(factor: int, code: int, tmp_path: Path) -> None:
+def test_the_command_that_is_found_tells_right_code_from_wrong(
+    factor: int, code: int, tmp_path: Path
+) -> None:
     lay(tmp_path, {"a.py": ANSWERED.replace("2 * x", f"{factor} * x")})
     command = find_test_command(tmp_path, sys.executable)
     assert command is not None

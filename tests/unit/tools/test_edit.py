@@ -31,7 +31,9 @@ def test_an_exact_piece_is_replaced(plain: Build) -> None:
     assert (workspace.root / "a.py").read_text() == CODE.replace("items[1]", "items[2]")
 
 
-def test_other_indentation_is_found_and_the_new_text_is_indented_as_the_file_is(plain: Build) -> None:
+def test_other_indentation_is_found_and_the_new_text_is_indented_as_the_file_is(
+    plain: Build,
+) -> None:
     workspace = plain({"a.py": CODE})
     use(workspace, "read", path="a.py")
     old = "if item > 0:\n  return item"
@@ -47,7 +49,10 @@ def test_other_indentation_is_found_and_the_new_text_is_indented_as_the_file_is(
 
 
 def test_line_numbers_copied_from_read_do_not_matter() -> None:
-    old, new = "8\tdef second(items):\n9\t    return items[1]\n", "8\tdef second(items):\n9\t    return 1\n"
+    old, new = (
+        "8\tdef second(items):\n9\t    return items[1]\n",
+        "8\tdef second(items):\n9\t    return 1\n",
+    )
     assert replace_piece(CODE, old, new) == (CODE.replace("items[1]", "1"), 1, True)
 
 
@@ -64,26 +69,41 @@ def test_tabs_of_the_file_replace_the_spaces_of_the_model() -> None:
 
 def test_a_piece_that_stands_twice_is_refused_with_its_lines_unless_all_are_meant() -> None:
     assert replace_piece("a\nb\na\n", "a", "c") == ToolResult(
-        text="old stands 2 times (lines 1, 3). Give more lines around it, or set replace_all.", ok=False
+        text="old stands 2 times (lines 1, 3). Give more lines around it, or set replace_all.",
+        ok=False,
     )
     assert replace_piece("  a\nb\n\ta\n", "    a\n", "    c\n") == ToolResult(
-        text="old stands 2 times (lines 1, 3). Give more lines around it, or set replace_all.", ok=False
+        text="old stands 2 times (lines 1, 3). Give more lines around it, or set replace_all.",
+        ok=False,
     )
     assert replace_piece("a\nb\na\n", "a", "c", every=True) == ("c\nb\nc\n", 2, False)
-    assert replace_piece("  a\nb\n\ta\n", "    a\n", "    c\n", every=True) == ("  c\nb\n\tc\n", 2, True)
+    assert replace_piece("  a\nb\n\ta\n", "    a\n", "    c\n", every=True) == (
+        "  c\nb\n\tc\n",
+        2,
+        True,
+    )
 
 
 def test_a_miss_shows_the_nearest_lines_with_their_numbers(plain: Build) -> None:
     workspace = plain({"a.py": CODE})
     use(workspace, "read", path="a.py")
-    told = use(workspace, "edit", path="a.py", old="        if item >= 0:\n            return items\n", new="x")
+    told = use(
+        workspace,
+        "edit",
+        path="a.py",
+        old="        if item >= 0:\n            return items\n",
+        new="x",
+    )
     assert told == ToolResult(
         text="a.py: the old text was not found in the file. The nearest lines are:\n"
-        "1\tdef first(items):\n2\t    for item in items:\n3\t        if item > 0:\n4\t            return item\n"
+        "1\tdef first(items):\n2\t    for item in items:\n3\t        if item > 0:\n4\t           "
+        " return item\n"
         "5\t    return None\n6\t\n7\t",
         ok=False,
     )
-    assert "nor anything like it" in use(workspace, "edit", path="a.py", old="zzz qqq", new="x").text
+    assert (
+        "nor anything like it" in use(workspace, "edit", path="a.py", old="zzz qqq", new="x").text
+    )
     assert (workspace.root / "a.py").read_text() == CODE
 
 
@@ -99,11 +119,15 @@ def test_a_file_with_both_kinds_of_line_ends_keeps_those_it_has(plain: Build) ->
     assert (workspace.root / "a.txt").read_bytes() == b"a\r\nB\nx\r\nc\r\nd\r\nf"
 
 
-ENDED = st.lists(st.tuples(st.sampled_from(["", "a", "b", "ab"]), st.sampled_from(["\n", "\r\n"])), max_size=12)
+ENDED = st.lists(
+    st.tuples(st.sampled_from(["", "a", "b", "ab"]), st.sampled_from(["\n", "\r\n"])), max_size=12
+)
 
 
 @given(ENDED, st.integers(0, 12), st.lists(st.sampled_from(["", "a", "new"]), max_size=4))
-def test_a_line_that_no_change_touches_keeps_its_end(lines: list[tuple[str, str]], at: int, put: list[str]) -> None:
+def test_a_line_that_no_change_touches_keeps_its_end(
+    lines: list[tuple[str, str]], at: int, put: list[str]
+) -> None:
     data = "".join(line + end for line, end in lines).encode()
     file = repository_files.decode_text(data)
     assert file.encode(file.text) == data
@@ -122,8 +146,13 @@ def test_edits_that_change_nothing_or_name_nothing_are_refused(plain: Build) -> 
     assert use(workspace, "edit", path="a.py", old="", new="x").text == (
         "a.py: old is empty; name the piece to replace, or use write."
     )
-    assert use(workspace, "edit", path="pic", old="a", new="x").text == "pic is binary data: not text."
-    assert use(workspace, "edit", path="b.py", old="a", new="x").text == "There is no file b.py. Did you mean a.py?"
+    assert (
+        use(workspace, "edit", path="pic", old="a", new="x").text == "pic is binary data: not text."
+    )
+    assert (
+        use(workspace, "edit", path="b.py", old="a", new="x").text
+        == "There is no file b.py. Did you mean a.py?"
+    )
 
 
 def test_line_ends_of_the_model_do_not_get_into_the_file() -> None:
@@ -148,7 +177,13 @@ def test_a_piece_can_be_deleted() -> None:
 lines = st.lists(st.sampled_from(["a", "b = 1", "if x:", "", "return"]), min_size=1, max_size=5)
 
 
-@given(before=lines, piece=lines, after=lines, indent=st.sampled_from(["", "  ", "    ", "\t"]), seed=st.integers(0, 9))
+@given(
+    before=lines,
+    piece=lines,
+    after=lines,
+    indent=st.sampled_from(["", "  ", "    ", "\t"]),
+    seed=st.integers(0, 9),
+)
 def test_a_piece_with_another_indentation_is_found_wherever_it_is_unique(
     before: list[str], piece: list[str], after: list[str], indent: str, seed: int
 ) -> None:

@@ -24,12 +24,16 @@ def test_a_file_is_shown_with_line_numbers(plain: Build) -> None:
     )
     assert use(workspace, "read", path="a.py", plain=True) == ToolResult(text="one\n\nthree")
     assert use(workspace, "read", path="empty.py") == ToolResult(text="(the file is empty)")
-    assert use(workspace, "read", path="a.py", offset=9) == ToolResult(text="a.py has only 3 lines.", ok=False)
+    assert use(workspace, "read", path="a.py", offset=9) == ToolResult(
+        text="a.py has only 3 lines.", ok=False
+    )
 
 
 def test_a_name_that_unicode_writes_in_two_ways_is_one_file(plain: Build) -> None:
     workspace = plain({"cafe\u0301/re\u0301sume\u0301.txt": "one\n"})
-    assert use(workspace, "read", path="caf\u00e9/r\u00e9sum\u00e9.txt") == ToolResult(text="1\tone")
+    assert use(workspace, "read", path="caf\u00e9/r\u00e9sum\u00e9.txt") == ToolResult(
+        text="1\tone"
+    )
     assert use(workspace, "write", path="caf\u00e9/r\u00e9sum\u00e9.txt", content="two\n").ok
     assert [path.read_text() for path in workspace.root.rglob("*.txt")] == ["two\n"]
 
@@ -54,12 +58,26 @@ def test_what_is_not_a_text_file_is_said(plain: Build, tmp_path: Path) -> None:
     os.mkfifo(workspace.root / "pipe")
     damaged = "pic is no picture that can be shown: it is damaged, or not PNG, JPEG, WebP or GIF."
     assert use(workspace, "read", path="pic").text == damaged
-    assert use(workspace, "read", path="src").text == "src is a folder. Use list to see what is in it."
+    assert (
+        use(workspace, "read", path="src").text == "src is a folder. Use list to see what is in it."
+    )
     assert use(workspace, "read", path="pipe").text == "pipe is not a regular file."
-    assert use(workspace, "read", path="main.py").text == "There is no file main.py. Did you mean src/main.py?"
-    assert use(workspace, "read", path="src/mian.py").text == "There is no file src/mian.py. Did you mean src/main.py?"
-    assert use(workspace, "read", path="zzz").text == "There is no file zzz. Use glob or list to find the file."
-    assert use(workspace, "read", path="a\0b").text == "`a\0b` is not a path: the path holds a NUL character."
+    assert (
+        use(workspace, "read", path="main.py").text
+        == "There is no file main.py. Did you mean src/main.py?"
+    )
+    assert (
+        use(workspace, "read", path="src/mian.py").text
+        == "There is no file src/mian.py. Did you mean src/main.py?"
+    )
+    assert (
+        use(workspace, "read", path="zzz").text
+        == "There is no file zzz. Use glob or list to find the file."
+    )
+    assert (
+        use(workspace, "read", path="a\0b").text
+        == "`a\0b` is not a path: the path holds a NUL character."
+    )
 
 
 def test_a_large_file_is_read_in_parts_only(plain: Build) -> None:
@@ -69,11 +87,14 @@ def test_a_large_file_is_read_in_parts_only(plain: Build) -> None:
             file.write(b"line %d " % n + b"x" * 90 + b"\n")
     told = use(workspace, "read", path="big.log")
     assert not told.ok
-    assert told.text.startswith("big.log is large: 51,388,895 bytes. Read a part with offset and limit")
+    assert told.text.startswith(
+        "big.log is large: 51,388,895 bytes. Read a part with offset and limit"
+    )
     part = use(workspace, "read", path="big.log", offset=400_000, limit=2)
     x = "x" * 90
     assert part.text == (
-        f"400000\tline 400000 {x}\n400001\tline 400001 {x}\n(lines 400000-400001; go on with offset=400002)"
+        f"400000\tline 400000 {x}\n400001\tline 400001 {x}\n(lines 400000-400001; go on with "
+        f"offset=400002)"
     )
 
 
@@ -84,7 +105,9 @@ def test_a_large_file_of_one_line_is_cut(plain: Build) -> None:
     assert len(text) < 3_000
 
 
-def test_bytes_that_are_not_utf8_are_shown_and_survive_an_edit_but_not_a_write(plain: Build) -> None:
+def test_bytes_that_are_not_utf8_are_shown_and_survive_an_edit_but_not_a_write(
+    plain: Build,
+) -> None:
     workspace = plain({"a.txt": b"caf\xe9\nplain\n"})
     assert use(workspace, "read", path="a.txt") == ToolResult(
         text="1\tcaf\ufffd\n2\tplain\n(1 bytes are not UTF-8 and shown as \ufffd)"
@@ -107,7 +130,9 @@ def test_no_utf8_is_written_into_a_file_of_another_encoding(plain: Build) -> Non
         text=f"{said} Nothing was changed.", ok=False
     )
     patch = "--- a/latin.py\n+++ b/latin.py\n@@ -2 +2 @@\n-a = 1\n+a = '\u00fc'\n"
-    assert use(workspace, "apply_patch", patch=patch) == ToolResult(text=f"{said}\nNothing was changed.", ok=False)
+    assert use(workspace, "apply_patch", patch=patch) == ToolResult(
+        text=f"{said}\nNothing was changed.", ok=False
+    )
     assert use(workspace, "edit", path="both.py", old="a = 1", new="a = '\ufffd'").ok is False
     assert (workspace.root / "latin.py").read_bytes() == latin
     assert use(workspace, "edit", path="both.py", old="a = 1", new="a = '\u00fc'").ok
@@ -128,9 +153,14 @@ def test_names_that_are_not_utf8_are_listed_found_and_read(repo: Build) -> None:
 def test_a_file_that_was_not_read_or_changed_since_is_not_overwritten(plain: Build) -> None:
     workspace = plain({"a.py": "1\n"})
     refused = use(workspace, "write", path="a.py", content="2\n")
-    assert refused == ToolResult(text="a.py exists and was not read yet. Read it first, then change it.", ok=False)
+    assert refused == ToolResult(
+        text="a.py exists and was not read yet. Read it first, then change it.", ok=False
+    )
     use(workspace, "read", path="a.py")
-    assert use(workspace, "write", path="a.py", content="2\n").text == "Wrote a.py (1 line before, 1 line now)."
+    assert (
+        use(workspace, "write", path="a.py", content="2\n").text
+        == "Wrote a.py (1 line before, 1 line now)."
+    )
     assert use(workspace, "write", path="a.py", content="3\n").ok
     lay(workspace.root, {"a.py": "by hand\n"})
     for tool, arguments in {"write": {"content": "4\n"}, "edit": {"old": "by", "new": "x"}}.items():
@@ -149,7 +179,10 @@ def test_writing_what_is_there_already_is_no_success(plain: Build) -> None:
 
 def test_a_new_file_is_created_with_its_folders(plain: Build) -> None:
     workspace = plain({})
-    assert use(workspace, "write", path="src/deep/a.py", content="1\n").text == "Created src/deep/a.py (1 line)."
+    assert (
+        use(workspace, "write", path="src/deep/a.py", content="1\n").text
+        == "Created src/deep/a.py (1 line)."
+    )
     assert (workspace.root / "src/deep/a.py").read_text() == "1\n"
     assert use(workspace, "write", path="src/deep/a.py/b", content="1\n").ok is False
     assert use(workspace, "write", path="src", content="1\n").text == (
@@ -159,7 +192,9 @@ def test_a_new_file_is_created_with_its_folders(plain: Build) -> None:
 
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
-def test_line_ends_byte_order_mark_and_mode_stay(plain: Build, start: bytes, newline: bytes) -> None:
+def test_line_ends_byte_order_mark_and_mode_stay(
+    plain: Build, start: bytes, newline: bytes
+) -> None:
     workspace = plain({"run.sh": start + newline.join([b"one", b"two", b""])})
     path = workspace.root / "run.sh"
     path.chmod(0o750)
@@ -175,7 +210,9 @@ def test_in_a_file_of_both_kinds_of_line_ends_lines_that_stay_keep_theirs(plain:
     workspace = plain({"a.txt": b"one\r\ntwo\nthree\r\n\r\nfour\r\nfive"})
     use(workspace, "read", path="a.txt")
     same = use(workspace, "write", path="a.txt", content="one\ntwo\nthree\n\nfour\nfive")
-    assert same == ToolResult(text="This is the same as what is in a.txt: nothing changed.", ok=False)
+    assert same == ToolResult(
+        text="This is the same as what is in a.txt: nothing changed.", ok=False
+    )
     assert use(workspace, "write", path="a.txt", content="one\ntwo\n2.5\n\nfour\nfive\nsix").ok
     assert (workspace.root / "a.txt").read_bytes() == b"one\r\ntwo\n2.5\r\n\r\nfour\r\nfive\r\nsix"
     assert use(workspace, "write", path="a.txt", content="one\r\ntwo\n").ok
@@ -213,23 +250,31 @@ except StorageError as error:
 """
 
 
-def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(plain: Build, tmp_path: Path) -> None:
+def test_a_full_disk_leaves_the_old_file_and_nothing_half_written(
+    plain: Build, tmp_path: Path
+) -> None:
     workspace = plain({"a.bin": "old"})
     command = [sys.executable, "-c", FULL, str(workspace.root), str(tmp_path / "store")]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]).stdout
+    told = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[3]
+    ).stdout
     assert told == (
         f"{workspace.root}/a.bin could not be written: File too large; "
         "make room on the disk, then continue the session\n"
     )
-    assert [(path.name, path.read_text()) for path in workspace.root.iterdir()] == [("a.bin", "old")]
+    assert [(path.name, path.read_text()) for path in workspace.root.iterdir()] == [
+        ("a.bin", "old")
+    ]
 
 
 def test_a_writer_that_is_killed_leaves_a_whole_file(plain: Build, tmp_path: Path) -> None:
     workspace = plain({"a.txt": "old" * 1000})
     script = (
-        "import sys, itertools\nfrom pathlib import Path\nfrom fugu_cli.system.atomic_files import write_atomically\n"
+        "import sys, itertools\nfrom pathlib import Path\nfrom fugu_cli.system.atomic_files "
+        "import write_atomically\n"
         "print('ready', flush=True)\n"
-        "for n in itertools.count():\n    write_atomically(Path(sys.argv[1]), b'%d' % (n % 10) * 300000)\n"
+        "for n in itertools.count():\n    write_atomically(Path(sys.argv[1]), b'%d' % (n % 10) * "
+        "300000)\n"
     )
     path = workspace.root / "a.txt"
     command = [sys.executable, "-c", script, str(path)]
@@ -249,17 +294,26 @@ def test_a_writer_that_is_killed_leaves_a_whole_file(plain: Build, tmp_path: Pat
 def test_a_name_that_no_file_can_have_is_said(tool: str, plain: Build) -> None:
     workspace = plain({"a.txt": "one\n"})
     (workspace.root / "round").symlink_to("round")
-    for path, why in (("x" * 300, "File name too long"), ("round", "Too many levels of symbolic links")):
+    for path, why in (
+        ("x" * 300, "File name too long"),
+        ("round", "Too many levels of symbolic links"),
+    ):
         told = use(workspace, tool, path=path, content="", old="one", new="two", pattern="one")
         assert (told.ok, f" cannot be used: {why}." in told.text) == (False, True)
 
 
 def test_a_patch_of_a_name_that_no_file_can_have_changes_nothing(plain: Build) -> None:
-    told = use(plain({}), "apply_patch", patch=f"*** Begin Patch\n*** Add File: {'x' * 300}\n+one\n*** End Patch")
+    told = use(
+        plain({}),
+        "apply_patch",
+        patch=f"*** Begin Patch\n*** Add File: {'x' * 300}\n+one\n*** End Patch",
+    )
     assert (told.ok, "File name too long" in told.text) == (False, True)
 
 
 def test_a_test_of_a_name_that_no_file_can_have_is_not_run(plain: Build) -> None:
     workspace = plain({})
     workspace.test_command = "python -m pytest"
-    assert use(workspace, "run_tests", target=f"{'x' * 300}.py").text.startswith("There is no test file xxx")
+    assert use(workspace, "run_tests", target=f"{'x' * 300}.py").text.startswith(
+        "There is no test file xxx"
+    )

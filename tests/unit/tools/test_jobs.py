@@ -38,7 +38,10 @@ def using(workspace: Workspace) -> Use:
 
 
 def started(name: str) -> ToolResult:
-    text = f"Started as {name}, without a time limit. job_output says what it prints, job_stop ends it."
+    text = (
+        f"Started as {name}, without a time limit. job_output says what it prints, job_stop ends "
+        f"it."
+    )
     return ToolResult(text=text, job=name)
 
 
@@ -46,18 +49,26 @@ def without_seconds(result: ToolResult) -> tuple[str, bool]:
     return result.text.rpartition(", ")[0], result.ok
 
 
-def test_a_job_answers_at_once_and_says_what_it_printed_since_it_was_asked_last(plain: Build) -> None:
+def test_a_job_answers_at_once_and_says_what_it_printed_since_it_was_asked_last(
+    plain: Build,
+) -> None:
     async def story(use: Use, root: Path) -> None:
         command = "echo one; while [ ! -e go ]; do sleep 0.05; done; echo two >&2; exit 3"
         assert await use("bash", command=command, background=True) == started("job1")
         while not (said := await use("job_output", job="job1")).text.startswith("one\n"):
             assert said.text.startswith("(nothing new)\n[job1 is running, ")
             await asyncio.sleep(0.02)
-        assert without_seconds(await use("job_output", job="job1")) == ("(nothing new)\n[job1 is running", True)
+        assert without_seconds(await use("job_output", job="job1")) == (
+            "(nothing new)\n[job1 is running",
+            True,
+        )
         (root / "go").write_text("")
         ended = await use("job_output", job=" job1 ", wait=60)
         assert without_seconds(ended) == ("two\n[job1: exit code 3", True)
-        assert without_seconds(await use("job_output", job="job1")) == ("(nothing new)\n[job1: exit code 3", True)
+        assert without_seconds(await use("job_output", job="job1")) == (
+            "(nothing new)\n[job1: exit code 3",
+            True,
+        )
 
     workspace = plain({})
     asyncio.run(story(using(workspace), workspace.root))
@@ -71,14 +82,26 @@ def test_a_stopped_job_ends_with_all_it_has_started(plain: Build) -> None:
 
     async def story(use: Use) -> None:
         away = "(setsid nohup sleep 600 >/dev/null 2>&1 &)"
-        await use("bash", command=f"{away}; trap 'echo bye' TERM; echo up; sleep 600 & wait", background=True)
+        await use(
+            "bash",
+            command=f"{away}; trap 'echo bye' TERM; echo up; sleep 600 & wait",
+            background=True,
+        )
         while (await use("job_output", job="job1")).text.startswith("(nothing"):
             await asyncio.sleep(0.02)
-        while len([line for line in marked() if "sleep 600" in line]) < 2:  # it speaks before the second one runs
+        while (
+            len([line for line in marked() if "sleep 600" in line]) < 2
+        ):  # it speaks before the second one runs
             await asyncio.sleep(0.02)
-        assert without_seconds(await use("job_stop", job="job1")) == ("bye\n[job1: stopped by the agent", True)
+        assert without_seconds(await use("job_stop", job="job1")) == (
+            "bye\n[job1: stopped by the agent",
+            True,
+        )
         assert marked() == []
-        assert without_seconds(await use("job_stop", job="job1"))[0] == "(nothing new)\n[job1: stopped by the agent"
+        assert (
+            without_seconds(await use("job_stop", job="job1"))[0]
+            == "(nothing new)\n[job1: stopped by the agent"
+        )
 
     asyncio.run(story(using(workspace)))
     assert [(end.job, end.by, end.code) for end in told] == [("job1", "agent", None)]
@@ -107,21 +130,31 @@ def test_no_job_outlives_its_session(plain: Build, way: str) -> None:
     else:
         asyncio.run(story(using(workspace)))
     assert marked() == []
-    assert [(end.job, end.by, end.code) for end in told] == [("job2", "itself", 0), ("job1", "session", None)]
+    assert [(end.job, end.by, end.code) for end in told] == [
+        ("job2", "itself", 0),
+        ("job1", "session", None),
+    ]
 
 
 def test_only_so_many_run_at_once(plain: Build) -> None:
     async def story(use: Use) -> None:
         for number in range(MOST_JOBS):
-            assert await use("bash", command="sleep 600", background=True) == started(f"job{number + 1}")
+            assert await use("bash", command="sleep 600", background=True) == started(
+                f"job{number + 1}"
+            )
         names = ", ".join(f"job{number + 1}" for number in range(MOST_JOBS))
         crowded = ToolResult(
-            text=f"It was not started: {MOST_JOBS} jobs are running already ({names}). End one with job_stop first.",
+            text=(
+                f"It was not started: {MOST_JOBS} jobs are running already ({names}). End one "
+                f"with job_stop first."
+            ),
             ok=False,
         )
         assert await use("bash", command="true", background=True) == crowded
         await use("job_stop", job="job3")
-        assert await use("bash", command="sleep 600", background=True) == started(f"job{MOST_JOBS + 1}")
+        assert await use("bash", command="sleep 600", background=True) == started(
+            f"job{MOST_JOBS + 1}"
+        )
 
     asyncio.run(story(using(plain({}))))
 
@@ -142,10 +175,13 @@ def test_what_a_job_prints_without_end_is_bounded(plain: Build) -> None:
 def test_a_job_that_is_not_there_is_named_with_those_that_are(plain: Build) -> None:
     async def story(use: Use) -> None:
         assert await use("job_output", job="job1") == ToolResult(
-            text="There is no job `job1`. None was started: bash with `background` starts one.", ok=False
+            text="There is no job `job1`. None was started: bash with `background` starts one.",
+            ok=False,
         )
         await use("bash", command="true", background=True)
-        assert await use("job_stop", job="2") == ToolResult(text="There is no job `2`. There are job1.", ok=False)
+        assert await use("job_stop", job="2") == ToolResult(
+            text="There is no job `2`. There are job1.", ok=False
+        )
 
     asyncio.run(story(using(plain({}))))
 
@@ -164,7 +200,9 @@ def test_a_job_of_a_session_taken_up_again_reads_ended_with_it(plain: Build) -> 
         gone = ToolResult(text="[job1: ended with the session. Its output is not kept.]")
         assert await use("job_output", job="job1") == gone
         assert await use("job_stop", job="job1") == gone
-        assert await use("job_output", job="job2") == ToolResult(text="[job2: exit code 7. Its output is not kept.]")
+        assert await use("job_output", job="job2") == ToolResult(
+            text="[job2: exit code 7. Its output is not kept.]"
+        )
         assert await use("bash", command="true", background=True) == started("job3")
 
     asyncio.run(story(using(workspace)))
@@ -177,7 +215,9 @@ def test_the_output_of_the_newest_jobs_alone_is_kept(plain: Build) -> None:
             await workspace.jobs.wait(workspace.jobs.find(f"job{number}"), 60)
         assert (await use("job_output", job="job1")).text.startswith("said\n")
         await use("bash", command="true", background=True)
-        assert await use("job_output", job="job1") == ToolResult(text="[job1: exit code 0. Its output is not kept.]")
+        assert await use("job_output", job="job1") == ToolResult(
+            text="[job1: exit code 0. Its output is not kept.]"
+        )
         assert (await use("job_output", job="job2")).text.startswith("said\n")
 
     workspace = plain({})
@@ -213,8 +253,9 @@ def test_jobs_of_a_folder_that_goes_are_ended(plain: Build) -> None:
 
 def test_small_models_are_not_told_of_jobs() -> None:
     whole, brief = tool_spec(BASH, "d"), tool_spec(BASH, "d", brief=True)
-    assert '"background": {"default": false, "description": "answer at once; the command goes on as a job"' in (
-        whole.parameters
+    assert (
+        '"background": {"default": false, "description": "answer at once; the command goes on as '
+        'a job"' in (whole.parameters)
     )
     assert "background" not in brief.parameters
     assert "native" not in whole.parameters

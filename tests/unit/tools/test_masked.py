@@ -26,7 +26,9 @@ def test_diffs_for_people_and_files_hold_no_secret(repo: Build) -> None:
     after = asyncio.run(workspace.history.snapshot()) or ""
     patch = asyncio.run(workspace.patch(before, after)).decode()
     made = "".join(
-        asyncio.run(change_diffs(workspace, asyncio.run(workspace.history.made(before, after)).changes)).values()
+        asyncio.run(
+            change_diffs(workspace, asyncio.run(workspace.history.made(before, after)).changes)
+        ).values()
     )
     for text in (patch, made):
         assert FORM not in text and "+OTHER=1" in text and "[secret " in text

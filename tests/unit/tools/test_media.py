@@ -1,4 +1,6 @@
-"""Pictures and PDFs as `read` takes them in: what fits stays, what is large is scaled, what is broken is a sentence."""
+"""Pictures and PDFs as `read` takes them in: what fits stays, what is large is scaled, what is
+broken is a sentence.
+"""
 
 import base64
 from io import BytesIO
@@ -24,7 +26,13 @@ def test_a_picture_that_fits_is_sent_as_it_is(plain: Build, form: str, kind: str
     given = use(plain({"a/shot.x": data}), "read", path="a/shot.x")
     assert given.text == "[picture shot.x, 8x6]"
     (one,) = given.media
-    assert (one.name, one.type, one.size, one.width, one.height) == ("shot.x", kind, len(data), 8, 6)
+    assert (one.name, one.type, one.size, one.width, one.height) == (
+        "shot.x",
+        kind,
+        len(data),
+        8,
+        6,
+    )
     assert base64.b64decode(one.data) == data
     assert "data" not in one.model_dump()
 
@@ -38,7 +46,9 @@ def test_what_not_every_provider_takes_becomes_a_png(form: str) -> None:
 def test_a_png_with_a_broken_optional_part_is_shown_without_it(plain: Build) -> None:
     sound = picture()
     extra = b"\0\0\0\4tEXta\0b!" + b"\0\0\0\0"  # a wrong checksum
-    (one,) = use(plain({"shot.png": sound[:33] + extra + sound[33:]}), "read", path="shot.png").media
+    (one,) = use(
+        plain({"shot.png": sound[:33] + extra + sound[33:]}), "read", path="shot.png"
+    ).media
     assert base64.b64decode(one.data) == sound
 
 
@@ -50,7 +60,9 @@ def test_a_large_picture_is_scaled_and_stands_upright() -> None:
     assert opened(one).size == (392, 1568)
 
 
-def test_a_picture_that_stays_too_large_is_sent_as_a_jpeg_on_white(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_that_stays_too_large_is_sent_as_a_jpeg_on_white(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(media, "MOST_SENT", 40)
     one = media.take(picture(colour=(0, 0, 0, 0)), "clear.png")
     assert (one.type, opened(one).getpixel((4, 3))) == ("image/jpeg", (255, 255, 255))
@@ -63,24 +75,35 @@ def damaged(data: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("bomb.png", bomb(), "bomb.png has 50000x50000 pixels, and at most 64 million are opened: scale it."),
+        (
+            "bomb.png",
+            bomb(),
+            "bomb.png has 50000x50000 pixels, and at most 64 million are opened: scale it.",
+        ),
         ("cut.png", damaged(picture(400, 400)), "cut.png is a damaged picture: "),
         ("cut.jpg", damaged(picture(400, 400, "JPEG")), "cut.jpg is a damaged picture: "),
         ("head.png", picture()[:20], "head.png is "),
-        ("none.gif", b"GIF89a but no more", "none.gif is no picture that can be shown: it is damaged, or not PNG, "),
+        (
+            "none.gif",
+            b"GIF89a but no more",
+            "none.gif is no picture that can be shown: it is damaged, or not PNG, ",
+        ),
         ("none.pdf", b"%PDF-1.7\nand nothing of one", "none.pdf is a damaged PDF: "),
         ("cut.pdf", damaged(pdf("a", "b")), "cut.pdf is a damaged PDF: "),
         ("locked.pdf", locked_pdf(), "locked.pdf is encrypted: save it without a password first."),
     ],
 )
-def test_what_cannot_be_shown_is_one_sentence(plain: Build, name: str, data: bytes, said: str) -> None:
+def test_what_cannot_be_shown_is_one_sentence(
+    plain: Build, name: str, data: bytes, said: str
+) -> None:
     given = use(plain({name: data}), "read", path=name)
     assert (given.ok, given.media, given.text.count("\n")) == (False, (), 0)
     assert given.text.startswith(said)
 
 
 @pytest.mark.parametrize(
-    ("name", "start", "most"), [("huge.png", b"\x89PNG\r\n\x1a\n", 40), ("huge.pdf", b"%PDF-1.7\n", 22)]
+    ("name", "start", "most"),
+    [("huge.png", b"\x89PNG\r\n\x1a\n", 40), ("huge.pdf", b"%PDF-1.7\n", 22)],
 )
 def test_a_file_of_80_mb_is_not_opened(plain: Build, name: str, start: bytes, most: int) -> None:
     workspace = plain({name: start})
@@ -109,7 +132,11 @@ def test_the_text_of_a_long_pdf_is_cut_like_a_file() -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("no base64!", "x is not base64: "), ("", "x is no picture that can be shown"), ("aGFsbG8=", "x is no picture")],
+    [
+        ("no base64!", "x is not base64: "),
+        ("", "x is no picture that can be shown"),
+        ("aGFsbG8=", "x is no picture"),
+    ],
 )
 def test_what_came_as_text_and_is_no_picture_is_said(text: str, said: str) -> None:
     with pytest.raises(media.NotTaken, match=said):
@@ -120,4 +147,6 @@ def test_what_came_as_text_and_is_no_picture_is_said(text: str, said: str) -> No
 
 def test_a_tool_that_reads_plain_text_is_given_no_picture(plain: Build, tmp_path: Path) -> None:
     workspace = plain({"shot.png": picture()})
-    assert use(workspace, "read", path="shot.png", plain=True).text.startswith("shot.png is a PNG image, ")
+    assert use(workspace, "read", path="shot.png", plain=True).text.startswith(
+        "shot.png is a PNG image, "
+    )

@@ -73,26 +73,42 @@ def test_a_new_reader_is_allowed_inside_the_workspace_and_asked_about_outside(ro
 def test_a_new_writer_is_asked_about_and_edit_mode_keeps_it_inside(root: Path) -> None:
     assert verdict(root, "reformat", Rules(mode="ask"), where="a.py") == "ask"
     assert verdict(root, "reformat", Rules(mode="plan"), where="a.py") == "deny"
-    found = [verdict(root, "reformat", Rules(mode="edit"), where=where) for where in ("a.py", "/etc/x", ".git/config")]
+    found = [
+        verdict(root, "reformat", Rules(mode="edit"), where=where)
+        for where in ("a.py", "/etc/x", ".git/config")
+    ]
     assert found == ["allow", "ask", "ask"]
 
 
 def test_a_new_tool_with_a_command_line_is_judged_by_it(root: Path) -> None:
     assert verdict(root, "profile", Rules(mode="edit"), line="make all") == "ask"
-    assert verdict(root, "profile", Rules(mode="yolo", deny=("bash(make *)",)), line="make all") == "deny"
+    assert (
+        verdict(root, "profile", Rules(mode="yolo", deny=("bash(make *)",)), line="make all")
+        == "deny"
+    )
     assert verdict(root, "profile", Rules(mode="yolo", deny=("profile",)), line="ls") == "deny"
 
 
 def test_what_declares_nothing_is_asked_about(root: Path) -> None:
-    assert [verdict(root, "mystery", Rules(mode=mode), where="a") for mode in ("ask", "edit", "auto")] == ["ask"] * 3
+    assert [
+        verdict(root, "mystery", Rules(mode=mode), where="a") for mode in ("ask", "edit", "auto")
+    ] == ["ask"] * 3
 
 
 def test_rules_hold_by_the_path_that_it_declares(root: Path) -> None:
     for rule in ("read(keys/**)", "outline(keys/**)"):
-        assert verdict(root, "outline", Rules(mode="yolo", deny=(rule,)), where="keys/a.txt") == "deny"
+        assert (
+            verdict(root, "outline", Rules(mode="yolo", deny=(rule,)), where="keys/a.txt") == "deny"
+        )
         assert verdict(root, "outline", Rules(mode="yolo", deny=(rule,)), where="b.txt") == "allow"
-    assert verdict(root, "reformat", Rules(mode="yolo", deny=("edit(keys/**)",)), where="keys/a.txt") == "deny"
-    assert verdict(root, "reformat", Rules(mode="ask", allow=("edit(src/**)",)), where="src/a.py") == "allow"
+    assert (
+        verdict(root, "reformat", Rules(mode="yolo", deny=("edit(keys/**)",)), where="keys/a.txt")
+        == "deny"
+    )
+    assert (
+        verdict(root, "reformat", Rules(mode="ask", allow=("edit(src/**)",)), where="src/a.py")
+        == "allow"
+    )
 
 
 def test_files_kept_from_an_agent_are_kept_by_the_path_that_it_declares(root: Path) -> None:
@@ -102,9 +118,15 @@ def test_files_kept_from_an_agent_are_kept_by_the_path_that_it_declares(root: Pa
         return call_refusal(events, agent, Call.make("1", tool, **arguments), denials)
 
     assert refused("one", "outline", where="keys/a.txt") == "deny_agents keeps keys/a.txt from one"
-    assert refused("one", "outline", where=["b", "keys/a.txt"]) == "deny_agents keeps keys/a.txt from one"
+    assert (
+        refused("one", "outline", where=["b", "keys/a.txt"])
+        == "deny_agents keeps keys/a.txt from one"
+    )
     assert refused("one", "profile", line="cat b").startswith("a command could read")
-    assert [refused("two", "outline", where="keys/a.txt"), refused("one", "outline", where="b")] == ["", ""]
+    assert [
+        refused("two", "outline", where="keys/a.txt"),
+        refused("one", "outline", where="b"),
+    ] == ["", ""]
 
 
 def test_the_question_shows_the_path_and_a_yes_is_for_that_path(root: Path) -> None:
@@ -112,7 +134,10 @@ def test_the_question_shows_the_path_and_a_yes_is_for_that_path(root: Path) -> N
     judged = judge(call, Rules(mode="ask"), root)
     assert judged.target == f"reformat({root / 'a.py'})"
     rules = Rules(mode="ask", allow=(rule_for(call, judged),))
-    assert [verdict(root, "reformat", rules, where=where) for where in ("a.py", "b.py")] == ["allow", "ask"]
+    assert [verdict(root, "reformat", rules, where=where) for where in ("a.py", "b.py")] == [
+        "allow",
+        "ask",
+    ]
 
 
 def test_no_tool_can_take_the_name_of_another(root: Path) -> None:

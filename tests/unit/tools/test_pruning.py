@@ -44,7 +44,9 @@ def test_a_session_that_cannot_be_read_keeps_everything(repo: Build, tmp_path: P
     workspace = repo({"a.txt": "1\n"})
     assert workspace.history.snapshots is not None
     with pytest.raises(StorageError, match="cannot read"):
-        asyncio.run(snapshots.prune_snapshots(workspace.history.snapshots, [tmp_path / "gone.jsonl"], "now"))
+        asyncio.run(
+            snapshots.prune_snapshots(workspace.history.snapshots, [tmp_path / "gone.jsonl"], "now")
+        )
 
 
 def test_a_store_without_sessions_goes_after_a_day(tmp_path: Path) -> None:

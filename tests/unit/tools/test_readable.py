@@ -24,7 +24,9 @@ def test_a_page_keeps_headings_code_tables_and_links() -> None:
         b"<html><title>T</title><body><h1>T</h1><table><tr><th>a</th><th>b</th></tr><tr><td>1</td><td>2</td></tr>"
         b"</table><p>see <a href='/x'>x</a></p><img src='y.png' alt='y'></body></html>"
     )
-    assert html_to_markdown(page, None) == "# T\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\nsee [x](/x)"
+    assert (
+        html_to_markdown(page, None) == "# T\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\nsee [x](/x)"
+    )
 
 
 def test_a_page_names_its_own_charset_and_is_known_without_a_type() -> None:
@@ -53,7 +55,10 @@ def test_what_holds_zeros_is_no_text() -> None:
 
 
 def test_what_no_parser_copes_with_is_stripped_of_its_tags() -> None:
-    assert strip_tags(b"<p>one <b>two</b></p>\n\n\n\n<i>three</i> <unclosed", None) == "one  two\n\n three"
+    assert (
+        strip_tags(b"<p>one <b>two</b></p>\n\n\n\n<i>three</i> <unclosed", None)
+        == "one  two\n\n three"
+    )
     trap = b"<a " * 300_000
     assert strip_tags(trap, None) == ""
     assert len(strip_tags(b" " * 1_000_000 + b"x", None)) == 1
@@ -62,4 +67,7 @@ def test_what_no_parser_copes_with_is_stripped_of_its_tags() -> None:
 def test_a_page_that_keeps_the_parser_busy_is_given_up() -> None:
     trap = b"<p>kept</p>" + b"<a " * 300_000
     assert asyncio.run(html_to_text.html_to_markdown_apart(trap, None, seconds=1)) == "kept"
-    assert asyncio.run(html_to_text.html_to_markdown_apart(b"<h1>T</h1><p>fine</p>", "utf-8")) == "# T\n\nfine"
+    assert (
+        asyncio.run(html_to_text.html_to_markdown_apart(b"<h1>T</h1><p>fine</p>", "utf-8"))
+        == "# T\n\nfine"
+    )

@@ -22,7 +22,8 @@ SUITE: dict[str, str | bytes] = {
     "test_calc.py": (
         "import pytest\nfrom calc import add\n\n\n"
         "@pytest.mark.parametrize('n', range(30))\ndef test_add(n):\n    print('noise ' * 400)\n"
-        "    long = 'x' * 3000\n    assert add(n, n) == 2 * n\n\n\ndef test_zero():\n    assert add(0, 0) == 0\n"
+        "    long = 'x' * 3000\n    assert add(n, n) == 2 * n\n\n\ndef test_zero():\n    assert "
+        "add(0, 0) == 0\n"
     ),
 }
 
@@ -31,12 +32,16 @@ def test_passing_tests_are_told_in_a_line_and_leave_nothing_behind(repo: Build) 
     workspace = repo({"test_a.py": "def test_a():\n    assert True\n"})
     workspace.test_command = PYTEST
     before = asyncio.run(workspace.history.snapshot())
-    assert use(workspace, "run_tests") == ToolResult(text="1 passed", tests=TestReport(passed=1, by_id=True))
+    assert use(workspace, "run_tests") == ToolResult(
+        text="1 passed", tests=TestReport(passed=1, by_id=True)
+    )
     assert asyncio.run(workspace.history.snapshot()) == before
     assert sorted(path.name for path in workspace.root.iterdir()) == [".git", "test_a.py"]
 
 
-def test_failing_tests_are_told_with_assertion_place_and_counts_in_few_characters(plain: Build) -> None:
+def test_failing_tests_are_told_with_assertion_place_and_counts_in_few_characters(
+    plain: Build,
+) -> None:
     workspace = plain(SUITE)
     workspace.test_command = PYTEST
     told = use(workspace, "run_tests")
@@ -52,7 +57,9 @@ def test_one_target_is_run_and_nothing_else_passes_for_one(plain: Build) -> None
     workspace.test_command = PYTEST
     passed = ToolResult(text="1 passed", tests=TestReport(passed=1, by_id=True))
     assert use(workspace, "run_tests", target="test_calc.py::test_zero") == passed
-    assert use(workspace, "run_tests", target="missing.py").text == "There is no test file missing.py."
+    assert (
+        use(workspace, "run_tests", target="missing.py").text == "There is no test file missing.py."
+    )
     for target in ("--collect-only", "-k x", "../outside", "/etc"):
         assert use(workspace, "run_tests", target=target) == ToolResult(
             text=f"`{target}` is not a test file or test id in this repository.", ok=False
@@ -60,29 +67,46 @@ def test_one_target_is_run_and_nothing_else_passes_for_one(plain: Build) -> None
 
 
 def test_a_change_of_one_character_within_a_second_is_noticed(plain: Build) -> None:
-    workspace = plain({"calc.py": "def add(a, b):\n    return a - b\n", "test_calc.py": SUITE["test_calc.py"]})
+    workspace = plain(
+        {"calc.py": "def add(a, b):\n    return a - b\n", "test_calc.py": SUITE["test_calc.py"]}
+    )
     workspace.test_command = PYTEST
     assert not use(workspace, "run_tests").ok
     workspace.write(workspace.root / "calc.py", b"def add(a, b):\n    return a + b\n")
-    assert use(workspace, "run_tests") == ToolResult(text="31 passed", tests=TestReport(passed=31, by_id=True))
+    assert use(workspace, "run_tests") == ToolResult(
+        text="31 passed", tests=TestReport(passed=31, by_id=True)
+    )
 
 
 def test_tests_that_never_end_are_ended(plain: Build, tmp_path: Path) -> None:
     root = plain({}).root
-    workspace = Workspace(root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=0.5)
+    workspace = Workspace(
+        root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=0.5
+    )
     assert use(workspace, "run_tests") == ToolResult(
         text="started\n[It did not end within 0.5 s and was ended.]", ok=False
     )
-    workspace = Workspace(root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=600.0)
+    workspace = Workspace(
+        root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=600.0
+    )
     said = use(workspace, "run_tests", seconds=0.4)
-    assert said == ToolResult(text="started\n[It did not end within 0.4 s and was ended.]", ok=False)
-    workspace = Workspace(root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=0.5)
-    assert "0.5 s" in use(workspace, "run_tests", seconds=60.0).text, "never longer than the user allows"
+    assert said == ToolResult(
+        text="started\n[It did not end within 0.4 s and was ended.]", ok=False
+    )
+    workspace = Workspace(
+        root, tmp_path / "store", test_command="echo started; sleep 1000", test_timeout=0.5
+    )
+    assert "0.5 s" in use(workspace, "run_tests", seconds=60.0).text, (
+        "never longer than the user allows"
+    )
 
 
 def test_without_a_test_command_it_is_said_what_to_do(plain: Build) -> None:
     told = use(plain({}), "run_tests")
-    assert (told.ok, told.text.endswith("Start fugu with --test-command to name one.")) == (False, True)
+    assert (told.ok, told.text.endswith("Start fugu with --test-command to name one.")) == (
+        False,
+        True,
+    )
 
 
 def test_other_runners_take_no_target_and_say_so(plain: Build) -> None:
@@ -98,7 +122,8 @@ def test_node_tests_are_told_by_their_failures(plain: Build) -> None:
     passing = "".join(f"test('fine {n}', () => {{}});\n" for n in range(100))
     workspace = plain(
         {
-            "a.test.js": "const test = require('node:test'); const assert = require('node:assert');\n"
+            "a.test.js": ("const test = require('node:test'); const assert = "
+                "require('node:assert');\n")
             + passing + "test('adds', () => { assert.strictEqual(1 + 1, 3); });\n"
         }
     )  # fmt: skip
@@ -117,7 +142,10 @@ def test_where_node_only_names_a_place_in_a_test_what_stands_there_is_shown(plai
         "console.assert = (condition) => assert.ok(condition);\n"
         "test('adds', () => {\n  console.assert(\n    add(1,\n      2) === 3\n  );\n});\n"
     )
-    secret = "const key = 'k';\nexports.add = (a, b) => { if (b > 5) throw new Error(key); return a - b; };\n"
+    secret = (
+        "const key = 'k';\nexports.add = (a, b) => { if (b > 5) throw new Error(key); return a - "
+        "b; };\n"
+    )
     workspace = plain({"add.test.js": test, "add.js": secret})
     workspace.test_command = "node --test --test-reporter=tap"
     told = use(workspace, "run_tests").text
@@ -130,10 +158,17 @@ def test_where_node_only_names_a_place_in_a_test_what_stands_there_is_shown(plai
     assert "> exports.add" not in told, "the file may be kept from the agent that reads this"
 
 
-def test_where_a_stack_of_java_names_a_place_in_a_test_what_stands_there_is_shown(plain: Build) -> None:
-    test = "class CartTest {\n    void total() {\n        assertEquals(345,\n            cart.total());\n    }\n}\n"
+def test_where_a_stack_of_java_names_a_place_in_a_test_what_stands_there_is_shown(
+    plain: Build,
+) -> None:
+    test = (
+        "class CartTest {\n    void total() {\n        assertEquals(345,\n            "
+        "cart.total());\n    }\n}\n"
+    )
     code = "class Cart {\n    int total() {\n        return prices[0];\n    }\n}\n"
-    workspace = plain({"src/test/java/CartTest.java": test, "src/main/java/Cart.java": code, "mvn": MVN})
+    workspace = plain(
+        {"src/test/java/CartTest.java": test, "src/main/java/Cart.java": code, "mvn": MVN}
+    )
     workspace.test_command = "sh ./mvn test"
     told = use(workspace, "run_tests").text
     assert "CartTest.java:3)\n      > assertEquals(345, cart.total());" in told
@@ -169,7 +204,10 @@ exit 1
 
 
 def test_what_a_runner_has_framed_is_not_shown_twice() -> None:
-    told = "  ● adds\n\n    > 3 |   expect(add(1, 2)).toBe(3);\n\n      at Object.<anonymous> (add.test.js:3:21)"
+    told = (
+        "  ● adds\n\n    > 3 |   expect(add(1, 2)).toBe(3);\n\n      at Object.<anonymous> "
+        "(add.test.js:3:21)"
+    )
     assert unshown_places(told) == []
     assert unshown_places(told.replace("> 3 |", "3")) == [(4, "add.test.js", 3)]
 
@@ -258,16 +296,29 @@ JAVAC = """\
         (
             "mvn test",
             MAVEN,
-            ["<45>\n\tat shop.CartTest.totalOfAll(CartTest.java:18)\n[ERROR] Tests run: 2, Failures: 1,"],
+            [
+                "<45>\n\tat shop.CartTest.totalOfAll(CartTest.java:18)\n[ERROR] Tests run: 2, "
+                "Failures: 1,"
+            ],
         ),
         ("mvn test", JAVAC, ["[ERROR] src/main/java/shop/Cart.java:[17,22] incompatible types"]),
-        ("python3 -m unittest", UNITTEST, ["FAIL: test_b", 'File "tests/test_a.py", line 6', "1 != 2", "failures=1"]),
-        ("cargo test", CARGO, ["---- tests::adds stdout ----", "panicked at src/lib.rs:3:47", "left: -1", "1 failed"]),
+        (
+            "python3 -m unittest",
+            UNITTEST,
+            ["FAIL: test_b", 'File "tests/test_a.py", line 6', "1 != 2", "failures=1"],
+        ),
+        (
+            "cargo test",
+            CARGO,
+            ["---- tests::adds stdout ----", "panicked at src/lib.rs:3:47", "left: -1", "1 failed"],
+        ),
         ("go test ./...", GO, ["--- FAIL: TestAdd", "calc_test.go:7: got 1, want 3"]),
         ("make test", UNITTEST, ["FAIL: test_b", "1 != 2", "failures=1"]),
     ],
 )
-def test_each_runners_failures_are_kept_and_its_noise_is_not(command: str, output: str, kept: list[str]) -> None:
+def test_each_runners_failures_are_kept_and_its_noise_is_not(
+    command: str, output: str, kept: list[str]
+) -> None:
     noise = "".join(f"compiling thing number {n}\n" for n in range(400))
     told = digest_output(noise + output, command, "/repo", ok=False)
     assert [part for part in kept if part not in told] == []
@@ -276,7 +327,9 @@ def test_each_runners_failures_are_kept_and_its_noise_is_not(command: str, outpu
 
 
 def test_unknown_output_keeps_its_end() -> None:
-    told = digest_output("".join(f"step {n}\n" for n in range(2000)) + "it broke\n", "./check.sh", "/repo", ok=False)
+    told = digest_output(
+        "".join(f"step {n}\n" for n in range(2000)) + "it broke\n", "./check.sh", "/repo", ok=False
+    )
     assert told.startswith("[... ")
     assert told.endswith("step 1999\nit broke")
     assert len(told) <= 4000
@@ -284,7 +337,10 @@ def test_unknown_output_keeps_its_end() -> None:
 
 def test_what_differs_from_run_to_run_is_taken_out() -> None:
     def told(seconds: str, address: str, folder: str) -> str:
-        text = f"E   <X at {address}> /tmp/pytest-of-me/pytest-{folder}/a\n=== 1 failed in {seconds}s ===\n"
+        text = (
+            f"E   <X at {address}> /tmp/pytest-of-me/pytest-{folder}/a\n=== 1 failed in "
+            f"{seconds}s ===\n"
+        )
         return digest_output(text, "pytest", "/repo", ok=False)
 
     assert told("0.12", "0x7f3a21bc", "1") == told("12.50", "0x7ffe9912", "27")

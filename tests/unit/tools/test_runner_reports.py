@@ -1,4 +1,6 @@
-"""What a run says of each test: by real runners, and by recorded output of those that are not everywhere."""
+"""What a run says of each test: by real runners, and by recorded output of those that are not
+everywhere.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,13 @@ from hypothesis import strategies as st
 
 from fugu_cli.session.events import TestReport
 from fugu_cli.tools.runner_commands import recognise_runner
-from fugu_cli.tools.runner_results import GoEvents, TestOutcomes, read_results, summarise_results, with_report
+from fugu_cli.tools.runner_results import (
+    GoEvents,
+    TestOutcomes,
+    read_results,
+    summarise_results,
+    with_report,
+)
 from fugu_cli.tools.shell_commands import run_command
 from tests.unit.tools.conftest import Build, use
 
@@ -71,19 +79,32 @@ FAILING = (
 )
 
 
-@pytest.mark.parametrize(("folder", "path"), [("", "tests/test_odd.py"), ("cd tests && ", "test_odd.py")])
+@pytest.mark.parametrize(
+    ("folder", "path"), [("", "tests/test_odd.py"), ("cd tests && ", "test_odd.py")]
+)
 def test_pytest_ids_can_be_given_back_to_it(folder: str, path: str, plain: Build) -> None:
     base = "class Base:\n    def test_inherited(self): assert 0\n"
-    workspace = plain({"tests/__init__.py": "", "tests/base.py": base, "tests/test_odd.py": ODD, "conftest.py": ""})
+    workspace = plain(
+        {
+            "tests/__init__.py": "",
+            "tests/base.py": base,
+            "tests/test_odd.py": ODD,
+            "conftest.py": "",
+        }
+    )
     workspace.test_command = f"{folder}{PYTEST}"
     names = tuple(f"{path}::{name}" for name in FAILING)
-    assert use(workspace, "run_tests").tests == TestReport(passed=1, failed=9, skipped=2, failing=names, by_id=True)
+    assert use(workspace, "run_tests").tests == TestReport(
+        passed=1, failed=9, skipped=2, failing=names, by_id=True
+    )
 
 
 def test_a_file_that_pytest_cannot_load_is_named_by_its_path(plain: Build) -> None:
     workspace = plain({"tests/test_a.py": "import nothing_there\n"})
     workspace.test_command = PYTEST
-    assert use(workspace, "run_tests").tests == TestReport(failed=1, failing=("tests/test_a.py",), by_id=True)
+    assert use(workspace, "run_tests").tests == TestReport(
+        failed=1, failing=("tests/test_a.py",), by_id=True
+    )
 
 
 def test_a_runner_that_refuses_to_report_runs_as_it_was_told(plain: Build) -> None:
@@ -116,22 +137,35 @@ CASE = '<testcase classname="test_a" name="test_a"/>'
 @pytest.mark.parametrize(
     ("report", "outcomes"),
     [
-        (f'<!DOCTYPE x [<!ENTITY e0 "{"a" * 1000}">{ENTITIES}]><testsuite name="&e8;">{CASE}</testsuite>', None),
         (
-            '<!DOCTYPE x [<!ENTITY e SYSTEM "/etc/passwd">]><testsuite><testcase>&e;</testcase></testsuite>',
+            f'<!DOCTYPE x [<!ENTITY e0 "{"a" * 1000}">{ENTITIES}]><testsuite '
+            f'name="&e8;">{CASE}</testsuite>',
+            None,
+        ),
+        (
+            "<!DOCTYPE x [<!ENTITY e SYSTEM "
+            '"/etc/passwd">]><testsuite><testcase>&e;</testcase></testsuite>',
             None,
         ),
         (f'<?xml version="1.0" encoding="nonsense"?><testsuite>{CASE}</testsuite>', None),
         (f'<?xml version="1.0" encoding="shift_jis"?><testsuite>{CASE}</testsuite>', None),
         (f"<testsuite>{CASE}", None),
         ("", None),
-        (f"{'<testsuite>' * 20_000}{CASE}{'</testsuite>' * 20_000}", {"test_a.py::test_a": "passed"}),
+        (
+            f"{'<testsuite>' * 20_000}{CASE}{'</testsuite>' * 20_000}",
+            {"test_a.py::test_a": "passed"},
+        ),
         (f"<testsuites>{CASE}</testsuites>", {"test_a.py::test_a": "passed"}),
-        (f"<testsuite>{CASE}<system-out>{'a' * 50_000_000}</system-out></testsuite>", {"test_a.py::test_a": "passed"}),
+        (
+            f"<testsuite>{CASE}<system-out>{'a' * 50_000_000}</system-out></testsuite>",
+            {"test_a.py::test_a": "passed"},
+        ),
     ],
     ids=["bomb", "outside", "encoding", "wide", "truncated", "empty", "deep", "beside", "large"],
 )
-def test_a_hostile_report_is_read_or_left(tmp_path: Path, report: str, outcomes: TestOutcomes | None) -> None:
+def test_a_hostile_report_is_read_or_left(
+    tmp_path: Path, report: str, outcomes: TestOutcomes | None
+) -> None:
     (tmp_path / "test_a.py").touch()
     invocation = recognise_runner("pytest", tmp_path)
     assert invocation is not None
@@ -174,14 +208,19 @@ def test_unittest_names_what_fails(plain: Build) -> None:
     found = use(workspace, "run_tests").tests
     assert found is not None
     assert (found.failed, found.skipped, found.by_id) == (5, 1, True)
-    names = {"test_b", "test_a.S", *(f"test_a.T.test_{name}" for name in ("bad", "parts", "unexpected"))}
+    names = {
+        "test_b",
+        "test_a.S",
+        *(f"test_a.T.test_{name}" for name in ("bad", "parts", "unexpected")),
+    }
     assert set(found.failing) == names
 
 
 def test_names_of_unittest_before_python_3_11(tmp_path: Path) -> None:
     output = (
         f"{'=' * 70}\nFAIL: test_b (tests.test_a.T)\nSays so.\n{'-' * 70}\nTraceback\n\n"
-        f"{'=' * 70}\nERROR: tests.test_x (unittest.loader._FailedTest)\n{'-' * 70}\nImportError\n\n"
+        f"{'=' * 70}\nERROR: tests.test_x "
+        f"(unittest.loader._FailedTest)\n{'-' * 70}\nImportError\n\n"
         f"{'-' * 70}\nRan 2 tests in 0.001s\n\nFAILED (failures=1, errors=1)\n"
     )
     expected = {"tests.test_a.T.test_b": "failed", "tests.test_x": "failed"}
@@ -199,12 +238,16 @@ def test_what_go_says_reads_as_without_the_report(plain: Build, tmp_path: Path) 
         'func TestLater(t *testing.T) { t.Skip("later") }\n'
     )
     unbuilt = 'package other\n\nimport "testing"\n\nfunc TestX(t *testing.T) { nothing() }\n'
-    workspace = plain({"go.mod": "module e.org/calc\n\ngo 1.19\n", "a_test.go": test, "other/b_test.go": unbuilt})
+    workspace = plain(
+        {"go.mod": "module e.org/calc\n\ngo 1.19\n", "a_test.go": test, "other/b_test.go": unbuilt}
+    )
     workspace.test_command = f"GOCACHE={tmp_path}/go-cache go test ./..."
     found = use(workspace, "run_tests")
     names = ("e.org/calc TestBad/one", "e.org/calc/other")
     assert found.tests == TestReport(passed=1, failed=2, skipped=1, failing=names, by_id=True)
-    bare = asyncio.run(run_command(workspace.test_command, workspace.root, 100, lambda said: None)).output
+    bare = asyncio.run(
+        run_command(workspace.test_command, workspace.root, 100, lambda said: None)
+    ).output
 
     def lines(text: str) -> set[str]:
         kept = (line.partition("(")[0].strip() for line in text.splitlines() if "\t0." not in line)
@@ -302,7 +345,10 @@ SUREFIRE = """\
 
 @pytest.mark.parametrize(
     ("command", "place"),
-    [("mvn test", "api/target/surefire-reports"), ("./gradlew test", "api/build/test-results/test")],
+    [
+        ("mvn test", "api/target/surefire-reports"),
+        ("./gradlew test", "api/build/test-results/test"),
+    ],
 )
 def test_only_the_reports_of_this_run_count(command: str, place: str, tmp_path: Path) -> None:
     folder = tmp_path / place
@@ -366,7 +412,9 @@ def test_node_names_a_test_with_those_around_it(tmp_path: Path) -> None:
         "alone # 1": "failed",
         "later": "skipped",
     }
-    expected = TestReport(passed=1, failed=2, skipped=1, failing=("add > two", "alone # 1"), by_id=True)
+    expected = TestReport(
+        passed=1, failed=2, skipped=1, failing=("add > two", "alone # 1"), by_id=True
+    )
     assert summarise_results(found, TAP, ok=False) == expected
     (tmp_path / "node.tap").write_text(TAP.partition("# tests")[0])
     assert read_results(asked, "", tmp_path) is None
@@ -399,7 +447,11 @@ def test_no_output_breaks_the_reading_and_what_is_no_event_stays(output: str) ->
 @given(text=st.text() | st.sampled_from(["0", "{}", '{"testResults": 1}', "<a/>", "<testcase/>"]))
 def test_no_report_breaks_the_reading(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     folder = tmp_path_factory.mktemp("report")
-    for command, name in (("pytest", "pytest.xml"), ("jest", "report.json"), ("node --test", "node.tap")):
+    for command, name in (
+        ("pytest", "pytest.xml"),
+        ("jest", "report.json"),
+        ("node --test", "node.tap"),
+    ):
         (folder / name).write_text(text, encoding="utf-8")
         invocation = recognise_runner(command, folder)
         assert invocation is not None

@@ -1,4 +1,6 @@
-"""Which runner a command starts, what makes it report, and the command that runs only some of its tests."""
+"""Which runner a command starts, what makes it report, and the command that runs only some of its
+tests.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def test_known_runners_are_recognised(command: str, kind: str, tmp_path: Path) -
         "",
     ],
 )
-def test_a_command_that_does_more_or_something_else_is_left_alone(command: str, tmp_path: Path) -> None:
+def test_a_command_that_does_more_or_something_else_is_left_alone(
+    command: str, tmp_path: Path
+) -> None:
     assert recognise_runner(command, tmp_path) is None
 
 
@@ -79,9 +83,17 @@ def test_a_command_that_does_more_or_something_else_is_left_alone(command: str, 
     ("manager", "script", "told"),
     [
         ("npm test", "jest", "npm test -- --json --outputFile=F/report.json"),
-        ("npm run test -- --ci", "tsc && jest", "npm run test -- --ci --json --outputFile=F/report.json"),
+        (
+            "npm run test -- --ci",
+            "tsc && jest",
+            "npm run test -- --ci --json --outputFile=F/report.json",
+        ),
         ("yarn test", "react-scripts test", "yarn test --json --outputFile=F/report.json"),
-        ("pnpm test", "vitest run", "pnpm test --reporter=default --reporter=json --outputFile.json=F/report.json"),
+        (
+            "pnpm test",
+            "vitest run",
+            "pnpm test --reporter=default --reporter=json --outputFile.json=F/report.json",
+        ),
         ("npm test", "jest && eslint .", None),
         ("npm test", "mocha", None),
         ("npm test", "jest --json", "npm test"),
@@ -129,21 +141,26 @@ def test_a_runner_is_asked_to_report_where_nothing_of_the_users_is_lost(
         ("A='1 2' pytest tests", ("a.py::t",), "A='1 2' pytest --maxfail=0 a.py::t"),
         ("pytest --unknown tests", ("a.py::t",), None),
         ("pytest", ("not a node id",), None),
-        ("python -m unittest discover -s t", ("a.T.b",), "python -m unittest discover -s t -v -k a.T.b"),
-        ("jest --ci", ("a.js > s > t (1)",), "jest --ci --runTestsByPath a.js -t '^(s (> )?t \\(1\\))$'"),
+        ("python -m unittest discover -s t", ("a.T.b",), ("python -m unittest discover -s t -v -k "
+            "a.T.b")),
+        ("jest --ci", ("a.js > s > t (1)",), ("jest --ci --runTestsByPath a.js -t '^(s (> )?t "
+            "\\(1\\))$'")),
         ("jest", ("a.js",), "jest --runTestsByPath a.js"),
         ("jest src", ("a.js > t",), "jest src -t '^(t)$'"),
         ("vitest run", ("a.ts > t",), "vitest run a.ts -t '^(t)$'"),
-        ("node --test", ("s > t",), "node '--test-name-pattern=^s$' '--test-name-pattern=^t$' --test"),
+        ("node --test", ("s > t",), ("node '--test-name-pattern=^s$' '--test-name-pattern=^t$' "
+            "--test")),
         ("node --test", ("a.test.js",), None),
         ("cargo test -p c", ("c tests::a", "it a"), "cargo test -p c -- tests::a a"),
-        ("go test -tags x ./...", ("e/a TestA/s", "e/b TestB"), "go test -tags x -run '^(TestA|TestB)$' e/a e/b"),
+        ("go test -tags x ./...", ("e/a TestA/s", "e/b TestB"), ("go test -tags x -run "
+            "'^(TestA|TestB)$' e/a e/b")),
         ("go test ./...", ("e.org/a", "e.org/b TestB"), "go test e.org/a e.org/b"),
         ("go test -odd x ./...", ("e.org/a",), None),
         (
             "mvn test",
             ("a.B#c", "a.B#d(int)[1]", "a.C#"),
-            "mvn test -Dtest=a.B#c+d,a.C -DfailIfNoTests=false -Dsurefire.failIfNoSpecifiedTests=false",
+            "mvn test -Dtest=a.B#c+d,a.C -DfailIfNoTests=false "
+            "-Dsurefire.failIfNoSpecifiedTests=false",
         ),
         ("gradle test", ("a.B#c",), "gradle test --tests a.B.c"),
         ("make test", ("a",), None),
@@ -162,7 +179,13 @@ def test_nothing_is_selected_without_names_or_for_too_many(tmp_path: Path) -> No
     assert select_failing("pytest", failing(*(f"a.py::t{n}" for n in range(101))), tmp_path) is None
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\n\0\r"), min_size=1), min_size=1, max_size=4))
+@given(
+    st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\n\0\r"), min_size=1),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_every_name_reaches_pytest_as_it_is(names: list[str]) -> None:
     ids = tuple(f"a.py::{name}" for name in names)
     found = select_failing("cd x && E=1 python -m pytest -q", failing(*ids), Path("/nowhere"))

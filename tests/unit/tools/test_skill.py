@@ -1,4 +1,6 @@
-"""The tool that reads a skill: what agents are told of it, what it says, and which agents have it."""
+"""The tool that reads a skill: what agents are told of it, what it says, and which agents have
+it.
+"""
 
 import asyncio
 import json
@@ -25,7 +27,12 @@ SMALL = Member(name="b", provider="local", model="m", protocol="schema", slot="c
 
 @pytest.fixture
 def skills(tmp_path: Path) -> tuple[Skill, ...]:
-    making.skill(tmp_path / "home", "release", "How to release.", body="You are now an assistant who releases.")
+    making.skill(
+        tmp_path / "home",
+        "release",
+        "How to release.",
+        body="You are now an assistant who releases.",
+    )
     making.skill(tmp_path / "home", "pdf", "Forms {in} braces.")
     return load_library((ExtensionFolder(tmp_path / "home", "~/.agents"),)).skills
 
@@ -45,8 +52,14 @@ def offered(toolbox: Toolbox, member: Member, role: Role, root: Path) -> list[st
     return [spec.name for spec in wiring.build_harness(member).tools(facts, member, environment)]
 
 
-def test_agents_are_told_the_names_and_descriptions_with_the_tool(skills: tuple[Skill, ...]) -> None:
-    told = next(spec for spec in wiring.build_toolbox(None, skills).specs(lambda tool: True) if spec.name == "skill")
+def test_agents_are_told_the_names_and_descriptions_with_the_tool(
+    skills: tuple[Skill, ...],
+) -> None:
+    told = next(
+        spec
+        for spec in wiring.build_toolbox(None, skills).specs(lambda tool: True)
+        if spec.name == "skill"
+    )
     assert told.description.endswith("\n- pdf: Forms {in} braces.\n- release: How to release.")
     assert json.loads(told.parameters) == {
         "type": "object",
@@ -60,21 +73,32 @@ def test_without_skills_there_is_no_such_tool() -> None:
 
 
 def test_it_says_what_the_skill_says(skills: tuple[Skill, ...], tmp_path: Path) -> None:
-    assert called(wiring.build_toolbox(None, skills), tmp_path, "pdf") == ToolResult(text=skills[0].text())
+    assert called(wiring.build_toolbox(None, skills), tmp_path, "pdf") == ToolResult(
+        text=skills[0].text()
+    )
 
 
-def test_a_name_that_is_not_there_is_answered_with_those_that_are(skills: tuple[Skill, ...], tmp_path: Path) -> None:
+def test_a_name_that_is_not_there_is_answered_with_those_that_are(
+    skills: tuple[Skill, ...], tmp_path: Path
+) -> None:
     toolbox = wiring.build_toolbox(None, skills)
-    assert called(toolbox, tmp_path, "relase").text == "There is no skill relase. Did you mean release?"
+    assert (
+        called(toolbox, tmp_path, "relase").text
+        == "There is no skill relase. Did you mean release?"
+    )
     assert called(toolbox, tmp_path, "zzz") == ToolResult(
         text="There is no skill zzz. There are pdf, release.", ok=False
     )
 
 
-def test_a_skill_that_cannot_be_read_any_more_is_an_answer(skills: tuple[Skill, ...], tmp_path: Path) -> None:
+def test_a_skill_that_cannot_be_read_any_more_is_an_answer(
+    skills: tuple[Skill, ...], tmp_path: Path
+) -> None:
     skills[0].file.unlink()
     found = called(wiring.build_toolbox(None, skills), tmp_path, "pdf")
-    assert found == ToolResult(text="~/.agents/skills/pdf cannot be used: it is not a file.", ok=False)
+    assert found == ToolResult(
+        text="~/.agents/skills/pdf cannot be used: it is not a file.", ok=False
+    )
 
 
 def test_native_agents_have_it_in_every_role_and_small_ones_are_not_told(
@@ -82,7 +106,10 @@ def test_native_agents_have_it_in_every_role_and_small_ones_are_not_told(
 ) -> None:
     with_it, without = wiring.build_toolbox(None, skills), wiring.build_toolbox()
     for role in ("worker", "thinker", "verifier"):
-        assert offered(with_it, NATIVE, role, tmp_path) == [*offered(without, NATIVE, role, tmp_path), "skill"]
+        assert offered(with_it, NATIVE, role, tmp_path) == [
+            *offered(without, NATIVE, role, tmp_path),
+            "skill",
+        ]
         assert offered(with_it, SMALL, role, tmp_path) == offered(without, SMALL, role, tmp_path)
 
 
@@ -97,7 +124,9 @@ def test_native_agents_have_it_in_every_role_and_small_ones_are_not_told(
         (Rules(deny=("*",)), "deny"),
     ],
 )
-def test_it_reads_so_nobody_is_asked_unless_a_rule_says_so(rules: Rules, verdict: str, tmp_path: Path) -> None:
+def test_it_reads_so_nobody_is_asked_unless_a_rule_says_so(
+    rules: Rules, verdict: str, tmp_path: Path
+) -> None:
     found = judge(Call.make("1", "skill", name="pdf"), rules, tmp_path)
     assert (found.verdict, found.target) == (verdict, "skill(pdf)")
 
@@ -122,10 +151,17 @@ def test_of_what_lies_outside_exactly_a_skills_own_folder_may_be_read(
     (outside / "pdf").mkdir(parents=True)
     (outside / "pdf/link").symlink_to(outside / "release")
     rules = Rules(mode="auto", readable=(outside / "pdf",))
-    assert judge(Call.make("1", tool, path=str(outside / path), content=""), rules, root).verdict == verdict
+    assert (
+        judge(Call.make("1", tool, path=str(outside / path), content=""), rules, root).verdict
+        == verdict
+    )
 
 
-@pytest.mark.parametrize("path", [".agents/skills/a/SKILL.md", "pkg/.agents/commands/x.md", "pkg/.Agents/x"])
-def test_skills_and_commands_of_a_repository_are_written_with_a_yes_every_time(path: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "path", [".agents/skills/a/SKILL.md", "pkg/.agents/commands/x.md", "pkg/.Agents/x"]
+)
+def test_skills_and_commands_of_a_repository_are_written_with_a_yes_every_time(
+    path: str, tmp_path: Path
+) -> None:
     found = judge(Call.make("1", "write", path=path, content=""), Rules(mode="auto"), tmp_path)
     assert (found.verdict, found.every_time) == ("ask", True)

@@ -44,7 +44,11 @@ def contents(root: Path) -> Tree:
 
 def users(root: Path) -> dict[str, bytes]:
     """Every byte of the user's .git folder."""
-    return {p.relative_to(root).as_posix(): p.read_bytes() for p in (root / ".git").rglob("*") if p.is_file()}
+    return {
+        p.relative_to(root).as_posix(): p.read_bytes()
+        for p in (root / ".git").rglob("*")
+        if p.is_file()
+    }
 
 
 def make(root: Path, tree: Tree) -> None:
@@ -72,7 +76,8 @@ names = st.lists(
 entries = st.tuples(
     st.sampled_from(["-", "x", "600", "640", "700", "444", "link", "empty"]),
     st.one_of(
-        st.binary(max_size=40), st.sampled_from([b"", b"a\r\nb\r\n", b"\xef\xbb\xbftext\n", b"$Id$\n", b"\0\xff" * 9])
+        st.binary(max_size=40),
+        st.sampled_from([b"", b"a\r\nb\r\n", b"\xef\xbb\xbftext\n", b"$Id$\n", b"\0\xff" * 9]),
     ),
 )
 
@@ -120,9 +125,18 @@ def test_any_tree_is_put_back_exactly_and_the_users_git_is_untouched(
 
 @pytest.fixture(scope="module")
 def furnished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A repository with ignore rules, a nested repository and a submodule, each with a commit, to be copied."""
+    """A repository with ignore rules, a nested repository and a submodule, each with a commit, to
+    be copied.
+    """
     folder = tmp_path_factory.mktemp("furnished")
-    author = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "protocol.file.allow=always")
+    author = (
+        "-c",
+        "user.name=A",
+        "-c",
+        "user.email=a@example.org",
+        "-c",
+        "protocol.file.allow=always",
+    )
     for name in ("library", "repo", "repo/nested"):
         git(folder, "init", "-q", "-b", "main", name)
         git(folder / name, *author, "commit", "-q", "--allow-empty", "-m", "start")
@@ -151,7 +165,9 @@ def test_any_tree_is_put_back_and_ignored_files_nested_repositories_and_submodul
         def become(state: tuple[Tree, ...]) -> None:
             for name, tree in zip(("ours", *ALONE), state, strict=True):
                 (root / name).mkdir(exist_ok=True)
-                kept = (root / name / ".git").read_bytes() if (root / name / ".git").is_file() else b""
+                kept = (
+                    (root / name / ".git").read_bytes() if (root / name / ".git").is_file() else b""
+                )
                 make(root / name, tree)
                 assert not kept or (root / name / ".git").read_bytes() == kept
             lay(root, {"a.log": str(len(state[0]))})
@@ -186,7 +202,9 @@ def test_ignored_files_are_neither_taken_nor_touched(repo: Build) -> None:
     workspace = repo({"a.py": "1\n", ".gitignore": "*.log\nbuild/\n"})
     lay(workspace.root, {"x.log": "mine", "build/out.bin": "mine"})
     before = asyncio.run(workspace.history.snapshot())
-    lay(workspace.root, {"x.log": "changed", "build/new.bin": "new", "a.py": "2\n", "b.py": "new\n"})
+    lay(
+        workspace.root, {"x.log": "changed", "build/new.bin": "new", "a.py": "2\n", "b.py": "new\n"}
+    )
     assert set(asyncio.run(restore(workspace, before or ""))) == {"a.py", "b.py"}
     assert contents(workspace.root) == {
         "a.py": ("-", b"1\n"), ".gitignore": ("-", b"*.log\nbuild/\n"), "x.log": ("-", b"changed"),
@@ -231,7 +249,9 @@ def test_a_tracked_file_that_is_ignored_belongs_to_the_snapshot(repo: Build) -> 
     assert (workspace.root / "other.lock").read_text() == "2"
 
 
-def test_the_users_own_ignore_files_count(repo: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_own_ignore_files_count(
+    repo: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     workspace = repo({"a.py": "1\n"})
     (tmp_path / "ignore").write_text("*.swp\n")
     (workspace.root / ".git" / "info" / "exclude").write_text("private/\n")
@@ -253,7 +273,10 @@ def test_nested_repositories_are_left_alone(repo: Build) -> None:
     before = asyncio.run(workspace.history.snapshot())
     lay(workspace.root, {"a.py": "2\n", "full/x": "2", "empty/y": "2"})
     assert asyncio.run(restore(workspace, before or "")) == ("a.py",)
-    assert ((workspace.root / "full/x").read_text(), (workspace.root / "empty/y").read_text()) == ("2", "2")
+    assert ((workspace.root / "full/x").read_text(), (workspace.root / "empty/y").read_text()) == (
+        "2",
+        "2",
+    )
 
 
 def test_a_file_can_take_a_folders_place_and_back(repo: Build) -> None:
@@ -319,7 +342,10 @@ def test_a_diff_names_each_change_with_its_blobs(repo: Build) -> None:
 def test_a_patch_applies_with_git_byte_for_byte(repo: Build, tmp_path: Path) -> None:
     workspace = repo({"a.txt": b"caf\xe9\r\nline\n", "pic": bytes(range(256))})
     before = asyncio.run(workspace.history.snapshot()) or ""
-    lay(workspace.root, {"a.txt": b"caf\xe9\r\nother\n", "pic": bytes(reversed(range(256))), "new": "x"})
+    lay(
+        workspace.root,
+        {"a.txt": b"caf\xe9\r\nother\n", "pic": bytes(reversed(range(256))), "new": "x"},
+    )
     after = asyncio.run(workspace.history.snapshot()) or ""
     (tmp_path / "patch").write_bytes(asyncio.run(workspace.patch(before, after, whole=True)))
     expected = contents(workspace.root)
@@ -334,7 +360,9 @@ def test_a_folder_inside_a_repository_is_snapshotted_alone(repo: Build, tmp_path
     before = asyncio.run(workspace.history.snapshot())
     lay(top, {"sub/a.py": "2\n", "other.py": "2\n", "sub/x.log": "ignored", "sub/b.py": "new\n"})
     sparse(top / "sub" / "large.bin", 1 << 30)
-    assert [one.path for one in asyncio.run(workspace.history.since(before or "")).attributes] == ["large.bin"]
+    assert [one.path for one in asyncio.run(workspace.history.since(before or "")).attributes] == [
+        "large.bin"
+    ]
     assert set(asyncio.run(restore(workspace, before or ""))) == {"a.py", "b.py"}
     assert (top / "other.py").read_text() == "2\n"
     assert (top / "sub" / "x.log").read_text() == "ignored"
@@ -366,7 +394,9 @@ def test_an_empty_repository_and_a_worktree_can_be_snapshotted(repo: Build, tmp_
     assert asyncio.run(restore(other, before or "")) == ("a",)
 
 
-def test_snapshots_are_taken_one_at_a_time_and_a_lock_left_behind_is_no_obstacle(repo: Build) -> None:
+def test_snapshots_are_taken_one_at_a_time_and_a_lock_left_behind_is_no_obstacle(
+    repo: Build,
+) -> None:
     workspace = repo({"a.py": "1\n"})
     other = Workspace(workspace.root, workspace.store)
 
@@ -412,7 +442,12 @@ def test_outside_git_the_files_fugu_changed_can_be_put_back(plain: Build) -> Non
         FileChange(path="new.txt", before=None, after=blob_id(b"3\n")),
         FileChange(path="a.txt", before=blob_id(b"2\n"), after=blob_id(b"4\n")),
     )
-    for name, data in (("a.txt", b"2\n"), ("b.txt", b"2\n"), ("new.txt", b"3\n"), ("a.txt", b"4\n")):
+    for name, data in (
+        ("a.txt", b"2\n"),
+        ("b.txt", b"2\n"),
+        ("new.txt", b"3\n"),
+        ("a.txt", b"4\n"),
+    ):
         workspace.write(root / name, data)
     lay(root, {"b.txt": "somebody else\n"})
     restored = asyncio.run(workspace.take_back(FileEffects(changes)))
@@ -421,17 +456,36 @@ def test_outside_git_the_files_fugu_changed_can_be_put_back(plain: Build) -> Non
     assert asyncio.run(workspace.take_back(FileEffects(changes))) == Restored((), ("b.txt",))
 
 
-def test_a_submodule_is_left_alone_whatever_happens_in_and_around_it(repo: Build, tmp_path: Path) -> None:
+def test_a_submodule_is_left_alone_whatever_happens_in_and_around_it(
+    repo: Build, tmp_path: Path
+) -> None:
     workspace = repo({"a.txt": "1\n"})
     root = workspace.root
     git(tmp_path, "init", "-q", "-b", "main", "library")
     lay(tmp_path / "library", {"lib.py": "x = 1\n"})
     git(tmp_path / "library", "add", "-A")
     git(tmp_path / "library", "commit", "-q", "-m", "start")
-    git(root, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(tmp_path / "library"), "vendor/library")
+    git(
+        root,
+        "-c",
+        "protocol.file.allow=always",
+        "submodule",
+        "add",
+        "-q",
+        str(tmp_path / "library"),
+        "vendor/library",
+    )
     git(root, "commit", "-q", "-m", "a submodule")
     before = asyncio.run(workspace.history.snapshot())
-    lay(root, {"vendor/library/lib.py": "x = 2\n", "vendor/library/new.py": "", "vendor/own.py": "", "a.txt": "2\n"})
+    lay(
+        root,
+        {
+            "vendor/library/lib.py": "x = 2\n",
+            "vendor/library/new.py": "",
+            "vendor/own.py": "",
+            "a.txt": "2\n",
+        },
+    )
     assert set(asyncio.run(restore(workspace, before or ""))) == {"vendor/own.py", "a.txt"}
     assert (root / "vendor" / "library" / "lib.py").read_text() == "x = 2\n"
     assert (root / "vendor" / "library" / "new.py").exists()
@@ -470,7 +524,9 @@ def nested_after(workspace: Workspace, act: Callable[[], object]) -> tuple[str, 
     ],
     ids=["edit", "new", "removal", "commit", "checkout", "staged", "gone"],
 )
-def test_a_change_inside_of_a_submodule_is_named(repo: Build, tmp_path: Path, act: Callable[[Path], object]) -> None:
+def test_a_change_inside_of_a_submodule_is_named(
+    repo: Build, tmp_path: Path, act: Callable[[Path], object]
+) -> None:
     workspace = repo({"a.txt": "1\n"})
     library = library_in(workspace, tmp_path)
     assert nested_after(workspace, lambda: act(library)) == ("vendor/library",)
@@ -482,29 +538,43 @@ def test_a_change_inside_of_a_submodule_is_named(repo: Build, tmp_path: Path, ac
         lambda library: os.utime(library / "lib.py", (1, 1)),
         lambda library: lay(library, {"lib.o": "compiled"}),
         lambda library: git(library, "status"),
-        lambda library: (lay(library, {"lib.py": "x = 2\n"}), git(library, "checkout", "-q", "lib.py")),
-        lambda library: (git(library, "checkout", "-q", "--detach"), git(library, "checkout", "-q", "main")),
+        lambda library: (
+            lay(library, {"lib.py": "x = 2\n"}),
+            git(library, "checkout", "-q", "lib.py"),
+        ),
+        lambda library: (
+            git(library, "checkout", "-q", "--detach"),
+            git(library, "checkout", "-q", "main"),
+        ),
     ],
     ids=["touched", "ignored", "looked at", "there and back", "head there and back"],
 )
-def test_a_submodule_that_is_as_it_was_is_not_named(repo: Build, tmp_path: Path, act: Callable[[Path], object]) -> None:
+def test_a_submodule_that_is_as_it_was_is_not_named(
+    repo: Build, tmp_path: Path, act: Callable[[Path], object]
+) -> None:
     workspace = repo({"a.txt": "1\n"})
     library = library_in(workspace, tmp_path)
     assert nested_after(workspace, lambda: act(library)) == ()
 
 
-def test_a_repository_that_a_command_clones_is_named_and_its_filters_never_run(repo: Build, tmp_path: Path) -> None:
+def test_a_repository_that_a_command_clones_is_named_and_its_filters_never_run(
+    repo: Build, tmp_path: Path
+) -> None:
     workspace = repo({"a.txt": "1\n"})
     library = library_in(workspace, tmp_path)
     clone = ("clone", "-q", str(tmp_path / "library"), "third/party")
     assert nested_after(workspace, lambda: git(workspace.root, *clone)) == ("third/party",)
     git(library, "config", "filter.odd.clean", f"touch {tmp_path / 'ran'}; cat")
     lay(library, {".gitattributes": "*.py filter=odd\n", "lib.py": "x = 3\n"})
-    assert nested_after(workspace, lambda: lay(library, {"lib.py": "x = 4\n"})) == ("vendor/library",)
+    assert nested_after(workspace, lambda: lay(library, {"lib.py": "x = 4\n"})) == (
+        "vendor/library",
+    )
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_file_comes_back_with_its_own_permissions_and_an_empty_folder_with_none(repo: Build) -> None:
+def test_a_file_comes_back_with_its_own_permissions_and_an_empty_folder_with_none(
+    repo: Build,
+) -> None:
     workspace = repo({"key": "secret\n", "run.sh": "#!/bin/sh\n"})
     root = workspace.root
     (root / "key").chmod(0o600)
@@ -547,7 +617,9 @@ def sparse(path: Path, size: int) -> None:
         file.truncate(size)
 
 
-def test_large_files_that_git_does_not_track_are_not_copied_and_their_change_is_told(repo: Build) -> None:
+def test_large_files_that_git_does_not_track_are_not_copied_and_their_change_is_told(
+    repo: Build,
+) -> None:
     workspace = repo({"a.py": "1\n"})
     root = workspace.root
     for name in ("data/one.bin", "data/two.bin", "data/three.bin"):
@@ -555,14 +627,20 @@ def test_large_files_that_git_does_not_track_are_not_copied_and_their_change_is_
     lay(root, {"data/notes.txt": "small\n"})
     before = asyncio.run(workspace.history.snapshot()) or ""
     assert asyncio.run(workspace.history.snapshot()) == before
-    assert asyncio.run(Workspace(root, workspace.store).history.snapshot()) == before, "another process sees the same"
+    assert asyncio.run(Workspace(root, workspace.store).history.snapshot()) == before, (
+        "another process sees the same"
+    )
     (root / "data/one.bin").unlink()
     sparse(root / "data/two.bin", 1 << 30)
     lay(root, {"a.py": "2\n", "data/notes.txt": "other\n"})
     sparse(root / "made.bin", 1 << 30)
     made = asyncio.run(workspace.history.since(before))
     assert [change.path for change in made.changes] == ["a.py", "data/notes.txt"]
-    assert [one.path for one in made.attributes if one.large] == ["data/one.bin", "data/two.bin", "made.bin"]
+    assert [one.path for one in made.attributes if one.large] == [
+        "data/one.bin",
+        "data/two.bin",
+        "made.bin",
+    ]
     done = asyncio.run(workspace.take_back(made))
     assert (set(done.paths), done.left) == (
         {"a.py", "data/notes.txt"},
@@ -573,7 +651,9 @@ def test_large_files_that_git_does_not_track_are_not_copied_and_their_change_is_
     assert size(workspace.store) < 1 << 20
 
 
-def test_a_large_file_that_becomes_small_or_tracked_is_never_taken_for_a_new_one(repo: Build) -> None:
+def test_a_large_file_that_becomes_small_or_tracked_is_never_taken_for_a_new_one(
+    repo: Build,
+) -> None:
     workspace = repo({"a.py": "1\n"})
     root = workspace.root
     (root / "one.bin").write_bytes(os.urandom(7 << 20))
@@ -586,7 +666,10 @@ def test_a_large_file_that_becomes_small_or_tracked_is_never_taken_for_a_new_one
     assert asyncio.run(restore(workspace, before)) == ()
     lay(root, {"one.bin": "other\n", "two.bin": "small\n"})
     assert set(asyncio.run(restore(workspace, after))) == {"one.bin", "two.bin"}
-    assert ((root / "one.bin").read_text(), (root / "two.bin").stat().st_size) == ("small\n", 7 << 20)
+    assert ((root / "one.bin").read_text(), (root / "two.bin").stat().st_size) == (
+        "small\n",
+        7 << 20,
+    )
 
 
 def test_the_smallest_new_files_are_copied_first(repo: Build) -> None:

@@ -47,7 +47,10 @@ def only_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"a.py": "", "a_test.py": "import pytest"}, f"python3 {PYTEST}"),
         ({"tests/unit/test_a.py": "import unittest"}, f"python3 {PYTEST}"),
         ({"pytest.ini": "[pytest]\n"}, f"python3 {PYTEST}"),
-        ({"pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--lf'\n"}, "python3 -m pytest -q"),
+        (
+            {"pyproject.toml": "[tool.pytest.ini_options]\naddopts = '--lf'\n"},
+            "python3 -m pytest -q",
+        ),
         ({"setup.cfg": "[tool:pytest]\n"}, f"python3 {PYTEST}"),
         ({"pytest.ini": "[pytest]\naddopts = -ra -q\n"}, "python3 -m pytest -p no:cacheprovider"),
         ({"tests/conftest.py": ""}, f"python3 {PYTEST}"),
@@ -63,13 +66,19 @@ def only_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"Makefile": "check:\n\ttrue\n"}, "make check"),
         ({"Makefile": "test := 1\n"}, None),
         ({"Makefile": "test:\n", "test_a.py": "", "Cargo.toml": ""}, f"python3 {PYTEST}"),
-        ({"Cargo.toml": "", "src/lib.rs": "", "tests/a.rs": "", "tools/test_x.py": ""}, "cargo test"),
+        (
+            {"Cargo.toml": "", "src/lib.rs": "", "tests/a.rs": "", "tools/test_x.py": ""},
+            "cargo test",
+        ),
         ({"package.json": PACKAGE % "jest", "scripts/tests.py": ""}, "npm test"),
         ({"go.mod": "module x\n", "docs/conf.py": "", "docs/test_links.py": ""}, "go test ./..."),
         ({"package.json": "{}", "api/tests/test_a.py": ""}, f"python3 {PYTEST}"),
         ({"Cargo.toml": "", "pyproject.toml": "", "python/test_x.py": ""}, f"python3 {PYTEST}"),
         ({"Cargo.toml": "", "tests/test_x.py": ""}, f"python3 {PYTEST}"),
-        ({"package.json": PACKAGE % "jest", "manage.py": "", "shop/tests.py": ""}, f"python3 {PYTEST}"),
+        (
+            {"package.json": PACKAGE % "jest", "manage.py": "", "shop/tests.py": ""},
+            f"python3 {PYTEST}",
+        ),
         ({"test_a.py": b"\xff\xfe not text"}, f"python3 {PYTEST}"),
         ({"pom.xml": "<project/>", "src/test/java/ATest.java": ""}, "mvn -B -ntp test"),
         ({"build.gradle.kts": "", "settings.gradle.kts": ""}, "gradle test --console=plain"),
@@ -87,11 +96,18 @@ def only_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ({"web/package.json": PACKAGE % "vitest run", "docs/a.md": ""}, "cd web && npm test"),
         ({"my app/Cargo.toml": ""}, "cd 'my app' && cargo test"),
         (
-            {"web/package.json": PACKAGE % "jest", "examples/a/go.mod": "", "docs/Makefile": "check:\n"},
+            {
+                "web/package.json": PACKAGE % "jest",
+                "examples/a/go.mod": "",
+                "docs/Makefile": "check:\n",
+            },
             "cd web && npm test",
         ),
         ({"examples/go.mod": "", "vendor/Cargo.toml": ""}, None),
-        ({"web/package.json": PACKAGE % "jest", "a.py": EXAMPLES}, f"python3 {PYTEST} --doctest-modules a.py"),
+        (
+            {"web/package.json": PACKAGE % "jest", "a.py": EXAMPLES},
+            f"python3 {PYTEST} --doctest-modules a.py",
+        ),
         ({"web/package.json": PACKAGE % "jest", "api/go.mod": ""}, None),
         ({"web/package.json": PACKAGE % "jest", "api/tests/test_a.py": ""}, f"python3 {PYTEST}"),
         ({"node_modules/x/package.json": PACKAGE % "jest", ".tools/go.mod": ""}, None),
@@ -111,11 +127,17 @@ def test_a_pipe_among_the_modules_is_not_opened(tmp_path: Path, only_python: Pat
     os.mkfifo(root / "x.py")
     (root / "loop.py").symlink_to("loop.py")
     (root / "d.txt").symlink_to("a.txt")
-    assert list(repository_files.walk_files(root)) == [root / "a.txt", root / "d.txt", root / "b" / "c.txt"]
+    assert list(repository_files.walk_files(root)) == [
+        root / "a.txt",
+        root / "d.txt",
+        root / "b" / "c.txt",
+    ]
     assert find_test_command(root) is None
 
 
-def test_tests_are_found_behind_a_folder_of_very_many_files(tmp_path: Path, only_python: Path) -> None:
+def test_tests_are_found_behind_a_folder_of_very_many_files(
+    tmp_path: Path, only_python: Path
+) -> None:
     root = tmp_path / "repo"
     lay(root, {"tests/test_a.py": "import pytest", "src/a.py": ""})
     (root / "data").mkdir()
@@ -128,12 +150,17 @@ def test_the_repositorys_own_python_goes_first_if_pytest_is_installed_beside_it(
     tmp_path: Path, only_python: Path
 ) -> None:
     root = tmp_path / "repo"
-    lay(root, {"test_a.py": "import pytest", ".venv/lib/python3.11/site-packages/pytest/__init__.py": ""})
+    lay(
+        root,
+        {"test_a.py": "import pytest", ".venv/lib/python3.11/site-packages/pytest/__init__.py": ""},
+    )
     program(root, ".venv/bin/python")
     assert find_test_command(root) == f".venv/bin/python {PYTEST}"
 
 
-def test_a_wrapper_that_can_be_run_goes_before_the_program(tmp_path: Path, only_python: Path) -> None:
+def test_a_wrapper_that_can_be_run_goes_before_the_program(
+    tmp_path: Path, only_python: Path
+) -> None:
     for file, wrapper in {"pom.xml": "mvnw", "build.gradle": "gradlew"}.items():
         root = tmp_path / wrapper
         lay(root, {file: "", f"{wrapper}.cmd": "", wrapper: ""})
@@ -142,7 +169,9 @@ def test_a_wrapper_that_can_be_run_goes_before_the_program(tmp_path: Path, only_
         assert str(find_test_command(root)).startswith(f"./{wrapper} ")
 
 
-def test_a_python_that_the_repository_brought_is_not_run_to_ask_it(tmp_path: Path, only_python: Path) -> None:
+def test_a_python_that_the_repository_brought_is_not_run_to_ask_it(
+    tmp_path: Path, only_python: Path
+) -> None:
     root = tmp_path / "repo"
     lay(root, {"test_a.py": "import pytest"})
     program(root, ".venv/bin/python", f"touch {tmp_path}/run")
@@ -150,7 +179,9 @@ def test_a_python_that_the_repository_brought_is_not_run_to_ask_it(tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
-def test_without_any_python_on_path_our_own_runs_the_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_python_on_path_our_own_runs_the_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lay(tmp_path, {"test_a.py": "import pytest"})
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
@@ -166,7 +197,11 @@ def test_without_pytest_tests_of_unittest_are_discovered(tmp_path: Path, only_py
     lay(tmp_path / "folder", {"tests/test_a.py": unittest})
     lay(tmp_path / "behind", {"tests/a_test.py": unittest})
     lay(tmp_path / "both", {"a_test.py": unittest, "test_b.py": unittest})
-    found = {path.name: find_test_command(path, "python3") for path in tmp_path.iterdir() if path != only_python}
+    found = {
+        path.name: find_test_command(path, "python3")
+        for path in tmp_path.iterdir()
+        if path != only_python
+    }
     assert found == {
         "flat": "python3 -m unittest discover",
         "package": "python3 -m unittest discover",

@@ -1,4 +1,6 @@
-"""How failing tests stood before a request, found out with the real runners on a copy of the files as they were."""
+"""How failing tests stood before a request, found out with the real runners on a copy of the files
+as they were.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def needs(program: str) -> pytest.MarkDecorator:
 def stood(
     workspace: Workspace, command: str, after: Files, *, gone: str = ""
 ) -> tuple[TestReport | None, EarlierResults]:
-    """What a run says after the files are changed, and how what fails stood before. Nothing else is changed."""
+    """What a run says after the files are changed, and how what fails stood before. Nothing else is
+    changed.
+    """
     workspace.test_command = command
     before = asyncio.run(workspace.history.snapshot())
     lay(workspace.root, after)
@@ -41,12 +45,15 @@ def stood(
     return report, found
 
 
-def sorted_out(found: EarlierResults) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str]:
+def sorted_out(
+    found: EarlierResults,
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], str]:
     return found.failed, found.passed, found.absent, found.unknown
 
 
 CALC = (
-    "from calc import add\n\n\ndef test_two():\n    assert add(1, 1) == 2\n\n\ndef test_red():\n    assert False\n\n\n"
+    "from calc import add\n\n\ndef test_two():\n    assert add(1, 1) == 2\n\n\ndef test_red():\n "
+    "   assert False\n\n\n"
     "class TestAdd:\n    def test_one(self):\n        assert add(0, 1) == 1\n"
 )
 
@@ -58,13 +65,26 @@ def test_each_failing_test_failed_passed_or_was_not_there(repo: Build) -> None:
     report, found = stood(workspace, PYTEST, after)
     assert report is not None
     assert (report.passed, report.failed, report.by_id) == (0, 5, True)
-    red, passed = ("test_calc.py::test_red",), ("test_calc.py::test_two", "test_calc.py::TestAdd::test_one")
-    assert sorted_out(found) == (red, passed, ("test_calc.py::test_new", "test_new.py::test_new"), "")
+    red, passed = (
+        ("test_calc.py::test_red",),
+        ("test_calc.py::test_two", "test_calc.py::TestAdd::test_one"),
+    )
+    assert sorted_out(found) == (
+        red,
+        passed,
+        ("test_calc.py::test_new", "test_new.py::test_new"),
+        "",
+    )
 
 
 def test_a_file_that_cannot_be_loaded_stood_as_its_tests_did(repo: Build) -> None:
     workspace = repo({"calc.py": ADD, "test_calc.py": CALC})
-    assert sorted_out(stood(workspace, PYTEST, {"calc.py": ""})[1]) == ((), ("test_calc.py",), (), "")
+    assert sorted_out(stood(workspace, PYTEST, {"calc.py": ""})[1]) == (
+        (),
+        ("test_calc.py",),
+        (),
+        "",
+    )
 
 
 def test_tests_of_a_file_that_could_not_be_loaded_failed(repo: Build) -> None:
@@ -76,19 +96,30 @@ def test_tests_of_a_file_that_could_not_be_loaded_failed(repo: Build) -> None:
 
 UNIT = (
     "import unittest\nfrom calc import add\n\n\nclass T(unittest.TestCase):\n"
-    "    def test_two(self):\n        self.assertEqual(add(1, 1), 2)\n    def test_red(self):\n        self.fail()\n"
+    "    def test_two(self):\n        self.assertEqual(add(1, 1), 2)\n    def test_red(self):\n  "
+    "      self.fail()\n"
 )
 
 
 def test_unittest_names_its_tests_as_well(repo: Build) -> None:
     workspace = repo({"calc.py": ADD, "tests/test_calc.py": UNIT})
-    after: Files = {"calc.py": WRONG, "tests/test_calc.py": f"{UNIT}    def test_new(self):\n        self.fail()\n"}
+    after: Files = {
+        "calc.py": WRONG,
+        "tests/test_calc.py": f"{UNIT}    def test_new(self):\n        self.fail()\n",
+    }
     found = stood(workspace, f"{sys.executable} {UNITTEST}", after)[1]
-    assert sorted_out(found) == (("test_calc.T.test_red",), ("test_calc.T.test_two",), ("test_calc.T.test_new",), "")
+    assert sorted_out(found) == (
+        ("test_calc.T.test_red",),
+        ("test_calc.T.test_two",),
+        ("test_calc.T.test_new",),
+        "",
+    )
 
 
 def installed(root: Path, files: Files) -> str:
-    """An environment of Python in `root` with these files in site-packages; the command that runs the tests with it."""
+    """An environment of Python in `root` with these files in site-packages; the command that runs
+    the tests with it.
+    """
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(root / ".venv")], check=True)
     (packages,) = (root / ".venv/lib").glob("python3*/site-packages")
     lay(packages, files)
@@ -111,18 +142,25 @@ sys.meta_path.append(Finder)
     "files",
     [
         {"calc.pth": "{root}/src\n"},
-        {"__editable__.calc.pth": "import __editable___calc_finder\n", "__editable___calc_finder.py": FINDER},
+        {
+            "__editable__.calc.pth": "import __editable___calc_finder\n",
+            "__editable___calc_finder.py": FINDER,
+        },
     ],
     ids=["a path", "a finder"],
 )
 def test_an_editable_installation_is_led_to_the_copy(files: dict[str, str], repo: Build) -> None:
     workspace = repo({".gitignore": ".venv\n", "src/calc.py": ADD, "tests/test_calc.py": UNIT})
-    command = installed(workspace.root, {name: text.format(root=workspace.root) for name, text in files.items()})
+    command = installed(
+        workspace.root, {name: text.format(root=workspace.root) for name, text in files.items()}
+    )
     found = stood(workspace, command, {"src/calc.py": WRONG})[1]
     assert sorted_out(found) == (("test_calc.T.test_red",), ("test_calc.T.test_two",), (), "")
 
 
-def test_code_loaded_from_the_repository_itself_says_nothing_of_the_state_before(repo: Build) -> None:
+def test_code_loaded_from_the_repository_itself_says_nothing_of_the_state_before(
+    repo: Build,
+) -> None:
     workspace = repo({"src/calc.py": ADD, "tests/__init__.py": ""})
     bound = f"import sys\nsys.path.insert(0, '{workspace.root}/src')\n{UNIT}"
     lay(workspace.root, {"tests/test_calc.py": bound})
@@ -132,7 +170,9 @@ def test_code_loaded_from_the_repository_itself_says_nothing_of_the_state_before
 
 
 def test_where_nothing_says_which_code_was_loaded_nothing_is_said(repo: Build) -> None:
-    workspace = repo({"calc.py": ADD, "tests/test_calc.py": f"import sys\nsys.path.insert(0, '.')\n{UNIT}"})
+    workspace = repo(
+        {"calc.py": ADD, "tests/test_calc.py": f"import sys\nsys.path.insert(0, '.')\n{UNIT}"}
+    )
     found = stood(workspace, f"{sys.executable} -I {UNITTEST}", {"calc.py": WRONG})[1]
     assert sorted_out(found) == ((), (), (), "it cannot be told which code the tests loaded")
 
@@ -145,19 +185,34 @@ def test_ignored_files_come_along_and_built_ones_do_not(repo: Build) -> None:
     )  # fmt: skip
     workspace = repo({"a": "", ".gitignore": "data\n.env\nbuild\n", "test_it.py": test})
     lay(workspace.root, {".env": "A=1", "data/x": "", "build/x": ""})
-    assert sorted_out(stood(workspace, PYTEST, {}, gone="a")[1]) == ((), ("test_it.py::test_it",), (), "")
+    assert sorted_out(stood(workspace, PYTEST, {}, gone="a")[1]) == (
+        (),
+        ("test_it.py::test_it",),
+        (),
+        "",
+    )
 
 
 def test_a_test_that_may_need_what_is_built_is_not_said_to_have_failed(repo: Build) -> None:
-    test = "from pathlib import Path\n\n\ndef test_it():\n    Path('dist/x').read_text()\n    Path('a').read_text()\n"
+    test = (
+        "from pathlib import Path\n\n\ndef test_it():\n    Path('dist/x').read_text()\n    "
+        "Path('a').read_text()\n"
+    )
     workspace = repo({"a": "", ".gitignore": "dist\n", "test_it.py": test})
     lay(workspace.root, {"dist/x": ""})
     found = stood(workspace, PYTEST, {}, gone="a")[1]
-    assert sorted_out(found) == ((), (), (), "they may need dist, which is built and was not there before")
+    assert sorted_out(found) == (
+        (),
+        (),
+        (),
+        "they may need dist, which is built and was not there before",
+    )
 
 
 def test_by_counts_where_a_command_names_no_tests(repo: Build) -> None:
-    workspace = repo({"check.sh": "cat said\nexit $(cat code)\n", "said": "3 passed\n", "code": "0"})
+    workspace = repo(
+        {"check.sh": "cat said\nexit $(cat code)\n", "said": "3 passed\n", "code": "0"}
+    )
     report, found = stood(workspace, "sh check.sh", {"said": "1 failed, 2 passed\n", "code": "1"})
     assert report == TestReport(passed=2, failed=1)
     assert found == EarlierResults(ok=True, report=TestReport(passed=3))
@@ -168,7 +223,9 @@ def test_what_cannot_be_found_out_is_said(repo: Build, plain: Build) -> None:
     outside = plain({})
     outside.test_command = PYTEST
     found = asyncio.run(failing_before(outside, None, report, lambda said: None))
-    assert found == EarlierResults(unknown="outside a git repository the files as they were cannot be laid out")
+    assert found == EarlierResults(
+        unknown="outside a git repository the files as they were cannot be laid out"
+    )
     workspace = repo({})
     snapshot = asyncio.run(workspace.history.snapshot())
     none = asyncio.run(failing_before(workspace, snapshot, report, lambda said: None))
@@ -205,17 +262,29 @@ def test_node_tests_by_name(command: str, repo: Build) -> None:
     )
     more = NODE.replace("ADD", "./add.js") + "test('new', () => { throw new Error('x'); });\n"
     found = stood(workspace, command, {"add.js": JS_WRONG, "a.test.js": more})[1]
-    assert sorted_out(found) == (("add (all) > red",), ("add (all) > 1 + 1", "parts > 0 + 1"), ("new",), "")
+    assert sorted_out(found) == (
+        ("add (all) > red",),
+        ("add (all) > 1 + 1", "parts > 0 + 1"),
+        ("new",),
+        "",
+    )
 
 
 @needs("node")
 def test_a_package_of_the_repository_itself_is_led_to_the_copy(repo: Build) -> None:
     test = NODE.replace("ADD", "@own/add")
-    workspace = repo({".gitignore": "node_modules\n", "packages/add/index.js": JS, "a.test.js": test})
+    workspace = repo(
+        {".gitignore": "node_modules\n", "packages/add/index.js": JS, "a.test.js": test}
+    )
     (workspace.root / "node_modules/@own").mkdir(parents=True)
     (workspace.root / "node_modules/@own/add").symlink_to("../../packages/add")
     found = stood(workspace, "node --test", {"packages/add/index.js": JS_WRONG})[1]
-    assert sorted_out(found) == (("add (all) > red",), ("add (all) > 1 + 1", "parts > 0 + 1"), (), "")
+    assert sorted_out(found) == (
+        ("add (all) > red",),
+        ("add (all) > 1 + 1", "parts > 0 + 1"),
+        (),
+        "",
+    )
 
 
 GO = (
@@ -235,8 +304,12 @@ GO_ADD = "package calc\n\nfunc Add(a, b int) int { return a + b }\n"
     ],
     ids=["wrong", "not compiling"],
 )
-def test_go_tests_by_package_and_name(after: str, expected: object, repo: Build, tmp_path: Path) -> None:
-    workspace = repo({"go.mod": "module e.org/calc\n\ngo 1.19\n", "add.go": GO_ADD, "add_test.go": GO})
+def test_go_tests_by_package_and_name(
+    after: str, expected: object, repo: Build, tmp_path: Path
+) -> None:
+    workspace = repo(
+        {"go.mod": "module e.org/calc\n\ngo 1.19\n", "add.go": GO_ADD, "add_test.go": GO}
+    )
     command = f"GOCACHE={tmp_path}/go-cache go test ./..."
     found = stood(workspace, command, {"add.go": GO_ADD.replace("return a + b", after)})[1]
     assert sorted_out(found) == expected
@@ -260,9 +333,16 @@ def cargo() -> str:
 def test_cargo_tests_by_binary_and_name(repo: Build) -> None:
     manifest = '[package]\nname = "calc"\nversion = "0.1.0"\nedition = "2021"\n'
     workspace = repo({"Cargo.toml": manifest, "src/lib.rs": RUST})
-    changed = RUST.replace("a + b", "a - b").replace("#[test] fn red", "#[test] fn new() { panic!() } #[test] fn red")
+    changed = RUST.replace("a + b", "a - b").replace(
+        "#[test] fn red", "#[test] fn new() { panic!() } #[test] fn red"
+    )
     found = stood(workspace, cargo(), {"src/lib.rs": changed})[1]
-    assert sorted_out(found) == (("calc tests::red",), ("calc tests::two",), ("calc tests::new",), "")
+    assert sorted_out(found) == (
+        ("calc tests::red",),
+        ("calc tests::two",),
+        ("calc tests::new",),
+        "",
+    )
 
 
 JEST = (
@@ -288,7 +368,9 @@ def test_jest_tests_by_file_and_name(repo: Build) -> None:
 @needs("vitest")
 def test_vitest_tests_by_file_and_name(repo: Build) -> None:
     test = f"import add from './add.js';\n{JEST}"
-    workspace = repo({"package.json": "{}", "add.js": "export default (a, b) => a + b;\n", "a.test.js": test})
+    workspace = repo(
+        {"package.json": "{}", "add.js": "export default (a, b) => a + b;\n", "a.test.js": test}
+    )
     after: Files = {"add.js": "export default (a, b) => a - b;\n", "a.test.js": test + NEW}
     found = stood(workspace, "vitest run --globals", after)[1]
     assert sorted_out(found) == (

@@ -25,9 +25,9 @@ def parse(tool: str, arguments: str) -> object:
 
 
 def test_arguments_are_read_leniently_where_it_is_harmless() -> None:
-    assert parse("read", '{"path": "a.py", "offset": "3", "limit": null, "colour": 1}') == ReadArguments(
-        path="a.py", offset=3
-    )
+    assert parse(
+        "read", '{"path": "a.py", "offset": "3", "limit": null, "colour": 1}'
+    ) == ReadArguments(path="a.py", offset=3)
     assert parse("write", '{"path": "a", "content": 12}') == WriteArguments(path="a", content="12")
     assert parse("list", "") == TOOLS["list"].arguments()
 
@@ -37,15 +37,22 @@ def test_other_tools_words_are_understood_where_they_can_mean_but_one_thing() ->
     assert parse("write", twice + "\n" + twice) == WriteArguments(path="a", content="x")
     assert parse("read", '{"file_path": "a.py"}') == ReadArguments(path="a.py")
     assert parse("read", '{"file_path": "b.py", "path": "a.py"}') == ReadArguments(path="a.py")
-    assert parse("edit", '{"filePath": "a", "old_string": "x", "new_string": "y"}') == EditArguments(
-        path="a", old="x", new="y"
+    assert parse(
+        "edit", '{"filePath": "a", "old_string": "x", "new_string": "y"}'
+    ) == EditArguments(path="a", old="x", new="y")
+    assert parse("bash", '{"command": ["bash", "-lc", "ls -l | wc"]}') == BashArguments(
+        command="ls -l | wc"
     )
-    assert parse("bash", '{"command": ["bash", "-lc", "ls -l | wc"]}') == BashArguments(command="ls -l | wc")
     assert parse("bash", '{"cmd": ["grep", "a b", "c"]}') == BashArguments(command="grep 'a b' c")
     items = [{"text": "x", "status": "pending"}]
     todo = Toolbox((TODO_LIST,)).parse(Call.make("1", "todo", items=json.dumps(items)))[1]
     assert todo == TodoArguments.model_validate({"items": items})
-    assert Toolbox((TODO_LIST,)).parse(Call.make("1", "todo", todos=[{"content": "x", "status": "pending"}]))[1] == todo
+    assert (
+        Toolbox((TODO_LIST,)).parse(
+            Call.make("1", "todo", todos=[{"content": "x", "status": "pending"}])
+        )[1]
+        == todo
+    )
 
 
 def test_two_objects_that_differ_are_refused() -> None:
@@ -67,11 +74,18 @@ def test_a_foreign_tools_list_that_came_as_text_is_a_list() -> None:
     async def nothing(given: RawArguments, workspace: Workspace, say: Say) -> ToolResult:
         return ToolResult(text="")
 
-    schema = {"type": "object", "properties": {"paths": {"type": "array"}, "note": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {"paths": {"type": "array"}, "note": {"type": "string"}},
+    }
     foreign = ForeignSpec("reads", json.dumps(schema))
-    tool = Tool(name="mcp__files__read", effect="runs", arguments=RawArguments, run=nothing, foreign=foreign)
+    tool = Tool(
+        name="mcp__files__read", effect="runs", arguments=RawArguments, run=nothing, foreign=foreign
+    )
     call = Call.make("1", "mcp__files__read", paths='["a", "b"]', note='["c"]')
-    assert Toolbox((tool,)).parse(call)[1] == RawArguments(values={"paths": ["a", "b"], "note": '["c"]'})
+    assert Toolbox((tool,)).parse(call)[1] == RawArguments(
+        values={"paths": ["a", "b"], "note": '["c"]'}
+    )
 
 
 def test_a_call_that_cannot_be_understood_is_told_what_is_wrong_and_what_is_expected() -> None:
@@ -92,7 +106,9 @@ def test_a_call_that_cannot_be_understood_is_told_what_is_wrong_and_what_is_expe
     )
     broken = parse("read", '{"path": "a')
     assert isinstance(broken, ToolResult)
-    assert broken.text.startswith("read was not run: the arguments are not valid JSON: Unterminated string")
+    assert broken.text.startswith(
+        "read was not run: the arguments are not valid JSON: Unterminated string"
+    )
     half = parse("read", '{"path": "\\ud800"}')
     assert isinstance(half, ToolResult)
     assert "half a character" in half.text

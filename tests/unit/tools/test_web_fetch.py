@@ -1,4 +1,6 @@
-"""web_fetch against a server of this machine: what is asked, what comes back, and what is not followed."""
+"""web_fetch against a server of this machine: what is asked, what comes back, and what is not
+followed.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +84,13 @@ def site() -> Iterator[Site]:
 def fetch(plain: Build) -> Callable[..., ToolResult]:
     workspace = plain({})
 
-    def call(url: str, *rules: str, bounds: FetchLimits | None = None, **more: object) -> ToolResult:
+    def call(
+        url: str, *rules: str, bounds: FetchLimits | None = None, **more: object
+    ) -> ToolResult:
         box = Toolbox((web_fetch(rules or ("web_fetch(127.0.0.1)",), bounds or FetchLimits()),))
-        return asyncio.run(box.run(Call.make("1", "web_fetch", url=url, **more), workspace, lambda text: None))
+        return asyncio.run(
+            box.run(Call.make("1", "web_fetch", url=url, **more), workspace, lambda text: None)
+        )
 
     return call
 
@@ -99,12 +105,15 @@ PAGE = """<!doctype html><html><head><title>Tasks</title><style>p {}</style><scr
 <a href="https://example.org/more">More</a></main></body></html>"""
 
 
-def test_a_page_comes_as_text_with_its_title_and_without_scripts_and_menus(site: Site, fetch: Any) -> None:
+def test_a_page_comes_as_text_with_its_title_and_without_scripts_and_menus(
+    site: Site, fetch: Any
+) -> None:
     site.pages["/p?q=1"] = html(PAGE)
     found = fetch(site.url("/p?q=1#part"))
     assert found.ok
     assert found.text == (
-        "# Tasks\n\n## create_task\n\nWrap a *coroutine*.\n\n```\nasyncio.create_task(f())\n```\n\n- one\n- two\n\n"
+        "# Tasks\n\n## create_task\n\nWrap a "
+        "*coroutine*.\n\n```\nasyncio.create_task(f())\n```\n\n- one\n- two\n\n"
         f"[More](https://example.org/more)\n[{site.url('/p?q=1')}, status 200]"
     )
 
@@ -125,26 +134,51 @@ def test_the_request_is_a_get_for_the_host_without_cookies_or_keys(
 
 def test_other_text_comes_as_it_is(site: Site, fetch: Any) -> None:
     site.pages["/j"] = 200, {"Content-Type": "application/vnd.api+json"}, b'{"a": [1, 2]}'
-    site.pages["/t"] = 200, {"Content-Type": "text/plain; charset=latin-1"}, "größer\x1b[31m\n".encode("latin-1")
-    site.pages["/z"] = 200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, gzip.compress(b"small")
+    site.pages["/t"] = (
+        200,
+        {"Content-Type": "text/plain; charset=latin-1"},
+        "größer\x1b[31m\n".encode("latin-1"),
+    )
+    site.pages["/z"] = (
+        200,
+        {"Content-Type": "text/plain", "Content-Encoding": "gzip"},
+        gzip.compress(b"small"),
+    )
     assert fetch(site.url("/j")).text == f'{{"a": [1, 2]}}\n[{site.url("/j")}, status 200]'
     assert fetch(site.url("/t")).text == f"größer\n\n[{site.url('/t')}, status 200]"
     assert fetch(site.url("/z")).text.startswith("small\n")
 
 
-def test_a_page_that_is_packed_more_than_once_or_badly_is_refused_without_unpacking_it(site: Site, fetch: Any) -> None:
+def test_a_page_that_is_packed_more_than_once_or_badly_is_refused_without_unpacking_it(
+    site: Site, fetch: Any
+) -> None:
     small = gzip.compress(gzip.compress(b"small"))
-    site.pages["/twice"] = 200, {"Content-Type": "text/plain", "Content-Encoding": "gzip, gzip"}, small
+    site.pages["/twice"] = (
+        200,
+        {"Content-Type": "text/plain", "Content-Encoding": "gzip, gzip"},
+        small,
+    )
     site.pages["/bad"] = 200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, b"no gzip"
-    site.pages["/bomb"] = 200, {"Content-Type": "text/plain", "Content-Encoding": "gzip"}, gzip.compress(b"a" * 900_000)
+    site.pages["/bomb"] = (
+        200,
+        {"Content-Type": "text/plain", "Content-Encoding": "gzip"},
+        gzip.compress(b"a" * 900_000),
+    )
     assert "packed in a way that was not asked for (gzip, gzip)" in fetch(site.url("/twice")).text
     assert "could not be unpacked" in fetch(site.url("/bad")).text
-    assert "only its first 5,000 bytes were read" in fetch(site.url("/bomb"), bounds=FetchLimits(largest=5000)).text
+    assert (
+        "only its first 5,000 bytes were read"
+        in fetch(site.url("/bomb"), bounds=FetchLimits(largest=5000)).text
+    )
 
 
 @pytest.mark.parametrize("charset", ["undefined", "idna", "punycode", "unicode_escape", "klingon"])
 def test_a_charset_that_is_none_is_read_as_utf_8(site: Site, fetch: Any, charset: str) -> None:
-    site.pages["/c"] = 200, {"Content-Type": f"text/plain; charset={charset}"}, "é\\x41-\xff".encode()
+    site.pages["/c"] = (
+        200,
+        {"Content-Type": f"text/plain; charset={charset}"},
+        "é\\x41-\xff".encode(),
+    )
     assert fetch(site.url("/c")).text.startswith("é\\x41-\xff\n[")
 
 
@@ -164,20 +198,32 @@ def test_a_long_page_comes_in_parts_and_a_huge_one_is_cut(site: Site, fetch: Any
     site.pages["/l"] = 200, {"Content-Type": "text/plain"}, text.encode()
     first = fetch(site.url("/l")).text
     assert first.startswith(text[:16000])
-    assert first.endswith(f"[{site.url('/l')}, status 200; characters 0 to 16000 of 40000; go on with offset=16000]")
-    assert fetch(site.url("/l"), offset=32000).text == f"{text[32000:]}\n[{site.url('/l')}, status 200]"
+    assert first.endswith(
+        f"[{site.url('/l')}, status 200; characters 0 to 16000 of 40000; go on with offset=16000]"
+    )
+    assert (
+        fetch(site.url("/l"), offset=32000).text
+        == f"{text[32000:]}\n[{site.url('/l')}, status 200]"
+    )
     assert fetch(site.url("/l"), offset=50000) == ToolResult(
         text=f"{site.url('/l')} has only 40000 characters.", ok=False
     )
-    assert "only its first 100 bytes were read" in fetch(site.url("/l"), bounds=FetchLimits(largest=100)).text
+    assert (
+        "only its first 100 bytes were read"
+        in fetch(site.url("/l"), bounds=FetchLimits(largest=100)).text
+    )
 
 
 def test_a_page_that_is_not_there_says_so(site: Site, fetch: Any) -> None:
     site.pages["/404"] = 404, {"Content-Type": "text/plain"}, b"no such page"
-    assert fetch(site.url("/404")) == ToolResult(text=f"no such page\n[{site.url('/404')}, status 404]", ok=False)
+    assert fetch(site.url("/404")) == ToolResult(
+        text=f"no such page\n[{site.url('/404')}, status 404]", ok=False
+    )
 
 
-def test_a_redirect_on_the_same_host_is_followed_and_one_to_another_place_is_named(site: Site, fetch: Any) -> None:
+def test_a_redirect_on_the_same_host_is_followed_and_one_to_another_place_is_named(
+    site: Site, fetch: Any
+) -> None:
     site.pages["/a"] = 302, {"Location": "/b"}, b""
     site.pages["/b"] = 200, {"Content-Type": "text/plain"}, b"arrived"
     site.pages["/out"] = 301, {"Location": "https://example.org/x"}, b""
@@ -190,17 +236,29 @@ def test_a_redirect_on_the_same_host_is_followed_and_one_to_another_place_is_nam
         ("/port", f"http://127.0.0.1:{site.port + 1}/"),
         ("/local", site.url("/b", "localhost")),
     ):
-        said = f"{site.url(path)} redirects to {target}, which is another place: fetch that address if you need it."
+        said = (
+            f"{site.url(path)} redirects to {target}, which is another place: fetch that address "
+            f"if you need it."
+        )
         assert fetch(site.url(path)) == ToolResult(text=said, ok=False)
-    assert fetch(site.url("/loop")) == ToolResult(text=f"{site.url('/loop')}: more than 5 redirects.", ok=False)
+    assert fetch(site.url("/loop")) == ToolResult(
+        text=f"{site.url('/loop')}: more than 5 redirects.", ok=False
+    )
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "127.1", "[::ffff:127.0.0.1]"])
-def test_this_machine_is_not_asked_unless_a_rule_names_that_very_host(site: Site, fetch: Any, host: str) -> None:
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "127.1", "[::ffff:127.0.0.1]"]
+)
+def test_this_machine_is_not_asked_unless_a_rule_names_that_very_host(
+    site: Site, fetch: Any, host: str
+) -> None:
     site.pages["/"] = 200, {"Content-Type": "text/plain"}, b"inner"
     found = fetch(site.url("/", host), "web_fetch", "web_fetch(*)", "web_fetch(example.org)")
     assert not found.ok
-    assert "is an address of this machine or its network. Only a rule that names it permits that: " in found.text
+    assert (
+        "is an address of this machine or its network. Only a rule that names it permits that: "
+        in found.text
+    )
     assert f"web_fetch({host}:{site.port})" in found.text
     assert site.asked == []
 
@@ -220,9 +278,13 @@ def test_where_nobody_answers_it_says_so(site: Site, fetch: Any) -> None:
     site.pages["/slow"] = lambda: (threading.Event().wait(2), html("late"))[1]  # type: ignore[return-value]
     late = fetch(site.url("/slow"), bounds=FetchLimits(seconds=0.3))
     assert late == ToolResult(text=f"{site.url('/slow')} did not answer within 0.3 s.", ok=False)
-    assert fetch("http://host.invalid/", "web_fetch").text.startswith("there is no host host.invalid, or no network: ")
+    assert fetch("http://host.invalid/", "web_fetch").text.startswith(
+        "there is no host host.invalid, or no network: "
+    )
     site.close()
-    assert fetch(f"http://127.0.0.1:{port}/").text.startswith(f"http://127.0.0.1:{port}/ could not be fetched: ")
+    assert fetch(f"http://127.0.0.1:{port}/").text.startswith(
+        f"http://127.0.0.1:{port}/ could not be fetched: "
+    )
     assert (
         fetch("file:///etc/passwd").text
         == "`file:///etc/passwd` was not fetched: only http:// and https:// are fetched."
@@ -237,7 +299,9 @@ def test_a_certificate_is_held_against_the_name_that_was_asked_for(
     words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost"]
     words += ["-addext", "subjectAltName=DNS:localhost"]
     subprocess.run(
-        ["openssl", *words, "-keyout", certificate, "-out", tmp_path / "cert.pem"], check=True, capture_output=True
+        ["openssl", *words, "-keyout", certificate, "-out", tmp_path / "cert.pem"],
+        check=True,
+        capture_output=True,
     )
     certificate.write_bytes(certificate.read_bytes() + (tmp_path / "cert.pem").read_bytes())
     site = Site(certificate)

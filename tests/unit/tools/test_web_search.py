@@ -1,4 +1,6 @@
-"""web_search: what each engine is asked and how its answer is shown; on the real binary off until a rule names it."""
+"""web_search: what each engine is asked and how its answer is shown; on the real binary off until a
+rule names it.
+"""
 
 import asyncio
 import http.server
@@ -92,8 +94,13 @@ MESSAGE = {
 GEMINI = {
     "candidates": [
         {
-            "content": {"role": "model", "parts": [{"text": "hm", "thought": True}, {"text": "It is old."}]},
-            "groundingMetadata": {"groundingChunks": [{"web": {"uri": PAGE, "title": "example.org"}}]},
+            "content": {
+                "role": "model",
+                "parts": [{"text": "hm", "thought": True}, {"text": "It is old."}],
+            },
+            "groundingMetadata": {
+                "groundingChunks": [{"web": {"uri": PAGE, "title": "example.org"}}]
+            },
         }
     ],
     "usageMetadata": {"promptTokenCount": 100, "candidatesTokenCount": 15, "thoughtsTokenCount": 5},
@@ -105,7 +112,9 @@ LISTED = {"results": [AGE, {"url": "https://b.example"}, {"url": None, "title": 
 def searched(engine: SearchEngine, answer: Callable[[httpx.Request], httpx.Response]) -> ToolResult:
     box = Toolbox([web_search(engine, httpx.MockTransport(answer))])
     call = Call.make("1", "web_search", query=QUERY)
-    return asyncio.run(box.run(call, Workspace(Path.cwd(), Path.cwd() / "store"), lambda text: None))
+    return asyncio.run(
+        box.run(call, Workspace(Path.cwd(), Path.cwd() / "store"), lambda text: None)
+    )
 
 
 @pytest.mark.parametrize(
@@ -115,7 +124,8 @@ def searched(engine: SearchEngine, answer: Callable[[httpx.Request], httpx.Respo
             SearchEngine("responses", "https://a.example/v1", "k", "gpt-x", "strong"),
             RESPONSE,
             ("POST", "https://a.example/v1/responses", "authorization", "Bearer k"),
-            f"It is old. [1] Very old. [2]\nSources:\n[1] Age\n    {PAGE}\n[2] B\n    https://b.example\n"
+            f"It is old. [1] Very old. [2]\nSources:\n[1] Age\n    {PAGE}\n[2] B\n    "
+            f"https://b.example\n"
             "[searched at a.example, by strong]",
             Usage(input=100, cached=40, output=20),
         ),
@@ -129,22 +139,39 @@ def searched(engine: SearchEngine, answer: Callable[[httpx.Request], httpx.Respo
         (
             SearchEngine("gemini", "https://a.example/v1beta", "k", "gemini-x", "strong"),
             GEMINI,
-            ("POST", "https://a.example/v1beta/models/gemini-x:generateContent", "x-goog-api-key", "k"),
-            f"It is old.\nSources:\n[1] example.org\n    {PAGE}\n[searched at a.example, by strong]",
+            (
+                "POST",
+                "https://a.example/v1beta/models/gemini-x:generateContent",
+                "x-goog-api-key",
+                "k",
+            ),
+            f"It is old.\nSources:\n[1] example.org\n    {PAGE}\n[searched at a.example, by "
+            f"strong]",
             Usage(input=100, output=20),
         ),
         (
             SearchEngine("searxng", "http://localhost:8888"),
             LISTED,
-            ("GET", "http://localhost:8888/search?q=how+old+is+%C3%A9%3F&format=json", "authorization", None),
-            f"[1] The age\n    {PAGE}\n    It is old.\n[2] https://b.example\n    https://b.example\n"
+            (
+                "GET",
+                "http://localhost:8888/search?q=how+old+is+%C3%A9%3F&format=json",
+                "authorization",
+                None,
+            ),
+            f"[1] The age\n    {PAGE}\n    It is old.\n[2] https://b.example\n    "
+            f"https://b.example\n"
             "[searched at localhost:8888]",
             None,
         ),
         (
             SearchEngine("brave", "https://a.example", "k"),
             {"web": {"results": [{"title": "The age", "url": PAGE, "description": "It is old."}]}},
-            ("GET", "https://a.example/web/search?q=how+old+is+%C3%A9%3F&count=8", "x-subscription-token", "k"),
+            (
+                "GET",
+                "https://a.example/web/search?q=how+old+is+%C3%A9%3F&count=8",
+                "x-subscription-token",
+                "k",
+            ),
             f"[1] The age\n    {PAGE}\n    It is old.\n[searched at a.example]",
             None,
         ),
@@ -174,9 +201,13 @@ def test_every_engine_is_asked_in_its_form_and_its_sources_are_shown(
     result = searched(engine, answering)
     (request,) = requests
     assert (request.method, str(request.url), asked[2], request.headers.get(asked[2])) == asked
-    assert result == ToolResult(text=shown, paid=PaidUse(agent="strong", usage=usage) if usage else None)
+    assert result == ToolResult(
+        text=shown, paid=PaidUse(agent="strong", usage=usage) if usage else None
+    )
     body = json.loads(request.content or b"{}")
-    if engine.kind == "responses":  # the SDKs' own types hold for what is asked and for what is answered here
+    if (
+        engine.kind == "responses"
+    ):  # the SDKs' own types hold for what is asked and for what is answered here
         TypeAdapter(ResponseCreateParamsNonStreaming).validate_python(body)
         openai.types.responses.Response.model_validate(answer, strict=False)
     if engine.kind == "messages":
@@ -195,12 +226,17 @@ def failing(error: Exception) -> Callable[[httpx.Request], httpx.Response]:
     ("kind", "answer", "said"),
     [
         ("brave", httpx.Response(401, json={"error": {"message": "no such key"}}), "status 401: no such key"),
-        ("tavily", httpx.Response(432, json={"detail": {"error": "used up"}}), "status 432: {'error': 'used up'}"),
-        ("searxng", httpx.Response(403, text="<html>"), "a SearXNG must list `json` under `search: formats`"),
-        ("searxng", httpx.Response(200, text="<html>"), "a SearXNG must list `json` under `search: formats`"),
-        ("searxng", httpx.Response(302, headers={"location": "http://x"}), "answered with status 302"),
+        ("tavily", httpx.Response(432, json={"detail": {"error": "used up"}}), ("status 432: "
+            "{'error': 'used up'}")),
+        ("searxng", httpx.Response(403, text="<html>"), ("a SearXNG must list `json` under "
+            "`search: formats`")),
+        ("searxng", httpx.Response(200, text="<html>"), ("a SearXNG must list `json` under "
+            "`search: formats`")),
+        ("searxng", httpx.Response(302, headers={"location": "http://x"}), ("answered with status "
+            "302")),
         ("brave", httpx.Response(200, text="<html>"), "answered with status 200, and no JSON"),
-        ("brave", httpx.Response(200, json={"web": {"results": [1]}}), "in a form that is not known"),
+        ("brave", httpx.Response(200, json={"web": {"results": [1]}}), ("in a form that is not "
+            "known")),
         ("responses", httpx.Response(200, json={"output": None}), "in a form that is not known"),
         ("brave", httpx.Response(200, content=b"[" * 3_000_001), "answered with more than 3 MB"),
         ("brave", httpx.ConnectError("no route"), "cannot be reached: no route"),
@@ -213,10 +249,14 @@ def failing(error: Exception) -> Callable[[httpx.Request], httpx.Response]:
         ),
     ],
 )  # fmt: skip
-def test_an_engine_that_fails_says_why(kind: Any, answer: httpx.Response | Exception, said: str) -> None:
+def test_an_engine_that_fails_says_why(
+    kind: Any, answer: httpx.Response | Exception, said: str
+) -> None:
     act = failing(answer) if isinstance(answer, Exception) else lambda request: answer
     result = searched(SearchEngine(kind, "https://a.example", "secret-key", "m", "a"), act)
-    assert (result.ok, said in result.text, "secret-key" in result.text) == (False, True, False), result.text
+    assert (result.ok, said in result.text, "secret-key" in result.text) == (False, True, False), (
+        result.text
+    )
 
 
 @pytest.mark.parametrize(
@@ -262,14 +302,20 @@ def engine() -> Iterator[tuple[str, list[tuple[str, str]]]]:
     server.server_close()
 
 
-def worked(folder: Path, more: str, *others: Agent, variables: dict[str, str] | None = None) -> tuple[Place, Done, str]:
+def worked(
+    folder: Path, more: str, *others: Agent, variables: dict[str, str] | None = None
+) -> tuple[Place, Done, str]:
     """A run whose agent searches; the tools that it was told of, as text."""
     with running() as server:
         place = Place(folder, server.url)
         place.begin()
         place.variables = variables or {}
         place.configure(Agent("worker"), *others, more=more)
-        server.play("worker", Says("", (Use("web_search", {"query": "age of é"}),)), Says("It is old (example.org)."))
+        server.play(
+            "worker",
+            Says("", (Use("web_search", {"query": "age of é"}),)),
+            Says("It is old (example.org)."),
+        )
         done = place.fugu("run", "--agent", "worker", "how old?")
         return place, done, json.dumps(server.asked("worker")[0].body["tools"])
 
@@ -291,7 +337,11 @@ def test_a_providers_own_search_is_paid_for_by_its_agent(
 ) -> None:
     url, asked = engine
     finder = Agent(
-        "finder", "strong", "anthropic", price="{ input = 10.0, cached = 10.0, output = 100.0 }", url=f"{url}/v1"
+        "finder",
+        "strong",
+        "anthropic",
+        price="{ input = 10.0, cached = 10.0, output = 100.0 }",
+        url=f"{url}/v1",
     )
     place, done, _ = worked(tmp_path, 'allow = ["web_search"]\nsearch = "finder"', finder)
     assert done.code == 0, done.err
@@ -308,7 +358,9 @@ def test_it_is_off_until_a_rule_names_it_and_asked_about_where_none_allows_it(
     _, _, told = worked(tmp_path / "off", f'search = "{url}"')
     assert "web_search" not in told
     (tmp_path / "ask").mkdir()
-    place, _, told = worked(tmp_path / "ask", 'ask = ["web_search"]', variables={"SEARXNG_URL": url})
+    place, _, told = worked(
+        tmp_path / "ask", 'ask = ["web_search"]', variables={"SEARXNG_URL": url}
+    )
     permitted = [event for event in place.events() if isinstance(event, Permitted)]
     assert "web_search" in told
     assert [(event.allowed, event.by) for event in permitted] == [(False, "headless")]
@@ -320,7 +372,9 @@ OPENAI = AgentEntry(name="o", provider="openai", model="m", base_url="https://ap
 GOOGLE = AgentEntry(name="g", provider="openai", model="m", api_key_env="GEMINI_API_KEY",
                     base_url="https://generativelanguage.googleapis.com/v1beta/openai",
                     price=Price(input=1.0, output=8.0))  # fmt: skip
-OTHER = AgentEntry(name="x", provider="openai", model="m", base_url="https://x.example/v1", api="chat")
+OTHER = AgentEntry(
+    name="x", provider="openai", model="m", base_url="https://x.example/v1", api="chat"
+)
 BOTH = {"OPENAI_API_KEY": "k", "GEMINI_API_KEY": "g"}
 ENGINES = {"BRAVE_API_KEY": "b", "TAVILY_API_KEY": "t"}
 
@@ -329,10 +383,18 @@ ENGINES = {"BRAVE_API_KEY": "b", "TAVILY_API_KEY": "t"}
     ("search", "environ", "expected"),
     [
         ("auto", BOTH, ("gemini", "https://generativelanguage.googleapis.com/v1beta", "g")),
-        ("auto", {"OPENAI_API_KEY": "k", **ENGINES}, ("responses", "https://api.openai.com/v1", "o")),
+        (
+            "auto",
+            {"OPENAI_API_KEY": "k", **ENGINES},
+            ("responses", "https://api.openai.com/v1", "o"),
+        ),
         ("o", BOTH, ("responses", "https://api.openai.com/v1", "o")),
         ("x", {}, ("responses", "https://x.example/v1", "x")),
-        ("auto", {"SEARXNG_URL": "http://s.example/", **ENGINES}, ("searxng", "http://s.example", "")),
+        (
+            "auto",
+            {"SEARXNG_URL": "http://s.example/", **ENGINES},
+            ("searxng", "http://s.example", ""),
+        ),
         ("auto", ENGINES, ("brave", "https://api.search.brave.com/res/v1", "")),
         ("tavily", {**BOTH, **ENGINES}, ("tavily", "https://api.tavily.com", "")),
         ("https://s.example", BOTH, ("searxng", "https://s.example", "")),

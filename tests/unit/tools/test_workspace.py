@@ -23,7 +23,9 @@ def observe(workspace: Workspace, tool: str, **arguments: object) -> ObservedRes
 
 def test_what_a_command_changed_is_observed(repo: Build) -> None:
     workspace = repo({"a.py": "1\n", "b.py": "1\n"})
-    result, (changes, _) = observe(workspace, "bash", command="echo 2 > a.py; rm b.py; echo 1 > c.py; chmod +x c.py")
+    result, (changes, _) = observe(
+        workspace, "bash", command="echo 2 > a.py; rm b.py; echo 1 > c.py; chmod +x c.py"
+    )
     assert result == ToolResult(text="(no output)\n[exit code 0]")
     assert changes == (
         FileChange(path="a.py", before=ONE, after=TWO),
@@ -54,7 +56,10 @@ def test_outside_git_what_fugus_tools_wrote_is_observed(plain: Build) -> None:
     (workspace.root / "b.py").chmod(0o604)
     for name in ("a.py", "b.py"):
         use(workspace, "read", path=name)
-    patch = "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n--- a/b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-1\n"
+    patch = (
+        "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n--- a/b.py\n+++ /dev/null\n@@ -1 +0,0 "
+        "@@\n-1\n"
+    )
     changes = observe(workspace, "apply_patch", patch=patch).made.changes
     assert changes == (
         FileChange(path="a.py", before=ONE, after=TWO, beside=True),
@@ -77,14 +82,26 @@ def test_a_draw_that_was_rolled_back_can_be_written_again_without_reading(repo: 
 def test_a_session_taken_up_again_knows_what_it_read_unless_it_changed_since(repo: Build) -> None:
     workspace = repo({name: "1\n" for name in ("read.py", "written.py", "changed.py", "failed.py")})
 
-    def ran(tool: str, path: str, *, ok: bool = True, changes: tuple[FileChange, ...] = ()) -> Recorded:
+    def ran(
+        tool: str, path: str, *, ok: bool = True, changes: tuple[FileChange, ...] = ()
+    ) -> Recorded:
         call = Call.make("1", tool, path=path)
-        return Recorded(seq=0, at=time.time() + 5, event=ToolRan(turn=1, call=call, output="", ok=ok, changes=changes))
+        return Recorded(
+            seq=0,
+            at=time.time() + 5,
+            event=ToolRan(turn=1, call=call, output="", ok=ok, changes=changes),
+        )
 
     change = FileChange(path="written.py", before=None, after=ONE)
     old = ran("read", "changed.py").model_copy(update={"at": 1.0})
     recall_reads(
-        workspace, [ran("read", "read.py"), ran("bash", "", changes=(change,)), old, ran("read", "failed.py", ok=False)]
+        workspace,
+        [
+            ran("read", "read.py"),
+            ran("bash", "", changes=(change,)),
+            old,
+            ran("read", "failed.py", ok=False),
+        ],
     )
     written = {name: use(workspace, "write", path=name, content="2\n").ok for name in
                ("read.py", "written.py", "changed.py", "failed.py")}  # fmt: skip
@@ -96,7 +113,10 @@ def test_a_diff_to_be_read_says_of_binary_files_that_they_differ(repo: Build) ->
     before = asyncio.run(workspace.history.snapshot())
     lay(workspace.root, {"data.bin": b"\0two"})
     shown = use(workspace, "diff", since=before).text
-    assert shown.endswith("Binary files a/data.bin and b/data.bin differ\n") and "GIT binary patch" not in shown
+    assert (
+        shown.endswith("Binary files a/data.bin and b/data.bin differ\n")
+        and "GIT binary patch" not in shown
+    )
 
 
 def test_the_diff_since_a_snapshot_is_shown(repo: Build) -> None:
@@ -104,4 +124,6 @@ def test_the_diff_since_a_snapshot_is_shown(repo: Build) -> None:
     before = asyncio.run(workspace.history.snapshot())
     assert use(workspace, "diff", since=before) == ToolResult(text="(nothing was changed)")
     lay(workspace.root, {"a.py": "2\n"})
-    assert use(workspace, "diff", since=before).text.endswith("--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n")
+    assert use(workspace, "diff", since=before).text.endswith(
+        "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n"
+    )

@@ -1,4 +1,6 @@
-"""The rules of ATIF 1.8 as a strict check: closed objects, required fields, what only an agent's step may carry."""
+"""The rules of ATIF 1.8 as a strict check: closed objects, required fields, what only an agent's
+step may carry.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def check_step(step: dict[str, object]) -> None:
         closed(result, RESULT, set())
         assert isinstance(result["content"], str)
         known = {call["tool_call_id"] for call in calls}
-        assert result.get("source_call_id") is None or result["source_call_id"] in known, "a result of no call"
+        assert result.get("source_call_id") is None or result["source_call_id"] in known, (
+            "a result of no call"
+        )
 
 
 def closed(value: object, allowed: set[str], required: set[str]) -> None:

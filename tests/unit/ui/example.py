@@ -1,4 +1,6 @@
-"""A session with everything in it: evidence, a rolled-back draw, a failed agent, a denied call, masks, a verdict."""
+"""A session with everything in it: evidence, a rolled-back draw, a failed agent, a denied call,
+masks, a verdict.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,21 @@ from fugu_cli.session.events import (
 
 POOL = (
     Member(name="small", provider="local", model="m-small", protocol="text", slot="cheap"),
-    Member(name="coder", provider="openai", model="m-coder", slot="middle", attempts=2, price=Price(input=1, output=5)),
-    Member(name="strong", provider="anthropic", model="m-strong", slot="strong", price=Price(input=5, output=25)),
+    Member(
+        name="coder",
+        provider="openai",
+        model="m-coder",
+        slot="middle",
+        attempts=2,
+        price=Price(input=1, output=5),
+    ),
+    Member(
+        name="strong",
+        provider="anthropic",
+        model="m-strong",
+        slot="strong",
+        price=Price(input=5, output=25),
+    ),
 )
 NO_VERIFIER = "no Worker answer yet"
 FAILS = "FAILED tests/test_a.py::test_x - assert 1 == 2\n1 failed, 2 passed in 0.1s"
@@ -40,7 +55,9 @@ PUSH = Call.make("t3-0-0", "bash", command="git push --force")
 
 
 def scores(
-    *probabilities: float, masked: Sequence[tuple[str, str]] = (), roles: tuple[float, ...] = (0.9, 0.1, 0.0)
+    *probabilities: float,
+    masked: Sequence[tuple[str, str]] = (),
+    roles: tuple[float, ...] = (0.9, 0.1, 0.0),
 ) -> Scores:
     return Scores(
         rows=("cheap", "middle", "strong"),
@@ -58,11 +75,21 @@ def scores(
 def decision(turn: int, agent: str, role: Role, found: Scores | None, **more: object) -> Assigned:
     times = DecisionTimings(format=1.0, tokenise=2.0, forward=306.0, head=1.0)
     return Assigned.model_validate(
-        {"turn": turn, "agent": agent, "role": role, "by": "trinity", "scores": found, "milliseconds": times, **more}
+        {
+            "turn": turn,
+            "agent": agent,
+            "role": role,
+            "by": "trinity",
+            "scores": found,
+            "milliseconds": times,
+            **more,
+        }
     )
 
 
-def said(turn: int, agent: str, text: str, *calls: Call, model: str = "", thinking: str = "") -> Replied:
+def said(
+    turn: int, agent: str, text: str, *calls: Call, model: str = "", thinking: str = ""
+) -> Replied:
     return Replied(
         turn=turn,
         agent=agent,
@@ -93,8 +120,19 @@ def tool(turn: int, call: Call, output: str, *changes: FileChange) -> list[Event
 
 def opening() -> list[Event]:
     return [
-        Opened(version="0.1.0", repo="/home/me/shop", commit="c0ffee", pool=POOL, checkpoint="ab12cd34ef56ab12"),
-        Asked(text="fix the failing tests", snapshot="tree0", test_command="pytest -q", until=("pytest -q",)),
+        Opened(
+            version="0.1.0",
+            repo="/home/me/shop",
+            commit="c0ffee",
+            pool=POOL,
+            checkpoint="ab12cd34ef56ab12",
+        ),
+        Asked(
+            text="fix the failing tests",
+            snapshot="tree0",
+            test_command="pytest -q",
+            until=("pytest -q",),
+        ),
     ]
 
 
@@ -103,7 +141,11 @@ def first_turn() -> list[Event]:
     masked = (("verifier", NO_VERIFIER), ("strong", "opted out"))
     return [
         decision(
-            1, "coder", "worker", scores(0.25, 0.75, 0.0, masked=masked, roles=(0.91, 0.09, 0.0)), snapshot="tree0"
+            1,
+            "coder",
+            "worker",
+            scores(0.25, 0.75, 0.0, masked=masked, roles=(0.91, 0.09, 0.0)),
+            snapshot="tree0",
         ),
         said(1, "coder", "I read the file.", READ, thinking="hm"),
         *tool(1, READ, "1: x = 1"),
@@ -124,10 +166,22 @@ def last_turns() -> list[Event]:
         decision(2, "small", "verifier", scores(0.6, 0.3, 0.1, roles=(0.2, 0.1, 0.7))),
         Failed(turn=2, what="small", kind="network", message="m-small: the server does not answer"),
         decision(
-            3, "strong", "verifier", None, by="cascade", reason="the strongest other agent verifies", override="worker"
+            3,
+            "strong",
+            "verifier",
+            None,
+            by="cascade",
+            reason="the strongest other agent verifies",
+            override="worker",
         ),
         said(3, "strong", "I look.", PUSH),
-        Permitted(turn=3, call=PUSH, allowed=False, by="policy", reason="a force push needs a yes every time"),
+        Permitted(
+            turn=3,
+            call=PUSH,
+            allowed=False,
+            by="policy",
+            reason="a force push needs a yes every time",
+        ),
         said(3, "strong", "ACCEPT: the tests pass.\nThe change is small."),
         Finished(reason="accepted"),
     ]
@@ -139,7 +193,10 @@ def events() -> list[Event]:
 
 def recorded(facts: Sequence[Event]) -> list[Recorded]:
     """A fact every two seconds from a fixed moment on."""
-    return [Recorded(seq=seq, at=1_790_000_000.0 + 2 * seq, event=event) for seq, event in enumerate(facts)]
+    return [
+        Recorded(seq=seq, at=1_790_000_000.0 + 2 * seq, event=event)
+        for seq, event in enumerate(facts)
+    ]
 
 
 def records() -> list[Recorded]:

@@ -32,7 +32,15 @@ def answered(*lines: str, judgement: Judgement = ASKED) -> tuple[object, str]:
 
 @pytest.mark.parametrize(
     ("line", "answer"),
-    [("y\n", "once"), ("YES\n", "once"), ("s\n", "session"), ("n\n", "no"), ("\n", "no"), ("", "no"), ("what", "no")],
+    [
+        ("y\n", "once"),
+        ("YES\n", "once"),
+        ("s\n", "session"),
+        ("n\n", "no"),
+        ("\n", "no"),
+        ("", "no"),
+        ("what", "no"),
+    ],
 )
 def test_the_answer_is_what_was_typed_and_no_otherwise(line: str, answer: str) -> None:
     assert answered(line)[0] == answer
@@ -81,8 +89,13 @@ def test_a_yes_to_several_calls_is_offered_only_where_all_of_them_are_listed_who
     others: tuple[str, ...], offered: bool
 ) -> None:
     calls = [PendingCall(Call.make("1", "bash", command=line), ASKED) for line in others]
-    options = approval_options(Call.make("0", "bash", command="x"), ASKED, Pending(1, len(calls) + 1, tuple(calls)))
-    assert ["all" in [one.scope for one in options], "none" in [one.scope for one in options]] == [offered, True]
+    options = approval_options(
+        Call.make("0", "bash", command="x"), ASKED, Pending(1, len(calls) + 1, tuple(calls))
+    )
+    assert ["all" in [one.scope for one in options], "none" in [one.scope for one in options]] == [
+        offered,
+        True,
+    ]
 
 
 def test_questions_that_come_at_the_same_time_are_asked_one_after_the_other() -> None:
@@ -95,7 +108,11 @@ def test_questions_that_come_at_the_same_time_are_asked_one_after_the_other() ->
     async def both() -> list[object]:
         ask = headless.ask_on_terminal(TerminalOutput(io.StringIO(), err, {}), read, Path())
         calls = [Call.make(name, "bash", command=name) for name in ("one", "two")]
-        return list(await asyncio.gather(*(ask(call, ASKED.model_copy(update={"target": call.id})) for call in calls)))
+        return list(
+            await asyncio.gather(
+                *(ask(call, ASKED.model_copy(update={"target": call.id})) for call in calls)
+            )
+        )
 
     assert asyncio.run(both()) == ["once", "no"]
     shown = err.getvalue()

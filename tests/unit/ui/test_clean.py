@@ -49,7 +49,10 @@ def test_escape_sequences_go_and_control_characters_are_shown(raw: str, plain: s
         ("make \x1b] ; touch EVIL", "make \\x1b] ; touch EVIL"),
         ("touch EVIL #\rmake clean\r\n", "touch EVIL #\\x0dmake clean\\x0d\n"),
         ("one\x9b2Jbyte\x85", "one\\x9b2Jbyte\\x85"),
-        ("a\u202eb\u200bc\u2028d\xade\U000e0041f\udcff", "a\\u202eb\\u200bc\\u2028d\\xade\\U000e0041f\\xff"),
+        (
+            "a\u202eb\u200bc\u2028d\xade\U000e0041f\udcff",
+            "a\\u202eb\\u200bc\\u2028d\\xade\\U000e0041f\\xff",
+        ),
         ("tab\tnew\nline, Grüße, 漢字, 🙂, שלום", "tab\tnew\nline, Grüße, 漢字, 🙂, שלום"),
     ],
 )
@@ -58,9 +61,13 @@ def test_of_what_people_say_yes_to_nothing_goes(raw: str, shown: str) -> None:
 
 
 @given(st.text())
-def test_whatever_comes_in_no_control_character_comes_out_and_nothing_changes_twice(text: str) -> None:
+def test_whatever_comes_in_no_control_character_comes_out_and_nothing_changes_twice(
+    text: str,
+) -> None:
     once = sanitize(text)
-    assert not [char for char in once if (ord(char) < 32 and char not in "\n\t") or 0x7F <= ord(char) < 0xA0]
+    assert not [
+        char for char in once if (ord(char) < 32 and char not in "\n\t") or 0x7F <= ord(char) < 0xA0
+    ]
     assert sanitize(once) == once
     once.encode("utf-8")
 
@@ -91,6 +98,9 @@ def test_numbers_are_short() -> None:
         "1.20M",
     ]
     assert [money(value) for value in (0, 0.0042, 1.2)] == ["$0", "$0.0042", "$1.20"]
-    assert [known_cost(value, unpriced=True) for value in (0, 1.2)] == ["unknown", "$1.20 + unknown"]
+    assert [known_cost(value, unpriced=True) for value in (0, 1.2)] == [
+        "unknown",
+        "$1.20 + unknown",
+    ]
     assert known_cost(0, unpriced=False) == "$0"
     assert [probability(value) for value in (0.0, 0.612, 1.0)] == [".00", ".61", "1.0"]

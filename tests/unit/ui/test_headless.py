@@ -50,8 +50,12 @@ def test_text_prints_every_fact_as_it_happens() -> None:
 
 def test_a_session_that_goes_on_prints_only_what_is_new() -> None:
     screen, _, err = screens()
-    log = Log.memory([*example.opening(), *example.evidence(0, "e0-0", ok=False), *example.first_turn()])
-    asyncio.run(told(log, example.last_turns(), headless.follow_text(log, screen, len(log.records))))
+    log = Log.memory(
+        [*example.opening(), *example.evidence(0, "e0-0", ok=False), *example.first_turn()]
+    )
+    asyncio.run(
+        told(log, example.last_turns(), headless.follow_text(log, screen, len(log.records)))
+    )
     assert timeless(err.getvalue()) == timeless(TEXT[TEXT.index("\n● verifier small") :])
 
 
@@ -66,7 +70,15 @@ def test_the_waiting_line_says_what_is_waited_for() -> None:
         for live in (
             Waiting(why="limited by the server", seconds=2.0),
             TextStreamed(turn=1, agent="coder", text="x" * 600),
-            Retried(turn=1, agent="coder", kind="network", why="coder: cut", seconds=9.5, retry=2, retries=4),
+            Retried(
+                turn=1,
+                agent="coder",
+                kind="network",
+                why="coder: cut",
+                seconds=9.5,
+                retry=2,
+                retries=4,
+            ),
             TextStreamed(turn=1, agent="coder", text="x" * 60),
             TextStreamed(turn=1, agent="coder", text="x" * 60),
             OutputStreamed(turn=1, call="c", text="\x1b[31mcollecting ...\n"),
@@ -95,7 +107,10 @@ def test_the_waiting_line_says_what_is_waited_for() -> None:
 def test_the_end_shows_diff_answer_totals_and_the_log() -> None:
     screen, out, err = screens()
     headless.print_end(
-        example.records(), screen, RunReport("s1", "/data/s1.jsonl", 0, 65000, PATCH), RunEnding("accepted")
+        example.records(),
+        screen,
+        RunReport("s1", "/data/s1.jsonl", 0, 65000, PATCH),
+        RunEnding("accepted"),
     )
     assert out.getvalue() == "The bug was `x = 1`; it is 3 now.\n"
     assert err.getvalue() == (
@@ -110,10 +125,13 @@ log: /data/s1.jsonl  (`fugu trace s1`)
 def test_an_interrupted_request_says_how_to_go_on() -> None:
     screen, out, err = screens()
     end = RunEnding("interrupted", "the turn was cut; `fugu run --continue` goes on with it")
-    headless.print_end(example.recorded(example.opening()), screen, RunReport("s1", "/l", 0, 400), end)
+    headless.print_end(
+        example.recorded(example.opening()), screen, RunReport("s1", "/l", 0, 400), end
+    )
     assert out.getvalue() == ""
     assert err.getvalue() == (
-        "interrupted: the turn was cut; `fugu run --continue` goes on with it\n0 turns, 400 ms, $0\n"
+        "interrupted: the turn was cut; `fugu run --continue` goes on with it\n0 turns, 400 ms, "
+        "$0\n"
         "log: /l  (`fugu trace s1`)\n"
     )
 

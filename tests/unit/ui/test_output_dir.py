@@ -54,9 +54,17 @@ def test_a_trajectory_has_the_model_that_served_and_the_cost_of_every_step() -> 
         "llm_call_count": 1,
         "extra": {"agent": "coder", "turn": 1, "seconds": 4.0, "stop": "calls"},
         "reasoning_content": "hm",
-        "tool_calls": [{"tool_call_id": "t1-0-0", "function_name": "read", "arguments": {"path": "a.py"}}],
+        "tool_calls": [
+            {"tool_call_id": "t1-0-0", "function_name": "read", "arguments": {"path": "a.py"}}
+        ],
         "observation": {
-            "results": [{"source_call_id": "t1-0-0", "content": "1: x = 1", "extra": {"ok": True, "seconds": 0.01}}]
+            "results": [
+                {
+                    "source_call_id": "t1-0-0",
+                    "content": "1: x = 1",
+                    "extra": {"ok": True, "seconds": 0.01},
+                }
+            ]
         },
     }
 
@@ -73,18 +81,29 @@ def test_the_totals_of_a_trajectory_are_those_of_its_steps() -> None:
 
 def test_calls_without_a_result_say_why() -> None:
     call = example.READ
-    facts = [*example.opening(), example.decision(1, "coder", "worker", None), example.said(1, "coder", "x", call)]
+    facts = [
+        *example.opening(),
+        example.decision(1, "coder", "worker", None),
+        example.said(1, "coder", "x", call),
+    ]
     steps = run_artifacts.atif_trajectory(example.recorded(facts), "s")["steps"]
     assert isinstance(steps, list)
     assert steps[-1]["observation"]["results"][0]["content"] == "No result: the run was cut off."
     denied = run_artifacts.atif_trajectory(example.records(), "s")["steps"]
     assert isinstance(denied, list)
-    assert denied[13]["observation"]["results"][0]["content"].startswith("Not allowed: a force push")
+    assert denied[13]["observation"]["results"][0]["content"].startswith(
+        "Not allowed: a force push"
+    )
 
 
 def test_the_folder_holds_the_session_the_patch_the_trajectory_and_the_summary() -> None:
     folder = run_artifacts.prepare_output_dir(Path("out/deep"))
-    assert run_artifacts.write_artifacts(folder, example.records(), "s1", {"is_error": False}, b"-a\n+\xff\n") == []
+    assert (
+        run_artifacts.write_artifacts(
+            folder, example.records(), "s1", {"is_error": False}, b"-a\n+\xff\n"
+        )
+        == []
+    )
     assert sorted(path.name for path in folder.iterdir()) == [
         "changes.patch",
         "prediction.jsonl",
@@ -106,7 +125,9 @@ def test_the_folder_holds_the_session_the_patch_the_trajectory_and_the_summary()
 def test_a_folder_that_is_made_inside_a_repository_is_hidden_from_git() -> None:
     Path("repo/.git").mkdir(parents=True)
     Path("repo/there").mkdir()
-    assert (run_artifacts.prepare_output_dir(Path("repo/out/deep")) / ".gitignore").read_text() == "*\n"
+    assert (
+        run_artifacts.prepare_output_dir(Path("repo/out/deep")) / ".gitignore"
+    ).read_text() == "*\n"
     for folder in ("repo/there", "outside"):
         assert list(run_artifacts.prepare_output_dir(Path(folder)).iterdir()) == []
 

@@ -36,7 +36,9 @@ def printed(facts: list[Event]) -> list[str]:
     err, log = io.StringIO(), Log.memory(facts)
 
     async def follow() -> None:
-        reader = asyncio.create_task(headless.follow_text(log, TerminalOutput(io.StringIO(), err, {})))
+        reader = asyncio.create_task(
+            headless.follow_text(log, TerminalOutput(io.StringIO(), err, {}))
+        )
         await asyncio.sleep(0)
         log.close()
         await reader
@@ -48,18 +50,45 @@ def printed(facts: list[Event]) -> list[str]:
 @pytest.mark.parametrize(
     ("event", "lines"),
     [
-        (Interrupted(turn=1), ["  interrupted; `fugu run --continue` goes on, or ask something else"]),
-        (Undone(snapshot="t", paths=("a", "b")), ["  undone by the user: 2 files put back", "    a", "    b"]),
+        (
+            Interrupted(turn=1),
+            ["  interrupted; `fugu run --continue` goes on, or ask something else"],
+        ),
+        (
+            Undone(snapshot="t", paths=("a", "b")),
+            ["  undone by the user: 2 files put back", "    a", "    b"],
+        ),
         (
             Compacted(summary="s", upto=3),
-            ["  summed up without a model; agents read this from now on, the log keeps all", "    s"],
+            [
+                "  summed up without a model; agents read this from now on, the log keeps all",
+                "    s",
+            ],
         ),
-        (JobEnded(job="job1", command="make", code=2, seconds=12), ["  job1: exit code 2, 12 s (make)"]),
-        (JobEnded(job="job1", command="make", code=-9, seconds=12), ["  job1: signal 9, 12 s (make)"]),
-        (JobEnded(job="job1", command="make", by="agent"), ["  job1: stopped by the agent, 0 ms (make)"]),
-        (JobEnded(job="job1", command="make", by="user"), ["  job1: stopped by the user, 0 ms (make)"]),
-        (JobEnded(job="job1", command="make", by="undo"), ["  job1: stopped: the files were put back, 0 ms (make)"]),
-        (JobEnded(job="job1", command="make", by="session"), ["  job1: ended with the session, 0 ms (make)"]),
+        (
+            JobEnded(job="job1", command="make", code=2, seconds=12),
+            ["  job1: exit code 2, 12 s (make)"],
+        ),
+        (
+            JobEnded(job="job1", command="make", code=-9, seconds=12),
+            ["  job1: signal 9, 12 s (make)"],
+        ),
+        (
+            JobEnded(job="job1", command="make", by="agent"),
+            ["  job1: stopped by the agent, 0 ms (make)"],
+        ),
+        (
+            JobEnded(job="job1", command="make", by="user"),
+            ["  job1: stopped by the user, 0 ms (make)"],
+        ),
+        (
+            JobEnded(job="job1", command="make", by="undo"),
+            ["  job1: stopped: the files were put back, 0 ms (make)"],
+        ),
+        (
+            JobEnded(job="job1", command="make", by="session"),
+            ["  job1: ended with the session, 0 ms (make)"],
+        ),
         (
             Planned(steps=(WorkflowStep(agent="a", instruction="b"),), text="", agent="p"),
             ["● workflow of 1 step by p", "  1 a b"],
@@ -68,7 +97,10 @@ def printed(facts: list[Event]) -> list[str]:
             Finished(reason="turn_limit", message="5 turns"),
             ["■ stopped: turn limit  0 turns · 0.0s · 0 tokens", "  5 turns"],
         ),
-        (Finished(reason="failed", message="nobody left"), ["✗ failed  0 turns · 0.0s · 0 tokens", "  nobody left"]),
+        (
+            Finished(reason="failed", message="nobody left"),
+            ["✗ failed  0 turns · 0.0s · 0 tokens", "  nobody left"],
+        ),
     ],
 )
 def test_the_rarer_facts_have_a_line_too(event: Event, lines: list[str]) -> None:
@@ -93,9 +125,17 @@ def test_a_job_that_was_started_and_a_list_of_things_to_do_are_told_in_lines() -
         {"text": "rest", "status": "pending"},
     ]
     todo = ToolRan(turn=1, call=Call.make("8", "todo", items=items), output="ok", ok=True)
-    facts = [one for ran in (began, todo) for one in (Permitted(turn=1, call=ran.call, allowed=True, by="mode"), ran)]
-    job, *done = printed([*example.opening(), example.decision(1, "coder", "worker", None), *facts])[-5:]
-    assert job.split("  ")[1].strip() == "✓ bash npm run dev, in the background" and job.endswith("started as job1")
+    facts = [
+        one
+        for ran in (began, todo)
+        for one in (Permitted(turn=1, call=ran.call, allowed=True, by="mode"), ran)
+    ]
+    job, *done = printed(
+        [*example.opening(), example.decision(1, "coder", "worker", None), *facts]
+    )[-5:]
+    assert job.split("  ")[1].strip() == "✓ bash npm run dev, in the background" and job.endswith(
+        "started as job1"
+    )
     assert done == ["  ✓ todo 1 of 3 done: act\\x1b[2J", "    ☑ look", "    ◐ act", "    ☐ rest"]
     assert (
         event_text.describe_call(Call.make("9", "web_fetch", url="https://a.example/x"))
@@ -113,16 +153,24 @@ def test_a_question_shows_all_that_the_call_will_do() -> None:
         'a.example {"url": "https://a.example/x?secret=1"}'
     )
     serve = Call.make("9", "bash", command="npm run dev", background=True)
-    assert event_text.approval_target(serve, "bash(npm run dev)") == "npm run dev, in the background"
+    assert (
+        event_text.approval_target(serve, "bash(npm run dev)") == "npm run dev, in the background"
+    )
 
 
 def test_why_there_is_no_learned_coordinator_is_said_once() -> None:
     why = "cheap first [no learned coordinator: there is no checkpoint]"
-    facts: list[Event] = [*example.opening(), example.decision(1, "small", "worker", None, reason=why)]
+    facts: list[Event] = [
+        *example.opening(),
+        example.decision(1, "small", "worker", None, reason=why),
+    ]
     facts.append(example.decision(2, "coder", "worker", None, reason=why))
     told, first, second = [" ".join(line.split()) for line in printed(facts) if line.strip()][-3:]
     assert "a rule decides: there is no checkpoint" in told
-    assert (first, second) == ("● worker small cheap first turn 1", "● worker coder cheap first turn 2")
+    assert (first, second) == (
+        "● worker small cheap first turn 1",
+        "● worker coder cheap first turn 2",
+    )
 
 
 def test_every_way_to_finish_has_words() -> None:
@@ -133,7 +181,10 @@ def test_a_failed_tool_shows_its_output() -> None:
     call = Call.make("1", "bash", command="make\nall")
     permitted, event = example.tool(1, call, "", FileChange(path="b.o", before=None, after="x"))
     failed = event.model_copy(update={"ok": False, "output": "boom\nmore", "changes": ()})
-    assert printed([*example.opening(), permitted, failed])[-2:] == ["  ✗ bash make all", "    boom more"]
+    assert printed([*example.opening(), permitted, failed])[-2:] == [
+        "  ✗ bash make all",
+        "    boom more",
+    ]
 
 
 def test_escapes_of_models_and_tools_never_reach_the_line() -> None:
@@ -176,4 +227,6 @@ def test_a_line_that_was_filled_in_as_it_stood_is_one_line() -> None:
     before = [opened(), asked(), assigned(1, "coder")]
     assert printed([*before, kept, undone])[len(printed(before)) :] == ["  a.py:3: as it is"]
     other = kept.model_copy(update={"calls": (Call.make("w1", "edit", path="a.py"),)})
-    assert printed([*before, other, undone])[-1] == "  rolled back, trying again: nothing was changed"
+    assert (
+        printed([*before, other, undone])[-1] == "  rolled back, trying again: nothing was changed"
+    )

@@ -18,7 +18,9 @@ FACTS: list[Event] = [
 ]
 
 
-def scored(agent: str, logits: tuple[float, float, float], chances: tuple[float, float, float]) -> Assigned:
+def scored(
+    agent: str, logits: tuple[float, float, float], chances: tuple[float, float, float]
+) -> Assigned:
     scores = Scores(rows=ROWS, row_logits=logits, row_probabilities=chances)
     return Assigned(turn=1, agent=agent, role="worker", by="trinity", scores=scores)
 
@@ -28,7 +30,9 @@ def report() -> ReplayReport:
     now = scored("strong", (0.0, 0.5, 2.0), (0.1, 0.2, 0.7))
     compared = (
         ReplayedDecision(RecordedDecision(1, 2, then), now, POOL),
-        ReplayedDecision(RecordedDecision(1, 4, assigned(2, "small")), Finished(reason="answered"), POOL),
+        ReplayedDecision(
+            RecordedDecision(1, 4, assigned(2, "small")), Finished(reason="answered"), POOL
+        ),
     )
     return ReplayReport("id", "trinity", "trinity (new)", compared, steps=2)
 
@@ -51,11 +55,25 @@ def test_probabilities_margins_and_what_the_recorded_agent_was_given_stand_side_
 
 def test_programs_get_the_same() -> None:
     found = replay_object(FACTS, report())
-    assert found["agreement"] == {"decisions": 2, "same": 0, "with_agents": 1, "same_agent": 0, "same_role": 1}
+    assert found["agreement"] == {
+        "decisions": 2,
+        "same": 0,
+        "with_agents": 1,
+        "same_agent": 0,
+        "same_role": 1,
+    }
     first, second = found["decisions"]  # type: ignore[misc]
     again = first["again"]
-    assert (again["agent"], again["slot"], again["probability"], again["margin"]) == ("strong", "strong", 0.7, 1.5)
-    assert (second["again"], second["same_agent"]) == ({"next": "finished", "reason": "answered"}, None)
+    assert (again["agent"], again["slot"], again["probability"], again["margin"]) == (
+        "strong",
+        "strong",
+        0.7,
+        1.5,
+    )
+    assert (second["again"], second["same_agent"]) == (
+        {"next": "finished", "reason": "answered"},
+        None,
+    )
 
 
 def test_a_session_without_decisions_says_so() -> None:
@@ -73,13 +91,19 @@ def request(*more: Event) -> list[Recorded]:
 
 def test_a_side_counts_its_request_alone_until_its_end() -> None:
     patch = "--- a/x\n+++ b/x\n@@ -1 +1,2 @@\n-old\n+new\n+more\n"
-    made = rerun_side("id", request(Undone(snapshot="t"), asked("more"), assigned(1, "coder")), 1, patch)
+    made = rerun_side(
+        "id", request(Undone(snapshot="t"), asked("more"), assigned(1, "coder")), 1, patch
+    )
     assert (made.reason, made.taken, made.calls, made.seconds, made.added, made.removed) == (
         "accepted", ("small worker",), 1, 70.0, 2, 1,
     )  # fmt: skip
     assert made.coordinator == "trinity (decided: cascade)"
     cut = rerun_side("id", request(asked("more"), assigned(1, "coder")), 2, "")
     assert (cut.reason, cut.accepted, cut.taken, cut.calls) == ("", False, ("coder worker",), 0)
-    rows = [line.split("  ")[0] for line in plain(side_lines([RerunPair(1, "fix it", made, cut, "/p")]))]
+    rows = [
+        line.split("  ")[0] for line in plain(side_lines([RerunPair(1, "fix it", made, cut, "/p")]))
+    ]
     assert rows[-1] == "diff: /p" and "ended" in rows and rows[1] == "request 1: fix it"
-    assert "ended        accepted" in "\n".join(plain(side_lines([RerunPair(1, "fix it", made, cut, "/p")])))
+    assert "ended        accepted" in "\n".join(
+        plain(side_lines([RerunPair(1, "fix it", made, cut, "/p")]))
+    )

@@ -69,7 +69,11 @@ def test_the_final_object_of_an_accepted_request() -> None:
             "output_tokens": 1800,
         },
         "permission_denials": [
-            {"tool_name": "bash", "tool_use_id": "t3-0-0", "tool_input": {"command": "git push --force"}}
+            {
+                "tool_name": "bash",
+                "tool_use_id": "t3-0-0",
+                "tool_input": {"command": "git push --force"},
+            }
         ],
     }
     assert models == {
@@ -123,7 +127,11 @@ def test_only_this_run_is_counted_when_a_session_goes_on() -> None:
     records = example.records()
     start = next(record.seq for record in records if isinstance(record.event, example.Failed))
     found = result_object(records, "s1", RunEnding("accepted"), since=start, milliseconds=7)
-    assert (found["duration_ms"], found["duration_api_ms"], found["total_cost_usd"]) == (7, 8000, pytest.approx(0.027))
+    assert (found["duration_ms"], found["duration_api_ms"], found["total_cost_usd"]) == (
+        7,
+        8000,
+        pytest.approx(0.027),
+    )
     assert list(found["modelUsage"]) == ["m-strong"]  # type: ignore[call-overload]
 
 
@@ -143,7 +151,9 @@ def test_what_the_models_cost_adds_up_to_what_the_run_cost() -> None:
         Compacted(summary="s", upto=5),
     )
     found = result_object(
-        [Recorded(seq=n, at=0.0, event=fact) for n, fact in enumerate(facts)], "s", RunEnding("answered")
+        [Recorded(seq=n, at=0.0, event=fact) for n, fact in enumerate(facts)],
+        "s",
+        RunEnding("answered"),
     )
     models = cast(dict[str, dict[str, float]], found["modelUsage"])
     assert {name: one["costUSD"] for name, one in models.items()} == {"m-a": 1.0, "m-b-2026": 4.0}
@@ -164,7 +174,11 @@ def test_a_request_that_is_not_finished_ended_as_the_caller_says() -> None:
 
 
 def test_results_of_tests_that_are_older_than_a_change_are_not_claimed() -> None:
-    facts = [*example.opening(), *example.evidence(0, "e0", True), example.decision(1, "coder", "worker", None)]
+    facts = [
+        *example.opening(),
+        *example.evidence(0, "e0", True),
+        example.decision(1, "coder", "worker", None),
+    ]
     facts += example.tool(1, example.WRITE, "ok", FileChange(path="a.py", before="1", after="2"))
     own = result_object(example.recorded(facts), "s", RunEnding("turn_limit"))["fugu"]
     assert isinstance(own, dict)
@@ -172,10 +186,17 @@ def test_results_of_tests_that_are_older_than_a_change_are_not_claimed() -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("{}", {}), ('{"a": 1}', {"a": 1}), ("[1]", {"text": "[1]"}), ("{x", {"text": "{x"})]
+    ("text", "value"),
+    [("{}", {}), ('{"a": 1}', {"a": 1}), ("[1]", {"text": "[1]"}), ("{x", {"text": "{x"})],
 )
-def test_arguments_are_an_object_whatever_the_model_wrote(text: str, value: dict[str, object]) -> None:
+def test_arguments_are_an_object_whatever_the_model_wrote(
+    text: str, value: dict[str, object]
+) -> None:
     assert arguments_object(Call(id="1", tool="t", arguments=text)) == value
-    denied = Permitted(turn=1, call=Call(id="1", tool="t", arguments=text), allowed=False, by="policy")
+    denied = Permitted(
+        turn=1, call=Call(id="1", tool="t", arguments=text), allowed=False, by="policy"
+    )
     found = result_object(example.recorded([*example.opening(), denied]), "s", RunEnding("denied"))
-    assert found["permission_denials"] == [{"tool_name": "t", "tool_use_id": "1", "tool_input": value}]
+    assert found["permission_denials"] == [
+        {"tool_name": "t", "tool_use_id": "1", "tool_input": value}
+    ]

@@ -35,7 +35,9 @@ def test_lines_for_people_and_data_go_to_different_streams() -> None:
         (io.StringIO, {}, "bold\n"),
     ],
 )
-def test_colour_is_for_terminals_that_want_it(stream: type[io.StringIO], environ: dict[str, str], written: str) -> None:
+def test_colour_is_for_terminals_that_want_it(
+    stream: type[io.StringIO], environ: dict[str, str], written: str
+) -> None:
     err = stream()
     TerminalOutput(io.StringIO(), err, environ).show(Text("bold", "bold"))
     assert err.getvalue() == written

@@ -14,7 +14,10 @@ from tests.unit.ui import example
 
 
 def document(shape: str, events: Sequence[Event]) -> str:
-    records = [Recorded(seq=place, at=1_790_000_000.0 + place, event=event) for place, event in enumerate(events)]
+    records = [
+        Recorded(seq=place, at=1_790_000_000.0 + place, event=event)
+        for place, event in enumerate(events)
+    ]
     return FORMATS[shape](records, "s1")
 
 
@@ -47,7 +50,9 @@ def test_the_page_has_the_trace_before_the_conversation_and_loads_nothing() -> N
 
 def test_what_somebody_says_is_text_on_the_page() -> None:
     events = [
-        event.model_copy(update={"text": "<script>alert(1)</script>"}) if isinstance(event, Asked) else event
+        event.model_copy(update={"text": "<script>alert(1)</script>"})
+        if isinstance(event, Asked)
+        else event
         for event in example.events()
     ]
     page = document("html", events)

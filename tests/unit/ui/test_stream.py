@@ -15,7 +15,9 @@ def lines(facts: list[Event]) -> list[dict[str, object]]:
 
 
 def test_a_session_in_lines() -> None:
-    shapes = [(line["type"], line.get("subtype"), line.get("turn")) for line in lines(example.events())]
+    shapes = [
+        (line["type"], line.get("subtype"), line.get("turn")) for line in lines(example.events())
+    ]
     assert shapes == [
         ("system", "evidence", 0),
         ("system", "routing", 1),
@@ -82,7 +84,11 @@ def test_every_tool_result_answers_a_call_that_was_made() -> None:
 
 
 def test_a_denial_is_a_tool_result_that_is_an_error() -> None:
-    (line,) = [line for line in lines(example.events()) if "force push" in json.dumps(line) and line["type"] == "user"]
+    (line,) = [
+        line
+        for line in lines(example.events())
+        if "force push" in json.dumps(line) and line["type"] == "user"
+    ]
     assert line["message"] == {
         "role": "user",
         "content": [
@@ -98,7 +104,10 @@ def test_a_denial_is_a_tool_result_that_is_an_error() -> None:
 
 def test_a_routing_line_carries_the_losers_and_the_masks() -> None:
     line = next(line for line in lines(example.events()) if line.get("subtype") == "routing")
-    assert {key: line[key] for key in ("agent", "role", "by", "agents", "roles", "masked", "milliseconds")} == {
+    assert {
+        key: line[key]
+        for key in ("agent", "role", "by", "agents", "roles", "masked", "milliseconds")
+    } == {
         "agent": "coder",
         "role": "worker",
         "by": "trinity",
@@ -118,13 +127,20 @@ def test_the_rarer_facts_are_system_lines() -> None:
         Planned(steps=(WorkflowStep(agent="a", instruction="b"),), text="t"),
     ]
     found = lines(facts)
-    assert [line["subtype"] for line in found] == ["interrupted", "compact_boundary", "job_ended", "plan"]
+    assert [line["subtype"] for line in found] == [
+        "interrupted",
+        "compact_boundary",
+        "job_ended",
+        "plan",
+    ]
     told = {"job": "job1", "command": "make", "by": "itself", "code": 2, "seconds": 1.5}
     assert {name: found[2][name] for name in told} == told
 
 
 def test_the_first_line_says_who_and_where() -> None:
-    setting = json_output.StreamInit("s1", "/repo", "edit", "cascade", example.POOL, ("read", "bash"))
+    setting = json_output.StreamInit(
+        "s1", "/repo", "edit", "cascade", example.POOL, ("read", "bash")
+    )
     line = json_output.init_object(setting)
     del line["uuid"], line["pool"]
     assert line == {
@@ -148,7 +164,9 @@ def test_the_first_line_says_who_and_where() -> None:
 
 def test_waiting_is_a_line_and_pieces_of_text_are_not() -> None:
     why = "m: 529, overloaded"
-    event = Retried(turn=3, agent="m", kind="overloaded", why=why, seconds=2.5, retry=2, retries=4, status=529)
+    event = Retried(
+        turn=3, agent="m", kind="overloaded", why=why, seconds=2.5, retry=2, retries=4, status=529
+    )
     retry = json_output.live_object(event, "s1")
     assert retry is not None
     del retry["uuid"]
@@ -165,7 +183,11 @@ def test_waiting_is_a_line_and_pieces_of_text_are_not() -> None:
         "session_id": "s1",
     }
     waiting = json_output.live_object(Waiting(why="waiting for m", seconds=30.0), "s") or {}
-    assert (waiting["subtype"], waiting["status"], waiting["seconds"]) == ("status", "waiting for m", 30.0)
+    assert (waiting["subtype"], waiting["status"], waiting["seconds"]) == (
+        "status",
+        "waiting for m",
+        30.0,
+    )
     assert json_output.live_object(TextStreamed(turn=1, agent="a", text="x"), "s") is None
     assert json_output.live_object(OutputStreamed(turn=1, call="c", text="x"), "s") is None
 

@@ -1,4 +1,6 @@
-"""The trace: a table where there is room, short lines where there is not, one decision in full, and JSON."""
+"""The trace: a table where there is room, short lines where there is not, one decision in full, and
+JSON.
+"""
 
 import json
 from collections.abc import Sequence
@@ -33,7 +35,9 @@ turn 2"""
 def test_a_wide_terminal_gets_a_table() -> None:
     text = trace.trace_text(example.records(), "20261121-080000-ab12", 200)
     first, rest = text.split("\n", 1)
-    assert first.startswith("session 20261121-080000-ab12  2026-09-2") and first.endswith("  /home/me/shop")
+    assert first.startswith("session 20261121-080000-ab12  2026-09-2") and first.endswith(
+        "  /home/me/shop"
+    )
     assert rest + "\n" == TABLE
 
 
@@ -96,7 +100,11 @@ def test_requests_are_numbered_and_each_has_its_own_turns() -> None:
 def test_json_holds_probabilities_logits_masks_and_what_came_of_it() -> None:
     document = json.loads(trace.trace_json(example.records(), "s"))
     (request,) = document["requests"]
-    assert (document["session_id"], request["text"], request["reason"]) == ("s", "fix the failing tests", "accepted")
+    assert (document["session_id"], request["text"], request["reason"]) == (
+        "s",
+        "fix the failing tests",
+        "accepted",
+    )
     first = request["decisions"][0]
     assert first == {
         "turn": 1,
@@ -110,7 +118,14 @@ def test_json_holds_probabilities_logits_masks_and_what_came_of_it() -> None:
         "masked": {"verifier": "no Worker answer yet", "strong": "opted out"},
         "milliseconds": 310.0,
         "subtask": None,
-        "logits": {"cheap": -2.5, "middle": 2.5, "strong": -5.0, "worker": 2.5, "thinker": 0.25, "verifier": 1.5},
+        "logits": {
+            "cheap": -2.5,
+            "middle": 2.5,
+            "strong": -5.0,
+            "worker": 2.5,
+            "thinker": 0.25,
+            "verifier": 1.5,
+        },
         "probabilities_before_masks": {
             "cheap": 0.0067,
             "middle": 0.9928,
@@ -147,14 +162,19 @@ def shown(facts: Sequence[example.Event], member: Member) -> Prompt:
     """Stands for context.prompt: one user message, then a pair for every reply so far."""
     messages = [FromUser(text="the task")]
     for number in range(sum(isinstance(fact, example.Replied) for fact in facts)):
-        messages += [FromAgent(agent="coder", text=f"reply {number}"), FromTool(call="c", tool="read", text="ok")]
+        messages += [
+            FromAgent(agent="coder", text=f"reply {number}"),
+            FromTool(call="c", tool="read", text="ok"),
+        ]
     return Prompt(system="be good", messages=tuple(messages), temperature=0.8, seed=2)
 
 
 def page(turn: int, request: int | None = None) -> str:
     records = example.records()
     row = trace_rows.find_turn(FoldedSession(records).rows.rows, turn, request)
-    sources = turn_page.TurnSources(shown, lambda ran: "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n")
+    sources = turn_page.TurnSources(
+        shown, lambda ran: "--- a.py\n+++ a.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
+    )
     return turn_page.turn_text(records, row, sources, 80)
 
 
@@ -185,9 +205,14 @@ roles
   middle (worker): done
 """
     )
-    assert "\n  margin: middle is +5.000 over cheap\n  margin: worker is +2.250 over thinker\n" in text
+    assert (
+        "\n  margin: middle is +5.000 over cheap\n  margin: worker is +2.250 over thinker\n" in text
+    )
     assert "\n▸ system\n  be good\n\n▸ user\n  the task\n" in text
-    assert "\n▸ call 2\n  1 message as before\n\n▸ coder\n  reply 0\n\n▸ result of read\n  ok\n" in text
+    assert (
+        "\n▸ call 2\n  1 message as before\n\n▸ coder\n  reply 0\n\n▸ result of read\n  ok\n"
+        in text
+    )
     assert "\n  rolled back, trying again: the tests failed\n" in text
     assert "1 - x = 1\n1 + x = 2\n" in text
 
@@ -211,10 +236,17 @@ def test_the_wait_for_the_user_is_no_part_of_a_turn_s_time() -> None:
         drawn = trace_rows.TraceRows()
         for record in records:
             drawn.take(record)
-        whole = [row.seconds for request in trace_rows.traced_requests(records) for row in request.rows]
-        return [*whole, *(turn.seconds for turn in drawn.rows if isinstance(turn, trace_rows.TurnRow))]
+        whole = [
+            row.seconds for request in trace_rows.traced_requests(records) for row in request.rows
+        ]
+        return [
+            *whole,
+            *(turn.seconds for turn in drawn.rows if isinstance(turn, trace_rows.TurnRow)),
+        ]
 
-    changed = {round(before - after, 3) for before, after in zip(seconds(0.0), seconds(0.25), strict=True)}
+    changed = {
+        round(before - after, 3) for before, after in zip(seconds(0.0), seconds(0.25), strict=True)
+    }
     assert changed == {0.0, 0.25}
 
 
@@ -222,7 +254,10 @@ def test_a_turn_that_is_not_there_is_refused_with_those_that_are() -> None:
     rows = FoldedSession(example.records()).rows.rows
     with pytest.raises(UsageError) as caught:
         trace_rows.find_turn(rows, 7)
-    assert (str(caught.value), caught.value.hint) == ("request 1 has no turn 7", "its turns: 1, 2, 3")
+    assert (str(caught.value), caught.value.hint) == (
+        "request 1 has no turn 7",
+        "its turns: 1, 2, 3",
+    )
     with pytest.raises(UsageError, match="there is no request 2"):
         trace_rows.find_turn(rows, 1, 2)
     with pytest.raises(UsageError, match="nothing was asked"):

@@ -1,9 +1,11 @@
-"""An MCP server over HTTP that wants a login, with its own authorization server: the SDK's, over tokens in memory.
+"""An MCP server over HTTP that wants a login, with its own authorization server: the SDK's, over
+tokens in memory.
 
     python oauth_server.py FILE [KIND]
 
-Writes its address into FILE. KIND: `mute` shows a page that never leads back, `refuses` says no, `short` gives tokens
-that have run out at once, `given` knows the client `mine` and registers nobody, `open` wants no login.
+Writes its address into FILE. KIND: `mute` shows a page that never leads back, `refuses` says no,
+`short` gives tokens that have run out at once, `given` knows the client `mine` and registers
+nobody, `open` wants no login.
 """
 
 import secrets
@@ -33,7 +35,11 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
 
     def __init__(self, issuer: str) -> None:
         self.issuer = issuer
-        given = {"client_id": "mine", "client_secret": "s3cret-of-mine", "redirect_uris": ["http://127.0.0.1:1/x"]}
+        given = {
+            "client_id": "mine",
+            "client_secret": "s3cret-of-mine",
+            "redirect_uris": ["http://127.0.0.1:1/x"],
+        }
         whole = {**given, "token_endpoint_auth_method": "client_secret_post"}
         self.clients = {"mine": _AnyPort.model_validate(whole)} if KIND == "given" else {}
         self.codes: dict[str, AuthorizationCode] = {}
@@ -47,11 +53,17 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         assert client_info.client_id
         self.clients[client_info.client_id] = client_info
 
-    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+    async def authorize(
+        self, client: OAuthClientInformationFull, params: AuthorizationParams
+    ) -> str:
         if KIND == "mute":
             return f"{self.issuer}/nowhere"
         if KIND == "refuses":
-            said = {"error": "access_denied", "error_description": "not today", "state": params.state}
+            said = {
+                "error": "access_denied",
+                "error_description": "not today",
+                "state": params.state,
+            }
             return construct_redirect_uri(str(params.redirect_uri), **said)
         code = AuthorizationCode(
             code=secrets.token_hex(),
@@ -66,16 +78,22 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
         self.codes[code.code] = code
         return construct_redirect_uri(str(params.redirect_uri), code=code.code, state=params.state)
 
-    async def load_authorization_code(self, client: Any, authorization_code: str) -> AuthorizationCode | None:
+    async def load_authorization_code(
+        self, client: Any, authorization_code: str
+    ) -> AuthorizationCode | None:
         return self.codes.get(authorization_code)
 
-    async def exchange_authorization_code(self, client: Any, authorization_code: AuthorizationCode) -> OAuthToken:
+    async def exchange_authorization_code(
+        self, client: Any, authorization_code: AuthorizationCode
+    ) -> OAuthToken:
         return self._token(client)
 
     async def load_refresh_token(self, client: Any, refresh_token: str) -> RefreshToken | None:
         return self.renewing.get(refresh_token)
 
-    async def exchange_refresh_token(self, client: Any, refresh_token: RefreshToken, scopes: list[str]) -> OAuthToken:
+    async def exchange_refresh_token(
+        self, client: Any, refresh_token: RefreshToken, scopes: list[str]
+    ) -> OAuthToken:
         print("renewed", flush=True)
         return self._token(client)
 
@@ -88,8 +106,12 @@ class Provider(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken,
     def _token(self, client: OAuthClientInformationFull) -> OAuthToken:
         name, renewing = secrets.token_hex(), secrets.token_hex()
         self.tokens[name] = AccessToken(token=name, client_id=client.client_id or "", scopes=[])
-        self.renewing[renewing] = RefreshToken(token=renewing, client_id=client.client_id or "", scopes=[])
-        return OAuthToken(access_token=name, refresh_token=renewing, expires_in=1 if KIND == "short" else 3600)
+        self.renewing[renewing] = RefreshToken(
+            token=renewing, client_id=client.client_id or "", scopes=[]
+        )
+        return OAuthToken(
+            access_token=name, refresh_token=renewing, expires_in=1 if KIND == "short" else 3600
+        )
 
 
 class _AnyPort(OAuthClientInformationFull):
@@ -110,7 +132,9 @@ def main() -> None:
             "client_registration_options": ClientRegistrationOptions(enabled=KIND != "given"),
         }
     )
-    locked: dict[str, Any] = {} if KIND == "open" else {"auth_server_provider": Provider(address), "auth": auth}
+    locked: dict[str, Any] = (
+        {} if KIND == "open" else {"auth_server_provider": Provider(address), "auth": auth}
+    )
     server = MCPServer("locked", **locked)
 
     @server.tool()

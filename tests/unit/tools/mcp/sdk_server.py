@@ -1,4 +1,5 @@
-"""An MCP server made with the SDK's own class: structured results, resources, prompts, questions to the user.
+"""An MCP server made with the SDK's own class: structured results, resources, prompts, questions to
+the user.
 
 python sdk_server.py            over standard input and output
 """

@@ -1,11 +1,12 @@
-"""A small MCP server over standard input and output, by hand, so that it can be made to fail in every way.
+"""A small MCP server over standard input and output, by hand, so that it can be made to fail in
+every way.
 
     python server.py [FAULT]
 
-FAULT: `many` lists 60 more tools, `schemas` some whose schemas are none, `deaf` answers nothing, `slow` answers once
-there is a file `go`, `garbage` writes what is no message, `leaves` ends at once, `stubborn` ends only when it is
-killed, `child` starts a process that would outlive it. The variable LISTED names a file that is there once the tools
-were listed. Standard library only.
+FAULT: `many` lists 60 more tools, `schemas` some whose schemas are none, `deaf` answers nothing,
+`slow` answers once there is a file `go`, `garbage` writes what is no message, `leaves` ends at
+once, `stubborn` ends only when it is killed, `child` starts a process that would outlive it. The
+variable LISTED names a file that is there once the tools were listed. Standard library only.
 """
 
 import json
@@ -78,7 +79,9 @@ TOOLS: dict[str, Callable[[str], Object]] = {
             {"type": "image", "data": PIXEL, "mimeType": "image/png"},
         ]
     },
-    "odd": lambda words: {"content": [{"type": "hologram", "size": 3}, {"type": "text", "text": "half \ud83d"}]},
+    "odd": lambda words: {
+        "content": [{"type": "hologram", "size": 3}, {"type": "text", "text": "half \ud83d"}]
+    },
     "nothing": lambda words: {},
     "failure": lambda words: {"isError": True},
     "variables": lambda words: text("\n".join(sorted(os.environ))),
@@ -91,12 +94,22 @@ FAULTY: list[Object] = [
     {"name": "listed", "inputSchema": {"type": "array"}},
     {"name": "bare"},
     {"inputSchema": SCHEMA},
-    {"name": "open", "description": 5, "icons": "none", "inputSchema": {}, "outputSchema": {"type": 7}},
+    {
+        "name": "open",
+        "description": 5,
+        "icons": "none",
+        "inputSchema": {},
+        "outputSchema": {"type": 7},
+    },
 ]
 
 
 MANY = [
-    {"name": f"table_{n}_{word}", "description": f"Handles {word} of table {n}.", "inputSchema": SCHEMA}
+    {
+        "name": f"table_{n}_{word}",
+        "description": f"Handles {word} of table {n}.",
+        "inputSchema": SCHEMA,
+    }
     for n in range(20)
     for word in ("rows", "columns", "indexes")
 ]
@@ -109,9 +122,20 @@ def answer(request: Object) -> None:
     if method == "initialize":
         about = {"name": "small", "version": "1"}
         version = given["protocolVersion"]
-        say({"id": number, "result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}})
+        say(
+            {
+                "id": number,
+                "result": {
+                    "protocolVersion": version,
+                    "capabilities": {"tools": {}},
+                    "serverInfo": about,
+                },
+            }
+        )
     elif method == "tools/list":
-        tools = [{"name": name, "description": f"Does {name}.", "inputSchema": SCHEMA} for name in TOOLS]
+        tools = [
+            {"name": name, "description": f"Does {name}.", "inputSchema": SCHEMA} for name in TOOLS
+        ]
         tools += FAULTY if FAULT == "schemas" else []
         tools += MANY if FAULT == "many" else []
         say({"id": number, "result": {"tools": tools}})
@@ -120,7 +144,12 @@ def answer(request: Object) -> None:
     elif method == "tools/call" and given["name"] == "open":
         say({"id": number, "result": text("opened")})
     elif method == "tools/call" and given["name"] in TOOLS:
-        say({"id": number, "result": TOOLS[given["name"]]((given.get("arguments") or {}).get("text", ""))})
+        say(
+            {
+                "id": number,
+                "result": TOOLS[given["name"]]((given.get("arguments") or {}).get("text", "")),
+            }
+        )
     elif number is not None:
         say({"id": number, "error": {"code": -32601, "message": "I do not know that"}})
 

@@ -1,4 +1,6 @@
-"""`fugu mcp` and `--mcp-config`: what is written, what is read of it, and what is refused with the file unchanged."""
+"""`fugu mcp` and `--mcp-config`: what is written, what is read of it, and what is refused with the
+file unchanged.
+"""
 
 import json
 import subprocess
@@ -28,16 +30,43 @@ def test_servers_are_added_listed_and_removed_and_the_rest_of_the_file_stays(
     repo: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = Path.home() / ".mcp.json"
-    home.write_text('{\n    "inputs": [],\n    "mcpServers": {\n        "old": {"command": "a", "x": 1}\n    }\n}\n')
-    added = fugu(capsys, "mcp", "add", "db", "-e", "A=b=c", "--env", "D=", "--", "npx", "-y", "db server", "--port=5")
+    home.write_text(
+        '{\n    "inputs": [],\n    "mcpServers": {\n        "old": {"command": "a", "x": 1}\n    '
+        "}\n}\n"
+    )
+    added = fugu(
+        capsys,
+        "mcp",
+        "add",
+        "db",
+        "-e",
+        "A=b=c",
+        "--env",
+        "D=",
+        "--",
+        "npx",
+        "-y",
+        "db server",
+        "--port=5",
+    )
     assert added == (0, f"the MCP server db is added to {home}; `fugu doctor` tries it\n", "")
     header = "Authorization: Bearer ${TOKEN:-none}"
-    fugu(capsys, "mcp", "add", "web", "https://a.example/mcp", "--header", header, "--scope", "user")
+    fugu(
+        capsys, "mcp", "add", "web", "https://a.example/mcp", "--header", header, "--scope", "user"
+    )
     fugu(capsys, "mcp", "add", "--transport", "sse", "sse", "http://b.example/sse")
     servers = {
         "old": {"command": "a", "x": 1},
-        "db": {"command": "npx", "args": ["-y", "db server", "--port=5"], "env": {"A": "b=c", "D": ""}},
-        "web": {"type": "http", "url": "https://a.example/mcp", "headers": {"Authorization": "Bearer ${TOKEN:-none}"}},
+        "db": {
+            "command": "npx",
+            "args": ["-y", "db server", "--port=5"],
+            "env": {"A": "b=c", "D": ""},
+        },
+        "web": {
+            "type": "http",
+            "url": "https://a.example/mcp",
+            "headers": {"Authorization": "Bearer ${TOKEN:-none}"},
+        },
         "sse": {"type": "sse", "url": "http://b.example/sse"},
     }
     assert home.read_text() == json.dumps({"inputs": [], "mcpServers": servers}, indent=4) + "\n"
@@ -49,16 +78,24 @@ def test_servers_are_added_listed_and_removed_and_the_rest_of_the_file_stays(
         "sse": f"sse  http://b.example/sse  ({home})",
     }
     assert (code, out, err) == (0, "\n".join(lines.values()) + "\n", "")
-    assert fugu(capsys, "mcp", "remove", "db")[:2] == (0, f"the MCP server db is removed from {home}\n")
+    assert fugu(capsys, "mcp", "remove", "db")[:2] == (
+        0,
+        f"the MCP server db is removed from {home}\n",
+    )
     assert list(json.loads(home.read_text())["mcpServers"]) == ["old", "web", "sse"]
 
 
-def test_a_projects_server_counts_once_the_folder_is_trusted(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_projects_server_counts_once_the_folder_is_trusted(
+    repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     own = repo / ".mcp.json"
     code, out, err = fugu(capsys, "mcp", "add", "-s", "project", "db", "--", "true")
     assert (code, out) == (0, f"the MCP server db is added to {own}; `fugu doctor` tries it\n")
     assert "count once you run `fugu trust` here" in err
-    assert own.read_text() == json.dumps({"mcpServers": {"db": {"command": "true", "args": []}}}, indent=2) + "\n"
+    assert (
+        own.read_text()
+        == json.dumps({"mcpServers": {"db": {"command": "true", "args": []}}}, indent=2) + "\n"
+    )
     code, out, err = fugu(capsys, "mcp")
     assert out == "no MCP servers count here; `fugu mcp add` adds one (`fugu help mcp`)\n"
     assert f"{own} names MCP servers (db): none is started until you run `fugu trust` here" in err
@@ -93,7 +130,9 @@ def test_what_is_no_server_is_refused_and_nothing_changes(
     assert home.read_text() == '{"mcpServers": {"old": {"command": "a"}}}'
 
 
-def test_a_file_with_comments_is_not_written_over(repo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_with_comments_is_not_written_over(
+    repo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     home = Path.home() / ".mcp.json"
     home.write_text('{\n  // mine\n  "mcpServers": {}\n}\n')
     code, out, err = fugu(capsys, "mcp", "add", "db", "--", "true")
@@ -107,19 +146,37 @@ def test_a_file_of_the_command_line_counts_beside_the_others(
 ) -> None:
     from fugu_cli.cli.current_folder import current_config
 
-    (Path.home() / ".mcp.json").write_text('{"mcpServers": {"both": {"command": "a"}, "mine": {"command": "b"}}}')
+    (Path.home() / ".mcp.json").write_text(
+        '{"mcpServers": {"both": {"command": "a"}, "mine": {"command": "b"}}}'
+    )
     given = tmp_path / "more.json"
     given.write_text('{"mcpServers": {"both": {"command": "c"}, "bad": {"args": []}}}')
     found = current_config(mcp_config=str(given)).servers
-    assert [(server.name, server.said) for server in found.servers] == [("both", "c"), ("mine", "b")]
-    assert [note.partition("bad")[0] for note in found.notes] == [f"{given}, line 1: the MCP server '"]
+    assert [(server.name, server.said) for server in found.servers] == [
+        ("both", "c"),
+        ("mine", "b"),
+    ]
+    assert [note.partition("bad")[0] for note in found.notes] == [
+        f"{given}, line 1: the MCP server '"
+    ]
     assert [server.said for server in load_config(repo, {}).servers.servers] == ["a", "b"]
-    inline = current_config(mcp_config='{"mcpServers": {"own": {"command": "d"}, "bad": {"args": []}}}').servers
-    assert [(server.name, server.said) for server in inline.servers] == [("both", "a"), ("mine", "b"), ("own", "d")]
-    assert [note.partition("bad")[0] for note in inline.notes] == ["--mcp-config, line 1: the MCP server '"]
+    inline = current_config(
+        mcp_config='{"mcpServers": {"own": {"command": "d"}, "bad": {"args": []}}}'
+    ).servers
+    assert [(server.name, server.said) for server in inline.servers] == [
+        ("both", "a"),
+        ("mine", "b"),
+        ("own", "d"),
+    ]
+    assert [note.partition("bad")[0] for note in inline.notes] == [
+        "--mcp-config, line 1: the MCP server '"
+    ]
     code, _, err = fugu(capsys, "run", "--mcp-config", "{", "hello")
     assert (code, "--mcp-config, line 1" in err) == (1, True), err
-    for name, why in {"none.json": "does not exist", "broken.json": "line 1, column 1: not valid JSON"}.items():
+    for name, why in {
+        "none.json": "does not exist",
+        "broken.json": "line 1, column 1: not valid JSON",
+    }.items():
         (tmp_path / "broken.json").write_text("x")
         code, _, err = fugu(capsys, "run", "--mcp-config", str(tmp_path / name), "hello")
         assert (code, f"--mcp-config: {tmp_path / name}" in err and why in err) == (1, True), err

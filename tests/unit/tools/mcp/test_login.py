@@ -1,4 +1,6 @@
-"""`fugu mcp login` with a browser that follows the address it is given, and sessions that use what was kept."""
+"""`fugu mcp login` with a browser that follows the address it is given, and sessions that use what
+was kept.
+"""
 
 import contextlib
 import json
@@ -37,10 +39,16 @@ def running(folder: Path, kind: str = "") -> Iterator[str]:
     file.unlink(missing_ok=True)
     with (
         log.open("w") as out,
-        subprocess.Popen([sys.executable, str(SERVER), str(file), kind], stdout=out, stderr=out) as process,
+        subprocess.Popen(
+            [sys.executable, str(SERVER), str(file), kind], stdout=out, stderr=out
+        ) as process,
     ):
         end = time.monotonic() + 60
-        while not (file.exists() and file.read_text()) and process.poll() is None and time.monotonic() < end:
+        while (
+            not (file.exists() and file.read_text())
+            and process.poll() is None
+            and time.monotonic() < end
+        ):
             time.sleep(0.05)
         try:
             yield file.read_text()
@@ -71,7 +79,9 @@ def test_a_login_is_kept_used_and_forgotten(tmp_path: Path) -> None:
         code, out, err = fugu("mcp", "login", "locked")
         assert code == 0, err
         assert out.startswith(f"log in at: {address.removesuffix('/mcp')}/authorize?")
-        assert out.endswith(f"logged in at locked, which has 1 tools; the login is kept in {keys_file()}\n")
+        assert out.endswith(
+            f"logged in at locked, which has 1 tools; the login is kept in {keys_file()}\n"
+        )
         assert keys_file().stat().st_mode & 0o777 == 0o600
         assert checked()[1].startswith("tools: hello")
         assert ", logged in)" in fugu("mcp", "list")[1]
@@ -96,7 +106,9 @@ def test_a_token_that_has_run_out_is_renewed(tmp_path: Path) -> None:
         assert "renewed" in (tmp_path / "log").read_text()
         assert KeptLogins().read(address) != before
         tokens = json.loads(KeptLogins().read(address))["tokens"]
-        assert hidden[-1] == {f"MCP_{name}".upper(): tokens[name] for name in ("access_token", "refresh_token")}
+        assert hidden[-1] == {
+            f"MCP_{name}".upper(): tokens[name] for name in ("access_token", "refresh_token")
+        }
 
 
 def test_a_client_that_the_entry_names_is_used(tmp_path: Path) -> None:
@@ -148,7 +160,11 @@ def test_a_login_that_fails_says_why_in_a_line(tmp_path: Path, kind: str) -> Non
     with running(tmp_path, kind) as address:
         fugu("mcp", "add", "locked", address)
         code, _, err = fugu("mcp", "login", "locked", "--timeout", "2")
-        assert (code, FAILING[kind][1] in err, "Traceback" in err) == (FAILING[kind][0], True, False), err
+        assert (code, FAILING[kind][1] in err, "Traceback" in err) == (
+            FAILING[kind][0],
+            True,
+            False,
+        ), err
         assert not keys_file().exists()
 
 
@@ -173,4 +189,8 @@ def test_the_keyring_or_the_file_of_keys_holds_several_logins() -> None:
     assert logins.read("http://a") == ""
     logins.keep("http://a", "1")
     logins.keep("http://b", "2")
-    assert (logins.remove("http://a"), logins.remove("http://a"), logins.read("http://b")) == (True, False, "2")
+    assert (logins.remove("http://a"), logins.remove("http://a"), logins.read("http://b")) == (
+        True,
+        False,
+        "2",
+    )

@@ -1,4 +1,6 @@
-"""Resources, prompts, structured results and questions of a server made with the SDK's own class."""
+"""Resources, prompts, structured results and questions of a server made with the SDK's own
+class.
+"""
 
 import asyncio
 import os
@@ -20,7 +22,9 @@ SDK = Path(__file__).parent / "sdk_server.py"
 Given = TypeVar("Given")
 
 
-def with_server(tmp_path: Path, act: Callable[[Desk], Awaitable[Given]], timeout: float = 60.0) -> Given:
+def with_server(
+    tmp_path: Path, act: Callable[[Desk], Awaitable[Given]], timeout: float = 60.0
+) -> Given:
     async def go() -> Given:
         way = StdioServer(command=sys.executable, args=(str(SDK),), env={MARK: f"{os.getpid()}"})
         desk = Desk(tmp_path, McpServer(name="sdk", source="here", way=way, timeout=timeout))
@@ -126,7 +130,9 @@ def test_what_a_server_asks_is_asked_line_by_line(tmp_path: Path, kind: str) -> 
     assert result == ToolResult(text=filled if day else said)
     assert asked[0] == "sdk asks: When do you travel? Day: of the trip"
     if kind == "filled in":
-        assert asked[2] == "sdk asks: When do you travel? Seats (a whole number; nothing: 1) [type a whole number]"
+        assert asked[2] == (
+            "sdk asks: When do you travel? Seats (a whole number; nothing: 1) [type a whole number]"
+        )
         assert asked[4] == "sdk asks: When do you travel? Colour (red, blue) [one of: red, blue]"
 
 

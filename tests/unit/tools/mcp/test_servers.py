@@ -29,8 +29,12 @@ MARK = "MCP_TEST_MARK"
 UNKNOWN = "Whether it did what was asked is not known, and the call was not repeated."
 
 
-def server(name: str, *words: str, timeout: float = 60.0, patience: float = 60.0, **env: str) -> McpServer:
-    way = StdioServer(command=sys.executable, args=(str(SMALL), *words), env={MARK: f"{os.getpid()}", **env})
+def server(
+    name: str, *words: str, timeout: float = 60.0, patience: float = 60.0, **env: str
+) -> McpServer:
+    way = StdioServer(
+        command=sys.executable, args=(str(SMALL), *words), env={MARK: f"{os.getpid()}", **env}
+    )
     return McpServer(name=name, source="here", way=way, timeout=timeout, patience=patience)
 
 
@@ -60,7 +64,9 @@ class Desk:
         return [await self.servers.connected(name) for name in self.servers.names]
 
     async def call(self, tool: str, **arguments: object) -> ToolResult:
-        return await self.toolbox.run(Call.make("1", tool, **arguments), self.workspace, lambda text: None)
+        return await self.toolbox.run(
+            Call.make("1", tool, **arguments), self.workspace, lambda text: None
+        )
 
 
 def test_tools_are_offered_as_they_are_and_called(tmp_path: Path) -> None:
@@ -68,7 +74,11 @@ def test_tools_are_offered_as_they_are_and_called(tmp_path: Path) -> None:
         opener = Desk(tmp_path, server("my db", MY_TOKEN="s3cret-value"))
         assert opener.toolbox.names == ()
         await opener.tried()
-        echo = next(spec for spec in opener.toolbox.specs(lambda tool: True) if spec.name == "mcp__my_db__echo")
+        echo = next(
+            spec
+            for spec in opener.toolbox.specs(lambda tool: True)
+            if spec.name == "mcp__my_db__echo"
+        )
         assert (echo.description, echo.parameters) == (
             "Does echo.",
             '{"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}',
@@ -81,19 +91,32 @@ def test_tools_are_offered_as_they_are_and_called(tmp_path: Path) -> None:
             "failure": ToolResult(text="It failed and said nothing.", ok=False),
             "odd": ToolResult(text="[hologram: not shown]\nhalf \ufffd"),
         }
-        assert {name: await opener.call(f"mcp__my_db__{name}", text="grüße") for name in told} == told
+        assert {
+            name: await opener.call(f"mcp__my_db__{name}", text="grüße") for name in told
+        } == told
         shown = await opener.call("mcp__my_db__picture", text="")
-        damaged = "[image 2 is no picture that can be shown: it is damaged, or not PNG, JPEG, WebP or GIF.]"
+        damaged = (
+            "[image 2 is no picture that can be shown: it is damaged, or not PNG, JPEG, WebP or "
+            "GIF.]"
+        )
         assert shown.text == f"two\n{damaged}\n[picture image 3, 3x3]"
         assert [(one.type, one.data) for one in shown.media] == [("image/png", PIXEL)]
         huge = await opener.call("mcp__my_db__huge", text="")
-        assert (huge.ok, len(huge.text) < 8100, "characters left out" in huge.text) == (True, True, True)
+        assert (huge.ok, len(huge.text) < 8100, "characters left out" in huge.text) == (
+            True,
+            True,
+            True,
+        )
         variables = (await opener.call("mcp__my_db__variables", text="")).text.split()
         assert {name for name in variables if not name.startswith("LC_")} <= {
             "FUGU_CALL", "HOME", "LANG", "MY_TOKEN", MARK, "PATH", "TMPDIR", "USER", "LOGNAME", "SHELL", "TERM", "TZ",
         }  # fmt: skip
-        faulty = await opener.toolbox.run(Call(id="1", tool="mcp__my_db__echo", arguments="["), opener.workspace, print)
-        assert faulty.text.startswith("mcp__my_db__echo was not run: the arguments are not valid JSON")
+        faulty = await opener.toolbox.run(
+            Call(id="1", tool="mcp__my_db__echo", arguments="["), opener.workspace, print
+        )
+        assert faulty.text.startswith(
+            "mcp__my_db__echo was not run: the arguments are not valid JSON"
+        )
         await opener.servers.close()
 
     asyncio.run(go())
@@ -120,7 +143,9 @@ def test_a_server_that_dies_says_so_and_is_started_again(tmp_path: Path) -> None
         (connection,) = await opener.tried()
         dead = await opener.call("mcp__db__die", text="")
         why = "it ended with exit code 3; its last words: out of cheese"
-        assert dead == ToolResult(text=f"The call of the MCP server `db` failed: {why}. {UNKNOWN}", ok=False)
+        assert dead == ToolResult(
+            text=f"The call of the MCP server `db` failed: {why}. {UNKNOWN}", ok=False
+        )
         while connection.state == "ready":
             await asyncio.sleep(0.01)
         down = f"The MCP server `db` is not running: {why}. It is being started again."
@@ -129,7 +154,10 @@ def test_a_server_that_dies_says_so_and_is_started_again(tmp_path: Path) -> None
             await asyncio.sleep(0.05)
         assert await opener.call("mcp__db__echo", text="b") == ToolResult(text="you said b")
         endless = await opener.call("mcp__db__endless", text="")
-        said = f"The call of the MCP server `db` failed: it said more than 32 MB in one message. {UNKNOWN}"
+        said = (
+            f"The call of the MCP server `db` failed: it said more than 32 MB in one message. "
+            f"{UNKNOWN}"
+        )
         assert endless == ToolResult(text=said, ok=False)
         await opener.servers.close()
 
@@ -182,7 +210,9 @@ def remote(name: str, url: str, kind: Literal["http", "sse"] = "http") -> McpSer
     return McpServer(name=name, source="here", way=RemoteServer(kind=kind, url=url))
 
 
-def test_servers_that_cannot_be_used_say_why_and_nothing_of_them_stays(tmp_path: Path, refusing: str) -> None:
+def test_servers_that_cannot_be_used_say_why_and_nothing_of_them_stays(
+    tmp_path: Path, refusing: str
+) -> None:
     declared = (
         server("deaf", "deaf", patience=1.0),
         server("leaves", "leaves"),
@@ -218,7 +248,9 @@ def test_servers_that_cannot_be_used_say_why_and_nothing_of_them_stays(tmp_path:
         "page": page,
         "page too": page,
     }
-    assert sorted(told) == sorted(f"the MCP server {name} does not work: {why}" for name, why in whys.items())
+    assert sorted(told) == sorted(
+        f"the MCP server {name} does not work: {why}" for name, why in whys.items()
+    )
     assert living() == []
 
 
@@ -234,13 +266,18 @@ def test_a_tool_whose_schema_is_none_is_left_out_alone(tmp_path: Path) -> None:
     assert names == tuple(f"mcp__db__{name}" for name in (*TOOLS, "open"))
     assert result == ToolResult(text="opened")
     why = {
-        "typed": "its schema is none at properties.text.type: 'strin' is not valid under any of the given schemas",
+        "typed": (
+            "its schema is none at properties.text.type: 'strin' is not valid under any of "
+            "the given schemas"
+        ),
         "worded": "its schema is not an object",
         "listed": 'its schema is for "array" and not for an object',
         "bare": "its schema is missing",
         f"number {len(TOOLS) + 5}": "it has no name",
     }
-    assert told == [f"the tool {name} of the MCP server db is left out: {said}" for name, said in why.items()]
+    assert told == [
+        f"the tool {name} of the MCP server db is left out: {said}" for name, said in why.items()
+    ]
 
 
 def test_the_first_model_call_waits_a_moment_and_later_tools_join(tmp_path: Path) -> None:
@@ -267,7 +304,9 @@ def test_servers_end_with_the_session_whatever_they_do(tmp_path: Path) -> None:
     async def go() -> None:
         opener = Desk(tmp_path, server("stubborn", "stubborn"), server("child", "child"))
         await opener.tried()
-        assert len(living()) == 5  # each with its launcher, and the process that one of them started
+        assert (
+            len(living()) == 5
+        )  # each with its launcher, and the process that one of them started
         await opener.servers.close()
 
     asyncio.run(go())
@@ -300,7 +339,10 @@ def test_a_step_in_its_own_copy_does_not_reach_a_server(tmp_path: Path) -> None:
         finally:
             await opener.servers.close()
 
-    words = f"The MCP server `db` works in {tmp_path} and not in this step's own copy: it was not called."
+    words = (
+        f"The MCP server `db` works in {tmp_path} and not in this step's own copy: it was not "
+        f"called."
+    )
     assert asyncio.run(go()) == ToolResult(text=words, ok=False)
 
 
@@ -310,7 +352,12 @@ def test_the_report_names_each_server_with_its_tools(tmp_path: Path) -> None:
     run = f"{sys.executable} {SMALL}"
     assert list(found) == [
         ("db", True, f"tools: {tools} ({run}, from here)"),
-        ("bad", False, f"it ended with exit code 1; its last words: no database at home ({run} leaves, from here)"),
+        (
+            "bad",
+            False,
+            f"it ended with exit code 1; its last words: no database at home ({run} leaves, from "
+            f"here)",
+        ),
     ]
     assert check_servers(DeclaredServers(), tmp_path) == ()
 
@@ -345,11 +392,16 @@ def test_names_fit_every_provider_and_tell_tools_apart() -> None:
 
 def test_a_schema_of_several_forms_is_one_that_every_provider_takes() -> None:
     text = {"type": "string"}
-    inline, linked = {"properties": {"name": text, "content": text}}, {"properties": {"url": text}, "required": ["url"]}
+    inline, linked = (
+        {"properties": {"name": text, "content": text}},
+        {"properties": {"url": text}, "required": ["url"]},
+    )
     own = {"type": "string", "description": "own"}
     whole = {"type": "object", "properties": {"name": own}, "required": ["name"]}
     for word in ("anyOf", "oneOf", "allOf"):
-        offered = json.loads(arguments_schema({**whole, word: [inline, linked, True], "not": {"required": ["x"]}}))
+        offered = json.loads(
+            arguments_schema({**whole, word: [inline, linked, True], "not": {"required": ["x"]}})
+        )
         assert offered == {**whole, "properties": {"name": own, "content": text, "url": text}}
     nested = {"type": "object", "properties": {"target": {"anyOf": [text, {"type": "null"}]}}}
     assert json.loads(arguments_schema(nested)) == nested

@@ -48,13 +48,27 @@ from tests.unit.ui.tui.terminal import Terminal
 START = 1_760_000_000.0
 POOL = (
     Member(name="small", provider="local", model="qwen-0.5b", protocol="schema", slot="cheap"),
-    Member(name="coder", provider="openai", model="coder-1", slot="middle", price=Price(input=0.5, output=2.0)),
-    Member(name="large", provider="anthropic", model="large-4", slot="strong", price=Price(input=3.0, output=15.0)),
+    Member(
+        name="coder",
+        provider="openai",
+        model="coder-1",
+        slot="middle",
+        price=Price(input=0.5, output=2.0),
+    ),
+    Member(
+        name="large",
+        provider="anthropic",
+        model="large-4",
+        slot="strong",
+        price=Price(input=3.0, output=15.0),
+    ),
 )
 FAILED_TESTS = "FAILED test_a.py::test_add - assert 3 == 4\n1 failed, 4 passed in 0.03s"
 
 
-def scores(rows: tuple[float, float, float], roles: tuple[float, float, float], masked: bool = False) -> Scores:
+def scores(
+    rows: tuple[float, float, float], roles: tuple[float, float, float], masked: bool = False
+) -> Scores:
     return Scores(
         rows=("cheap", "middle", "strong"),
         row_logits=(1.5, 0.5, -0.25),
@@ -68,8 +82,14 @@ def scores(rows: tuple[float, float, float], roles: tuple[float, float, float], 
     )
 
 
-def tool(turn: int, call: Call, output: str, *, ok: bool = True, by: str = "policy", **more: object) -> list[Event]:
-    changes = (FileChange(path=str(more["changed"]), before="1" * 40, after="2" * 40),) if "changed" in more else ()
+def tool(
+    turn: int, call: Call, output: str, *, ok: bool = True, by: str = "policy", **more: object
+) -> list[Event]:
+    changes = (
+        (FileChange(path=str(more["changed"]), before="1" * 40, after="2" * 40),)
+        if "changed" in more
+        else ()
+    )
     seconds = float(str(more.get("seconds", 0.1)))
     return [
         Permitted(turn=turn, call=call, allowed=True, by=by),
@@ -78,7 +98,9 @@ def tool(turn: int, call: Call, output: str, *, ok: bool = True, by: str = "poli
 
 
 def first_request() -> list[Event]:
-    edit = Call.make("t2-0-0", "edit", path="src/add.py", old="    return a - b", new="    return a + b")
+    edit = Call.make(
+        "t2-0-0", "edit", path="src/add.py", old="    return a - b", new="    return a + b"
+    )
     read = Call.make("t1-0-0", "read", path="src/add.py")
     push = Call.make("t2-1-0", "bash", command="git push --force")
     tests = Call(id="e0-0", tool="run_tests")
@@ -91,7 +113,8 @@ def first_request() -> list[Event]:
         Replied(turn=1, agent="small", text="I read the file first.", calls=(read,), usage=Usage(input=900, output=30),
                 model="qwen-0.5b", seconds=1.5),
         *tool(1, read, "1  def add(a, b):\n2      return a - b"),
-        Replied(turn=1, agent="small", text="The sign is wrong in `add`.\n<suggested_role>worker</suggested_role>",
+        Replied(turn=1, agent="small", text=("The sign is wrong in "
+            "`add`.\n<suggested_role>worker</suggested_role>"),
                 usage=Usage(input=1000, cached=900, output=40), model="qwen-0.5b", seconds=1.1),
         Assigned(turn=2, agent="coder", role="worker", by="trinity", override="verifier",
                  scores=scores((0.2, 0.7, 0.1), (0.4, 0.1, 0.5))),
@@ -101,7 +124,8 @@ def first_request() -> list[Event]:
         Replied(turn=2, agent="coder", text="", calls=(push,), usage=Usage(input=1600, output=20), model="coder-1"),
         Permitted(turn=2, call=push, allowed=False, by="user", reason="it publishes"),
         Replied(turn=2, agent="coder",
-                text="`add` adds now:\n\n```python\nreturn a + b\n```\n\n- one line changed\n- no other",
+                text=("`add` adds now:\n\n```python\nreturn a + b\n```\n\n- one line changed\n- "
+                    "no other"),
                 usage=Usage(input=1700, cached=1500, output=50), model="coder-1", seconds=1.0),
         *tool(2, Call(id="e2-0-3", tool="run_tests"), "5 passed in 0.02s", by=EVIDENCE, seconds=1.2),
         Assigned(turn=3, agent="large", role="verifier", by="trinity", scores=scores((0.1, 0.2, 0.7), (0.1, 0.0, 0.9))),
@@ -117,12 +141,28 @@ def first_request() -> list[Event]:
 def second_request() -> list[Event]:
     write = Call.make("t1-0-0", "write", path="notes.txt", content="a\nb\nc\n")
     return [
-        Asked(text="write notes.txt\nwith three letters", attachments=("src/add.py",), snapshot="b" * 40),
+        Asked(
+            text="write notes.txt\nwith three letters",
+            attachments=("src/add.py",),
+            snapshot="b" * 40,
+        ),
         Assigned(turn=1, agent="small", role="worker", by="cascade", reason="cheap first"),
-        Replied(turn=1, agent="small", text="I write it.", calls=(write,), usage=Usage(input=400, output=20)),
+        Replied(
+            turn=1,
+            agent="small",
+            text="I write it.",
+            calls=(write,),
+            usage=Usage(input=400, output=20),
+        ),
         *tool(1, write, "wrote notes.txt", changed="notes.txt"),
         Undone(snapshot="b" * 40, turn=1, reason="the tests failed"),
-        Replied(turn=1, agent="small", text="It is written.", usage=Usage(input=420, output=10), seconds=0.4),
+        Replied(
+            turn=1,
+            agent="small",
+            text="It is written.",
+            usage=Usage(input=420, output=10),
+            seconds=0.4,
+        ),
         Finished(reason="turn_limit", message="5 turns were taken without a verdict"),
     ]
 
@@ -131,7 +171,13 @@ def second_request() -> list[Event]:
 def sample() -> list[Recorded]:
     """Two requests, with everything that can be drawn."""
     facts = [
-        Opened(version="0.1.0", repo="/home/me/project", pool=POOL, coordinator="trinity", checkpoint="c" * 64),
+        Opened(
+            version="0.1.0",
+            repo="/home/me/project",
+            pool=POOL,
+            coordinator="trinity",
+            checkpoint="c" * 64,
+        ),
         *first_request(),
         *second_request(),
     ]
@@ -169,14 +215,18 @@ def opened(opener: DemoSessionOpener) -> Callable[..., FuguApp]:
     """The interface on the desk."""
 
     def make(**options: object) -> FuguApp:
-        return FuguApp(opener, InterfaceOptions(state=Path.home() / "state", theme="dark", **options))  # type: ignore[arg-type]
+        return FuguApp(
+            opener, InterfaceOptions(state=Path.home() / "state", theme="dark", **options)
+        )  # type: ignore[arg-type]
 
     return make
 
 
 @pytest.fixture
 def clipboard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, bytes], Path]:
-    """A desktop whose clipboard program has this name and prints these bytes. Returns the file of its arguments."""
+    """A desktop whose clipboard program has this name and prints these bytes. Returns the file of
+    its arguments.
+    """
 
     def make(name: str, data: bytes) -> Path:
         folder = tmp_path / "programs"
@@ -205,7 +255,10 @@ def shown() -> Callable[[App[int]], str]:
 
 
 ANSWER = '[[step]]\ntext = "Done."\n'
-WRITES = '[[step]]\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x\\n" } }]\n' + ANSWER
+WRITES = (
+    '[[step]]\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x\\n" } }]\n'
+    + ANSWER
+)
 Shown = Callable[[App[int]], str]
 
 
@@ -243,7 +296,9 @@ class Hand:
         raise AssertionError("it did not come to that\n" + self.text)
 
     async def done(self, requests: int) -> None:
-        await self.until(lambda: self.kinds().count("finished") >= requests and not self.controller.work.running)
+        await self.until(
+            lambda: self.kinds().count("finished") >= requests and not self.controller.work.running
+        )
 
     def kinds(self) -> list[str]:
         return [event.type for event in self.controller.session.log.events]
@@ -253,7 +308,9 @@ Play = Callable[[Hand], Awaitable[None]]
 
 
 @pytest.fixture
-def play(opened: Callable[..., FuguApp], opener: DemoSessionOpener, shown: Shown) -> Callable[..., None]:
+def play(
+    opened: Callable[..., FuguApp], opener: DemoSessionOpener, shown: Shown
+) -> Callable[..., None]:
     def run(what: Play, scripts: dict[str, str] | None = None, **options: object) -> None:
         opener.scripts = scripts or {"small": ANSWER, "large": ANSWER}
         opener.mode = "edit"
@@ -263,7 +320,10 @@ def play(opened: Callable[..., FuguApp], opener: DemoSessionOpener, shown: Shown
             async with app.run_test(size=(110, 40)) as pilot:
                 hand = Hand(app, pilot, shown)
                 await hand.until(
-                    lambda: app.main.controller is not None and app.main.controller.work.session is not None
+                    lambda: (
+                        app.main.controller is not None
+                        and app.main.controller.work.session is not None
+                    )
                 )
                 await what(hand)
 
@@ -280,7 +340,9 @@ def server() -> Iterator[Loopback]:
 
 @pytest.fixture
 def place(server: Loopback, tmp_path: Path) -> Iterator[Place]:
-    """A repository whose tests fail, and one agent. Nothing that was started may outlive the test."""
+    """A repository whose tests fail, and one agent. Nothing that was started may outlive the
+    test.
+    """
     found = Place(tmp_path, server.url)
     found.begin()
     found.configure(Agent("m", more='protocol = "native"'))
@@ -297,7 +359,9 @@ def fugu(place: Place) -> Iterator[Callable[..., Terminal]]:
 
     def start(*arguments: str, size: tuple[int, int] = (100, 34), **environ: str) -> Terminal:
         environ = {**place.environ(), **environ}
-        opened.append(Terminal([sys.executable, "-m", "fugu_cli", *arguments], place.repo, environ, size))
+        opened.append(
+            Terminal([sys.executable, "-m", "fugu_cli", *arguments], place.repo, environ, size)
+        )
         return opened[-1]
 
     yield start

@@ -1,5 +1,5 @@
-"""The real session on scripted agents: the log, the loop, the tools, policy and undo. `python -m tests.unit.ui.tui.demo
-[FOLDER]` opens the interface on it.
+"""The real session on scripted agents: the log, the loop, the tools, policy and undo. `python -m
+tests.unit.ui.tui.demo [FOLDER]` opens the interface on it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,21 @@ if TYPE_CHECKING:
     from fugu_cli.models.sources import ReportProgress
     from fugu_cli.ui.tui.session_protocol import SessionOpener
 
-TOOLS = (READ, LIST, GLOB, GREP, EDIT, WRITE, APPLY_PATCH, BASH, RUN_TESTS, DIFF, JOB_OUTPUT, JOB_STOP, TODO_LIST)
+TOOLS = (
+    READ,
+    LIST,
+    GLOB,
+    GREP,
+    EDIT,
+    WRITE,
+    APPLY_PATCH,
+    BASH,
+    RUN_TESTS,
+    DIFF,
+    JOB_OUTPUT,
+    JOB_STOP,
+    TODO_LIST,
+)
 
 SCRIPT = '''
 [[step]]
@@ -75,7 +89,10 @@ text = "Done: `hello.py` greets.\\n\\n| what | where |\\n|---|---|\\n| greeting 
 pace = 0.1
 usage = { input = 1700, cached = 1600, output = 60 }
 '''
-VERDICT = '[[step]]\ntext = "ACCEPT\\n\\nThe file is there and greets."\nusage = { input = 900, output = 15 }\n'
+VERDICT = (
+    '[[step]]\ntext = "ACCEPT\\n\\nThe file is there and greets."\nusage = { input = 900, output '
+    "= 15 }\n"
+)
 
 
 class DemoSession(Session):
@@ -86,7 +103,9 @@ class DemoSession(Session):
 
     def set_tier(self, tier: str) -> None:
         if tier != "fugu":
-            raise UsageError(f"the tier {tier!r} is not there", hint="scripted agents only have /tier fugu")
+            raise UsageError(
+                f"the tier {tier!r} is not there", hint="scripted agents only have /tier fugu"
+            )
 
 
 class DemoSetup:
@@ -110,7 +129,9 @@ class DemoSetup:
 
 @dataclass
 class DemoSessionOpener:
-    """Sessions in `data`; `scripts` are the agents' scripts by name (TOML). The last agent is strong, others cheap."""
+    """Sessions in `data`; `scripts` are the agents' scripts by name (TOML). The last agent is
+    strong, others cheap.
+    """
 
     root: Path
     data: Path
@@ -145,7 +166,9 @@ class DemoSessionOpener:
         members = tuple(self._members())
         log = logs.Log.open(path) if path.exists() else logs.Log.create(path)
         if not log.events:
-            log.append(Opened(version="demo", repo=str(self.root), pool=members, coordinator="cascade"))
+            log.append(
+                Opened(version="demo", repo=str(self.root), pool=members, coordinator="cascade")
+            )
         agents = {name: _agent(name, text, log) for name, text in self.scripts.items()}
         workspace = Workspace(self.root, self.data / "snapshots" / self.root.name)
         workspace.jobs.attach(log.events, log.append)
@@ -169,13 +192,21 @@ class DemoSessionOpener:
     def _members(self) -> list[Member]:
         last = len(self.scripts) - 1
         return [
-            Member(name=name, provider="scripted", model=name, slot="strong" if index == last else "cheap")
+            Member(
+                name=name,
+                provider="scripted",
+                model=name,
+                slot="strong" if index == last else "cheap",
+            )
             for index, name in enumerate(self.scripts)
         ]
 
 
 def _agent(name: str, text: str, log: logs.Log) -> Scripted:
-    done = sum(getattr(event, "type", "") == "replied" and getattr(event, "agent", "") == name for event in log.events)
+    done = sum(
+        getattr(event, "type", "") == "replied" and getattr(event, "agent", "") == name
+        for event in log.events
+    )
     return Scripted(name, Script.model_validate(tomllib.loads(text)), done)
 
 
@@ -186,7 +217,9 @@ def main(arguments: Sequence[str]) -> int:
     with temp_dirs.temp_dir("demo") as place:
         root = Path(arguments[0]).resolve() if arguments else place / "work"
         root.mkdir(exist_ok=True)
-        return run_app(DemoSessionOpener(root, place / "data"), InterfaceOptions(state=place / "state"))
+        return run_app(
+            DemoSessionOpener(root, place / "data"), InterfaceOptions(state=place / "state")
+        )
 
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""A terminal for tests: a pseudo-terminal with a program in it, and a screen that understands what such programs write.
+"""A terminal for tests: a pseudo-terminal with a program in it, and a screen that understands what
+such programs write.
 
-Only what Textual and prompt-toolkit use is understood; anything else is kept in `unknown`, so that a test can say that
-nothing strange was written.
+Only what Textual and prompt-toolkit use is understood; anything else is kept in `unknown`, so that
+a test can say that nothing strange was written.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ class Screen:
         if found["final"] is None or found["private"] or found["between"]:
             (self.strings if found["string"] else []).append(found[0])
             return
-        numbers = [int(part) if part.isdigit() else 0 for part in re.split(rb"[;:]", found["numbers"])]
+        numbers = [
+            int(part) if part.isdigit() else 0 for part in re.split(rb"[;:]", found["numbers"])
+        ]
         count = max(numbers[0], 1)
         match found["final"]:
             case b"H" | b"f":
@@ -138,7 +141,9 @@ class Screen:
         for x in {0: after, 1: before, 2: range(self.width)}.get(how, ()):
             row[x] = " "
         if whole:
-            for y in {0: range(self.y + 1, self.height), 1: range(self.y)}.get(how, range(self.height)):
+            for y in {0: range(self.y + 1, self.height), 1: range(self.y)}.get(
+                how, range(self.height)
+            ):
                 self.rows[y] = [" "] * self.width
 
 
@@ -146,16 +151,26 @@ class Terminal:
     """A program in a pseudo-terminal of its own. Close it."""
 
     def __init__(
-        self, command: Sequence[str], folder: Path, environ: Mapping[str, str], size: tuple[int, int] = (100, 30)
+        self,
+        command: Sequence[str],
+        folder: Path,
+        environ: Mapping[str, str],
+        size: tuple[int, int] = (100, 30),
     ) -> None:
         self.screen = Screen(*size)
         self.raw = bytearray()
         self.code: int | None = None
         self.pid, self._fd = pty.fork()
         if self.pid == 0:
-            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a run of the tests in the background ignores it
+            signal.signal(
+                signal.SIGINT, signal.SIG_DFL
+            )  # a run of the tests in the background ignores it
             os.chdir(folder)
-            os.execve(command[0], list(command), {**environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"})
+            os.execve(
+                command[0],
+                list(command),
+                {**environ, "TERM": "xterm-256color", "COLORTERM": "truecolor"},
+            )
         self._size(size)
 
     def resize(self, size: tuple[int, int]) -> None:
@@ -193,7 +208,9 @@ class Terminal:
         end = time.monotonic() + seconds
         while not true(self.screen.text):
             if time.monotonic() > end or self.code is not None:
-                raise AssertionError(f"it did not come to that (exit code {self.code}):\n{self.screen.text}")
+                raise AssertionError(
+                    f"it did not come to that (exit code {self.code}):\n{self.screen.text}"
+                )
             self.read()
         return self.screen.text
 
@@ -217,7 +234,11 @@ class Terminal:
 
     def memory(self) -> float:
         """Resident memory in megabytes."""
-        line = next(line for line in Path(f"/proc/{self.pid}/status").read_text().splitlines() if "VmRSS" in line)
+        line = next(
+            line
+            for line in Path(f"/proc/{self.pid}/status").read_text().splitlines()
+            if "VmRSS" in line
+        )
         return int(line.split()[1]) / 1024
 
     def kill(self) -> None:

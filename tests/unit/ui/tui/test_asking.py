@@ -21,7 +21,9 @@ class Told:
         self.asked: list[Asked | None] = []
 
     def question(self, question: ApprovalQuestion | None, pending: Pending, patch: str) -> None:
-        self.asked.append((question.call.id, pending.total, patch) if question is not None else None)
+        self.asked.append(
+            (question.call.id, pending.total, patch) if question is not None else None
+        )
 
     async def enter_text(self, heading: str) -> str:
         raise AssertionError("nobody said no")
@@ -29,7 +31,9 @@ class Told:
 
 def question(call: Call) -> ApprovalQuestion:
     return ApprovalQuestion(
-        call, policy.Judgement(verdict="ask", reason="it writes"), asyncio.get_running_loop().create_future()
+        call,
+        policy.Judgement(verdict="ask", reason="it writes"),
+        asyncio.get_running_loop().create_future(),
     )
 
 
@@ -57,7 +61,9 @@ async def until(true: Callable[[], bool]) -> None:
 PATCH = "--- a.txt\n+++ a.txt\n@@ -1,2 +1,2 @@\n one\n-{0}\n+{1}"
 
 
-def test_questions_are_shown_one_after_the_other_with_the_file_as_it_is_then(tmp_path: Path) -> None:
+def test_questions_are_shown_one_after_the_other_with_the_file_as_it_is_then(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
 
     async def what(asking: ApprovalQueue) -> None:

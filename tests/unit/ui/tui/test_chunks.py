@@ -3,7 +3,12 @@ import re
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fugu_cli.ui.markdown_chunks import CHUNK_CHARACTERS, MarkdownChunk, MarkdownChunker, split_markdown
+from fugu_cli.ui.markdown_chunks import (
+    CHUNK_CHARACTERS,
+    MarkdownChunk,
+    MarkdownChunker,
+    split_markdown,
+)
 
 MARKS = [
     "# head\n",

@@ -29,13 +29,17 @@ def test_the_program_that_is_there_is_asked_for_a_png(
 
 
 @pytest.mark.parametrize("data", [b"", b"words", b"GIF89a"])
-def test_what_is_no_png_is_no_picture(clipboard: Callable[..., Path], tmp_path: Path, data: bytes) -> None:
+def test_what_is_no_png_is_no_picture(
+    clipboard: Callable[..., Path], tmp_path: Path, data: bytes
+) -> None:
     clipboard("wl-paste", data)
     assert paste_picture(tmp_path / "pasted", tmp_path / "repo") is None
     assert not (tmp_path / "pasted").exists()
 
 
-def test_a_program_that_the_repository_brought_is_not_run(clipboard: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_program_that_the_repository_brought_is_not_run(
+    clipboard: Callable[..., Path], tmp_path: Path
+) -> None:
     arguments = clipboard("wl-paste", picture())
     assert paste_picture(tmp_path / "pasted", tmp_path / "programs") is None
     assert not arguments.exists()

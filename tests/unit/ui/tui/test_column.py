@@ -49,8 +49,14 @@ def test_the_end_shows_the_last_lines(texts: list[str], height: int) -> None:
 
 
 @settings(max_examples=200)
-@given(blocks, st.integers(min_value=1, max_value=8), st.lists(st.integers(min_value=-5, max_value=5), max_size=20))
-def test_moving_by_lines_moves_the_text_by_as_many(texts: list[str], height: int, moves: list[int]) -> None:
+@given(
+    blocks,
+    st.integers(min_value=1, max_value=8),
+    st.lists(st.integers(min_value=-5, max_value=5), max_size=20),
+)
+def test_moving_by_lines_moves_the_text_by_as_many(
+    texts: list[str], height: int, moves: list[int]
+) -> None:
     lines = whole(texts)
     made = column(texts)
     y = made.look_at_end(height)
@@ -113,7 +119,10 @@ def test_another_width_leaves_what_is_read_in_its_place() -> None:
     seen = plain_text(made.line(y) or []).split()[0]
     y = made.stack.fit(WIDTH * 2, DARK, y)
     assert seen in " ".join(shown(made, y - 1, 3)).split()
-    assert (made.stack.fit(WIDTH * 2, LIGHT, y), Column(WIDTH).stack.fit(WIDTH * 2, DARK, 7)) == (y, 0)
+    assert (made.stack.fit(WIDTH * 2, LIGHT, y), Column(WIDTH).stack.fit(WIDTH * 2, DARK, 7)) == (
+        y,
+        0,
+    )
 
 
 def test_only_what_is_seen_is_painted() -> None:

@@ -85,7 +85,9 @@ def test_commands_are_completed_with_their_help(play: Callable[..., None]) -> No
     play(what)
 
 
-def test_keys_that_are_faster_than_the_list_are_not_taken_for_what_it_shows(play: Callable[..., None]) -> None:
+def test_keys_that_are_faster_than_the_list_are_not_taken_for_what_it_shows(
+    play: Callable[..., None],
+) -> None:
     async def what(hand: Hand) -> None:
         prompt = hand.app.main.query_one(PromptInput)
         await hand.pilot.press("/")
@@ -119,13 +121,17 @@ def test_files_are_completed_and_attached(play: Callable[..., None]) -> None:
         asked = next(event for event in hand.controller.session.log.events if event.type == "asked")
         assert (asked.text, asked.attachments) == ("see @kept.txt now", ("kept.txt",))
         await hand.until(lambda: "tool_ran" in hand.kinds())
-        ran = next(event for event in hand.controller.session.log.events if event.type == "tool_ran")
+        ran = next(
+            event for event in hand.controller.session.log.events if event.type == "tool_ran"
+        )
         assert (ran.call.tool, ran.call.arguments, ran.ok) == ("read", '{"path": "kept.txt"}', True)
 
     play(what)
 
 
-def test_a_file_whose_name_has_a_space_is_completed_and_attached(play: Callable[..., None], project: Path) -> None:
+def test_a_file_whose_name_has_a_space_is_completed_and_attached(
+    play: Callable[..., None], project: Path
+) -> None:
     (project / "my notes.txt").write_text("x\n")
 
     async def what(hand: Hand) -> None:
@@ -172,12 +178,16 @@ class SlowFiles(FolderFiles):
         super().__init__(root)
         self.go = threading.Event()
 
-    def search(self, query: str, most: int = 20, superseded: Callable[[], bool] = lambda: False) -> list[str]:
+    def search(
+        self, query: str, most: int = 20, superseded: Callable[[], bool] = lambda: False
+    ) -> list[str]:
         self.go.wait(30)
         return super().search(query, most, superseded)
 
 
-def test_tab_waits_for_the_files_that_fit_and_never_leaves_the_prompt(play: Callable[..., None], project: Path) -> None:
+def test_tab_waits_for_the_files_that_fit_and_never_leaves_the_prompt(
+    play: Callable[..., None], project: Path
+) -> None:
     files = SlowFiles(project)
 
     async def what(hand: Hand) -> None:
@@ -212,7 +222,9 @@ def test_undo_outside_git_is_taken_back_by_redo(play: Callable[..., None], proje
     play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})
 
 
-def test_undo_shows_what_will_change_and_redo_brings_it_back(play: Callable[..., None], project: Path) -> None:
+def test_undo_shows_what_will_change_and_redo_brings_it_back(
+    play: Callable[..., None], project: Path
+) -> None:
     async def what(hand: Hand) -> None:
         await hand.type("go")
         await hand.done(1)
@@ -231,7 +243,11 @@ def test_undo_shows_what_will_change_and_redo_brings_it_back(play: Callable[...,
         await hand.sees("Redo what was undone?", "+ x")
         await hand.pilot.press("y")
         await hand.until(lambda: (project / "new.txt").exists())
-        await hand.until(lambda: sum(isinstance(event, Undone) for event in hand.controller.session.log.events) == 2)
+        await hand.until(
+            lambda: (
+                sum(isinstance(event, Undone) for event in hand.controller.session.log.events) == 2
+            )
+        )
 
     play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})
 
@@ -300,7 +316,9 @@ def test_blame_names_who_wrote_each_line(play: Callable[..., None], project: Pat
         await hand.type("go")
         await hand.done(1)
         await hand.type("/blame")
-        await hand.sees("Who wrote what this session changed", "new.txt  +1 -0", "1 small worker +x")
+        await hand.sees(
+            "Who wrote what this session changed", "new.txt  +1 -0", "1 small worker +x"
+        )
         await hand.pilot.press("escape")
         (project / "new.txt").write_text("x\nmine\n")
         await hand.type("/blame new.txt")
@@ -329,13 +347,17 @@ def test_pin_exclude_and_pool_choose_who_works(play: Callable[..., None]) -> Non
         await hand.sees("The pool: choose an agent to pin it", "excluded")
         await hand.pilot.press("down", "enter")
         await hand.until(lambda: hand.controller.work.pinned == "small")
-        assigned = [event for event in hand.controller.session.log.events if event.type == "assigned"]
+        assigned = [
+            event for event in hand.controller.session.log.events if event.type == "assigned"
+        ]
         assert [(event.agent, event.by) for event in assigned] == [("large", "single")]
 
     play(what)
 
 
-def test_retry_takes_the_changes_back_and_asks_the_named_agent(play: Callable[..., None], project: Path) -> None:
+def test_retry_takes_the_changes_back_and_asks_the_named_agent(
+    play: Callable[..., None], project: Path
+) -> None:
     async def what(hand: Hand) -> None:
         await hand.type("/retry")
         await hand.sees("nothing was asked yet")
@@ -345,7 +367,9 @@ def test_retry_takes_the_changes_back_and_asks_the_named_agent(play: Callable[..
         await hand.sees("Take back what was done, and ask again?")
         await hand.pilot.press("y")
         await hand.done(2)
-        assigned = [event.agent for event in hand.controller.session.log.events if event.type == "assigned"]
+        assigned = [
+            event.agent for event in hand.controller.session.log.events if event.type == "assigned"
+        ]
         assert assigned == ["small", "large", "large"]
         assert not (project / "new.txt").exists()
         assert hand.controller.work.pinned is None
@@ -367,7 +391,9 @@ def test_a_hook_that_failed_is_said_when_the_request_is_over(play: Callable[...,
     play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})
 
 
-def test_cost_mode_permissions_tier_and_doctor_say_how_things_stand(play: Callable[..., None]) -> None:
+def test_cost_mode_permissions_tier_and_doctor_say_how_things_stand(
+    play: Callable[..., None],
+) -> None:
     async def what(hand: Hand) -> None:
         await hand.type("/cost")
         await hand.sees("$0 in this session", "no agent was called yet")
@@ -405,7 +431,9 @@ def test_an_effort_holds_for_one_request_or_from_the_next_one_on(play: Callable[
         await hand.sees("effort low; it says nothing to small, large")
         await hand.type("and that?")
         await hand.done(2)
-        efforts = [event.effort for event in hand.controller.session.log.events if isinstance(event, Asked)]
+        efforts = [
+            event.effort for event in hand.controller.session.log.events if isinstance(event, Asked)
+        ]
         assert efforts == ["high", "low"]
 
     play(what)
@@ -433,7 +461,12 @@ def test_sessions_are_resumed_forked_and_renamed(
         await hand.type("/resume nonsense")
         await hand.sees("there is no session 'nonsense'")
         await hand.type("/new")
-        await hand.until(lambda: hand.controller.work.session is not None and hand.controller.session.log.path != path)
+        await hand.until(
+            lambda: (
+                hand.controller.work.session is not None
+                and hand.controller.session.log.path != path
+            )
+        )
         await hand.type("/sessions the sign")
         await hand.sees("the sign")
         await hand.pilot.press("ctrl+e")
@@ -443,7 +476,9 @@ def test_sessions_are_resumed_forked_and_renamed(
     assert [one.title for one in opener.listed() if one.id == stored] == ["the sign"]
 
 
-def test_export_writes_markdown_and_overwrites_nothing(play: Callable[..., None], stored: str, project: Path) -> None:
+def test_export_writes_markdown_and_overwrites_nothing(
+    play: Callable[..., None], stored: str, project: Path
+) -> None:
     async def what(hand: Hand) -> None:
         await hand.type("/export out.md")
         await hand.sees("written to")
@@ -458,11 +493,18 @@ def test_export_writes_markdown_and_overwrites_nothing(play: Callable[..., None]
 
     play(what, resume=stored)
     text = (project / "out.md").read_text()
-    assert text.startswith("## fix the failing test in src/add.py\n\n`run_tests`: failed\n\n**small**")
-    assert "```diff\n--- src/add.py\n+++ src/add.py\n@@ -1 +1 @@\n-    return a - b\n+    return a + b\n```" in text
+    assert text.startswith(
+        "## fix the failing test in src/add.py\n\n`run_tests`: failed\n\n**small**"
+    )
+    assert (
+        "```diff\n--- src/add.py\n+++ src/add.py\n@@ -1 +1 @@\n-    return a - b\n+    return a "
+        "+ b\n```" in text
+    )
 
 
-def test_an_unfinished_request_is_announced_and_continued(play: Callable[..., None], opener: DemoSessionOpener) -> None:
+def test_an_unfinished_request_is_announced_and_continued(
+    play: Callable[..., None], opener: DemoSessionOpener
+) -> None:
     async def what(hand: Hand) -> None:
         await hand.type("/continue")
         await hand.sees("the newest request has come to its end")
@@ -473,7 +515,12 @@ def test_an_unfinished_request_is_announced_and_continued(play: Callable[..., No
         path = hand.controller.session.log.path
         assert path is not None
         await hand.type("/new")
-        await hand.until(lambda: hand.controller.work.session is not None and hand.controller.session.log.path != path)
+        await hand.until(
+            lambda: (
+                hand.controller.work.session is not None
+                and hand.controller.session.log.path != path
+            )
+        )
         opener.scripts = {"small": ANSWER}
         await hand.type(f"/resume {path.stem}")
         await hand.sees("this request was not finished: /continue goes on")
@@ -532,7 +579,9 @@ def test_what_is_to_be_told_waits_until_the_request_is_made(play: Callable[..., 
         await hand.until(lambda: prompt.text == "second")
         await hand.pilot.press("!", "ctrl+s")
         await hand.done(1)
-        asked = [event.text for event in hand.controller.session.log.events if event.type == "asked"]
+        asked = [
+            event.text for event in hand.controller.session.log.events if event.type == "asked"
+        ]
         assert asked[1] == "second!\n\n[The user ran `echo told`; exit code 0; its output:]\ntold\n"
 
     play(what, {"small": '[[step]]\ntext = "Slow."\ndelay = 30\n' + ANSWER})
@@ -558,7 +607,10 @@ def test_another_session_is_not_opened_over_what_is_under_way(
         await hand.until(lambda: not hand.controller.work.running)
         await hand.type("/new")
         await hand.sees("1 request in the queue would be dropped")
-        assert (hand.controller.session, [typed.text for typed in hand.controller.work.queue]) == (session, ["then"])
+        assert (hand.controller.session, [typed.text for typed in hand.controller.work.queue]) == (
+            session,
+            ["then"],
+        )
         await hand.pilot.press("up", "ctrl+c")
         await hand.type("/new")
         await hand.until(lambda: hand.controller.work.session not in (session, None))
@@ -583,9 +635,13 @@ def test_a_command_of_the_users_own_outlives_the_session_it_was_begun_in(
     play(what)
 
 
-def test_escape_ends_a_command_of_the_users_own_and_its_children(play: Callable[..., None], project: Path) -> None:
+def test_escape_ends_a_command_of_the_users_own_and_its_children(
+    play: Callable[..., None], project: Path
+) -> None:
     async def what(hand: Hand) -> None:
-        await hand.type("!(until [ -e go ]; do sleep 0.05; done; touch late) & sleep 30; touch later")
+        await hand.type(
+            "!(until [ -e go ]; do sleep 0.05; done; touch late) & sleep 30; touch later"
+        )
         await hand.until(lambda: hand.controller.shell.running)
         await hand.type("!true")
         await hand.sees("a command of yours is still running")
@@ -609,7 +665,11 @@ def test_what_is_typed_before_the_session_is_there_waits(
             app.main.enter("early")
             for _ in range(600):
                 controller = app.main.controller
-                if controller is not None and controller.work.session is not None and not controller.work.running:
+                if (
+                    controller is not None
+                    and controller.work.session is not None
+                    and not controller.work.running
+                ):
                     kinds = [event.type for event in controller.work.session.log.events]
                     if "finished" in kinds:
                         return kinds
@@ -662,13 +722,17 @@ def test_jobs_are_listed_with_what_they_printed_last_and_stopped(play: Callable[
         await hand.type("/jobs")
         await hand.sees("1 background job; /jobs stop JOB ends one", "echo up; sleep 600")
         await hand.type("/jobs stop job7")
-        await hand.sees("no running job is meant by 'stop job7'", "/jobs stop JOB or /jobs stop all; there are job1")
+        await hand.sees(
+            "no running job is meant by 'stop job7'",
+            "/jobs stop JOB or /jobs stop all; there are job1",
+        )
         await hand.type("/jobs stop all")
         await hand.until(lambda: not jobs.running)
         assert jobs.find("job1").end.by == "user"  # type: ignore[union-attr]
 
     serves = (
-        '[[step]]\ncalls = [{ tool = "bash", arguments = { command = "echo up; sleep 600", background = true } }]\n'
+        '[[step]]\ncalls = [{ tool = "bash", arguments = { command = "echo up; sleep 600", '
+        "background = true } }]\n"
     )
     play(what, {"small": serves + ANSWER, "large": serves + ANSWER})
 
@@ -680,7 +744,9 @@ def test_the_todo_list_is_shown_whole_where_it_was_made(play: Callable[..., None
 
     stands = {"look": "done", "act": "in_progress", "rest": "pending"}
     items = [f'{{ text = "{text}", status = "{status}" }}' for text, status in stands.items()]
-    makes = f'[[step]]\ncalls = [{{ tool = "todo", arguments = {{ items = [{", ".join(items)}] }} }}]\n'
+    makes = (
+        f'[[step]]\ncalls = [{{ tool = "todo", arguments = {{ items = [{", ".join(items)}] }} }}]\n'
+    )
     play(what, {"small": makes + ANSWER, "large": makes + ANSWER})
 
 
@@ -693,7 +759,9 @@ def test_commit_writes_a_message_into_the_prompt_and_sending_it_commits(
     (Path.home() / ".fugurc").write_text(entry)
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", *words], cwd=project, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            ["git", *words], cwd=project, check=True, capture_output=True, text=True
+        ).stdout
 
     git("init", "-q", "--template=")
     git("commit", "-q", "--allow-empty", "-m", "start")

@@ -25,7 +25,9 @@ def play(
     """The interface with one skill and a few commands."""
     making.skill(tmp_path, "release", "How to release.")
     for name, text in {
-        "review": "---\ndescription: Review a file\nargument-hint: FILE\n---\nLook at @$1 with care.",
+        "review": (
+            "---\ndescription: Review a file\nargument-hint: FILE\n---\nLook at @$1 with care."
+        ),
         "git/commit": "Commit.",
         "ret": "Mine, not /retry.",
         "big": "---\nagent: large\n---\nThink.",
@@ -44,7 +46,10 @@ def play(
             async with app.run_test(size=(110, 90)) as pilot:
                 hand = Hand(app, pilot, shown)
                 await hand.until(
-                    lambda: app.main.controller is not None and app.main.controller.work.session is not None
+                    lambda: (
+                        app.main.controller is not None
+                        and app.main.controller.work.session is not None
+                    )
                 )
                 await what(hand)
 
@@ -55,11 +60,18 @@ def play(
 
 def asked(hand: Hand) -> list[tuple[str, str, tuple[str, ...]]]:
     events = hand.controller.session.log.events
-    return [(event.whole, event.typed, event.attachments) for event in events if isinstance(event, Asked)]
+    return [
+        (event.whole, event.typed, event.attachments)
+        for event in events
+        if isinstance(event, Asked)
+    ]
 
 
 def offered(hand: Hand, line: str) -> list[str]:
-    return [choice.value for choice in command_choices(all_commands(hand.controller), hand.controller, line)]
+    return [
+        choice.value
+        for choice in command_choices(all_commands(hand.controller), hand.controller, line)
+    ]
 
 
 def test_a_queued_command_is_taken_back_as_it_was_typed(
@@ -71,9 +83,14 @@ def test_a_queued_command_is_taken_back_as_it_was_typed(
         await hand.type("go")
         await hand.until(lambda: hand.controller.work.running)
         await hand.type("/review kept.txt")
-        await hand.until(lambda: [one.typed for one in hand.controller.work.queue] == ["/review kept.txt"])
+        await hand.until(
+            lambda: [one.typed for one in hand.controller.work.queue] == ["/review kept.txt"]
+        )
         await hand.pilot.press("up")
-        assert (hand.app.main.query_one(PromptInput).text, hand.controller.work.queue) == ("/review kept.txt", [])
+        assert (hand.app.main.query_one(PromptInput).text, hand.controller.work.queue) == (
+            "/review kept.txt",
+            [],
+        )
 
     play(what)
 
@@ -116,7 +133,10 @@ def test_a_command_may_name_its_agent_for_its_request_alone(play: Callable[[Play
         await hand.type("/git:commit")
         await hand.done(2)
         events = hand.controller.session.log.events
-        assert [event.agent for event in events if isinstance(event, Assigned)] == ["large", "small"]
+        assert [event.agent for event in events if isinstance(event, Assigned)] == [
+            "large",
+            "small",
+        ]
 
     play(what)
 
@@ -125,7 +145,9 @@ def test_what_cannot_be_had_is_said_and_nothing_is_asked(play: Callable[[Play], 
     async def what(hand: Hand) -> None:
         await hand.sees("fugu's")  # why /undo is left out, wherever its lines end
         await hand.type("/lost")
-        await hand.sees("/lost is for the agent 'nobody', which is not in the pool", "there are small, large")
+        await hand.sees(
+            "/lost is for the agent 'nobody', which is not in the pool", "there are small, large"
+        )
         await hand.type("/plan")
         await hand.sees("the tier 'ultra' is not there")
         await hand.type("/reviw x")
@@ -144,6 +166,8 @@ def test_a_skill_is_named_in_a_request_and_both_are_listed(play: Callable[[Play]
         skill = hand.controller.session.library.skills[0].text()
         assert asked(hand) == [(f"cut 1.2\n\n{skill}", "/skill release cut 1.2", ())]
         await hand.type("/skills")
-        await hand.sees("skills, commands and subagents", "release  How to release.", "/big", "left out")
+        await hand.sees(
+            "skills, commands and subagents", "release  How to release.", "/big", "left out"
+        )
 
     play(what)

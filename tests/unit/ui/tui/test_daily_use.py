@@ -1,4 +1,6 @@
-"""What people set up once and use every day, on the real `fugu` in a pseudo-terminal: memory, keys, vi, status line."""
+"""What people set up once and use every day, on the real `fugu` in a pseudo-terminal: memory, keys,
+vi, status line.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,12 @@ def test_what_is_to_be_remembered_is_added_to_the_file_that_was_chosen_and_told_
     terminal = fugu(*mode)
     terminal.sees("m" if mode else "router: cascade · models: m")
     terminal.keys("/remember always use tabs\r")
-    terminal.sees("Add `- always use tabs` to", " AGENTS.md", "for work in this repository", "for every repository")
+    terminal.sees(
+        "Add `- always use tabs` to",
+        " AGENTS.md",
+        "for work in this repository",
+        "for every repository",
+    )
     terminal.keys("1\r" if mode else "\r")
     terminal.sees("added to")
     assert (place.repo / "AGENTS.md").read_text() == "Be brief.\n- always use tabs\n"
@@ -79,16 +86,23 @@ def test_keys_of_the_users_own_do_what_they_name_and_help_shows_them(
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('trase = "f3"', "fugu: .fugurc: keys.trase: there is no such action\n      did you mean 'trace'?\n"),
+        (
+            'trase = "f3"',
+            "fugu: .fugurc: keys.trase: there is no such action\n      did you mean 'trace'?\n",
+        ),
         (
             'trace = "strg+t"',
             "fugu: .fugurc: keys.trace = 'strg+t': there is no such key\n"
             "      keys are written as ctrl+t, alt+enter, shift+f5, pageup\n",
         ),
-        ('trace = "t"', "fugu: .fugurc: keys.trace = 't': that key types\n      add ctrl+ or alt+\n"),
+        (
+            'trace = "t"',
+            "fugu: .fugurc: keys.trace = 't': that key types\n      add ctrl+ or alt+\n",
+        ),
         (
             'trace = "ctrl+s"',
-            "fugu: .fugurc: keys.trace: ctrl+s is the key of steer\n      give steer another one, too\n",
+            "fugu: .fugurc: keys.trace: ctrl+s is the key of steer\n      give steer another "
+            "one, too\n",
         ),
     ],
 )
@@ -166,7 +180,9 @@ def test_a_status_command_that_fails_or_hangs_is_ended_and_said_once(
     assert [line for line in place.left_behind() if "sleep 1000" in line] == []
 
 
-def test_of_a_status_command_that_prints_without_end_the_first_lines_are_shown(place: Place, fugu: Fugu) -> None:
+def test_of_a_status_command_that_prints_without_end_the_first_lines_are_shown(
+    place: Place, fugu: Fugu
+) -> None:
     configured(place, 'tui = { status_line = "yes again | head -c 10000000" }')
     terminal = ready(fugu())
     text = terminal.sees("again\n again\n again")
@@ -182,7 +198,9 @@ def test_the_public_ccstatusline_runs_unchanged(place: Place, fugu: Fugu) -> Non
     terminal.sees("Model:", "Ctx:", "(+0,-0)")
 
 
-def test_requests_are_jumped_to_and_escape_twice_goes_back_to_one(place: Place, server: Loopback, fugu: Fugu) -> None:
+def test_requests_are_jumped_to_and_escape_twice_goes_back_to_one(
+    place: Place, server: Loopback, fugu: Fugu
+) -> None:
     answers = ["\n\n".join(f"{word} {number}" for number in range(60)) for word in ("line", "row")]
     server.play("m", *map(Says, answers))
     terminal = ready(fugu())
@@ -208,7 +226,11 @@ def test_requests_are_jumped_to_and_escape_twice_goes_back_to_one(place: Place, 
 def test_an_approval_says_which_subtask_asks(place: Place, server: Loopback, fugu: Fugu) -> None:
     runs = Says("", (Use("bash", {"command": "python3 x.py"}),))
     server.react(
-        "m", asks(task("Look at x.py"), child=lambda asked: Says("It is not there.") if asked.results else runs)
+        "m",
+        asks(
+            task("Look at x.py"),
+            child=lambda asked: Says("It is not there.") if asked.results else runs,
+        ),
     )
     terminal = ready(fugu())
     terminal.keys("look\r")

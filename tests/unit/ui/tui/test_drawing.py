@@ -47,7 +47,9 @@ def text(lines: list[StyledLine]) -> list[str]:
 
 
 def blocks_of(*facts: Event) -> list[Block]:
-    return transcript_blocks([Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate(facts)])
+    return transcript_blocks(
+        [Recorded(seq=seq, at=0.0, event=event) for seq, event in enumerate(facts)]
+    )
 
 
 def rows(sample: list[Recorded]) -> TraceRows:
@@ -64,18 +66,33 @@ def turn(sample: list[Recorded], index: int) -> TurnRow:
 def test_markdown_is_drawn_without_boxes() -> None:
     source = "## Head\n"
     assert text(markdown_lines(MarkdownChunk(source), 40, DARK)) == ["Head", ""]
-    assert text(markdown_lines(MarkdownChunk("```py\nreturn a\n```"), 40, DARK)) == ["  return a", ""]
-    assert text(markdown_lines(MarkdownChunk("- one\n- two", joined=True), 40, DARK)) == [" • one", " • two"]
+    assert text(markdown_lines(MarkdownChunk("```py\nreturn a\n```"), 40, DARK)) == [
+        "  return a",
+        "",
+    ]
+    assert text(markdown_lines(MarkdownChunk("- one\n- two", joined=True), 40, DARK)) == [
+        " • one",
+        " • two",
+    ]
 
 
 def test_no_line_is_wider_than_asked() -> None:
     source = (
-        "# H\n\n" + "word " * 50 + "\n\n```\n" + "x" * 200 + "\n```\n\n| a | b |\n|---|---|\n| " + "y" * 90 + " | z |"
+        "# H\n\n"
+        + "word " * 50
+        + "\n\n```\n"
+        + "x" * 200
+        + "\n```\n\n| a | b |\n|---|---|\n| "
+        + "y" * 90
+        + " | z |"
     )
     for chunk in (MarkdownChunk(source), MarkdownChunk("日本語" * 40)):
         for width in (20, 41, 80):
             assert (
-                max(sum(segment.cell_length for segment in made) for made in markdown_lines(chunk, width, DARK))
+                max(
+                    sum(segment.cell_length for segment in made)
+                    for made in markdown_lines(chunk, width, DARK)
+                )
                 <= width
             )
 
@@ -96,7 +113,15 @@ def test_an_edit_is_shown_in_its_surroundings_where_the_file_is_known() -> None:
     alone = diff_lines.patch_of_call(call)
     inside = diff_lines.patch_of_call(call, {"a.py": "a\nb\nc"}.get)
     assert alone.splitlines() == ["--- a.py", "+++ a.py", "@@ -1 +1 @@", "-b", "+B"]
-    assert inside.splitlines() == ["--- a.py", "+++ a.py", "@@ -1,3 +1,3 @@", " a", "-b", "+B", " c"]
+    assert inside.splitlines() == [
+        "--- a.py",
+        "+++ a.py",
+        "@@ -1,3 +1,3 @@",
+        " a",
+        "-b",
+        "+B",
+        " c",
+    ]
     assert diff_lines.patch_size(inside) == (1, 1)
 
 
@@ -105,9 +130,18 @@ def test_every_changing_call_has_a_diff_and_no_other() -> None:
     patch = Call.make("1", "apply_patch", patch="*** Begin Patch\n+a")
     broken = Call(id="1", tool="edit", arguments="{not json")
     odd = Call(id="1", tool="edit", arguments="[1]")
-    assert diff_lines.patch_of_call(write).splitlines() == ["--- a", "+++ a", "@@ -0,0 +1,2 @@", "+x", "+y"]
+    assert diff_lines.patch_of_call(write).splitlines() == [
+        "--- a",
+        "+++ a",
+        "@@ -0,0 +1,2 @@",
+        "+x",
+        "+y",
+    ]
     assert diff_lines.patch_of_call(patch) == "*** Begin Patch\n+a"
-    assert [diff_lines.patch_of_call(call) for call in (broken, odd, Call.make("1", "bash", command="ls"))] == [
+    assert [
+        diff_lines.patch_of_call(call)
+        for call in (broken, odd, Call.make("1", "bash", command="ls"))
+    ] == [
         "",
         "",
         "",
@@ -116,12 +150,20 @@ def test_every_changing_call_has_a_diff_and_no_other() -> None:
 
 def test_a_huge_file_is_not_compared() -> None:
     call = Call.make("1", "write", path="a", content="x" * 500_000)
-    assert diff_lines.patch_of_call(call).splitlines()[-1] == "@@ too large to compare: 0 and 500,000 characters @@"
+    assert (
+        diff_lines.patch_of_call(call).splitlines()[-1]
+        == "@@ too large to compare: 0 and 500,000 characters @@"
+    )
 
 
 def test_a_long_diff_is_cut_and_says_so() -> None:
     patch = "\n".join(f"+{number}" for number in range(30))
-    assert text(diff_drawing.patch_lines(patch, 30, DARK, 3)) == ["+0", "+1", "+2", "… 27 more lines"]
+    assert text(diff_drawing.patch_lines(patch, 30, DARK, 3)) == [
+        "+0",
+        "+1",
+        "+2",
+        "… 27 more lines",
+    ]
 
 
 def test_where_there_is_little_room_only_what_changes_is_shown() -> None:
@@ -136,13 +178,25 @@ def test_where_there_is_little_room_only_what_changes_is_shown() -> None:
         "2 - y",
         "2 + z",
     ]
-    assert text(diff_drawing.patch_lines(one, 20, DARK, None, "untitled")) == ["1   x", "2 - y", "2 + z", "3   x"]
+    assert text(diff_drawing.patch_lines(one, 20, DARK, None, "untitled")) == [
+        "1   x",
+        "2 - y",
+        "2 + z",
+        "3   x",
+    ]
 
 
 def test_a_diff_hides_no_character_and_no_line() -> None:
     content = "echo \x1b]0;\ntouch a\n#\x07\n#\rmake\n++ /dev/null; touch b\nx\x0by\x85z\u202e\n"
     patch = diff_lines.patch_of_call(Call.make("1", "write", path="a", content=content))
-    lines = ["echo \\x1b]0;", "touch a", "#\\x07", "#\\x0dmake", "++ /dev/null; touch b", "x\\x0by\\x85z\\u202e"]
+    lines = [
+        "echo \\x1b]0;",
+        "touch a",
+        "#\\x07",
+        "#\\x0dmake",
+        "++ /dev/null; touch b",
+        "x\\x0by\\x85z\\u202e",
+    ]
     shown = [f"{number} + {line}" for number, line in enumerate(lines, start=1)]
     assert text(diff_drawing.patch_lines(patch, 40, DARK)) == ["a", *shown]
     assert text(diff_drawing.patch_lines(patch, 40, DARK, None, "changes")) == shown
@@ -158,15 +212,24 @@ def test_of_a_patch_as_models_write_it_every_line_stands_there() -> None:
 def marked(lines: list[StyledLine], words: str) -> list[str]:
     """What stands on this ground."""
     ground = parse_style(words).bgcolor
-    return [segment.text for line in lines for segment in line if segment.style and segment.style.bgcolor == ground]
+    return [
+        segment.text
+        for line in lines
+        for segment in line
+        if segment.style and segment.style.bgcolor == ground
+    ]
 
 
 def test_a_diff_has_the_colours_of_its_language_and_marks_the_words_that_differ() -> None:
-    patch = diff_lines.unified_diff("a.py", "def f(a):\n    return a - b\n", "def f(a):\n    return a + b\n")
+    patch = diff_lines.unified_diff(
+        "a.py", "def f(a):\n    return a - b\n", "def f(a):\n    return a + b\n"
+    )
     lines = diff_drawing.patch_lines(patch, 40, DARK)
     assert text(lines) == ["a.py", "1   def f(a):", "2 -     return a - b", "2 +     return a + b"]
     assert (marked(lines, DARK.removed_words), marked(lines, DARK.added_words)) == (["-"], ["+"])
-    colours = {segment.style.color.name for segment in lines[1] if segment.style and segment.style.color}
+    colours = {
+        segment.style.color.name for segment in lines[1] if segment.style and segment.style.color
+    }
     assert len(colours) > 2
     assert [sum(segment.cell_length for segment in line) for line in lines[2:]] == [40, 40]
 
@@ -204,7 +267,9 @@ def test_the_line_of_a_call_hides_nothing_of_what_was_run() -> None:
 def test_what_nobody_knows_the_price_of_is_not_free(sample: list[Recorded]) -> None:
     opened = sample[0].event
     assert isinstance(opened, Opened)
-    members = tuple(m.model_copy(update={"price": None}) if m.name == "small" else m for m in opened.pool)
+    members = tuple(
+        m.model_copy(update={"price": None}) if m.name == "small" else m for m in opened.pool
+    )
     sample[0] = sample[0].model_copy(update={"event": opened.model_copy(update={"pool": members})})
     tally = SessionTotals()
     for record in sample:
@@ -216,7 +281,9 @@ def test_what_nobody_knows_the_price_of_is_not_free(sample: list[Recorded]) -> N
         f"  small{'3.4k in 112 out unknown':>53}",
     ]
     lines = [
-        text(trace_drawing.trace_row_lines(row, 60, DARK))[0] for row in rows(sample).rows if isinstance(row, TurnRow)
+        text(trace_drawing.trace_row_lines(row, 60, DARK))[0]
+        for row in rows(sample).rows
+        if isinstance(row, TurnRow)
     ]
     assert ["unknown" in line for line in lines] == [True, False, False, True, True]
     called = turn_sections(sample, turn(sample, 0))[-2].pieces[0].painted(100, DARK)
@@ -228,10 +295,16 @@ def test_what_nobody_knows_the_price_of_is_not_free(sample: list[Recorded]) -> N
 
 def test_what_git_says_of_a_file_is_left_out_and_line_ends_are_line_ends() -> None:
     patch = (
-        "diff --git a/a b/a\nnew file mode 100644\nindex 000000..e25f18\n--- /dev/null\n+++ b/a\n@@ -0,0 +1 @@\n+x\r\n"
+        "diff --git a/a b/a\nnew file mode 100644\nindex 000000..e25f18\n--- /dev/null\n+++ "
+        "b/a\n@@ -0,0 +1 @@\n+x\r\n"
     )
     assert text(diff_drawing.patch_lines(patch, 40, DARK)) == ["a", "1 + x"]
-    assert diff_lines.patch_of_call(Call.make("1", "write", path="a", content="x\r\n"), {"a": "x\n"}.get) == ""
+    assert (
+        diff_lines.patch_of_call(
+            Call.make("1", "write", path="a", content="x\r\n"), {"a": "x\n"}.get
+        )
+        == ""
+    )
 
 
 def test_every_block_is_drawn_in_every_palette_and_width(sample: list[Recorded]) -> None:
@@ -240,12 +313,22 @@ def test_every_block_is_drawn_in_every_palette_and_width(sample: list[Recorded])
             for unfolded in (False, True):
                 for piece in transcript_fragments(transcript_blocks(sample), unfolded=unfolded):
                     lines = piece.painted(width, palette)
-                    assert all(sum(segment.cell_length for segment in made) <= width for made in lines)
+                    assert all(
+                        sum(segment.cell_length for segment in made) <= width for made in lines
+                    )
 
 
 def test_rows_say_what_each_turn_was_and_took(sample: list[Recorded]) -> None:
     found = [
-        (row.request.number, row.assigned.turn, row.state, row.tokens, row.draws, row.tests, row.verdict)
+        (
+            row.request.number,
+            row.assigned.turn,
+            row.state,
+            row.tokens,
+            row.draws,
+            row.tests,
+            row.verdict,
+        )
         for row in rows(sample).rows
         if isinstance(row, TurnRow)
     ]
@@ -264,14 +347,20 @@ def test_rows_are_the_same_at_every_width_but_for_what_is_left_out(sample: list[
         " 1 ● thinker small",
         "        .62  8.0s  2.0k      $0",
     ]
-    assert text(trace_drawing.trace_row_lines(made[4], 34, DARK))[0] == " 4 ● verifier small       accepted"
+    assert (
+        text(trace_drawing.trace_row_lines(made[4], 34, DARK))[0]
+        == " 4 ● verifier small       accepted"
+    )
     assert text(trace_drawing.trace_row_lines(made[1], 60, DARK)) == [
         " 1 ● thinker small          .62  8.0s  2.0k      $0"
     ]
     assert text(trace_drawing.trace_row_lines(made[4], 60, DARK)) == [
         " 4 ● verifier small         .80  6.0s   712      $0 accepted"
     ]
-    assert text(trace_drawing.trace_row_lines(made[5], 40, DARK)) == ["", "2 write notes.txt w… stopped: turn limit"]
+    assert text(trace_drawing.trace_row_lines(made[5], 40, DARK)) == [
+        "",
+        "2 write notes.txt w… stopped: turn limit",
+    ]
 
 
 def test_the_tally_adds_up_by_agent(sample: list[Recorded]) -> None:
@@ -298,11 +387,18 @@ def test_the_detail_of_a_turn_has_its_sections(sample: list[Recorded]) -> None:
         "Model calls",
         "Raw scores",
     ]
-    drawn = {s.title: "\n".join(plain_text(made) for p in s.pieces for made in p.painted(90, DARK)) for s in made}
+    drawn = {
+        s.title: "\n".join(plain_text(made) for p in s.pieces for made in p.painted(90, DARK))
+        for s in made
+    }
     assert "a Thinker asked for this role; the head had verifier" in drawn["The decision"]
     assert "812 tokens, 700 of them cached" in drawn["What the coordinator read"]
     assert "fix the failing test in src/add.py" in drawn["What coder was shown"]
-    assert drawn["The diff it made"].splitlines() == ["src/add.py", "1 -     return a - b", "1 +     return a + b"]
+    assert drawn["The diff it made"].splitlines() == [
+        "src/add.py",
+        "1 -     return a - b",
+        "1 +     return a + b",
+    ]
     assert "1. coder-1: 1.5k in, 60 out, 2.0 s, $0.0009, stop: end" in drawn["Model calls"]
 
 
@@ -321,7 +417,9 @@ def test_a_verdict_alone_on_a_line_is_drawn_as_a_mark_and_only_of_a_verifier() -
     def said(role: Role, words: str) -> list[str]:
         assigned = Assigned(turn=1, agent="small", role=role, by="cascade")
         blocks = blocks_of(Asked(text="go"), assigned, Replied(turn=1, agent="small", text=words))
-        pieces = transcript_fragments([block for block in blocks if isinstance(block, ReplyBlock)], unfolded=False)
+        pieces = transcript_fragments(
+            [block for block in blocks if isinstance(block, ReplyBlock)], unfolded=False
+        )
         return [line for piece in pieces for line in text(piece.painted(60, DARK))]
 
     assert said("verifier", "ACCEPT\n\nThe tests pass.") == ["✓ accepted", "The tests pass.", ""]
@@ -335,9 +433,16 @@ def test_a_failure_is_one_line_and_all_of_it_when_it_is_unfolded() -> None:
     (note,) = blocks_of(Failed(turn=1, what="m", kind="refused", message=long))
     assert isinstance(note, NoteBlock) and block_drawing.foldable(note)
     folded = text(block_drawing.note_lines(note, 60, DARK, unfolded=False))
-    assert [" ".join(line.split()) for line in folded] == ["m failed: the key was refused: ctrl+o: all of it", ""]
+    assert [" ".join(line.split()) for line in folded] == [
+        "m failed: the key was refused: ctrl+o: all of it",
+        "",
+    ]
     whole = text(block_drawing.note_lines(note, 60, DARK, unfolded=True))
-    assert len(whole) > 5 and whole[-2].endswith("the end") and not any("\x1b" in line for line in whole)
+    assert (
+        len(whole) > 5
+        and whole[-2].endswith("the end")
+        and not any("\x1b" in line for line in whole)
+    )
 
 
 def test_the_end_does_not_say_again_what_failed_and_names_the_interface_s_commands() -> None:
@@ -347,7 +452,9 @@ def test_the_end_does_not_say_again_what_failed_and_names_the_interface_s_comman
         return text(block_drawing.end_lines(block, 80, DARK))
 
     broken = Failed(turn=1, what="m", kind="refused", message="the key was refused")
-    failed = Finished(reason="failed", message="all models are unavailable (m: the key was refused).")
+    failed = Finished(
+        reason="failed", message="all models are unavailable (m: the key was refused)."
+    )
     assert end(broken, failed)[1:] == ["  /pool shows who is unavailable, and until when", ""]
     assert end(failed)[1:] == [f"  {failed.message}", ""]
     stopped = Finished(reason="time_limit", message="`fugu run --continue` goes on from here.")
@@ -402,11 +509,22 @@ def test_addresses_and_files_that_are_there_are_links_and_nothing_else_is(tmp_pa
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "add.py").write_text("")
     finder = LinkFinder(tmp_path.resolve())
-    words = [("see src/add.py:12 and @src/add.py, ", "bold"), ("https://a.org/b?c=1. not src/no.py", "")]
+    words = [
+        ("see src/add.py:12 and @src/add.py, ", "bold"),
+        ("https://a.org/b?c=1. not src/no.py", ""),
+    ]
     line = styled_line(words, 200)
-    links = {part.text: part.style.link for part in finder.linked(line, 200) if part.style and part.style.link}
+    links = {
+        part.text: part.style.link
+        for part in finder.linked(line, 200)
+        if part.style and part.style.link
+    }
     file = (tmp_path.resolve() / "src" / "add.py").as_uri()
-    assert links == {"src/add.py:12": f"{file}#12", "@src/add.py": file, "https://a.org/b?c=1": "https://a.org/b?c=1"}
+    assert links == {
+        "src/add.py:12": f"{file}#12",
+        "@src/add.py": file,
+        "https://a.org/b?c=1": "https://a.org/b?c=1",
+    }
     assert plain_text(finder.linked(line, 200)) == plain_text(line)
     cut = styled_line([("to https://a.org/lo", "")], 30)
     assert [bool(part.style and part.style.link) for part in finder.linked(cut, 19)] == [False]
@@ -415,13 +533,20 @@ def test_addresses_and_files_that_are_there_are_links_and_nothing_else_is(tmp_pa
 
 def test_markdown_has_rules_and_boxes_and_uses_the_width() -> None:
     source = "- [ ] open\n- [x] done\n- plain"
-    assert text(markdown_lines(MarkdownChunk(source), 30, DARK)) == [" ☐ open", " ☑ done", " • plain", ""]
+    assert text(markdown_lines(MarkdownChunk(source), 30, DARK)) == [
+        " ☐ open",
+        " ☑ done",
+        " • plain",
+        "",
+    ]
     assert text(markdown_lines(MarkdownChunk("---", joined=True), 30, DARK)) == ["─" * 30]
     long = "word " * 60
     assert len(text(markdown_lines(MarkdownChunk(long, joined=True), 200, DARK))[0]) > 190
     code = markdown_lines(MarkdownChunk("```py\nreturn a\n```", joined=True), 30, DARK)
     assert [sum(part.cell_length for part in line) for line in code] == [30]
-    assert {part.style.bgcolor.name for part in code[0] if part.style and part.style.bgcolor} == {DARK.grounds[1]}
+    assert {part.style.bgcolor.name for part in code[0] if part.style and part.style.bgcolor} == {
+        DARK.grounds[1]
+    }
 
 
 def test_a_verdict_is_a_mark_and_the_text_has_no_word_of_it() -> None:
@@ -438,10 +563,13 @@ def test_a_verdict_is_a_mark_and_the_text_has_no_word_of_it() -> None:
 
 
 def test_a_long_request_is_folded_until_it_is_unfolded() -> None:
-    asked = RequestBlock("look at this:\n" + "\n".join(f"line {number}" for number in range(50)) + "\nand fix it")
+    asked = RequestBlock(
+        "look at this:\n" + "\n".join(f"line {number}" for number in range(50)) + "\nand fix it"
+    )
     folded = text(block_drawing.request_lines(asked, 60, DARK))
     assert folded[1:-1] == [
-        "▌ look at this:", "▌ line 0", "▌ line 1", "▌ line 2", "▌ … 46 more lines (ctrl+o: all of it)",
+        "▌ look at this:", "▌ line 0", "▌ line 1", "▌ line 2", ("▌ … 46 more lines (ctrl+o: all "
+            "of it)"),
         "▌ line 49", "▌ and fix it",
     ]  # fmt: skip
     assert len(text(block_drawing.request_lines(asked, 60, DARK, unfolded=True))) == 54
@@ -455,7 +583,9 @@ def test_below_the_trace_stand_the_todo_list_changed_files_jobs_and_the_context(
     ran = (
         ToolRan(turn=1, call=Call.make("1", "todo", items=items), output="", ok=True),
         ToolRan(turn=1, call=server, output="", ok=True, job="job1"),
-        ToolRan(turn=1, call=Call.make("3", "edit", path="a.py"), output="", ok=True, changes=(change,)),
+        ToolRan(
+            turn=1, call=Call.make("3", "edit", path="a.py"), output="", ok=True, changes=(change,)
+        ),
     )
     tally = SessionTotals()
     for fact in ran:
@@ -470,7 +600,9 @@ def test_below_the_trace_stand_the_todo_list_changed_files_jobs_and_the_context(
     ]  # fmt: skip
     assert text(trace_drawing.panel_lines(tally, 30, DARK, 8)) == shown[:7]
     tally.take(Recorded(seq=1, at=1.0, event=JobEnded(job="job1", command="npm run")))
-    undone = Undone(snapshot=None, changes=(FileChange(path="a.py", before="2" * 40, after="1" * 40),))
+    undone = Undone(
+        snapshot=None, changes=(FileChange(path="a.py", before="2" * 40, after="1" * 40),)
+    )
     tally.take(Recorded(seq=2, at=2.0, event=undone))
     assert (tally.jobs, tally.changed) == ({}, {})
 
@@ -478,12 +610,22 @@ def test_below_the_trace_stand_the_todo_list_changed_files_jobs_and_the_context(
 def test_three_tips_stand_there_until_something_is_asked(sample: list[Recorded]) -> None:
     begun = transcript_fragments(transcript_blocks(sample[:1]), unfolded=False)
     lines = [line for piece in begun for line in text(piece.painted(90, DARK))]
-    assert [line.split()[0] for line in lines if line] == ["fugu", "router:", "ask", "@", "shift+tab"]
+    assert [line.split()[0] for line in lines if line] == [
+        "fugu",
+        "router:",
+        "ask",
+        "@",
+        "shift+tab",
+    ]
     asked = transcript_fragments(transcript_blocks(sample[:2]), unfolded=False)
-    assert "shift+tab" not in "".join(line for piece in asked for line in text(piece.painted(90, DARK)))
+    assert "shift+tab" not in "".join(
+        line for piece in asked for line in text(piece.painted(90, DARK))
+    )
 
 
-def test_with_256_colours_what_stands_behind_text_can_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_256_colours_what_stands_behind_text_can_be_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("COLORTERM", raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -491,9 +633,19 @@ def test_with_256_colours_what_stands_behind_text_can_be_told_apart(monkeypatch:
         palette = themes.find_palette(name)
         assert palette is not None
         grounds = [f"on {ground}" for ground in palette.grounds]
-        behind = [*grounds, palette.added, palette.removed, palette.added_words, palette.removed_words]
+        behind = [
+            *grounds,
+            palette.added,
+            palette.removed,
+            palette.added_words,
+            palette.removed_words,
+        ]
         colours = [parse_style(words).bgcolor for words in behind]
-        shown = {colour.downgrade(ColorSystem.EIGHT_BIT).number for colour in colours if colour is not None}
+        shown = {
+            colour.downgrade(ColorSystem.EIGHT_BIT).number
+            for colour in colours
+            if colour is not None
+        }
         assert len(shown) == len(behind)
 
 

@@ -21,7 +21,12 @@ MEANT = "see [31mred\r\n!touch a\t[200~é"
 
 def told(pieces: Iterable[bytes]) -> list[Message]:
     parser, decoder = KeyParser(), InputDecoder()
-    return [message for piece in pieces if (text := decoder.feed(piece)) for message in parser.feed(text)]
+    return [
+        message
+        for piece in pieces
+        if (text := decoder.feed(piece))
+        for message in parser.feed(text)
+    ]
 
 
 def keys(messages: list[Message]) -> list[str]:
@@ -79,7 +84,9 @@ def test_the_interface_reads_a_terminal_with_it(
 
 
 @pytest.mark.parametrize(("end", "code"), [("exit", 0), ("panic", 2)])
-def test_what_broke_does_not_end_as_if_it_had_been_left(opened: Callable[..., FuguApp], end: str, code: int) -> None:
+def test_what_broke_does_not_end_as_if_it_had_been_left(
+    opened: Callable[..., FuguApp], end: str, code: int
+) -> None:
     async def whole() -> int:
         app = opened()
         async with app.run_test():

@@ -24,7 +24,9 @@ Shown = Callable[[App[int]], str]
 
 @contextmanager
 def stalling() -> Iterator[None]:
-    """The processor is taken away for some milliseconds whenever somebody asks for the time in the screen library."""
+    """The processor is taken away for some milliseconds whenever somebody asks for the time in the
+    screen library.
+    """
 
     def stalled(frame: FrameType, event: str, called: object) -> None:
         if event == "c_call" and called is time.monotonic and "textual" in frame.f_code.co_filename:
@@ -52,12 +54,16 @@ def test_what_is_told_is_shown_also_when_the_processor_is_taken_away_meanwhile(
             app.main.controller.feed.say(NoteBlock("told afterwards"))
             await pilot.pause(0.3)
             text = shown(app)
-            assert [words for words in ("told while it stalls", "told afterwards") if words not in text] == []
+            assert [
+                words for words in ("told while it stalls", "told afterwards") if words not in text
+            ] == []
 
     asyncio.run(whole())
 
 
-def test_steps_that_are_watched_look_as_they_do_when_the_log_is_opened(opened: Callable[..., FuguApp]) -> None:
+def test_steps_that_are_watched_look_as_they_do_when_the_log_is_opened(
+    opened: Callable[..., FuguApp],
+) -> None:
     async def whole() -> None:
         app = opened()
         async with app.run_test(size=(100, 30)) as pilot:

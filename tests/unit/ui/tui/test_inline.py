@@ -5,7 +5,17 @@ import pytest
 
 from fugu_cli.messages import Call, Thinking
 from fugu_cli.safety.policy import Rules, judge
-from fugu_cli.session.events import Asked, Assigned, Failed, FileChange, Finished, Permitted, Recorded, Replied, ToolRan
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Failed,
+    FileChange,
+    Finished,
+    Permitted,
+    Recorded,
+    Replied,
+    ToolRan,
+)
 from fugu_cli.session.live_events import Retried, TextStreamed
 from fugu_cli.ui import drawing
 from fugu_cli.ui.approval_options import ALONE
@@ -34,7 +44,11 @@ class Paper:
         """The lines these items add."""
         before = len(self.text)
         for item in items:
-            record = item if isinstance(item, TextStreamed | Retried) else Recorded(seq=0, at=0.0, event=item)  # type: ignore[arg-type]
+            record = (
+                item
+                if isinstance(item, TextStreamed | Retried)
+                else Recorded(seq=0, at=0.0, event=item)
+            )  # type: ignore[arg-type]
             self.back.take(record)
         return self.text[before:].splitlines()
 
@@ -53,7 +67,12 @@ def test_a_message_is_printed_chunk_by_chunk_and_once() -> None:
     assert paper.take(said("One.\n\nTw")) == []
     assert paper.back.tail(5) == ["One.", "", "Tw"] or paper.back.tail(5) == ["One.", "Tw"]
     assert paper.take(said("o.\n\nThree")) == ["One.", ""]
-    assert paper.take(Replied(turn=1, agent="small", text="One.\n\nTwo.\n\nThree")) == ["Two.", "", "Three", ""]
+    assert paper.take(Replied(turn=1, agent="small", text="One.\n\nTwo.\n\nThree")) == [
+        "Two.",
+        "",
+        "Three",
+        "",
+    ]
     assert paper.back.tail(5) == []
 
 
@@ -126,7 +145,13 @@ def test_a_growing_note_prints_what_it_grew_by() -> None:
     for detail in ("a", "a\nb", "a\nbc\n"):
         grow(NoteBlock("$ ls", "plain", detail, live=True))
     grow(NoteBlock("$ ls", "plain", "a\nbc\n[exit code 1]"))
-    assert [text.strip() for text in paper.text.splitlines()] == ["$ ls", "a", "bc", "[exit code 1]", ""]
+    assert [text.strip() for text in paper.text.splitlines()] == [
+        "$ ls",
+        "a",
+        "bc",
+        "[exit code 1]",
+        "",
+    ]
 
 
 def test_of_a_note_that_loses_its_first_lines_every_line_is_printed() -> None:
@@ -153,7 +178,9 @@ def test_a_message_whose_thoughts_come_with_its_end_is_printed_once() -> None:
     paper = Paper()
     paper.take(ASKED, ASSIGNED)
     printed = paper.take(said("One.\n\nTwo."))
-    printed += paper.take(Replied(turn=1, agent="small", text="One.\n\nTwo.", thinking=(Thinking(text="hm"),)))
+    printed += paper.take(
+        Replied(turn=1, agent="small", text="One.\n\nTwo.", thinking=(Thinking(text="hm"),))
+    )
     assert printed == ["One.", "", "Two.", "", "  ∴ Thought (1 line): hm", ""]
 
 
@@ -169,13 +196,19 @@ def test_a_resumed_session_prints_its_end(sample: list[Recorded]) -> None:
 def test_lines_become_text_with_and_without_colours() -> None:
     made = [styled_line([("a", "bold #ff0000"), ("b", "")], 10)]
     assert drawing.ansi_text(made, None) == "ab\n"
-    assert drawing.ansi_text(made, drawing.COLOUR_SYSTEMS["truecolor"]) == "\x1b[1;38;2;255;0;0ma\x1b[0mb\n"
+    assert (
+        drawing.ansi_text(made, drawing.COLOUR_SYSTEMS["truecolor"])
+        == "\x1b[1;38;2;255;0;0ma\x1b[0mb\n"
+    )
 
 
 def test_a_choice_is_a_number_a_letter_and_a_number_or_a_value() -> None:
     choices = [Choice("auto", "auto"), Choice("large", "large")]
     keys = {"ctrl+e": "excludes"}
-    assert [parse_choice(text, choices, keys) for text in ("2", "e 2", "lar", " 1 ", "3", "", "e", "x 1")] == [
+    assert [
+        parse_choice(text, choices, keys)
+        for text in ("2", "e 2", "lar", " 1 ", "3", "", "e", "x 1")
+    ] == [
         ("enter", "large"),
         ("ctrl+e", "large"),
         ("enter", "large"),
@@ -197,12 +230,16 @@ def test_a_choice_is_a_number_a_letter_and_a_number_or_a_value() -> None:
         (Call.make("1", "bash", command="serve", background=True), "serve, in the background"),
     ],
 )
-def test_a_question_is_printed_with_all_that_the_call_will_do(call: Call, said: str, tmp_path: Path) -> None:
+def test_a_question_is_printed_with_all_that_the_call_will_do(
+    call: Call, said: str, tmp_path: Path
+) -> None:
     assert said in " ".join(asked(call, "", tmp_path).split())
 
 
 def test_a_question_shows_every_line_of_a_long_change(tmp_path: Path) -> None:
-    patch = "\n".join(["--- a.sh", "+++ a.sh", "@@ -0,0 +1,99 @@", *(f"+line {n}" for n in range(98)), "+evil"])
+    patch = "\n".join(
+        ["--- a.sh", "+++ a.sh", "@@ -0,0 +1,99 @@", *(f"+line {n}" for n in range(98)), "+evil"]
+    )
     said = asked(Call.make("1", "write", path="a.sh", content="x"), patch, tmp_path)
     assert [f"+ line {n}" in said for n in range(98)] == [True] * 98 and "+ evil" in said
 
@@ -212,8 +249,12 @@ def asked(call: Call, patch: str, root: Path) -> str:
 
     async def ask() -> str:
         paper = Paper()
-        question = ApprovalQuestion(call, judge(call, Rules(), root), asyncio.get_running_loop().create_future())
-        InlineScreen(paper.back, PromptTerminal(), PreferencesFile(root), auto=False).question(question, ALONE, patch)
+        question = ApprovalQuestion(
+            call, judge(call, Rules(), root), asyncio.get_running_loop().create_future()
+        )
+        InlineScreen(paper.back, PromptTerminal(), PreferencesFile(root), auto=False).question(
+            question, ALONE, patch
+        )
         return paper.text
 
     return asyncio.run(ask())

@@ -48,12 +48,23 @@ def test_lines_of_the_history_that_are_none_are_left_out(tmp_path: Path) -> None
 
 
 def test_files_are_found_by_name_before_path_before_letters(tmp_path: Path) -> None:
-    for name in ("src/model.py", "src/deep/remodel.py", "model/other.py", "m_o_d_e_l.txt", "unrelated.md"):
+    for name in (
+        "src/model.py",
+        "src/deep/remodel.py",
+        "model/other.py",
+        "m_o_d_e_l.txt",
+        "unrelated.md",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     files = FolderFiles(tmp_path)
     files.refresh()
-    assert files.search("model") == ["src/model.py", "src/deep/remodel.py", "model/other.py", "m_o_d_e_l.txt"]
+    assert files.search("model") == [
+        "src/model.py",
+        "src/deep/remodel.py",
+        "model/other.py",
+        "m_o_d_e_l.txt",
+    ]
     assert files.search("MODEL.PY", most=1) == ["src/model.py"]
     assert files.search("model", superseded=lambda: True) == []
 
@@ -103,7 +114,11 @@ def test_a_hundred_thousand_files_are_searched_in_slices(tmp_path: Path) -> None
 
 
 def test_the_branch_is_read_from_files(project: Path, tmp_path: Path) -> None:
-    assert (git_branch(project), git_branch(project / "sub"), short_path(project)) == ("main", "main", "~/project")
+    assert (git_branch(project), git_branch(project / "sub"), short_path(project)) == (
+        "main",
+        "main",
+        "~/project",
+    )
     (project / ".git" / "HEAD").write_text("0123456789abcdef0123456789abcdef01234567\n")
     assert git_branch(project) == "01234567"
     tree = tmp_path / "tree"

@@ -27,7 +27,10 @@ from tests.unit.ui.tui.demo import DemoSessionOpener
 
 ANSWER = '[[step]]\ntext = "Done."\n'
 SLOW = '[[step]]\ntext = "Slow."\ndelay = 30\n'
-ASKS = '[[step]]\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x" } }]\n' + ANSWER
+ASKS = (
+    '[[step]]\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x" } }]\n'
+    + ANSWER
+)
 Play = Callable[[FuguApp, Pilot[int]], Awaitable[None]]
 
 
@@ -43,13 +46,20 @@ async def until(true: Callable[[], bool], why: Callable[[], object] = lambda: ""
 def play(opened: Callable[..., FuguApp], opener: DemoSessionOpener) -> Callable[..., FuguApp]:
     """Open the interface, wait until the session is there, do something, leave."""
 
-    def run(what: Play, script: str = ANSWER, size: tuple[int, int] = (100, 30), **options: object) -> FuguApp:
+    def run(
+        what: Play, script: str = ANSWER, size: tuple[int, int] = (100, 30), **options: object
+    ) -> FuguApp:
         opener.scripts = {"small": script}
 
         async def whole() -> FuguApp:
             app = opened(**options)
             async with app.run_test(size=size) as pilot:
-                await until(lambda: app.main.controller is not None and app.main.controller.work.session is not None)
+                await until(
+                    lambda: (
+                        app.main.controller is not None
+                        and app.main.controller.work.session is not None
+                    )
+                )
                 await what(app, pilot)
             return app
 
@@ -64,20 +74,31 @@ def prompt(app: FuguApp) -> PromptInput:
 
 def asked(app: FuguApp) -> list[str]:
     assert app.main.controller is not None and app.main.controller.work.session is not None
-    return [event.text for event in app.main.controller.work.session.log.events if event.type == "asked"]
+    return [
+        event.text for event in app.main.controller.work.session.log.events if event.type == "asked"
+    ]
 
 
 def test_help_names_the_keys_that_are_bound() -> None:
     screens = (TerminalApp, MainScreen, PromptInput)
-    named = {one.id: one.key for kind in screens for one in kind.BINDINGS if isinstance(one, Binding)}
+    named = {
+        one.id: one.key for kind in screens for one in kind.BINDINGS if isinstance(one, Binding)
+    }
     assert named == {name: keys for name, (keys, _) in KEYS.items()}
-    bound = {*FuguApp._merge_bindings().key_to_bindings, *MainScreen._merge_bindings().key_to_bindings}
+    bound = {
+        *FuguApp._merge_bindings().key_to_bindings,
+        *MainScreen._merge_bindings().key_to_bindings,
+    }
     told = {key for keys, _ in KEYS.values() for key in keys.split(",")}
     assert bound - told == {"tab", "super+c"}  # inherited
 
 
-@pytest.mark.parametrize("keys", [["ctrl+j"], ["shift+enter"], ["alt+enter"], ["backslash", "enter"]])
-def test_a_new_line_and_then_enter_sends_both(play: Callable[..., FuguApp], keys: list[str]) -> None:
+@pytest.mark.parametrize(
+    "keys", [["ctrl+j"], ["shift+enter"], ["alt+enter"], ["backslash", "enter"]]
+)
+def test_a_new_line_and_then_enter_sends_both(
+    play: Callable[..., FuguApp], keys: list[str]
+) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await pilot.press("a", *keys, "b", "enter")
         await until(lambda: asked(app) == ["a\nb"], lambda: asked(app))
@@ -86,8 +107,23 @@ def test_a_new_line_and_then_enter_sends_both(play: Callable[..., FuguApp], keys
     play(what)
 
 
-def test_keys_that_come_at_once_act_in_the_order_they_were_pressed(play: Callable[..., FuguApp]) -> None:
-    keys = [*"abcd", "backspace", "backspace", *"ef", "left", "X", "ctrl+j", "n", "home", "l", "ctrl+w", "enter"]
+def test_keys_that_come_at_once_act_in_the_order_they_were_pressed(
+    play: Callable[..., FuguApp],
+) -> None:
+    keys = [
+        *"abcd",
+        "backspace",
+        "backspace",
+        *"ef",
+        "left",
+        "X",
+        "ctrl+j",
+        "n",
+        "home",
+        "l",
+        "ctrl+w",
+        "enter",
+    ]
 
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         for key in keys:
@@ -98,7 +134,9 @@ def test_keys_that_come_at_once_act_in_the_order_they_were_pressed(play: Callabl
         await until(lambda: len(asked(app)) == 2, lambda: prompt(app).text)
         assert asked(app)[1] == "abeX\nnf!"
         for key in ("n", "o", "ctrl+c", *"yes", "ctrl+d", "space", *"sir", "ctrl+s"):
-            app.post_message(events.Key(key, " " if key == "space" else key if len(key) == 1 else None))
+            app.post_message(
+                events.Key(key, " " if key == "space" else key if len(key) == 1 else None)
+            )
         await until(lambda: len(asked(app)) == 3, lambda: prompt(app).text)
         assert asked(app)[2] == "yes sir"
 
@@ -120,7 +158,9 @@ def test_a_long_paste_is_folded_and_sent_whole(play: Callable[..., FuguApp]) -> 
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await pilot.press(*"see ")
         prompt(app).post_message(events.Paste(pasted))
-        await until(lambda: prompt(app).text == "see [Pasted #1: 3,000 lines]", lambda: prompt(app).text)
+        await until(
+            lambda: prompt(app).text == "see [Pasted #1: 3,000 lines]", lambda: prompt(app).text
+        )
         await pilot.press("enter")
         await until(lambda: asked(app) == ["see " + pasted])
 
@@ -147,7 +187,9 @@ def test_pasted_paths_of_pictures_become_mentions_and_anything_else_stays(
 
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         prompt(app).post_message(events.Paste(pasted.format(root=project)))
-        await until(lambda: prompt(app).text == mentions.format(root=project), lambda: prompt(app).text)
+        await until(
+            lambda: prompt(app).text == mentions.format(root=project), lambda: prompt(app).text
+        )
 
     play(what)
 
@@ -217,11 +259,15 @@ def test_a_short_paste_stands_as_it_is(play: Callable[..., FuguApp]) -> None:
         (["home", "delete"], "ee [Pasted #1: 30 lines]"),
     ],
 )
-def test_a_folded_paste_goes_whole(play: Callable[..., FuguApp], keys: list[str], left: str) -> None:
+def test_a_folded_paste_goes_whole(
+    play: Callable[..., FuguApp], keys: list[str], left: str
+) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await pilot.press(*"see ")
         prompt(app).post_message(events.Paste("\n".join("x" * 30)))
-        await until(lambda: prompt(app).text == "see [Pasted #1: 30 lines]", lambda: prompt(app).text)
+        await until(
+            lambda: prompt(app).text == "see [Pasted #1: 30 lines]", lambda: prompt(app).text
+        )
         await pilot.press(*keys)
         await until(lambda: prompt(app).text == left, lambda: prompt(app).text)
 
@@ -321,14 +367,21 @@ def test_ctrl_s_on_a_command_does_the_command(play: Callable[..., FuguApp]) -> N
     play(what, SLOW)
 
 
-def test_ctrl_s_sends_what_was_left_in_the_queue_when_the_request_was_stopped(play: Callable[..., FuguApp]) -> None:
+def test_ctrl_s_sends_what_was_left_in_the_queue_when_the_request_was_stopped(
+    play: Callable[..., FuguApp],
+) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         controller = app.main.controller
         assert controller is not None
         await pilot.press(*"go", "enter")
         await until(lambda: controller.session.log.events[-1].type == "assigned")
         await pilot.press(*"then", "enter", "escape")
-        await until(lambda: not controller.work.running and [typed.text for typed in controller.work.queue] == ["then"])
+        await until(
+            lambda: (
+                not controller.work.running
+                and [typed.text for typed in controller.work.queue] == ["then"]
+            )
+        )
         await pilot.press("ctrl+s")
         await until(lambda: asked(app) == ["go", "then"], lambda: asked(app))
         await until(lambda: not controller.work.running and controller.work.queue == [])
@@ -433,7 +486,9 @@ def test_a_tool_call_is_unfolded_by_keys_and_by_a_click(
     play(what, resume=stored, size=(100, 60))
 
 
-def test_what_is_pasted_goes_to_the_prompt_whatever_has_the_keys(play: Callable[..., FuguApp], stored: str) -> None:
+def test_what_is_pasted_goes_to_the_prompt_whatever_has_the_keys(
+    play: Callable[..., FuguApp], stored: str
+) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await pilot.press("f6")
         assert app.main.query_one(Conversation).has_focus
@@ -443,7 +498,9 @@ def test_what_is_pasted_goes_to_the_prompt_whatever_has_the_keys(play: Callable[
     play(what, resume=stored, size=(130, 60))
 
 
-def test_what_is_typed_after_a_click_goes_to_the_prompt(play: Callable[..., FuguApp], stored: str) -> None:
+def test_what_is_typed_after_a_click_goes_to_the_prompt(
+    play: Callable[..., FuguApp], stored: str
+) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         for part in ("#conversation", "#trace"):
             await pilot.click(part, offset=(6, 2))
@@ -507,7 +564,9 @@ def test_ctrl_d_leaves_an_empty_prompt_and_nothing_else(play: Callable[..., Fugu
 def test_ctrl_y_copies_the_newest_answer(play: Callable[..., FuguApp]) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await pilot.press(*"go", "enter")
-        await until(lambda: "finished" in [event.type for event in app.main.controller.session.log.events])  # type: ignore[union-attr]
+        await until(
+            lambda: "finished" in [event.type for event in app.main.controller.session.log.events]
+        )  # type: ignore[union-attr]
         await pilot.press("ctrl+y")
         await until(lambda: app.clipboard == "Done.")
 
@@ -572,7 +631,9 @@ def test_a_question_is_answered_with_a_key(
         await pilot.pause()
         await pilot.press(key)
         await until(lambda: not controller.work.approvals.questions)
-        await until(lambda: any(event.type == "permitted" for event in controller.session.log.events))
+        await until(
+            lambda: any(event.type == "permitted" for event in controller.session.log.events)
+        )
         fact = next(event for event in controller.session.log.events if event.type == "permitted")
         assert (fact.allowed, fact.by) == (written, by)
         await until(lambda: prompt(app).has_focus)
@@ -590,7 +651,9 @@ def test_a_narrow_screen_starts_with_the_conversation_whatever_a_wide_one_showed
         parts = app.main.query_one(Conversation), app.main.query_one(Trace)
 
         def displayed() -> tuple[bool, bool]:
-            return parts[0].display and parts[0].size.width > 0, parts[1].display and parts[1].size.width > 0
+            return parts[0].display and parts[0].size.width > 0, parts[1].display and parts[
+                1
+            ].size.width > 0
 
         await pilot.press("ctrl+t", "ctrl+t")
         await until(lambda: displayed() == (True, True))
@@ -610,10 +673,14 @@ def test_a_narrow_screen_starts_with_the_conversation_whatever_a_wide_one_showed
     )
 
 
-def test_a_mode_explains_itself_in_one_line(play: Callable[..., FuguApp], shown: Callable[[App[int]], str]) -> None:
+def test_a_mode_explains_itself_in_one_line(
+    play: Callable[..., FuguApp], shown: Callable[[App[int]], str]
+) -> None:
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         await pilot.press("shift+tab")
-        await until(lambda: "edit: changes files without asking, asks before commands" in shown(app))
+        await until(
+            lambda: "edit: changes files without asking, asks before commands" in shown(app)
+        )
 
     play(what)
 
@@ -654,21 +721,33 @@ def test_several_calls_of_a_reply_are_listed_and_answered_at_once(
             await until(lambda: app.focused is not None and app.focused.id == "approval")
             if number == 1:
                 listed = shown(app).partition("1 of 3")[2]
-                assert "then write b\\x1b[2J.txt" in listed and "then bash touch c.txt" in listed, listed
+                assert "then write b\\x1b[2J.txt" in listed and "then bash touch c.txt" in listed, (
+                    listed
+                )
             await pilot.press(key)
-        await until(lambda: any(event.type == "finished" for event in controller.session.log.events))
+        await until(
+            lambda: any(event.type == "finished" for event in controller.session.log.events)
+        )
         assert not controller.work.approvals.questions
 
     play(what, THREE + ANSWER)
-    assert sorted(path.name for path in opener.root.glob("*.txt") if path.name != "kept.txt") == made
+    assert (
+        sorted(path.name for path in opener.root.glob("*.txt") if path.name != "kept.txt") == made
+    )
 
 
 @pytest.mark.parametrize("size", [(60, 15), (60, 30)])
 def test_what_a_yes_covers_is_never_cut(
-    play: Callable[..., FuguApp], shown: Callable[[App[int]], str], opener: DemoSessionOpener, size: tuple[int, int]
+    play: Callable[..., FuguApp],
+    shown: Callable[[App[int]], str],
+    opener: DemoSessionOpener,
+    size: tuple[int, int],
 ) -> None:
     folder = "a-folder-with-a-name/" * 4 + "end"
-    asks = f'[[step]]\ncalls = [{{ tool = "write", arguments = {{ path = "{folder}/a.txt", content = "x" }} }}]\n'
+    asks = (
+        f"[[step]]\ncalls = "
+        f'[{{ tool = "write", arguments = {{ path = "{folder}/a.txt", content = "x" }} }}]\n'
+    )
 
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         controller = app.main.controller
@@ -692,14 +771,18 @@ def test_a_no_may_say_what_to_do_instead(
         assert controller is not None
         await pilot.press(*"go", "enter")
         await until(lambda: app.focused is not None and app.focused.id == "approval")
-        await until(lambda: "t no, and tell it what to do instead" in shown(app), lambda: shown(app))
+        await until(
+            lambda: "t no, and tell it what to do instead" in shown(app), lambda: shown(app)
+        )
         await pilot.press("t")
         await until(lambda: "Tell it what to do instead" in shown(app))
         await pilot.press("escape")
         await until(lambda: app.focused is not None and app.focused.id == "approval")
         assert controller.work.approvals.questions
         await pilot.press("t", *"use b.txt", "enter")
-        await until(lambda: any(event.type == "finished" for event in controller.session.log.events))
+        await until(
+            lambda: any(event.type == "finished" for event in controller.session.log.events)
+        )
         facts = [event for event in controller.session.log.events if isinstance(event, Permitted)]
         assert [(fact.allowed, fact.by, fact.reason) for fact in facts if fact.by == "user"] == [
             (False, "user", "the user said no: use b.txt")
@@ -737,10 +820,16 @@ def test_all_of_a_long_command_can_be_seen_before_the_answer(
         assert controller is not None
         await pilot.press(*"go", "enter")
         await until(lambda: "d shows all of it" in shown(app), lambda: shown(app))
-        assert "… 2 more lines" in shown(app) and "evil" not in shown(app).partition("needs approval: ")[0]
+        assert (
+            "… 2 more lines" in shown(app)
+            and "evil" not in shown(app).partition("needs approval: ")[0]
+        )
         await until(lambda: app.focused is not None and app.focused.id == "approval")
         await pilot.press("d")
-        await until(lambda: "This would run" in shown(app) and "make \\x1b]evil" in shown(app), lambda: shown(app))
+        await until(
+            lambda: "This would run" in shown(app) and "make \\x1b]evil" in shown(app),
+            lambda: shown(app),
+        )
         await pilot.press("escape", "n")
         await until(lambda: not controller.work.approvals.questions)
 
@@ -770,7 +859,10 @@ def test_the_trace_opens_turns_and_leads_to_pin_exclude_and_retry(
 
 
 def test_half_a_word_is_no_answer(play: Callable[..., FuguApp], opener: DemoSessionOpener) -> None:
-    script = '[[step]]\ndelay = 0.3\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x" } }]\n'
+    script = (
+        '[[step]]\ndelay = 0.3\ncalls = [{ tool = "write", arguments = { path = "new.txt", '
+        'content = "x" } }]\n'
+    )
 
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         controller = app.main.controller
@@ -790,7 +882,10 @@ def test_half_a_word_is_no_answer(play: Callable[..., FuguApp], opener: DemoSess
 def test_a_yes_that_is_pressed_on_does_not_answer_the_next_question(
     play: Callable[..., FuguApp], opener: DemoSessionOpener
 ) -> None:
-    calls = [f'{{ tool = "write", arguments = {{ path = "{name}", content = "x" }} }}' for name in ("one", "two")]
+    calls = [
+        f'{{ tool = "write", arguments = {{ path = "{name}", content = "x" }} }}'
+        for name in ("one", "two")
+    ]
 
     async def what(app: FuguApp, pilot: Pilot[int]) -> None:
         controller, approval = app.main.controller, app.main.query_one(Approval)
@@ -798,8 +893,12 @@ def test_a_yes_that_is_pressed_on_does_not_answer_the_next_question(
         await pilot.press(*"go", "enter")
         await until(lambda: approval.has_focus)
         await pilot.press("y")
-        await until(lambda: (opener.root / "one").exists() and controller.asking.question is not None)
-        approval._allowed_at += 600  # as if it had been pressed just now, however slow this machine is
+        await until(
+            lambda: (opener.root / "one").exists() and controller.asking.question is not None
+        )
+        approval._allowed_at += (
+            600  # as if it had been pressed just now, however slow this machine is
+        )
         await pilot.press("y")
         assert len(controller.work.approvals.questions) == 1
         approval._allowed_at -= 600

@@ -1,4 +1,6 @@
-"""A session is opened behind a screen that goes on: in a thread, what is typed meanwhile kept for it."""
+"""A session is opened behind a screen that goes on: in a thread, what is typed meanwhile kept for
+it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,16 @@ from fugu_cli.errors import ModelFileError
 from fugu_cli.messages import Call
 from fugu_cli.models.sources import FetchProgress, ReportProgress
 from fugu_cli.safety import policy
-from fugu_cli.session.events import Asked, Assigned, Event, Finished, Member, Opened, Permitted, Recorded
+from fugu_cli.session.events import (
+    Asked,
+    Assigned,
+    Event,
+    Finished,
+    Member,
+    Opened,
+    Permitted,
+    Recorded,
+)
 from fugu_cli.session.log import Log
 from fugu_cli.ui.session_totals import Activity
 from fugu_cli.ui.tui.app import FuguApp
@@ -217,7 +228,9 @@ class SlowlyDecided(DemoSessionOpener):
 
     async def begin(self, ask: AskPermission) -> SessionProtocol:
         session = await super().begin(ask)
-        session.team = replace(session.team, coordinator=Deciding(session.team.coordinator, self.may))
+        session.team = replace(
+            session.team, coordinator=Deciding(session.team.coordinator, self.may)
+        )
         return session
 
 
@@ -246,11 +259,16 @@ def test_who_is_next_is_guessed_from_the_last_request_and_the_rule() -> None:
 
     def tally(*facts: Event, by: str = "cascade") -> Activity:
         made = Activity()
-        for seq, event in enumerate([Opened(version="1", repo="/", pool=pool, coordinator=by), *facts]):
+        for seq, event in enumerate(
+            [Opened(version="1", repo="/", pool=pool, coordinator=by), *facts]
+        ):
             made.take(Recorded(seq=seq, at=0.0, event=event), 0.0)
         return made
 
-    asked, acts = Asked(text="x", test_command="make"), Assigned(turn=1, agent="b", role="worker", by="trinity")
+    asked, acts = (
+        Asked(text="x", test_command="make"),
+        Assigned(turn=1, agent="b", role="worker", by="trinity"),
+    )
     running = tally(asked, Permitted(turn=0, call=tests, allowed=True, by="evidence"))
     assert (running.doing, running.first_agent(["a", "b"])) == ("running the tests: make", "a")
     assert tally(asked, by="trinity").first_agent(["a", "b"]) == ""
@@ -337,5 +355,7 @@ asyncio.run(whole())
 
 
 def test_what_paints_first_brings_neither_the_log_nor_the_policy_with_it() -> None:
-    done = subprocess.run([sys.executable, "-c", PAINTS], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PAINTS], capture_output=True, text=True, check=True
+    )
     assert {name.split(".")[1] for name in done.stdout.split()} == {"errors", "messages", "ui"}

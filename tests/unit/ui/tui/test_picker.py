@@ -1,4 +1,6 @@
-"""The list to choose from: what is marked is shown beside it, and looking at it keeps nobody from typing."""
+"""The list to choose from: what is marked is shown beside it, and looking at it keeps nobody from
+typing.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,22 @@ def test_keys_are_heard_while_a_preview_is_made_and_only_the_marked_ones_is_show
     def preview(value: str) -> Sequence[Fragment]:
         if value == "slow":
             may.wait(10)
-        return [Fragment(lambda width, palette: [styled_line([(f"all of {value}", palette.text)], width)], exact=1)]
+        return [
+            Fragment(
+                lambda width, palette: [styled_line([(f"all of {value}", palette.text)], width)],
+                exact=1,
+            )
+        ]
 
     async def whole() -> None:
         app = opened()
         async with app.run_test(size=(110, 30)) as pilot:
-            picker = Picker(app.main.palette, "Which?", [Choice("slow", "slow"), Choice("fast", "fast")], preview)
+            picker = Picker(
+                app.main.palette,
+                "Which?",
+                [Choice("slow", "slow"), Choice("fast", "fast")],
+                preview,
+            )
             app.push_screen(picker)
             await pilot.pause(0.1)
             await pilot.press("down")
@@ -48,7 +60,9 @@ def test_keys_are_heard_while_a_preview_is_made_and_only_the_marked_ones_is_show
     asyncio.run(whole())
 
 
-def test_what_is_typed_at_once_narrows_the_list_before_enter_chooses(opened: Callable[..., FuguApp]) -> None:
+def test_what_is_typed_at_once_narrows_the_list_before_enter_chooses(
+    opened: Callable[..., FuguApp],
+) -> None:
     async def whole() -> list[object]:
         app, chosen = opened(), []
         async with app.run_test(size=(110, 30)) as pilot:

@@ -14,7 +14,10 @@ def writes(name: str) -> str:
     return f'[[step]]\ncalls = [{call}]\n[[step]]\ntext = "Done."\n'
 
 
-SCRIPTS = {"small": writes("one.txt") + writes("two.txt"), "large": '[[step]]\ntext = "ACCEPT"\n' * 2}
+SCRIPTS = {
+    "small": writes("one.txt") + writes("two.txt"),
+    "large": '[[step]]\ntext = "ACCEPT"\n' * 2,
+}
 
 
 async def two_requests(hand: Hand) -> str:
@@ -78,7 +81,9 @@ def test_files_alone_go_back_over_several_requests_and_redo_goes_forward_one_by_
     play(what, SCRIPTS)
 
 
-def test_the_conversation_alone_goes_back_and_files_stay(play: Callable[..., None], project: Path) -> None:
+def test_the_conversation_alone_goes_back_and_files_stay(
+    play: Callable[..., None], project: Path
+) -> None:
     async def what(hand: Hand) -> None:
         await two_requests(hand)
         await hand.type("/rewind 1 conversation")
@@ -88,28 +93,39 @@ def test_the_conversation_alone_goes_back_and_files_stay(play: Callable[..., Non
     play(what, SCRIPTS)
 
 
-def test_a_request_goes_back_to_the_middle_and_goes_on_from_there(play: Callable[..., None], project: Path) -> None:
+def test_a_request_goes_back_to_the_middle_and_goes_on_from_there(
+    play: Callable[..., None], project: Path
+) -> None:
     async def what(hand: Hand) -> None:
         await two_requests(hand)
         await hand.type("/rewind 2.2")
         await hand.sees("2.2; the original", "/continue goes on")
         assert made(project) == ["one.txt", "two.txt"]
-        turns = [event.turn for event in hand.controller.session.log.events if event.type == "assigned"]
+        turns = [
+            event.turn for event in hand.controller.session.log.events if event.type == "assigned"
+        ]
         assert turns == [1, 2, 1]
         await hand.type("/continue")
         await hand.done(2)
-        assert [event.turn for event in hand.controller.session.log.events if event.type == "assigned"] == [1, 2, 1, 2]
+        assert [
+            event.turn for event in hand.controller.session.log.events if event.type == "assigned"
+        ] == [1, 2, 1, 2]
 
     play(what, {**SCRIPTS, "large": '[[step]]\ntext = "ACCEPT"\n' * 4})
 
 
-def test_edits_of_the_users_stop_a_rewind_before_anything_is_touched(play: Callable[..., None], project: Path) -> None:
+def test_edits_of_the_users_stop_a_rewind_before_anything_is_touched(
+    play: Callable[..., None], project: Path
+) -> None:
     async def what(hand: Hand) -> None:
         await two_requests(hand)
         (project / "one.txt").write_text("mine\n")
         await hand.type("/rewind 1")
         await hand.sees("rewind would lose edits made since in 1 file: one.txt")
-        assert (made(project), (project / "one.txt").read_text()) == (["one.txt", "two.txt"], "mine\n")
+        assert (made(project), (project / "one.txt").read_text()) == (
+            ["one.txt", "two.txt"],
+            "mine\n",
+        )
         for line, said in (
             ("/rewind 7", "there is no request or turn '7' to go back to"),
             ("/rewind 2.2 files", "files alone go back to the beginning of a request"),

@@ -31,15 +31,23 @@ def test_of_a_long_output_the_newest_lines_are_kept_and_the_others_counted() -> 
     for number in range(10_000):
         output.feed(b"%d\n" % number)
     kept = output.text.split("\n")
-    assert (kept[-2], int(kept[0]), len(output.text) <= KEPT_CHARACTERS) == ("9999", output.dropped, True)
-    assert output.told("seq", 0).startswith("[The user ran `seq`; exit code 0; the end of its output:]\n")
+    assert (kept[-2], int(kept[0]), len(output.text) <= KEPT_CHARACTERS) == (
+        "9999",
+        output.dropped,
+        True,
+    )
+    assert output.told("seq", 0).startswith(
+        "[The user ran `seq`; exit code 0; the end of its output:]\n"
+    )
 
 
 def test_a_short_output_ends_with_what_became_of_the_command() -> None:
     output = ShellOutput()
     output.feed(b"\n\nfoo\n\n")
     assert output.note("x") == NoteBlock("$ x", "plain", "\n\nfoo\n\n", live=True)
-    assert output.note("x", "[exit code 1]") == NoteBlock("$ x", "plain", "\n\nfoo\n\n[exit code 1]")
+    assert output.note("x", "[exit code 1]") == NoteBlock(
+        "$ x", "plain", "\n\nfoo\n\n[exit code 1]"
+    )
 
 
 def test_one_command_runs_at_a_time(tmp_path: Path) -> None:

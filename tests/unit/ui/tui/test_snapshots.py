@@ -1,6 +1,7 @@
 """Every panel at three sizes, as text: a log, a size and some keys.
 
-`PYTEST_SNAPSHOTS=write pytest tests/unit/ui/tui/test_snapshots.py` writes them anew; look at the difference first.
+`PYTEST_SNAPSHOTS=write pytest tests/unit/ui/tui/test_snapshots.py` writes them anew; look at the
+difference first.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ PANELS: dict[str, Keys] = {
 
 
 def compare(name: str, size: tuple[int, int], text: str) -> None:
-    text = re.sub(r"( was shown ─[^\n]*\n).*", r"\1", text, flags=re.DOTALL)  # prompts are nobody's screen
+    text = re.sub(
+        r"( was shown ─[^\n]*\n).*", r"\1", text, flags=re.DOTALL
+    )  # prompts are nobody's screen
     path = SNAPSHOTS / f"{name}-{size[0]}x{size[1]}.txt"
     if os.environ.get("PYTEST_SNAPSHOTS") == "write":
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -69,7 +72,11 @@ async def settled(app: App[int], shown: Callable[[App[int]], str]) -> str:
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("name", PANELS)
 def test_a_panel_looks_as_it_did(
-    name: str, size: tuple[int, int], opened: Callable[..., FuguApp], stored: str, shown: Callable[[App[int]], str]
+    name: str,
+    size: tuple[int, int],
+    opened: Callable[..., FuguApp],
+    stored: str,
+    shown: Callable[[App[int]], str],
 ) -> None:
     async def look() -> str:
         app = opened(resume=stored)
@@ -85,13 +92,21 @@ def test_a_panel_looks_as_it_did(
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize(("name", "keys"), [("trace-view", []), ("trace-view-turn", ["up", "up", "enter"])])
+@pytest.mark.parametrize(
+    ("name", "keys"), [("trace-view", []), ("trace-view-turn", ["up", "up", "enter"])]
+)
 def test_the_trace_of_a_finished_log_looks_as_it_did(
-    name: str, keys: Keys, size: tuple[int, int], sample: list[Recorded], shown: Callable[[App[int]], str]
+    name: str,
+    keys: Keys,
+    size: tuple[int, int],
+    sample: list[Recorded],
+    shown: Callable[[App[int]], str],
 ) -> None:
     async def look() -> str:
         app = TraceApp(
-            sample, "session 20251009-085320-cafe", InterfaceOptions(state=Path.home() / "state", theme="dark")
+            sample,
+            "session 20251009-085320-cafe",
+            InterfaceOptions(state=Path.home() / "state", theme="dark"),
         )
         async with app.run_test(size=size) as pilot:
             await pilot.press(*keys)
@@ -118,10 +133,16 @@ def test_a_question_looks_as_it_did(
             await settled(app, shown)
             await pilot.press(*"go", "enter")
             for _ in range(300):
-                if "Allow write?" in shown(app) and app.focused is not None and app.focused.id == "approval":
+                if (
+                    "Allow write?" in shown(app)
+                    and app.focused is not None
+                    and app.focused.id == "approval"
+                ):
                     break
                 await asyncio.sleep(0.02)
-            timeless = re.sub(r" (◐ needs approval) \d\ds", r"\1 0.0s", await settled(app, shown))  # it is flush right
+            timeless = re.sub(
+                r" (◐ needs approval) \d\ds", r"\1 0.0s", await settled(app, shown)
+            )  # it is flush right
             return re.sub(r"\d+\.\ds", "0.0s", timeless)
 
     compare("question", size, asyncio.run(look()))

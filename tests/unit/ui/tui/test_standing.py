@@ -14,7 +14,9 @@ WORKS = StatusLine(
     place="~/work/shop", branch="main", mode="edit", context=0.034, tokens=14_000, cost=0.0123, since=1.0, queued=0,
     doing="running bash for i in 1 2 3; do make check; done",
 )  # fmt: skip
-IDLE = StatusLine(place="~/work/shop", branch="main", mode="plan", tokens=5, pinned="large", hint="/help")
+IDLE = StatusLine(
+    place="~/work/shop", branch="main", mode="plan", tokens=5, pinned="large", hint="/help"
+)
 
 
 @pytest.mark.parametrize(
@@ -24,14 +26,17 @@ IDLE = StatusLine(place="~/work/shop", branch="main", mode="plan", tokens=5, pin
                      "  ◐ running bash for i in 1 2 3; do make check; done 4.0s esc stops"),
         (WORKS, 100, "~/work/shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123"
                      "  ◐ running bash for i in 1 2 3;… 4.0s"),
-        (WORKS, 80, "shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123  ◐ running bash for… 4.0s"),
+        (WORKS, 80, ("shop (main) · fugu · edit · ctx 3% · 14k tok · $0.0123  ◐ running bash for… "
+            "4.0s")),
         (WORKS, 40, "edit  ◐ running bash for i in 1 2… 4.0s"),
         (IDLE, 70, "~/work/shop (main) · fugu · plan · pinned large · 5 tok · $0    /help"),
         (IDLE, 40, "fugu · plan · pinned large · 5 tok · $0"),
         (IDLE, 10, "plan"),
     ],
 )  # fmt: skip
-def test_a_narrow_line_loses_the_keys_then_words_then_the_place(standing: StatusLine, width: int, said: str) -> None:
+def test_a_narrow_line_loses_the_keys_then_words_then_the_place(
+    standing: StatusLine, width: int, said: str
+) -> None:
     made = plain_text(draw_status(standing, 5.0, width, DARK))
     assert " ".join(made.split()) == " ".join(said.split())
     assert len(made) <= width
@@ -40,12 +45,20 @@ def test_a_narrow_line_loses_the_keys_then_words_then_the_place(standing: Status
 def test_jobs_in_the_background_are_counted() -> None:
     for jobs, said in ((0, "$0"), (1, "$0 · 1 job"), (3, "$0 · 3 jobs")):
         standing = StatusLine(place="~/shop", mode="ask", tokens=5, jobs=jobs, hint="/help")
-        assert plain_text(draw_status(standing, 5.0, 60, DARK)).split("5 tok · ")[1].split("  ")[0] == said
+        assert (
+            plain_text(draw_status(standing, 5.0, 60, DARK)).split("5 tok · ")[1].split("  ")[0]
+            == said
+        )
 
 
 def test_a_remark_is_said_in_the_place_of_the_rest() -> None:
-    standing = StatusLine(place="~/shop", mode="ask", doing="reading", since=1.0, remark="ctrl+c again leaves")
-    assert plain_text(draw_status(standing, 5.0, 50, DARK)).split("  ")[-1].strip() == "ctrl+c again leaves"
+    standing = StatusLine(
+        place="~/shop", mode="ask", doing="reading", since=1.0, remark="ctrl+c again leaves"
+    )
+    assert (
+        plain_text(draw_status(standing, 5.0, 50, DARK)).split("  ")[-1].strip()
+        == "ctrl+c again leaves"
+    )
 
 
 OUT = StatusLine(place="~/shop", mode="ask", unavailable=(("claude", 100.0),), hint="/help")
@@ -62,8 +75,11 @@ WAITS = StatusLine(place="~/shop", mode="ask", doing="waiting for claude", since
         (replace(OUT, unavailable=(("claude", 4.0),)), 90, "~/shop · fugu · ask /help"),
         (WAITS, 90, "~/shop · fugu · ask ◐ waiting for claude, retrying in 31 s esc stops"),
         (WAITS, 46, "ask ◐ waiting for claude, retrying in 31 s"),
-        (replace(WAITS, until=5.0), 90, "~/shop · fugu · ask ◐ waiting for claude, retrying now esc stops"),
+        (replace(WAITS, until=5.0), 90, ("~/shop · fugu · ask ◐ waiting for claude, retrying now "
+            "esc stops")),
     ],
 )  # fmt: skip
-def test_it_says_who_is_unavailable_and_counts_down(standing: StatusLine, width: int, said: str) -> None:
+def test_it_says_who_is_unavailable_and_counts_down(
+    standing: StatusLine, width: int, said: str
+) -> None:
     assert " ".join(plain_text(draw_status(standing, 5.0, width, DARK)).split()) == said

@@ -15,7 +15,14 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.live_events import Live, OutputStreamed, Retried, TextStreamed
 from fugu_cli.session.log import Log
-from fugu_cli.ui.blocks import EndBlock, NoteBlock, ReplyBlock, RequestBlock, ThinkingBlock, ToolBlock
+from fugu_cli.ui.blocks import (
+    EndBlock,
+    NoteBlock,
+    ReplyBlock,
+    RequestBlock,
+    ThinkingBlock,
+    ToolBlock,
+)
 from fugu_cli.ui.transcript import Transcript, transcript_blocks
 
 CALL = Call.make("t1-0-0", "bash", command="ls")
@@ -31,7 +38,9 @@ def take(transcript: Transcript, *items: object) -> list[int | None]:
     changed = []
     for item in items:
         record = (
-            item if isinstance(item, TextStreamed | OutputStreamed | Retried) else Recorded(seq=0, at=0.0, event=item)
+            item
+            if isinstance(item, TextStreamed | OutputStreamed | Retried)
+            else Recorded(seq=0, at=0.0, event=item)
         )  # type: ignore[arg-type]
         changed.append(transcript.take(record))
     return changed
@@ -63,17 +72,26 @@ def test_a_session_that_was_watched_looks_like_one_that_is_read(sample: list[Rec
         return transcript
 
     transcript = asyncio.run(watched())
-    shape = [(type(block), block if isinstance(block, ToolBlock | NoteBlock) else None) for block in transcript.blocks]
+    shape = [
+        (type(block), block if isinstance(block, ToolBlock | NoteBlock) else None)
+        for block in transcript.blocks
+    ]
     read = transcript_blocks([record.model_copy(update={"at": 0.0}) for record in sample])
-    assert shape == [(type(block), block if isinstance(block, ToolBlock | NoteBlock) else None) for block in read]
-    assert speeches(transcript) == ["".join(block.said) for block in read if isinstance(block, ReplyBlock)]
+    assert shape == [
+        (type(block), block if isinstance(block, ToolBlock | NoteBlock) else None) for block in read
+    ]
+    assert speeches(transcript) == [
+        "".join(block.said) for block in read if isinstance(block, ReplyBlock)
+    ]
 
 
 def test_what_is_said_grows_one_block_and_says_which() -> None:
     transcript = Transcript()
     take(transcript, ASKED, ASSIGNED)
     changed = take(
-        transcript, TextStreamed(turn=1, agent="small", text="I "), TextStreamed(turn=1, agent="small", text="do.")
+        transcript,
+        TextStreamed(turn=1, agent="small", text="I "),
+        TextStreamed(turn=1, agent="small", text="do."),
     )
     assert (changed, speeches(transcript)) == ([2, 3], ["I do."])
 
@@ -89,7 +107,9 @@ def shown(transcript: Transcript) -> list[str]:
 
 
 def retried(number: int, turn: int = 1, kind: str = "network") -> Retried:
-    return Retried(turn=turn, agent="small", kind=kind, why="small: cut", seconds=1.0, retry=number, retries=4)
+    return Retried(
+        turn=turn, agent="small", kind=kind, why="small: cut", seconds=1.0, retry=number, retries=4
+    )
 
 
 def test_the_text_of_a_call_that_is_made_again_goes_and_one_line_says_so() -> None:
@@ -122,7 +142,13 @@ def test_only_the_turn_whose_call_is_made_again_loses_its_text() -> None:
 
 def test_that_a_call_was_made_again_is_over_when_it_failed_for_good() -> None:
     transcript = Transcript()
-    take(transcript, ASKED, ASSIGNED, retried(4), Failed(turn=1, what="small", kind="network", message="gone"))
+    take(
+        transcript,
+        ASKED,
+        ASSIGNED,
+        retried(4),
+        Failed(turn=1, what="small", kind="network", message="gone"),
+    )
     assert shown(transcript) == ["small failed: gone"]
 
 
@@ -145,7 +171,10 @@ def test_a_thought_that_comes_late_moves_no_other_block() -> None:
     take(transcript, OutputStreamed(turn=2, call=CALL.id, text="out"))
     shown = [NoteBlock("turn 1, small:"), ThinkingBlock("hm"), "yes", NoteBlock("turn 2, small:")]
     shown += [ToolBlock(CALL, permitted, live="out"), NoteBlock("$ ls", detail="files")]
-    assert ["".join(block.said) if isinstance(block, ReplyBlock) else block for block in transcript.blocks[3:]] == shown
+    assert [
+        "".join(block.said) if isinstance(block, ReplyBlock) else block
+        for block in transcript.blocks[3:]
+    ] == shown
 
 
 def test_a_running_tool_shows_its_newest_output_and_then_its_result() -> None:
@@ -153,7 +182,9 @@ def test_a_running_tool_shows_its_newest_output_and_then_its_result() -> None:
     ran = ToolRan(turn=1, call=CALL, output="a b", ok=True)
     take(transcript, ASKED, ASSIGNED, Permitted(turn=1, call=CALL, allowed=True, by="policy"))
     changed = take(
-        transcript, OutputStreamed(turn=1, call=CALL.id, text="a"), OutputStreamed(turn=1, call=CALL.id, text=" b")
+        transcript,
+        OutputStreamed(turn=1, call=CALL.id, text="a"),
+        OutputStreamed(turn=1, call=CALL.id, text=" b"),
     )
     use = transcript.blocks[2]
     assert isinstance(use, ToolBlock)
@@ -195,12 +226,16 @@ def test_the_end_says_what_the_request_took(sample: list[Recorded]) -> None:
 
 
 def test_undone_inside_a_turn_and_between_requests_are_told_apart() -> None:
-    inside = transcript_blocks([Recorded(seq=0, at=0.0, event=Undone(snapshot="a", turn=2, reason="the tests failed"))])
+    inside = transcript_blocks(
+        [Recorded(seq=0, at=0.0, event=Undone(snapshot="a", turn=2, reason="the tests failed"))]
+    )
     by_user = Undone(snapshot="a", paths=("x.py",))
     between = transcript_blocks([Recorded(seq=0, at=0.0, event=by_user)])
     assert inside == [NoteBlock("rolled back, trying again: the tests failed", "warn")]
     assert between == [NoteBlock("undone by the user: 1 file put back", "warn", "x.py")]
-    left = transcript_blocks([Recorded(seq=0, at=0.0, event=by_user.model_copy(update={"nested": ("vendor/lib",)}))])
+    left = transcript_blocks(
+        [Recorded(seq=0, at=0.0, event=by_user.model_copy(update={"nested": ("vendor/lib",)}))]
+    )
     why = "left alone, because it is a repository of its own: vendor/lib"
     assert left == [NoteBlock(f"undone by the user; {why}: 1 file put back", "warn", "x.py")]
 

@@ -1,4 +1,6 @@
-"""Subtasks on the screen: from facts to lines, in the block of their call and as rows of the trace."""
+"""Subtasks on the screen: from facts to lines, in the block of their call and as rows of the
+trace.
+"""
 
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session.events import (
@@ -24,16 +26,26 @@ from fugu_cli.ui.trace_drawing import trace_row_lines
 from fugu_cli.ui.trace_rows import TraceRows
 from fugu_cli.ui.transcript import transcript_blocks
 
-REVIEW = Call.make("t1-0-0", "task", description="review calc", prompt="Review calc.py", agent="reviewer")
+REVIEW = Call.make(
+    "t1-0-0", "task", description="review calc", prompt="Review calc.py", agent="reviewer"
+)
 FIND = Call.make("t1-0-1", "task", description="find uses", prompt="Find uses")
 READ = Call.make("t2-0-0", "read", path="calc.py")
-POOL = tuple(Member(name=name, provider="openai", model=name, slot="middle") for name in ("big", "small"))
+POOL = tuple(
+    Member(name=name, provider="openai", model=name, slot="middle") for name in ("big", "small")
+)
 
 
 def begun(turn: int, call: Call, name: str, about: str) -> Assigned:
     task = Subtask(turn=1, call=call.id, name=name, about=about)
     return Assigned(
-        turn=turn, agent="small", role="worker", by="cascade", reason="cheap first", instruction=about, subtask=task
+        turn=turn,
+        agent="small",
+        role="worker",
+        by="cascade",
+        reason="cheap first",
+        instruction=about,
+        subtask=task,
     )
 
 
@@ -73,7 +85,9 @@ def records(facts: tuple[Event, ...]) -> list[Recorded]:
 def conversation(facts: tuple[Event, ...], *, unfolded: bool = False) -> list[str]:
     """The lines from the first call on."""
     fragments = transcript_fragments(transcript_blocks(records(facts)), unfolded=unfolded)
-    lines = [plain_text(line).rstrip() for fragment in fragments for line in fragment.painted(60, DARK)]
+    lines = [
+        plain_text(line).rstrip() for fragment in fragments for line in fragment.painted(60, DARK)
+    ]
     return lines[lines.index("I ask.") + 2 :]
 
 
@@ -90,7 +104,12 @@ def test_what_a_subtask_says_and_does_stands_in_the_block_of_its_call() -> None:
 
 
 def test_one_that_is_done_is_a_line_until_it_is_unfolded() -> None:
-    assert conversation(DONE)[:4] == ["  ✓ task reviewer: review calc", "  ✓ task find uses", "", "Done."]
+    assert conversation(DONE)[:4] == [
+        "  ✓ task reviewer: review calc",
+        "  ✓ task find uses",
+        "",
+        "Done.",
+    ]
     assert conversation(DONE, unfolded=True)[:11] == [
         "  ✓ task reviewer: review calc",
         "    small takes it (cheap first)",
@@ -107,7 +126,9 @@ def test_one_that_is_done_is_a_line_until_it_is_unfolded() -> None:
 
 
 def test_a_subtask_that_is_cut_says_so_in_its_block() -> None:
-    cut = conversation((*RUNNING, Interrupted(turn=2), Interrupted(turn=3), Interrupted(turn=1)), unfolded=True)
+    cut = conversation(
+        (*RUNNING, Interrupted(turn=2), Interrupted(turn=3), Interrupted(turn=1)), unfolded=True
+    )
     assert cut[:5] == [
         "  ■ task reviewer: review calc",
         "    small takes it (cheap first)",

@@ -1,4 +1,6 @@
-"""The real `fugu` in a pseudo-terminal, with a model on this machine that speaks the real wire format."""
+"""The real `fugu` in a pseudo-terminal, with a model on this machine that speaks the real wire
+format.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ READ = Use("read", {"path": "calc.txt"})
 WRITE = Use("write", {"path": "calc.txt", "content": "fixed\n"})
 SHELL = Use("bash", {"command": "echo one > made.txt"})
 EVIL = (
-    "\x1b]0;EVIL\x07\x1b[2J\x1b[31mred\x1b[0m\x1b]52;c;RVZJTA==\x07 \x9b31m \x07 שלום 👩‍👩‍👧 日本 \u202eturned "
-    + "x" * 10_000
+    "\x1b]0;EVIL\x07\x1b[2J\x1b[31mred\x1b[0m\x1b]52;c;RVZJTA==\x07 \x9b31m \x07 שלום 👩‍👩‍👧 日本 "
+    "\u202eturned " + "x" * 10_000
 )
 
 LATE = """
@@ -43,7 +45,12 @@ threading.Thread.run = late
 def test_a_day_at_work(place: Place, server: Loopback, fugu: Callable[..., Terminal]) -> None:
     """Prompt, edit, approval, undo, interrupt, resume."""
     server.play(
-        "m", Says("Looking.", (READ, WRITE)), Says("", (SHELL,)), Says("Fixed."), Says("ACCEPT"), Says("..", pause=30)
+        "m",
+        Says("Looking.", (READ, WRITE)),
+        Says("", (SHELL,)),
+        Says("Fixed."),
+        Says("ACCEPT"),
+        Says("..", pause=30),
     )
     terminal = ready(fugu())
     terminal.keys("fix the failing test\r")
@@ -109,7 +116,9 @@ def test_agents_go_on_while_a_request_is_written_in_the_editor(
     assert terminal.ended() == 0
 
 
-def test_a_killed_session_goes_on(place: Place, server: Loopback, fugu: Callable[..., Terminal]) -> None:
+def test_a_killed_session_goes_on(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
     server.play("m", Says("working", pause=30))
     terminal = ready(fugu())
     terminal.keys("explain calc\r")
@@ -217,10 +226,16 @@ def test_nothing_a_model_says_reaches_the_terminal_as_an_order(
     written = bytes(terminal.raw)
     assert terminal.screen.unknown == []
     assert [text for text in terminal.screen.strings if b"EVIL" in text or b"RVZJTA" in text] == []
-    assert b"\x1b]0;" not in written and b"\x1b]52;" not in written and "\u202e".encode() not in written
+    assert (
+        b"\x1b]0;" not in written
+        and b"\x1b]52;" not in written
+        and "\u202e".encode() not in written
+    )
 
 
-def test_the_screen_follows_a_storm_of_sizes(place: Place, server: Loopback, fugu: Callable[..., Terminal]) -> None:
+def test_the_screen_follows_a_storm_of_sizes(
+    place: Place, server: Loopback, fugu: Callable[..., Terminal]
+) -> None:
     server.play("m", Says("word " * 2000, slow=0.002))
     terminal = ready(fugu())
     terminal.keys("explain it\r")
@@ -234,7 +249,9 @@ def test_the_screen_follows_a_storm_of_sizes(place: Place, server: Loopback, fug
     assert max(len(line) for line in screen.splitlines()) <= 90
 
 
-def test_a_stopped_process_paints_everything_again_when_it_goes_on(fugu: Callable[..., Terminal]) -> None:
+def test_a_stopped_process_paints_everything_again_when_it_goes_on(
+    fugu: Callable[..., Terminal],
+) -> None:
     terminal = ready(fugu())
     os.kill(terminal.pid, signal.SIGTSTP)
     _, status = os.waitpid(terminal.pid, os.WUNTRACED)
@@ -262,14 +279,22 @@ def test_and_so_does_one_that_nobody_told_of_the_stop(fugu: Callable[..., Termin
     assert terminal.ended() == 0
 
 
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "tgkill"), reason="threads cannot be told by themselves here")
-def test_and_one_of_which_another_thread_was_told_that_it_goes_on(fugu: Callable[..., Terminal]) -> None:
+@pytest.mark.skipif(
+    not hasattr(ctypes.CDLL(None), "tgkill"), reason="threads cannot be told by themselves here"
+)
+def test_and_one_of_which_another_thread_was_told_that_it_goes_on(
+    fugu: Callable[..., Terminal],
+) -> None:
     """The kernel chooses the thread; the main one sleeps until something happens."""
     terminal = ready(fugu())
     os.kill(terminal.pid, signal.SIGTSTP)
     os.waitpid(terminal.pid, os.WUNTRACED)
     terminal.resize((100, 34))
-    others = [int(task.name) for task in Path(f"/proc/{terminal.pid}/task").iterdir() if task.name != str(terminal.pid)]
+    others = [
+        int(task.name)
+        for task in Path(f"/proc/{terminal.pid}/task").iterdir()
+        if task.name != str(terminal.pid)
+    ]
     assert ctypes.CDLL(None).tgkill(terminal.pid, others[0], signal.SIGCONT) == 0
     terminal.sees("router: cascade · models: m", "ask for something")
     terminal.keys("\x04")
@@ -283,7 +308,9 @@ def test_selecting_with_the_mouse_unfolds_nothing(
     terminal = ready(fugu())
     terminal.keys("explain it\r")
     screen = terminal.sees("✓ done", "✓ read calc.txt")
-    row = next(y for y, line in enumerate(screen.splitlines(), start=1) if "✓ read calc.txt" in line)
+    row = next(
+        y for y, line in enumerate(screen.splitlines(), start=1) if "✓ read calc.txt" in line
+    )
     terminal.keys(f"\x1b[<0;6;{row}M\x1b[<32;8;{row}M\x1b[<32;14;{row}M\x1b[<0;14;{row}m")
     terminal.keys("typed")
     assert "broken" not in terminal.sees("› typed")
@@ -297,7 +324,9 @@ def test_ctrl_z_goes_back_to_the_shell_and_fg_goes_on(place: Place) -> None:
     environ = {**place.environ(), "PS1": "shell> "}
     terminal = Terminal(["/bin/bash", "--norc", "--noprofile", "-i"], place.repo, environ)
     terminal.sees("shell>")
-    terminal.keys(f"sh -c '{sys.executable} -m fugu_cli; echo ended with $?'\r")  # a wrapper stops with it
+    terminal.keys(
+        f"sh -c '{sys.executable} -m fugu_cli; echo ended with $?'\r"
+    )  # a wrapper stops with it
     ready(terminal).keys("half a")
     terminal.sees("› half a")
     terminal.keys("\x1a")
@@ -312,7 +341,9 @@ def test_ctrl_z_goes_back_to_the_shell_and_fg_goes_on(place: Place) -> None:
     terminal.close()
 
 
-def test_ctrl_z_stops_nothing_where_no_shell_could_go_on_with_it(fugu: Callable[..., Terminal]) -> None:
+def test_ctrl_z_stops_nothing_where_no_shell_could_go_on_with_it(
+    fugu: Callable[..., Terminal],
+) -> None:
     terminal = ready(fugu())
     terminal.keys("half a\x1a line")
     terminal.sees("half a line", "no shell to go back to")
@@ -351,7 +382,11 @@ def test_without_colours_every_state_still_has_its_sign(
     terminal.keys("\x04")
     terminal.ended()
     terminal.close()
-    colours = {part for part in bytes(terminal.raw).split(b"\x1b[") if part.startswith((b"38;2;", b"48;2;"))}
+    colours = {
+        part
+        for part in bytes(terminal.raw).split(b"\x1b[")
+        if part.startswith((b"38;2;", b"48;2;"))
+    }
     greys = {tuple(part.split(b"m")[0].split(b";")[2:5]) for part in colours}
     assert all(len(set(rgb)) == 1 for rgb in greys)
 
@@ -375,7 +410,9 @@ def test_the_inline_mode_searches_what_was_typed_before(
     terminal.until(lambda screen: "I-search" not in screen)
     terminal.keys("\x04")
     assert terminal.ended() == 0
-    asked = [fact for record in logs.read(place.sessions()[0]) if (fact := record.event).type == "asked"]
+    asked = [
+        fact for record in logs.read(place.sessions()[0]) if (fact := record.event).type == "asked"
+    ]
     assert [fact.text for fact in asked] == ["explain this", "explain that", "explain this"]
 
 
@@ -395,7 +432,12 @@ def test_the_inline_mode_does_the_same_in_the_scrollback(
     place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:
     server.play(
-        "m", Says("Looking.", (READ, WRITE)), Says("", (SHELL,)), Says("Fixed."), Says("ACCEPT"), Says("..", pause=30)
+        "m",
+        Says("Looking.", (READ, WRITE)),
+        Says("", (SHELL,)),
+        Says("Fixed."),
+        Says("ACCEPT"),
+        Says("..", pause=30),
     )
     terminal = ready(fugu("--inline"))
     terminal.keys("fix the failing test\r")
@@ -439,7 +481,9 @@ def test_in_the_inline_mode_a_no_may_say_what_to_do_instead(
     assert terminal.ended() == 0
 
 
-def test_in_the_inline_mode_a_key_is_typed_unseen(place: Place, fugu: Callable[..., Terminal]) -> None:
+def test_in_the_inline_mode_a_key_is_typed_unseen(
+    place: Place, fugu: Callable[..., Terminal]
+) -> None:
     (place.home / ".fugurc").unlink()
     terminal = fugu("--inline")
     terminal.sees("No model can work yet", "/login downloads them")
@@ -521,7 +565,9 @@ def test_a_new_request_calls_at_once_though_every_agent_is_unavailable(
     terminal.keys("explain it\r")
     terminal.sees("✗ failed", "2 agents unavailable, retrying in 1")
     terminal.keys("/pool\r")
-    terminal.until(lambda screen: screen.count("unavailable, retrying in 1") == 3)  # the status line says it too
+    terminal.until(
+        lambda screen: screen.count("unavailable, retrying in 1") == 3
+    )  # the status line says it too
     terminal.keys("\x1b")
     terminal.until(lambda screen: "choose an agent to pin" not in screen)
     terminal.keys("explain it again\r")
@@ -533,7 +579,11 @@ def test_a_secret_in_two_streamed_pieces_is_on_no_screen(
     place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:
     secret = "tok-9f8e7d6c5b4a"
-    server.play("m", Says(f"The token is {secret}, and that is all there is to say.", slow=0.1), Says("ACCEPT"))
+    server.play(
+        "m",
+        Says(f"The token is {secret}, and that is all there is to say.", slow=0.1),
+        Says("ACCEPT"),
+    )
     terminal = ready(fugu(APP_TOKEN=secret))
     terminal.keys("what is the token?\r")
     shown: list[str] = []
@@ -543,7 +593,11 @@ def test_a_secret_in_two_streamed_pieces_is_on_no_screen(
         return "all there is to say." in screen
 
     terminal.until(over)
-    assert [screen for screen in shown if "The token is" in screen and "all there is to say." not in screen]
+    assert [
+        screen
+        for screen in shown
+        if "The token is" in screen and "all there is to say." not in screen
+    ]
     assert not [screen for screen in shown if secret[:8] in screen]
 
 
@@ -583,7 +637,9 @@ def test_a_worktrees_work_is_brought_back_when_the_user_says_so(
     assert (again.ended(), (place.repo / "calc.txt").read_text()) == (0, "fixed\n")
 
 
-def test_the_inline_mode_follows_the_background_that_the_terminal_tells(fugu: Callable[..., Terminal]) -> None:
+def test_the_inline_mode_follows_the_background_that_the_terminal_tells(
+    fugu: Callable[..., Terminal],
+) -> None:
     terminal = ready(fugu("--inline"))
     terminal.until(lambda _: b"\x1b]11;?" in terminal.raw)
     light = b"38;2;36;41;47"
@@ -597,7 +653,9 @@ def test_the_inline_mode_follows_the_background_that_the_terminal_tells(fugu: Ca
     assert terminal.ended() == 0
 
 
-def test_the_theme_follows_the_background_that_the_terminal_tells(fugu: Callable[..., Terminal]) -> None:
+def test_the_theme_follows_the_background_that_the_terminal_tells(
+    fugu: Callable[..., Terminal],
+) -> None:
     terminal = ready(fugu())
     terminal.until(lambda _: b"\x1b]11;?" in terminal.raw)
     seen = len(terminal.raw)
@@ -608,10 +666,14 @@ def test_the_theme_follows_the_background_that_the_terminal_tells(fugu: Callable
     assert terminal.screen.unknown == []
 
 
-def test_a_theme_is_a_file_of_the_user_and_is_worn_from_then_on(place: Place, fugu: Callable[..., Terminal]) -> None:
+def test_a_theme_is_a_file_of_the_user_and_is_worn_from_then_on(
+    place: Place, fugu: Callable[..., Terminal]
+) -> None:
     folder = place.home / "config" / "fugu" / "themes"
     folder.mkdir(parents=True)
-    (folder / "mine.toml").write_text('primary = "#88c0d0"\nbackground = "#010203"\nforeground = "#fdfcfb"\n')
+    (folder / "mine.toml").write_text(
+        'primary = "#88c0d0"\nbackground = "#010203"\nforeground = "#fdfcfb"\n'
+    )
     (folder / "odd.toml").write_text('primary = "no colour"\n')
     terminal = ready(fugu(XDG_CONFIG_HOME=str(place.home / "config")))
     terminal.keys("/theme odd\r")
@@ -664,7 +726,10 @@ def test_what_runs_has_a_line_with_its_time_and_the_tokens_written(
     terminal = ready(fugu())
     terminal.keys("tell\r")
     terminal.until(
-        lambda screen: re.search(r"[⠀-⣿] m is writing \d+\.\ds · ↓ \d+ tokens · esc stops\n", screen) is not None
+        lambda screen: (
+            re.search(r"[⠀-⣿] m is writing \d+\.\ds · ↓ \d+ tokens · esc stops\n", screen)
+            is not None
+        )
     )
     terminal.keys("\x1b")
     terminal.sees("interrupted; /continue goes on")

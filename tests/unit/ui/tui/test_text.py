@@ -5,7 +5,10 @@ from fugu_cli.ui.formatting import flatten, plural, sanitize_for_screen, short_d
 
 
 def test_escape_sequences_go_and_what_they_coloured_stays() -> None:
-    text = "\x1b[31mred\x1b[0m \x1b]0;a title\x07\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ \x1bPq1\x1b\\end \x1b[2J\x1bc"
+    text = (
+        "\x1b[31mred\x1b[0m \x1b]0;a title\x07\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\ "
+        "\x1bPq1\x1b\\end \x1b[2J\x1bc"
+    )
     assert sanitize_for_screen(text) == "red link end "
 
 
@@ -26,7 +29,9 @@ def test_right_to_left_text_and_emoji_stay_as_they_are() -> None:
 def test_nothing_a_terminal_obeys_is_left(text: str) -> None:
     left = sanitize_for_screen(text)
     assert all(letter == "\n" or ord(letter) >= 0x20 for letter in left)
-    assert not any(0x7F <= ord(letter) <= 0x9F or 0xD800 <= ord(letter) <= 0xDFFF for letter in left)
+    assert not any(
+        0x7F <= ord(letter) <= 0x9F or 0xD800 <= ord(letter) <= 0xDFFF for letter in left
+    )
     assert not set(left) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200b\ufeff")
 
 

@@ -1,4 +1,6 @@
-"""Workflows in the trace and in the conversation: the graph, the state of each step, turns that are open together."""
+"""Workflows in the trace and in the conversation: the graph, the state of each step, turns that are
+open together.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,15 @@ STEPS = (
 
 
 def step(turn: int, agent: str, place: int, sees: tuple[int, ...] = ()) -> Assigned:
-    return Assigned(turn=turn, agent=agent, role="worker", by="conductor", plan=1, step=place, sees=sees)
+    return Assigned(
+        turn=turn, agent=agent, role="worker", by="conductor", plan=1, step=place, sees=sees
+    )
 
 
 def said(turn: int, agent: str, text: str) -> Replied:
-    return Replied(turn=turn, agent=agent, text=text, usage=Usage(input=1000, output=500), seconds=1.0)
+    return Replied(
+        turn=turn, agent=agent, text=text, usage=Usage(input=1000, output=500), seconds=1.0
+    )
 
 
 def interleaved() -> list[Event]:
@@ -79,7 +85,11 @@ def rows(facts: Sequence[Event]) -> TraceRows:
 
 
 def drawn(made: TraceRows, width: int = 60) -> list[str]:
-    return [plain_text(line).rstrip() for row in made.rows for line in trace_drawing.trace_row_lines(row, width, DARK)]
+    return [
+        plain_text(line).rstrip()
+        for row in made.rows
+        for line in trace_drawing.trace_row_lines(row, width, DARK)
+    ]
 
 
 def test_the_graph_shows_every_edge_of_the_access_lists() -> None:
@@ -92,7 +102,10 @@ def test_steps_that_read_nothing_have_no_edges() -> None:
 
 def test_an_access_list_that_names_what_is_not_there_is_drawn_without_it() -> None:
     assert edge_columns(
-        [WorkflowStep(agent="a", instruction="x", access=(5,)), WorkflowStep(agent="a", instruction="x", access=(1, 0))]
+        [
+            WorkflowStep(agent="a", instruction="x", access=(5,)),
+            WorkflowStep(agent="a", instruction="x", access=(1, 0)),
+        ]
     ) == [
         "╭─  ",
         "╰─▸ ",
@@ -124,7 +137,10 @@ def test_the_workflow_shows_state_time_and_cost_of_each_step() -> None:
 
 
 def test_a_reply_that_is_no_workflow_says_why() -> None:
-    facts = [*interleaved()[:2], Planned(steps=(), text="?", agent="large", fault="the lists differ in length")]
+    facts = [
+        *interleaved()[:2],
+        Planned(steps=(), text="?", agent="large", fault="the lists differ in length"),
+    ]
     assert [line.split() for line in drawn(rows(facts))[1:]] == [
         ["no", "workflow", "by", "large", "$0"],
         ["the", "lists", "differ", "in", "length"],
@@ -136,7 +152,12 @@ def test_what_is_said_at_the_same_time_is_not_mixed() -> None:
     transcript = Transcript()
     for record in facts[:5]:
         transcript.take(record)
-    for turn, agent, text in ((1, "small", "the "), (2, "large", "a "), (1, "small", "cause"), (2, "large", "test")):
+    for turn, agent, text in (
+        (1, "small", "the "),
+        (2, "large", "a "),
+        (1, "small", "cause"),
+        (2, "large", "test"),
+    ):
         transcript.take(TextStreamed(turn=turn, agent=agent, text=text))
     for record in facts[5:]:
         transcript.take(record)
@@ -152,7 +173,9 @@ WATCHED = ["turn 1", "the cause", "turn 2", "a test", "turn 3", "turn 4", "it is
 
 def headed(blocks: list[Block]) -> list[str]:
     """Headings and what was said, from top to bottom."""
-    heads = {id(one): f"turn {one.assigned.turn}" for one in blocks if isinstance(one, DecisionBlock)}
+    heads = {
+        id(one): f"turn {one.assigned.turn}" for one in blocks if isinstance(one, DecisionBlock)
+    }
     said = {id(one): "".join(one.said) for one in blocks if isinstance(one, ReplyBlock)}
     shown = heads | said
     return [shown[id(block)] for block in blocks if id(block) in shown]
@@ -168,20 +191,28 @@ def test_the_detail_of_a_step_is_of_this_step_alone() -> None:
     first = next(row for row in made.rows if isinstance(row, TurnRow))
     shown = {part.title: [plain_text(line) for piece in part.pieces for line in piece.painted(90, DARK)]
              for part in turn_sections(facts, first)}  # fmt: skip
-    assert any("step 1 of workflow 1 reads the request alone" in line for line in shown["The decision"])
+    assert any(
+        "step 1 of workflow 1 reads the request alone" in line for line in shown["The decision"]
+    )
     assert any("the cause" in line for line in shown["What it did"])
     assert not any("a test" in line for line in shown["What it did"])
     third = [row for row in made.rows if isinstance(row, TurnRow)][3]
     decision = next(part for part in turn_sections(facts, third) if part.title == "The decision")
-    text = " ".join(plain_text(line) for piece in decision.pieces for line in piece.painted(90, DARK))
+    text = " ".join(
+        plain_text(line) for piece in decision.pieces for line in piece.painted(90, DARK)
+    )
     assert "step 3 of workflow 1 reads the request and the words of turn 1, 2" in text
 
 
 def test_a_second_round_says_why() -> None:
     again = Planned(steps=STEPS[:1], text="[...]", agent="large", round=2)
     judged = Assigned(turn=5, agent="large", role="verifier", by="conductor")
-    facts = recorded([*interleaved(), judged, said(5, "large", "REVISE. A test is missing."), again])
-    block = next(block for block in reversed(transcript_blocks(facts)) if isinstance(block, PlanBlock))
+    facts = recorded(
+        [*interleaved(), judged, said(5, "large", "REVISE. A test is missing."), again]
+    )
+    block = next(
+        block for block in reversed(transcript_blocks(facts)) if isinstance(block, PlanBlock)
+    )
     assert [plain_text(line) for line in plan_lines(block, 60, DARK)][:2] == [
         "● workflow of 1 step, round 2 by large",
         "  because a Verifier asked for changes",

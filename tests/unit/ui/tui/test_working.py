@@ -12,7 +12,10 @@ from tests.unit.ui.tui.demo import DemoSessionOpener
 
 ANSWER = '[[step]]\ntext = "Done."\n'
 SLOW = '[[step]]\ntext = "Slow."\ndelay = 30\n'
-ASKS = '[[step]]\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x" } }]\n' + ANSWER
+ASKS = (
+    '[[step]]\ncalls = [{ tool = "write", arguments = { path = "new.txt", content = "x" } }]\n'
+    + ANSWER
+)
 
 
 class Heard:
@@ -78,7 +81,10 @@ def test_what_is_typed_while_something_runs_is_sent_after_it(opener: DemoSession
 
     heard = run(opener, {"small": ANSWER + ANSWER}, play)
     assert [r.event.text for r in heard.records if isinstance(r.event, Asked)] == ["one", "two"]
-    assert [r.event.reason for r in heard.records if isinstance(r.event, Finished)] == ["answered", "answered"]
+    assert [r.event.reason for r in heard.records if isinstance(r.event, Finished)] == [
+        "answered",
+        "answered",
+    ]
 
 
 def unfinished(work: RequestQueue) -> bool:
@@ -86,7 +92,9 @@ def unfinished(work: RequestQueue) -> bool:
     return is_unfinished(work.session)
 
 
-def test_an_interrupted_request_is_cut_recorded_and_can_be_finished(opener: DemoSessionOpener) -> None:
+def test_an_interrupted_request_is_cut_recorded_and_can_be_finished(
+    opener: DemoSessionOpener,
+) -> None:
     async def play(work: RequestQueue, heard: Heard) -> None:
         running = asyncio.create_task(work.submit(QueuedRequest("one")))
         await until(lambda: "assigned" in kinds(heard))
@@ -112,7 +120,16 @@ def test_steering_cuts_what_runs_and_sends_what_waits(opener: DemoSessionOpener)
         await until(lambda: kinds(heard)[-1] == "finished")
 
     heard = run(opener, {"small": SLOW + ANSWER}, play)
-    assert kinds(heard) == ["opened", "asked", "assigned", "interrupted", "asked", "assigned", "replied", "finished"]
+    assert kinds(heard) == [
+        "opened",
+        "asked",
+        "assigned",
+        "interrupted",
+        "asked",
+        "assigned",
+        "replied",
+        "finished",
+    ]
 
 
 def test_what_was_cut_and_still_ends_what_it_started_is_stopping(opener: DemoSessionOpener) -> None:
@@ -173,7 +190,11 @@ def test_a_question_waits_for_its_answer(opener: DemoSessionOpener) -> None:
         await until(lambda: kinds(heard)[-1] == "finished")
 
     heard = run(opener, {"small": ASKS, "large": '[[step]]\ntext = "ACCEPT"\n'}, play)
-    permitted = [r.event for r in heard.records if isinstance(r.event, Permitted) and r.event.by != "evidence"]
+    permitted = [
+        r.event
+        for r in heard.records
+        if isinstance(r.event, Permitted) and r.event.by != "evidence"
+    ]
     assert [(fact.allowed, fact.by) for fact in permitted] == [(True, "user")]
 
 
@@ -186,7 +207,10 @@ def test_several_questions_queue_and_an_interruption_drops_them(opener: DemoSess
         del call
         from fugu_cli.messages import Call
 
-        asks = [asyncio.create_task(work.ask(Call.make(str(n), "bash", command="x"), judged)) for n in range(3)]
+        asks = [
+            asyncio.create_task(work.ask(Call.make(str(n), "bash", command="x"), judged))
+            for n in range(3)
+        ]
         await asyncio.sleep(0)
         assert [question.call.id for question in work.approvals.questions] == ["0", "1", "2"]
         work.approvals.answer("no")
