@@ -31,9 +31,10 @@ def test_classes_have_names_that_say_something_and_nothing_is_caught_that_was_no
 
 def faults(path: Path) -> Iterator[str]:
     for node in ast.walk(parsed(path)):
-        if isinstance(node, ast.ClassDef):
-            if node.name.endswith(("Manager", "Handler", "Helper", "Utils")):
-                yield f"{node.name} says nothing"
+        if isinstance(node, ast.ClassDef) and node.name.endswith(
+            ("Manager", "Handler", "Helper", "Utils")
+        ):
+            yield f"{node.name} says nothing"
         if isinstance(node, ast.ExceptHandler):
             caught = (
                 {name.id for name in ast.walk(node.type) if isinstance(name, ast.Name)}
