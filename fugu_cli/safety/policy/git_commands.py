@@ -10,14 +10,18 @@ configuration or another repository can run anything.
 from __future__ import annotations
 
 import itertools
-import os
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fugu_cli.safety.paths import GIT_MARKS, inside, is_folder, path_exists
+from fugu_cli.safety.git_configuration import (
+    UnreadableConfiguration,
+    git_settings,
+    is_bare_repository,
+)
+from fugu_cli.safety.paths import inside, path_exists
 from fugu_cli.safety.policy.programs import (
     FOUND,
     READS,
@@ -152,7 +156,6 @@ _CONFIGURES = CommandRisk(RiskLevel.EVERY, "it changes what git does here")
 REDIRECTS_GIT = CommandRisk(
     RiskLevel.EVERY, "it gives git another configuration or repository, which can run anything"
 )
-DEEPEST = 10
 
 
 def subcommand_at(arguments: Sequence[str]) -> int:
@@ -442,7 +445,7 @@ def other_repository_risk(folder: Path, root: Path) -> CommandRisk:
     """
     below = folder
     while below != root and inside(below, root):
-        if _is_bare(below):
+        if is_bare_repository(below):
             return REDIRECTS_GIT
         if path_exists(below / ".git"):
             return CommandRisk(
@@ -452,22 +455,16 @@ def other_repository_risk(folder: Path, root: Path) -> CommandRisk:
     return READS
 
 
-def _is_bare(folder: Path) -> bool:
-    """Git may take the folder for a git folder; one with `commondir` keeps the rest somewhere
-    else.
-    """
-    return path_exists(folder / "HEAD") and any(
-        path_exists(folder / mark) for mark in ("commondir", *(GIT_MARKS - {"HEAD"}))
-    )
-
-
 def git_aliases(name: str, folders: Sequence[Path]) -> list[str]:
     """All that git's configuration says `name` stands for, wherever it is run. Raises
     Unreadable.
     """
     if name in KNOWN:
         return []
-    found = list(_settings(folders))
+    try:
+        found = [(setting.name, setting.value) for setting in git_settings(folders)]
+    except UnreadableConfiguration as error:
+        raise Unreadable(str(error)) from error
     key = name.lower()
     said = [
         value
@@ -493,110 +490,3 @@ def expand_alias(alias: str, behind: Sequence[Word]) -> list[Word] | str:
     except ValueError as error:
         raise Unreadable(f"the alias `{alias}` of git") from error
     return [*map(Word, words), *behind]
-
-
-def _settings(folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    """Every setting that git could find in one of these folders, its name in small letters."""
-    home = Path.home()
-    if "alias." in os.environ.get("GIT_CONFIG_PARAMETERS", ""):
-        raise Unreadable("aliases in GIT_CONFIG_PARAMETERS")
-    number = os.environ.get("GIT_CONFIG_COUNT", "0")
-    for at in range(int(number) if number.isdigit() else 0):
-        yield (
-            os.environ.get(f"GIT_CONFIG_KEY_{at}", "").lower(),
-            os.environ.get(f"GIT_CONFIG_VALUE_{at}", ""),
-        )
-    configured = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-    named = [
-        Path(path)
-        for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM")
-        if (path := os.environ.get(name))
-    ]
-    system = [
-        Path(f"{place}/gitconfig") for place in ("/etc", "/usr/local/etc", "/opt/homebrew/etc")
-    ]
-    files = [*named, *system, configured / "git/config", home / ".gitconfig"]
-    for folder in folders:
-        for above in (folder, *folder.parents):
-            if (repository := _repository(above)) is not None:
-                files += [repository / "config", repository / "config.worktree"]
-                break
-    for file in dict.fromkeys(files):
-        yield from _read_file(file)
-
-
-def _repository(folder: Path) -> Path | None:
-    """Where the settings of the repository lie that begins at `folder`, None where none does."""
-    own = folder / ".git"
-    if path_exists(own) and not is_folder(own):
-        text = _text(own).strip().removeprefix("gitdir:").strip()
-        kept = folder / text
-    elif path_exists(own) or _is_bare(folder):
-        kept = own if path_exists(own) else folder
-    else:
-        return None
-    return kept / _text(kept / "commondir").strip() if path_exists(kept / "commondir") else kept
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text("utf-8", "replace")
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-    except OSError as error:
-        raise Unreadable(f"git's configuration: {error}") from error
-
-
-_SECTION = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]')
-_BLANK = re.compile(r"\s+|[#;][^\n]*")
-_KEY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:(=)|(?=\n|$))")
-_ESCAPES = {"n": "\n", "t": "\t", "b": "\b", "\n": "", "\\": "\\", '"': '"'}
-
-
-def _read_file(file: Path, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """A configuration file's settings, with those of files that it includes, be it under a
-    condition.
-    """
-    text, at, section = _text(file), 0, ""
-    if depth > DEEPEST:
-        raise Unreadable("configuration of git that includes itself")
-    while at < len(text):
-        if (blank := _BLANK.match(text, at)) is not None:
-            at = blank.end()
-        elif (headed := _SECTION.match(text, at)) is not None:
-            at = headed.end()
-            section = headed.group(1).lower() + (
-                f".{headed.group(2).lower()}" if headed.group(2) is not None else ""
-            )
-        elif (key := _KEY.match(text, at)) is not None and section:
-            value, at = _value(text, key.end()) if key.group(2) else ("", key.end())
-            name = f"{section}.{key.group(1).lower()}"
-            yield name, value
-            if name.startswith(("include.", "includeif.")) and name.endswith(".path") and value:
-                home = value.startswith("~/")
-                where = Path.home() / value[2:] if home else file.parent / value
-                yield from _read_file(where, depth + 1)
-        else:
-            raise Unreadable(f"git's configuration in {file}")
-
-
-def _value(text: str, at: int) -> tuple[str, int]:
-    """A setting's value that begins at `at`, and where it ends. Raises Unreadable."""
-    found, quoted, comment = "", False, False
-    while at < len(text) and text[at] != "\n":
-        char = text[at]
-        at += 1
-        if char == "\\" and not comment:
-            if text[at : at + 1] not in _ESCAPES:
-                raise Unreadable("a strange escape in git's configuration")
-            found += _ESCAPES[text[at]]
-            at += 1
-        elif char == '"' and not comment:
-            quoted = not quoted
-        elif char in "#;" and not quoted:
-            comment = True
-        elif not comment:
-            found += char
-    if quoted:
-        raise Unreadable("a quote in git's configuration that is never closed")
-    return found.strip(), at

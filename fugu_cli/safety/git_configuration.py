@@ -1,0 +1,190 @@
+"""git's configuration, read as git would read it: every setting, and what git obeys because of it.
+
+git itself is never asked, for it could run something. Stands above paths.py; policy looks up
+aliases here, self_running_files.py the hooks and the files that a configuration includes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fugu_cli.safety.paths import GIT_MARKS, expand_home, inside, is_folder, path_exists, real_path
+
+INCLUDES_DEEP = 10
+
+
+class UnreadableConfiguration(Exception):
+    """A configuration file holds something that is not read here; the message says what."""
+
+
+@dataclass(frozen=True)
+class GitSetting:
+    """One setting, its name in small letters. `file` is None for one from the environment."""
+
+    file: Path | None
+    name: str
+    value: str
+
+
+def git_settings(folders: Sequence[Path]) -> Iterator[GitSetting]:
+    """Yield every setting that git could find in one of these folders, those of included files
+    too. Raise UnreadableConfiguration.
+    """
+    if "alias." in os.environ.get("GIT_CONFIG_PARAMETERS", ""):
+        raise UnreadableConfiguration("aliases in GIT_CONFIG_PARAMETERS")
+    count = os.environ.get("GIT_CONFIG_COUNT", "0")
+    for index in range(int(count) if count.isdigit() else 0):
+        name = os.environ.get(f"GIT_CONFIG_KEY_{index}", "").lower()
+        yield GitSetting(None, name, os.environ.get(f"GIT_CONFIG_VALUE_{index}", ""))
+    for file in _configuration_files(folders):
+        yield from _read_file(file)
+
+
+def obeyed_paths(root: Path) -> list[Path]:
+    """Return the paths below `root` that git obeys because its configuration names them: the
+    folder of hooks, and included files. What cannot be read, git does not obey either.
+    """
+    paths: list[Path] = []
+    try:
+        for setting in git_settings([root]):
+            named = _obeyed_path(setting, root)
+            if named is not None and root in named.parents:
+                paths.append(named)
+    except UnreadableConfiguration:
+        pass
+    return list(dict.fromkeys(paths))
+
+
+def _obeyed_path(setting: GitSetting, root: Path) -> Path | None:
+    if not setting.value:
+        return None
+    if setting.name == "core.hookspath":
+        return real_path(root / expand_home(setting.value))
+    if _is_include(setting.name) and setting.file is not None:
+        return real_path(setting.file.parent / expand_home(setting.value))
+    return None
+
+
+def _is_include(name: str) -> bool:
+    return name.startswith(("include.", "includeif.")) and name.endswith(".path")
+
+
+def is_bare_repository(folder: Path) -> bool:
+    """Whether git may take the folder for a git folder. One with `commondir` keeps the rest
+    elsewhere.
+    """
+    marks = ("commondir", *(GIT_MARKS - {"HEAD"}))
+    return path_exists(folder / "HEAD") and any(path_exists(folder / mark) for mark in marks)
+
+
+def _configuration_files(folders: Sequence[Path]) -> list[Path]:
+    home = Path.home()
+    user_folder = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    files = []
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        if path := os.environ.get(name):
+            files.append(Path(path))
+    for system_folder in ("/etc", "/usr/local/etc", "/opt/homebrew/etc"):
+        files.append(Path(system_folder, "gitconfig"))
+    files += [user_folder / "git/config", home / ".gitconfig"]
+    for folder in folders:
+        for above in (folder, *folder.parents):
+            if (repository := _settings_folder(above)) is not None:
+                files += [repository / "config", repository / "config.worktree"]
+                break
+    return list(dict.fromkeys(files))
+
+
+def _settings_folder(folder: Path) -> Path | None:
+    """Return where the settings of the repository lie that begins at `folder`, None where none
+    does.
+    """
+    entry = folder / ".git"
+    if path_exists(entry) and not is_folder(entry):
+        git_folder = folder / _text(entry).strip().removeprefix("gitdir:").strip()
+    elif path_exists(entry):
+        git_folder = entry
+    elif is_bare_repository(folder):
+        git_folder = folder
+    else:
+        return None
+    if path_exists(git_folder / "commondir"):
+        return git_folder / _text(git_folder / "commondir").strip()
+    return git_folder
+
+
+def begins_repository(folder: Path, root: Path) -> Path | None:
+    """Return the folder between `folder` and `root`, `root` excluded, where another repository
+    begins; None where git in `folder` works on the repository of `root`.
+    """
+    while folder != root and inside(folder, root):
+        if is_bare_repository(folder) or os.path.lexists(folder / ".git"):
+            return folder
+        folder = folder.parent
+    return None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("utf-8", "replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        raise UnreadableConfiguration(f"git's configuration: {error}") from error
+
+
+_SECTION = re.compile(r'\s*\[\s*([\w.-]+)(?:\s+"((?:[^"\\\n]|\\.)*)")?\s*\]')
+_BLANK = re.compile(r"\s+|[#;][^\n]*")
+_KEY = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:(=)|(?=\n|$))")
+_ESCAPES = {"n": "\n", "t": "\t", "b": "\b", "\n": "", "\\": "\\", '"': '"'}
+
+
+def _read_file(file: Path, depth: int = 0) -> Iterator[GitSetting]:
+    """Yield a file's settings, with those of files that it includes, be it under a condition."""
+    if depth > INCLUDES_DEEP:
+        raise UnreadableConfiguration("configuration of git that includes itself")
+    text, position, section = _text(file), 0, ""
+    while position < len(text):
+        if (blank := _BLANK.match(text, position)) is not None:
+            position = blank.end()
+        elif (header := _SECTION.match(text, position)) is not None:
+            position = header.end()
+            section = header.group(1).lower()
+            if header.group(2) is not None:
+                section += f".{header.group(2).lower()}"
+        elif (key := _KEY.match(text, position)) is not None and section:
+            value, position = ("", key.end())
+            if key.group(2):
+                value, position = _read_value(text, key.end())
+            setting = GitSetting(file, f"{section}.{key.group(1).lower()}", value)
+            yield setting
+            if _is_include(setting.name) and value:
+                yield from _read_file(file.parent / expand_home(value), depth + 1)
+        else:
+            raise UnreadableConfiguration(f"git's configuration in {file}")
+
+
+def _read_value(text: str, position: int) -> tuple[str, int]:
+    """Return the value that begins at `position`, and where it ends."""
+    value, quoted, comment = "", False, False
+    while position < len(text) and text[position] != "\n":
+        char = text[position]
+        position += 1
+        if char == "\\" and not comment:
+            if text[position : position + 1] not in _ESCAPES:
+                raise UnreadableConfiguration("a strange escape in git's configuration")
+            value += _ESCAPES[text[position]]
+            position += 1
+        elif char == '"' and not comment:
+            quoted = not quoted
+        elif char in "#;" and not quoted:
+            comment = True
+        elif not comment:
+            value += char
+    if quoted:
+        raise UnreadableConfiguration("a quote in git's configuration that is never closed")
+    return value.strip(), position

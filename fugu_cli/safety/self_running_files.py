@@ -1,0 +1,190 @@
+"""Files that run by themselves, in two classes: one table for policy, the sandbox and fugu itself.
+
+Files of the first class are run by others without a further word: git, editors, shells, CI
+services, agents. Writing one is asked about every time, and the sandbox seals it. Files of the
+second class are run by tests, builds and language servers. Writing one is free where those run in
+the sandbox. Stands above paths.py and git_configuration.py; reads nothing but git's configuration
+and the names of files.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from fugu_cli.safety.git_configuration import obeyed_paths
+from fugu_cli.safety.paths import inside
+
+
+class RunBy(Enum):
+    """Who runs a file of the table: the first class, and the second."""
+
+    OTHERS = 1
+    CHECKS = 2
+
+
+@dataclass(frozen=True)
+class SelfRunningFile:
+    """The class of a path, and a clause that says who runs it."""
+
+    run_by: RunBy
+    reason: str
+
+
+RUN_BY_OTHERS = {
+    "it belongs to git itself": ".git .gitconfig",
+    "git runs it as a hook": (
+        ".husky .githooks .pre-commit-config.yaml .lefthook lefthook.yml .lefthook.yml "
+        "lefthook-local.yml .overcommit.yml"
+    ),
+    "a shell runs it when somebody enters the folder": (
+        ".envrc .direnv mise.toml .mise.toml mise.local.toml .mise.local.toml .mise .autoenv.zsh"
+    ),
+    "an editor runs what it says": (
+        ".vscode .idea .devcontainer .devcontainer.json .zed .fleet *.code-workspace "
+        "*.sublime-project .vim .vimrc .gvimrc .exrc .nvimrc .nvim.lua .config/nvim .emacs "
+        ".emacs.d .dir-locals.el .helix"
+    ),
+    "cargo runs what it says": ".cargo/config.toml .cargo/config",
+    "a CI service runs it": (
+        ".github .gitlab .gitlab-ci.yml .circleci .travis.yml jenkinsfile azure-pipelines.yml "
+        ".azure-pipelines bitbucket-pipelines.yml .buildkite .drone.yml .woodpecker "
+        ".woodpecker.yml .woodpecker.yaml appveyor.yml .appveyor.yml .cirrus.yml .semaphore "
+        ".forgejo .gitea .teamcity .builds .build.yml"
+    ),
+    "it says what agents may do": (
+        ".fugurc agents.md agents.override.md .agents .claude claude.md claude.local.md .cursor "
+        ".cursorrules .codex .gemini gemini.md .mcp.json .windsurf .windsurfrules .clinerules "
+        ".roo .roomodes .kiro .opencode opencode.json opencode.jsonc .amazonq .junie .continue "
+        ".aider.conf.yml"
+    ),
+    "a program runs it when it starts": (
+        ".bashrc .bash_profile .bash_login .bash_logout .bash_aliases .profile .zshrc .zshenv "
+        ".zprofile .zlogin .zlogout .kshrc .mkshrc .cshrc .tcshrc .login .inputrc .config/fish "
+        ".config/autostart .config/systemd .gdbinit .lldbinit .tmux.conf .screenrc .pdbrc "
+        ".pythonrc .pythonrc.py .ipython .irbrc .rprofile .psqlrc .sqliterc"
+    ),
+    "a language server loads it": "tsserver.js node_modules/typescript/lib",
+}
+"""By the reason, patterns for a name in any folder, in small letters. A folder stands for all that
+is in it.
+"""
+
+RUN_BY_CHECKS = {
+    "the tests run it": (
+        "conftest.py sitecustomize.py usercustomize.py *.pth noxfile.py tox.ini jest.config.* "
+        "vitest.config.* vite.config.* karma.conf.* playwright.config.* cypress.config.*"
+    ),
+    "the build runs it": (
+        "makefile gnumakefile justfile taskfile.yml taskfile.yaml package.json .npmrc .yarnrc.yml "
+        "setup.py build.rs rakefile gemfile gradlew mvnw build.gradle build.gradle.kts "
+        "settings.gradle settings.gradle.kts webpack.config.* rollup.config.* babel.config.* "
+        "eslint.config.* .eslintrc.js .eslintrc.cjs .pnp.cjs .pnp.loader.mjs .yarn"
+    ),
+    "tests and builds run what is in it": "node_modules .venv venv",
+}
+
+ENTRIES_SEARCHED = 20_000
+"""Files and folders among which those of the first class are looked for."""
+NOT_SEARCHED = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__"})
+
+
+def self_running_file(path: Path, root: Path) -> SelfRunningFile | None:
+    """Return the class of a resolved path below `root`, None where nothing runs it by itself.
+
+    A path of both classes belongs to the first.
+    """
+    if not inside(path, root):
+        return None
+    parts = [part.casefold() for part in path.relative_to(root).parts]
+    if reason := _OTHERS.reason(parts):
+        return SelfRunningFile(RunBy.OTHERS, reason)
+    if any(inside(path, folder) for folder in own_environments(root)):
+        return SelfRunningFile(RunBy.OTHERS, "fugu itself runs from it")
+    if any(inside(path, obeyed) for obeyed in obeyed_paths(root)):
+        return SelfRunningFile(RunBy.OTHERS, "git's configuration names it")
+    if reason := _CHECKS.reason(parts):
+        return SelfRunningFile(RunBy.CHECKS, reason)
+    return None
+
+
+def first_class_files(root: Path) -> list[Path]:
+    """Return what the sandbox seals in `root`: the paths of the first class that are there.
+
+    A folder stands for all that is in it. The search ends after ENTRIES_SEARCHED entries, the
+    upper folders first; what git's configuration names and fugu's own environment are always
+    among the paths.
+    """
+    paths = [*own_environments(root), *(path for path in obeyed_paths(root) if path.exists())]
+    folders, entries_left = [root], ENTRIES_SEARCHED
+    while folders and entries_left > 0:
+        folder = folders.pop(0)
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            continue
+        entries_left -= len(entries)
+        for entry in entries:
+            path = folder / entry.name
+            parts = [part.casefold() for part in path.relative_to(root).parts]
+            if _OTHERS.reason(parts):
+                paths.append(path)
+            elif entry.is_dir(follow_symlinks=False) and entry.name not in NOT_SEARCHED:
+                folders.append(path)
+    language_server = root / "node_modules" / "typescript" / "lib"
+    if language_server.is_dir():
+        paths.append(language_server)
+    return list(dict.fromkeys(paths))
+
+
+def missing_first_class_files(root: Path) -> list[Path]:
+    """Return the paths of the first class directly in `root` that are not there and that no
+    command may create.
+    """
+    patterns = (pattern for row in RUN_BY_OTHERS.values() for pattern in row.split())
+    paths = [root / pattern for pattern in patterns if "*" not in pattern]
+    return [path for path in [*paths, *obeyed_paths(root)] if not os.path.lexists(path)]
+
+
+def own_environments(root: Path) -> list[Path]:
+    """Return the environments that fugu itself runs from, where they lie below `root`."""
+    prefixes = dict.fromkeys(Path(os.path.realpath(name)) for name in (sys.prefix, sys.base_prefix))
+    return [prefix for prefix in prefixes if root in prefix.parents]
+
+
+class _Patterns:
+    """One class of the table, ready to be looked up by the parts of a path."""
+
+    def __init__(self, table: dict[str, str]) -> None:
+        self._reasons: dict[str, str] = {}
+        self._others: list[tuple[list[str], str]] = []
+        for reason, patterns in table.items():
+            for pattern in patterns.split():
+                if "*" in pattern or "/" in pattern:
+                    self._others.append((pattern.split("/"), reason))
+                else:
+                    self._reasons[pattern] = reason
+
+    def reason(self, parts: list[str]) -> str:
+        """Return why the path with these parts is of the class, "" where it is not."""
+        for part in parts:
+            if part in self._reasons:
+                return self._reasons[part]
+        for pattern, reason in self._others:
+            if any(_begins_with(parts[start:], pattern) for start in range(len(parts))):
+                return reason
+        return ""
+
+
+def _begins_with(parts: list[str], pattern: list[str]) -> bool:
+    if len(parts) < len(pattern):
+        return False
+    return all(fnmatchcase(part, piece) for part, piece in zip(parts, pattern, strict=False))
+
+
+_OTHERS = _Patterns(RUN_BY_OTHERS)
+_CHECKS = _Patterns(RUN_BY_CHECKS)
