@@ -27,7 +27,8 @@ from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Finished, Replied
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
-from fugu_cli.tools import mentions, snapshots
+from fugu_cli.snapshots import snapshots
+from fugu_cli.tools import mentions
 
 if TYPE_CHECKING:
     from fugu_cli.extensions.language_servers import LanguageServers

@@ -47,8 +47,8 @@ from fugu_cli.session.events import Compacted, Event, Member, Opened, Planned, R
 from fugu_cli.session.live_events import Waiting
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger
+from fugu_cli.snapshots.git_repositories import GIT_LOCAL_VARIABLES, git_program
 from fugu_cli.tools import mentions
-from fugu_cli.tools.git_repositories import GIT_LOCAL_VARIABLES, git_program
 from fugu_cli.tools.toolbox import AnyTool, Toolbox, describe_from_prompts
 from fugu_cli.tools.workspace import Workspace, recall_reads
 
@@ -243,7 +243,7 @@ def build_session(
     pool that cannot be used, SessionBusy and StorageError as `Log.open` does.
     """
     from fugu_cli.extension_wiring import build_extras, build_servers, server_secrets
-    from fugu_cli.tools.runner_discovery import find_test_command
+    from fugu_cli.testing.runner_discovery import find_test_command
 
     config = loaded.config
     entries = usable_pool(config, environ)

@@ -183,7 +183,7 @@ def _value_text(value: object) -> str:
 
 def bench_decisions(asked: str, repeats: int, as_json: bool) -> int:
     """Measure decisions on this machine with the configured backbone and checkpoint."""
-    from fugu_cli.evaluation import decision_latency
+    from fugu_cli.training.evaluation import decision_latency
 
     config = current_config().config
     lengths = [int(one) if one.strip().isdecimal() else 0 for one in asked.split(",")]

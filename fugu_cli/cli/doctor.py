@@ -38,7 +38,7 @@ from fugu_cli.safety.paths import is_folder, search_path_outside
 from fugu_cli.safety.redaction import Redactor
 from fugu_cli.safety.sandbox.command_sandbox import ASKED
 from fugu_cli.session import store as session_store
-from fugu_cli.tools.git_repositories import git_program
+from fugu_cli.snapshots.git_repositories import git_program
 from fugu_cli.ui.formatting import sanitize
 from fugu_cli.wiring import build_box
 
@@ -251,7 +251,7 @@ def _backbone(config: Config) -> Finding:
 
 
 def _tests(loaded: LoadedConfig) -> Finding:
-    from fugu_cli.tools.runner_discovery import find_test_command
+    from fugu_cli.testing.runner_discovery import find_test_command
 
     command = loaded.config.test_command or find_test_command(loaded.root)
     if command is None:

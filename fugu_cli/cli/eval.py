@@ -27,30 +27,30 @@ from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.engine.environment import Permission
 from fugu_cli.errors import ConfigError, CoordinatorUnavailable, FuguError, StorageError, UsageError
-from fugu_cli.evaluation import report, results_folder, runner
-from fugu_cli.evaluation.paid_calls import (
+from fugu_cli.messages import Call
+from fugu_cli.providers import Agent
+from fugu_cli.safety import policy
+from fugu_cli.session.events import Member
+from fugu_cli.session.spending import PRICE_HINT, UNPRICED
+from fugu_cli.training.evaluation import report, results_folder, runner
+from fugu_cli.training.evaluation.paid_calls import (
     PaidAgent,
     RolloutBilling,
     Spending,
     SpendingLimits,
     task_literals,
 )
-from fugu_cli.evaluation.rollout import (
+from fugu_cli.training.evaluation.rollout import (
     LEARNED_ARM,
     OpenRolloutSession,
     RolloutContext,
     RolloutOutcome,
     RolloutSession,
 )
-from fugu_cli.evaluation.summary import summarise
-from fugu_cli.messages import Call
-from fugu_cli.providers import Agent
-from fugu_cli.safety import policy
-from fugu_cli.session.events import Member
-from fugu_cli.session.spending import PRICE_HINT, UNPRICED
-from fugu_cli.tasks import LoadedTasks, Problem, questions
-from fugu_cli.tasks.grading import TaskCheck
-from fugu_cli.tasks.loading import TaskDefaults, load_tasks
+from fugu_cli.training.evaluation.summary import summarise
+from fugu_cli.training.tasks import LoadedTasks, Problem, questions
+from fugu_cli.training.tasks.grading import TaskCheck
+from fugu_cli.training.tasks.loading import TaskDefaults, load_tasks
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone
@@ -278,7 +278,7 @@ def _play_outcomes(flags: EvalFlags) -> int:
     gate. Raises UsageError, and ConfigError for a file that holds no outcomes of these models."""
     from fugu_cli.config.known_models import vendor_of
     from fugu_cli.coordinators.trinity import Trinity
-    from fugu_cli.evaluation import outcome_replay
+    from fugu_cli.training.evaluation import outcome_replay
 
     suites, models, arms = flags.suites or (), flags.models or (), flags.arms or ()
     if len(suites) != 1 or not suites[0].startswith(OUTCOMES_PREFIX):

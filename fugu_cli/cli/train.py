@@ -23,14 +23,14 @@ from fugu_cli.cli.training_flags import (
 from fugu_cli.config import Config
 from fugu_cli.coordinators import backbone_files, trinity
 from fugu_cli.errors import StorageError
-from fugu_cli.evaluation import results_folder, runner
-from fugu_cli.evaluation.results_folder import locked_folder
-from fugu_cli.evaluation.rollout import RolloutOutcome
 from fugu_cli.session import log, store, views
 from fugu_cli.system.atomic_files import write_atomically
-from fugu_cli.tasks import ExpectedTests, Problem
-from fugu_cli.tasks.grading import TaskCheck
+from fugu_cli.training.evaluation import results_folder, runner
+from fugu_cli.training.evaluation.results_folder import locked_folder
+from fugu_cli.training.evaluation.rollout import RolloutOutcome
 from fugu_cli.training.pass_matrix import MatrixCell, headroom, headroom_report
+from fugu_cli.training.tasks import ExpectedTests, Problem
+from fugu_cli.training.tasks.grading import TaskCheck
 
 if TYPE_CHECKING:
     from fugu_cli.coordinators.backbone import Backbone

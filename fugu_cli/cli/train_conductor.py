@@ -26,9 +26,13 @@ from fugu_cli.cli.training_flags import ConductorFlags
 from fugu_cli.config.agent_pool import usable_pool
 from fugu_cli.coordinators.baselines import FixedWorkflow
 from fugu_cli.errors import UsageError
-from fugu_cli.evaluation import results_folder, runner
-from fugu_cli.evaluation.paid_calls import Spending, SpendingLimits
-from fugu_cli.evaluation.rollout import (
+from fugu_cli.open_session import Session as OpenSession
+from fugu_cli.session import log, views
+from fugu_cli.session.events import Member, WorkflowStep
+from fugu_cli.training import grpo
+from fugu_cli.training.evaluation import results_folder, runner
+from fugu_cli.training.evaluation.paid_calls import Spending, SpendingLimits
+from fugu_cli.training.evaluation.rollout import (
     OpenRolloutSession,
     RolloutContext,
     RolloutJob,
@@ -36,12 +40,6 @@ from fugu_cli.evaluation.rollout import (
     RolloutSession,
     rollout,
 )
-from fugu_cli.open_session import Session as OpenSession
-from fugu_cli.session import log, views
-from fugu_cli.session.events import Member, WorkflowStep
-from fugu_cli.tasks import ExpectedTests, Problem
-from fugu_cli.tasks.grading import problem_sha
-from fugu_cli.training import grpo
 from fugu_cli.training.grpo import (
     PRESETS,
     ExampleSettings,
@@ -55,6 +53,8 @@ from fugu_cli.training.grpo import (
     WorkflowRewards,
     planner_examples,
 )
+from fugu_cli.training.tasks import ExpectedTests, Problem
+from fugu_cli.training.tasks.grading import problem_sha
 
 WORKFLOWS = "workflows.jsonl"
 FIRST_ROUNDS = "first-rounds.jsonl"

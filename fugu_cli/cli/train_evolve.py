@@ -34,21 +34,21 @@ from fugu_cli.coordinators import trinity
 from fugu_cli.coordinators.checkpoint import Checkpoint, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import StorageError
-from fugu_cli.evaluation import results_folder, runner
-from fugu_cli.evaluation.intervals import paired_difference
-from fugu_cli.evaluation.paid_calls import (
+from fugu_cli.messages import Value
+from fugu_cli.session.events import ROLES
+from fugu_cli.training.evaluation import results_folder, runner
+from fugu_cli.training.evaluation.intervals import paired_difference
+from fugu_cli.training.evaluation.paid_calls import (
     AgentUnanswered,
     Spending,
     SpendingLimitReached,
     SpendingLimits,
 )
-from fugu_cli.evaluation.rollout import RolloutJob, RolloutOutcome, rollout
-from fugu_cli.messages import Value
-from fugu_cli.session.events import ROLES
-from fugu_cli.tasks import ExpectedTests, Problem
-from fugu_cli.tasks.grading import problem_sha
+from fugu_cli.training.evaluation.rollout import RolloutJob, RolloutOutcome, rollout
 from fugu_cli.training.evolution import TrialResult, cma_strategy, write_run_file
 from fugu_cli.training.search import Candidates, HeadCandidates, checkpoint_vector
+from fugu_cli.training.tasks import ExpectedTests, Problem
+from fugu_cli.training.tasks.grading import problem_sha
 
 if TYPE_CHECKING:
     from fugu_cli.training.evolution import EvolutionIteration

@@ -29,8 +29,8 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.open_work import undo_history
 from fugu_cli.session.turns import effective, requests
+from fugu_cli.snapshots.git_repositories import blob_id
 from fugu_cli.tools import diff
-from fugu_cli.tools.git_repositories import blob_id
 from fugu_cli.tools.workspace import Workspace
 
 ALIKE = 0.5

@@ -27,8 +27,8 @@ from fugu_cli.safety import paths
 from fugu_cli.session import views
 from fugu_cli.session.costs import TurnCost, turn_costs
 from fugu_cli.session.events import Member, Role
+from fugu_cli.snapshots.git_repositories import Git, find_repository, user_git
 from fugu_cli.tools.commits import NOTES_REF, BlobChange
-from fugu_cli.tools.git_repositories import Git, find_repository, user_git
 from fugu_cli.tools.workspace import Workspace
 
 TRACE_VERSION = "0.1.0"

@@ -22,10 +22,10 @@ from fugu_cli.safety import paths, policy
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
 from fugu_cli.safety.policy.programs import command_arguments, names_of, program_name
 from fugu_cli.safety.policy.shell_parser import Command, Unreadable, parse_command_line
-from fugu_cli.tools import git_repositories, repository_files
-from fugu_cli.tools.git_repositories import split_names
-from fugu_cli.tools.snapshot_index import NESTED
-from fugu_cli.tools.snapshots import Snapshots
+from fugu_cli.snapshots import git_repositories, repository_files
+from fugu_cli.snapshots.git_repositories import split_names
+from fugu_cli.snapshots.snapshot_index import NESTED
+from fugu_cli.snapshots.snapshots import Snapshots
 from fugu_cli.tools.workspace import Workspace
 
 CONTENT = names_of(

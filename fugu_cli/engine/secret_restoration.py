@@ -20,7 +20,7 @@ from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_
 from fugu_cli.safety.policy.rule_matching import LEAVING
 from fugu_cli.safety.redaction import MARK, restore_marks
 from fugu_cli.session.log import Log, Redaction
-from fugu_cli.tools import repository_files
+from fugu_cli.snapshots import repository_files
 from fugu_cli.tools.toolbox import AnyTool, Toolbox
 from fugu_cli.tools.workspace import Workspace
 

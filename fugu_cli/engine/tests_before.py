@@ -21,21 +21,22 @@ from fugu_cli.errors import StorageError
 from fugu_cli.messages import Value
 from fugu_cli.session.events import FileChange, TestReport
 from fugu_cli.session.recognized_tests import removed_tests
+from fugu_cli.snapshots import repository_files
+from fugu_cli.snapshots.git_repositories import split_names
 from fugu_cli.system import temp_dirs
-from fugu_cli.tools import repository_files, worktrees
-from fugu_cli.tools.git_repositories import split_names
-from fugu_cli.tools.result import Say, ToolResult
-from fugu_cli.tools.run_tests import SuiteRun, report_folder, run_suite
-from fugu_cli.tools.runner_commands import (
+from fugu_cli.testing.runner_commands import (
     NAME_SEPARATOR,
     Invocation,
     recognise_runner,
     select_failing,
 )
+from fugu_cli.tools import worktrees
+from fugu_cli.tools.result import Say, ToolResult
+from fugu_cli.tools.run_tests import SuiteRun, report_folder, run_suite
 from fugu_cli.tools.workspace import Tool, Workspace
 
 if TYPE_CHECKING:
-    from fugu_cli.tools.runner_results import TestOutcomes
+    from fugu_cli.testing.runner_results import TestOutcomes
 
 NEEDED = frozenset(
     {".venv", "venv", "env", "node_modules", "vendor", ".tox", ".nox", "site-packages", ".eggs"}

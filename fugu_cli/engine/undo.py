@@ -31,7 +31,7 @@ from fugu_cli.session.events import (
 )
 from fugu_cli.session.log import HEARTBEAT_SECONDS, Log
 from fugu_cli.session.open_work import undo_history
-from fugu_cli.tools.file_history import RestorePlan
+from fugu_cli.snapshots.file_history import RestorePlan
 from fugu_cli.tools.workspace import Workspace
 
 

@@ -20,8 +20,8 @@ from fugu_cli.safety.paths import (
     path_exists,
     real_path,
 )
+from fugu_cli.snapshots.repository_files import SKIPPED_FOLDERS, walk_files
 from fugu_cli.system.atomic_files import write_atomically
-from fugu_cli.tools.repository_files import SKIPPED_FOLDERS, walk_files
 
 NAMES = ("AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules")
 """Of a folder the first that is there counts."""

@@ -20,7 +20,7 @@ from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_
 from fugu_cli.safety.policy.rule_matching import WRITING
 from fugu_cli.session import views
 from fugu_cli.session.recognized_tests import is_test
-from fugu_cli.tools import repository_files
+from fugu_cli.snapshots import repository_files
 from fugu_cli.tools.workspace import Workspace
 
 PROMPT_ROOM = 24_000

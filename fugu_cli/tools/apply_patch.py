@@ -16,8 +16,9 @@ from pydantic import Field
 from fugu_cli.errors import StorageError
 from fugu_cli.safety import paths
 from fugu_cli.safety.policy.call_arguments import patched_paths
+from fugu_cli.snapshots import repository_files
 from fugu_cli.system.atomic_files import make_executable
-from fugu_cli.tools import repository_files, text_edits
+from fugu_cli.tools import text_edits
 from fugu_cli.tools.read_write import ToolArguments, not_a_file
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.text_edits import FilePatch, Hunk, PatchError, parse_patch

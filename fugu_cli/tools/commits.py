@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.system import temp_dirs
-from fugu_cli.tools.git_repositories import (
+from fugu_cli.snapshots.git_repositories import (
     GIT_LOCAL_VARIABLES,
     GitOutput,
     find_repository,
     git_program,
 )
+from fugu_cli.system import temp_dirs
 
 NOTES_REF = "refs/notes/fugu"
 PLAIN_DIFF = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-relative")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from fugu_cli.errors import StorageError
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, FileChange
-from fugu_cli.tools import git_repositories
+from fugu_cli.snapshots import git_repositories
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.workspace import Tool, Workspace

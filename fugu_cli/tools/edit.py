@@ -12,7 +12,8 @@ from pathlib import Path
 
 from pydantic import Field
 
-from fugu_cli.tools import repository_files, text_edits
+from fugu_cli.snapshots import repository_files
+from fugu_cli.tools import text_edits
 from fugu_cli.tools.read_write import PlannedFile, ToolArguments, not_a_file, written
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.workspace import Tool, Workspace, resolve_path

@@ -17,7 +17,7 @@ from typing import Annotated, BinaryIO
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from fugu_cli.tools import repository_files
+from fugu_cli.snapshots import repository_files
 from fugu_cli.tools.result import Say, ToolResult, truncate_line
 from fugu_cli.tools.workspace import Tool, Workspace, resolve_path
 

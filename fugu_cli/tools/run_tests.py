@@ -22,17 +22,17 @@ from pydantic.json_schema import SkipJsonSchema
 from fugu_cli.safety import paths
 from fugu_cli.session.events import TestReport
 from fugu_cli.session.recognized_tests import is_test
-from fugu_cli.tools import repository_files
+from fugu_cli.snapshots import repository_files
+from fugu_cli.testing.runner_commands import recognise_runner
+from fugu_cli.testing.runner_discovery import output_format
 from fugu_cli.tools.bash import describe_exit
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, truncate, truncate_start
-from fugu_cli.tools.runner_commands import recognise_runner
-from fugu_cli.tools.runner_discovery import output_format
 from fugu_cli.tools.shell_commands import CommandContext, CommandResult, run_command
 from fugu_cli.tools.workspace import Tool, Workspace
 
 if TYPE_CHECKING:
-    from fugu_cli.tools.runner_results import ReportingCommand, TestOutcomes
+    from fugu_cli.testing.runner_results import ReportingCommand, TestOutcomes
 
 DIGEST_LIMIT = 3000
 """Characters of a digest."""
@@ -354,7 +354,7 @@ class SuiteRun:
     @property
     def report(self) -> TestReport | None:
         """None where it did not come to an end, and where neither a report nor the output tells."""
-        from fugu_cli.tools.runner_results import summarise_results
+        from fugu_cli.testing.runner_results import summarise_results
 
         return (
             None
@@ -391,7 +391,7 @@ async def run_suite(
 
     A runner that refuses the options for that is run again without them.
     """
-    from fugu_cli.tools import runner_results
+    from fugu_cli.testing import runner_results
 
     box, root = workspace.box, workspace.root
     if box is not None and box.offline:

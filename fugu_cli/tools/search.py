@@ -21,8 +21,8 @@ from pydantic import Field
 
 from fugu_cli.safety.paths import SECRET_FOLDERS, is_secret, quoted_path, search_path_outside
 from fugu_cli.safety.policy import rule_matching
+from fugu_cli.snapshots import repository_files
 from fugu_cli.system.processes import reap
-from fugu_cli.tools import repository_files
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, cut_between_marks, truncate, truncate_line
 from fugu_cli.tools.workspace import Tool, Workspace, resolve_path

@@ -32,7 +32,7 @@ from fugu_cli.safety.process_cleanup import StandardStreams, start_process
 from fugu_cli.safety.sandbox.command_sandbox import Launch, Sandbox
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, JobEnded
-from fugu_cli.tools.git_repositories import GIT_LOCAL_VARIABLES
+from fugu_cli.snapshots.git_repositories import GIT_LOCAL_VARIABLES
 from fugu_cli.tools.result import Say, plain_text
 
 KEPT = 400_000

@@ -37,9 +37,9 @@ from fugu_cli.session.events import (
     Undone,
     net_changes,
 )
+from fugu_cli.snapshots.file_history import FileHistory, Restored
 from fugu_cli.system.atomic_files import write_atomically
 from fugu_cli.tools import result as tools_result
-from fugu_cli.tools.file_history import FileHistory, Restored
 from fugu_cli.tools.result import Say, ToolResult
 from fugu_cli.tools.shell_commands import Jobs
 

@@ -18,15 +18,15 @@ from pathlib import Path
 
 from fugu_cli.errors import StorageError
 from fugu_cli.session.events import FileChange, FileEffects
-from fugu_cli.tools.git_repositories import (
+from fugu_cli.snapshots.git_repositories import (
     GIT_OPTIONS,
     Repository,
     communicate,
     git_environment,
     git_program,
 )
+from fugu_cli.snapshots.snapshot_index import NESTED
 from fugu_cli.tools.result import cut_between_marks
-from fugu_cli.tools.snapshot_index import NESTED
 from fugu_cli.tools.workspace import Workspace
 
 ENVIRONMENTS = (".venv", "venv", "env", "node_modules")

@@ -28,9 +28,9 @@ import numpy as np
 from pydantic import JsonValue
 
 from fugu_cli.errors import StorageError, UsageError, installing
-from fugu_cli.evaluation.results_folder import Row, begin_run, locked_folder, read_rows
 from fugu_cli.messages import Value
 from fugu_cli.system import atomic_files
+from fugu_cli.training.evaluation.results_folder import Row, begin_run, locked_folder, read_rows
 from fugu_cli.training.search import Candidates, Numbers
 
 if TYPE_CHECKING:

@@ -36,10 +36,10 @@ from fugu_cli.coordinators.conductor.planner import (
     planner_prompt,
 )
 from fugu_cli.errors import StorageError, UsageError, installing
-from fugu_cli.evaluation.results_folder import begin_run
 from fugu_cli.messages import FromUser, Value
 from fugu_cli.session.events import Asked, Event, Member, Opened, WorkflowStep
-from fugu_cli.tasks import Problem
+from fugu_cli.training.evaluation.results_folder import begin_run
+from fugu_cli.training.tasks import Problem
 
 UNREADABLE, RAN, RIGHT = 0.0, 0.5, 1.0
 FIRST_ROUND_DISCOUNT = 0.2

@@ -14,7 +14,7 @@ from statistics import mean
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fugu_cli.errors import ConfigError
-from fugu_cli.evaluation.intervals import Mean, bootstrap, wilson, wilson_repeated
+from fugu_cli.training.evaluation.intervals import Mean, bootstrap, wilson, wilson_repeated
 
 PRIOR = 1.0
 """Weight, in draws, of an agent's mean rate in each task's own: a handful of draws is no

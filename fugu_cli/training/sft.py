@@ -19,9 +19,9 @@ from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
 from fugu_cli.coordinators.svf import Vector
 from fugu_cli.errors import ConfigError
-from fugu_cli.evaluation.intervals import Mean, wilson_of_mean
 from fugu_cli.session.events import ROLES, Event, Member, Opened, Price
 from fugu_cli.training import fitting, synthetic_sessions
+from fugu_cli.training.evaluation.intervals import Mean, wilson_of_mean
 from fugu_cli.training.fitting import DescentSettings, LastLayers, fit_offsets
 from fugu_cli.training.pass_matrix import (
     ChooseRow,

@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fugu_cli.errors import InfrastructureError
-from fugu_cli.evaluation import results_folder
-from fugu_cli.evaluation.paid_calls import OUTSIDE_FAILURES
-from fugu_cli.evaluation.rollout import (
+from fugu_cli.session import views
+from fugu_cli.session.events import Failed
+from fugu_cli.system import temp_dirs
+from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.evaluation.paid_calls import OUTSIDE_FAILURES
+from fugu_cli.training.evaluation.rollout import (
     OpenRolloutSession,
     RolloutContext,
     RolloutOutcome,
     agent_spending,
 )
-from fugu_cli.session import views
-from fugu_cli.session.events import Failed
-from fugu_cli.system import temp_dirs
-from fugu_cli.tasks import Task
-from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.repository import create_repository
+from fugu_cli.training.tasks import Task
+from fugu_cli.training.tasks.grading import grade
+from fugu_cli.training.tasks.repository import create_repository
 
 
 class RolloutDropped(InfrastructureError):

@@ -30,12 +30,12 @@ from fugu_cli import __version__, prompts, wiring
 from fugu_cli.config import Config
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.engine.environment import Permission
-from fugu_cli.evaluation import results_folder, rollout
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
 from fugu_cli.session import log, views
 from fugu_cli.session.events import Event, Planned
-from fugu_cli.tasks import Task
+from fugu_cli.training.evaluation import results_folder, rollout
+from fugu_cli.training.tasks import Task
 
 ARM = "ultra"
 TEMPLATE = Path(__file__).with_suffix(".template.md")

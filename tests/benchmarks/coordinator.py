@@ -22,8 +22,8 @@ from pathlib import Path
 
 from fugu_cli.config import Config
 from fugu_cli.coordinators import trinity
-from fugu_cli.evaluation import decision_latency
-from fugu_cli.evaluation.decision_latency import LatencyReport, LatencyRow
+from fugu_cli.training.evaluation import decision_latency
+from fugu_cli.training.evaluation.decision_latency import LatencyReport, LatencyRow
 
 RESULTS = Path(__file__).parent / "results" / "coordinator.md"
 HEAD = """# What a decision costs
@@ -38,7 +38,7 @@ programs may have run beside it: CPU seconds are the figure to trust, and about 
 CHILD = """
 import json, sys
 from pathlib import Path
-from fugu_cli.evaluation import decision_latency
+from fugu_cli.training.evaluation import decision_latency
 report = decision_latency.measure_latency(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), ([], 1))
 status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
 print(json.dumps({"report": report.as_json(), "file": int(status["RssFile"].split()[0]) // 1024}))

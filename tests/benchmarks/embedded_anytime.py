@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fugu_cli.evaluation.rollout import RolloutOutcome
+from fugu_cli.training.evaluation.rollout import RolloutOutcome
 
 CUTS = (15, 30, 45, 60, 75, 90)
 LEVELS = (5, 10, 15, 20, 30, 40)

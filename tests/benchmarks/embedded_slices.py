@@ -15,9 +15,9 @@ from arms import measure_arms
 from on_tasks import tell
 
 from fugu_cli.config.agent_pool import EMBEDDED, LOCAL_CONTEXT
-from fugu_cli.evaluation import results_folder, rollout
 from fugu_cli.models.server_lease import lease_server
-from fugu_cli.tasks import Task
+from fugu_cli.training.evaluation import results_folder, rollout
+from fugu_cli.training.tasks import Task
 
 BEAT, STILL = 0.05, 2.0
 """Seconds between two looks at the clock, and between two that say that this process was

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from fugu_cli.evaluation.report import PICTURE
+from fugu_cli.training.evaluation.report import PICTURE
 
 RESULT = Path(__file__).parent / "results" / "evaluation.md"
 WORDS = """# A small example of what `fugu eval` reports

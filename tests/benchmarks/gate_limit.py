@@ -28,9 +28,9 @@ from typing import Any
 
 from fugu_cli.config.known_models import vendor_of
 from fugu_cli.coordinators.rules import Cascade
-from fugu_cli.evaluation import outcome_replay
-from fugu_cli.evaluation.intervals import bootstrap
-from fugu_cli.evaluation.outcome_replay import (
+from fugu_cli.training.evaluation import outcome_replay
+from fugu_cli.training.evaluation.intervals import bootstrap
+from fugu_cli.training.evaluation.outcome_replay import (
     BUDGETS,
     CHECKS,
     DRAWS,

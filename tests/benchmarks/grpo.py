@@ -25,12 +25,12 @@ from fugu_cli import prompts
 from fugu_cli.config.agent_pool import EMBEDDED
 from fugu_cli.coordinators.conductor.planner import InvalidPlan, parse_workflow
 from fugu_cli.errors import FuguError, StorageError
-from fugu_cli.evaluation import results_folder
-from fugu_cli.evaluation.intervals import wilson
 from fugu_cli.messages import Value
-from fugu_cli.tasks import Problem, Question
-from fugu_cli.tasks.loading import load_tasks
 from fugu_cli.training import grpo
+from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.evaluation.intervals import wilson
+from fugu_cli.training.tasks import Problem, Question
+from fugu_cli.training.tasks.loading import load_tasks
 
 TEMPLATE = Path(__file__).with_name("grpo.template.md")
 RESULT = Path(__file__).parent / "results" / "grpo.md"

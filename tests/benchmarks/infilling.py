@@ -32,12 +32,12 @@ from on_tasks import measured, tell
 from fugu_cli import wiring
 from fugu_cli.config import Config
 from fugu_cli.config.loader import LoadedConfig
-from fugu_cli.evaluation import results_folder, rollout
-from fugu_cli.evaluation.intervals import wilson
 from fugu_cli.models.store import default_cache
 from fugu_cli.session.events import Replied, ToolRan
 from fugu_cli.session.log import read
-from fugu_cli.tasks import Task
+from fugu_cli.training.evaluation import results_folder, rollout
+from fugu_cli.training.evaluation.intervals import wilson
+from fugu_cli.training.tasks import Task
 
 ANSWERS = Path(__file__).parent / "results" / "embedded-pool" / "one_pass.jsonl"
 KINDS = {0: "one answer: mended", 1: "one answer: written anew"}

@@ -15,17 +15,17 @@ from typing import Literal
 
 from fugu_cli import prompts
 from fugu_cli.errors import AgentError, ModelFileError, StorageError
-from fugu_cli.evaluation import results_folder
-from fugu_cli.evaluation.intervals import mcnemar, wilson
-from fugu_cli.evaluation.rollout import RolloutOutcome
 from fugu_cli.messages import FromUser, Prompt, Reply, Usage, Value
 from fugu_cli.providers import Agent
 from fugu_cli.providers.code_blocks import blocks
 from fugu_cli.repair import excerpts
 from fugu_cli.system import temp_dirs
-from fugu_cli.tasks import Task
-from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.repository import create_repository, write_files
+from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.evaluation.intervals import mcnemar, wilson
+from fugu_cli.training.evaluation.rollout import RolloutOutcome
+from fugu_cli.training.tasks import Task
+from fugu_cli.training.tasks.grading import grade
+from fugu_cli.training.tasks.repository import create_repository, write_files
 
 HERE = Path(__file__).parent
 TEMPERATURE = 0.8

@@ -35,7 +35,7 @@ from fugu_cli.providers import Agent, Say, Wait
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, FileEffects, Finished, Member
 from fugu_cli.session.log import Log
-from fugu_cli.tools.file_history import FileHistory
+from fugu_cli.snapshots.file_history import FileHistory
 from fugu_cli.tools.result import Say as ToolSay
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.toolbox import AnyTool, Toolbox

@@ -42,22 +42,6 @@ from fugu_cli.coordinators.action_space import SLOTS
 from fugu_cli.coordinators.digest import DIGEST_TOKENS
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.transcript import transcript_text
-from fugu_cli.evaluation import outcome_replay
-from fugu_cli.evaluation.intervals import bootstrap
-from fugu_cli.evaluation.outcome_replay import (
-    BUDGETS,
-    CHECKS,
-    PRICE_OF_COST,
-    SETTINGS,
-    TURNS,
-    ArmResult,
-    CellResult,
-    NextModel,
-    OutcomeLimits,
-    OutcomeRun,
-    OutcomeTask,
-    TaskDraw,
-)
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session.events import (
     BUDGET,
@@ -76,6 +60,22 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
     Undone,
+)
+from fugu_cli.training.evaluation import outcome_replay
+from fugu_cli.training.evaluation.intervals import bootstrap
+from fugu_cli.training.evaluation.outcome_replay import (
+    BUDGETS,
+    CHECKS,
+    PRICE_OF_COST,
+    SETTINGS,
+    TURNS,
+    ArmResult,
+    CellResult,
+    NextModel,
+    OutcomeLimits,
+    OutcomeRun,
+    OutcomeTask,
+    TaskDraw,
 )
 from fugu_cli.training.search import HiddenStates
 from tests.benchmarks.slots.replay import TranscriptSettings

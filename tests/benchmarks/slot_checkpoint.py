@@ -37,7 +37,6 @@ from fugu_cli.coordinators.backbone import Backbone
 from fugu_cli.coordinators.checkpoint import Checkpoint, CheckpointMeta, TrainingOrigin
 from fugu_cli.coordinators.digest import DIGEST_TOKENS, digest
 from fugu_cli.coordinators.rules import Cascade
-from fugu_cli.evaluation.outcome_replay import CHECKS, PRICE_OF_COST, SETTINGS, TURNS
 from fugu_cli.messages import Call, Usage
 from fugu_cli.session.events import (
     EVIDENCE,
@@ -57,6 +56,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.training import fitting
+from fugu_cli.training.evaluation.outcome_replay import CHECKS, PRICE_OF_COST, SETTINGS, TURNS
 from fugu_cli.training.pass_matrix import softmax
 
 Numbers = np.ndarray

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from fugu_cli.tools.file_history import FileHistory
+from fugu_cli.snapshots.file_history import FileHistory
 from fugu_cli.tools.workspace import Workspace
 
 ROUNDS = 5

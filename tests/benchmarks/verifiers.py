@@ -31,11 +31,11 @@ from verifiers_live import Case, Judged, Script, Shown, judge, reproduce
 from verifiers_works import Found, Work
 
 from fugu_cli import __version__, prompts
-from fugu_cli.evaluation import results_folder, rollout
-from fugu_cli.evaluation.intervals import wilson
 from fugu_cli.session import log, views
 from fugu_cli.session.events import Event
-from fugu_cli.tasks import Task
+from fugu_cli.training.evaluation import results_folder, rollout
+from fugu_cli.training.evaluation.intervals import wilson
+from fugu_cli.training.tasks import Task
 
 HERE = Path(__file__).parent / "results"
 AGENTS = ("small", "coder")

@@ -32,8 +32,8 @@ from fugu_cli.open_session import Session
 from fugu_cli.safety import policy
 from fugu_cli.session import views
 from fugu_cli.session.events import Assigned, Event, Finished
-from fugu_cli.tasks import Task
-from fugu_cli.tasks.repository import create_repository
+from fugu_cli.training.tasks import Task
+from fugu_cli.training.tasks.repository import create_repository
 
 Shown = Literal["nothing", "reproduction", "half", "half+reproduction", "all"]
 SCRIPT = "reproduce.py"

@@ -24,9 +24,9 @@ from pathlib import Path
 import one_pass
 
 from fugu_cli.messages import Value
-from fugu_cli.tasks import Task
-from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.repository import create_repository, write_files
+from fugu_cli.training.tasks import Task
+from fugu_cli.training.tasks.grading import grade
+from fugu_cli.training.tasks.repository import create_repository, write_files
 
 CANDIDATES = 20
 """Wrong works tried for a task until one passes half of its tests; else the one that passes most of

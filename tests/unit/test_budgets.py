@@ -19,7 +19,6 @@ from fugu_cli.config.known_models import price_of
 from fugu_cli.config.loader import load_config
 from fugu_cli.config.schema import AgentEntry
 from fugu_cli.errors import ConfigError
-from fugu_cli.evaluation.paid_calls import Spending, SpendingLimits
 from fugu_cli.messages import FromUser, Prompt, Reply, ToolSpec, Usage
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import SseDecoder
@@ -31,6 +30,7 @@ from fugu_cli.session.costs import turn_costs
 from fugu_cli.session.events import Asked, Event, Failed, Member, Opened, Price, Recorded, Replied
 from fugu_cli.session.log import Log
 from fugu_cli.session.spending import Budgets, Ledger, all_payments, session_payments
+from fugu_cli.training.evaluation.paid_calls import Spending, SpendingLimits
 from tests.reacting import Reacting
 
 PAID = Member(

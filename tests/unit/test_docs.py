@@ -15,7 +15,6 @@ from fugu_cli.config.example import key_notes
 from fugu_cli.config.known_models import price_of
 from fugu_cli.config.loader import parse_layer
 from fugu_cli.config.schema import AgentEntry
-from fugu_cli.evaluation import runner
 from fugu_cli.messages import Call, Usage
 from fugu_cli.safety import policy
 from fugu_cli.session.events import (
@@ -33,6 +32,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Retried, Waiting
+from fugu_cli.training.evaluation import runner
 from fugu_cli.ui import json_output
 from fugu_cli.ui.json_output import SUBTYPES
 from fugu_cli.ui.tui.commands import COMMANDS as COMMANDS_TYPED

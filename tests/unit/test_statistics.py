@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.evaluation.intervals import PairedCounts, Proportion, mcnemar, wilson, wilson_repeated
+from fugu_cli.training.evaluation.intervals import (
+    PairedCounts,
+    Proportion,
+    mcnemar,
+    wilson,
+    wilson_repeated,
+)
 
 
 def test_wilsons_interval_has_the_published_values() -> None:

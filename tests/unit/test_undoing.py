@@ -24,7 +24,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.log import Log
-from fugu_cli.tools.git_repositories import blob_id
+from fugu_cli.snapshots.git_repositories import blob_id
 from fugu_cli.tools.read_write import WRITE
 from fugu_cli.tools.workspace import Workspace
 from fugu_cli.ui import run_artifacts

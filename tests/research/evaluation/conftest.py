@@ -8,7 +8,7 @@ import pytest
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply, Usage
 from fugu_cli.providers import Say, Wait
-from fugu_cli.tasks import Task
+from fugu_cli.training.tasks import Task
 
 CHECK = (
     "grep -q 'return 2 . n' double.py && echo ok && exit 0\necho 'double(2) is 5, not 4'\nexit 1\n"

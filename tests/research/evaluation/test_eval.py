@@ -18,10 +18,10 @@ import fugu_cli
 from fugu_cli.cli import eval as command
 from fugu_cli.cli.training_flags import EvalFlags
 from fugu_cli.errors import ConfigError, FuguError, SessionBusy, UsageError
-from fugu_cli.evaluation import results_folder
-from fugu_cli.evaluation.paid_calls import PaidCall
-from fugu_cli.evaluation.results_folder import locked_folder
-from fugu_cli.evaluation.rollout import RolloutOutcome
+from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.evaluation.paid_calls import PaidCall
+from fugu_cli.training.evaluation.results_folder import locked_folder
+from fugu_cli.training.evaluation.rollout import RolloutOutcome
 from tests.acceptance.loopback import (
     KEY,
     Answer,

@@ -12,9 +12,9 @@ from fugu_cli.cli import eval as command
 from fugu_cli.cli.training_flags import EvalFlags
 from fugu_cli.coordinators import checkpoint
 from fugu_cli.errors import ConfigError, FuguError, SessionBusy
-from fugu_cli.evaluation import results_folder
-from fugu_cli.evaluation.results_folder import locked_folder
-from fugu_cli.evaluation.rollout import RolloutOutcome
+from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.evaluation.results_folder import locked_folder
+from fugu_cli.training.evaluation.rollout import RolloutOutcome
 from tests.acceptance.loopback import KEY, Loopback, Refuses, running
 from tests.research.evaluation.pool import configured, fixes, idles, suite, task
 from tests.unit.coordinators import tiny

@@ -90,7 +90,12 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     fugu.chmod(0o755)
     paths = f"{ROOT}{os.pathsep}{Path(__file__).parent}"
     where = ("-o", str(folder / "jobs"), "--job-name", "job", "-p", str(folder / "tasks"))
-    who = ("-e", "harbor_local:LocalEnvironment", "-a", "fugu_cli.evaluation.harbor:FuguAgent")
+    who = (
+        "-e",
+        "harbor_local:LocalEnvironment",
+        "-a",
+        "fugu_cli.training.evaluation.harbor:FuguAgent",
+    )
     return subprocess.run(
         [HARBOR, "run", "-y", "-q", "-n", "1", *where, *who, *words],
         env={

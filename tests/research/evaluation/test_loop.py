@@ -6,19 +6,19 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import UsageError
-from fugu_cli.evaluation import results_folder
-from fugu_cli.evaluation.rollout import (
+from fugu_cli.messages import Usage
+from fugu_cli.session.events import Asked, Assigned, Event, Failed, Finished, Replied
+from fugu_cli.session.log import Log
+from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.evaluation.rollout import (
     AgentSpending,
     RolloutContext,
     RolloutOutcome,
     RolloutSession,
     agent_spending,
 )
-from fugu_cli.messages import Usage
-from fugu_cli.session.events import Asked, Assigned, Event, Failed, Finished, Replied
-from fugu_cli.session.log import Log
-from fugu_cli.tasks import Task
-from fugu_cli.tasks.repository import write_files
+from fugu_cli.training.tasks import Task
+from fugu_cli.training.tasks.repository import write_files
 from tests.benchmarks.arms import RolloutDropped, measure_arms
 
 ACCEPTED = Finished(reason="accepted")

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from fugu_cli.errors import AgentError
-from fugu_cli.evaluation import results_folder
 from fugu_cli.messages import FromUser
-from fugu_cli.tasks import Task
+from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.tasks import Task
 from tests.benchmarks.one_pass import (
     OnePassAttempt,
     Tell,

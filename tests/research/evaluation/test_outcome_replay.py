@@ -9,9 +9,14 @@ import pytest
 
 from fugu_cli.__main__ import called
 from fugu_cli.coordinators import checkpoint
-from fugu_cli.evaluation import outcome_replay
-from fugu_cli.evaluation.intervals import paired_difference
-from fugu_cli.evaluation.outcome_replay import ArmResult, CellResult, OutcomeRun, OutcomeTask
+from fugu_cli.training.evaluation import outcome_replay
+from fugu_cli.training.evaluation.intervals import paired_difference
+from fugu_cli.training.evaluation.outcome_replay import (
+    ArmResult,
+    CellResult,
+    OutcomeRun,
+    OutcomeTask,
+)
 from tests.unit.coordinators import tiny
 
 SURE = (1.0, 0.0)

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.evaluation.paid_calls import (
+from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt
+from fugu_cli.providers import Agent
+from fugu_cli.session.events import Member
+from fugu_cli.training.evaluation.paid_calls import (
     REPLIES_FOLDER,
     PaidAgent,
     RolloutBilling,
@@ -16,10 +19,7 @@ from fugu_cli.evaluation.paid_calls import (
     SpendingLimits,
     task_literals,
 )
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt
-from fugu_cli.providers import Agent
-from fugu_cli.session.events import Member
-from fugu_cli.tasks import Task
+from fugu_cli.training.tasks import Task
 
 MEMBER = Member(name="worker", provider="scripted", model="m", slot="strong")
 Give = Callable[..., Agent]

@@ -1,4 +1,4 @@
-from fugu_cli.evaluation.rollout import AgentSpending, RolloutOutcome
+from fugu_cli.training.evaluation.rollout import AgentSpending, RolloutOutcome
 from tests.benchmarks.one_pass import (
     OnePassAttempt,
     endings_table,

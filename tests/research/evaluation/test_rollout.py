@@ -9,9 +9,9 @@ import pytest
 from fugu_cli.cli.eval import RolloutSessionFactory
 from fugu_cli.config.loader import load_config as configuration
 from fugu_cli.coordinators import checkpoint
-from fugu_cli.evaluation.paid_calls import AgentUnanswered, Spending, SpendingLimits
-from fugu_cli.evaluation.rollout import ROLLOUTS_FOLDER, RolloutJob, rollout
-from fugu_cli.tasks.loading import load_tasks
+from fugu_cli.training.evaluation.paid_calls import AgentUnanswered, Spending, SpendingLimits
+from fugu_cli.training.evaluation.rollout import ROLLOUTS_FOLDER, RolloutJob, rollout
+from fugu_cli.training.tasks.loading import load_tasks
 from tests.acceptance.loopback import KEY, running
 from tests.research.evaluation.pool import configured, fixes, idles, suite, task
 from tests.unit.coordinators import tiny

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import ConfigError, StorageError
-from fugu_cli.evaluation import results_folder
 from fugu_cli.messages import Value
+from fugu_cli.training.evaluation import results_folder
 
 
 class Count(Value):

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.evaluation import report as evaluation_report
-from fugu_cli.evaluation import runner
-from fugu_cli.evaluation.intervals import Mean, PairedCounts, Proportion, bootstrap, wilson
-from fugu_cli.evaluation.rollout import AgentSpending, AgentUse, RolloutOutcome
-from fugu_cli.evaluation.summary import EvaluationSummary, summarise
 from fugu_cli.session.events import Member
+from fugu_cli.training.evaluation import report as evaluation_report
+from fugu_cli.training.evaluation import runner
+from fugu_cli.training.evaluation.intervals import Mean, PairedCounts, Proportion, bootstrap, wilson
+from fugu_cli.training.evaluation.rollout import AgentSpending, AgentUse, RolloutOutcome
+from fugu_cli.training.evaluation.summary import EvaluationSummary, summarise
 
 SOURCES = {"a": "one", "b": "one", "c": "two"}
 

@@ -17,13 +17,13 @@ from fugu_cli.cli.eval import RolloutSessionFactory
 from fugu_cli.cli.training_flags import ConductorFlags
 from fugu_cli.config.loader import load_config as configuration
 from fugu_cli.errors import SessionBusy, UsageError
-from fugu_cli.evaluation import results_folder
-from fugu_cli.evaluation.paid_calls import Spending, SpendingLimitReached, SpendingLimits
-from fugu_cli.evaluation.results_folder import locked_folder
 from fugu_cli.session.events import WorkflowStep
-from fugu_cli.tasks.loading import load_tasks
 from fugu_cli.training import grpo
+from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.evaluation.paid_calls import Spending, SpendingLimitReached, SpendingLimits
+from fugu_cli.training.evaluation.results_folder import locked_folder
 from fugu_cli.training.grpo import FirstRound, PlannerExample, WorkflowResult
+from fugu_cli.training.tasks.loading import load_tasks
 from tests.acceptance.loopback import KEY, Answer, Asked, Says, running
 from tests.research.evaluation.pool import configured, fixes, idles, suite, task
 from tests.research.training.test_conductor_training import tiny_model

@@ -16,7 +16,6 @@ from fugu_cli.coordinators.conductor.planner import planner_prompt as planning_p
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import FromUser
 from fugu_cli.session.events import Asked, Member, Opened, WorkflowStep
-from fugu_cli.tasks import Question
 from fugu_cli.training import grpo
 from fugu_cli.training.grpo import (
     PAPER_SETTINGS,
@@ -34,6 +33,7 @@ from fugu_cli.training.grpo import (
     second_round_example,
     workflow_reward,
 )
+from fugu_cli.training.tasks import Question
 from tests.unit.coordinators import tiny
 
 GOOD = 'model_id = [1, 0]\nsubtasks = ["Find it.", "Check it."]\naccess_list = [[], ["all"]]'

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fugu_cli.errors import SessionBusy, StorageError, UsageError
-from fugu_cli.evaluation.results_folder import locked_folder
+from fugu_cli.training.evaluation.results_folder import locked_folder
 from fugu_cli.training.evolution import (
     Evolution,
     EvolutionIteration,

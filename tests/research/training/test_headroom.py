@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from fugu_cli.evaluation.intervals import Mean
+from fugu_cli.training.evaluation.intervals import Mean
 from fugu_cli.training.pass_matrix import MatrixCell, headroom, headroom_report
 
 

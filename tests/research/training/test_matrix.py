@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import ConfigError
-from fugu_cli.evaluation.intervals import wilson_of_mean
+from fugu_cli.training.evaluation.intervals import wilson_of_mean
 from fugu_cli.training.pass_matrix import (
     HeadRow,
     MatrixCell,

@@ -16,7 +16,7 @@ import fugu_cli
 from fugu_cli.__main__ import called
 from fugu_cli.cli.train_evolve import HeldOutScores, right
 from fugu_cli.coordinators import checkpoint
-from fugu_cli.evaluation.rollout import RolloutOutcome
+from fugu_cli.training.evaluation.rollout import RolloutOutcome
 from tests.acceptance.loopback import KEY, Loopback, Refuses, running
 from tests.research.evaluation.pool import configured, fixes, idles, suite, task
 from tests.unit.coordinators import tiny

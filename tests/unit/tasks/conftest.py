@@ -2,7 +2,7 @@
 
 import pytest
 
-from fugu_cli.tasks import Task
+from fugu_cli.training.tasks import Task
 
 BROKEN = "def double(n):\n    return n + n + 1\n"
 SOLVED = "def double(n):\n    return 2 * n\n"

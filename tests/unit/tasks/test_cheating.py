@@ -9,9 +9,15 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from fugu_cli.tasks import ExpectedTests, Grade, Task
-from fugu_cli.tasks.grading import AgentFileFilter, TaskCheck, check_task, grade, problem_sha
-from fugu_cli.tasks.repository import create_repository, write_files
+from fugu_cli.training.tasks import ExpectedTests, Grade, Task
+from fugu_cli.training.tasks.grading import (
+    AgentFileFilter,
+    TaskCheck,
+    check_task,
+    grade,
+    problem_sha,
+)
+from fugu_cli.training.tasks.repository import create_repository, write_files
 from tests.unit.tasks.conftest import LEAN, PYTEST
 
 PLUGGED = f"{PYTEST} test_double.py test_hidden.py"

@@ -8,10 +8,16 @@ import pytest
 
 from fugu_cli.errors import ConfigError
 from fugu_cli.session import recognized_tests
-from fugu_cli.tasks import LoadedTasks, SkippedTask, Task
-from fugu_cli.tasks.grading import TaskCheck, check_task, judge_files, problem_sha, runner_versions
-from fugu_cli.tasks.loading import TaskDefaults, load_tasks
-from fugu_cli.tasks.repository import create_repository
+from fugu_cli.training.tasks import LoadedTasks, SkippedTask, Task
+from fugu_cli.training.tasks.grading import (
+    TaskCheck,
+    check_task,
+    judge_files,
+    problem_sha,
+    runner_versions,
+)
+from fugu_cli.training.tasks.loading import TaskDefaults, load_tasks
+from fugu_cli.training.tasks.repository import create_repository
 
 CHECK = "grep -q right answer.txt\n"
 
@@ -153,7 +159,7 @@ def test_reading_a_repository_runs_nothing_that_it_brings(
             cwd=repository,
         )
     monkeypatch.setenv("PATH", f"{repository / 'bin'}:{os.environ['PATH']}")
-    read = "import sys; from pathlib import Path; from fugu_cli.tasks.loading import load_tasks; "
+    read = "import sys; from pathlib import Path; from fugu_cli.training.tasks.loading import load_tasks; "
     read += "print(load_tasks(Path(sys.argv[1])).tasks[0].files['answer.txt'])"
     done = subprocess.run(
         [sys.executable, "-c", read, tmp_path / "tasks"], check=True, capture_output=True, text=True

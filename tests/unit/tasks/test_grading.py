@@ -9,10 +9,10 @@ import pytest
 from fugu_cli.errors import StorageError
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox, SandboxSettings
 from fugu_cli.system import temp_dirs
-from fugu_cli.tasks import Grade, Task
-from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.repository import create_repository, write_files
 from fugu_cli.tools.result import truncate
+from fugu_cli.training.tasks import Grade, Task
+from fugu_cli.training.tasks.grading import grade
+from fugu_cli.training.tasks.repository import create_repository, write_files
 
 PASS_ALL = (
     "import pytest\n\n\n@pytest.hookimpl(wrapper=True)\ndef pytest_runtest_makereport(item, "

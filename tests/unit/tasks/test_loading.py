@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import ConfigError
-from fugu_cli.tasks import LoadedTasks, SkippedTask, Task
-from fugu_cli.tasks.loading import load_tasks
+from fugu_cli.training.tasks import LoadedTasks, SkippedTask, Task
+from fugu_cli.training.tasks.loading import load_tasks
 
 ROW = {
     "id": "own-1",

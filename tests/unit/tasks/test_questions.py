@@ -3,8 +3,13 @@ import asyncio
 import pytest
 
 from fugu_cli.errors import ConfigError
-from fugu_cli.tasks import Question
-from fugu_cli.tasks.questions import final_answer, is_right, number_prompt, question_as_task
+from fugu_cli.training.tasks import Question
+from fugu_cli.training.tasks.questions import (
+    final_answer,
+    is_right,
+    number_prompt,
+    question_as_task,
+)
 
 SUM = Question(
     id="q", source="own", kind="number", prompt=number_prompt("How many are 2 + 2?"), answer="1,004"
@@ -98,7 +103,7 @@ def test_a_question_becomes_a_repository_that_holds_only_itself() -> None:
 
 def test_generated_questions_are_the_same_each_time_and_scored_by_their_maker() -> None:
     pytest.importorskip("reasoning_gym")
-    from fugu_cli.tasks import questions
+    from fugu_cli.training.tasks import questions
 
     first, second = (
         questions.load_generated("gym:chain_sum:2:7"),
@@ -122,14 +127,14 @@ def test_generators_whose_right_answers_could_not_be_graded_right_are_refused(
     words: str, said: str
 ) -> None:
     pytest.importorskip("reasoning_gym")
-    from fugu_cli.tasks import questions
+    from fugu_cli.training.tasks import questions
 
     with pytest.raises(ConfigError, match=said):
         questions.load_generated(words)
 
 
 def test_no_questions_at_all_are_not_what_was_meant() -> None:
-    from fugu_cli.tasks import questions
+    from fugu_cli.training.tasks import questions
 
     with pytest.raises(ConfigError, match="names no questions"):
         questions.load_generated("gym:chain_sum:0")

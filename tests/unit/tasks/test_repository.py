@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.tasks import Task
-from fugu_cli.tasks.repository import create_repository, write_files
+from fugu_cli.training.tasks import Task
+from fugu_cli.training.tasks.repository import create_repository, write_files
 
 
 def git(folder: Path, *arguments: str) -> str:

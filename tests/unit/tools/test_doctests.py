@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.tools.runner_discovery import MOST_DOCTEST_FILES, doctest_files, find_test_command
+from fugu_cli.testing.runner_discovery import MOST_DOCTEST_FILES, doctest_files, find_test_command
 from tests.unit.tools.conftest import lay
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools import repository_files, text_edits
+from fugu_cli.snapshots import repository_files
+from fugu_cli.tools import text_edits
 from fugu_cli.tools.edit import replace_piece
 from fugu_cli.tools.result import ToolResult
 from tests.unit.tools.conftest import Build, use

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fugu_cli.tools.repository_files import decode_text
+from fugu_cli.snapshots.repository_files import decode_text
 from fugu_cli.tools.result import ToolResult
 from tests.unit.tools.conftest import Build, lay, use
 

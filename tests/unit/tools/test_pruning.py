@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fugu_cli.errors import StorageError
-from fugu_cli.tools import snapshots
-from fugu_cli.tools.snapshots import PRUNED
+from fugu_cli.snapshots import snapshots
+from fugu_cli.snapshots.snapshots import PRUNED
 from fugu_cli.tools.workspace import Workspace
 from tests.unit.tools.conftest import Build, lay, restore
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu_cli.session.events import TestReport
-from fugu_cli.tools.runner_commands import recognise_runner
-from fugu_cli.tools.runner_results import (
+from fugu_cli.testing.runner_commands import recognise_runner
+from fugu_cli.testing.runner_results import (
     GoEvents,
     TestOutcomes,
     read_results,

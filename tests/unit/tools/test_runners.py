@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fugu_cli.session.events import TestReport
-from fugu_cli.tools.runner_commands import recognise_runner, select_failing
-from fugu_cli.tools.runner_results import with_report
+from fugu_cli.testing.runner_commands import recognise_runner, select_failing
+from fugu_cli.testing.runner_results import with_report
 
 
 def failing(*names: str) -> TestReport:

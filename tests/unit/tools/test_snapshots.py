@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from fugu_cli.errors import StorageError
 from fugu_cli.session.events import FileChange, FileEffects
-from fugu_cli.tools.file_history import Restored
-from fugu_cli.tools.git_repositories import blob_id
+from fugu_cli.snapshots.file_history import Restored
+from fugu_cli.snapshots.git_repositories import blob_id
 from fugu_cli.tools.workspace import Workspace
 from tests.unit.tools.conftest import Build, git, lay, restore
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.tools import repository_files
-from fugu_cli.tools.runner_discovery import find_test_command, output_format
+from fugu_cli.snapshots import repository_files
+from fugu_cli.testing.runner_discovery import find_test_command, output_format
 from tests.unit.tools.conftest import lay
 
 PYTEST = "-m pytest -q -p no:cacheprovider"

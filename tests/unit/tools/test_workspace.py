@@ -7,7 +7,7 @@ import time
 
 from fugu_cli.messages import Call
 from fugu_cli.session.events import FileChange, FileEffects, Recorded, ToolRan
-from fugu_cli.tools.git_repositories import blob_id
+from fugu_cli.snapshots.git_repositories import blob_id
 from fugu_cli.tools.result import ToolResult
 from fugu_cli.tools.workspace import ObservedResult, Workspace, recall_reads
 from tests.unit.tools.conftest import TOOLS, Build, lay, restore, use

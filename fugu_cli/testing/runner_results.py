@@ -20,8 +20,8 @@ from pydantic import BaseModel
 
 from fugu_cli.session import recognized_tests
 from fugu_cli.session.events import MOST_FAILING, TestReport
-from fugu_cli.tools import repository_files
-from fugu_cli.tools.runner_commands import NAME_SEPARATOR, Invocation
+from fugu_cli.snapshots import repository_files
+from fugu_cli.testing.runner_commands import NAME_SEPARATOR, Invocation
 
 _CHATTER = re.compile(r"=== (?:RUN|PAUSE|CONT|NAME)\b|PASS$")
 _UNBUILT = re.compile(r"^FAIL\t(\S+) \[\w+ failed\]")

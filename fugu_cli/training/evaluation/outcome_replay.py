@@ -27,7 +27,6 @@ from fugu_cli.coordinators import Coordinator, CoordinatorSettings, action_space
 from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.coordinators.trinity import HeadReader, ReadTranscript, Trinity, transcript_of
 from fugu_cli.errors import ConfigError
-from fugu_cli.evaluation.intervals import Mean, bootstrap, paired_difference
 from fugu_cli.messages import Call
 from fugu_cli.session.events import (
     BUDGET,
@@ -45,6 +44,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
+from fugu_cli.training.evaluation.intervals import Mean, bootstrap, paired_difference
 
 CHECKS = ((1.0, 0.0), (0.95, 0.10), (0.90, 0.20), (0.80, 0.40))
 """Shares of right and of wrong work that a check passes."""

@@ -1,7 +1,7 @@
 """Harbor's adapter: fugu as an agent of benchmarks that Harbor runs (terminal-bench, SWE-bench
 Verified).
 
-    harbor run -d terminal-bench@2.0 -a fugu_cli.evaluation.harbor:FuguAgent --ak
+    harbor run -d terminal-bench@2.0 -a fugu_cli.training.evaluation.harbor:FuguAgent --ak
     wheel=fugu_cli-0.1.0-py3-none-any.whl
 
 Imported by Harbor alone, in its own Python: it needs Harbor and nothing of fugu's libraries. A

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from fugu_cli.errors import StorageError, UsageError
-from fugu_cli.tasks import Task
-from fugu_cli.tools.git_repositories import communicate
+from fugu_cli.snapshots.git_repositories import communicate
+from fugu_cli.training.tasks import Task
 
 _WHO = "fugu"
 _MAIL = "fugu@localhost"

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from fugu_cli.safety.paths import is_file, is_folder, search_path_outside
 from fugu_cli.session.recognized_tests import NODE_TEST, PYTHON_TEST
-from fugu_cli.tools import repository_files
+from fugu_cli.snapshots import repository_files
 
 _BEFORE_NODE = {"Cargo.toml": "cargo test"}
 _AFTER_NODE = {

@@ -14,12 +14,17 @@ from statistics import fmean
 from fugu_cli import __version__
 from fugu_cli.coordinators import action_space
 from fugu_cli.errors import FuguError, StorageError, UsageError
-from fugu_cli.evaluation import results_folder
-from fugu_cli.evaluation.paid_calls import AgentUnanswered, SpendingLimitReached
-from fugu_cli.evaluation.rollout import OpenRolloutSession, RolloutJob, RolloutOutcome, rollout
 from fugu_cli.session.events import Member
-from fugu_cli.tasks import ExpectedTests, Problem, Question
-from fugu_cli.tasks.grading import TaskCheck, check_task, problem_sha
+from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.evaluation.paid_calls import AgentUnanswered, SpendingLimitReached
+from fugu_cli.training.evaluation.rollout import (
+    OpenRolloutSession,
+    RolloutJob,
+    RolloutOutcome,
+    rollout,
+)
+from fugu_cli.training.tasks import ExpectedTests, Problem, Question
+from fugu_cli.training.tasks.grading import TaskCheck, check_task, problem_sha
 
 COORDINATOR_ARMS = (
     "trinity",

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
-from fugu_cli.tools import git_repositories
-from fugu_cli.tools.git_repositories import (
+from fugu_cli.snapshots import git_repositories
+from fugu_cli.snapshots.git_repositories import (
     Git,
     GitOutput,
     Repository,
@@ -25,7 +25,7 @@ from fugu_cli.tools.git_repositories import (
     user_excludes_file,
     user_git,
 )
-from fugu_cli.tools.tree_extras import holds_files, size_stamp
+from fugu_cli.snapshots.tree_extras import holds_files, size_stamp
 
 FEW = 100
 """Changed paths that are given to git by name."""

@@ -13,8 +13,8 @@ from math import floor, log10
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
-from fugu_cli.evaluation.intervals import Mean, Proportion
-from fugu_cli.evaluation.summary import ArmPair, ArmSummary, EvaluationSummary
+from fugu_cli.training.evaluation.intervals import Mean, Proportion
+from fugu_cli.training.evaluation.summary import ArmPair, ArmSummary, EvaluationSummary
 
 COLOURS = (
     *(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
 
-from fugu_cli.evaluation.intervals import (
+from fugu_cli.training.evaluation.intervals import (
     Mean,
     PairedCounts,
     Proportion,
@@ -20,7 +20,7 @@ from fugu_cli.evaluation.intervals import (
     mcnemar,
     wilson_repeated,
 )
-from fugu_cli.evaluation.rollout import RolloutOutcome
+from fugu_cli.training.evaluation.rollout import RolloutOutcome
 
 TaskAndSeed = tuple[str, int]
 """A task and a seed: what arms are paired by."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from fugu_cli.tools.git_repositories import (
+from fugu_cli.snapshots.git_repositories import (
     GIT_OPTIONS,
     Git,
     Repository,

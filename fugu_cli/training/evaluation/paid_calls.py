@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from fugu_cli.errors import AgentError, FuguError
-from fugu_cli.evaluation import results_folder
 from fugu_cli.messages import FromAgent, Message, Prompt, Reply, Usage, Value
 from fugu_cli.providers import Agent, Say, Wait
 from fugu_cli.providers.wrappers import CachedAgent, reply_key
 from fugu_cli.session.costs import usd
 from fugu_cli.session.events import Member
 from fugu_cli.session.spending import worst_case_cost
-from fugu_cli.tasks import Task
+from fugu_cli.training.evaluation import results_folder
+from fugu_cli.training.tasks import Task
 
 OUTSIDE_FAILURES = frozenset(
     {"refused", "credit", "absent", "limited", "overloaded", "network", "timeout", "protocol"}

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Protocol
 
 from fugu_cli.errors import StorageError
-from fugu_cli.evaluation.paid_calls import AgentUnanswered
 from fugu_cli.messages import Usage, Value
 from fugu_cli.session import log as logs
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Failed, Finished, Interrupted, Planned, Replied
 from fugu_cli.session.log import Log
-from fugu_cli.tasks import ExpectedTests, Problem, Question, Task
-from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.questions import is_right, question_as_task
-from fugu_cli.tasks.repository import create_repository
+from fugu_cli.training.evaluation.paid_calls import AgentUnanswered
+from fugu_cli.training.tasks import ExpectedTests, Problem, Question, Task
+from fugu_cli.training.tasks.grading import grade
+from fugu_cli.training.tasks.questions import is_right, question_as_task
+from fugu_cli.training.tasks.repository import create_repository
 
 
 class RolloutSession(Protocol):

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
-from fugu_cli.tools import tree_extras
-from fugu_cli.tools.git_repositories import (
+from fugu_cli.snapshots import tree_extras
+from fugu_cli.snapshots.git_repositories import (
     Git,
     Repository,
     clear_index,
@@ -31,7 +31,7 @@ from fugu_cli.tools.git_repositories import (
     store_lock,
     user_excludes_file,
 )
-from fugu_cli.tools.snapshot_index import (
+from fugu_cli.snapshots.snapshot_index import (
     NESTED,
     SnapshotIndex,
     file_stamp,

@@ -15,9 +15,9 @@ from fugu_cli import prompts
 from fugu_cli.errors import ConfigError, installing
 from fugu_cli.providers.code_blocks import blocks
 from fugu_cli.system import temp_dirs
-from fugu_cli.tasks import ExpectedTests, LoadedTasks, Question, Task
-from fugu_cli.tasks.grading import grade
-from fugu_cli.tasks.repository import write_files
+from fugu_cli.training.tasks import ExpectedTests, LoadedTasks, Question, Task
+from fugu_cli.training.tasks.grading import grade
+from fugu_cli.training.tasks.repository import write_files
 
 _MARKED = (
     re.compile(

@@ -29,11 +29,11 @@ from fugu_cli.safety.process_cleanup import CALL_VARIABLE
 from fugu_cli.safety.sandbox.command_sandbox import Sandbox, SandboxSettings
 from fugu_cli.session.recognized_tests import SUREFIRE, is_test, passed_count, tests_among
 from fugu_cli.system import temp_dirs
-from fugu_cli.tasks import ExpectedTests, Grade, Question, Task
-from fugu_cli.tasks.repository import create_repository, write_binaries, write_files
 from fugu_cli.tools.result import truncate
 from fugu_cli.tools.run_tests import without_network
 from fugu_cli.tools.shell_commands import CommandContext, run_command
+from fugu_cli.training.tasks import ExpectedTests, Grade, Question, Task
+from fugu_cli.training.tasks.repository import create_repository, write_binaries, write_files
 
 _JUDGES = frozenset(
     {

@@ -19,8 +19,7 @@ from fugu_cli.errors import StorageError
 from fugu_cli.safety import paths
 from fugu_cli.safety.paths import quoted_path
 from fugu_cli.session.events import NO_EFFECTS, FileAttribute, FileChange, FileEffects
-from fugu_cli.system.atomic_files import link_atomically, make_executable, write_atomically
-from fugu_cli.tools.git_repositories import (
+from fugu_cli.snapshots.git_repositories import (
     GIT_OPTIONS,
     LARGEST_BLOB,
     BlobReader,
@@ -33,9 +32,9 @@ from fugu_cli.tools.git_repositories import (
     split_names,
     store_blob,
 )
-from fugu_cli.tools.snapshot_index import NESTED
-from fugu_cli.tools.snapshots import Snapshots
-from fugu_cli.tools.tree_extras import (
+from fugu_cli.snapshots.snapshot_index import NESTED
+from fugu_cli.snapshots.snapshots import Snapshots
+from fugu_cli.snapshots.tree_extras import (
     EMPTY_FOLDER,
     EXECUTABLE_BITS,
     LARGE_FILE,
@@ -47,6 +46,7 @@ from fugu_cli.tools.tree_extras import (
     remove_folder_or_pipe,
     repository_state,
 )
+from fugu_cli.system.atomic_files import link_atomically, make_executable, write_atomically
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fugu_cli.errors import ConfigError, FuguError
 from fugu_cli.session.recognized_tests import tests_among
-from fugu_cli.tasks import LoadedTasks, Question, SkippedTask, Task, questions
-from fugu_cli.tasks.repository import unwritable_reason
-from fugu_cli.tools.git_repositories import find_repository, reading_git
+from fugu_cli.snapshots.git_repositories import find_repository, reading_git
+from fugu_cli.training.tasks import LoadedTasks, Question, SkippedTask, Task, questions
+from fugu_cli.training.tasks.repository import unwritable_reason
 
 LARGEST_REPOSITORY = 64 * 1024 * 1024
 """Bytes of a repository that are taken at most: each try writes them again."""
