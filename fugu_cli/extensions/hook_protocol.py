@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, cast
 
@@ -23,6 +23,7 @@ from fugu_cli.safety import policy
 from fugu_cli.safety.paths import locate
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of, patched_paths
+from fugu_cli.tools.result import plain_text
 from fugu_cli.tools.text_edits import FilePatch, Hunk, PatchError, parse_patch
 
 CallArguments = dict[str, JsonValue]
@@ -237,7 +238,13 @@ a signal.
 """
 PLAIN_TEXT_EVENTS = frozenset({"UserPromptSubmit", "SessionStart"})
 """Events whose hooks may speak to agents in plain text."""
-_OBJECT = re.compile(r"^\s*\{", re.MULTILINE)
+_OBJECT_START = re.compile(r"""^[ \t]*\{|\{(?=\s*(?:\\*["']|\w+\s*:))""", re.MULTILINE)
+"""Ends with a brace that begins a line, or that a quote or a key follows: an object, or a broken
+one.
+"""
+MOST_BROKEN_OBJECTS = 20
+"""The rest of the output is not looked at after so many objects that cannot be read."""
+BY_STRICTNESS: tuple[HookDecision, ...] = ("", "allow", "ask", "deny")
 
 
 @dataclass(frozen=True)
@@ -329,38 +336,65 @@ def read_answer(written: HookOutput, moment: str) -> HookAnswer:
 
 
 def _read_stdout(written: HookOutput, moment: str) -> HookAnswer:
-    """What stands on standard output: a JSON object, after lines of text perhaps; or text alone."""
+    """Read the JSON objects on standard output, wherever they stand in it, as one answer."""
     if not written.whole:  # the answer may stand in what was dropped
         return HookAnswer(fault="printed more than can be read", unsure=True)
-    text = written.output.strip()
-    start = _OBJECT.search(text)
-    if start is None:
-        return HookAnswer(context=text if moment in PLAIN_TEXT_EVENTS else "")
-    try:
-        found = _Object.model_validate(json.loads(text[start.start() :]))
-    except (ValueError, RecursionError) as error:
-        if start.start() and not isinstance(error, ValidationError):
-            return HookAnswer(context=text if moment in PLAIN_TEXT_EVENTS else "")
-        return HookAnswer(fault=f"printed what cannot be read: {_why(error)}", unsure=True)
-    return _answer(found, moment)
+    text = plain_text(written.output.replace("\r", "\n")).strip()
+    answers, error = [], None
+    position = broken = 0
+    while broken < MOST_BROKEN_OBJECTS and (start := _OBJECT_START.search(text, position)):
+        try:
+            value, position = json.JSONDecoder().raw_decode(text, start.end() - 1)
+            answers.append(_validated_answer(value, moment, "printed"))
+        except (ValueError, RecursionError) as json_error:
+            error = error or json_error
+            broken += 1
+            position = start.end()
+    merged = _merged(answers)
+    if merged.decision == "deny" or merged.stop is not None:
+        return replace(merged, fault="", unsure=False)
+    if moment in PLAIN_TEXT_EVENTS and merged == HookAnswer() and not text.startswith("{"):
+        return HookAnswer(context=text)
+    if error is not None:
+        fault = f"printed what cannot be read: not valid JSON: {error}"
+        return HookAnswer(fault=fault, unsure=True)
+    return merged
+
+
+def _merged(answers: Sequence[HookAnswer]) -> HookAnswer:
+    """Return the strictest decision, the first fault, and everything that they want said or
+    changed; the last value counts where only one can.
+    """
+    merged = HookAnswer()
+    for answer in answers:
+        stricter = BY_STRICTNESS.index(answer.decision) > BY_STRICTNESS.index(merged.decision)
+        merged = HookAnswer(
+            decision=answer.decision if stricter else merged.decision,
+            reason=answer.reason if stricter or not merged.reason else merged.reason,
+            input=merged.input if answer.input is None else answer.input,
+            output=merged.output if answer.output is None else answer.output,
+            context="\n\n".join(filter(None, (merged.context, answer.context))),
+            message="\n".join(filter(None, (merged.message, answer.message))),
+            stop=answer.stop if merged.stop is None else merged.stop,
+            fault=merged.fault or answer.fault,
+            unsure=merged.unsure or answer.unsure,
+        )
+    return merged
 
 
 def answer_of_client(said: Mapping[str, object], moment: str) -> HookAnswer:
     """The answer of a hook inside of the client: the same object."""
+    return _validated_answer(said, moment, "answers")
+
+
+def _validated_answer(value: object, moment: str, verb: str) -> HookAnswer:
     try:
-        return _answer(_Object.model_validate(said), moment)
+        return _answer(_Object.model_validate(value), moment)
     except ValidationError as error:
-        return HookAnswer(fault=f"answers what cannot be read: {_why(error)}", unsure=True)
-
-
-def _why(error: ValueError | RecursionError) -> str:
-    if isinstance(error, ValidationError):
         first = error.errors()[0]
-        return (
-            f"{'.'.join(str(part) for part in first['loc'])}: "
-            f"{first['msg'][:1].lower()}{first['msg'][1:]}"
-        )
-    return f"not valid JSON: {error}"
+        field = ".".join(str(part) for part in first["loc"])
+        problem = f"{first['msg'][:1].lower()}{first['msg'][1:]}"
+        return HookAnswer(fault=f"{verb} what cannot be read: {field}: {problem}", unsure=True)
 
 
 def _answer(found: _Object, moment: str) -> HookAnswer:

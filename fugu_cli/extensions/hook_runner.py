@@ -21,6 +21,7 @@ from pydantic import BaseModel, JsonValue
 from fugu_cli.errors import FuguError
 from fugu_cli.extensions import hook_protocol
 from fugu_cli.extensions.hook_protocol import (
+    BY_STRICTNESS,
     HookAnswer,
     HookDecision,
     HookOutput,
@@ -46,6 +47,8 @@ REASON_LIMIT = 2000
 """Characters of a hook's reason."""
 CONTEXT_LIMIT = 10_000
 """Characters of what a hook adds for agents."""
+OUTPUT_LIMIT = 1_000_000
+"""Bytes of a hook's standard output."""
 WARNING_LIMIT = 300
 """Characters of a warning."""
 WITHHELD = "its words are withheld: some agents must not see every file (deny_agents)"
@@ -415,18 +418,43 @@ class Hooks:
         return "\n\n".join(one.context for one in answers if one.context)
 
 
+class _StandardOutput:
+    """The bytes that a hook wrote to standard output, up to a limit."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self.is_whole = True
+
+    def take(self, piece: bytes) -> bytes:
+        """Keep a piece of the output; nothing of it is left for others."""
+        room = OUTPUT_LIMIT - len(self._data)
+        self._data += piece[:room]
+        self.is_whole = self.is_whole and len(piece) <= room
+        return b""
+
+    @property
+    def text(self) -> str:
+        """The output in the encoding that its first bytes show: UTF-8, UTF-16 or UTF-32."""
+        return self._data.decode(json.detect_encoding(self._data), "replace")
+
+
 async def _run(hook: Hook, told: Mapping[str, JsonValue], workspace: Workspace) -> HookAnswer:
-    errors = CommandOutput(lambda _: None)
-    box = None if hook.own else workspace.box
-    given = json.dumps(told, ensure_ascii=False).encode("utf-8", "replace")
-    around = CommandContext({ROOT_VARIABLE: str(workspace.root)}, box, given, errors=errors.take)
+    output, errors = _StandardOutput(), CommandOutput(lambda _: None)
+    context = CommandContext(
+        variables={ROOT_VARIABLE: str(workspace.root)},
+        box=None if hook.own else workspace.box,
+        given=json.dumps(told, ensure_ascii=False).encode("utf-8", "replace"),
+        through=output.take,
+        errors=errors.take,
+    )
     try:
-        ended = await run_command(
-            hook.command, workspace.root, hook.timeout, lambda _: None, around
+        result = await run_command(
+            hook.command, workspace.root, hook.timeout, lambda _: None, context
         )
     except OSError as error:
         return HookAnswer(fault=f"could not be started: {error.strerror}", unsure=True)
-    return read_answer(HookOutput(ended.output, errors.text, ended.code, ended.whole), hook.moment)
+    written = HookOutput(output.text, errors.text, result.code, output.is_whole)
+    return read_answer(written, hook.moment)
 
 
 async def _called(hook: Hook, told: dict[str, Any], client: CallClient | None) -> HookAnswer:
@@ -449,9 +477,6 @@ def _of_call(moment: HookEvent, part: hook_protocol.HookCall, call: Call) -> _Ev
     return _EventInput(moment, told, part.names, call)
 
 
-_STRICT: tuple[HookDecision, ...] = ("", "allow", "ask", "deny")
-
-
 def _stricter(
     verdict: HookVerdict, answer: HookAnswer, part: hook_protocol.HookCall
 ) -> HookVerdict:
@@ -461,7 +486,7 @@ def _stricter(
     call, context = verdict.call, "\n\n".join(filter(None, (verdict.context, answer.context)))
     if answer.input is not None and answer.decision != "deny":
         call = hook_protocol.call_changed_by_hook(call, part, answer.input)
-    if _STRICT.index(answer.decision) > _STRICT.index(verdict.decision):
+    if BY_STRICTNESS.index(answer.decision) > BY_STRICTNESS.index(verdict.decision):
         return HookVerdict(call, answer.decision, answer.reason, context)
     return replace(verdict, call=call, context=context)
 

@@ -3,6 +3,7 @@ is left behind.
 """
 
 import asyncio
+import codecs
 import json
 import time
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from fugu_cli.coordinators import CoordinatorSettings
 from fugu_cli.coordinators.rules import Single
 from fugu_cli.engine import orchestrator
 from fugu_cli.engine.environment import Environment
+from fugu_cli.extensions.hook_protocol import HookAnswer
 from fugu_cli.extensions.hook_runner import WITHHELD, HookRunner, Hooks, HookVerdict
 from fugu_cli.extensions.hook_settings import DeclaredHooks, Hook, HookEvent, read_hooks
 from fugu_cli.messages import Call, Prompt, Reply
@@ -216,6 +218,10 @@ def test_a_hook_that_fails_is_said_once_and_passed_over(tmp_path: Path) -> None:
         ),
         ("echo '{'; yes '\"x\": 1,' | head -c 10000000", "printed more than can be read"),
         ("yes 'all is well' | head -c 10000000", "printed more than can be read"),
+        ('echo checking; echo \'{"decision": "block"\'', "printed what cannot be read: not valid"),
+        ("echo \"result: {'decision': 'block'}\"", "printed what cannot be read: not valid JSON: "),
+        ("echo '{ decision: deny }'; echo '{}'", "printed what cannot be read: not valid JSON: "),
+        ("echo '{}'; echo '{\"decision\": 5}'", "printed what cannot be read: decision: "),
     ],
 )
 def test_a_guard_that_nobody_can_tell_from_says_no(tmp_path: Path, command: str, said: str) -> None:
@@ -226,6 +232,49 @@ def test_a_guard_that_nobody_can_tell_from_says_no(tmp_path: Path, command: str,
     assert (allowed, by, play.ran()) == (False, "hook", [])
     assert reason.startswith(f"a hook forbids it: the guard `{play.hooks[0].said}` in FILE {said}")
     assert len(reason) < 1000
+
+
+NO = json.dumps({"decision": "block", "reason": "nicht für uns"}, ensure_ascii=False)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        f"yarn run v1.22\n{NO}\nDone in 0.04s.\n".encode(),
+        f"info: checking\n{json.dumps(json.loads(NO), indent=2)}\ninfo: done\n".encode(),
+        f'{{}}\n{{"level": "info"}}\n{NO}\n'.encode(),
+        f'{NO}\n{{"hookSpecificOutput": {{"permissionDecision": "allow"}}}}'.encode(),
+        f"{{'python': 'dict'}}\n{NO}".encode(),
+        f"result: {NO}\n".encode(),
+        f"[{NO}]".encode(),
+        f"working 10%\rworking 100%\r{NO}\rdone\n".encode(),
+        f"\x1b[32m{NO}\x1b[0m\n".encode(),
+        b"first\n" + codecs.BOM_UTF8 + NO.encode(),
+        NO.encode("utf-8-sig"),
+        NO.encode("utf-16"),
+        NO.encode("utf-16-le"),
+        codecs.BOM_UTF16_BE + NO.encode("utf-16-be"),
+    ],
+)
+def test_a_guards_no_counts_in_whatever_output_it_stands(tmp_path: Path, output: bytes) -> None:
+    (tmp_path / "output").write_bytes(output)
+    play = Play(tmp_path, (hook("PreToolUse", f"cat {tmp_path}/output"),))
+    play.run()
+    assert play.permitted() == [(False, "hook", "a hook forbids it: nicht für uns")]
+
+
+def test_text_with_braces_is_no_object_and_decides_nothing(tmp_path: Path) -> None:
+    commands = ("echo 'uses ${HOME} and {src,tests}/*.py'", 'echo \'{"level": "info"}\'; echo done')
+    play = Play(tmp_path, tuple(hook("PreToolUse", command) for command in commands))
+    play.run()
+    assert play.permitted()[0][:2] == (True, "policy")
+
+
+def test_text_for_agents_may_hold_code(tmp_path: Path) -> None:
+    text = "Read this:\n{\n  set -e\n}\nand {'a': 1}"
+    play = Play(tmp_path, (hook("UserPromptSubmit", f'echo "{text}"'),))
+    answer = asyncio.run(play.made().prompted("do it", play.stage().environment().workspace))
+    assert answer == HookAnswer(context=text)
 
 
 def test_what_goes_wrong_after_a_call_is_passed_over(tmp_path: Path) -> None:
