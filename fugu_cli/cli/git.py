@@ -6,6 +6,7 @@ gh or glab, where they are.
 from __future__ import annotations
 
 import asyncio
+import shlex
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,8 @@ from fugu_cli.ui.formatting import flatten, money, plural, sanitize
 
 KEPT_MESSAGE = "FUGU_EDITMSG"
 """In the git folder: the message of the newest try, for one that a hook refuses."""
+NAMED = 5
+"""Files that an error names."""
 RECENT = 10
 """Messages of earlier commits that show the repository's style."""
 PROGRAMS = {
@@ -103,6 +106,11 @@ def commit(flags: CommitFlags) -> int:
 def _pending(loaded: LoadedConfig, flags: CommitFlags) -> _Pending:
     git = commits.git_in(current_path())
     before = commits.head_tree(git)
+    if not (flags.every or flags.paths) and (unresolved := commits.unresolved_paths(git)):
+        raise UsageError(
+            f"a merge left conflicts in {_names(unresolved)}",
+            hint="resolve them, then stage with `git add`, or take all changes with -a",
+        )
     after = commits.tree_to_commit(git, flags.paths or (), flags.every)
     if before == after and not git.said("rev-parse", "-q", "--verify", "MERGE_HEAD"):
         if flags.every or flags.paths:
@@ -114,9 +122,19 @@ def _pending(loaded: LoadedConfig, flags: CommitFlags) -> _Pending:
             "nothing is staged",
             hint="stage with `git add`, name paths, or take all changes of tracked files with -a",
         )
+    if marked := commits.conflict_marked_paths(git, before, after):
+        raise UsageError(
+            f"there are conflict marks (<<<<<<<) in {_names(marked)}",
+            hint="resolve them first; where they are meant, `git commit` takes them",
+        )
     sessions = [] if flags.no_blame else folder_sessions(loaded)
     workspace = wiring.build_workspace(loaded.config, loaded.root)
     return _Pending(git, workspace, sessions, before, after)
+
+
+def _names(paths: Sequence[str]) -> str:
+    more = len(paths) - NAMED
+    return ", ".join(paths[:NAMED]) + (f" and {plural(more, 'other file')}" if more > 0 else "")
 
 
 def _written_message(loaded: LoadedConfig, pending: _Pending, agent: str | None) -> str:
@@ -181,14 +199,14 @@ def _dollars(value: float) -> str:
 def _run_git_commit(git: UserGit, flags: CommitFlags, kept: Path, edits: bool) -> None:
     before = git.said("rev-parse", "-q", "--verify", "HEAD")
     if flags.paths:
-        git.run("add", "-A", "--", *flags.paths)
-    more = ["-e"] if edits else []
-    more += ["-a"] if flags.every else ["--", *flags.paths] if flags.paths else []
-    code = git.show("commit", "-F", str(kept), *more)
+        git.run(*commits.add_command(git), "--", *flags.paths)
+    scope = ["-a"] if flags.every else ["--", *flags.paths] if flags.paths else []
+    code = git.show("commit", *(["-e"] if edits else []), "-F", str(kept), *scope)
     if code or before == git.said("rev-parse", "-q", "--verify", "HEAD"):
+        again = shlex.join(["git", "commit", "-e", "-F", str(kept), *scope])
         raise UsageError(
             f"git did not commit (exit code {code}); its reason is above",
-            hint=f"the message is kept: git commit -e -F {kept}",
+            hint=f"the message is kept: {again}",
         )
     kept.unlink(missing_ok=True)
 
@@ -321,9 +339,8 @@ def _check_pushed(git: UserGit, branch: _Branch, *, push: bool) -> None:
     if push:
         if git.show("push", "-u", branch.remote, branch.name):
             raise UsageError(f"{branch.name} could not be pushed; git's reason is above")
-        if (
-            _commit_id(git, commits.NOTES_REF)
-            and git.try_run("push", branch.remote, commits.NOTES_REF).code
+        if _commit_id(git, commits.NOTES_REF) and git.show(
+            "push", "--quiet", branch.remote, commits.NOTES_REF
         ):
             say(
                 f"{commits.NOTES_REF} was not pushed: {branch.remote} has notes that are not "

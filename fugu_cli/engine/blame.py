@@ -144,10 +144,12 @@ class _Writers:
 
 
 def lines_of(data: bytes) -> tuple[bytes, ...]:
-    """Lines with their ends, which are newlines alone; what is no text counts as one line."""
+    """Return the lines, each with a newline as its end: git may store CRLF as LF, and writes LF as
+    CRLF where it is told to. Data that is no text counts as one line.
+    """
     if b"\0" in data:
         return (data,)
-    pieces = data.split(b"\n")
+    pieces = data.replace(b"\r\n", b"\n").split(b"\n")
     return tuple(piece + b"\n" for piece in pieces[:-1]) + ((pieces[-1],) if pieces[-1] else ())
 
 

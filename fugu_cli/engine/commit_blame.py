@@ -61,7 +61,8 @@ async def blame_commit(
     files: dict[str, tuple[BlameLine, ...]] = {}
     for change in changed if made else ():
         name, data = paths.quoted_path(change.path), contents.get(change.after, b"")
-        if not change.after or b"\0" in data:
+        before_is_unknown = change.before and change.before not in contents
+        if not change.after or before_is_unknown or b"\0" in data:
             continue
         now, _ = await blame.blame_content(workspace, name, data, made)
         old = blame.lines_of(contents.get(change.before, b""))

@@ -8,9 +8,11 @@ Nothing is staged that was not named. Knows no agent and no session.
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,13 @@ PLAIN_DIFF = ("--no-ext-diff", "--no-textconv", "--no-color", "--no-relative")
 SUBMODULE = "160000"
 LARGEST_TEXT = 4 << 20
 """Bytes of a file whose lines are looked at."""
+FATAL = 128
+"""The exit code of a git that could not do its work."""
+NO_FETCH = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+"""Keep git from fetching what a partial clone lacks; git before 2.45 knows only the second."""
+FETCH_SECONDS = 20.0
+_CONFLICT = re.compile(rb"^(?:<{7,}|\|{7,}|>{7,})(?: |\r?$)", re.MULTILINE)
+"""The marks of a conflict but for `=======`, which may underline a title."""
 
 
 @dataclass(frozen=True)
@@ -49,22 +58,49 @@ class UserGit:
     cwd: Path
     git_dir: Path
 
-    def try_run(self, *arguments: str, given: bytes | None = None, **variables: str) -> GitOutput:
-        """Run git to its end. Raises UsageError when git is missing."""
-        done = subprocess.run(
-            [self.program, *arguments], cwd=self.cwd, env=_environment() | variables, input=given or b"",
-            capture_output=True, check=False,
-        )  # fmt: skip
-        return GitOutput(
-            done.returncode, done.stdout, done.stderr.decode("utf-8", "replace").strip()
-        )
+    def try_run(self, *arguments: str, given: bytes = b"", **variables: str) -> GitOutput:
+        """Run git to its end. It fetches only where a partial clone lacks what it needs. Raises
+        UsageError when git is missing, and when the remote does not send that in time.
+        """
+        output = self._run(arguments, given, {**NO_FETCH, **variables})
+        if output.code == FATAL and self._is_partial_clone():
+            return self._run(arguments, given, variables, seconds=FETCH_SECONDS)
+        return output
 
-    def run(self, *arguments: str, given: bytes | None = None, **variables: str) -> bytes:
-        """Its output. Raises UsageError with git's words when it fails."""
-        done = self.try_run(*arguments, given=given, **variables)
-        if done.code:
-            raise UsageError(f"git {arguments[0]} failed: {done.err or f'exit code {done.code}'}")
-        return done.out
+    def run(self, *arguments: str, given: bytes = b"", **variables: str) -> bytes:
+        """Return its output. Raises UsageError with git's words when it fails, and as `try_run`."""
+        output = self.try_run(*arguments, given=given, **variables)
+        if output.code:
+            reason = output.err or f"exit code {output.code}"
+            raise UsageError(f"git {arguments[0]} failed: {reason}")
+        return output.out
+
+    def _run(
+        self,
+        arguments: Sequence[str],
+        given: bytes,
+        variables: Mapping[str, str],
+        seconds: float | None = None,
+    ) -> GitOutput:
+        process = subprocess.Popen(
+            [self.program, *arguments], cwd=self.cwd, env={**_environment(), **variables},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        try:
+            out, err = process.communicate(given, seconds)
+        except subprocess.TimeoutExpired as error:
+            raise UsageError(
+                f"the remote did not send what this partial clone lacks within {seconds:g} s",
+                hint="check the network, then run the same command again",
+            ) from error
+        finally:
+            if process.returncode is None:  # with what it started: the transport holds the pipes
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+        return GitOutput(process.returncode, out, err.decode("utf-8", "replace").strip())
+
+    def _is_partial_clone(self) -> bool:
+        return not self._run(["config", "--get-regexp", r"^remote\..*\.promisor$"], b"", {}).code
 
     def show(self, *arguments: str) -> int:
         """Run git with the terminal as its own: it may ask, open an editor, or sign. Returns its
@@ -75,7 +111,7 @@ class UserGit:
         ).returncode
 
     def said(self, *arguments: str) -> str:
-        """One line of its output, "" where it fails."""
+        """Return its output as one line, "" where it fails."""
         done = self.try_run(*arguments)
         return "" if done.code else done.out.decode("utf-8", "replace").strip()
 
@@ -111,7 +147,7 @@ def tree_to_commit(git: UserGit, paths: Sequence[str], every: bool) -> str:
     Raises UsageError.
     """
     if paths:
-        return _tree_of_index(git, "add", "-A", "--", *paths, fresh=True)
+        return _tree_of_index(git, *add_command(git), "--", *paths, fresh=True)
     return _tree_of_index(git, *(["add", "-u", ":/"] if every else []))
 
 
@@ -119,7 +155,32 @@ def working_tree(git: UserGit) -> str:
     """The tree of all files as they are now, new ones too, but for what git ignores. Raises
     UsageError.
     """
-    return _tree_of_index(git, "add", "-A", ":/")
+    return _tree_of_index(git, *add_command(git), ":/")
+
+
+def add_command(git: UserGit) -> list[str]:
+    """Return the words of `git add -A` that take files outside a sparse checkout, too."""
+    is_sparse = git.said("config", "--type=bool", "core.sparseCheckout") == "true"
+    return ["add", "-A", *(["--sparse"] if is_sparse else [])]
+
+
+def unresolved_paths(git: UserGit) -> list[str]:
+    """Return the files that a merge, rebase or cherry-pick left to be resolved."""
+    entries = git.run("ls-files", "--unmerged", "--full-name", "-z", "--", ":/").split(b"\0")
+    return list(dict.fromkeys(os.fsdecode(entry.split(b"\t", 1)[1]) for entry in entries if entry))
+
+
+def conflict_marked_paths(git: UserGit, before: str, after: str) -> list[str]:
+    """Return the files to which the change between two trees adds the marks of a conflict."""
+    report = os.fsdecode(git.try_run("diff", *PLAIN_DIFF, "--check", before, after).out)
+    flagged = set(re.findall(r"^(.*):\d+: leftover conflict marker$", report, re.MULTILINE))
+    changes = [change for change in changed_blobs(git, before, after) if change.path in flagged]
+    contents = read_blobs(git, [change.after for change in changes])
+    return [
+        change.path
+        for change in changes
+        if change.after not in contents or _CONFLICT.search(contents[change.after])
+    ]
 
 
 def _tree_of_index(git: UserGit, *change: str, fresh: bool = False) -> str:
@@ -137,39 +198,35 @@ def _tree_of_index(git: UserGit, *change: str, fresh: bool = False) -> str:
 
 
 def changed_blobs(git: UserGit, before: str, after: str) -> list[BlobChange]:
-    """The files and links that differ between two trees or commits; no submodules."""
-    fields = git.run("diff-tree", "-r", "-z", "--no-renames", "--full-index", before, after).split(
-        b"\0"
-    )
-    found = []
+    """Return the files and links that differ between two trees or commits; no submodules."""
+    output = git.run("diff-tree", "-r", "-z", "--no-renames", "--full-index", before, after)
+    fields = output.split(b"\0")
+    changes = []
     for head, name in zip(fields[::2], fields[1::2], strict=False):
-        modes, ids = head.decode().lstrip(":").split()[:2], head.decode().split()[2:4]
-        if SUBMODULE not in modes:
-            found.append(
-                BlobChange(os.fsdecode(name), *("" if set(id) == {"0"} else id for id in ids))
-            )
-    return found
+        old_mode, new_mode, *ids, _ = head.decode().lstrip(":").split()
+        if SUBMODULE not in (old_mode, new_mode):
+            old, new = ("" if set(blob) == {"0"} else blob for blob in ids)
+            changes.append(BlobChange(os.fsdecode(name), old, new))
+    return changes
 
 
 def read_blobs(git: UserGit, names: Sequence[str]) -> dict[str, bytes]:
-    """Contents by id, without those that are too large to be anybody's lines."""
-    asked = "".join(f"{name}\n" for name in dict.fromkeys(names)).encode()
-    sizes = (
-        line.split()
-        for line in git.run("cat-file", "--batch-check", given=asked).decode().splitlines()
-    )
+    """Return contents by id, without those that are too large to be anybody's lines, or that a
+    partial clone does not have.
+    """
+    requested = "".join(f"{name}\n" for name in dict.fromkeys(names)).encode()
+    listing = git.run("cat-file", "--batch-check", given=requested).decode().splitlines()
+    sizes = [line.split() for line in listing if not line.endswith(" missing")]
     small = [name for name, _, size in sizes if int(size) <= LARGEST_TEXT]
-    out, at, found = (
-        git.run("cat-file", "--batch", given="".join(f"{name}\n" for name in small).encode()),
-        0,
-        {},
-    )
+    output = git.run("cat-file", "--batch", given="".join(f"{name}\n" for name in small).encode())
+    contents = {}
+    position = 0
     for name in small:
-        end = out.index(b"\n", at)
-        size = int(out[at:end].split()[-1])
-        found[name] = out[end + 1 : end + 1 + size]
-        at = end + size + 2
-    return found
+        line_end = output.index(b"\n", position)
+        size = int(output[position:line_end].split()[-1])
+        contents[name] = output[line_end + 1 : line_end + 1 + size]
+        position = line_end + size + 2
+    return contents
 
 
 def readable_diff(git: UserGit, before: str, after: str, hidden: Sequence[str] = ()) -> str:

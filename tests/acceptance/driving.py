@@ -104,7 +104,9 @@ class Place:
                 _BEGUN.append(kept.getvalue())
             return
         with tarfile.open(fileobj=io.BytesIO(_BEGUN[0])) as archive:
-            archive.extractall(self.repo, filter="fully_trusted")
+            # what `filter="fully_trusted"` says; Python 3.11.3 has no such argument
+            archive.extraction_filter = lambda member, _: member
+            archive.extractall(self.repo)
 
     def commit(self) -> None:
         begin = () if (self.repo / ".git").exists() else (["init", "-q", "--template="],)

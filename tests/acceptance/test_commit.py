@@ -215,6 +215,108 @@ def test_hooks_decide_and_what_they_change_is_noted_as_it_was_committed(
     assert record["files"][0]["conversations"][0]["ranges"] == [{"start_line": 2, "end_line": 3}]
 
 
+@pytest.mark.parametrize("scope", [("-a",), ("calc.txt", "it's new.txt")])
+def test_the_line_for_a_kept_message_commits_what_was_asked_for(
+    place: Place, server: Loopback, scope: tuple[str, ...]
+) -> None:
+    place.configure(Agent("worker"))
+    place.repo.rename(place.folder / "my project")
+    place.repo.symlink_to("my project")
+    place.files({"staged.txt": "staged\n", "it's new.txt": "new\n"})
+    git(place, "add", "staged.txt")
+    place.files({"calc.txt": "fixed\n"})
+    hook = place.repo / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nexit 1\n")
+    hook.chmod(0o755)
+    done = committed(place, server, "--yes", *scope)
+    assert done.code == 1
+    hook.unlink()
+    line = done.err.partition("the message is kept: ")[2]
+    again = subprocess.run(
+        ["sh", "-c", line], cwd=place.repo, env={**place.environ(), "GIT_EDITOR": "true"}
+    )
+    assert again.returncode == 0, line
+    names = git(place, "show", "--name-only", "--format=%s").splitlines()
+    assert names[0] == "calc: fix the sum"
+    assert set(names[2:]) == set(scope if scope != ("-a",) else ("calc.txt", "staged.txt"))
+
+
+def conflict(place: Place) -> None:
+    """A merge that stopped at a conflict in calc.txt."""
+    git(place, "switch", "-q", "-c", "side")
+    place.files({"calc.txt": "side\n"})
+    place.commit()
+    git(place, "switch", "-q", "-")
+    place.files({"calc.txt": "main\n"})
+    place.commit()
+    git(place, "merge", "-q", "side", check=False)
+    assert "<<<<<<<" in (place.repo / "calc.txt").read_text()
+
+
+@pytest.mark.parametrize("scope", [("-a",), ("-a", "-m", "merged"), ()])
+def test_conflict_marks_are_not_committed_and_the_files_are_named(
+    place: Place, server: Loopback, scope: tuple[str, ...]
+) -> None:
+    place.configure(Agent("worker"))
+    conflict(place)
+    done = committed(place, server, "--yes", *scope)
+    assert (done.code, "calc.txt" in done.err, server.asked("worker")) == (1, True, []), done.err
+    place.files({"calc.txt": "both\n>>>>>>> side\n"})
+    git(place, "add", "calc.txt")
+    done = committed(place, server, "--yes")
+    assert (done.code, "conflict marks (<<<<<<<) in calc.txt" in done.err) == (1, True), done.err
+    place.files({"calc.txt": "both\n=======\n"})
+    assert committed(place, server, "--yes", "-a").code == 0
+    assert git(place, "log", "-1", "--format=%p").count(" ") == 1
+
+
+@pytest.mark.parametrize("by", ["core.autocrlf", ".gitattributes"])
+def test_lines_are_their_writers_where_git_converts_line_ends(
+    place: Place, server: Loopback, by: str
+) -> None:
+    if by == "core.autocrlf":
+        git(place, "config", by, "true")
+    else:
+        place.files({by: "*.txt text eol=crlf\n"})
+    place.files({"calc.txt": b"one\r\ntwo\r\nthree\r\n"})
+    place.commit()
+    place.configure(Agent("worker", price=PRICED))
+    server.play(
+        "worker",
+        Says(calls=(Use("read", {"path": "calc.txt"}),)),
+        Says(calls=(Use("edit", {"path": "calc.txt", "old": "two", "new": "zwei"}),)),
+        Says(calls=(Use("write", {"path": "new.txt", "content": "a\nb\n"}),)),
+        Says("Done."),
+        Says("ACCEPT"),
+    )
+    done = place.fugu("run", "--permission-mode", "auto", "change it", "--agent", "worker")
+    assert done.code == 0, done.err
+    git(place, "add", "new.txt")
+    assert committed(place, server, "--yes", "-a").code == 0
+    trailer = git(place, "log", "-1", "--format=%(trailers:key=Fugu-Agent,valueonly)")
+    assert trailer.startswith("worker 3 lines "), trailer
+    record = json.loads(git(place, "notes", "--ref=fugu", "show", "HEAD"))
+    ranges = {file["path"]: file["conversations"][0]["ranges"] for file in record["files"]}
+    assert ranges == {
+        "calc.txt": [{"start_line": 2, "end_line": 2}],
+        "new.txt": [{"start_line": 1, "end_line": 2}],
+    }
+
+
+def test_files_outside_a_sparse_checkout_are_committed_too(place: Place, server: Loopback) -> None:
+    place.configure(Agent("worker"))
+    place.files({"src/a.py": "a = 1\n", "docs/a.md": "kept\n"})
+    place.commit()
+    git(place, "sparse-checkout", "set", "src")
+    assert not (place.repo / "docs").exists()
+    place.files({"src/a.py": "a = 2\n", "docs/new.md": "new\n"})
+    done = committed(place, server, "--yes", "src/a.py", "docs/new.md")
+    assert done.code == 0, done.err
+    names = git(place, "show", "--name-status", "--format=").splitlines()
+    assert names == ["A\tdocs/new.md", "M\tsrc/a.py"]
+
+
 def test_a_commit_is_signed_where_git_is_told_so(place: Place, server: Loopback) -> None:
     if shutil.which("ssh-keygen") is None:
         pytest.skip("ssh-keygen is not installed")

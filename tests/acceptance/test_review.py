@@ -4,6 +4,7 @@ code.
 
 import json
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
@@ -149,6 +150,54 @@ def test_the_base_is_where_the_branch_began(place: Place, server: Loopback) -> N
         False,
         False,
     )
+
+
+def test_a_sparse_checkout_is_reviewed_with_new_files_outside_of_it(
+    place: Place, server: Loopback
+) -> None:
+    place.files({"src/a.py": "a = 1\n", "docs/a.md": "kept\n"})
+    place.commit()
+    git(place, "sparse-checkout", "set", "src")
+    place.files({"src/a.py": "a = 2\n", "docs/new.md": "new\n"})
+    place.configure(*POOL)
+    server.play("large", says(findings=[]))
+    done = place.fugu("review")
+    assert done.code == 0, done.err
+    (asked,) = server.asked("large")
+    assert ("+a = 2" in asked.text, "docs/new.md" in asked.text) == (True, True)
+    assert "kept" not in asked.text
+
+
+def partial_clone(place: Place) -> None:
+    """The repository is a clone that holds no file of an earlier commit."""
+    origin = place.folder / "origin"
+    for number in range(3):
+        place.files({"calc.txt": f"{number}\n" * 50})
+        place.commit()
+    place.repo.rename(origin)
+    for name in ("allowFilter", "allowAnySHA1InWant"):
+        subprocess.run(["git", "-C", origin, "config", f"uploadpack.{name}", "true"], check=True)
+    words = ["git", "clone", "-q", "--filter=blob:none", origin.as_uri(), place.repo]
+    subprocess.run(words, check=True, env=place.environ())
+
+
+def test_what_a_partial_clone_lacks_is_fetched(place: Place, server: Loopback) -> None:
+    partial_clone(place)
+    place.configure(*POOL)
+    server.play("large", says(findings=[]))
+    done = place.fugu("review", "--base", "HEAD~2")
+    assert done.code == 0, done.err
+    assert "-0" in server.asked("large")[0].text
+
+
+def test_a_remote_that_never_answers_is_not_waited_for(place: Place) -> None:
+    partial_clone(place)
+    place.configure(*POOL)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        git(place, "remote", "set-url", "origin", f"git://127.0.0.1:{mute.getsockname()[1]}/x")
+        done = place.fugu("review", "--base", "HEAD~2")
+    assert (done.code, "the remote did not send what" in done.err) == (1, True), done.err
+    assert place.left_behind() == []
 
 
 def test_who_does_not_answer_is_replaced_and_a_lone_agent_judges_itself(
