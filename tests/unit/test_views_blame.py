@@ -142,7 +142,7 @@ def test_where_a_content_is_gone_nobody_is_named() -> None:
 
 
 def test_only_newlines_end_lines_and_what_is_no_text_is_one() -> None:
-    assert lines_of(b"a\r\nb\x0cc\rd\n\ne") == (b"a\r\n", b"b\x0cc\rd\n", b"\n", b"e")
+    assert lines_of(b"a\r\nb\x0cc\rd\n\ne") == (b"a\n", b"b\x0cc\rd\n", b"\n", b"e")
     assert lines_of(b"a\n\0b\n") == (b"a\n\0b\n",)
     assert lines_of(b"") == ()
 
