@@ -18,7 +18,7 @@ from fugu_cli.config import Config, Mode
 from fugu_cli.coordinators import Coordinator
 from fugu_cli.engine import availability, compaction, orchestrator, parallel_turns
 from fugu_cli.engine.environment import Environment, Team
-from fugu_cli.engine.undo import record_killed_calls
+from fugu_cli.engine.recovery import recover
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.extensions.skill_library import MCP_PROMPT, SkillLibrary
 from fugu_cli.messages import Call, Effort, Media
@@ -43,17 +43,23 @@ GOING_ON = 3
 @dataclass(frozen=True)
 class SessionExtras:
     """What the user's environment and configuration bring beside servers and hooks. `lacking`:
-    sentences about what is wanted and cannot be had."""
+    sentences about what is wanted and cannot be had. `recovered`: about interrupted undos that were
+    finished when the session was opened."""
 
     collector: CollectorLink | None = None
     checkers: LanguageServers | None = None
     search: SearchEngine | None = None
     lacking: tuple[str, ...] = ()
+    recovered: tuple[str, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for people."""
-        return (*self.lacking, *(self.collector.notes if self.collector is not None else ()))
+        return (
+            *self.recovered,
+            *self.lacking,
+            *(self.collector.notes if self.collector is not None else ()),
+        )
 
 
 @dataclass
@@ -303,7 +309,7 @@ async def _record(session: Session, asked: Asked) -> None:
             hint="name one with --test-command, or allow run_tests",
         )
     suite = (command,) if wanted.until_pass and command is not None else ()
-    await record_killed_calls(session.log, workspace)
+    await recover(session.log, workspace)
     known = {
         "snapshot": "" if workspace.in_git else None,
         "test_command": command,

@@ -29,6 +29,7 @@ from fugu_cli.engine.environment import (
     WaitLimit,
 )
 from fugu_cli.engine.harness import TOOL_CALLING
+from fugu_cli.engine.recovery import finish_interrupted_undos
 from fugu_cli.errors import InfrastructureError
 from fugu_cli.extensions.instruction_files import nested_instructions, standing_instructions
 from fugu_cli.extensions.skills import Skill, describe_each
@@ -277,11 +278,13 @@ def build_session(
             name: build_guard(agent, denials, lambda: journal.events)
             for name, agent in agents.items()
         }
+    recovered = finish_interrupted_undos(workspace, journal)
     recall_reads(workspace, journal.records)
     environment = build_environment(
         config, workspace, ask, mask.text(_instructions(loaded)), journal.path
     )
     extras = build_extras(loaded, environ, entries, journal)
+    extras = replace(extras, recovered=recovered)
     workspace.jobs.attach(journal.events, journal.append)
     return Session(
         log=journal,

@@ -20,6 +20,7 @@ from fugu_cli.cli.interface import is_screen_visible, supports_fullscreen
 from fugu_cli.cli.output import print_lines
 from fugu_cli.config.loader import LoadedConfig
 from fugu_cli.engine import blame as blames
+from fugu_cli.engine import recovery
 from fugu_cli.engine import undo as engine_undo
 from fugu_cli.engine.commit_blame import add_noted_authors
 from fugu_cli.errors import StorageError, UsageError
@@ -206,6 +207,11 @@ async def _apply(way: Literal["undo", "redo"], session: str, yes: bool) -> int:
     log = Log.open(path)
     try:
         workspace = wiring.build_workspace(loaded.config, loaded.root, logs=(path,))
+        finished = await recovery.finish_interrupted_undo(log, workspace)
+        if finished is not None:
+            print_clean(recovery.finished_text(finished))
+            if finished.kind == way:
+                return 3 if finished.left_words else 0
         try:
             patch = await preview(log, workspace)
         except engine_undo.NothingToUndo as nothing:

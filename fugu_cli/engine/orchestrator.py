@@ -15,8 +15,8 @@ from typing import assert_never
 from fugu_cli.coordinators import AskPlanner, Decision, MergeTurns, ParallelTurns, RunSuite
 from fugu_cli.engine import availability, parallel_turns, structured_answer
 from fugu_cli.engine.environment import Environment, Team, due_run
+from fugu_cli.engine.recovery import recover
 from fugu_cli.engine.turn import TurnContext, over_budget_agents
-from fugu_cli.engine.undo import record_killed_calls
 from fugu_cli.messages import Call
 from fugu_cli.safety.policy.rule_matching import MCP
 from fugu_cli.session import views
@@ -40,7 +40,7 @@ async def run(log: Log, team: Team, environment: Environment) -> Finished:
     clock = asyncio.timeout_at(_loop_time(environment.limits.deadline))
     try:
         async with clock:
-            await record_killed_calls(log, environment.workspace)
+            await recover(log, environment.workspace)
             for subtask in views.open_subtasks(log.events):  # its call is not run again
                 log.append(Interrupted(turn=subtask.number, reason="it was killed"))
             while (end := views.finished(log.events)) is None:

@@ -1,35 +1,26 @@
-"""Puts files back: undo and redo of requests, rollback of an attempt, and what killed calls had
-changed.
-"""
+"""Puts files back: undo and redo of requests, rewind over several, rollback of an attempt."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from fugu_cli.engine import recovery
 from fugu_cli.errors import UsageError
-from fugu_cli.messages import Call
-from fugu_cli.providers.history import INTERRUPTED
-from fugu_cli.safety import paths
 from fugu_cli.session import store, views
 from fugu_cli.session.events import (
-    KILLED,
     NO_EFFECTS,
     Asked,
     Assigned,
     Event,
-    FileAttribute,
     FileChange,
     FileEffects,
-    Interrupted,
-    Permitted,
     ToolRan,
     Undone,
 )
-from fugu_cli.session.log import HEARTBEAT_SECONDS, Log
+from fugu_cli.session.log import Log
 from fugu_cli.session.open_work import undo_history
 from fugu_cli.snapshots.file_history import RestorePlan
 from fugu_cli.tools.workspace import Workspace
@@ -78,100 +69,6 @@ def _made(turn: views.Turn) -> FileEffects:
         )
     attributes = (
         one for run in runs if run.result and not run.evidence for one in run.result.attributes
-    )
-    return FileEffects(tuple(changes), tuple(attributes))
-
-
-GRACE_SECONDS = 0.1
-"""Seconds by which the clock of a disk may be behind."""
-
-
-async def record_killed_calls(log: Log, workspace: Workspace) -> None:
-    """Record what the killed calls of the newest request did. Where no snapshot tells, nothing.
-    Raises StorageError.
-    """
-    facts = views.request(log.events)
-    killed = [place for place, fact in enumerate(facts) if _was_killed(facts, place)]
-    if not killed or not workspace.in_git:
-        return
-    first = len(log.events) - len(facts) + killed[0]
-    before = _tree_before(log.events[: first + 1])
-    made = _until(
-        await workspace.history.since(before) if before else NO_EFFECTS,
-        _end(log, first),
-        workspace.root,
-    )
-    for place in killed:
-        fact = facts[place]
-        assert isinstance(fact, Permitted)
-        log.append(
-            ToolRan(
-                turn=fact.turn,
-                call=_told(fact.call),
-                output=INTERRUPTED,
-                ok=False,
-                changes=made.changes,
-                attributes=made.attributes,
-            )
-        )
-        made = NO_EFFECTS  # of calls that ran at the same time, one result names all changes
-
-
-def _was_killed(facts: Sequence[Event], place: int) -> bool:
-    """A call in the repository that may have changed something began here and has no result."""
-    fact = facts[place]
-    older = (
-        isinstance(facts[0], Asked) and facts[0].snapshot
-    )  # an older log: calls have no snapshot of their own
-    if not isinstance(fact, Permitted) or not fact.allowed or not (fact.snapshot or older):
-        return False
-    turn = next(
-        (e for e in reversed(facts[:place]) if isinstance(e, Assigned) and e.turn == fact.turn),
-        None,
-    )
-    results = {e.call.id for e in facts[place:] if isinstance(e, ToolRan) and e.turn == fact.turn}
-    return not (turn and turn.worktree) and results.isdisjoint({fact.call.id, _told(fact.call).id})
-
-
-def _told(call: Call) -> Call:
-    """Whose result tells what this call did. It is no answer to it: nobody takes it for the tests',
-    or an agent's.
-    """
-    return call.model_copy(update={"id": f"{call.id}-{KILLED}", "tool": KILLED})
-
-
-def _tree_before(events: Sequence[Event]) -> str:
-    known = (
-        e.snapshot
-        for e in reversed(events)
-        if isinstance(e, Asked | Assigned | Permitted) and e.snapshot
-    )
-    return next(known, "")
-
-
-def _end(log: Log, place: int) -> float:
-    """When the call that began at this place of the log was killed, in seconds since the epoch:
-    what the log says, else when its process was last known to live."""
-    for record in log.records[place + 1 :]:
-        if isinstance(record.event, Interrupted):
-            return record.at + GRACE_SECONDS
-    return log.left + 2 * HEARTBEAT_SECONDS
-
-
-def _until(made: FileEffects, end: float, root: Path) -> FileEffects:
-    """Without what was written since. A file that is gone was deleted: to bring it back loses
-    nothing.
-    """
-
-    def before_the_end(one: FileChange | FileAttribute) -> bool:
-        try:
-            return (root / paths.unquoted_path(one.path)).lstat().st_ctime <= end
-        except OSError:
-            return True
-
-    changes, attributes = (
-        filter(before_the_end, made.changes),
-        filter(before_the_end, made.attributes),
     )
     return FileEffects(tuple(changes), tuple(attributes))
 
@@ -299,14 +196,14 @@ def find_point(events: Sequence[Event], name: str) -> RewindPoint:
 async def rewind_preview(log: Log, workspace: Workspace, point: RewindPoint) -> str:
     """What `rewind_files` would change, as a unified diff, "" for nothing. Raises UsageError where
     edits would be lost."""
-    await record_killed_calls(log, workspace)
+    await recovery.recover(log, workspace)
     return await _patch(workspace, _rewindable(log, workspace, point))
 
 
 async def rewind_files(log: Log, workspace: Workspace, point: RewindPoint) -> list[Undone]:
     """Put the files back to how they were at this point, one request after the other, the newest
     first; background jobs that were started since end first. Raises UsageError, StorageError."""
-    await record_killed_calls(log, workspace)
+    await recovery.recover(log, workspace)
     _rewindable(log, workspace, point)
     if await workspace.jobs.stop(views.jobs(log.events[point.line :]), "undo"):
         _rewindable(log, workspace, point)  # they may have written something meanwhile
@@ -324,7 +221,7 @@ def _rewindable(log: Log, workspace: Workspace, point: RewindPoint) -> RestorePl
     found = workspace.history.standing(
         FileEffects(changes, tuple(one for made in steps for one in made.attributes))
     )
-    _refuse(found.conflicts, "rewind", workspace.root)
+    _refuse_where_all_were_edited(found, "rewind")
     if between := _edited_between(steps):
         said = f"rewind would lose edits made between two requests: {_named(between)}"
         raise UsageError(said, hint="undo goes back one request at a time, up to those edits")
@@ -362,7 +259,12 @@ def _edited_between(steps: Sequence[FileEffects]) -> list[str]:
 
 
 async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
-    await record_killed_calls(log, workspace)
+    finished = await recovery.finish_interrupted_undo(log, workspace)
+    if finished is not None and finished.kind == "undo":
+        raise NothingToUndo(
+            recovery.finished_text(finished), hint="undo again goes one request further back"
+        )
+    await recovery.record_killed_calls(log, workspace)
     done, _ = undoable_requests(log.events)
     if not done:
         raise NothingToUndo(
@@ -371,22 +273,26 @@ async def _undoable(log: Log, workspace: Workspace) -> RestorePlan:
     step = done[-1]
     _refuse_elsewhere(log.events, step.asked, workspace)
     made = step.made
-    if step.extras and step.asked.snapshot and (now := await workspace.history.snapshot()):
-        made = FileEffects(
-            made.changes, (await workspace.history.made(step.asked.snapshot, now)).attributes
-        )
-    found = workspace.history.standing(made)
+    if step.extras and step.asked.snapshot and (tree := await workspace.history.snapshot()):
+        of_older_log = await workspace.history.made(step.asked.snapshot, tree)
+        made = FileEffects(made.changes, of_older_log.attributes)
     if not any(made):
         raise NothingToUndo("there is nothing to undo", hint="the newest request changed no file")
-    if not (any(found.made) or found.conflicts or found.beside or found.unkept or found.nested):
+    plan = workspace.history.standing(made)
+    if plan == RestorePlan():
         raise NothingToUndo(
             "there is nothing to undo", hint="the files are as they were before the request"
         )
-    _refuse(found.conflicts, "undo", workspace.root)
-    return found
+    _refuse_where_all_were_edited(plan, "undo")
+    return plan
 
 
 async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
+    finished = await recovery.finish_interrupted_undo(log, workspace)
+    if finished is not None and finished.kind == "redo":
+        raise NothingToUndo(
+            recovery.finished_text(finished), hint="redo again goes one request further forward"
+        )
     _, taken = undoable_requests(log.events)
     if not taken:
         raise NothingToUndo(
@@ -397,11 +303,11 @@ async def _redoable(log: Log, workspace: Workspace) -> RestorePlan:
     _refuse_elsewhere(log.events, undone, workspace)
     made = undone.made
     if undone.snapshot and undone.tree:  # an older version's
-        told = await workspace.history.made(undone.tree, undone.snapshot)
-        made = FileEffects((*told.changes, *made.changes), told.attributes)
-    found = workspace.history.standing(made)
-    _refuse(found.conflicts, "redo", workspace.root)
-    return found
+        of_older_log = await workspace.history.made(undone.tree, undone.snapshot)
+        made = FileEffects((*of_older_log.changes, *made.changes), of_older_log.attributes)
+    plan = workspace.history.standing(made)
+    _refuse_where_all_were_edited(plan, "redo")
+    return plan
 
 
 def _refuse_elsewhere(events: Sequence[Event], fact: Event, workspace: Workspace) -> None:
@@ -417,61 +323,56 @@ def _refuse_elsewhere(events: Sequence[Event], fact: Event, workspace: Workspace
         raise UsageError(f"this was done in {opened.repo}, not in {workspace.root}", hint=hint)
 
 
-def _refuse(edited: Sequence[str], what: str, root: Path) -> None:
-    """The user's own edits are never lost. A commit would not help, for files are compared."""
-    if edited:
-        files = shlex.join(map(paths.unquoted_path, edited)) if len(edited) <= 5 else "FILE ..."
-        aside = f"git -C {shlex.quote(str(root))} stash push -u -- {files}"
-        raise UsageError(
-            f"{what} would lose edits made since in {len(edited)} "
-            f"{'file' if len(edited) == 1 else 'files'}: "
-            f"{_named(edited)}",
-            hint=f"stash them (`{aside}`), {what}, then `git stash pop`",
-        )
+def _refuse_where_all_were_edited(plan: RestorePlan, command: str) -> None:
+    """Raise UsageError where nothing but edits that somebody made since would be taken back."""
+    edited = plan.conflicts
+    if not edited or any(plan.made):
+        return
+    count = "1 file" if len(edited) == 1 else f"{len(edited)} files"
+    raise UsageError(
+        f"{command} would lose edits made since in {count}: {_named(edited)}",
+        hint="no other change is left to take back; `git diff` shows what these files hold",
+    )
 
 
 def _named(found: Sequence[str]) -> str:
     return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
 
 
-async def _patch(workspace: Workspace, stands: RestorePlan) -> str:
-    """What taking this back would change: contents as diffs, the rest as a line each; and what
-    stays as it is.
-    """
+async def _patch(workspace: Workspace, plan: RestorePlan) -> str:
+    """Describe what taking this back would change: contents as diffs, the rest as a line each; and
+    what stays as it is."""
     from fugu_cli.tools.diff import change_diffs
 
-    back = stands.made.back
-    found = await change_diffs(workspace, back.changes)
-    modes = [
-        f"mode of {one.path}: {one.mode_before} -> {one.mode}\n"
-        for one in back.changes
-        if one.mode_before
+    back = plan.made.back
+    diffs = await change_diffs(workspace, back.changes)
+    lines = [
+        f"mode of {change.path}: {change.mode_before} -> {change.mode}"
+        for change in back.changes
+        if change.mode_before
     ]
-    others = [
-        f"{one.path}: {one.before or 'as usual'} -> {one.after or 'as usual'}\n"
-        for one in back.attributes
+    lines += [
+        f"{attribute.path}: {attribute.before or 'as usual'} -> {attribute.after or 'as usual'}"
+        for attribute in back.attributes
     ]
-    stays = [
-        f"{path}: stays as it is, for no copy was kept\n"
-        for path in (*stands.unkept, *stands.nested)
-    ]
-    return "".join([*found.values(), *modes, *others, *stays])
+    edited = (*plan.conflicts, *plan.beside)
+    lines += [f"{path}: stays as it is, for it was changed since" for path in edited]
+    uncopied = (*plan.unkept, *plan.nested)
+    lines += [f"{path}: stays as it is, for no copy was kept" for path in uncopied]
+    return "".join([*diffs.values(), *(f"{line}\n" for line in lines)])
 
 
 async def _take_back(
-    log: Log, workspace: Workspace, found: RestorePlan, kind: Literal["undo", "redo"]
+    log: Log, workspace: Workspace, plan: RestorePlan, kind: Literal["undo", "redo"]
 ) -> Undone:
-    done = await workspace.take_back(found.made)
-    back = done.made.back
-    undone = Undone(
+    back = plan.made.back
+    planned = Undone(
         snapshot=None,
         kind=kind,
-        paths=done.paths,
         changes=back.changes,
         attributes=back.attributes,
-        left=tuple(found.beside),
-        unkept=tuple(found.unkept),
-        nested=tuple(found.nested),
+        left=(*plan.conflicts, *plan.beside),
+        unkept=plan.unkept,
+        nested=plan.nested,
     )
-    log.append(undone)
-    return undone
+    return await recovery.carry_out(log, workspace, planned)

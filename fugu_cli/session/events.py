@@ -13,6 +13,7 @@ from fugu_cli.session.file_effects import FileChange as FileChange
 from fugu_cli.session.file_effects import FileEffects as FileEffects
 from fugu_cli.session.file_effects import Merged as Merged
 from fugu_cli.session.file_effects import Undone as Undone
+from fugu_cli.session.file_effects import UndoStarted as UndoStarted
 from fugu_cli.session.file_effects import net_changes as net_changes
 
 ROLE = "role"
@@ -595,6 +596,7 @@ Event = Annotated[
     | Failed
     | Compacted
     | Interrupted
+    | UndoStarted
     | Undone
     | Finished,
     Field(discriminator="type"),

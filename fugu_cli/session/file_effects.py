@@ -226,5 +226,14 @@ class Undone(Value):
         return f" But: {self.left_words}." if self.left_words else ""
 
 
+class UndoStarted(Value):
+    """Files are about to be put back as `planned`. Without an Undone behind it, that was
+    interrupted. `snapshot` is of the files as they were then, None outside git."""
+
+    type: Literal["undo_started"] = "undo_started"
+    planned: Undone
+    snapshot: str | None = None
+
+
 _OLD_UNKEPT = "; left alone, because files so large are not copied before a command: "
 _OLD_TREE = re.compile(r"by the user, from tree ([0-9a-f]+)")

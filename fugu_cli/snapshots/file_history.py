@@ -46,7 +46,7 @@ from fugu_cli.snapshots.tree_extras import (
     remove_folder_or_pipe,
     repository_state,
 )
-from fugu_cli.system.atomic_files import link_atomically, make_executable, write_atomically
+from fugu_cli.system.atomic_files import executable_bits, link_atomically, write_atomically
 
 
 @dataclass(frozen=True)
@@ -411,6 +411,8 @@ def through_link(root: Path, path: Path) -> bool:
 
 
 async def _put(root: Path, path: Path, change: FileChange, data: bytes) -> None:
+    """Put the file back with content and mode in one step: nobody finds the one without the
+    other."""
     if through_link(root, path):
         raise OSError(0, "its folder is a link")
     mode = change.mode_before or change.mode
@@ -418,12 +420,18 @@ async def _put(root: Path, path: Path, change: FileChange, data: bytes) -> None:
         link_atomically(path, os.fsdecode(data))
         return
     is_new = not path.is_file() or path.is_symlink()
-    if is_new or change.before != change.after:
-        write_atomically(path, data, change.permissions or None if is_new else None)
-    bits = path.stat().st_mode & 0o7777
     if change.beside:
-        return
-    if is_new:
-        path.chmod(EXECUTABLE_BITS if mode == EXECUTABLE_MODE else PLAIN_BITS)
-    elif (mode == EXECUTABLE_MODE) != bool(bits & 0o100):
-        make_executable(path, mode == EXECUTABLE_MODE)
+        write_atomically(path, data, change.permissions or None if is_new else None)
+    elif is_new:
+        write_atomically(path, data, EXECUTABLE_BITS if mode == EXECUTABLE_MODE else PLAIN_BITS)
+    elif change.before != change.after:
+        write_atomically(path, data, _bits_as(mode, path.stat().st_mode & 0o7777))
+    else:
+        path.chmod(_bits_as(mode, path.stat().st_mode & 0o7777))
+
+
+def _bits_as(mode: str, bits: int) -> int:
+    """`bits` with the right to execute that `mode`, git's, gives or not."""
+    if (mode == EXECUTABLE_MODE) == bool(bits & 0o100):
+        return bits
+    return executable_bits(bits, mode == EXECUTABLE_MODE)

@@ -13,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from fugu_cli.errors import StorageError
@@ -44,7 +45,7 @@ def replacement_file(path: Path, mode: int | None = None) -> Iterator[Path]:
     ends, and is gone when the block fails. Folders and `mode` are as in `write_atomically`. Raises
     OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=".fugu-", suffix=path.suffix, dir=path.parent)
+    descriptor, name = tempfile.mkstemp(prefix=_prefix(), suffix=path.suffix, dir=path.parent)
     os.close(descriptor)
     draft = Path(name)
     try:
@@ -55,6 +56,47 @@ def replacement_file(path: Path, mode: int | None = None) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             draft.unlink()
         raise
+
+
+def _prefix() -> str:
+    """Begin a draft's name with the process that writes it: another one's is left alone."""
+    return f".fugu-{os.getpid()}-"
+
+
+_DRAFT = re.compile(r"\.fugu-(?P<process>\d+)-[a-z0-9_]{8}(\.[^.]*)?")
+
+
+def is_draft(name: str) -> bool:
+    """`name` is that of a half-written file of a process that is gone."""
+    match = _DRAFT.fullmatch(name)
+    if match is None:
+        return False
+    try:
+        os.kill(int(match["process"]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+    return False
+
+
+def remove_drafts(folders: Iterable[Path], since: float) -> None:
+    """Remove what killed processes left in `folders` of files that they were writing; `since`, in
+    seconds since the epoch, is when they began."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            for draft in list(folder.iterdir()):
+                if is_draft(draft.name) and draft.lstat().st_ctime >= since - 1:
+                    _remove_draft(draft)
+
+
+def _remove_draft(draft: Path) -> None:
+    """Remove the file, or the folder in which a link was made."""
+    if draft.is_dir() and not draft.is_symlink():
+        (draft / "link").unlink(missing_ok=True)
+        draft.rmdir()
+    else:
+        draft.unlink(missing_ok=True)
 
 
 def storage_error(error: OSError, path: Path) -> OSError | StorageError:
@@ -115,13 +157,17 @@ def _umask() -> int:
 def link_atomically(path: Path, target: str) -> None:
     """A symbolic link at `path`, in place of whatever file was there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".fugu-", dir=path.parent) as folder:
+    with tempfile.TemporaryDirectory(prefix=_prefix(), dir=path.parent) as folder:
         temporary = Path(folder) / "link"
         temporary.symlink_to(target)
         temporary.replace(path)
 
 
+def executable_bits(bits: int, executable: bool) -> int:
+    """The permission `bits` with whoever may read the file allowed to run it, or nobody."""
+    return bits | (bits & 0o444) >> 2 if executable else bits & ~0o111
+
+
 def make_executable(path: Path, executable: bool) -> None:
     """Whoever may read the file may run it, or nobody. Raises OSError."""
-    mode = stat.S_IMODE(path.stat().st_mode)
-    path.chmod(mode | (mode & 0o444) >> 2 if executable else mode & ~0o111)
+    path.chmod(executable_bits(stat.S_IMODE(path.stat().st_mode), executable))

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import functools
 import os
+import random
 import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -69,10 +71,11 @@ def furnished(folder: Path) -> Place:
     return place
 
 
-def killed(place: Place, moment: int) -> subprocess.CompletedProcess[str]:
-    """The request, ended at this moment; 0: at its own end."""
+def killed(place: Place, moment: int, *command: str) -> subprocess.CompletedProcess[str]:
+    """The command, by default the request, ended at this moment; 0: at its own end."""
+    command = command or ("run", *script(place, *REQUEST), "make it")
     return subprocess.run(
-        [sys.executable, "-c", COUNTING, str(moment), "run", *script(place, *REQUEST), "make it"],
+        [sys.executable, "-c", COUNTING, str(moment), *command],
         cwd=place.repo, env=place.environ(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
         check=False,
     )  # fmt: skip
@@ -112,3 +115,56 @@ def test_killed_at_any_moment_a_request_goes_on_and_is_undone_exactly(
         f"{moment}: {undone.err}"
     )
     assert "edits" not in undone.err and "Traceback" not in undone.err
+
+
+@dataclass(frozen=True)
+class Worked:
+    """A repository in which the request was made; its files before it and after it."""
+
+    place: Place
+    before: dict[str, str]
+    after: dict[str, str]
+
+
+def worked(folder: Path, command: str) -> Worked:
+    """The request, made, and undone again where the command is `redo`."""
+    place = furnished(folder)
+    before = files(place.repo)
+    assert place.fugu("run", *script(place, *REQUEST), "make it").code == 0
+    after = files(place.repo)
+    if command == "redo":
+        assert place.fugu("undo", "--yes").code == 0
+    return Worked(place, before, after)
+
+
+@functools.cache
+def count_of(command: str) -> int:
+    """Of all that an undo or redo of the request does."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = killed(worked(Path(folder), command).place, 0, command, "--yes")
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("number", range(MOMENTS))
+def test_an_undo_or_redo_killed_at_any_moment_is_finished_and_loses_nothing(
+    tmp_path: Path, number: int
+) -> None:
+    command = ("undo", "redo")[number % 2]
+    moment = 1 + random.Random(number).randrange(count_of(command))
+    work = worked(tmp_path, command)
+    place = work.place
+    session = place.sessions()[0].stem
+    ended = killed(place, moment, command, "--yes")
+    assert ended.returncode == -signal.SIGKILL, f"{moment} of {count_of(command)}: {ended.stderr}"
+    mine = {"later.txt": "by hand\n"}
+    (place.repo / "later.txt").write_text("by hand\n")
+    next_command = [("undo", "--yes"), ("redo", "--yes"), ("run", *script(place, *DONE), "go on")][
+        number % 3
+    ]
+    told = [place.fugu(*next_command)]
+    told.append(place.fugu("redo", "--yes", "--session", session))
+    assert files(place.repo) == work.after | mine, f"{moment}: {told}"
+    told.append(place.fugu("undo", "--yes", "--session", session))
+    assert files(place.repo) == work.before | mine, f"{moment}: {told}"
+    assert {one.code for one in told} == {0} and not list(place.repo.rglob(".fugu-*")), told

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.engine import undo
-from fugu_cli.errors import UsageError
+from fugu_cli.engine import recovery, undo
+from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.messages import Call
 from fugu_cli.session import views
 from fugu_cli.session.events import (
@@ -170,34 +170,49 @@ def test_undo_and_redo_leave_every_other_file_alone_whoever_changed_it(project: 
     play(project, what)
 
 
-@pytest.mark.parametrize("edit", ["changed.txt", "od d;.txt"])
-def test_what_a_refused_undo_advises_keeps_the_edits_and_undoes_the_rest(
-    project: Path, edit: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    who = [f"user.{name}=x" for name in ("name", "email")]
-    subprocess.run(["git", "add", "."], cwd=project, check=True)
-    subprocess.run(
-        ["git", "-c", who[0], "-c", who[1], "commit", "-qm", "begin"], cwd=project, check=True
-    )
-    for role in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{role}_NAME", "x")
-        monkeypatch.setenv(f"GIT_{role}_EMAIL", "x")
-
+def test_a_file_that_was_edited_since_is_left_alone_and_the_rest_taken_back(project: Path) -> None:
     def change(root: Path) -> None:
-        for name in ("kept.txt", edit):
+        for name in ("kept.txt", "dev.log"):
             (root / name).write_text("fugu\n")
 
     async def what(log: Log, workspace: Workspace) -> None:
         await request(log, workspace, change)
-        (project / edit).write_text("the user\n")
-        with pytest.raises(UsageError) as refused:
-            await undo.undo_request(log, workspace)
-        aside, back = refused.value.hint.split("`")[1::2]
-        subprocess.run(aside, shell=True, check=True, capture_output=True)
+        (project / "dev.log").write_text("fugu\nmore\n")
+        preview = await undo.undo_preview(log, workspace)
+        assert "dev.log: stays as it is, for it was changed since\n" in preview
+        undone = await undo.undo_request(log, workspace)
+        assert (undone.paths, undone.left) == (("kept.txt",), ("dev.log",))
+        redone = await undo.redo_request(log, workspace)
+        assert (redone.paths, redone.left) == (("kept.txt",), ())
+        assert state(project) == {
+            "kept.txt": ("fugu\n", False),
+            "dev.log": ("fugu\nmore\n", False),
+        }
+
+    play(project, what)
+
+
+def test_an_undo_that_stopped_half_way_is_finished_and_redone_whole(project: Path) -> None:
+    before = state(project)
+
+    async def what(log: Log, workspace: Workspace) -> None:
+        await request(log, workspace, everything)
+        after = state(project)
+        (project / "new" / "file.txt").chmod(0o600)
+        await request(log, workspace, lambda root: (root / "more.txt").write_text("x") and None)
         await undo.undo_request(log, workspace)
-        assert state(project) == {"kept.txt": ("mine\n", False)}
-        subprocess.run(back, shell=True, check=True, capture_output=True, cwd=project)
-        assert state(project) == {"kept.txt": ("mine\n", False), edit: ("the user\n", False)}
+        folder = project / "kept.txt"
+        folder.mkdir()
+        (folder / "in the way").write_text("")
+        with pytest.raises(StorageError, match="could not be put back"):
+            await undo.undo_request(log, workspace)
+        assert not (project / "run.sh").exists()
+        shutil.rmtree(folder)
+        with pytest.raises(undo.NothingToUndo, match="the interrupted undo is finished: 4 files"):
+            await undo.undo_preview(log, workspace)
+        assert state(project) == before
+        await undo.redo_request(log, workspace)
+        assert state(project) == after
 
     play(project, what)
 
@@ -217,7 +232,7 @@ def test_what_a_command_had_done_when_it_was_cut_off_is_undone_and_later_edits_a
         (project / "made.txt").write_text("half\n")
         (project / "kept.txt").unlink()
         log.append(Interrupted(turn=1))
-        await asyncio.sleep(2 * undo.GRACE_SECONDS)
+        await asyncio.sleep(2 * recovery.GRACE_SECONDS)
         (project / "mine.txt").write_text("the user\n")
         after = state(project)
         await undo.undo_request(log, workspace)
@@ -225,8 +240,9 @@ def test_what_a_command_had_done_when_it_was_cut_off_is_undone_and_later_edits_a
         await undo.redo_request(log, workspace)
         assert state(project) == after
         (project / "made.txt").write_text("the user\n")
-        with pytest.raises(UsageError, match=r"in 1 file: made\.txt"):
-            await undo.undo_request(log, workspace)
+        undone = await undo.undo_request(log, workspace)
+        assert (undone.paths, undone.left) == (("kept.txt",), ("made.txt",))
+        assert (project / "made.txt").read_text() == "the user\n"
 
     play(project, what)
 

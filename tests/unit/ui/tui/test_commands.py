@@ -260,7 +260,9 @@ def test_undo_refuses_with_an_explanation_when_own_edits_would_be_lost(
         await hand.done(1)
         (project / "new.txt").write_text("mine\n")
         await hand.type("/undo")
-        await hand.sees("undo would lose edits made since in 1 file: new.txt", "stash them")
+        await hand.sees(
+            "undo would lose edits made since in 1 file: new.txt", "no other change is left"
+        )
         assert (project / "new.txt").read_text() == "mine\n"
 
     play(what, {"small": WRITES, "large": '[[step]]\ntext = "ACCEPT"\n'})

@@ -114,18 +114,17 @@ def test_a_request_goes_back_to_the_middle_and_goes_on_from_there(
     play(what, {**SCRIPTS, "large": '[[step]]\ntext = "ACCEPT"\n' * 4})
 
 
-def test_edits_of_the_users_stop_a_rewind_before_anything_is_touched(
+def test_a_rewind_leaves_files_alone_that_the_user_edited(
     play: Callable[..., None], project: Path
 ) -> None:
     async def what(hand: Hand) -> None:
         await two_requests(hand)
         (project / "one.txt").write_text("mine\n")
-        await hand.type("/rewind 1")
-        await hand.sees("rewind would lose edits made since in 1 file: one.txt")
-        assert (made(project), (project / "one.txt").read_text()) == (
-            ["one.txt", "two.txt"],
-            "mine\n",
-        )
+        await hand.type("/rewind 1 files")
+        await hand.sees("one.txt: stays as it is, for it was changed since")
+        await hand.pilot.press("y")
+        await hand.until(lambda: made(project) == ["one.txt"])
+        assert (project / "one.txt").read_text() == "mine\n"
         for line, said in (
             ("/rewind 7", "there is no request or turn '7' to go back to"),
             ("/rewind 2.2 files", "files alone go back to the beginning of a request"),
