@@ -8,6 +8,7 @@ names.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -64,6 +65,41 @@ class Thinking(Value):
 
     text: str = ""
     data: str = ""
+
+
+def with_call_ids(
+    calls: Sequence[Call], thinking: tuple[Thinking, ...], ids: Sequence[str]
+) -> tuple[tuple[Call, ...], tuple[Thinking, ...]]:
+    """Give calls new ids, also where the provider's own reasoning names a call by its id."""
+    names = {call.id: id for call, id in zip(calls, ids, strict=True) if call.id != id}
+    renamed = [call.model_copy(update={"id": id}) for call, id in zip(calls, ids, strict=True)]
+    blocks = []
+    for block in thinking:
+        if any(name in block.data for name in names):
+            try:
+                data: JsonValue = json.loads(block.data)
+            except (ValueError, RecursionError):
+                data = None
+            changed = _with_ids(data, names, is_id=False)
+            if changed != data:
+                text = json.dumps(changed, ensure_ascii=False)
+                block = block.model_copy(update={"data": text})
+        blocks.append(block)
+    return tuple(renamed), tuple(blocks)
+
+
+def _with_ids(value: JsonValue, names: Mapping[str, str], *, is_id: bool) -> JsonValue:
+    """The value with new ids in its fields that are named like one, and as the keys of objects."""
+    if isinstance(value, str):
+        return names.get(value, value) if is_id else value
+    if isinstance(value, list):
+        return [_with_ids(item, names, is_id=is_id) for item in value]
+    if isinstance(value, dict):
+        return {
+            names.get(key, key): _with_ids(item, names, is_id=key.lower().endswith(("id", "ids")))
+            for key, item in value.items()
+        }
+    return value
 
 
 class Usage(Value):

@@ -28,7 +28,7 @@ from fugu_cli.engine.environment import (
     Team,
 )
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import Call, Prompt, Usage
+from fugu_cli.messages import Call, Prompt, Usage, with_call_ids
 from fugu_cli.providers import Pause, shown_media
 from fugu_cli.providers.retry import Retrying, Speaking
 from fugu_cli.safety import path_rules
@@ -228,13 +228,14 @@ async def _ask(
         return
     finally:
         place.reserved.hold(now.number, 0.0)
+    calls, thinking = with_call_ids(reply.calls, reply.thinking, _call_ids(reply.calls, now))
     log.append(
         Replied(
             turn=now.number,
             agent=name,
             text=reply.text,
-            thinking=reply.thinking,
-            calls=_numbered(reply.calls, now),
+            thinking=thinking,
+            calls=calls,
             usage=reply.usage,
             model=reply.model or member.model,
             stop=reply.stop,
@@ -344,10 +345,7 @@ def failed_event(turn: int, name: str, error: AgentError) -> Failed:
     )
 
 
-def _numbered(calls: Sequence[Call], now: views.Turn) -> tuple[Call, ...]:
+def _call_ids(calls: Sequence[Call], turn: views.Turn) -> list[str]:
     """Our own ids: providers repeat theirs, and a result must find its one call."""
-    made = sum(len(reply.calls) for reply in now.replies)
-    return tuple(
-        call.model_copy(update={"id": f"t{now.number}-{len(now.draws)}-{made + index}"})
-        for index, call in enumerate(calls)
-    )
+    earlier = sum(len(reply.calls) for reply in turn.replies)
+    return [f"t{turn.number}-{len(turn.draws)}-{earlier + index}" for index in range(len(calls))]

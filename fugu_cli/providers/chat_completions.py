@@ -192,6 +192,8 @@ class ChatCompletionsDecoder:
         self._held = ReplyLimits(access.name, access.host)
         self._text = ThinkTagParser()
         self._thinking: list[str] = []
+        self.reasoning_field = ""
+        """The field in which the server sends what is thought; "" where it sent nothing."""
         self.thought = ""
         """What the newest event added to what is thought."""
         self._calls: list[_Open] = []
@@ -302,6 +304,8 @@ class ChatCompletionsDecoder:
 
     def _take_delta(self, delta: _Delta) -> str:
         self.thought = delta.reasoning_content or delta.reasoning or ""
+        if self.thought:
+            self.reasoning_field = "reasoning_content" if delta.reasoning_content else "reasoning"
         self._thinking.append(self.thought)
         self._details += delta.reasoning_details or []
         self._held.add(
@@ -377,13 +381,20 @@ NO_REASONING = " "
 for all of them, and some take an empty text for none."""
 
 
-def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json:
-    """The request body. Only what was asked for is in it: servers refuse what they do not know."""
+def encode(
+    prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks, reasoning_field: str = ""
+) -> Json:
+    """The request body. Only what was asked for is in it: servers refuse what they do not know.
+
+    The agent's own thoughts of the tool loop that is open go back in `reasoning_field`.
+    """
     told = prompt.system.strip() and dialect.system
     messages: list[Json] = [{"role": "system", "content": prompt.system}] if told else []
-    messages += [
-        _message(message, access, dialect) for message in _history(prompt, access, dialect)
-    ]
+    history = _history(prompt, access, dialect)
+    loop = _loop_replies(prompt.messages, history) if dialect.thoughts_back else set()
+    for index, message in enumerate(history):
+        field = reasoning_field if index in loop else ""
+        messages.append(_message(message, access, dialect, field))
     if server_quirks.wants_cache_marks(access):
         server_quirks.add_cache_marks(messages)
     payload: Json = {
@@ -436,7 +447,26 @@ def _history(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> tu
     return with_agent_between(history) if dialect.bridged or mistral else history
 
 
-def _message(message: Message, access: ModelEndpoint, dialect: ServerQuirks) -> Json:
+def _loop_replies(messages: Sequence[Message], history: Sequence[Message]) -> set[int]:
+    """Places in `history`, which was made of `messages`, of the replies with calls since the user
+    last spoke.
+    """
+    count = 0
+    for message in reversed(messages):
+        if isinstance(message, FromUser):
+            break
+        count += isinstance(message, FromAgent) and bool(message.calls)
+    replies = [
+        index
+        for index, message in enumerate(history)
+        if isinstance(message, FromAgent) and message.calls
+    ]
+    return set(replies[len(replies) - count :])
+
+
+def _message(
+    message: Message, access: ModelEndpoint, dialect: ServerQuirks, reasoning_field: str
+) -> Json:
     match message:
         case FromUser():
             return {"role": "user", "content": _said(message)}
@@ -449,13 +479,14 @@ def _message(message: Message, access: ModelEndpoint, dialect: ServerQuirks) -> 
             }
             if message.calls:
                 said["tool_calls"] = _calls(message, access)
+            own = message.thinking if message.agent == access.name else ()
+            thought = "\n".join(block.text for block in own if block.text)
             if sealed := reasoning.sealed_reasoning(message, access):
                 said[reasoning.REASONING_DETAILS] = sealed
+            elif thought and reasoning_field:
+                said[reasoning_field] = thought
             if dialect.reasoning_back:
-                own = message.thinking if message.agent == access.name else ()
-                said["reasoning_content"] = (
-                    "\n".join(block.text for block in own if block.text) or NO_REASONING
-                )
+                said["reasoning_content"] = thought or NO_REASONING
             return said
 
 
@@ -518,6 +549,7 @@ class OpenAI(WireAgent):
     ) -> None:
         super().__init__(access, access.credentials, transport)
         self._over = over
+        self._reasoning_field = ""
 
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
         decoder = ChatCompletionsDecoder(self._access, lambda number: call_id(prompt, number))
@@ -530,11 +562,14 @@ class OpenAI(WireAgent):
             if self._over and not decoder.finished and (reason := self._over(prompt, said, shown)):
                 decoder.cut(reason)
 
-        request = ("/chat/completions", encode(prompt, self._access, quirks))
+        body = encode(prompt, self._access, quirks, self._reasoning_field)
         heard = say if self._over is None else hear
-        return await self._exchange(
-            request, decoder, stops, heard, frozenset(tool.name for tool in prompt.tools)
-        )
+        try:
+            return await self._exchange(
+                ("/chat/completions", body), decoder, stops, heard, prompt.tools
+            )
+        finally:
+            self._reasoning_field = decoder.reasoning_field or self._reasoning_field
 
 
 if TYPE_CHECKING:

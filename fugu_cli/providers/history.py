@@ -22,7 +22,16 @@ import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Media, Message, Prompt
+from fugu_cli.messages import (
+    Call,
+    FromAgent,
+    FromTool,
+    FromUser,
+    Media,
+    Message,
+    Prompt,
+    with_call_ids,
+)
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 """Ids that OpenAI (at most 40 characters) and Anthropic (this alphabet) both take."""
@@ -76,10 +85,9 @@ def with_short_ids(messages: Sequence[Message]) -> tuple[Message, ...]:
     def renamed(message: Message) -> Message:
         match message:
             case FromAgent():
-                calls = tuple(
-                    call.model_copy(update={"id": _short(call.id)}) for call in message.calls
-                )
-                return message.model_copy(update={"calls": calls})
+                ids = [_short(call.id) for call in message.calls]
+                calls, thinking = with_call_ids(message.calls, message.thinking, ids)
+                return message.model_copy(update={"calls": calls, "thinking": thinking})
             case FromTool():
                 return message.model_copy(update={"call": _short(message.call)})
             case FromUser():
@@ -211,7 +219,8 @@ class _Pairing:
             repaired = self._repaired(call)
             calls.append(repaired)
             self._calls.append((call.id, repaired))
-        thinking = message.thinking if message.agent == self._agent else ()
+        own_thinking = message.thinking if message.agent == self._agent else ()
+        _, thinking = with_call_ids(message.calls, own_thinking, [call.id for call in calls])
         self._done.append(message.model_copy(update={"thinking": thinking, "calls": tuple(calls)}))
 
     def _take_result(self, result: FromTool) -> None:

@@ -480,7 +480,8 @@ class Anthropic(WireAgent):
             [stop for stop in prompt.stop if not stop.strip()]
         )  # which the API refuses
         request = (_path(self._access), encode(prompt, self._access, quirks))
-        return await self._exchange(request, MessagesDecoder(self._access), stops, say, frozenset())
+        decoder = MessagesDecoder(self._access)
+        return await self._exchange(request, decoder, stops, say, prompt.tools)
 
 
 def _path(access: ModelEndpoint) -> str:

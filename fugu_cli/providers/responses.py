@@ -452,9 +452,9 @@ class Responses(WireAgent):
     async def _once(self, prompt: Prompt, say: Say, quirks: ServerQuirks) -> Reply:
         decoder = ResponsesDecoder(self._access, lambda number: call_id(prompt, number))
         request = ("/responses", encode(prompt, self._access, quirks, phased=self._phased))
-        tools = frozenset(tool.name for tool in prompt.tools)
+        stops = StopSequences(prompt.stop)
         try:
-            return await self._exchange(request, decoder, StopSequences(prompt.stop), say, tools)
+            return await self._exchange(request, decoder, stops, say, prompt.tools)
         except AgentError as error:
             if error.kind == "absent":
                 error.hint = f'{error.hint} A server without /responses wants `api = "chat"`.'

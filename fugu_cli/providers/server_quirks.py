@@ -1,6 +1,6 @@
 """How servers differ from the standard they claim: parameters they refuse (learned from their own
-400, once for each entry), prompt-cache marks, finish reasons, stop sequences they do not take, tool
-calls they leave in the text. Pure; a wire format reads this while it encodes and decodes.
+400, once for each entry), prompt-cache marks, finish reasons, stop sequences they do not take.
+Pure; a wire format reads this while it encodes and decodes.
 """
 
 from __future__ import annotations
@@ -8,16 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import secrets
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from pydantic import JsonValue
 
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import Call, Prompt, Reply, ToolSpec
+from fugu_cli.messages import Prompt, Reply, ToolSpec
 from fugu_cli.providers.endpoint import ModelEndpoint
 
 
@@ -63,6 +61,8 @@ class ServerQuirks:
     """Ids of calls are nine letters and digits (Mistral)."""
     bridged: bool = False
     """The user speaks only after an agent, never after a result (Mistral)."""
+    thoughts_back: bool = True
+    """Reasoning text goes back with the calls of a tool loop, in the field in which it came."""
     reasoning_back: bool = False
     """Reasoning text of this agent goes back with its calls (DeepSeek, Kimi)."""
     system: bool = True
@@ -129,6 +129,12 @@ RULES: tuple[tuple[str, QuirkChange], ...] = (
     ),
     (rf"\bseed\b.*({REFUSED})|({REFUSED}).*\bseed\b", lambda d: replace(d, seed=False)),
     (r"thinking\.type\.enabled|thinking.*adaptive", lambda d: replace(d, adaptive=True)),
+    (
+        rf"reasoning(_content)?['`\"]? (is |are |was )?({REFUSED})"
+        rf"|({REFUSED})[^.]{{0,40}}['`\"]reasoning(_content)?['`\"]"
+        rf"|messages.{{0,60}}\breasoning(_content)?\b.{{0,60}}({REFUSED})",
+        lambda d: replace(d, thoughts_back=False),
+    ),
     (
         r"reasoning_content.*(missing|must|required)|(missing|must|required).*reasoning_content",
         lambda d: replace(d, reasoning_back=True),
@@ -387,158 +393,3 @@ class StopSequences:
         text = self.cut(reply.text)
         over = "end" if reply.stop == "length" and text != reply.text else reply.stop
         return reply.model_copy(update={"text": text, "stop": over})
-
-
-CALL_MARK = re.compile(
-    r"^[ \t]*(?:<tool_call>|<function=|\[TOOL_CALLS\]|<\|tool_calls_section_begin\|>|<\|python_tag\|>"
-    r"|<｜tool▁calls▁begin｜>)",
-    re.MULTILINE,
-)
-"""What a call begins with for the models of Qwen, Z.ai, Mistral, Moonshot, Meta and DeepSeek."""
-TOOL_NAME_WITHIN = 100
-"""Characters behind a mark that name the tool."""
-
-
-_CALL_FORMS = (
-    re.compile(r"<tool_call>\s*(?P<object>\{.*?\})\s*</tool_call>", re.DOTALL),
-    re.compile(
-        r"(?:<tool_call>\s*)?<function=(?P<name>[\w.-]+)>\s*"
-        r"(?:(?P<given>\{.*?\})|(?P<parameters>(?:<parameter=[\w.-]+>.*?</parameter>\s*)*))"
-        r"\s*</function>(?:\s*</tool_call>)?",
-        re.DOTALL,
-    ),
-    re.compile(r"<\|python_tag\|>\s*(?P<object>\{.*\})", re.DOTALL),
-    re.compile(r"\[TOOL_CALLS\]\s*(?P<list>\[.*\])", re.DOTALL),
-)
-"""Whole calls, as the models of Qwen, Meta and Mistral write them."""
-_FENCED = re.compile(r"\s*```(?:json|tool_call)?\s*\n(?P<object>\{.*\})\s*\n```\s*", re.DOTALL)
-_PARAMETER = re.compile(r"<parameter=([\w.-]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
-
-
-_AROUND_NAME = re.compile(
-    r"^\s*(?:functions|default_api|tools?)[.:/]|<\|.*$|:\d+\s*$|\s+$|^\s+", re.DOTALL
-)
-"""What servers leave around the name of a tool: OpenAI's and Google's name spaces, marks of
-gpt-oss, Kimi's numbers.
-"""
-_FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
-
-
-def with_calls_repaired(reply: Reply, tools: frozenset[str]) -> Reply:
-    """The reply; its calls with the names of offered tools, and with arguments in JSON, where both
-    are plain to see.
-    """
-    calls = tuple(_repaired(call, tools) for call in reply.calls)
-    return reply if calls == reply.calls else reply.model_copy(update={"calls": calls})
-
-
-def _repaired(call: Call, tools: frozenset[str]) -> Call:
-    name = call.tool if call.tool in tools else _AROUND_NAME.sub("", call.tool).lower()
-    given = call.arguments
-    try:
-        json.loads(given or "{}")
-    except ValueError as error:
-        bare = _FENCE.sub(r"\1", given)
-        if bare != given or "control character" in str(
-            error
-        ):  # line breaks as they are, inside of a string
-            with suppress(ValueError):
-                given = json.dumps(json.loads(bare, strict=False), ensure_ascii=False)
-    except RecursionError:
-        pass
-    return call.model_copy(
-        update={"tool": name if name in tools else call.tool, "arguments": given}
-    )
-
-
-def read_unparsed_calls(reply: Reply, tools: frozenset[str], access: ModelEndpoint) -> Reply:
-    """The reply; calls of offered tools that its text ends in, or that are all of it in a fence,
-    are its calls. Raises AgentError where the text ends in one that cannot be read."""
-    if reply.calls or reply.stop != "end":
-        return reply
-    begin = _begin_of_calls(reply.text, tools)
-    if begin is None:
-        fenced = _FENCED.fullmatch(reply.text)
-        found = _calls_in_object(fenced["object"]) if fenced else []
-        begin = 0
-    else:
-        found = _read_calls(reply.text[begin:].strip())
-        if not found or any(name not in tools for name, _ in found):
-            raise _unparsed(access)
-    if not found or any(name not in tools for name, _ in found):
-        return reply
-    calls = (
-        Call(id=f"call_{secrets.token_hex(8)}", tool=name, arguments=given) for name, given in found
-    )
-    return reply.model_copy(
-        update={"text": reply.text[:begin].rstrip(), "calls": tuple(calls), "stop": "calls"}
-    )
-
-
-def _unparsed(access: ModelEndpoint) -> AgentError:
-    error = AgentError(
-        f"{access.name}: {access.host} sent a tool call of {access.model} as text",
-        kind="protocol",
-        retry=True,
-        hint=f"Start the server with the tool-call parser of its model, or give the entry {access.name} in .fugurc"
-        ' `protocol = "text"`.',
-    )
-    error.tries = 2
-    return error
-
-
-def _begin_of_calls(text: str, tools: frozenset[str]) -> int | None:
-    """Where the call begins in which the text ends. Quoted in a fence, or with words below it, it
-    is an example.
-    """
-    found = CALL_MARK.search(text)
-    if (
-        found is None
-        or text[: found.start()].count("```") % 2
-        or text.rstrip()[-1:] not in (">", "]", "}")
-    ):
-        return None
-    named = re.findall(r"[\w-]+", text[found.end() : found.end() + TOOL_NAME_WITHIN])
-    return None if tools.isdisjoint(named) else found.start()
-
-
-def _read_calls(text: str) -> list[tuple[str, str]]:
-    """Names and arguments (JSON) of the calls that the text consists of; none where it is something
-    else as well.
-    """
-    found: list[tuple[str, str]] = []
-    while text:
-        match = next((match for form in _CALL_FORMS if (match := form.match(text))), None)
-        if match is None:
-            return []
-        parts = match.groupdict()
-        if parts.get("name"):
-            given = parts["given"] or json.dumps(
-                dict(_PARAMETER.findall(parts["parameters"])), ensure_ascii=False
-            )
-            found.append((parts["name"], given))
-        else:
-            made = _calls_in_object(parts.get("object") or parts["list"])
-            if not made:
-                return []
-            found += made
-        text = text[match.end() :].strip()
-    return found
-
-
-def _calls_in_object(text: str) -> list[tuple[str, str]]:
-    """Of `{"name": ..., "arguments": {...}}`, or a list of such; none where it is something
-    else.
-    """
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return []
-    found = []
-    for one in value if isinstance(value, list) else [value]:
-        keys = set(one) if isinstance(one, dict) else set()
-        given = one.get("arguments", one.get("parameters")) if keys else None
-        if not (keys <= {"name", "arguments", "parameters", "id"} and isinstance(given, dict)):
-            return []
-        found.append((str(one.get("name", "")), json.dumps(given, ensure_ascii=False)))
-    return found

@@ -6,23 +6,18 @@ Between the wire formats, each of which is a subclass, and http_client.py, which
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import httpx
 
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import Prompt, Reply, Usage
+from fugu_cli.messages import Prompt, Reply, ToolSpec, Usage
 from fugu_cli.providers import Pause, Say, ThoughtListener, Wait
+from fugu_cli.providers.calls_in_text import TextCallReader, read_calls, with_calls_repaired
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import HttpConnection, Json, ReplyProgress, ServerEvent
-from fugu_cli.providers.server_quirks import (
-    LearnedQuirks,
-    ServerQuirks,
-    StopSequences,
-    read_unparsed_calls,
-    with_calls_repaired,
-)
+from fugu_cli.providers.server_quirks import LearnedQuirks, ServerQuirks, StopSequences
 from fugu_cli.providers.shown_media import RefusedMedia
 
 
@@ -106,14 +101,15 @@ class WireAgent(ABC):
         decoder: ReplyDecoder,
         stops: StopSequences,
         say: Say,
-        tools: frozenset[str],
+        tools: Sequence[ToolSpec],
     ) -> Reply:
-        """Post `request`, a path and a body. `tools`: a call of one of these in the reply's text is
-        one.
+        """Post `request`, a path and a body. A call of one of `tools` in the reply's text is
+        read.
         """
+        reader = TextCallReader(tools)
 
         def take(event: ServerEvent) -> ReplyProgress:
-            text = stops.feed(decoder.feed(event))
+            text = reader.feed(stops.feed(decoder.feed(event)))
             if decoder.thought and isinstance(say, ThoughtListener):
                 say.think(decoder.thought)
             if text:
@@ -123,11 +119,13 @@ class WireAgent(ABC):
         try:
             await self._connection.post(*request, take)
             reply = decoder.reply()
-            if rest := stops.rest():
-                say(rest)
-            return read_unparsed_calls(
-                with_calls_repaired(stops.ended(reply), tools), tools, self._access
-            )
+            names = frozenset(tool.name for tool in tools)
+            reply = with_calls_repaired(stops.ended(reply), names)
+            complete = read_calls(reply, tools, self._access)
+            rest = reader.feed(stops.rest()) + reader.rest()
+            if rest and not complete.calls:
+                say(rest if complete.text == reply.text else complete.text)
+            return complete
         except AgentError as error:
             error.usage = decoder.used
             raise

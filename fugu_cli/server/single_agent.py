@@ -18,7 +18,15 @@ from fugu_cli.engine import availability, compaction
 from fugu_cli.engine.environment import Environment, Team
 from fugu_cli.engine.turn import failed_event
 from fugu_cli.errors import AgentError
-from fugu_cli.messages import EFFORTS, Effort, FromAgent, Message, Prompt, Reply
+from fugu_cli.messages import (
+    EFFORTS,
+    Effort,
+    FromAgent,
+    Message,
+    Prompt,
+    Reply,
+    with_call_ids,
+)
 from fugu_cli.providers import Agent, Pause, Say, ThoughtListener, Wait, error_mapping, shown_media
 from fugu_cli.server import traces
 from fugu_cli.server.client_requests import (
@@ -504,15 +512,13 @@ def broken_stream_reason(name: str) -> AgentError:
 
 def _recorded(request: ActiveRequest, assigned: Assigned, reply: Reply, seconds: float) -> Replied:
     made = reply.calls[:1] if request.asking.sampling.single else reply.calls
-    calls = tuple(
-        call.model_copy(update={"id": call_id(request.id, number)})
-        for number, call in enumerate(made)
-    )
+    ids = [call_id(request.id, number) for number in range(len(made))]
+    calls, thinking = with_call_ids(made, reply.thinking, ids)
     fact = Replied(
         turn=assigned.turn,
         agent=assigned.agent,
         text=reply.text,
-        thinking=reply.thinking,
+        thinking=thinking,
         calls=calls,
         usage=reply.usage,
         model=reply.model or assigned.agent,

@@ -41,12 +41,15 @@ class Says:
 
     text: str = ""
     calls: tuple[Use, ...] = ()
-    tokens: tuple[int, int] = (100, 10)
+    tokens: tuple[int, int] | None = (100, 10)
+    """What the server counts of the prompt and the answer; None where it counts nothing."""
     pause: float = 0.0
     """Seconds before the first byte."""
     slow: float = 0.0
     """Seconds between pieces."""
     thinking: str = ""
+    sealed: bool = False
+    """A piece of sealed reasoning names the first call by its id, as OpenRouter sends it."""
 
 
 @dataclass(frozen=True)
@@ -518,13 +521,17 @@ def _completions(asked: Asked, answer: Says) -> Iterator[bytes]:
         )
         for shred in _shreds(use.text, 20):
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": shred}}]})
+    if answer.sealed:
+        piece = {"type": "reasoning.encrypted", "data": "c2VhbGVk", "id": "call_0", "index": 0}
+        yield chunk({"reasoning_details": [piece]})
     yield chunk({}, "tool_calls" if answer.calls else "stop")
-    usage = {
-        "prompt_tokens": answer.tokens[0],
-        "completion_tokens": answer.tokens[1],
-        "total_tokens": sum(answer.tokens),
-    }
-    yield _event("openai", "", {**common, "choices": [], "usage": usage})
+    if answer.tokens is not None:
+        usage = {
+            "prompt_tokens": answer.tokens[0],
+            "completion_tokens": answer.tokens[1],
+            "total_tokens": sum(answer.tokens),
+        }
+        yield _event("openai", "", {**common, "choices": [], "usage": usage})
     yield _event("openai", "", "[DONE]")
 
 
@@ -532,6 +539,8 @@ def _messages(asked: Asked, answer: Says) -> Iterator[bytes]:
     """The Messages API: a start, blocks that open, fill and close, the reason with the usage, a
     stop.
     """
+
+    counted = answer.tokens or (0, 0)
 
     def event(name: str, **data: object) -> bytes:
         return _event("anthropic", name, {"type": name, **data})
@@ -543,7 +552,7 @@ def _messages(asked: Asked, answer: Says) -> Iterator[bytes]:
         "model": f"{asked.model}-2026-01-01",
         "content": [],
         "stop_reason": None,
-        "usage": {"input_tokens": answer.tokens[0], "output_tokens": 1},
+        "usage": {"input_tokens": counted[0], "output_tokens": 1},
     }
     yield event("message_start", message=message)
     yield event("ping")
@@ -571,9 +580,7 @@ def _messages(asked: Asked, answer: Says) -> Iterator[bytes]:
             )
         yield event("content_block_stop", index=number)
     reason = "tool_use" if answer.calls else "end_turn"
-    yield event(
-        "message_delta", delta={"stop_reason": reason}, usage={"output_tokens": answer.tokens[1]}
-    )
+    yield event("message_delta", delta={"stop_reason": reason}, usage={"output_tokens": counted[1]})
     yield event("message_stop")
 
 
@@ -581,6 +588,8 @@ def _responses(asked: Asked, answer: Says) -> Iterator[bytes]:
     """The Responses API: a start, items that open, fill and close, then the whole response with the
     usage.
     """
+
+    counted = answer.tokens or (0, 0)
 
     def event(name: str, **data: object) -> bytes:
         return _event("responses", name, {"type": name, **data})
@@ -625,9 +634,9 @@ def _responses(asked: Asked, answer: Says) -> Iterator[bytes]:
         items.append({**call, "arguments": use.text, "status": "completed"})
         yield event("response.output_item.done", output_index=index, item=items[-1])
     usage = {
-        "input_tokens": answer.tokens[0],
-        "output_tokens": answer.tokens[1],
-        "total_tokens": sum(answer.tokens),
+        "input_tokens": counted[0],
+        "output_tokens": counted[1],
+        "total_tokens": sum(counted),
     }
     yield event(
         "response.completed",

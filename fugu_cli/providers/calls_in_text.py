@@ -1,0 +1,533 @@
+"""Tool calls that a server left in the text of a reply: it runs without the parser of its model.
+
+Every family of models marks its calls in its own way. `FORMATS` lists how a call is written;
+`MARK` matches what stands around calls in all of them. Marks that are quoted in prose or in code
+are part of an answer. `TextCallReader` keeps marks from being shown while a reply is streamed. Pure.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from fugu_cli.errors import AgentError
+from fugu_cli.messages import Call, Reply, Thinking, ToolSpec
+from fugu_cli.providers.endpoint import ModelEndpoint
+
+Arguments = dict[str, JsonValue]
+ArgumentTypes = Mapping[str, Mapping[str, str]]
+"""The JSON types of each tool's arguments, by tool and argument; "" where any is taken."""
+
+_NAME = r"[\w.:/-]+"
+_MARK_TEXT = (
+    r"</?[|｜]?/?(?:\w+[:｜|_])?(?:tool|function)[_▁:-]?calls?(?:[_▁]section)?(?:[_▁](?:begin|end))?[|｜]?>"
+    r"|\[/?TOOL_CALLS\]|<\|python_(?:tag|start|end)\|>|<\|(?:start|end)_action\|>"
+    r"|<\|action_(?:start|end)\|>|<\|plugin\|>"
+)
+MARK = re.compile(_MARK_TEXT, re.IGNORECASE)
+"""Opens or closes calls: `<tool_call>`, `<minimax:tool_call>`, `<｜DSML｜function_calls>`,
+`<|tool_calls_section_begin|>`, `<｜tool▁calls▁begin｜>`, `[TOOL_CALLS]`, `<|python_tag|>`, ...
+"""
+_CLOSES = re.compile(r"/|[_▁]end|<end_|<\w+\|>", re.IGNORECASE)
+_END_OF_REPLY = (
+    r"<\|(?:im_end|eot_id|eom_id|eot|end|call|return|end_of_text|endoftext|user)\|>|</s>|<eos>"
+    r"|<end_of_turn>|<｜end▁of▁sentence｜>"
+)
+_BETWEEN_CALLS = re.compile(rf"(?:\s|;|{_MARK_TEXT}|{_END_OF_REPLY})*", re.IGNORECASE)
+_INVENTED_RESULT = re.compile(
+    r"<(?:\w+:)?(?:tool_response|tool_results?|function_results?)>|<｜tool▁outputs▁begin｜>"
+    r"|<\|start\|>functions|<\|im_start\|>|<\|observation\|>|<\|start_header_id\|>"
+)
+"""The model went on with a result of its own making."""
+_HARMONY_HEADER = r"(?:<\|start\|>|<\|channel\|>|(?:^|assistant)(?:commentary|analysis)(?= to=))"
+_INVOKE = r"<[|｜]?(?:\w+[:｜|])?invoke\b"
+_OPENING = re.compile(
+    rf"{_MARK_TEXT}|<function(?:=|\s+name=)|{_INVOKE}|{_HARMONY_HEADER}",
+    re.IGNORECASE | re.MULTILINE,
+)
+_BEGIN_OF_OPENING = re.compile(r"(?:<[^\s>]{0,40}|<function\s+\w{0,4}|\[/?[A-Z_]{0,10})\Z")
+_PLAIN_HEADERS = tuple(
+    f"{role}{channel} to=" for role in ("assistant", "") for channel in ("commentary", "analysis")
+)
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)", re.MULTILINE)
+_FENCED_OBJECT = re.compile(r"\s*```(?:json|tool_call)?\s*\n(\{.*\})\s*\n```\s*", re.DOTALL)
+
+
+class _UnreadableCallError(Exception):
+    """A call begins here and cannot be read to its end. `tool`: its name, "" where it is cut."""
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(tool)
+        self.tool = tool
+
+
+@dataclass(frozen=True)
+class WrittenCall:
+    """A call as it was read from a text."""
+
+    tool: str
+    arguments: Arguments
+
+
+ReadBody = Callable[[str, "re.Match[str]", ArgumentTypes], "tuple[list[WrittenCall], int] | None"]
+"""Read the calls whose opening matched. Return them with the position behind them, None where this
+is no call. Raise _UnreadableCallError."""
+
+
+@dataclass(frozen=True)
+class CallFormat:
+    """How a family of models writes a call. `bare`: its opening is enough, without a mark."""
+
+    opening: re.Pattern[str]
+    read: ReadBody
+    bare: bool = False
+
+
+def _tagged(parameter: str, closing: str) -> ReadBody:
+    """Return a reader of calls with one pair of tags for each argument."""
+    parameter_pattern = re.compile(parameter, re.DOTALL | re.IGNORECASE)
+    closing_pattern = re.compile(closing, re.IGNORECASE)
+    opening_pattern = re.compile(r"</?[|｜]?(?:\w+[:｜|])?(?:param|arg|$)|<?/?$", re.IGNORECASE)
+
+    def read(
+        text: str, opening: re.Match[str], types: ArgumentTypes
+    ) -> tuple[list[WrittenCall], int] | None:
+        tool, position = plain_tool_name(opening["name"], types), opening.end()
+        arguments: Arguments = {}
+        while match := parameter_pattern.match(text, position):
+            parts = match.groupdict()
+            kind = types.get(tool, {}).get(parts["key"], "")
+            if parts.get("string"):
+                kind = "string" if parts["string"].lower() == "true" else ""
+            arguments[parts["key"].strip()] = _typed_argument(parts["value"], kind)
+            position = match.end()
+        if closing_match := closing_pattern.match(text, position):
+            return [WrittenCall(tool, arguments)], closing_match.end()
+        if arguments or opening_pattern.match(text, position):
+            raise _UnreadableCallError(tool)
+        return None
+
+    return read
+
+
+def _typed_argument(text: str, kind: str) -> JsonValue:
+    """The value of an argument that was written as plain text."""
+    if kind != "string":
+        with suppress(ValueError, RecursionError):
+            value: JsonValue = json.loads(text)
+            return value
+    return text
+
+
+def _named_object(
+    text: str, opening: re.Match[str], types: ArgumentTypes
+) -> tuple[list[WrittenCall], int] | None:
+    """Read a call whose name is followed by its arguments as a JSON object."""
+    tool = plain_tool_name(opening["name"], types)
+    value, end = _json_at(text, opening.end())
+    if not isinstance(value, dict):
+        raise _UnreadableCallError(tool)
+    closing = re.compile(r"\s*(?:```|</function>)").match(text, end)
+    return [WrittenCall(tool, value)], closing.end() if closing else end
+
+
+def _json_calls(
+    text: str, opening: re.Match[str], types: ArgumentTypes
+) -> tuple[list[WrittenCall], int] | None:
+    """Read an object with a name and arguments, or a list of such objects."""
+    value, end = _json_at(text, opening.end())
+    if value is None:
+        rest = text[opening.end() :]
+        if not re.match(r'\[?\s*(?:$|\{\s*(?:$|"))', rest):
+            return None
+        name = re.search(r'"(?:name|tool_name)"\s*:\s*"([^"]+)"', rest)
+        raise _UnreadableCallError(plain_tool_name(name[1], types) if name else "")
+    calls = calls_in_json(value)
+    if calls is None:
+        return None
+    return [WrittenCall(plain_tool_name(call.tool, types), call.arguments) for call in calls], end
+
+
+def _python_calls(
+    text: str, opening: re.Match[str], types: ArgumentTypes
+) -> tuple[list[WrittenCall], int] | None:
+    """Read calls that are written as Python: `[read(path="x")]`, `read.call(path="x")`."""
+    closing = MARK.search(text, opening.end())
+    end = closing.start() if closing else len(text)
+    source = re.sub(rf"(?:{_END_OF_REPLY})\s*$", "", text[opening.start() : end].strip())
+    tool = plain_tool_name(opening["name"], types)
+    try:
+        expression = ast.parse(source, mode="eval").body
+        made = expression.elts if isinstance(expression, ast.List) else [expression]
+        calls = []
+        for call in made:
+            if not isinstance(call, ast.Call) or call.args:
+                raise _UnreadableCallError(tool)
+            arguments = {str(given.arg): ast.literal_eval(given.value) for given in call.keywords}
+            name = ast.unparse(call.func).removesuffix(".call")
+            calls.append(WrittenCall(plain_tool_name(name, types), arguments))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise _UnreadableCallError(tool) from error
+    return calls, end
+
+
+def _unreadable(
+    text: str, opening: re.Match[str], types: ArgumentTypes
+) -> tuple[list[WrittenCall], int] | None:
+    raise _UnreadableCallError(plain_tool_name(opening["name"], types))
+
+
+FORMATS = (
+    CallFormat(  # gpt-oss
+        re.compile(
+            r"(?:<\|start\|>)?(?:assistant)?\s*(?:<\|channel\|>)?\s*(?:commentary|analysis)?\s*"
+            rf"to=(?P<name>{_NAME}?)\s*(?:<\|channel\|>\s*(?:commentary|analysis)\s*)?"
+            r"(?:<\|constrain\|>)?\s*(?:json|code)?\s*(?:<\|message\|>)?\s*(?=\{|(?:<\|?\w*)?\Z)"
+        ),
+        _named_object,
+        bare=True,
+    ),
+    CallFormat(  # Llama 3
+        re.compile(rf"<function(?:=|\s+name=)[\"']?(?P<name>{_NAME})[\"']?>\s*(?=\{{)"),
+        _named_object,
+        bare=True,
+    ),
+    CallFormat(  # Qwen Coder, Seed
+        re.compile(rf"<function(?:=|\s+name=)[\"']?(?P<name>{_NAME})[\"']?>\s*"),
+        _tagged(
+            rf"<parameter=(?P<key>{_NAME})>\n?(?P<value>.*?)\n?</parameter>\s*"
+            r"(?=<parameter=|</function>|\Z)",
+            r"</function>",
+        ),
+        bare=True,
+    ),
+    CallFormat(  # Claude, MiniMax, DeepSeek's DSML, Step
+        re.compile(rf"{_INVOKE}\s+name=[\"'](?P<name>{_NAME})[\"']\s*>\s*", re.IGNORECASE),
+        _tagged(
+            r"<[|｜]?(?:\w+[:｜|])?parameter\s+name=[\"'](?P<key>[^\"'>]+)[\"']"
+            r"(?:\s+string=[\"'](?P<string>true|false)[\"'])?[^>]*>(?P<value>.*?)"
+            r"</[|｜]?(?:\w+[:｜|])?parameter>\s*"
+            r"(?=<[|｜]?(?:\w+[:｜|])?parameter\s|</[|｜]?(?:\w+[:｜|])?invoke>|\Z)",
+            r"</[|｜]?(?:\w+[:｜|])?invoke>",
+        ),
+        bare=True,
+    ),
+    CallFormat(  # GLM
+        re.compile(rf"(?P<name>{_NAME})\s*(?=<arg_|</tool_call>)"),
+        _tagged(
+            r"<arg_key>(?P<key>.*?)</arg_key>\s*<arg_value>(?P<value>.*?)</arg_value>\s*"
+            r"(?=<arg_key>|</tool_call>|\Z)",
+            r"(?=</tool_call>)",
+        ),
+    ),
+    CallFormat(  # Gemma
+        re.compile(rf"call:(?P<name>{_NAME})\s*\{{"), _unreadable
+    ),
+    CallFormat(  # Kimi, DeepSeek, Mistral
+        re.compile(
+            rf"(?:function\s*<｜tool▁sep｜>\s*)?(?P<name>{_NAME})\s*"
+            r"(?:<\|tool_call_argument_begin\|>|<｜tool▁sep｜>|(?:\[CALL_ID\][\w-]*)?\[ARGS\])?"
+            r"\s*(?:```(?:json)?\s*)?(?=\{|(?:<[|｜]?[\w▁]*)?\Z)"
+        ),
+        _named_object,
+    ),
+    CallFormat(  # Qwen, Hermes, Mistral, Llama, Phi, Granite, Command
+        re.compile(r"(?=[\[{])"), _json_calls
+    ),
+    CallFormat(  # Llama, Olmo
+        re.compile(r"\[?\s*(?P<name>[A-Za-z_][\w.]*)\("), _python_calls
+    ),
+)
+
+
+def _json_at(text: str, position: int) -> tuple[JsonValue, int]:
+    """The JSON value at a position and where it ends; None where there is none."""
+    try:
+        value, end = json.JSONDecoder(strict=False).raw_decode(text, position)
+    except (ValueError, RecursionError):
+        return None, position
+    return value, end
+
+
+def calls_in_json(value: JsonValue) -> list[WrittenCall] | None:
+    """The calls that a JSON value consists of; None where it is something else as well."""
+    calls = []
+    for item in value if isinstance(value, list) else [value]:
+        inner = item.get("function", item) if isinstance(item, dict) else None
+        call = inner if isinstance(inner, dict) else {}
+        name = call.get("name", call.get("tool_name"))
+        given = call.get("arguments", call.get("parameters"))
+        if isinstance(given, str):
+            given = _json_at(given, 0)[0]
+        names = {"name", "tool_name", "arguments", "parameters", "id", "type", "tool_call_id"}
+        if not (call.keys() <= names and isinstance(name, str) and isinstance(given, dict)):
+            return None
+        calls.append(WrittenCall(name, given))
+    return calls or None
+
+
+_AROUND_NAME = re.compile(
+    r"^\s*(?:functions|default_api|tools?)[.:/]|<\|.*$|:\d+\s*$|\s+$|^\s+", re.DOTALL
+)
+"""Name spaces of OpenAI and Google, marks of gpt-oss, Kimi's numbers."""
+
+
+def plain_tool_name(name: str, tools: Mapping[str, object] | frozenset[str]) -> str:
+    """The offered tool that is meant by `name`; `name` itself where there is none."""
+    plain = _AROUND_NAME.sub("", name)
+    for candidate in (name, plain, plain.lower()):
+        if candidate in tools:
+            return candidate
+    return name
+
+
+class TextCallReader:
+    """Reads one streamed reply. What may be a call is not shown before the reply has ended."""
+
+    def __init__(self, tools: Sequence[ToolSpec]) -> None:
+        self._tools = tools
+        self._held: list[str] = []
+        self._has_opening = False
+        self._is_fenced = False
+        self._line = ""
+
+    def feed(self, text: str) -> str:
+        """The part of the text that can be shown now."""
+        if not self._tools:
+            return text
+        self._held.append(text)
+        if self._has_opening:
+            return ""
+        held = "".join(self._held)
+        shown = held[: self._length_to_show(held)]
+        self._held = [held[len(shown) :]]
+        finished, _, self._line = (self._line + shown).rpartition("\n")
+        self._is_fenced ^= _fences_toggle(finished + "\n", 0, len(finished))
+        return shown
+
+    def rest(self) -> str:
+        """What was held back, for a reply that turned out to be an answer."""
+        held, self._held = "".join(self._held), []
+        return held
+
+    def _length_to_show(self, held: str) -> int:
+        text, is_fenced, counted = self._line + held, self._is_fenced, 0
+        for match in _OPENING.finditer(text, len(self._line)):
+            is_fenced ^= _fences_toggle(text, counted, match.start())
+            counted = match.start()
+            if not _is_quoted(text, match.start(), is_fenced=is_fenced):
+                self._has_opening = True
+                return match.start() - len(self._line)
+        begin = _BEGIN_OF_OPENING.search(text, max(len(text) - 60, len(self._line)))
+        if begin:
+            return begin.start() - len(self._line)
+        longest = max(map(len, _PLAIN_HEADERS))
+        for length in range(min(longest, len(held)), 0, -1):
+            if any(header.startswith(held[-length:]) for header in _PLAIN_HEADERS):
+                return len(held) - length
+        return len(held)
+
+
+def _fences_toggle(text: str, start: int, end: int) -> bool:
+    """Whether an odd number of fences stands between two positions."""
+    return sum(1 for _ in _FENCE.finditer(text, start, end)) % 2 == 1
+
+
+def _is_quoted(text: str, position: int, *, is_fenced: bool) -> bool:
+    """Whether the mark at a position is part of an answer that quotes it."""
+    line = text[text.rfind("\n", 0, position) + 1 : position]
+    is_indented_code = line.isspace() and (line.startswith("    ") or "\t" in line)
+    return (
+        is_fenced
+        or is_indented_code
+        or line.count("`") % 2 == 1
+        or line.lstrip().startswith(">")
+        or line[-1:] in ("'", '"', "`", "(", "“", "‘", "«")
+    )
+
+
+def read_calls(reply: Reply, tools: Sequence[ToolSpec], access: ModelEndpoint) -> Reply:
+    """The reply with the calls that its text ends in, or that are all of it, as its calls.
+
+    Raises AgentError where the text ends in a call that cannot be read.
+    """
+    if reply.calls or not tools or reply.stop not in ("end", "length"):
+        return reply
+    types = {tool.name: _argument_types(tool) for tool in tools}
+    words, thought = _without_channels(reply.text)
+    try:
+        text, calls = _split(words, types)
+    except _UnreadableCallError as error:
+        raise _unparsed(access) from error
+    thinking = (*reply.thinking, Thinking(text=thought)) if thought else reply.thinking
+    update: dict[str, object] = {"text": text.rstrip() if calls else words, "thinking": thinking}
+    if calls:
+        update["stop"] = "calls"
+        update["calls"] = tuple(
+            Call(
+                id=f"call_{secrets.token_hex(8)}",
+                tool=call.tool,
+                arguments=json.dumps(call.arguments, ensure_ascii=False),
+            )
+            for call in calls
+        )
+    return reply.model_copy(update=update)
+
+
+def _split(text: str, types: ArgumentTypes) -> tuple[str, list[WrittenCall]]:
+    """The words and the calls of a text; no calls where it is an answer."""
+    if fenced := _FENCED_OBJECT.fullmatch(text):
+        calls = calls_in_json(_json_at(fenced[1], 0)[0]) or []
+        calls = [WrittenCall(plain_tool_name(call.tool, types), call.arguments) for call in calls]
+        is_call = bool(calls) and all(call.tool in types for call in calls)
+        return ("", calls) if is_call else (text, [])
+    words: list[str] = []
+    found: list[WrittenCall] = []
+    position = counted = 0
+    is_fenced = False
+    for match in _OPENING.finditer(text):
+        if match.start() < position:
+            continue
+        is_fenced ^= _fences_toggle(text, counted, match.start())
+        counted = match.start()
+        if _is_quoted(text, match.start(), is_fenced=is_fenced):
+            continue
+        try:
+            calls, end = _calls_at(text, match.start(), types)
+        except _UnreadableCallError as error:
+            is_line_start = not text[: match.start()].rpartition("\n")[2].strip()
+            if error.tool in types or (not error.tool and is_line_start):
+                raise
+            continue
+        if calls:
+            words.append(text[position : match.start()])
+            found += calls
+            position = counted = end
+    offered = [call for call in found if call.tool in types]
+    if not offered:
+        return text, []
+    rest = text[position:]
+    if rest.strip() and not _INVENTED_RESULT.match(rest.lstrip()):
+        if "".join(words).strip():
+            return text, []  # words before and after: the calls are examples
+        raise _UnreadableCallError(offered[0].tool)
+    if len(offered) < len(found):
+        raise _UnreadableCallError(offered[0].tool)
+    return "".join(words), found
+
+
+def _calls_at(text: str, position: int, types: ArgumentTypes) -> tuple[list[WrittenCall], int]:
+    """The calls that follow each other from a position on, and where they end."""
+    found: list[WrittenCall] = []
+    while True:
+        between = _BETWEEN_CALLS.match(text, position)
+        assert between is not None  # it matches nothing at least
+        marks = MARK.findall(between[0])
+        is_marked = any(not _CLOSES.search(mark) for mark in marks) or ";" in between[0]
+        body = _body_at(text, between.end(), types, is_marked=is_marked)
+        if body is None:
+            if is_marked and not found and not text[between.end() :].strip():
+                raise _UnreadableCallError("")
+            return found, between.end()
+        found += body[0]
+        position = body[1]
+
+
+def _body_at(
+    text: str, position: int, types: ArgumentTypes, *, is_marked: bool
+) -> tuple[list[WrittenCall], int] | None:
+    for form in FORMATS:
+        if is_marked or form.bare:
+            opening = form.opening.match(text, position)
+            body = form.read(text, opening, types) if opening else None
+            if body is not None:
+                return body
+    return None
+
+
+_HARMONY_MESSAGE = re.compile(
+    r"\s*(?:<\|start\|>assistant)?\s*<\|channel\|>(?P<header>.*?)<\|message\|>(?P<content>.*?)"
+    r"(?:<\|(?:end|return|call)\|>|(?=<\|start\|>|<\|channel\|>)|\Z)",
+    re.DOTALL,
+)
+
+
+def _without_channels(text: str) -> tuple[str, str]:
+    """The words and the thoughts of a reply in the channels of gpt-oss; calls stay in the words."""
+    if not text.lstrip().startswith(("<|channel|>", "<|start|>assistant")):
+        return text, ""
+    words: list[str] = []
+    thoughts: list[str] = []
+    position = 0
+    while message := _HARMONY_MESSAGE.match(text, position):
+        if "to=" in message["header"]:
+            words.append(message[0])
+        elif message["header"].strip().startswith("analysis"):
+            thoughts.append(message["content"])
+        else:
+            words.append(message["content"])
+        position = message.end()
+        if position == message.start():
+            break
+    words.append(text[position:])
+    return "\n".join(filter(str.strip, words)), "\n".join(thoughts).strip()
+
+
+def _argument_types(tool: ToolSpec) -> dict[str, str]:
+    schema = json.loads(tool.parameters)
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict):
+        return {}
+    types = {}
+    for name, field in properties.items():
+        kind = field.get("type") if isinstance(field, dict) else None
+        types[name] = kind if isinstance(kind, str) else ""
+    return types
+
+
+def _unparsed(access: ModelEndpoint) -> AgentError:
+    error = AgentError(
+        f"{access.name}: {access.host} sent a tool call of {access.model} as text",
+        kind="protocol",
+        retry=True,
+        hint=(
+            "Start the server with the tool-call parser of its model, or give the entry "
+            f'{access.name} in .fugurc `protocol = "text"`.'
+        ),
+    )
+    error.tries = 2
+    return error
+
+
+_FENCED_ARGUMENTS = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
+
+
+def with_calls_repaired(reply: Reply, tools: frozenset[str]) -> Reply:
+    """The reply; its calls with the names of offered tools, and with arguments in JSON, where both
+    are plain to see.
+    """
+    calls = tuple(_repaired(call, tools) for call in reply.calls)
+    return reply if calls == reply.calls else reply.model_copy(update={"calls": calls})
+
+
+def _repaired(call: Call, tools: frozenset[str]) -> Call:
+    arguments = call.arguments
+    try:
+        json.loads(arguments or "{}")
+    except ValueError as error:
+        bare = _FENCED_ARGUMENTS.sub(r"\1", arguments)
+        has_raw_line_breaks = "control character" in str(error)
+        if bare != arguments or has_raw_line_breaks:
+            with suppress(ValueError):
+                arguments = json.dumps(json.loads(bare, strict=False), ensure_ascii=False)
+    except RecursionError:
+        pass
+    name = plain_tool_name(call.tool, tools)
+    return call.model_copy(update={"tool": name, "arguments": arguments})
