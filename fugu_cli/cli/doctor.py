@@ -264,14 +264,16 @@ def _sandbox(loaded: LoadedConfig) -> Finding:
     """Tried out: what a session's commands would have."""
     box = build_box(loaded.config, loaded.root, loaded.config.data)
     try:
-        held = box.held
+        held = box.mechanism
     except FuguError as error:
         return Finding("missing", "sandbox", str(error), error.hint)
     if held.kind == "none":
-        return Finding("note", "sandbox", held.said, f"commands run with your own rights; {ASKED}")
+        return Finding(
+            "note", "sandbox", held.description, f"commands run with your own rights; {ASKED}"
+        )
     network = "on" if loaded.config.sandbox.network else "off"
-    said = f"{held.said}; network {network}; writable: the repository and a temporary folder"
-    if not box.seals:
+    said = f"{held.description}; network {network}; writable: the repository and a temporary folder"
+    if not box.holds:
         advice = f"install bubblewrap: with it only git writes the git folder; without it {ASKED}"
         return Finding("note", "sandbox", said, advice)
     return Finding("ok", "sandbox", said)

@@ -224,7 +224,7 @@ def _judged(environment: Environment, call: Call) -> policy.Judgement:
         )
     box = environment.workspace.box
     return policy.judge(
-        call, environment.rules, environment.workspace.root, sealed=box is not None and box.seals
+        call, environment.rules, environment.workspace.root, sealed=box is not None and box.holds
     )
 
 

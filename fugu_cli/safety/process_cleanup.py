@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fugu_cli.safety.sandbox.command_sandbox import Launch, launcher_command
+from fugu_cli.safety.sandbox.command_sandbox import Launch
+from fugu_cli.safety.sandbox.mechanisms import launcher_command
 from fugu_cli.system.processes import wait_for_exit
 
 CALL_VARIABLE = "FUGU_CALL"
@@ -201,7 +202,7 @@ async def start_process(
         with theirs:
             number = theirs.fileno()
             bare = [*launcher_command(), "--control", str(number), "--", *command]
-            words = bare if launch is None else launch.wrapped(command, folder, number)
+            words = bare if launch is None else launch.confined(command, folder, number)
             process = await start_launcher(
                 ours, words, cwd=folder, env=environment, start_new_session=True, stdin=ends.input,
                 stdout=ends.output, stderr=ends.output if ends.errors is None else ends.errors, pass_fds=[number],

@@ -80,6 +80,15 @@ _FORMS = (
     _after((_ADDRESS,), r"(?<=://)[^\s/:@'\"]{0,64}:[^\s/@'\"]{3,256}(?=@[\w.-])"),
     _after(("earer ",), r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{20,}=*"),
     _after(
+        tuple(
+            f"{header}{sign}{scheme} "
+            for header in ("uthorization", "UTHORIZATION")
+            for sign in (": ", ":", "=", '": "', "': '")
+            for scheme in ("basic", "Basic", "BASIC", "bearer", "BEARER", "token", "Token")
+        ),
+        r"(?=[A-Za-z._~+/-]*[0-9=])[A-Za-z0-9._~+/-]{12,}=*",
+    ),
+    _after(
         tuple(f"{key}{sign}" for key in ("_key", "_KEY", "_Key") for sign in ("=", " = ")),
         r"(?i:(?<=aws_secret_access_key=)|(?<=aws_secret_access_key = ))[A-Za-z0-9/+=]{40}",
     ),

@@ -10,7 +10,9 @@ and the names of files.
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -88,8 +90,6 @@ RUN_BY_CHECKS = {
     "tests and builds run what is in it": "node_modules .venv venv",
 }
 
-ENTRIES_SEARCHED = 20_000
-"""Files and folders among which those of the first class are looked for."""
 NOT_SEARCHED = frozenset({".git", "node_modules", ".venv", "venv", "__pycache__"})
 
 
@@ -112,42 +112,17 @@ def self_running_file(path: Path, root: Path) -> SelfRunningFile | None:
     return None
 
 
-def first_class_files(root: Path) -> list[Path]:
-    """Return what the sandbox seals in `root`: the paths of the first class that are there.
-
-    A folder stands for all that is in it. The search ends after ENTRIES_SEARCHED entries, the
-    upper folders first; what git's configuration names and fugu's own environment are always
-    among the paths.
+def entries_run_by_others(folder: str, names: Iterable[str]) -> tuple[str, ...]:
+    """Return which entries of a folder are of the first class, git's own left out. `folder` is
+    relative to the repository's root. Nothing is looked for among dependencies.
     """
-    paths = [*own_environments(root), *(path for path in obeyed_paths(root) if path.exists())]
-    folders, entries_left = [root], ENTRIES_SEARCHED
-    while folders and entries_left > 0:
-        folder = folders.pop(0)
-        try:
-            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-        except OSError:
-            continue
-        entries_left -= len(entries)
-        for entry in entries:
-            path = folder / entry.name
-            parts = [part.casefold() for part in path.relative_to(root).parts]
-            if _OTHERS.reason(parts):
-                paths.append(path)
-            elif entry.is_dir(follow_symlinks=False) and entry.name not in NOT_SEARCHED:
-                folders.append(path)
-    language_server = root / "node_modules" / "typescript" / "lib"
-    if language_server.is_dir():
-        paths.append(language_server)
-    return list(dict.fromkeys(paths))
-
-
-def missing_first_class_files(root: Path) -> list[Path]:
-    """Return the paths of the first class directly in `root` that are not there and that no
-    command may create.
-    """
-    patterns = (pattern for row in RUN_BY_OTHERS.values() for pattern in row.split())
-    paths = [root / pattern for pattern in patterns if "*" not in pattern]
-    return [path for path in [*paths, *obeyed_paths(root)] if not os.path.lexists(path)]
+    if not NOT_SEARCHED.isdisjoint(folder.split("/")):
+        return ()
+    return tuple(
+        name
+        for name in names
+        if name != ".git" and _OTHERS_ENTRY.search(f"{folder}/{name}".casefold())
+    )
 
 
 def own_environments(root: Path) -> list[Path]:
@@ -186,5 +161,15 @@ def _begins_with(parts: list[str], pattern: list[str]) -> bool:
     return all(fnmatchcase(part, piece) for part, piece in zip(parts, pattern, strict=False))
 
 
+def _entry_pattern(table: dict[str, str]) -> re.Pattern[str]:
+    """Return what a path of the table ends with: looked for in every file of a repository, it must
+    be quick.
+    """
+    patterns = (pattern for row in table.values() for pattern in row.split())
+    names = (re.escape(pattern).replace(r"\*", "[^/]*") for pattern in patterns)
+    return re.compile(rf"(?:^|/)(?:{'|'.join(names)})$")
+
+
+_OTHERS_ENTRY = _entry_pattern(RUN_BY_OTHERS)
 _OTHERS = _Patterns(RUN_BY_OTHERS)
 _CHECKS = _Patterns(RUN_BY_CHECKS)

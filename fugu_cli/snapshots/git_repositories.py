@@ -29,7 +29,7 @@ from filelock import FileLock, Timeout
 
 from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.safety.paths import search_path_outside
-from fugu_cli.system.atomic_files import storage_error, write_atomically
+from fugu_cli.system.atomic_files import make_private_folder, storage_error, write_atomically
 from fugu_cli.system.processes import reap
 
 if TYPE_CHECKING:
@@ -260,6 +260,7 @@ def prepare_shadow_repository(store: Path, repository: Repository, excludes: str
     if repository.common.is_dir():  # else somebody removed it: what it ignored is no new file
         files["info/exclude"] = _read_text(repository.common / "info" / "exclude")
     try:
+        make_private_folder(store)
         for folder in ("objects/info", "objects/pack", "refs/heads", "info"):
             (store / folder).mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
@@ -385,7 +386,7 @@ async def store_lock(store: Path) -> AsyncIterator[None]:
     lock = FileLock(store / "fugu.lock", thread_local=False)
     for _ in range(LOCK_SECONDS * 50):
         try:
-            store.mkdir(parents=True, exist_ok=True)
+            make_private_folder(store)
             lock.acquire(blocking=False)
             break
         except Timeout:

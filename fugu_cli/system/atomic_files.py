@@ -99,6 +99,14 @@ def _remove_draft(draft: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
+def make_private_folder(path: Path) -> None:
+    """Make a folder that only its owner may look into, also where it was there with other rights.
+    Raises OSError."""
+    path.mkdir(parents=True, exist_ok=True)
+    if stat.S_IMODE(path.stat().st_mode) != 0o700:
+        path.chmod(0o700)
+
+
 def storage_error(error: OSError, path: Path) -> OSError | StorageError:
     """The error to raise for `error`: StorageError for what no other path would cure."""
     if error.errno not in NO_ROOM:

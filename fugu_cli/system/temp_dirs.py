@@ -37,13 +37,13 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 @contextlib.contextmanager
-def temp_dir(what: str) -> Iterator[Path]:
-    """A new folder for `what` (small letters), removed with everything in it when the block is
-    left.
+def temp_dir(what: str, parent: Path | None = None) -> Iterator[Path]:
+    """Make a folder for `what` (small letters) in `parent` (default: the system's), and remove it
+    with everything in it when the block is left.
     """
-    place = Path(tempfile.gettempdir())
-    _sweep_once(place)
-    made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{what}-", dir=place))
+    parent = parent or Path(tempfile.gettempdir())
+    _sweep_once(parent)
+    made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{what}-", dir=parent))
     held = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(

@@ -136,8 +136,8 @@ class CommandOutput:
         self.take(b"", final=True)
         if now.git_sealed and _needs_git(command, self.text):
             self.take(f"\n[{SEALED}]".encode())
-        for path in now.restored:
-            self.take(f"\n[{path} was changed and put back: commands may not write it]".encode())
+        for sentence in now.restored:
+            self.take(f"\n[{sentence}]".encode())
 
 
 @dataclass(frozen=True)
@@ -160,14 +160,14 @@ class CommandContext:
 class RunningCommand:
     """A command that runs. `silent` is set when nobody holds its output any more.
 
-    When it is over: `left`, how many processes it left running, and `restored`, files of which it
-    was not allowed to change any.
+    When it is over: `left`, how many processes it left running, and `restored`, sentences on files
+    that it was not allowed to change.
     """
 
     process: asyncio.subprocess.Process
     silent: asyncio.Event
     left: int = 0
-    restored: tuple[Path, ...] = ()
+    restored: tuple[str, ...] = ()
     git_sealed: bool = False
     """It could only read the git folder."""
 

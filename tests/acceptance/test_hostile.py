@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.safety.sandbox import command_sandbox
+from fugu_cli.safety.sandbox.mechanisms import find_mechanism
 from tests.acceptance.driving import Agent, Place
 from tests.acceptance.loopback import Asked, Loopback, Says, Use
 from tests.acceptance.test_run import ACCEPT, DONE, READ, WRITE
@@ -202,7 +202,7 @@ CALLS = (
 def test_a_repository_that_means_harm_runs_nothing_outside_and_tells_nobody_a_secret(
     place: Place, server: Loopback
 ) -> None:
-    if not command_sandbox.find_mechanism("auto", os.environ["PATH"]).apart:
+    if not find_mechanism("auto", os.environ["PATH"]).holds:
         pytest.skip("no sandbox here seals the repository: commands of an agent are asked about")
     marks = place.folder / "marks"
     marks.mkdir()

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fugu_cli.safety.sandbox.command_sandbox import Mechanism, SandboxSettings
+from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings
+from fugu_cli.safety.sandbox.mechanisms import Mechanism
 from tests.unit.sandbox.attempts import Attempt, attempts, made, ran
 from tests.unit.sandbox.worlds import OTHER, Unavailable, listening, working, world
 

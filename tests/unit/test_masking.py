@@ -62,6 +62,7 @@ FORMS = [
 ]
 
 PLAIN = [
+    "Authorization: Basic authentication and Authorization: token config.authorizationToken",
     "sk-learn is a library; task-sk-1; risk-free",
     "https://example.org/a:b@c git@github.com:a/b.git http://localhost:8080/x@y http://:8080/a@b",
     "def test_token(): assert token == 'abc'",
@@ -259,6 +260,23 @@ def test_what_only_sounds_like_one_is_left_alone(text: str) -> None:
     assert (
         Redactor({"PATH": "/usr/bin", "EDITOR": "libraries", "API_KEY": "short"}).text(text) == text
     )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "http.https://github.com/.extraheader=AUTHORIZATION: basic {}",
+        "\textraheader = AUTHORIZATION: basic {}",
+        "curl -H 'Authorization: Bearer {}'",
+        'headers = {{"Authorization": "token {}"}}',
+        "authorization:Basic {}",
+    ],
+)
+@pytest.mark.parametrize(
+    "value", ["eC1hY2Nlc3MtdG9rZW46Z2hzXzEyMzQ1Njc4OTBhYmNk", "9f8e7d6c5b4a39281706ffee"]
+)
+def test_the_credentials_of_an_authorization_header_are_masked(line: str, value: str) -> None:
+    assert Redactor({}).text(line.format(value)) == line.format(mark_for(value))
 
 
 def test_passwords_in_addresses_and_headers_are_masked() -> None:

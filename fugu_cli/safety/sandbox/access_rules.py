@@ -16,6 +16,7 @@ from pathlib import Path
 
 from fugu_cli.safety.paths import SECRET_FOLDERS, is_folder, is_secret, path_exists
 from fugu_cli.safety.sandbox.git_access import git_folder_access
+from fugu_cli.safety.self_running_files import own_environments
 
 SHOWN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
@@ -333,53 +334,86 @@ class AccessOptions:
     network: bool = False
     git: Path | None = None
     """The `.git` that may be written: of the root, or in it."""
-    kept: tuple[Path, ...] = ()
-    """Folders `.git` of repositories in the root that stay as they are."""
+    sealed: tuple[Path, ...] = ()
+    """What more in the root stays as it is: `.git` of repositories there, and files that others
+    run.
+    """
+    opened: tuple[str, ...] = ()
+    """Patterns of what may be written although others run it."""
+    read_only: bool = False
+    """The root is not written either."""
 
 
-def file_access(root: Path, wishes: AccessOptions, environ: Mapping[str, str]) -> FileAccess:
-    """The rule for commands in `root`, which is resolved, with the disk as it is now."""
+def file_access(root: Path, options: AccessOptions, environ: Mapping[str, str]) -> FileAccess:
+    """Return the rule for commands in `root`, which is resolved, with the disk as it is now."""
     homes = _homes(environ)
-    git = git_folder_access(root, wishes.git)
-    obeyed = list(_configuration_files(root, homes))
+    programs = tuple(_programs(environ, homes))
+    git = git_folder_access(root, options.git)
+    configuration = list(_configuration_files(root, homes))
+    opened = _opened(root, options.opened)
     sealed = [
         *git.sealed,
-        *_installation(root),
-        *(path for path in obeyed if os.path.lexists(path)),
+        *own_environments(root),
+        *(path for path in configuration if os.path.lexists(path)),
     ]
-    writable = [root, *git.writable, *wishes.cache, *wishes.writable]
-    writable += [above for path in sealed for above in _between(path, writable)]
-    spared = (
-        *(Path(os.path.realpath(path)) for path in (*writable, *wishes.readable)),
-        *_programs(environ, homes),
-    )
-    unseen = [
-        *hidden_paths(homes, spared),
-        *(str(path) for path in wishes.own if path_exists(path)),
-    ]
-    wanted = [
-        *_programs(environ, homes),
-        *wishes.readable,
+    writable = [*options.cache, *options.writable]
+    if not options.read_only:
+        writable += [root, *git.writable, *opened]
+        writable += [above for path in sealed for above in _between(path, writable)]
+        sealed += [path for path in _also_sealed(root, options) if path not in opened]
+    readable = [
+        *programs,
+        *options.readable,
         *(homes if any(Path("/tmp") in home.parents for home in homes) else ()),
+        *([root] if options.read_only else ()),
+        *(map(Path, RESOLVERS) if options.network else ()),
     ]
-    if wishes.network:
-        wanted += [Path(name) for name in RESOLVERS]
-    kept = [str(path) for path in wanted if path_exists(path)]
-    found = FileAccess(
-        writable=_texts(writable),
-        sealed=_texts([*sealed, *wishes.kept]),
-        readable=tuple(dict.fromkeys(path for path in kept if path not in _texts(writable))),
+    spared = [Path(os.path.realpath(path)) for path in (root, *writable, *options.readable)]
+    hidden = [
+        *hidden_paths(homes, (*spared, *programs)),
+        *(str(path) for path in options.own if path_exists(path)),
+    ]
+    written = _texts(writable)
+    access = FileAccess(
+        writable=written,
+        sealed=_texts(sealed),
+        readable=tuple(
+            path
+            for path in dict.fromkeys(str(path) for path in readable if path_exists(path))
+            if path not in written
+        ),
         hidden=tuple(
             path
-            for path in dict.fromkeys(unseen)
-            if path not in _texts([*writable, *wishes.readable])
+            for path in dict.fromkeys(hidden)
+            if path not in _texts([root, *writable, *options.readable])
         ),
         covered=tuple(_covered(environ)),
-        loose=_texts([*git.loose, *(path for path in obeyed if not os.path.lexists(path))]),
+        loose=_texts([*git.loose, *(path for path in configuration if not os.path.lexists(path))]),
     )
-    return replace(
-        found, covered=(*found.covered, *_reachable(listening_sockets(environ), found, wishes))
-    )
+    sockets = _reachable(listening_sockets(environ), access, options)
+    return replace(access, covered=(*access.covered, *sockets))
+
+
+def _also_sealed(root: Path, options: AccessOptions) -> Iterator[Path]:
+    """Yield what is laid over itself alone: the folders around it can be moved, and are looked
+    after instead (NewFileGuard)."""
+    yield from options.sealed
+    language_server = root / "node_modules" / "typescript" / "lib"
+    if is_folder(language_server):  # an editor loads it
+        yield language_server
+
+
+def _opened(root: Path, patterns: tuple[str, ...]) -> list[Path]:
+    """Return the paths in `root` that patterns open: those that are there, and folders of which a
+    pattern opens all."""
+    paths = []
+    for pattern in patterns:
+        whole = pattern.removesuffix("/**")
+        for path in (root / whole,) if "*" not in whole else sorted(root.glob(pattern)):
+            real = Path(os.path.realpath(path))
+            if root in real.parents and path_exists(real):
+                paths.append(real)
+    return paths
 
 
 def _between(sealed: Path, writable: list[Path]) -> list[Path]:
@@ -409,9 +443,13 @@ def _system_home() -> str:
         return ""
 
 
+def program_folders(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return where the programs on PATH are, the Python that runs fugu, and fugu, as far as they
+    lie in places that are hidden: they work all the same."""
+    return tuple(dict.fromkeys(_programs(environ, _homes(environ))))
+
+
 def _programs(environ: Mapping[str, str], homes: tuple[Path, ...]) -> Iterator[Path]:
-    """Where the programs on PATH are, the Python that runs fugu, and fugu: they work although they
-    lie in a hidden place."""
     for name in (
         "VIRTUAL_ENV",
         "CONDA_PREFIX",
@@ -425,10 +463,16 @@ def _programs(environ: Mapping[str, str], homes: tuple[Path, ...]) -> Iterator[P
             yield Path(os.path.realpath(value))
     for entry in environ.get("PATH", "").split(os.pathsep):
         if entry.startswith("/") and _in_hiding(Path(entry), homes):
-            yield Path(os.path.realpath(entry))
+            folder = Path(os.path.realpath(entry))
+            yield folder.parent if is_virtual_environment(folder.parent) else folder
     for prefix in (sys.prefix, sys.base_prefix, PACKAGE):
         if _in_hiding(Path(prefix), homes):
             yield Path(os.path.realpath(prefix))
+
+
+def is_virtual_environment(folder: Path) -> bool:
+    """It has a `pyvenv.cfg`: without that and its packages, its Python is another one."""
+    return path_exists(folder / "pyvenv.cfg")
 
 
 def _in_hiding(path: Path, homes: tuple[Path, ...]) -> bool:
@@ -437,15 +481,6 @@ def _in_hiding(path: Path, homes: tuple[Path, ...]) -> bool:
     if any(real == home or real in home.parents for home in homes):
         return False
     return Path("/tmp") in real.parents or any(home in real.parents for home in homes)
-
-
-def _installation(root: Path) -> Iterator[Path]:
-    """The environment fugu runs from, where it lies in the repository: the next run must find it as
-    it was.
-    """
-    prefix = Path(os.path.realpath(sys.prefix))
-    if sys.prefix != sys.base_prefix and root in prefix.parents:
-        yield prefix
 
 
 def _configuration_files(root: Path, homes: tuple[Path, ...]) -> Iterator[Path]:
@@ -468,13 +503,13 @@ def _covered(environ: Mapping[str, str]) -> Iterator[str]:
             yield os.path.realpath(name)
 
 
-def _reachable(found: list[str], shown: FileAccess, wishes: AccessOptions) -> Iterator[str]:
+def _reachable(found: list[str], shown: FileAccess, options: AccessOptions) -> Iterator[str]:
     """The sockets that a command would see: not below what is covered already, and not those the
     user named.
     """
     seen = {*shown.writable, *shown.readable, *shown.sealed}
     unseen = {*shown.hidden, *shown.covered, "/tmp", "/dev", "/proc"}
-    named = _texts([*wishes.writable, *wishes.readable])
+    named = _texts([*options.writable, *options.readable])
     for path in found:
         above = next(
             (str(place) for place in Path(path).parents if str(place) in seen | unseen), "/"

@@ -15,10 +15,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fugu_cli.safety.paths import GIT_MARKS, expand_home, inside, is_folder, locate, path_exists
+from fugu_cli.safety.git_configuration import obeyed_paths
+from fugu_cli.safety.paths import GIT_MARKS, inside, is_folder, locate, path_exists
 from fugu_cli.safety.policy.classification import ClassifiedCommand, classify
 from fugu_cli.safety.policy.programs import program_name
 from fugu_cli.safety.policy.shell_parser import Command, Unreadable, Word, parse_command_line
+from fugu_cli.safety.self_running_files import entries_run_by_others
 
 MOST = 50_000
 """Folders that are looked into, the upper ones first; the rest of a larger tree is not. How far
@@ -37,6 +39,8 @@ class _Listed:
     folders: tuple[str, ...]
     entry: bool
     bare: bool
+    run_by_others: tuple[str, ...]
+    """Names of what others run without a further word (self_running_files.py), but for `.git`."""
 
 
 class GitFolders:
@@ -72,6 +76,15 @@ class GitFolders:
         found |= {folder for entry in entries if (folder := self._behind(entry)) is not None}
         return frozenset(found | {inner for folder in found for inner in _held(folder)})
 
+    def run_by_others(self) -> list[Path]:
+        """Return what others run without a further word, the upper folders first; git's own folders
+        have their own rules. A folder stands for all that is in it.
+        """
+        paths = list(filter(path_exists, obeyed_paths(self.root)))
+        for folder, listed in self._look().items():
+            paths += [Path(folder, name) for name in listed.run_by_others]
+        return list(dict.fromkeys(paths))
+
     def _behind(self, entry: Path) -> Path | None:
         """The folder that an entry is or leads to, where it lies in the root."""
         folder = entry
@@ -87,7 +100,7 @@ class GitFolders:
         waiting = deque([str(self.root)])
         while waiting and len(found) < self._most:
             path = waiting.popleft()
-            listed = _list(path, known.get(path))
+            listed = _list(path, str(self.root), known.get(path))
             if listed is not None:
                 found[path] = listed
                 waiting += [f"{path}/{name}" for name in listed.folders]
@@ -139,7 +152,7 @@ def _not_ignored(above: Path, entries: list[Path], git: str | None) -> Iterator[
     yield from (entry for name, entry in names.items() if name not in ignored)
 
 
-def _list(path: str, known: _Listed | None) -> _Listed | None:
+def _list(path: str, root: str, known: _Listed | None) -> _Listed | None:
     try:
         status = os.lstat(path)
         stamp = (status.st_ino, status.st_ctime_ns)
@@ -154,7 +167,8 @@ def _list(path: str, known: _Listed | None) -> _Listed | None:
     if time.time_ns() - status.st_ctime_ns < RACY:
         stamp = (0, 0)
     folders = tuple(name for name, folder in kinds.items() if folder and name != ".git")
-    return _Listed(stamp, folders, ".git" in kinds, kinds.keys() >= GIT_MARKS)
+    names = entries_run_by_others(path.removeprefix(root), kinds)
+    return _Listed(stamp, folders, ".git" in kinds, kinds.keys() >= GIT_MARKS, names)
 
 
 def _held(folder: Path) -> Iterator[Path]:
@@ -173,8 +187,6 @@ def _children(folder: Path) -> list[Path]:
         return []
 
 
-_HOOKS_PATH = re.compile(r"^\s*hookspath\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
-_INCLUDED = re.compile(r"^\s*path\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
 _WORKTREE = re.compile(r"^\s*worktree\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
 
 
@@ -202,7 +214,7 @@ def git_folder_access(root: Path, opened: Path | None = None) -> GitFolderAccess
         return GitFolderAccess(sealed=(entry,))
     common = folder if folder == entry else _common(folder)
     whole = tuple(dict.fromkeys((common, folder)))
-    named = list(_named(common, root))
+    named = obeyed_paths(root)
     if opened is None or not _leads_into(opened, entry, whole):
         return _split((), [entry, *whole, *named])
     own = [] if folder == entry else [entry, *_of_tree(folder)]
@@ -242,23 +254,6 @@ def _sealed(folder: Path) -> Iterator[Path]:
 def _of_tree(folder: Path) -> Iterator[Path]:
     """Of a linked working tree's own git folder."""
     yield from (folder / name for name in ("commondir", "config.worktree"))
-
-
-def _named(folder: Path, root: Path) -> Iterator[Path]:
-    """The folder of hooks and the further files that the configuration names, where they lie in the
-    repository.
-    """
-    user = (Path("~/.gitconfig").expanduser(), Path("~/.config/git/config").expanduser())
-    for config in (folder / "config", folder / "config.worktree", *user):
-        try:
-            text = config.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        named = [root / expand_home(name) for name in _HOOKS_PATH.findall(text)]
-        named += [config.parent / expand_home(name) for name in _INCLUDED.findall(text)]
-        yield from (
-            place for path in named if root in (place := Path(os.path.realpath(path))).parents
-        )
 
 
 def _modules(folder: Path) -> Iterator[Path]:

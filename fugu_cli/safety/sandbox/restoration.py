@@ -11,6 +11,8 @@ import re
 import shutil
 import stat
 import subprocess
+import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,8 +40,8 @@ class FileGuard:
             elif os.path.lexists(path):
                 yield path
 
-    def restore(self) -> tuple[Path, ...]:
-        """Put back what was changed; returns which files. Raises OSError."""
+    def restore(self) -> tuple[str, ...]:
+        """Put back what was changed; return a sentence for each file. Raises OSError."""
         now = {path: read_saved(path) for path in self._all()}
         unknown = {
             path for path, kept in self._kept.items() if kept is None
@@ -51,13 +53,69 @@ class FileGuard:
             kept = self._kept.get(path)
             if kept is not None:
                 write_saved(path, *kept)
-        return tuple(changed)
+        return _put_back(changed)
+
+
+def _put_back(paths: Sequence[Path]) -> tuple[str, ...]:
+    return tuple(f"{path} was changed and put back: commands may not write it" for path in paths)
+
+
+class NewFileGuard:
+    """Notices files that others run and that come to be while a command runs. `restore` moves them
+    into the folder `taken`; where that is None, they may be there from now on.
+
+    What was moved with the folder around it, and what is among `expected`, stays where it is.
+    """
+
+    def __init__(
+        self,
+        folders: GitFolders,
+        before: Sequence[Path],
+        expected: set[Path],
+        taken: Path | None,
+    ) -> None:
+        self._folders, self._expected, self._taken = folders, expected, taken
+        self._parents = {path: _identity(path.parent) for path in before}
+        self._moved = {_identity(path) for path in before}
+
+    def restore(self) -> tuple[str, ...]:
+        """Move what is new; return a sentence for each file."""
+        new_paths = [path for path in self._folders.run_by_others() if self._is_new(path)]
+        if self._taken is None:
+            self._expected.update(new_paths)
+            return ()
+        sentences = []
+        for path in new_paths:
+            self._taken.mkdir(parents=True, exist_ok=True)
+            folder = Path(
+                tempfile.mkdtemp(prefix=f"{time.strftime('%Y%m%d-%H%M%S')}-", dir=self._taken)
+            )
+            shutil.move(path, folder / path.name)
+            sentences.append(
+                f"{path} is a file that others run without a further word, which commands may not "
+                f"make: it was moved to {folder}. Use the tool `write`, which asks"
+            )
+        return tuple(sentences)
+
+    def _is_new(self, path: Path) -> bool:
+        if path in self._expected or _identity(path) in self._moved:
+            return False
+        return path not in self._parents or self._parents[path] != _identity(path.parent)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from every other that is there at the same time."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 class Restores(Protocol):
-    """Something that was remembered; `restore` says which files it put back. Raises OSError."""
+    """Something that was remembered; `restore` puts it back and says so. Raises OSError."""
 
-    def restore(self) -> tuple[Path, ...]: ...
+    def restore(self) -> tuple[str, ...]: ...
 
 
 class CombinedGuard:
@@ -66,9 +124,10 @@ class CombinedGuard:
     def __init__(self, guards: Sequence[Restores]) -> None:
         self._guards = tuple(guards)
 
-    def restore(self) -> tuple[Path, ...]:
-        """All of them, in order."""
-        return tuple(dict.fromkeys(path for guard in self._guards for path in guard.restore()))
+    def restore(self) -> tuple[str, ...]:
+        """Restore all of them, in order; return what people and agents should know."""
+        sentences = (sentence for guard in self._guards for sentence in guard.restore())
+        return tuple(dict.fromkeys(sentences))
 
 
 def read_saved(path: Path, largest: float = math.inf) -> SavedFile | None:
@@ -158,9 +217,9 @@ class GitGuard:
         }
         self._cut = found.cut
 
-    def restore(self) -> tuple[Path, ...]:
-        """Put back what was changed, take away what is new and dangerous; returns which files.
-        Raises OSError.
+    def restore(self) -> tuple[str, ...]:
+        """Put back what was changed, take away what is new and dangerous; return a sentence for
+        each file. Raises OSError.
         """
         changed = []
         now = self._found.entries()
@@ -172,7 +231,7 @@ class GitGuard:
                 changed.append(entry)
         for folder in sorted(self._found.folders(now)):
             changed += self._checked(folder)
-        return tuple(changed)
+        return _put_back(changed)
 
     def _checked(self, folder: Path) -> Iterator[Path]:
         then, found = self._before.get(folder), _git_configuration(folder)

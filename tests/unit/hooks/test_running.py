@@ -666,7 +666,7 @@ def test_a_repositorys_hook_is_confined_like_its_tests_and_the_users_own_is_not(
     play = Play(tmp_path, ())
     workspace = play.stage().environment().workspace
     workspace.box = Sandbox(workspace.root, tmp_path / "store", SandboxSettings())
-    if workspace.box.held.kind == "none":
+    if workspace.box.mechanism.kind == "none":
         pytest.skip("no sandbox holds here")
     command = f"touch {tmp_path}/outside"
     found = {}

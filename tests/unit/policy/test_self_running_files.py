@@ -8,8 +8,7 @@ import pytest
 
 from fugu_cli.safety.self_running_files import (
     RunBy,
-    first_class_files,
-    missing_first_class_files,
+    entries_run_by_others,
     self_running_file,
 )
 
@@ -68,13 +67,11 @@ def test_hooks_and_files_that_the_configuration_names_are_of_the_first_class(
 
     assert _class_of("tools/hooks/pre-push", tmp_path) is RunBy.OTHERS
     assert _class_of("team.cfg", tmp_path) is RunBy.OTHERS
-    assert tmp_path / "tools" / "hooks" in first_class_files(tmp_path)
-    assert tmp_path / "team.cfg" in missing_first_class_files(tmp_path)
 
 
-def test_files_of_the_first_class_are_found_in_folders_below(tmp_path: Path) -> None:
-    (tmp_path / "packages" / "a").mkdir(parents=True)
-    (tmp_path / "packages" / "a" / ".envrc").write_text("true\n")
+def test_entries_of_the_first_class_are_told_from_the_others_in_their_folder() -> None:
+    names = [".git", ".github", "src", "CLAUDE.md", "x.code-workspace", "config.toml"]
 
-    assert first_class_files(tmp_path) == [tmp_path / "packages" / "a" / ".envrc"]
-    assert tmp_path / ".envrc" in missing_first_class_files(tmp_path)
+    assert entries_run_by_others("", names) == (".github", "CLAUDE.md", "x.code-workspace")
+    assert entries_run_by_others("crates/a/.cargo", names)[-1] == "config.toml"
+    assert entries_run_by_others("node_modules/left-pad", names) == ()

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from fugu_cli.messages import Call
 from fugu_cli.safety import policy
-from fugu_cli.safety.sandbox.command_sandbox import Mechanism, SandboxSettings
+from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings
+from fugu_cli.safety.sandbox.mechanisms import Mechanism
 from tests.unit.sandbox import worlds
 from tests.unit.sandbox.worlds import SECRET, Contents, World
 
@@ -318,7 +319,7 @@ def free(world: World, line: str) -> bool:
     """Auto mode runs it without a question."""
     call = Call.make("", "bash", command=line)
     return (
-        policy.judge(call, policy.Rules(mode="auto"), world.root, sealed=world.box.seals).verdict
+        policy.judge(call, policy.Rules(mode="auto"), world.root, sealed=world.box.holds).verdict
         == "allow"
     )
 

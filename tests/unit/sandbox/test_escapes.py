@@ -95,7 +95,7 @@ def test_where_the_git_folder_cannot_be_sealed_the_user_is_told(world: World, ki
     told = [
         note for note in world.box.notes() if "can damage the git folder" in note and ASKED in note
     ]
-    assert (len(told), world.box.seals) == ((1, False) if kind == "bare landlock" else (0, True))
+    assert (len(told), world.box.holds) == ((1, False) if kind == "bare landlock" else (0, True))
     world.run("rm -rf .git/refs")
     assert (world.root / ".git" / "refs").exists() == (kind != "bare landlock")
 

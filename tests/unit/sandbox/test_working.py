@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from fugu_cli.safety.sandbox import command_sandbox
 from fugu_cli.safety.sandbox.command_sandbox import SandboxSettings
 from fugu_cli.safety.sandbox.git_access import RACY
+from fugu_cli.safety.sandbox.mechanisms import Mechanism, find_mechanism
 from tests.unit.sandbox.conftest import Make
 from tests.unit.sandbox.worlds import SECRET, World, working
 
@@ -103,7 +103,7 @@ def test_a_repository_that_the_one_around_it_ignores_is_left_to_the_build(world:
     time.sleep(1.2 * RACY / 1e9)
     later = World(world.root, world.home, world.outside, world.box.at(world.root))
     assert later.run("rm -rf build && rm -rf lib 2>/dev/null; ls -a").code == 0
-    held = world.box.held.apart
+    held = world.box.mechanism.has_private_mounts
     assert ((world.root / "build").exists(), (world.root / "lib" / ".git" / "HEAD").exists()) == (
         False,
         held,
@@ -112,7 +112,7 @@ def test_a_repository_that_the_one_around_it_ignores_is_left_to_the_build(world:
 
 def test_who_names_the_git_folder_among_what_may_be_written_has_it_written(world: World) -> None:
     box = world.box.at(world.root)
-    box.rules = SandboxSettings(writable=(world.root / ".git",))
+    box.settings = SandboxSettings(writable=(world.root / ".git",))
     ended = World(world.root, world.home, world.outside, box).run(
         "echo x > new; python3 -c 1 && git add new && git commit -q -m new; echo x >> .git/config"
     )
@@ -195,7 +195,7 @@ def test_what_the_user_allows_is_allowed(make: Make) -> None:
     world = make(SandboxSettings())
     more = world.outside.parent / "more"
     more.mkdir()
-    world.box.rules = SandboxSettings(
+    world.box.settings = SandboxSettings(
         network=True, writable=(more,), readable=(world.home / ".aws",)
     )
     assert world.run(f"echo x > {more}/x; cat ~/.aws/credentials").output == SECRET
@@ -240,11 +240,11 @@ def test_a_linked_working_tree_can_be_committed_in(world: World, tmp_path: Path)
 
 
 def test_a_means_that_is_asked_for_must_hold() -> None:
-    assert command_sandbox.find_mechanism("off", "").said == "none: the sandbox is turned off"
-    assert command_sandbox.find_mechanism("bubblewrap", "/nowhere") == command_sandbox.Mechanism(
-        "none", why="bubblewrap is not installed"
+    assert find_mechanism("off", "").description == "none: the sandbox is turned off"
+    assert find_mechanism("bubblewrap", "/nowhere") == Mechanism(
+        "none", why="bubblewrap: it is not installed"
     )
-    assert working("landlock").said == "Landlock with namespaces"
+    assert working("landlock").description == "Landlock with namespaces"
 
 
 def test_a_git_configuration_that_names_nobodys_home_keeps_no_command_from_running(

@@ -23,9 +23,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fugu_cli.safety.sandbox import command_sandbox, confinement
-from fugu_cli.safety.sandbox.command_sandbox import Mechanism, Sandbox, SandboxSettings
+from fugu_cli.safety.sandbox import confinement, mechanisms
+from fugu_cli.safety.sandbox.command_sandbox import Sandbox, SandboxSettings
 from fugu_cli.safety.sandbox.git_access import RACY
+from fugu_cli.safety.sandbox.mechanisms import Mechanism
 from fugu_cli.tools.shell_commands import CommandContext, CommandResult, run_command
 
 SECRET = "S3CRET-that-nobody-may-see"
@@ -45,18 +46,18 @@ class Unavailable(Exception):
 
 
 class Fixed(Sandbox):
-    """A sandbox whose means is given."""
+    """A sandbox whose mechanism is given."""
 
-    means = Mechanism("none")
+    fixed = Mechanism("none")
 
     @property
-    def held(self) -> Mechanism:
-        return self.means
+    def mechanism(self) -> Mechanism:
+        return self.fixed
 
     def at(self, root: Path) -> Fixed:
-        other = Fixed(root, self._store, self.rules, self._own)
-        other.means, other._private = self.means, self._private
-        return other
+        sandbox = Fixed(root, self._store, self.settings, self._own)
+        sandbox.fixed, sandbox._private = self.fixed, self._private
+        return sandbox
 
 
 @dataclass(frozen=True)
@@ -166,11 +167,11 @@ def _warm() -> None:
     """
     with tempfile.TemporaryDirectory() as place:
         box = Fixed(Path(place), Path(place) / "store", SandboxSettings())
-        box.means = Mechanism("landlock")
+        box.fixed = Mechanism("landlock")
         asyncio.run(
             run_command("true", Path(place), 20, lambda text: None, CommandContext(box=box))
         )
-    command_sandbox.find_mechanism("auto", os.environ["PATH"])
+    mechanisms.find_mechanism("auto", os.environ["PATH"])
 
 
 @cache
@@ -202,16 +203,16 @@ def working(kind: str, user: int | None = None) -> Mechanism:
 
 
 def _working(kind: str) -> Mechanism:
-    command_sandbox.find_mechanism.cache_clear()
+    mechanisms.find_mechanism.cache_clear()
     if kind == "none":
         return Mechanism("none", why="the sandbox is turned off")
     if kind == "bubblewrap":
-        return command_sandbox.find_mechanism("bubblewrap", os.path.dirname(BWRAP) if BWRAP else "")  # noqa: PTH120
+        return mechanisms.find_mechanism("bubblewrap", os.path.dirname(BWRAP) if BWRAP else "")  # noqa: PTH120
     if not confinement.landlock_abi():
         return Mechanism("none", why="no Landlock")
-    found = command_sandbox.find_mechanism("landlock", "")
+    found = mechanisms.find_mechanism("landlock", "")
     if kind == "bare landlock":
-        return Mechanism("landlock")
+        return Mechanism("landlock", why="Landlock has no namespaces here")
     return found if found.namespaces else Mechanism("none", why="no namespaces")
 
 
@@ -278,7 +279,7 @@ def _made(place: Path, found: Mechanism, rules: SandboxSettings, user: int | Non
         subprocess.run(["chown", "-R", f"{user}:{user}", str(place)], check=True)
     time.sleep(1.2 * RACY / 1e9)  # what was made until now was there before
     box = Fixed(root, data / "snapshots" / "repo", rules, own=(data,))
-    box.means, box._private = found, place / "private"
+    box.fixed, box._private = found, place / "private"
     return World(root, home, outside, box, user)
 
 

@@ -270,7 +270,7 @@ def test_a_test_run_writes_nowhere_but_into_its_copy(task: Task, tmp_path: Path)
     copy = Path("/var/tmp") if os.access("/var/tmp", os.W_OK) else tmp_path
     outside = copy / f"fugu-outside-{os.getpid()}"
     graded(checked_by(task, f"echo gone > {outside}\necho here > inside\n"), tmp_path / "repo", {})
-    held = Sandbox(tmp_path, tmp_path / "store", SandboxSettings()).held.kind != "none"
+    held = Sandbox(tmp_path, tmp_path / "store", SandboxSettings()).mechanism.kind != "none"
     assert outside.exists() is not held
     outside.unlink(missing_ok=True)
 
