@@ -8,27 +8,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, get_args
 
 from fugu_cli.coordinators import CoordinatorSettings
-from fugu_cli.messages import Call
-from fugu_cli.safety import policy
-from fugu_cli.safety.policy.rule_matching import READING, WRITING
 from fugu_cli.session import views
 from fugu_cli.session.events import (
     ANSWERED,
     BUDGET,
     ROLE,
     ROLES,
-    USERS,
     Assigned,
     Event,
     Exclusion,
     Failed,
     Finished,
     Member,
-    Opened,
     Permitted,
     Price,
     Role,
@@ -215,6 +209,15 @@ def agents_out(
     return out
 
 
+def agents_that_gave_up(events: Sequence[Event]) -> dict[str, Exclusion]:
+    """Agents by name that said `UNABLE:` to the newest request, with their reason. They may still
+    verify another agent's work."""
+    return {
+        turn.assigned.agent: Exclusion(message=f"it said that it cannot do this: {turn.unable}")
+        for turn in views.unable_turns(events)
+    }
+
+
 def agents_out_for_turn(
     events: Sequence[Event], settings: CoordinatorSettings, members: Sequence[Member]
 ) -> dict[str, Exclusion]:
@@ -228,6 +231,7 @@ def agents_out_for_turn(
             if worker is None
             else _without(out, members, [worker], "it did the work that is to be verified")
         )
+    out |= agents_that_gave_up(events)
     if worker is not None and thinker_due(events, settings, members):
         return _without(out, members, [worker], "it has worked in vain: another agent thinks")
     top = max((slot_level(member) for member in members if member.name not in out), default=0)
@@ -246,9 +250,9 @@ def _without(
     return {**out, **excluded} if left - set(names) else out
 
 
-def finish_without_agents(out: Mapping[str, Exclusion]) -> Finished:
+def finish_without_agents(events: Sequence[Event], out: Mapping[str, Exclusion]) -> Finished:
     """The end of a request in which everybody is out who could act: by `budget` where more money
-    would let one act.
+    would let one act, else as given up where an agent said `UNABLE:`.
     """
     said = (
         "; ".join(f"{name}: {str(why).rstrip('.')}" for name, why in out.items())
@@ -258,10 +262,28 @@ def finish_without_agents(out: Mapping[str, Exclusion]) -> Finished:
         return Finished(
             reason="budget", message=f"no agent is left that the budget carries ({said})"
         )
+    if views.unable_turns(events):
+        return _given_up(events, f"no other agent is left ({said})")
     return Finished(
         reason="failed",
         message=f"all models are unavailable ({said}). `fugu pool check` tries each one.",
     )
+
+
+def _given_up(events: Sequence[Event], why: str) -> Finished:
+    """The end of a request that agents gave up: `denied` where one of them had a call refused."""
+    refused: dict[str, Permitted] = {}
+    for turn in views.unable_turns(events):
+        for run in turn.work:
+            decision = run.permitted
+            in_the_way = not (decision.allowed or decision.by == ROLE or decision.plan_mode)
+            if in_the_way and not run.evidence:
+                refused[decision.call.tool] = decision
+    if not refused:
+        return Finished(reason="unaccepted", message=why)
+    calls = "; ".join(f"{one.call.tool} ({one.by}: {one.reason})" for one in refused.values())
+    hint = "`fugu help permissions` says how to allow it."
+    return Finished(reason="denied", message=f"{why}; this was refused: {calls}. {hint}")
 
 
 def roles_out(events: Sequence[Event]) -> dict[Role, str]:
@@ -275,6 +297,8 @@ def roles_out(events: Sequence[Event]) -> dict[Role, str]:
     newest = _newest(events)
     if newest is None or newest.assigned.role == "verifier":
         return {"verifier": "nobody has worked since the newest verdict", **_after_thinker(events)}
+    if newest.unable is not None:
+        return {"verifier": "the newest Worker gave up", **_after_thinker(events)}
     run = views.tests(events)
     if newest.concluded or (run is not None and run.passes):
         return {"worker": VERDICT_DUE, "thinker": VERDICT_DUE}
@@ -297,7 +321,7 @@ def thinker_due(
     left = settings.turns - turns_taken(events)
     if not settings.roles or left < len(ROLES) or {"worker", "thinker"} & roles_out(events).keys():
         return False
-    out = agents_out(events, settings.opt_out, members)
+    out = agents_out(events, settings.opt_out, members) | agents_that_gave_up(events)
     able = [member for member in members if member.name not in out]
     top = max(map(slot_level, able), default=0)
     worked = [member.name for member in members_so_far(events, members)]
@@ -393,14 +417,14 @@ def request_end(events: Sequence[Event], *, turns: int, verify_answers: bool) ->
     closed = views.turns(events)
     if closed and _accepted(events, closed[-1]):
         return Finished(reason="accepted", message=f"verified by {closed[-1].assigned.agent}")
-    if closed and _answered(events, closed[-1]):
-        if refused := end_by_refusals(events):
-            return refused
-        if not (verify_answers or tried_to_change(events)):
-            return ANSWERED
+    if closed and not verify_answers and _answered(events, closed[-1]):
+        return ANSWERED
     taken = turns_taken(events)
     if taken >= turns:
-        return Finished(reason="turn_limit", message=_limit_message(events, taken))
+        why = _limit_message(events, taken)
+        if closed and closed[-1].unable is not None:
+            return _given_up(events, why.rstrip("."))
+        return Finished(reason="turn_limit", message=why)
     return end_without_agents(events)
 
 
@@ -411,69 +435,14 @@ def end_without_agents(events: Sequence[Event]) -> Finished | None:
     opened, out = views.opened(events), views.failed_agents(events)
     if opened is None or not opened.pool or not {member.name for member in opened.pool} <= set(out):
         return None
-    return finish_without_agents(out)
-
-
-def end_by_refusals(events: Sequence[Event]) -> Finished | None:
-    """The end of a request in which nothing was changed because nobody could allow it: a call that
-    would do more than read was refused by a rule, a hook, or for want of anybody to ask, and none
-    of that tool was allowed later.
-
-    What the user refused, the user knows; in plan mode nothing is to be done.
-    """
-    opened = views.opened(events)
-    if opened is None or views.changes(events):
-        return None
-    refused: dict[str, Permitted] = {}
-    for run in (run for turn in views.turns(events) for run in turn.work if not run.evidence):
-        judged = run.permitted
-        excused = judged.by == ROLE or judged.by in USERS or judged.plan_mode
-        if judged.allowed:
-            refused.pop(judged.call.tool, None)
-        elif not excused and not _reads(judged.call, Path(opened.repo)):
-            refused[judged.call.tool] = judged
-    if not refused:
-        return None
-    said = "; ".join(f"{one.call.tool} ({one.by}: {one.reason})" for one in refused.values())
-    first = _unchanged(events, Path(opened.repo))
-    why = f"{first}this was refused: {said}. `fugu help permissions` says how to allow it."
-    return Finished(reason="denied", message=why)
-
-
-def _unchanged(events: Sequence[Event], root: Path) -> str:
-    """Said where no call ran that does more than read: of what another one did outside, no change
-    of a file tells.
-    """
-    runs = (
-        run
-        for turn in views.turns(events)
-        for run in turn.work
-        if run.permitted.allowed and not run.evidence
-    )
-    return (
-        ""
-        if any(not _reads(run.permitted.call, root) for run in runs)
-        else "nothing was changed, and "
-    )
-
-
-def _reads(call: Call, root: Path) -> bool:
-    """It would only read, or only set an acceptance check."""
-    return (
-        call.tool in READING | {views.ACCEPTANCE_CHECK}
-        or policy.judge(call, policy.Rules(mode="ask"), root).verdict == "allow"
-    )
+    return finish_without_agents(events, out)
 
 
 def turns_taken(events: Sequence[Event]) -> int:
-    """How many turns of the newest request count towards its limit."""
-    assigned = before = 0
-    for event in views.request(events):
-        if isinstance(event, Assigned) and event.subtask is None:
-            assigned += 1
-        elif isinstance(event, Opened):
-            before = assigned
-    return sum(not turn.failed and not turn.interrupted for turn in views.turns(events)[before:])
+    """Count the turns of the newest request that use up its limit."""
+    return sum(
+        not turn.failed and not turn.interrupted for turn in views.turns_since_opened(events)
+    )
 
 
 def _accepted(events: Sequence[Event], turn: views.Turn) -> bool:
@@ -483,26 +452,15 @@ def _accepted(events: Sequence[Event], turn: views.Turn) -> bool:
 
 
 def _answered(events: Sequence[Event], turn: views.Turn) -> bool:
-    """A Worker came to its last word, nothing was changed, and no check of the user's asks for
-    more.
+    """A Worker came to its last word without giving up, nothing was changed, and no check of the
+    user's asks for more.
     """
     if turn.assigned.role != "worker" or turn.failed or turn.interrupted:
         return False
+    if turn.unable is not None:
+        return False
     wanted = any(check.by == "user" for check in views.unmet_checks(events))
     return turn.concluded and bool(turn.text.strip()) and not views.changes(events) and not wanted
-
-
-def tried_to_change(events: Sequence[Event]) -> bool:
-    """Nothing was changed, but somebody tried to in vain, or a call that may have changed something
-    was killed. Then words are no answer yet: a Verifier reads them."""
-    every = views.turns(events)
-    return any(_tried(turn) or views.interrupted_calls(turn) for turn in every)
-
-
-def _tried(turn: views.Turn) -> bool:
-    """A subtask without the tool could not even try."""
-    runs = [run for run in turn.work if not run.evidence and run.permitted.call.tool in WRITING]
-    return any(run in turn.runs or run.permitted.by != ROLE for run in runs)
 
 
 def _limit_message(events: Sequence[Event], taken: int) -> str:

@@ -81,7 +81,7 @@ class SingleAgentRounds:
         """The same again, until the tests pass or all turns are taken."""
         out = action_space.agents_out(events)
         if self._name in out:
-            return action_space.finish_without_agents({self._name: out[self._name]})
+            return action_space.finish_without_agents(events, {self._name: out[self._name]})
         taken = finished_turns(events)
         if taken and (len(taken) >= self._most or checks_pass(events) or self._answered(events)):
             return finish_baseline(
@@ -179,7 +179,7 @@ class FixedWorkflow:
                 continue
             agent = strongest_agent(self._members, out) if step.agent in out else step.agent
             if agent is None:
-                return action_space.finish_without_agents(out)
+                return action_space.finish_without_agents(events, out)
             title = f": {self._titles[number]}" if self._titles else ""
             reads = range(number) if step.access == "all" else step.access
             return Assigned(

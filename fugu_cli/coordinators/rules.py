@@ -46,7 +46,7 @@ class Cascade:
         out = action_space.agents_out_for_turn(events, self._settings, self._members)
         able = [member for member in self._members if member.name not in out]
         if not able:
-            return action_space.finish_without_agents(out)
+            return action_space.finish_without_agents(events, out)
         worker = action_space.newest_worker(events)
         if worker is not None and action_space.verifier_due(events):
             return self._verify(events, able, worker)
@@ -145,9 +145,12 @@ class Single:
             return end
         out = action_space.agents_out(events, self._settings.opt_out)
         if self._name in out:
-            return action_space.finish_without_agents({self._name: out[self._name]})
+            return action_space.finish_without_agents(events, {self._name: out[self._name]})
         member = next(member for member in self._members if member.name == self._name)
         role: Role = "verifier" if action_space.verifier_due(events) else "worker"
+        gave_up = action_space.agents_that_gave_up(events)
+        if role == "worker" and self._name in gave_up:
+            return action_space.finish_without_agents(events, gave_up)
         return _assigned(events, member, role, "single", f"pinned to {self._name}")
 
 
@@ -168,7 +171,7 @@ class Random:
         out = action_space.agents_out_for_turn(events, self._settings, self._members)
         able = [member for member in self._members if member.name not in out]
         if not able:
-            return action_space.finish_without_agents(out)
+            return action_space.finish_without_agents(events, out)
         number = len(views.requests(events)), action_space.next_turn_number(events)
         draw = random.Random(f"{self._settings.seed}/{number[0]}/{number[1]}")
         member = draw.choice(able)
@@ -207,7 +210,9 @@ def _why_work(events: Sequence[Event], member: Member, worked: Sequence[Member])
     changed = bool(worked) and action_space.vendor_key(member) not in map(
         action_space.vendor_key, worked
     )
-    why = views.acceptance_blocker(events) or "not accepted yet"
+    gave_up = worked and worked[-1].name in action_space.agents_that_gave_up(events)
+    unfinished = f"{worked[-1].name} gave up" if gave_up else "not accepted yet"
+    why = views.acceptance_blocker(events) or unfinished
     return (
         f"{why}: {member.slot}{' of another vendor' if changed and member.vendor else ''} works "
         f"on it"

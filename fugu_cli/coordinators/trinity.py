@@ -365,7 +365,7 @@ class Trinity:
                 for name, why in out.items()
                 if self._meta.kind == "slots" or name in self._meta.rows
             }
-            return action_space.finish_without_agents(rows)
+            return action_space.finish_without_agents(events, rows)
         return self._assign(events, await self._read(events, seats), seats)
 
     def _holder(self, events: Sequence[Event], out: Mapping[str, Exclusion]) -> str:
@@ -601,7 +601,7 @@ def _product_end(events: Sequence[Event]) -> Finished | None:
     turns = views.turns(events)
     if not turns or turns[-1].failed or turns[-1].interrupted or not turns[-1].replies:
         return None
-    if not (turns[-1].concluded or turns[-1].changes):
+    if not (turns[-1].concluded or turns[-1].changes) or turns[-1].unable is not None:
         return None
     return (
         None

@@ -282,10 +282,20 @@ def attempts_before(events: Sequence[Event], turn: views.Turn) -> int:
 
 
 def _told(events: Sequence[Event], turn: views.Turn) -> str:
-    """What the newest turn's agent is told besides: tests that ran in steps it does not see, and,
-    as a Verifier, that no tests have run."""
-    verifier = turn.assigned.role == "verifier"
-    parts = (tests_since(events, turn), tests_unknown_notice(events) if verifier else "")
+    """What the newest turn's agent is told besides: tests that ran in steps it does not see, as a
+    Verifier that no tests have run, and as a Worker who gave up before it."""
+    parts = [tests_since(events, turn)]
+    match turn.assigned.role:
+        case "verifier":
+            parts.append(tests_unknown_notice(events))
+        case "worker":
+            parts += [
+                f"[`{earlier.assigned.agent}` said that it cannot do this: {earlier.unable}\n"
+                f"You take over from it.]"
+                for earlier in views.unable_turns(events)
+            ]
+        case "thinker":
+            pass
     return "\n\n".join(part for part in parts if part)
 
 

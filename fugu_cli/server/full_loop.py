@@ -77,7 +77,10 @@ async def answer_with_full_loop(
         raise _refusal(log.events[began:], end)
     request.chosen(reply.agent)
     note = end.reason if end.reason in ("accepted", "answered") else f"{end.reason}: {_said(end)}"
-    return traces.answer_with_usage(log.events, began, reply, reply, note)
+    reason = views.unable_reason(reply.text)
+    answer = reply if reason is None else reply.model_copy(update={"text": reason})
+    voice.tell_held_back(answer)
+    return traces.answer_with_usage(log.events, began, answer, reply, note)
 
 
 def _answer(events: Sequence[Event], began: int) -> Replied | None:
@@ -123,6 +126,8 @@ class ClientVoice:
             request.log.listen(self._listen)
         self._heard: int | None = None
         """The turn that the client has heard something of."""
+        self._beginning: tuple[int, str] = (0, "")
+        """A turn, and what it has said while that may still be the beginning of `UNABLE:`."""
 
     def put(self, prompt: Prompt, events: Sequence[Event], now: views.Turn) -> Prompt:
         """What only concerns a repository is taken out; what the client wants of an answer holds
@@ -150,15 +155,33 @@ class ClientVoice:
         if not isinstance(item, TextStreamed | ThoughtStreamed) or not item.text:
             return
         assigned = (e for e in reversed(self._request.log.events) if isinstance(e, Assigned))
-        if next(one.role for one in assigned if one.turn == item.turn) == "worker":
-            again = self._heard not in (None, item.turn)
-            if isinstance(item, TextStreamed):
-                self._heard = item.turn
-            self._request.tell(item, f"{REVISED}{item.text}" if again else "")
+        if next(one.role for one in assigned if one.turn == item.turn) != "worker":
+            return
+        if isinstance(item, ThoughtStreamed):
+            self._request.tell(item)
+            return
+        if self._heard != item.turn:
+            turn, before = self._beginning
+            text = before + item.text if turn == item.turn else item.text
+            self._beginning = (item.turn, text)
+            if views.may_be_unable(text):
+                return
+            item = item.model_copy(update={"text": text})
+        again = self._heard not in (None, item.turn)
+        self._heard = item.turn
+        self._request.tell(item, f"{REVISED}{item.text}" if again else "")
+
+    def tell_held_back(self, answer: Replied) -> None:
+        """Tell a client that has heard an earlier answer the newest one, if it was held back."""
+        turn, _ = self._beginning
+        if self._heard is not None and self._heard != turn == answer.turn:
+            said = TextStreamed(turn=turn, agent=answer.agent, text=f"{REVISED}{answer.text}")
+            self._request.tell(said)
 
     def wait(self, now: views.Turn) -> None:
         if self._heard == now.number and self._request.asking.stream:
             raise single_agent.broken_stream_reason(now.assigned.agent)
+        self._beginning = (0, "")
 
     def broke(self, events: Sequence[Event]) -> bool:
         """The client has heard the beginning of an answer that never comes: nobody else may begin
@@ -233,7 +256,7 @@ class ClientCoordinator:
         spoken = (
             newest and newest.assigned.role == "worker" and newest.replies and not newest.failed
         )
-        if spoken and not self._verified:
+        if spoken and newest and newest.unable is None and not self._verified:
             return action_space.request_end(events, turns=1, verify_answers=False) or ANSWERED
         return await self._coordinator.decide(events)
 

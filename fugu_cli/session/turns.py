@@ -37,6 +37,8 @@ TASK = "task"
 """The tool whose call begins one. It changes nothing itself: what its subtask did is in that one's
 own facts.
 """
+UNABLE = re.compile(r"\s*(\*\*|__|)UNABLE:\1\s*")
+"""How an answer begins in which an agent gives up what was asked."""
 BY_FILE = "file"
 """`Assigned.by` of a subtask whose subagent's file names the agent."""
 
@@ -115,6 +117,14 @@ class Turn:
         return ended and bool(self.text.strip() or self.changes)
 
     @property
+    def unable(self) -> str | None:
+        """The reason of a Worker that changed nothing and gave up with `UNABLE:`; None for other
+        turns."""
+        if self.assigned.role != "worker" or not self.concluded or self.changes:
+            return None
+        return unable_reason(self.text)
+
+    @property
     def changes(self) -> tuple[FileChange, ...]:
         """Files changed in the current draw, by its subtasks too, in order."""
         return tuple(change for run in self.work if run.result for change in run.result.changes)
@@ -124,6 +134,27 @@ class Turn:
         """Every reply that was paid for, those of draws rolled back included."""
         earlier = tuple(fact for draw in self.draws for fact in draw if isinstance(fact, Replied))
         return earlier + self.replies
+
+
+def turns_since_opened(events: Sequence[Event]) -> tuple[Turn, ...]:
+    """The turns of the newest request since the session was opened the last time."""
+    assigned = before = 0
+    for event in request(events):
+        if isinstance(event, Assigned) and event.subtask is None:
+            assigned += 1
+        elif isinstance(event, Opened):
+            before = assigned
+    return turns(events)[before:]
+
+
+def unable_turns(events: Sequence[Event]) -> tuple[Turn, ...]:
+    """The turns in which agents gave the newest request up since it was opened the last time.
+    A workflow's step is given up for itself, and is not among them."""
+    return tuple(
+        turn
+        for turn in turns_since_opened(events)
+        if turn.unable is not None and not turn.assigned.plan
+    )
 
 
 def request(events: Sequence[Event]) -> Sequence[Event]:
@@ -506,6 +537,20 @@ def _last_of(events: Sequence[Event], task: Subtask) -> tuple[Event, ...]:
                 assigned = begin.model_copy(update={"instruction": "", "subtask": None})
                 return (Asked(text=begin.instruction), assigned, *said, ANSWERED)
     return ()
+
+
+def unable_reason(text: str) -> str | None:
+    """Return what stands behind the `UNABLE:` that a text begins with; None for other texts."""
+    begun = UNABLE.match(text)
+    return None if begun is None else text[begun.end() :].strip()
+
+
+def may_be_unable(beginning: str) -> bool:
+    """Return whether a text that begins so gives up, or may still turn out to."""
+    text = beginning.lstrip()
+    if UNABLE.match(text):
+        return True
+    return any(f"{mark}UNABLE:".startswith(text) for mark in ("", "**", "__"))
 
 
 Verdict = Literal["ACCEPT", "REVISE"]

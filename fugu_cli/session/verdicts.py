@@ -201,11 +201,14 @@ def counted_turns(events: Sequence[Event]) -> list[Turn]:
 
 
 def has_worker_answer(events: Sequence[Event]) -> bool:
-    """A Worker of the request came to its last word, or changed something, as a killed call may
-    have.
+    """A Worker of the request came to its last word without giving up, or changed something, as a
+    killed call may have.
     """
     worked = (turn for turn in counted_turns(events) if turn.assigned.role == "worker")
-    return any(turn.concluded or turn.changes or interrupted_calls(turn) for turn in worked)
+    return any(
+        (turn.concluded and turn.unable is None) or turn.changes or interrupted_calls(turn)
+        for turn in worked
+    )
 
 
 STOPPED_BY = {

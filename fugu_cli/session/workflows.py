@@ -58,9 +58,9 @@ def final_text(turn: Turn) -> str:
 
 def is_done(turn: Turn) -> bool:
     """A closed turn that came to something: neither failed nor cut, with changes or with last
-    words. A refusal is none, nor is what was said beside calls when the turn had had its
-    replies."""
-    if turn.failed or turn.interrupted or not turn.replies:
+    words. A refusal is none, nor is `UNABLE:`, nor what was said beside calls when the turn had
+    had its replies."""
+    if turn.failed or turn.interrupted or not turn.replies or turn.unable is not None:
         return False
     last = turn.replies[-1]
     return bool(turn.changes) or (

@@ -206,3 +206,27 @@ def test_a_forked_command_says_what_one_that_starts_anew_says(
                 (done.code, done.out, re.sub(r"\d{8}-\d{6}-\w{4}|[\d.]+ ?m?s", "", done.err))
             )
         assert said[0] == said[1]
+
+
+REFUSED = Says("I try it.", (Use("bash", {"command": "python3 -c 'print(1 + 1)' > out.txt"}),))
+
+
+def test_a_right_answer_after_a_refused_call_is_done(place: Place, server: Loopback) -> None:
+    place.commit()
+    place.configure(Agent("worker"))
+    server.play("worker", REFUSED, Says("add returns the sum of both."))
+    done = place.fugu("run", "--permission-mode", "ask", "--output-format", "json", "what is it?")
+    result = json.loads(done.out)
+    assert (done.code, result["subtype"], result["is_error"]) == (0, "success", False)
+    assert [call["tool_name"] for call in result["permission_denials"]] == ["bash"]
+
+
+def test_a_request_given_up_after_a_refused_call_is_denied(place: Place, server: Loopback) -> None:
+    place.commit()
+    place.configure(Agent("worker"), Agent("judge", "strong", "anthropic"))
+    server.play("worker", REFUSED, Says("UNABLE: I may not run Python."))
+    server.play("judge", Says("UNABLE: nor may I."))
+    done = place.fugu("run", "--permission-mode", "ask", "--output-format", "json", "what is it?")
+    assert (done.code, json.loads(done.out)["subtype"]) == (4, "error_permission_denied")
+    shown = server.asked("judge")[-1].text
+    assert "`worker` said that it cannot do this: I may not run Python." in shown

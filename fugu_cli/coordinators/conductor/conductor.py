@@ -111,8 +111,6 @@ def workflow_end(
     and kept it.
     """
     what = _carried_out(events) + (f"; {note}" if note else "")
-    if end := action_space.end_by_refusals(events):
-        return end
     if why := views.acceptance_blocker(events):
         return Finished(
             reason="unaccepted", message=f"{what}. {why[0].upper()}{why[1:]}. {CONTINUE_HINT}"
@@ -134,15 +132,9 @@ def workflow_end(
 
 
 def _only_said(events: Sequence[Event]) -> bool:
-    """Nothing was changed, nor was anything to be: in plan mode whatever was tried."""
+    """Nothing was changed, and no change of a worktree was left out."""
     left = [path for merge in views.merges(events) for path in merge.left]
-    runs = (run for one in views.turns(events) for run in one.runs)
-    plans = any(run.permitted.plan_mode for run in runs)
-    return (
-        not views.changes(events)
-        and not left
-        and (plans or not action_space.tried_to_change(events))
-    )
+    return not views.changes(events) and not left
 
 
 def _accepts(events: Sequence[Event], turn: views.Turn) -> bool:
@@ -392,9 +384,7 @@ class Conductor:
             return workflow_end(events, self._settings)
         number = flow.planned.round
         last = max(self._bounds.rounds, 2) if lost else self._bounds.rounds
-        if (number < last and (lost or not action_space.end_by_refusals(events))) or reopened(
-            events
-        ):
+        if number < last or reopened(events):
             asked = self._ask(events, None, number + 1, None)
             if isinstance(asked, AskPlanner):
                 return asked

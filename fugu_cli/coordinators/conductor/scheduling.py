@@ -200,6 +200,8 @@ def failure_of(events: Sequence[Event], flow: views.Workflow, team: AvailableAge
 def _failure_text(turn: views.Turn) -> str:
     if turn.failed:
         return turn.failed.message
+    if turn.unable is not None:
+        return f"it said that it cannot do this: {turn.unable}"
     if not (turn.replies and views.final_text(turn)):
         return "it said and did nothing"
     return "it refused" if turn.replies[-1].stop == "refusal" else "it did not come to an end"
@@ -212,7 +214,7 @@ def next_steps(
     steps = flow.planned.steps
     own = [place for place in places if not steps[place].plans or flow.tries(place)]
     if not any(member for member in team.able()):
-        return action_space.finish_without_agents(team.out)
+        return action_space.finish_without_agents(events, team.out)
     apart = _same_jobs(events, flow, own)
     chosen = {place: _agent_for(flow, place, team) for place in own}
     first = action_space.next_turn_number(events)

@@ -366,6 +366,32 @@ def test_an_answer_is_streamed_while_it_is_made_unless_a_verified_one_is_asked_f
     )  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "heard"),
+    [
+        ("UNABLE: no data.", "it is seven", "it is seven"),
+        ("UNABLE: no data.", "UNABLE: none here.", "none here."),
+        ("UNA", "never asked", "UNA"),
+        ("It says\nUNABLE: no data.", "never asked", "It says\nUNABLE: no data."),
+    ],
+)
+@pytest.mark.parametrize("stream", [True, False])
+def test_an_agent_that_gives_up_is_followed_by_another_and_not_heard(
+    tmp_path: Path, stream: bool, first: str, second: str, heard: str
+) -> None:
+    unverified = {"x-fugu-verify": "false"}
+    with endpoint(tmp_path, says(first), says(second)).serving() as place:
+        ask = by_openai(place).chat.completions.create
+        if stream:
+            chunks = list(ask(model="fugu", messages=ASK, stream=True, extra_headers=unverified))
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        else:
+            text = (
+                ask(model="fugu", messages=ASK, extra_headers=unverified).choices[0].message.content
+            )
+    assert text == heard
+
+
 def test_an_answer_of_a_schema_is_streamed_when_it_is_verified(tmp_path: Path) -> None:
     schema: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}}
     with endpoint(tmp_path, says("{}"), revising()).serving() as place:

@@ -154,7 +154,7 @@ def _request(fact: str) -> Asked:
 
 def _turn(fact: str, turn: int, names: set[str]) -> list[Event]:
     """`NAME does[ as ROLE][: TEXT]`."""
-    found = re.fullmatch(r"(\S+) ([a-z ]+?)(?: as (\w+))?(?:: (.*))?", fact)
+    found = re.fullmatch(r"(\S+) ([a-z ]+?)(?: as (\w+))?(?:: (.*))?", fact, re.DOTALL)
     assert found and found[1] in names and found[2] in TURNS, fact
     name, does, role, text = found[1], found[2], found[3], found[4] or ""
     usual: Role = {"judges": "verifier", "revises": "verifier", "thinks": "thinker"}.get(
@@ -185,7 +185,7 @@ def _denied(turn: int, name: str, text: str) -> list[Event]:
     refused = Permitted(
         turn=turn, call=DEPLOY, allowed=False, by="headless", reason="it runs something"
     )
-    return [replied(turn, name, "", DEPLOY), refused, replied(turn, name, "I may not.")]
+    return [replied(turn, name, "", DEPLOY), refused, replied(turn, name, text or "I may not.")]
 
 
 TURNS: Mapping[str, Callable[[int, str, str], list[Event]]] = {
@@ -213,4 +213,6 @@ TURNS: Mapping[str, Callable[[int, str, str], list[Event]]] = {
         rolled_back(turn),
     ],
     "is denied": _denied,
+    "gives up": lambda turn, name, text: _says(turn, name, f"UNABLE: {text}"),
+    "is denied and gives up": lambda turn, name, text: _denied(turn, name, f"UNABLE: {text}"),
 }

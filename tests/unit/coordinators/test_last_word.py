@@ -1,14 +1,15 @@
-"""What ends a request without a Verifier: an agent's last word, or that what was asked for may not
-be done.
-"""
+"""What ends a request without a Verifier: an agent's last word, or that agents gave it up."""
 
+import asyncio
 from typing import Literal
 
 import pytest
 
-from fugu_cli.coordinators.action_space import end_by_refusals, roles_out
+from fugu_cli.coordinators import CoordinatorSettings
+from fugu_cli.coordinators.action_space import request_end, roles_out
+from fugu_cli.coordinators.rules import Cascade
 from fugu_cli.messages import Call
-from fugu_cli.session.events import ROLE, Event, Permitted
+from fugu_cli.session.events import ROLE, Assigned, Event, Finished, Member, Opened, Permitted
 from tests.facts import asked, assigned, opened, ran, replied, write
 from tests.unit.coordinators.test_stopping import end, said
 
@@ -55,34 +56,16 @@ def test_a_call_that_was_killed_may_have_changed_something_and_somebody_goes_on_
     }
 
 
-@pytest.mark.parametrize("by", ["policy", "headless", "hook"])
-def test_a_request_whose_work_was_refused_ends_as_that(by: str) -> None:
-    events = [*TOLD, *tried(REFUSED.model_copy(update={"by": by}))]
-    assert end(events) == end(events, verify=True) == "denied"
-    found = end_by_refusals(events)
-    assert (
-        found is not None and f"this was refused: bash ({by}: it runs something)." in found.message
-    )
+@pytest.mark.parametrize("by", ["policy", "headless", "hook", "user"])
+def test_words_end_a_request_as_done_whatever_was_refused(by: str) -> None:
+    assert end([*TOLD, *tried(REFUSED.model_copy(update={"by": by}))]) == "answered"
 
 
-def test_what_the_agent_reads_afterwards_does_not_make_a_refusal_good_but_another_way_does() -> (
-    None
-):
-    look, other = (
-        Call.make("c2", "read", path="Makefile"),
-        Call.make("c3", "bash", command="make -C . deploy"),
-    )
-    assert end([*TOLD, *tried(REFUSED, *ran(1, look))]) == "denied"
-    assert end([*TOLD, *tried(REFUSED, *ran(1, other))]) == "answered"
-    assert end([*TOLD, *tried(*ran(1, other), REFUSED)]) == "denied"
-
-
-def test_a_refusal_does_not_end_what_changed_something_and_what_the_user_refused_the_user_knows() -> (
-    None
-):
-    assert end([*TOLD, *tried(REFUSED, *ran(1, write("c2"), path="a.py"))]) is None
-    for by in ("user", "session"):
-        assert end([*TOLD, *tried(REFUSED.model_copy(update={"by": by}))]) == "answered"
+def test_what_was_refused_stands_in_the_message_of_a_request_that_was_given_up() -> None:
+    given_up = [*tried(REFUSED)[:-1], replied(1, "strong", "UNABLE: I may not run make.")]
+    found = request_end([*TOLD, *given_up], turns=1, verify_answers=False)
+    assert found is not None and found.reason == "denied"
+    assert "this was refused: bash (headless: it runs something)." in found.message
 
 
 @pytest.mark.parametrize(
@@ -90,9 +73,52 @@ def test_a_refusal_does_not_end_what_changed_something_and_what_the_user_refused
     [
         REFUSED.model_copy(update={"by": ROLE}),
         REFUSED.model_copy(update={"by": "policy", "plan_mode": True}),
-        REFUSED.model_copy(update={"call": Call.make("c1", "read", path=".env")}),
     ],
-    ids=["its role has no such tool", "plan mode", "it would only read"],
+    ids=["its role has no such tool", "plan mode"],
 )
-def test_not_every_call_that_was_not_allowed_was_the_work(fact: Permitted) -> None:
-    assert end([*TOLD, *tried(fact, call=fact.call)]) == "answered"
+def test_not_every_call_that_was_not_allowed_was_in_the_way(fact: Permitted) -> None:
+    given_up = [*tried(fact)[:-1], replied(1, "strong", "UNABLE: I may not run make.")]
+    assert end([*TOLD, *given_up], turns=1) == "unaccepted"
+
+
+GAVE_UP = "UNABLE: I cannot tell."
+GPT = Member(name="gpt", provider="openai", model="m-gpt", slot="strong")
+OPUS = Member(name="opus", provider="openai", model="m-opus", slot="strong")
+TEAM = Opened(version="1", repo="/repo", pool=(GPT, OPUS))
+BEGUN = [TEAM, asked("add a flag", judged=False, command=None)]
+
+
+def next_turn(events: list[Event]) -> tuple[str, str]:
+    """Return who is next by the cascade, in which role."""
+    decision = asyncio.run(Cascade((GPT, OPUS), CoordinatorSettings()).decide(events))
+    assert isinstance(decision, Assigned)
+    return decision.agent, decision.role
+
+
+def gave_up(turn: int, agent: str) -> list[Event]:
+    return [assigned(turn, agent), replied(turn, agent, GAVE_UP)]
+
+
+def worked(turn: int, agent: str) -> list[Event]:
+    call = write(f"c{turn}")
+    return [
+        assigned(turn, agent),
+        replied(turn, agent, "", call),
+        *ran(turn, call, path="a.py"),
+        replied(turn, agent, "I changed it."),
+    ]
+
+
+def test_who_gave_up_may_verify_what_another_agent_did() -> None:
+    assert next_turn([*BEGUN, *gave_up(1, "gpt"), *worked(2, "opus")]) == ("gpt", "verifier")
+
+
+def test_work_is_not_verified_after_the_agent_that_was_to_revise_it_gave_up() -> None:
+    revise = [assigned(2, "opus", "verifier"), replied(2, "opus", "REVISE: it is not documented.")]
+    events = [*BEGUN, *worked(1, "gpt"), *revise, *gave_up(3, "opus")]
+    assert next_turn(events) == ("gpt", "worker")
+
+
+def test_who_gave_up_is_asked_again_once_the_session_is_opened_again() -> None:
+    events = [*BEGUN, *gave_up(1, "gpt"), *gave_up(2, "opus"), Finished(reason="unaccepted")]
+    assert next_turn([*events, TEAM])[1] in {"worker", "thinker"}

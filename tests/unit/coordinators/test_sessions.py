@@ -65,9 +65,11 @@ def test_a_single_agent_is_in_the_right_role(session: Session) -> None:
     roles = {one.split()[1].replace("thinker", "worker") for one in session.next}
     for member in session.pool:
         decision = decide(Single(member.name, session.pool, session.settings), session.events)
-        out = member.name in action_space.agents_out(session.events, session.settings.opt_out)
+        out = action_space.agents_out(session.events, session.settings.opt_out)
+        gave_up = action_space.agents_that_gave_up(session.events)
         does = shown(decision).split()[1]
-        assert does in ({"failed"} | (roles - set(ROLES)) if out else roles), (member.name, does)
+        ends = {"failed", "unaccepted"} | (roles - set(ROLES))
+        assert does in (ends if member.name in {**out, **gave_up} else roles), (member.name, does)
 
 
 @held("random")

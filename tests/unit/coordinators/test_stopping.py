@@ -3,7 +3,6 @@
 import pytest
 
 from fugu_cli.coordinators.action_space import request_end
-from fugu_cli.messages import Call
 from fugu_cli.session.events import Event, Failed, Finished, Interrupted
 from tests.facts import POOL, asked, assigned, checked, opened, ran, replied, rolled_back, write
 
@@ -112,30 +111,6 @@ def test_an_answer_ends_a_request_whose_tests_pass_already() -> None:
     )
 
 
-def test_words_after_an_edit_that_failed_are_no_answer() -> None:
-    call = write("c1")
-    tried = [
-        assigned(1, "small"),
-        replied(1, "small", "", call),
-        *ran(1, call, "no match", ok=False),
-    ]
-    assert (
-        end([opened(), asked("add a flag", judged=False), *tried, replied(1, "small", "Done!")])
-        is None
-    )
-
-
-def test_words_after_a_turn_that_was_killed_in_a_call_are_no_answer() -> None:
-    call = Call.make("c1", "bash", command="make")
-    killed = [
-        assigned(1, "small"),
-        replied(1, "small", "", call),
-        ran(1, call)[0],
-        Interrupted(turn=1),
-    ]
-    assert end([opened(), asked("add a flag", judged=False), *killed, *said(2, "Done!")]) is None
-
-
 def test_draws_that_were_all_rolled_back_are_no_answer() -> None:
     call = write("c1")
     draw = [
@@ -193,19 +168,3 @@ def test_a_pool_that_failed_as_a_whole_ends_the_request() -> None:
         "`fugu pool check` tries each one.",
     )
     assert end([*BROKEN, *failed[:4]]) is None
-
-
-def test_nor_are_the_words_of_the_next_turn_which_a_verifier_reads() -> None:
-    call = write("c1")
-    tried = [
-        assigned(1, "small"),
-        replied(1, "small", "", call),
-        *ran(1, call, "nothing changed", ok=False),
-    ]
-    spoken = [*tried, *said(2, "This would be it.")]
-    assert end([opened(), asked("In a.py add a flag", judged=False), *spoken]) is None
-    assert end([opened(), asked("Is a.py right?", judged=False), *spoken]) is None
-    assert (
-        end([opened(), asked("Is a.py right?", judged=False), *spoken, *verified(3, "ACCEPT")])
-        == "accepted"
-    )
