@@ -69,9 +69,10 @@ class SessionBusy(InfrastructureError):
 class AgentError(InfrastructureError):
     """An agent gave no usable reply.
 
-    `kind` is one of: refused (401, 403), absent (404: no such model or address), invalid (other
-    4xx), limited (429), overloaded (5xx), network, timeout, protocol (an answer that is not one),
-    credit (402 or an exhausted quota). `retry` says whether the same request may succeed later;
+    `kind` is one of: refused (401, or a 403 that names the key or the account), absent (404: no such
+    model or address), invalid (other 4xx), limited (429), overloaded (5xx), network, timeout,
+    protocol (an answer that is not one), credit (402 or an exhausted quota), unavailable (not asked:
+    its key was refused a short time ago). `retry` says whether the same request may succeed later;
     `after` is the server's own wish in seconds, if it had one; `tries` is how often it is worth it
     at most, where that is known; `too_long` says that a shorter prompt may succeed; `status` is the
     HTTP status, where there was one; `usage` what the provider reported as used all the same, None

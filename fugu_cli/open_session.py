@@ -143,7 +143,7 @@ class Session:
         """
         end, opened = views.finished(self.log.events), views.opened(self.log.events)
         if end is not None and end.reason in views.STOPPED and opened is not None:
-            availability.wake(self.team)
+            availability.wake(self.team, self.team.members)
             self.log.append(opened)
         return views.asked(self.log.events) is not None and views.finished(self.log.events) is None
 
@@ -203,7 +203,8 @@ class Session:
         decision back to the coordinator."""
         self.pinned = name
         if name is not None:
-            availability.wake(self.team, name)
+            availability.wake(self.team, [name])
+            availability.readmit(self.log, self.team, name)
         self.team = _chosen_team(self)
 
     def exclude(self, names: frozenset[str]) -> None:
@@ -298,10 +299,6 @@ class Session:
 async def _record(session: Session, asked: Asked) -> None:
     """Write a request down, with what the configuration says of it."""
     workspace, wanted = session.environment.workspace, session.config.tests
-    if availability.all_unavailable(session.team):
-        availability.wake(
-            session.team
-        )  # the user asks again: an agent is called at once, and may be back
     command = _test_command(session)
     if wanted.until_pass and command is None:
         raise UsageError(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from fugu_cli.coordinators import Decision, action_space
@@ -22,85 +23,161 @@ if TYPE_CHECKING:
     from fugu_cli.engine.environment import Team
 
 
-def wake(team: Team, name: str | None = None) -> None:
-    """Let an agent, or all of them, be tried at once that are unavailable after a failure: the user
-    has said so.
+FAILED_TURNS = 3
+"""After so many failed turns in a request, an agent is not tried again of our own accord."""
+FAILED_TURNS_AFTER_WAITING = 10
+"""The same where the request has waited for the agent before each new try."""
+
+
+@dataclass(frozen=True)
+class NextTry:
+    """The unavailable agent that a request tries next, after so many seconds. `probe`: it is tried
+    before its time, because nobody else is left."""
+
+    agent: str
+    seconds: float = 0.0
+    probe: bool = False
+
+
+def wake(team: Team, names: Collection[str]) -> None:
+    """Let these agents be tried at once, as the user wants it. A key that was refused is not asked
+    again: `retry_agent` does that.
     """
     if team.breaker is not None:
-        team.breaker.wake(name)
+        team.breaker.wake(names)
+
+
+def retry_agent(team: Team, name: str) -> None:
+    """Let this agent be tried at once, whatever it failed with, as the user wants it."""
+    if team.breaker is not None:
+        team.breaker.try_early(name)
+
+
+def readmit(log: Log, team: Team, name: str) -> None:
+    """Take back that `name` failed in the request under way, where it is available now."""
+    if views.asked(log.events) is None or views.finished(log.events) is not None:
+        return
+    excluded = views.failed_agents(log.events)
+    available = team.breaker is None or team.breaker.seconds(name) == 0
+    if available and name in excluded and excluded[name].kind != views.BUDGET:
+        del excluded[name]
+        log.append(Masked(agents=tuple(sorted(excluded.items()))))
 
 
 async def decide(
     log: Log,
     team: Team,
-    dear: Mapping[str, str],
+    over_budget: Mapping[str, str],
     read: Callable[[Sequence[Event]], Sequence[Event]] = lambda events: events,
 ) -> Decision:
-    """The coordinator's decision, with everybody masked who is unavailable, nobody who is available
-    again, and the agents whose next call no budget carries: `dear` says why. `read`: what it reads
-    of the facts."""
+    """Return the coordinator's decision among the agents that can act.
+
+    Excluded are those that are unavailable, and those whose next call no budget carries:
+    `over_budget` says why. Where nobody is left, the request tries or waits for one. `read` selects
+    the events that the coordinator reads."""
     breaker, limit = team.breaker, team.wait_limit
-    left = limit.most
+    seconds_left = limit.most
+    next_try = None
     while True:
-        record_exclusions(log, breaker, dear)
+        record_exclusions(log, breaker, over_budget, next_try)
         decision = await team.coordinator.decide(read(log.events))
-        if (
-            breaker is None
-            or not isinstance(decision, Finished)
-            or decision.reason not in {"failed", "budget"}
-        ):
+        if breaker is None or not _ends_for_want_of_agents(log, team, decision):
             return decision
-        name, seconds = _next(log, breaker, team)
-        if not left or name is None or seconds > left:
+        next_try = _next_try(log, team, breaker, over_budget, seconds_left)
+        if next_try is None:
             return decision
-        log.tell(Waiting(why=f"waiting for {name}", seconds=seconds))
-        await limit.sleep(seconds)
-        breaker.wake(name)
-        left -= seconds
+        if next_try.seconds > 0:
+            log.tell(Waiting(why=f"waiting for {next_try.agent}", seconds=next_try.seconds))
+            await limit.sleep(next_try.seconds)
+            seconds_left -= next_try.seconds
+        breaker.try_early(next_try.agent)
 
 
-def _next(log: Log, breaker: CircuitBreaker, team: Team) -> tuple[str | None, float]:
-    """Who can be tried again first, and the seconds until then; None: nobody."""
-    able = team.members.keys() - team.never
-    if team.wait_limit.seconds is None:
-        return breaker.soonest(able, asked=True) or (None, 0.0)
-    failed = views.failed_agents(log.events)
-    back = [
-        name for name, why in failed.items() if name in able and breaker.recovered(name, why.kind)
-    ]
-    return (back[0], 0.0) if back else breaker.soonest(able) or (None, 0.0)
+def _ends_for_want_of_agents(log: Log, team: Team, decision: Decision) -> bool:
+    if not isinstance(decision, Finished) or decision.reason not in {"failed", "budget"}:
+        return False
+    return not team.members.keys() - team.never - views.failed_agents(log.events).keys()
 
 
-def record_exclusions(log: Log, breaker: CircuitBreaker | None, dear: Mapping[str, str]) -> None:
-    """Write down who is out now, where that has changed.
+def _next_try(
+    log: Log,
+    team: Team,
+    breaker: CircuitBreaker,
+    over_budget: Mapping[str, str],
+    seconds_left: float,
+) -> NextTry | None:
+    """Return the agent that a request tries which has nobody left.
 
-    Who failed is tried again after its time once somebody has answered since, and when it is woken.
-    Before that every other agent comes first, and where they all fail the request is over: without
-    a network it would go on for minutes. Who was too dear stays out: what is left of a budget only
-    shrinks.
+    First comes one that was not tried in it, then one that is back soon enough, and then one whose
+    server asked for a longer pause than may be waited for.
     """
-    known = views.failed_agents(log.events)
-    unavailable, waits = (
-        breaker.unavailable() if breaker else {},
-        views.failed_since_reply(log.events),
-    )
+    excluded = views.failed_agents(log.events)
+    failures = views.failed_turns(log.events)
+    able = [
+        name
+        for name in team.members
+        if name not in team.never
+        and name not in over_budget
+        and (name in breaker.unavailable() or breaker.recovered(name, excluded[name].kind))
+        and failures[name] < FAILED_TURNS_AFTER_WAITING
+    ]
+    failed_lately = views.failed_since_reply(log.events)
+    untried = [name for name in able if name not in failed_lately]
+    may_probe = not views.probed_since_reply(log.events)
+    if may_probe:
+        unasked = [name for name in untried if not breaker.server_named(name)]
+        if (name := breaker.tried_longest_ago(unasked)) is not None:
+            return NextTry(name, probe=True)
+    if seconds_left > 0:
+        if team.wait_limit.seconds is None:
+            able = [name for name in able if breaker.server_named(name)]
+        for name in able:
+            if breaker.seconds(name) == 0:
+                return NextTry(name)
+        soonest = breaker.soonest(able)
+        if soonest is not None and soonest[1] <= seconds_left:
+            return NextTry(*soonest)
+    if may_probe and (name := breaker.tried_longest_ago(untried)) is not None:
+        return NextTry(name, probe=True)
+    return None
 
-    def back(name: str, kind: str) -> bool:
+
+def record_exclusions(
+    log: Log,
+    breaker: CircuitBreaker | None,
+    over_budget: Mapping[str, str],
+    next_try: NextTry | None = None,
+) -> None:
+    """Write down who is excluded now, where that has changed. `next_try` is in again.
+
+    An agent that failed is tried again when its cooldown is over and another agent has replied.
+    Before that every other agent comes first, and where they all fail the request is over: without
+    a network it would go on for minutes. One that no budget carries stays out, as what is left of a
+    budget only shrinks.
+    """
+    excluded = views.failed_agents(log.events)
+    failed_lately = views.failed_since_reply(log.events)
+    failures = views.failed_turns(log.events)
+
+    def may_act_again(name: str, kind: str) -> bool:
         if breaker is None or kind == views.BUDGET:
             return False
-        return breaker.woken(name) or (name not in waits and breaker.recovered(name, kind))
+        if next_try is not None and name == next_try.agent:
+            return True
+        rested = name not in failed_lately and breaker.recovered(name, kind)
+        return rested and failures[name] < FAILED_TURNS
 
-    kept = {name: why for name, why in known.items() if not back(name, why.kind)}
-    over_budget = {name: Exclusion(kind=views.BUDGET, message=why) for name, why in dear.items()}
-    now = {**over_budget, **kept, **unavailable}
-    if now.keys() != known.keys():
-        log.append(Masked(agents=tuple(sorted(now.items()))))
-
-
-def all_unavailable(team: Team) -> bool:
-    """Every agent that may be chosen is unavailable after a failure."""
-    able = team.members.keys() - team.never
-    return team.breaker is not None and bool(able) and able <= team.breaker.unavailable().keys()
+    exclusions = {
+        name: Exclusion(kind=views.BUDGET, message=why) for name, why in over_budget.items()
+    }
+    for name, why in excluded.items():
+        if not may_act_again(name, why.kind):
+            exclusions[name] = why
+    if breaker is not None:
+        exclusions |= breaker.unavailable()
+    probed = next_try.agent if next_try is not None and next_try.probe else ""
+    if probed or exclusions.keys() != excluded.keys():
+        log.append(Masked(agents=tuple(sorted(exclusions.items())), probed=probed))
 
 
 OtherAgents = Literal["soon", "now", "none"]
@@ -141,7 +218,7 @@ class CallPauses:
         if any(breaker.seconds(name) == 0 for name in team.members.keys() - out):
             return 0.0
         able = team.members.keys() - team.never - {self._name}
-        soonest = breaker.soonest(able, asked=True) if self._others == "soon" else None
+        soonest = breaker.soonest(able, server_named=True) if self._others == "soon" else None
         return soonest[1] if soonest else math.inf
 
 

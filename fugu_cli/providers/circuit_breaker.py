@@ -1,58 +1,75 @@
-"""Which agents are unavailable after a failure, and which accounts are rate-limited; one for all
+"""Which agents are unavailable after a failure, and which accounts are rate-limited; shared by all
 turns of a process.
 
-Stands beside retry.py. `Watched` tells it what became of every call, `Retrying` keeps to an
-account's limits before a call is sent. It must not know logs or coordinators: whoever decides asks
-`unavailable()` and writes down what it says.
+An agent is in one of four states. It is `available` until a call fails. Then it is `cooling` until
+a time on the monotonic clock, and `due` afterwards, or earlier where somebody asks for it. A refused
+key is not called at all while it is cooling, and by one call at a time when it is due: the agent is
+`trying` meanwhile.
+
+`BreakerAgent` asks before every call and reports its end, `Retrying` keeps to an account's limits.
+This module knows neither logs nor coordinators: whoever decides asks `unavailable()` and writes
+down the answer.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply
 from fugu_cli.providers import Agent, AgentWrapper, Say, Wait
 from fugu_cli.session.events import Exclusion
 
-COOLDOWN = {
+REFUSED = "refused"
+"""The kind of failure that says a key is not accepted."""
+
+COOLDOWN_SECONDS = {
     "limited": 5.0,
     "overloaded": 5.0,
     "network": 5.0,
     "timeout": 10.0,
     "protocol": 15.0,
-    "refused": 120.0,
+    REFUSED: 120.0,
     "credit": 300.0,
 }
-"""Seconds an agent is unavailable after its first failure of a kind; each one after it doubles
-them.
+"""How long an agent cools down after its first failure of a kind; each further one doubles it."""
 
-`invalid` is missing: a request that one server will not take says nothing of the next one.
-"""
+ANSWERED = frozenset({"invalid", "absent"})
+"""Kinds of failure that belong to the request: the server answered, so it may be asked again."""
+
+KEY_ACCEPTED = frozenset({"limited", "credit"})
+"""Kinds of failure that say something else is wrong than the key."""
 
 LONGEST_COOLDOWN = 900.0
 SHORT_WAIT = 3.0
 """Seconds that a call waits in all while another agent could act: two pauses of `retry.Backoff`,
 never the third.
 """
+TRYING_SECONDS = 1.0
+"""After how many seconds it is worth asking again for an agent whose key is just being tried."""
+
+State = Literal["available", "cooling", "due", "trying"]
 
 
 @dataclass(frozen=True)
-class Trip:
-    """An agent that failed. It is unavailable until `until` on the monotonic clock; `failures` in a
-    row.
+class FailingAgent:
+    """The state of an agent that has not answered since it failed.
 
-    `asked`: its server named the time. `woken`: the user wants it tried before its time.
+    `since` and `until` are times of the monotonic clock: the newest failure, and the end of the
+    cooldown. `failures` counts those in a row; `server_named` says that the server asked for this
+    cooldown.
     """
 
+    state: State
     kind: str
+    since: float
     until: float
     failures: int
-    asked: bool = False
-    woken: bool = False
+    server_named: bool = False
 
 
 class RateLimits:
@@ -65,118 +82,191 @@ class RateLimits:
         self._until: dict[str, float] = {}
 
     def sharing(self, name: str) -> set[str]:
-        """The agents that share the account of `name`, itself too."""
-        return {name, *(one for one in self._accounts if self._account(one) == self._account(name))}
+        """Return the agents that share the account of `name`, itself too."""
+        account = self._account(name)
+        return {name, *(agent for agent in self._accounts if self._account(agent) == account)}
 
     def hold(self, name: str, seconds: float) -> None:
-        """The account of `name` asked to be left alone for so long."""
+        """Leave the account of `name` alone for so long."""
         account = self._account(name)
         self._until[account] = max(self._until.get(account, 0.0), self._now() + seconds)
 
     def seconds(self, name: str) -> float:
-        """Seconds until the account of `name` may be asked again."""
+        """Return the seconds until the account of `name` may be asked again."""
         return max(self._until.get(self._account(name), 0.0) - self._now(), 0.0)
 
-    def lift(self, name: str | None) -> None:
-        """Let the account of `name` (None: every one) be asked at once."""
-        if name is None:
-            self._until.clear()
-        else:
-            self._until.pop(self._account(name), None)
+    def lift(self, name: str) -> None:
+        """Let the account of `name` be asked at once."""
+        self._until.pop(self._account(name), None)
 
     def _account(self, name: str) -> str:
         return self._accounts.get(name, name)
 
 
 class CircuitBreaker:
-    """Agents by name, and the rate `limits` of their `accounts`."""
+    """The states of agents by name, and the rate `limits` of their `accounts`."""
 
     def __init__(
         self, accounts: Mapping[str, str] | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
         self.limits = RateLimits(accounts or {}, now)
         self._now = now
-        self._trips: dict[str, Trip] = {}
+        self._failing: dict[str, FailingAgent] = {}
+        self._called: dict[str, float] = {}
+        """When each agent was called last."""
 
-    def failed(self, name: str, kind: str, after: float | None = None) -> None:
-        """`name` failed after its retries. `after`: the server's own wish in seconds; one that is
-        longer than a moment holds exactly, also for all that share a limited account.
+    def state(self, name: str) -> State:
+        """Return the agent's state at this moment."""
+        failing = self._failing.get(name)
+        if failing is None:
+            return "available"
+        if failing.state == "cooling" and failing.until <= self._now():
+            return "due"
+        return failing.state
 
-        Calls that were under way together fail together: while `name` is unavailable that is one
-        failure, not many.
+    def begin_call(self, name: str) -> float:
+        """Note that `name` is called, and return the time.
+
+        Raises AgentError where its key was refused and must not be tried now.
         """
-        first = COOLDOWN.get(kind)
-        if first is None:
+        if self._key_refused(name):
+            if self.state(name) != "due":
+                seconds = self.seconds(name)
+                raise AgentError(
+                    f"{name}: its key was refused, and it is tried again in {seconds:.0f} s",
+                    kind="unavailable",
+                    after=seconds,
+                    hint=f"Once it is mended, a new start or `/retry {name}` tries it at once.",
+                )
+            self._failing[name] = replace(self._failing[name], state="trying")
+        self._called[name] = self._now()
+        return self._called[name]
+
+    def failed(
+        self, name: str, kind: str, after: float | None = None, began: float = math.inf
+    ) -> None:
+        """Note that a call of `name`, which began at `began`, failed for good.
+
+        `after`: the server's own wish in seconds; one that is longer than a moment holds exactly,
+        also for all agents that share a limited account. Calls that were under way together fail
+        together: while `name` is cooling, that is one failure.
+        """
+        if kind in ANSWERED or (kind in KEY_ACCEPTED and self._key_refused(name)):
+            self.succeeded(name, began)
+        if kind not in COOLDOWN_SECONDS or (kind != REFUSED and self._key_refused(name)):
+            self.cut(name, began)
             return
-        asked = after is not None and after > SHORT_WAIT
-        for one in self.limits.sharing(name) if asked and kind == "limited" else {name}:
-            self._trip(one, kind, first, after if asked else None)
+        wish = after if after is not None and after > SHORT_WAIT else None
+        shared = wish is not None and kind == "limited"
+        for agent in self.limits.sharing(name) if shared else {name}:
+            self._cool_down(agent, kind, wish)
 
-    def _trip(self, name: str, kind: str, first: float, asked: float | None) -> None:
-        now, last = self._now(), self._trips.get(name)
-        failures = 1 if last is None else last.failures + (last.until <= now)
-        seconds = min(first * 2.0 ** (failures - 1), LONGEST_COOLDOWN) if asked is None else asked
-        if last is None or now + seconds > last.until:
-            self._trips[name] = Trip(kind, now + seconds, failures, asked is not None)
+    def _key_refused(self, name: str) -> bool:
+        failing = self._failing.get(name)
+        return failing is not None and failing.kind == REFUSED
 
-    def succeeded(self, name: str) -> None:
-        """`name` answered: nothing is held against it any more."""
-        self._trips.pop(name, None)
+    def _cool_down(self, name: str, kind: str, wish: float | None) -> None:
+        time, failing = self._now(), self._failing.get(name)
+        failures, until = 1, 0.0
+        if failing is not None:
+            failures, until = failing.failures, failing.until
+            if until <= time:
+                failures += 1
+        doubled = COOLDOWN_SECONDS[kind] * 2.0 ** (failures - 1)
+        end = time + (min(doubled, LONGEST_COOLDOWN) if wish is None else wish)
+        named = wish is not None
+        if failing is not None and end <= until:  # the longer of two cooldowns stays
+            end, named = until, failing.server_named
+            kind = REFUSED if REFUSED in (kind, failing.kind) else failing.kind
+        self._failing[name] = FailingAgent("cooling", kind, time, end, failures, named)
+
+    def succeeded(self, name: str, began: float = math.inf) -> None:
+        """Note that a call of `name` was answered. One that began before the newest failure says
+        nothing about the time after it.
+        """
+        failing = self._failing.get(name)
+        if failing is not None and began >= failing.since:
+            del self._failing[name]
+
+    def cut(self, name: str, began: float = math.inf) -> None:
+        """Note that a call of `name`, which began at `began`, ended without telling whether its
+        agent answers. A refused key that was just tried cools down again, as its server may have
+        seen it.
+        """
+        failing = self._failing.get(name)
+        if failing is not None and failing.state == "trying" and began >= failing.since:
+            time, length = self._now(), failing.until - failing.since
+            self._failing[name] = replace(failing, state="cooling", since=time, until=time + length)
 
     def seconds(self, name: str) -> float:
-        """Seconds until `name` is available again; 0 where it is."""
-        trip = self._trips.get(name)
-        return 0.0 if trip is None else max(trip.until - self._now(), 0.0)
+        """Return the seconds until `name` is available again; 0 where it is."""
+        match self.state(name):
+            case "cooling":
+                return self._failing[name].until - self._now()
+            case "trying":
+                return TRYING_SECONDS
+            case "available" | "due":
+                return 0.0
 
     def unavailable(self) -> dict[str, Exclusion]:
-        """The agents that are unavailable now, each with the reason."""
+        """Return the agents that are unavailable now, each with the reason."""
         return {
-            name: Exclusion(kind=trip.kind, message=f"retrying in {left:.0f} s")
-            for name, trip, left in self._open()
+            name: Exclusion(kind=failing.kind, message=f"retrying in {seconds:.0f} s")
+            for name, failing in self._failing.items()
+            if (seconds := self.seconds(name)) > 0
         }
 
-    def _open(self) -> list[tuple[str, Trip, float]]:
-        return [
-            (name, trip, left)
-            for name, trip in self._trips.items()
-            if (left := self.seconds(name)) > 0
-        ]
-
     def recovered(self, name: str, kind: str) -> bool:
-        """`name` is masked for a failure of this kind and its time is over: it may be tried
-        again.
-        """
-        return name in self._trips and self.seconds(name) <= 0 and kind in COOLDOWN
+        """Whether `name`, excluded for a failure of this kind, may be tried again."""
+        return kind in COOLDOWN_SECONDS and self.seconds(name) == 0
 
-    def woken(self, name: str) -> bool:
-        """`name` was woken and has neither failed nor answered since."""
-        trip = self._trips.get(name)
-        return trip is not None and trip.woken
-
-    def wake(self, name: str | None = None) -> None:
-        """Let `name` (None: everybody) be tried at once, and its account be asked. Failures so far
-        stay counted.
-        """
-        now = self._now()
-        for one, trip in self._trips.items():
-            if name in (None, one):
-                self._trips[one] = replace(trip, until=min(trip.until, now), woken=True)
+    def try_early(self, name: str) -> None:
+        """Let `name` be tried at once, whatever it failed with, and its account be asked."""
+        if self.state(name) == "cooling":
+            self._failing[name] = replace(self._failing[name], state="due")
         self.limits.lift(name)
 
-    def soonest(self, names: Collection[str], *, asked: bool = False) -> tuple[str, float] | None:
-        """Of `names`, the unavailable one that may be tried first, and the seconds until then; None
-        where there is none. `asked`: only those whose server named the time."""
-        found = [
-            (left, name)
-            for name, trip, left in self._open()
-            if name in names and (trip.asked or not asked)
+    def wake(self, names: Collection[str]) -> None:
+        """Let these agents be tried at once, but for those whose key was refused."""
+        for name in names:
+            failing = self._failing.get(name)
+            if failing is None or failing.kind != REFUSED:
+                self.try_early(name)
+
+    def tried_longest_ago(self, names: Collection[str]) -> str | None:
+        """Return the one of `names` that is cooling, not for a refused key, and was called longest
+        ago."""
+        cooling = [
+            name
+            for name in names
+            if self.state(name) == "cooling" and self._failing[name].kind != REFUSED
         ]
-        return (min(found)[1], min(found)[0]) if found else None
+        return min(cooling, key=lambda name: self._called.get(name, -math.inf), default=None)
+
+    def server_named(self, name: str) -> bool:
+        """Whether the server of `name` said how long it is to be left alone."""
+        failing = self._failing.get(name)
+        return failing is not None and failing.server_named
+
+    def soonest(
+        self, names: Collection[str], *, server_named: bool = False
+    ) -> tuple[str, float] | None:
+        """Return the unavailable one of `names` that may be tried first, and the seconds until
+        then. `server_named`: only those whose server named the time."""
+        waiting = [
+            (self.seconds(name), name)
+            for name in names
+            if self.seconds(name) > 0 and (self.server_named(name) or not server_named)
+        ]
+        if not waiting:
+            return None
+        seconds, name = min(waiting)
+        return name, seconds
 
 
 class BreakerAgent(AgentWrapper):
-    """`agent`, every call of which is told to `breaker`. The outermost wrapper: what it sees failed
-    for good.
+    """`agent`, with every call reported to `breaker`. The outermost wrapper: a failure that reaches
+    it is final.
     """
 
     def __init__(self, agent: Agent, breaker: CircuitBreaker) -> None:
@@ -184,12 +274,17 @@ class BreakerAgent(AgentWrapper):
         self._breaker = breaker
 
     async def reply(self, prompt: Prompt, say: Say, wait: Wait) -> Reply:
+        """Raises AgentError without a call where the agent's key was refused a short time ago."""
+        began = self._breaker.begin_call(self.name)
         try:
             reply = await self._agent.reply(prompt, say, wait)
         except AgentError as error:
-            self._breaker.failed(self.name, error.kind, error.after)
+            self._breaker.failed(self.name, error.kind, error.after, began)
             raise
-        self._breaker.succeeded(self.name)
+        except BaseException:
+            self._breaker.cut(self.name, began)
+            raise
+        self._breaker.succeeded(self.name, began)
         return reply
 
 

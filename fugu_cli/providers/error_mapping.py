@@ -41,6 +41,32 @@ BAD_KEY = re.compile(
 )
 """Some servers answer 400 where a key is wrong."""
 
+_KEY_OR_ACCOUNT = (
+    r"(?:(?:api|access|secret|licen[cs]e)?[ _-]?keys?|(?:api|access|auth\w*|bearer|security|session)"
+    r"[ _-]?token|credentials?|account(?! number| detail| holder| information)|organi[sz]ation"
+    r"|project|team|workspace|subscription|tenant|billing|authentication)(?:\b|(?=_|:))(?!['’]s)"
+    r"(?: included in the request)?"
+)
+_UNUSABLE = (
+    r"(?:\b(?:invalid|incorrect|wrong|unknown|missing|expired|revoked|disabled|deactivated|suspended"
+    r"|blocked|banned|leaked|restricted|closed|terminated|inactive|unauthori[sz]ed|insufficient"
+    r"|required|reported|exceeded|overdue|lacks?|has no|good standing)\b"
+    r"|(?:\bnot|n['’]t) (?:been )?(?:valid|active|allowed|permitted|authori[sz]ed|enabled|verified|found"
+    r"|recogni[sz]ed|have|exist|belong)\b)"
+)
+_SAME_CLAUSE = r"(?:(?!prompt|request|message|content|input|policy|guardrail)[^.;,!?\n]){0,60}?"
+KEY_REFUSED = re.compile(
+    rf"\b{_KEY_OR_ACCOUNT}{_SAME_CLAUSE}{_UNUSABLE}"
+    rf"|(?:{_UNUSABLE}|\bno|bad|without|another|provide|supply|need|use)"
+    rf"(?: (?:an?|the|your|this|that|valid|different))* {_KEY_OR_ACCOUNT}"
+    r"|(?:invalid|expired|revoked|missing) token\b"
+    r"|invalid_api_key|authentication_error|account_(?:disabled|deactivated|suspended)",
+    re.IGNORECASE,
+)
+"""Words of a 403 that name the key or the account as what is refused. Any other 403 belongs to the
+request: a guardrail, a firewall or a filter has stopped it.
+"""
+
 TOO_LONG = re.compile(
     r"context.{0,20}(length|size|window|limit)|prompt (is too long|length)|too many tokens|input "
     r"token count"
@@ -290,10 +316,14 @@ def _of_status(access: ModelEndpoint, status: int, message: str, after: float | 
                 f"{access.name}`."
             ),
         )
+    if (
+        status == 401
+        or (status == 403 and KEY_REFUSED.search(message))
+        or (status == 400 and BAD_KEY.search(message))
+    ):
+        return _refused(access, said)
     if (error := _by_words(access, status, message, said)) is not None:
         return error
-    if status in (401, 403) or (status == 400 and BAD_KEY.search(message)):
-        return _refused(access, said)
     if status == 429:
         return AgentError(
             f"{access.name}: {access.host} limits how often it is asked{said}",
@@ -327,20 +357,20 @@ def _by_words(access: ModelEndpoint, status: int, message: str, said: str) -> Ag
     """The error that the server's words tell better than its status does; None where they do
     not.
     """
-    host, kind = access.host, "invalid"
+    host = access.host
     if status in (413, 429) and TOO_LONG.search(message) and "too large" in message.lower():
         return _invalid(access, status, said)
     if status in (400, 403, 422) and FILTERED.search(message):
         what = f"the content filter of {host} stopped it"
         hint = "Say it in other words, or let another agent of the pool do it."
     elif status in (400, 403, 451) and REGION_BLOCKED.search(message):
-        kind, what = "refused", f"{host} does not serve the place it is called from"
+        what = f"{host} does not serve the place it is called from"
         hint = (
             f"Leave the agent out with `--opt-out {access.name}`, or reach its model through "
             f"another provider."
         )
     elif status == 403 and message == PAGE:
-        kind, what = "refused", f"something before {host} does not let the request through"
+        what = f"something before {host} does not let the request through"
         hint = f"Check HTTPS_PROXY, a firewall, and `base_url`: {access.address}"
     elif status in (400, 404, 422, 500) and NO_TOOLS.search(message):
         what = f"{access.model} at {host} takes no tools as it is"
@@ -350,7 +380,7 @@ def _by_words(access: ModelEndpoint, status: int, message: str, said: str) -> Ag
         )
     else:
         return None
-    return AgentError(f"{access.name}: {what}{said}", kind=kind, hint=hint)
+    return AgentError(f"{access.name}: {what}{said}", kind="invalid", hint=hint)
 
 
 def _refused(access: ModelEndpoint, said: str) -> AgentError:
@@ -379,6 +409,9 @@ def _invalid(access: ModelEndpoint, status: int, said: str) -> AgentError:
             f"nothing at {access.address} answers for {access.model}",
             "`model` and `base_url`",
         )
+    elif status == 403:
+        what = f"{access.host} does not let this request through"
+        hint = "what the request holds, a firewall, and `base_url`"
     elif 300 <= status < 400:
         kind = "absent"
         what, hint = f"{access.address} points somewhere else", "`base_url`"

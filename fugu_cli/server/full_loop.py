@@ -19,8 +19,8 @@ from fugu_cli.engine import orchestrator
 from fugu_cli.engine.environment import ClientChannel, RequestLimits
 from fugu_cli.messages import FromUser, Message, Prompt
 from fugu_cli.server import single_agent, traces
-from fugu_cli.server.client_requests import RequestRefused, ServedAnswer
-from fugu_cli.server.single_agent import ActiveRequest, failure_refusal
+from fugu_cli.server.client_requests import ServedAnswer
+from fugu_cli.server.single_agent import ActiveRequest
 from fugu_cli.server.traces import conversation_events, follow_up_request, with_authors
 from fugu_cli.session import views
 from fugu_cli.session.events import (
@@ -28,7 +28,6 @@ from fugu_cli.session.events import (
     ROLES,
     Assigned,
     Event,
-    Failed,
     Finished,
     Recorded,
     Replied,
@@ -74,7 +73,7 @@ async def answer_with_full_loop(
     end = await orchestrator.run(log, team, environment)
     reply = None if voice.broke(log.events) else _answer(log.events, began)
     if reply is None:
-        raise _refusal(log.events[began:], end)
+        raise single_agent.refusal_of_end(request, log.events[began:], end)
     request.chosen(reply.agent)
     note = end.reason if end.reason in ("accepted", "answered") else f"{end.reason}: {_said(end)}"
     reason = views.unable_reason(reply.text)
@@ -96,15 +95,6 @@ def _answer(events: Sequence[Event], began: int) -> Replied | None:
     if newest is None or newest.assigned.plan:
         newest = user_facing_turn(events) or newest
     return newest.replies[-1] if newest else None
-
-
-def _refusal(made: Sequence[Event], end: Finished) -> RequestRefused:
-    last = next((event for event in reversed(made) if isinstance(event, Failed)), None)
-    if end.reason == "budget":
-        return failure_refusal("budget", end.message)
-    if last is not None:
-        return failure_refusal(last.kind, f"{last.what}: {last.message}")
-    return failure_refusal("overloaded", end.message or "the loop ended without an answer")
 
 
 def _said(end: Finished) -> str:

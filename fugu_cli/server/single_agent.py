@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +49,7 @@ from fugu_cli.session.costs import usd
 from fugu_cli.session.events import (
     ANSWERED,
     Assigned,
+    Event,
     Exclusion,
     Failed,
     Finished,
@@ -111,6 +112,7 @@ FAILURE_STATUS = {
     "protocol": 502,
     "credit": 402,
     "budget": 402,
+    "unavailable": 503,
 }
 """What the client is told where an agent failed. What only its user can mend is nothing that
 clients try again.
@@ -123,10 +125,6 @@ REFUSAL_KINDS = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
-
-
-LASTING = frozenset({"refused", "absent", "credit"})
-"""Kinds of failure that last until somebody mends something."""
 
 
 def failure_refusal(kind: str, message: str, after: float | None = None) -> RequestRefused:
@@ -240,7 +238,7 @@ async def answer_with_one_agent(request: ActiveRequest, pinned: str | None) -> S
                 log.events, began, reply, views.turns(log.events)[-1].replies[-1]
             )
         if pinned is not None:
-            raise _last_failure(log)
+            raise _last_failure(request)
 
 
 def excluded_agents(
@@ -402,7 +400,7 @@ async def _assigned(
         return _as_worker(decision)
     if isinstance(decision, Finished):
         request.log.append(decision)
-        raise _nobody(request, decision)
+        raise refusal_of_end(request, request.log.events, decision)
     raise failure_refusal(
         "protocol", "the coordinator planned a workflow, which a client's tools cannot be part of"
     )
@@ -612,28 +610,31 @@ def _turn(log: Log) -> int:
     return turns[-1].number + 1 if turns else 1
 
 
-def _last_failure(log: Log) -> RequestRefused:
+def _last_failure(request: ActiveRequest) -> RequestRefused:
+    """Return the refusal for the only agent that may answer, and end the request with it."""
+    log = request.log
     error = next(event for event in reversed(log.events) if isinstance(event, Failed))
-    said = f"{error.what}: {error.message}"
-    log.append(Finished(reason="budget" if error.kind == "budget" else "failed", message=said))
-    return failure_refusal(error.kind, said)
+    message = f"{error.what}: {error.message}"
+    end = Finished(reason="budget" if error.kind == "budget" else "failed", message=message)
+    log.append(end)
+    return refusal_of_end(request, log.events, end)
 
 
-def _nobody(request: ActiveRequest, end: Finished) -> RequestRefused:
-    """Why nobody is left: what the last one failed with, or that all are unavailable."""
-    log, offered = request.log, request.settings.offered
-    made = [event for event in log.events if isinstance(event, Failed) and event.kind != "switched"]
-    breaker = request.settings.team.breaker
-    soonest = breaker.soonest(offered) if breaker is not None else None
-    after = soonest[1] if soonest else None
+def refusal_of_end(
+    request: ActiveRequest, events: Sequence[Event], end: Finished
+) -> RequestRefused:
+    """Return what the client is told about a request that ended without an answer.
+
+    That is the newest failure in `events`. Where no agent was asked, since all are unavailable, it
+    is a status 503. Both say when the first agent is available again.
+    """
     if end.reason == "budget":
         return failure_refusal("budget", end.message)
-    out = views.failed_agents(log.events)
-    lasting = {out[name].kind for name in offered if name in out}
-    if not made and len(lasting) == 1 and lasting <= LASTING:
-        return failure_refusal(lasting.pop(), end.message)
-    if made:
-        return failure_refusal(made[-1].kind, f"{made[-1].what}: {made[-1].message}", after)
-    return failure_refusal(
-        "overloaded", end.message or "no agent of the pool can be asked now", after
-    )
+    team = request.settings.team
+    soonest = team.breaker.soonest(request.settings.offered) if team.breaker is not None else None
+    after = soonest[1] if soonest is not None else None
+    for event in reversed(events):
+        if isinstance(event, Failed) and event.kind != "switched":
+            return failure_refusal(event.kind, f"{event.what}: {event.message}", after)
+    message = end.message or "no agent of the pool can be asked now"
+    return failure_refusal("unavailable", message, after)

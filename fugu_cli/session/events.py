@@ -543,6 +543,8 @@ class Masked(Value):
 
     type: Literal["masked"] = "masked"
     agents: tuple[tuple[str, Exclusion], ...] = ()
+    probed: str = ""
+    """The agent that is tried although it failed a short time ago, because all have."""
 
 
 class Failed(Value):

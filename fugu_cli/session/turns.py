@@ -7,6 +7,7 @@ request around it, so its facts are those of a request that asks this prompt alo
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeGuard
@@ -456,6 +457,27 @@ def failed_since_reply(events: Sequence[Event]) -> frozenset[str]:
         elif isinstance(fact, Failed):
             failed.add(fact.what)
     return frozenset(failed)
+
+
+def failed_turns(events: Sequence[Event]) -> Counter[str]:
+    """Count each agent's failures in this request since it was asked, or opened again."""
+    failures: Counter[str] = Counter()
+    for event in request(events):
+        if isinstance(event, Opened):
+            failures.clear()
+        elif isinstance(event, Failed) and event.kind != "switched":
+            failures[event.what] += 1
+    return failures
+
+
+def probed_since_reply(events: Sequence[Event]) -> bool:
+    """Whether an unavailable agent was tried, for want of others, since the newest reply."""
+    for event in reversed(request(events)):
+        if isinstance(event, Opened | Replied):
+            return False
+        if isinstance(event, Masked) and event.probed:
+            return True
+    return False
 
 
 STOPPED = frozenset(

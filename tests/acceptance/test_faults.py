@@ -56,7 +56,7 @@ FAULTS = {
     ),
     "elsewhere": (
         Refuses(403, "your country is not supported"),
-        "refused",
+        "invalid",
         "does not serve the place",
     ),
     "unable": (

@@ -356,12 +356,12 @@ def test_who_is_unavailable_is_tried_at_once_where_the_user_says_so(root: Path) 
         breaker = session.team.breaker
         assert isinstance(breaker, CircuitBreaker)
         for name in SCRIPTS:
-            breaker.failed(name, "refused")
+            breaker.failed(name, "credit")
         found = [sorted(breaker.unavailable())]
         for step in (
             lambda: session.pin(None),
             lambda: session.pin("strong"),
-            lambda: availability.wake(session.team),
+            lambda: availability.wake(session.team, session.team.members),
         ):
             step()
             found.append(sorted(breaker.unavailable()))

@@ -111,7 +111,11 @@ async def retry_request(controller: SessionController, argument: str) -> None:
         if not await controller.view.dialogs.confirm(question, patch):
             return
         await undo.undo_request(*undoing)
-    availability.wake(controller.session.team, argument or None)
+    team = controller.session.team
+    if argument:
+        availability.retry_agent(team, argument)
+    else:
+        availability.wake(team, team.members)
     await controller.send(asked.said, argument or None)
 
 

@@ -320,8 +320,8 @@ def test_an_agent_whose_server_asks_to_wait_gives_way_and_a_named_one_is_waited_
 def test_when_all_fail_the_client_gets_the_reason(
     tmp_path: Path, kind: str, error: type[openai.APIStatusError], status: int
 ) -> None:
-    with endpoint(tmp_path, fails(kind), fails(kind)).serving() as place:
-        for model, stream in (("fugu", False), ("strong", True)):
+    for model, stream in (("fugu", False), ("strong", True)):
+        with endpoint(tmp_path / model, fails(kind), fails(kind)).serving() as place:
             with pytest.raises(error, match=f"it is {kind}") as refused:
                 client(place).chat.completions.create(
                     model=model, messages=ASK, tools=[TOOL], stream=stream

@@ -12,7 +12,7 @@ from fugu_cli.providers import error_mapping
 
 FILTER = ("invalid", False, "the content filter of api.example.org stopped it", "in other words")
 PLACE = (
-    "refused",
+    "invalid",
     False,
     "api.example.org does not serve the place it is called from",
     "--opt-out strong",
@@ -57,7 +57,7 @@ SAID: dict[str, tuple[int, str, tuple[str, bool, str, str]]] = {
         403,
         "<html>Attention Required!</html>",
         (
-            "refused",
+            "invalid",
             False,
             "something before api.example.org does not let the request through",
             "HTTPS_PROXY",
@@ -175,6 +175,45 @@ def test_other_words_leave_it_at_the_status(status: int, message: str) -> None:
         {400: "invalid", 403: "refused", 429: "limited"}[status],
         False,
     )
+
+
+KEY_NAMED = (
+    "Your API key does not have permission to use the specified resource.",
+    "This API key has been revoked",
+    "no (invalid_api_key)",
+    "Your account has been disabled",
+    "This organization has been disabled.",
+    "Your API key was reported as leaked. Please use another API key.",
+    "Method doesn't allow unregistered callers. Please use API Key or other form of identity.",
+    "Request had insufficient authentication scopes.",
+    "The security token included in the request is invalid",
+    "Access denied, please make sure your account is in good standing.",
+    "This key isn't allowed to use the model",
+    "Your account has been suspended for violating our usage policy",
+    "API key required",
+)
+KEY_NOT_NAMED = (
+    "Request blocked: prompt injection patterns detected (permission_denied)",
+    "Forbidden",
+    "",
+    "The request is blocked.",
+    "You are not allowed to do this (permission_error)",
+    "Request blocked: the prompt contains an API key",
+    "API key detected in prompt; request blocked",
+    "Your API key was found in the prompt and is not allowed",
+    "the key is valid, but the request was blocked by a guardrail",
+    "The account number in your message is not allowed",
+    "Request blocked by your organization's content policy",
+    "Country, region, or territory not supported",
+    error_mapping.PAGE,
+)
+
+
+@pytest.mark.parametrize("message", [*KEY_NAMED, *KEY_NOT_NAMED])
+def test_a_403_is_about_the_key_where_its_words_name_the_key_or_the_account(message: str) -> None:
+    error = error_mapping.error_of_status(ACCESS, 403, message)
+    assert error.kind == ("refused" if message in KEY_NAMED else "invalid")
+    assert error_mapping.error_of_status(ACCESS, 401, message).kind == "refused"
 
 
 def in_stream(**error: object) -> AgentError:

@@ -141,24 +141,85 @@ def test_when_all_have_failed_and_nobody_answered_it_ends_though_some_are_back()
     )
 
 
-def test_who_is_woken_is_tried_at_once_and_is_left_out_longer_if_it_fails_again() -> None:
-    clock = Clock()
-    breaker = CircuitBreaker(now=clock.read)
-    for name in ("a", "b"):
-        breaker.failed(name, "refused")
-    log = begun()
-    log.append(Assigned(turn=1, agent="a", role="worker", by="test"))
-    log.append(Failed(turn=1, what="a", kind="refused", message="401: the key is wrong"))
-    breaker.wake("a")
+def failed_turn(log: Log, turn: int, name: str, kind: str, message: str = "no") -> None:
+    log.append(Assigned(turn=turn, agent=name, role="worker", by="test"))
+    log.append(Failed(turn=turn, what=name, kind=kind, message=message))
+
+
+def test_an_agent_that_is_pinned_in_the_middle_of_a_request_is_in_again() -> None:
+    breaker = CircuitBreaker(now=Clock().read)
+    log, members = begun(), team(breaker)
+    for turn, name in enumerate(("a", "b"), 1):
+        breaker.failed(name, "network")
+        failed_turn(log, turn, name, "network")
+    availability.wake(members, ["a"])
+    availability.readmit(log, members, "a")
+    assert list(views.failed_agents(log.events)) == ["b"]
     decision = decided(log, breaker)
     assert isinstance(decision, Assigned) and decision.agent == "a"
-    assert log.events[-1] == Masked(
-        agents=(("b", Exclusion(kind="refused", message="retrying in 120 s")),)
-    )
+
+
+@pytest.mark.parametrize("kind", ["overloaded", "network", "timeout", "protocol", "credit"])
+def test_when_all_are_unavailable_one_is_tried_a_request_and_no_more(kind: str) -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
+    for name in ("b", "a"):
+        breaker.begin_call(name)
+        breaker.failed(name, kind)
+        clock.now += 1.0
+    for expected in ("b", "a", "b"):
+        log = begun()
+        decision = decided(log, breaker)
+        assert isinstance(decision, Assigned) and decision.agent == expected
+        assert isinstance(masked := log.events[-1], Masked) and masked.probed == expected
+        clock.now += 0.1
+        breaker.failed(expected, kind, began=breaker.begin_call(expected))
+        failed_turn(log, 1, expected, kind)
+        assert isinstance(decided(log, breaker), Finished)
+
+
+def test_a_refused_key_is_not_tried_because_all_are_unavailable() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
     breaker.failed("a", "refused")
-    assert str(breaker.unavailable()["a"]) == "refused: retrying in 240 s"
-    breaker.wake()
-    assert breaker.unavailable() == {}
+    breaker.failed("b", "overloaded")
+    decision = decided(begun(), breaker)
+    assert isinstance(decision, Assigned) and decision.agent == "b"
+    breaker.failed("b", "refused")
+    assert decided(begun(), breaker) == Finished(reason="failed", message="nobody")
+    breaker.try_early("a")
+    decision = decided(begun(), breaker)
+    assert isinstance(decision, Assigned) and decision.agent == "a"
+
+
+def test_an_agent_that_goes_on_failing_between_answers_is_tried_three_times() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
+    log, tries = begun(), list[str]()
+    while isinstance(decision := decided(log, breaker, clock=clock), Assigned) and len(tries) < 99:
+        log.append(decision)
+        name, turn = decision.agent, decision.turn
+        log.append(Replied(turn=turn, agent=name, text="I look around."))
+        breaker.succeeded(name)
+        breaker.failed(name, "overloaded")
+        log.append(Failed(turn=turn, what=name, kind="overloaded", message="busy"))
+        tries.append(name)
+        clock.now += 6
+    assert sorted(tries) == ["a", "a", "a", "b", "b", "b"]
+
+
+def test_a_limit_that_is_waited_for_again_and_again_comes_to_an_end() -> None:
+    clock = Clock()
+    breaker = CircuitBreaker(now=clock.read)
+    log, tries = begun(), 0
+    while isinstance(decision := decided(log, breaker, clock=clock), Assigned) and tries < 99:
+        log.append(decision)
+        breaker.failed(decision.agent, "limited", after=4.0)
+        log.append(
+            Failed(turn=decision.turn, what=decision.agent, kind="limited", message="slow down")
+        )
+        tries += 1
+    assert tries == 20
 
 
 def test_what_was_not_a_failure_of_the_agent_stays_masked() -> None:
@@ -175,11 +236,12 @@ def test_what_was_not_a_failure_of_the_agent_stays_masked() -> None:
 def test_when_nobody_is_available_the_request_waits_for_the_first_if_the_user_wants_that() -> None:
     clock = Clock()
     breaker = CircuitBreaker(now=clock.read)
-    breaker.failed("a", "credit")
+    breaker.failed("a", "refused")
     breaker.failed("b", "overloaded")
 
     async def go() -> tuple[Decision, list[object]]:
         log = begun()
+        failed_turn(log, 1, "b", "overloaded")
         told: list[object] = []
 
         async def listen() -> None:
@@ -205,6 +267,7 @@ def test_otherwise_it_ends_and_nothing_is_lost() -> None:
     breaker.failed("a", "credit")
     breaker.failed("b", "refused")
     log = begun()
+    failed_turn(log, 1, "a", "credit")
     assert decided(log, breaker, 60.0, clock) == Finished(reason="failed", message="nobody")
     assert clock.now == 100.0, "two minutes are more than was allowed"
     assert views.asked(log.events) is not None
@@ -230,7 +293,10 @@ def test_a_time_that_a_server_named_is_waited_for_and_no_other() -> None:
     assert isinstance(decision, Assigned) and (decision.agent, clock.now) == ("b", 140.0)
     breaker.failed("a", "limited", after=3600.0)
     breaker.failed("b", "overloaded")
-    assert decided(begun(), breaker, clock=clock) == Finished(reason="failed", message="nobody")
+    log = begun()
+    failed_turn(log, 1, "a", "limited")
+    failed_turn(log, 2, "b", "overloaded")
+    assert decided(log, breaker, clock=clock) == Finished(reason="failed", message="nobody")
     assert clock.now == 140.0, "an hour is too long"
 
 

@@ -553,7 +553,7 @@ def test_the_last_agent_is_waited_for_and_the_time_is_counted_down(
     terminal.sees("Whole.", "✓ done")
 
 
-def test_a_new_request_calls_at_once_though_every_agent_is_unavailable(
+def test_a_refused_key_is_tried_again_where_the_user_names_its_agent(
     place: Place, server: Loopback, fugu: Callable[..., Terminal]
 ) -> None:
     place.configure(Agent("m"), Agent("n", "strong"))
@@ -571,7 +571,10 @@ def test_a_new_request_calls_at_once_though_every_agent_is_unavailable(
     terminal.keys("\x1b")
     terminal.until(lambda screen: "choose an agent to pin" not in screen)
     terminal.keys("explain it again\r")
-    assert "unavailable, retrying" not in terminal.sees("Back again.", "✓ done")
+    terminal.until(lambda screen: screen.count("✗ failed") == 2)
+    assert (len(server.asked("m")), len(server.asked("n"))) == (1, 1)
+    terminal.keys("/retry m\r")
+    terminal.sees("Back again.", "✓ done")
     assert (len(server.asked("m")), len(server.asked("n"))) == (2, 1)
 
 
