@@ -15,6 +15,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
+from fugu_cli.system.bounded_json import parse_json
+
 PORTION = 65536
 LONGEST_FRAME = 64 * 1024 * 1024
 """Bytes of a line that is still read as a frame."""
@@ -33,11 +35,9 @@ class FrameError(Exception):
 def parse_frame(line: bytes) -> Frame:
     """A line as a request, a notification or a response. Raises FrameError."""
     try:
-        found = json.loads(line)
+        found = parse_json(line)
     except ValueError as error:
         raise FrameError(PARSE_ERROR, f"Parse error: {error}") from error
-    except RecursionError as error:
-        raise FrameError(PARSE_ERROR, "Parse error: nested too deeply") from error
     if not isinstance(found, dict):
         raise FrameError(INVALID_REQUEST, "Invalid request: a frame is one JSON object")
     id = found.get("id")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import glob
-import json
 import math
 import os
 import re
@@ -43,6 +42,7 @@ from fugu_cli.models.sources import FetchProgress
 from fugu_cli.models.store import Store
 from fugu_cli.providers import Agent, Pause, Say
 from fugu_cli.providers.local_servers import LocalServer
+from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.ui.formatting import compact_number, shorten
 from fugu_cli.ui.output_stream import OutputStream
 
@@ -256,7 +256,7 @@ async def _calls_tools(agent: Agent) -> bool:
         max_tokens=PROBE_TOKENS,
     )
     reply = await _ask(agent, prompt, _ignore_text)
-    return any(json.loads(call.arguments) == {"a": 18, "b": 24} for call in reply.calls)
+    return any(parse_json(call.arguments) == {"a": 18, "b": 24} for call in reply.calls)
 
 
 async def _keeps_schema(agent: Agent) -> bool:
@@ -266,7 +266,7 @@ async def _keeps_schema(agent: Agent) -> bool:
         max_tokens=PROBE_TOKENS,
         reply_schema=PROBE_SCHEMA,
     )
-    return list(json.loads((await _ask(agent, prompt, _ignore_text)).text)) == ["capital"]
+    return list(parse_json((await _ask(agent, prompt, _ignore_text)).text)) == ["capital"]
 
 
 async def _fills_in(agent: Agent) -> bool:

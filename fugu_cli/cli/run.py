@@ -18,6 +18,7 @@ from fugu_cli import __version__
 from fugu_cli.cli.flags import OutputFormat, RequestInput, RunFlags, check_empty, check_session
 from fugu_cli.errors import FuguError, UsageError
 from fugu_cli.system import signals
+from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.ui.output_stream import OutputStream
 
 REQUEST_HINT = 'give one: fugu run "...", -p "...", --prompt-file FILE, or a pipe'
@@ -132,8 +133,8 @@ def read_schema(given: str | None) -> str:
     if not given.strip():
         raise UsageError("--json-schema is empty", hint=hint)
     try:
-        schema = json.loads(given if inline else _file(Path(given), "--json-schema"))
-    except (ValueError, RecursionError) as error:
+        schema = parse_json(given if inline else _file(Path(given), "--json-schema"))
+    except ValueError as error:
         raise UsageError(f"--json-schema: {name} is no JSON: {error}", hint=hint) from error
     if fault := schema_fault(schema):
         raise UsageError(f"--json-schema: {name} is no JSON schema: {fault}", hint=hint)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import os
 import re
 import threading
@@ -44,6 +43,7 @@ from fugu_cli.extensions.hook_settings import (
 from fugu_cli.extensions.skill_library import parse_headless_request
 from fugu_cli.safety.policy import rule_matching
 from fugu_cli.system import signals
+from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.tools.media import NotTaken, take_base64
 from fugu_cli.ui import json_output
 from fugu_cli.ui.json_output import Object
@@ -360,8 +360,8 @@ class SdkConversation:
         if not line.strip():
             return
         try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
+            message = parse_json(line)
+        except ValueError:
             message = None
         kind = message.get("type") if isinstance(message, dict) else None
         match kind:

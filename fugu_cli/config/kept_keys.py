@@ -20,6 +20,7 @@ from typing import Any
 
 from fugu_cli.errors import StorageError
 from fugu_cli.system import atomic_files
+from fugu_cli.system.bounded_json import parse_json
 
 LOCK_SECONDS = 30.0
 """Seconds that another process may take to change the file; a keyring may ask its owner
@@ -88,7 +89,7 @@ def read_kept_keys() -> tuple[Kept, str]:
     with os.fdopen(number, "rb") as file:
         note = _made_private(path, number)
         try:
-            found = json.loads(file.read())
+            found = parse_json(file.read())
         except (ValueError, OSError) as error:
             raise _unused(path, "it is not what `fugu login` wrote") from error
     if not isinstance(found, dict) or not all(

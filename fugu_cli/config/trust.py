@@ -20,6 +20,7 @@ from fugu_cli.extensions import skill_library as skills
 from fugu_cli.extensions.mcp_settings import files_named_by_servers
 from fugu_cli.safety.paths import is_file
 from fugu_cli.system import atomic_files
+from fugu_cli.system.bounded_json import parse_json
 
 TRUSTED_FILES = (".fugurc", ".mcp.json")
 """Files of a repository's root that tell what to do. So do its instructions and what they import,
@@ -150,7 +151,7 @@ def _read(data: Path) -> dict[Path, Hashes]:
     except OSError as error:
         raise StorageError(f"cannot read {_file(data)}: {error.strerror}") from error
     try:
-        found = json.loads(text)
+        found = parse_json(text)
     except ValueError:
         return {}  # trust that cannot be read is none
     if not isinstance(found, dict):

@@ -10,7 +10,6 @@ Pure; no tokenizer is needed, tokens are counted from above.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import Counter
@@ -21,6 +20,7 @@ from typing import NamedTuple
 from fugu_cli.coordinators import action_space
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Finished, ToolRan
+from fugu_cli.system.bounded_json import parse_json
 
 DIGEST_TOKENS = 256
 """The usual budget."""
@@ -243,7 +243,7 @@ def _work(turn: views.Turn) -> list[str]:
 def _written_lines(arguments: str) -> int:
     """Lines of the longest text that a call was given."""
     try:
-        given = json.loads(arguments)
+        given = parse_json(arguments)
     except ValueError:
         return 0
     texts = (

@@ -20,6 +20,7 @@ from fugu_cli.coordinators.digest import digest
 from fugu_cli.errors import CoordinatorUnavailable
 from fugu_cli.session import views
 from fugu_cli.session.events import Asked, Event
+from fugu_cli.system.bounded_json import parse_json
 
 TARGET_LIMIT = 60
 DIGEST_ENTRIES = 8
@@ -87,7 +88,7 @@ def _outcome(run: views.CallRecord) -> str:
 
 def _target(arguments: str) -> str:
     try:
-        given = json.loads(arguments)
+        given = parse_json(arguments)
     except ValueError:
         return ""
     if not isinstance(given, dict):

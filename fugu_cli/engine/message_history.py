@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 from collections.abc import Sequence
 from functools import lru_cache
@@ -13,6 +12,7 @@ from fugu_cli.engine import structured_answer
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message
 from fugu_cli.session import views
 from fugu_cli.session.events import EVIDENCE, Asked, Assigned, Event, Permitted, Replied, Undone
+from fugu_cli.system.bounded_json import parse_json
 
 
 def opening_ids(turn: views.Turn) -> set[str]:
@@ -28,7 +28,7 @@ def path_argument(run: views.CallRecord) -> str | None:
 def text_argument(call: Call, name: str) -> str | None:
     """The text given for `name`; None where there is none."""
     try:
-        found = json.loads(call.arguments).get(name)
+        found = parse_json(call.arguments).get(name)
     except (ValueError, AttributeError):
         return None
     return found if isinstance(found, str) else None

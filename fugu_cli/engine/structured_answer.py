@@ -5,7 +5,6 @@ is used, and nowhere else.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fugu_cli.providers.history import refuse_constant
 from fugu_cli.session import views
 from fugu_cli.session.events import Event, Finished
+from fugu_cli.system.bounded_json import parse_json
 
 if TYPE_CHECKING:
     from referencing import Resource
@@ -69,7 +69,7 @@ def _lost_reference(held: Resource[Any], known: Resolver[Any]) -> str:
 def answer_value(text: str) -> Any:
     """The JSON that a text is, alone or in one fence. Raises ValueError."""
     fenced = FENCE.fullmatch(text.strip())
-    return json.loads(fenced[1] if fenced else text, parse_constant=refuse_constant)
+    return parse_json(fenced[1] if fenced else text, parse_constant=refuse_constant)
 
 
 @lru_cache(maxsize=64)
@@ -79,7 +79,7 @@ def answer_fault(schema: str, text: str) -> str:
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
-    held = json.loads(schema)
+    held = parse_json(schema)
     try:
         value = answer_value(text)
         validator = validator_for(held)(
@@ -90,7 +90,7 @@ def answer_fault(schema: str, text: str) -> str:
         return f"it is not JSON ({error_in_text})"
     except Unresolvable as unknown:
         return f"the schema refers to what is not in it: {unknown}"
-    except RecursionError:
+    except RecursionError:  # a schema that refers to itself
         return MOST_DEPTH
     return f"{_place(error.absolute_path)}{error.message[:300]}" if error is not None else ""
 

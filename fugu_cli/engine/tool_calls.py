@@ -211,7 +211,10 @@ def _cannot_run(log: Log, environment: Environment, number: int, call: Call) -> 
     ]
     if _alone(log, environment, number) or not all(may_read(environment, name) for name in names):
         return None
-    planned = tool.plan(arguments, environment.workspace)
+    try:
+        planned = tool.plan(arguments, environment.workspace)
+    except Exception:  # noqa: BLE001 - the run meets the same error, and records it
+        return None
     return planned if isinstance(planned, ToolResult) else None
 
 
@@ -448,6 +451,7 @@ async def _finish_tool(log: Log, environment: Environment, call: Call, told: str
             media=result.media,
             found=result.found,
             paid=result.paid,
+            traceback=result.traceback,
         )
     )
 

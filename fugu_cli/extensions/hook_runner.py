@@ -39,7 +39,7 @@ from fugu_cli.extensions.hook_settings import (
 from fugu_cli.messages import Call
 from fugu_cli.tools.result import Say, ToolResult, truncate
 from fugu_cli.tools.shell_commands import CommandContext, CommandOutput, run_command
-from fugu_cli.tools.workspace import Tool, Workspace
+from fugu_cli.tools.workspace import Tool, Workspace, run_tool
 
 Arguments = TypeVar("Arguments", bound=BaseModel)
 
@@ -301,7 +301,7 @@ class Hooks:
             return tool
 
         async def run(arguments: Arguments, workspace: Workspace, say: Say) -> ToolResult:
-            result = await tool.run(arguments, workspace, say)
+            result = await run_tool(tool, arguments, workspace, say)
             moment: HookEvent = "PostToolUse" if result.ok else "PostToolUseFailure"
             for part in hook_protocol.describe_call(call, workspace.root, workspace.test_command):
                 for hook in self.runner.matching(moment, part.names):

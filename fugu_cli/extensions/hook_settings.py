@@ -27,6 +27,7 @@ from fugu_cli.extensions.mcp_settings import (
 )
 from fugu_cli.messages import Value
 from fugu_cli.safety.policy import rule_matching
+from fugu_cli.system.bounded_json import parse_json
 
 HOOKS_FILE = ".agents/hooks.json"
 SETTINGS_FILES = (".claude/settings.json", ".claude/settings.local.json")
@@ -182,8 +183,8 @@ def content_of(path: Path) -> bytes:
     if path.parent.name != ".claude" or not path.name.startswith("settings."):
         return data
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
+        found = parse_json(data)
+    except ValueError:
         return data
     told = (
         {key: found.get(key) for key in ("hooks", "disableAllHooks")}

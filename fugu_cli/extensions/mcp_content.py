@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from fugu_cli.errors import UsageError
 from fugu_cli.messages import Media
 from fugu_cli.safety.policy.rule_matching import MCP
+from fugu_cli.system.bounded_json import NestedTooDeeply, check_depth, parse_json
 from fugu_cli.tools import media
 from fugu_cli.tools.result import ToolResult, plain_text, truncate
 
@@ -94,6 +95,10 @@ def _schema_fault(schema: object) -> str:
 
     if not isinstance(schema, dict):
         return "is missing" if schema is None else "is not an object"
+    try:
+        check_depth(schema)
+    except NestedTooDeeply as error:
+        return f"cannot be used: {error}"
     if schema.get("type", "object") != "object":
         return f"is for {plain_text(json.dumps(schema['type']))[:60]} and not for an object"
     try:
@@ -101,8 +106,6 @@ def _schema_fault(schema: object) -> str:
     except SchemaError as error:
         spot = ".".join(str(part) for part in error.absolute_path)
         return plain_text(f"is none at {spot or 'its top'}: {error.message}")[:200]
-    except RecursionError:
-        return "is nested too deeply"
     return ""
 
 
@@ -193,8 +196,8 @@ def _result(
 
 def _parsed(text: str) -> object:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text)
+    except ValueError:
         return None
 
 

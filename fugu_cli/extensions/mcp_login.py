@@ -19,6 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from fugu_cli.errors import StorageError
 from fugu_cli.extensions.mcp_settings import McpServer, RemoteServer
+from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.tools.result import plain_text
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class KeptLogin:
         self._way = way
         self._store = store
         self._redirect = redirect
-        self._data: dict[str, Any] = json.loads(kept) if kept else {}
+        self._data: dict[str, Any] = parse_json(kept) if kept else {}
         self.provider: OAuthClientProvider | None = None
         self.where = ""
         """Where the login was kept just now."""
@@ -126,7 +127,7 @@ def login_secrets(servers: Iterable[McpServer], store: LoginStore) -> dict[str, 
     for server in servers:
         with contextlib.suppress(StorageError, ValueError):
             kept = store.read(server.way.url) if isinstance(server.way, RemoteServer) else ""
-            found |= _named(server.name, json.loads(kept).get("tokens", {})) if kept else {}
+            found |= _named(server.name, parse_json(kept).get("tokens", {})) if kept else {}
     return found
 
 

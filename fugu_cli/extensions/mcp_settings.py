@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from fugu_cli.errors import ConfigError, UsageError
 from fugu_cli.messages import Value
 from fugu_cli.system.atomic_files import write_atomically
+from fugu_cli.system.bounded_json import NestedTooDeeply, parse_json
 
 MCP_FILE = ".mcp.json"
 DEFAULT_CALL_SECONDS = 60.0
@@ -269,7 +270,7 @@ def _write(path: Path, text: str, servers: Mapping[str, JsonValue]) -> None:
     """The file with other servers, indented as it was. A new file is the user's alone: entries may
     hold secrets.
     """
-    whole = json.loads(text) if text.strip() else {}
+    whole = parse_json(text) if text.strip() else {}
     found = _INDENT.match(text)
     said = json.dumps(
         {**whole, "mcpServers": servers}, ensure_ascii=False, indent=found[1] if found else 2
@@ -323,12 +324,12 @@ def settings_text(path: Path) -> str:
 def parsed_settings(text: str) -> JsonValue:
     """The JSON of a file. Raises SettingsFault."""
     try:
-        found: JsonValue = json.loads(text)
+        found: JsonValue = parse_json(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise SettingsFault(f", {where}: not valid JSON: {error.msg.lower()}") from error
-    except RecursionError as error:
-        raise SettingsFault(": nested too deeply") from error
+    except NestedTooDeeply as error:
+        raise SettingsFault(f": {error}") from error
     return found
 
 

@@ -20,6 +20,7 @@ from pydantic import JsonValue
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, Reply, Thinking, ToolSpec
 from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.system.bounded_json import check_depth, parse_json
 
 Arguments = dict[str, JsonValue]
 ArgumentTypes = Mapping[str, Mapping[str, str]]
@@ -120,8 +121,8 @@ def _tagged(parameter: str, closing: str) -> ReadBody:
 def _typed_argument(text: str, kind: str) -> JsonValue:
     """The value of an argument that was written as plain text."""
     if kind != "string":
-        with suppress(ValueError, RecursionError):
-            value: JsonValue = json.loads(text)
+        with suppress(ValueError):
+            value: JsonValue = parse_json(text)
             return value
     return text
 
@@ -251,6 +252,7 @@ def _json_at(text: str, position: int) -> tuple[JsonValue, int]:
     """The JSON value at a position and where it ends; None where there is none."""
     try:
         value, end = json.JSONDecoder(strict=False).raw_decode(text, position)
+        check_depth(value)
     except (ValueError, RecursionError):
         return None, position
     return value, end
@@ -481,7 +483,7 @@ def _without_channels(text: str) -> tuple[str, str]:
 
 
 def _argument_types(tool: ToolSpec) -> dict[str, str]:
-    schema = json.loads(tool.parameters)
+    schema = parse_json(tool.parameters)
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
         return {}
@@ -520,14 +522,12 @@ def with_calls_repaired(reply: Reply, tools: frozenset[str]) -> Reply:
 def _repaired(call: Call, tools: frozenset[str]) -> Call:
     arguments = call.arguments
     try:
-        json.loads(arguments or "{}")
+        parse_json(arguments or "{}")
     except ValueError as error:
         bare = _FENCED_ARGUMENTS.sub(r"\1", arguments)
         has_raw_line_breaks = "control character" in str(error)
         if bare != arguments or has_raw_line_breaks:
             with suppress(ValueError):
-                arguments = json.dumps(json.loads(bare, strict=False), ensure_ascii=False)
-    except RecursionError:
-        pass
+                arguments = json.dumps(parse_json(bare, strict=False), ensure_ascii=False)
     name = plain_tool_name(call.tool, tools)
     return call.model_copy(update={"tool": name, "arguments": arguments})

@@ -45,6 +45,7 @@ from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, Ser
 from fugu_cli.providers.reasoning import ThinkTagParser
 from fugu_cli.providers.server_quirks import ServerQuirks, StopSequences
 from fugu_cli.providers.wire_agent import WireAgent
+from fugu_cli.system.bounded_json import parse_json
 
 
 class _Wire(BaseModel):
@@ -175,8 +176,8 @@ def _arguments(written: str) -> str:
     which is none.
     """
     try:
-        found: object = json.loads(written or "null")
-    except (ValueError, RecursionError):
+        found: object = parse_json(written or "null")
+    except ValueError:
         return written
     if isinstance(found, str) and arguments_object(found):
         return found
@@ -225,9 +226,9 @@ class ChatCompletionsDecoder:
         if not data or self.finished:
             return ""
         try:
-            parsed: object = json.loads(data)
+            parsed: object = parse_json(data)
             chunk = _Chunk.model_validate(parsed)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
             hint = f"Check that {self._access.address} speaks Chat Completions."
@@ -428,7 +429,7 @@ def encode(
     if effort and dialect.effort:
         payload["reasoning_effort"] = effort
     if prompt.reply_schema and dialect.schema == "schema":
-        schema: Json = {"name": "reply", "schema": json.loads(prompt.reply_schema)}
+        schema: Json = {"name": "reply", "schema": parse_json(prompt.reply_schema)}
         payload["response_format"] = {"type": "json_schema", "json_schema": schema}
     elif prompt.reply_schema and dialect.schema == "object":
         payload["response_format"] = {"type": "json_object"}

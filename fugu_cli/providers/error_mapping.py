@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from fugu_cli.errors import AgentError
 from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.system.bounded_json import parse_json
 
 CLIP = 300
 """Characters of a server's own words that are shown."""
@@ -227,8 +228,8 @@ def message_of_body(body: str) -> tuple[str, str]:
     if text.startswith("<"):
         return PAGE, ""
     try:
-        parsed: object = json.loads(text)
-    except (ValueError, RecursionError):
+        parsed: object = parse_json(text)
+    except ValueError:
         return text[:CLIP], ""
     return message_of_object(parsed)
 

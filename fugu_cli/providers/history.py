@@ -32,6 +32,7 @@ from fugu_cli.messages import (
     Prompt,
     with_call_ids,
 )
+from fugu_cli.system.bounded_json import parse_json
 
 ID = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 """Ids that OpenAI (at most 40 characters) and Anthropic (this alphabet) both take."""
@@ -173,8 +174,8 @@ def arguments_object(text: str) -> dict[str, object] | None:
     if not text.strip():
         return {}
     try:
-        parsed: object = json.loads(text, parse_constant=refuse_constant)
-    except (ValueError, RecursionError):
+        parsed: object = parse_json(text, parse_constant=refuse_constant)
+    except ValueError:
         return None
     return parsed if isinstance(parsed, dict) else None
 

@@ -7,10 +7,11 @@ with anything but a list of models is left out.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+
+from fugu_cli.system.bounded_json import parse_json
 
 PATIENCE = 1.0
 """Seconds: a server on this machine lists its models in a few thousandths."""
@@ -86,8 +87,8 @@ async def _asked(name: str, port: int) -> LocalServer | None:
 def _models(body: bytes) -> tuple[str, ...]:
     """The names in a list of models; nothing for what is no such list."""
     try:
-        said = json.loads(body)
-    except (ValueError, RecursionError):
+        said = parse_json(body)
+    except ValueError:
         return ()
     listed = said.get("data") if isinstance(said, dict) else None
     if not isinstance(listed, list):

@@ -37,6 +37,7 @@ from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, Ser
 from fugu_cli.providers.reasoning import POSITION, in_order, position
 from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences, tool_parameters
 from fugu_cli.providers.wire_agent import WireAgent
+from fugu_cli.system.bounded_json import parse_json
 
 STOPS: dict[str, Stop] = {
     "end_turn": "end",
@@ -215,11 +216,11 @@ class MessagesDecoder:
         if not event.data.strip() or self.finished:
             return ""
         try:
-            parsed: object = json.loads(event.data)
+            parsed: object = parse_json(event.data)
             if isinstance(parsed, dict) and parsed.get("type") == "message":
                 return self._take_whole(_Whole.model_validate(parsed))
             taken = _Event.model_validate(parsed)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
             hint = f"Check that {self._access.address} speaks the Messages API."
@@ -341,7 +342,7 @@ def encode(prompt: Prompt, access: ModelEndpoint, dialect: ServerQuirks) -> Json
     if prompt.temperature is not None and dialect.temperature and not thinks:
         payload["temperature"] = prompt.temperature
     if prompt.reply_schema and dialect.schema == "schema":
-        held: Json = {"format": {"type": "json_schema", "schema": json.loads(prompt.reply_schema)}}
+        held: Json = {"format": {"type": "json_schema", "schema": parse_json(prompt.reply_schema)}}
         config = payload.get("output_config")
         payload["output_config"] = {**config, **held} if isinstance(config, dict) else held
     return payload
@@ -412,7 +413,7 @@ def _words(text: str) -> list[Json]:
 
 def _uses(calls: Sequence[Call]) -> list[Json]:
     return [
-        {"type": "tool_use", "id": call.id, "name": call.tool, "input": json.loads(call.arguments)}
+        {"type": "tool_use", "id": call.id, "name": call.tool, "input": parse_json(call.arguments)}
         for call in calls
     ]
 
@@ -424,7 +425,7 @@ def _block(thinking: Thinking) -> Json | None:
         return None
     signed = block.get("type") == "thinking" and block.get("signature")
     sealed = block.get("type") == "redacted_thinking" and block.get("data")
-    own: Json = json.loads(thinking.data)
+    own: Json = parse_json(thinking.data)
     return (
         {name: value for name, value in own.items() if name != POSITION}
         if signed or sealed

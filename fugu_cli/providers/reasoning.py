@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from fugu_cli.messages import Call, FromAgent, Thinking
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.history import arguments_object
+from fugu_cli.system.bounded_json import parse_json
 
 OPENS, CLOSES = "<think>", "</think>"
 CLOSING_ALONE = re.compile(r"(.*?)\n</think>[ \t]*\n+", re.DOTALL)
@@ -127,7 +128,7 @@ def sealed_reasoning(message: FromAgent, access: ModelEndpoint) -> JsonValue:
     another agent OpenRouter takes Google's word in its place: one piece, by the name of the first
     call."""
     for block in message.thinking if message.agent == access.name else ():
-        given = json.loads(block.data) if arguments_object(block.data) else {}
+        given = parse_json(block.data) if arguments_object(block.data) else {}
         if given.get("type") == REASONING_DETAILS:
             found: JsonValue = given.get(REASONING_DETAILS)
             return found
@@ -148,7 +149,7 @@ def call_signatures(message: FromAgent, access: ModelEndpoint) -> list[JsonValue
     for block in message.thinking if message.agent == access.name else ():
         given = arguments_object(block.data)
         calls = given.get("calls") if given and given.get("type") == EXTRA_CONTENT else None
-        known = json.loads(json.dumps(calls)) if isinstance(calls, list) else known
+        known = parse_json(json.dumps(calls)) if isinstance(calls, list) else known
     found = [known[number] if number < len(known) else None for number in range(len(message.calls))]
     if found and not any(found) and _validates(access):
         found[0] = UNSIGNED

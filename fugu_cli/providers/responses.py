@@ -41,6 +41,7 @@ from fugu_cli.providers.http_client import Json, ReplyLimits, ReplyProgress, Ser
 from fugu_cli.providers.reasoning import POSITION, in_order, position
 from fugu_cli.providers.server_quirks import ServerQuirks, Stop, StopSequences
 from fugu_cli.providers.wire_agent import WireAgent
+from fugu_cli.system.bounded_json import parse_json
 
 ENDS = (
     "response.completed",
@@ -151,10 +152,10 @@ class ResponsesDecoder:
         if not data or self.finished or data == "[DONE]":
             return ""
         try:
-            parsed: object = json.loads(data)
+            parsed: object = parse_json(data)
             taken = _Event.model_validate(parsed)
             whole = _Response.model_validate(parsed) if taken.object == "response" else None
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             if not event.whole:
                 return ""  # the connection broke inside this event; reply() says so
             raise error_mapping.error_of_part(
@@ -398,7 +399,7 @@ def _thought(thinking: Thinking) -> Json | None:
     item = arguments_object(thinking.data)
     if not item or item.get("type") != "reasoning" or not item.get("encrypted_content"):
         return None
-    own: Json = json.loads(thinking.data)
+    own: Json = parse_json(thinking.data)
     return {name: value for name, value in own.items() if name not in (POSITION, "status")}
 
 
@@ -437,7 +438,7 @@ def _choice(choice: str) -> JsonValue:
 def _format(schema: str, dialect: ServerQuirks) -> Json:
     if dialect.schema == "object":
         return {"type": "json_object"}
-    return {"type": "json_schema", "name": "reply", "schema": json.loads(schema), "strict": False}
+    return {"type": "json_schema", "name": "reply", "schema": parse_json(schema), "strict": False}
 
 
 class Responses(WireAgent):

@@ -6,7 +6,6 @@ Pure; a wire format reads this while it encodes and decodes.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from pydantic import JsonValue
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Prompt, Reply, ToolSpec
 from fugu_cli.providers.endpoint import ModelEndpoint
+from fugu_cli.system.bounded_json import parse_json
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ def _longest(message: str) -> int:
 
 def tool_parameters(tool: ToolSpec, quirks: ServerQuirks) -> dict[str, JsonValue]:
     """The JSON schema of a tool's arguments, as far as the server takes one."""
-    whole: dict[str, JsonValue] = json.loads(tool.parameters)
+    whole: dict[str, JsonValue] = parse_json(tool.parameters)
     return (
         whole
         if quirks.whole_schemas

@@ -17,6 +17,7 @@ from fugu_cli.errors import StorageError
 from fugu_cli.messages import Call, FromAgent, FromTool, FromUser, Message, Prompt, Reply
 from fugu_cli.providers import Agent, AgentWrapper, Say, Wait
 from fugu_cli.system import atomic_files
+from fugu_cli.system.bounded_json import parse_json
 
 
 class Sampling(AgentWrapper):
@@ -83,7 +84,7 @@ def _message(message: Message, hidden: IsHidden) -> Message:
 def _call(call: Call, hidden: IsHidden) -> Call:
     """Arguments are looked at as the texts they hold: JSON hides line ends."""
     try:
-        given: object = json.loads(call.arguments or "{}")
+        given: object = parse_json(call.arguments or "{}")
     except ValueError:
         given = call.arguments
     return call.model_copy(update={"arguments": "{}"}) if _holds(_flat(given), hidden) else call

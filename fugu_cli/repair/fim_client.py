@@ -9,14 +9,13 @@ does.
 
 from __future__ import annotations
 
-import json
-
 from pydantic import BaseModel, ValidationError
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import InfillHole, Prompt, Reply, Usage
 from fugu_cli.providers.endpoint import ModelEndpoint
 from fugu_cli.providers.http_client import HttpConnection, Json, ReplyProgress, ServerEvent
+from fugu_cli.system.bounded_json import parse_json
 
 BEFORE, AFTER, MIDDLE = "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"
 """The marks of Qwen2.5-Coder (arXiv 2409.12186, section 2.2) and of models that took them over."""
@@ -78,7 +77,7 @@ def _payload(prompt: Prompt, gap: InfillHole) -> Json:
 
 def _parsed(data: str, access: ModelEndpoint) -> _Answer:
     try:
-        return _Answer.model_validate(json.loads(data))
+        return _Answer.model_validate(parse_json(data))
     except (ValueError, ValidationError) as error:
         raise AgentError(
             f"{access.name}: /completion answered with something else: {data[:200]}",

@@ -21,6 +21,7 @@ from fugu_cli.repair.replies import as_shown, parse_reply, stops_of
 from fugu_cli.repair.splicing import complete_file, edit_between, replace_part
 from fugu_cli.repair.syntax import function_names, parses
 from fugu_cli.session.recognized_tests import code_among
+from fugu_cli.system.bounded_json import parse_json
 
 _WORD = re.compile(r"-?\w+(?:(?:\.|::)\w+)*")
 
@@ -240,7 +241,7 @@ def answer_schema(tools: Sequence[ToolSpec]) -> str:
 def _properties(tool: ToolSpec) -> _Arguments:
     """Argument name -> (its schema without words for people, whether it is required), without the
     tool's body. An optional one may be left out, so `null` is not offered."""
-    schema = json.loads(tool.parameters)
+    schema = parse_json(tool.parameters)
     kept, found = ("type", "enum", "const", "items", "minimum", "maximum"), _Arguments()
     for name, kind in schema.get("properties", {}).items():
         real = next((one for one in kind.get("anyOf", [kind]) if one != {"type": "null"}), kind)

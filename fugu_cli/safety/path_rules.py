@@ -4,7 +4,6 @@ other words, and what an agent may know of the log.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from bisect import bisect_left
@@ -31,6 +30,7 @@ from fugu_cli.session.events import (
     Replied,
     ToolRan,
 )
+from fugu_cli.system.bounded_json import parse_json
 
 EVERYBODY = "*"
 LARGEST = 4 * 1024 * 1024
@@ -376,7 +376,7 @@ def call_refusal(
 def paths_in_call(call: Call) -> list[str]:
     """The paths a call names in its arguments."""
     try:
-        given = json.loads(call.arguments or "{}")
+        given = parse_json(call.arguments or "{}")
     except ValueError:
         return []
     if not isinstance(given, dict):

@@ -32,6 +32,7 @@ from fugu_cli.session.live_events import (
     TextStreamed,
     ThoughtStreamed,
 )
+from fugu_cli.system.bounded_json import parse_json
 
 MAX_HELD = 20_000
 """Characters of a live text that are held back at most."""
@@ -482,7 +483,7 @@ def _in_strings(arguments: str, changed: Callable[[str], str]) -> str:
     def part(found: re.Match[str]) -> str:
         written = found.group()
         try:
-            said = str(json.loads(written, strict=False))
+            said = str(parse_json(written, strict=False))
         except ValueError:
             return written
         new = changed(said)
@@ -498,8 +499,8 @@ def restore_marks(arguments: str, value: Callable[[str], str]) -> str:
 
 def _is_json(text: str) -> bool:
     try:
-        json.loads(text)
-    except (ValueError, RecursionError):
+        parse_json(text)
+    except ValueError:
         return False
     return True
 

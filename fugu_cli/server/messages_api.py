@@ -43,6 +43,7 @@ from fugu_cli.server.client_requests import (
     sse_event,
     token_limit,
 )
+from fugu_cli.system.bounded_json import parse_json
 
 NOT_SHOWN = "[{kind}: not shown, this endpoint takes text, pictures and PDFs]"
 
@@ -429,7 +430,7 @@ def _input(call: Call) -> JsonValue:
     return (
         {"malformed_arguments": call.arguments}
         if given is None
-        else json.loads(call.arguments or "{}")
+        else parse_json(call.arguments or "{}")
     )
 
 

@@ -490,6 +490,8 @@ class ToolRan(PaidValue):
     """Pictures and PDFs that it returned beside its output."""
     found: tuple[str, ...] = ()
     """Names of tools that agents may call from now on: of find_tools."""
+    traceback: str = ""
+    """Where an exception inside of the tool came from; agents are not shown it."""
 
     @model_validator(mode="before")
     @classmethod

@@ -3,7 +3,6 @@ what a compaction leaves in prompts."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -25,6 +24,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.turns import finished, request
+from fugu_cli.system.bounded_json import parse_json
 
 TODO = "todo"
 Status = Literal["pending", "in_progress", "done"]
@@ -52,7 +52,7 @@ def todo(events: Sequence[Event]) -> tuple[TodoItem, ...]:
 def items_of(call: Call) -> tuple[TodoItem, ...]:
     """The list a call makes; what is no item is left out."""
     try:
-        given = json.loads(call.arguments or "{}")
+        given = parse_json(call.arguments or "{}")
     except ValueError:
         return ()
     items = given.get("items") if isinstance(given, dict) else None

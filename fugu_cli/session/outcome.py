@@ -7,7 +7,6 @@ files as they were (`TESTS_BEFORE`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -27,6 +26,7 @@ from fugu_cli.session.events import (
 from fugu_cli.session.recognized_tests import failed_count, no_tests_found, tests_among
 from fugu_cli.session.turns import TASK, Turn, effective, turns
 from fugu_cli.session.workflows import final_text, user_facing_turn
+from fugu_cli.system.bounded_json import parse_json
 
 RUN_TESTS = "run_tests"
 TESTS_BEFORE = "tests_before"
@@ -127,7 +127,7 @@ def _run(event: ToolRan, *, stale: bool = False) -> TestRun:
 def is_whole_run(call: Call) -> bool:
     """All tests were run: the call named no target."""
     try:
-        arguments = json.loads(call.arguments or "{}")
+        arguments = parse_json(call.arguments or "{}")
     except ValueError:
         return False
     return isinstance(arguments, dict) and not any(
@@ -199,8 +199,12 @@ def _looked_up(found: TestsBefore, event: ToolRan) -> TestsBefore:
 
 
 def _ids(call: Call) -> tuple[str, ...]:
-    given = json.loads(call.arguments or "{}")
-    return tuple(given.get("ids", ()))
+    try:
+        arguments = parse_json(call.arguments or "{}")
+    except ValueError:
+        return ()
+    ids = arguments.get("ids") if isinstance(arguments, dict) else None
+    return tuple(map(str, ids)) if isinstance(ids, list) else ()
 
 
 def regressions(events: Sequence[Event]) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from fugu_cli.errors import StorageError, UsageError
 from fugu_cli.session import log, views
 from fugu_cli.session.events import RECORDED, Asked, Event, Interrupted, Recorded, Replied
 from fugu_cli.system import atomic_files
+from fugu_cli.system.bounded_json import parse_json
 
 SUFFIX = ".jsonl"
 OUTPUT_FILES = (
@@ -307,7 +308,7 @@ def _titles(place: Path) -> dict[str, str]:
 
 def _kept(file: Path) -> object:
     try:
-        return json.loads(file.read_text("utf-8"))
+        return parse_json(file.read_text("utf-8"))
     except (OSError, ValueError):
         return None
 

@@ -42,6 +42,7 @@ from fugu_cli.session.turns import (
     turns,
     verdict_of,
 )
+from fugu_cli.system.bounded_json import parse_json
 
 ACCEPTANCE_CHECK, RUN_CHECK = "acceptance_check", "run_check"
 """An agent's call that sets a check, which is ok where the check fails before the work; and fugu's
@@ -78,7 +79,7 @@ class CheckStatus:
 def command_of(arguments: str) -> str:
     """The command line that the arguments of a check name; "" where they cannot be read."""
     try:
-        given = json.loads(arguments)
+        given = parse_json(arguments)
     except ValueError:
         return ""
     return str(given.get("command", "")) if isinstance(given, dict) else ""

@@ -27,6 +27,7 @@ from fugu_cli.snapshots.git_repositories import (
     find_repository,
     git_program,
 )
+from fugu_cli.system.bounded_json import parse_json
 
 PLAIN_BITS, EXECUTABLE_BITS = 0o644, 0o755
 EMPTY_FOLDER, LARGE_FILE, REPOSITORY = "folder", "large ", "repository "
@@ -83,7 +84,7 @@ class TreeExtras:
 
 def parse_extras(text: bytes) -> TreeExtras:
     """What `written` gave."""
-    found = json.loads(text) if text.strip() else {}
+    found = parse_json(text) if text.strip() else {}
     found["empty"] = tuple(found.get("empty", ()))
     return TreeExtras(**found)
 

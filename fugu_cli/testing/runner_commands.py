@@ -8,7 +8,6 @@ package.json and runs nothing. Source of the event format: `go doc test2json`.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from fugu_cli.session.events import TestReport
+from fugu_cli.system.bounded_json import parse_json
 
 NAME_SEPARATOR = " > "
 """Between the names of a suite and of a test in it (JavaScript)."""
@@ -226,7 +226,7 @@ def _script(words: Sequence[str], folder: Path) -> str | None:
         else rest[:1]
     )
     try:
-        found = json.loads((folder / "package.json").read_text(encoding="utf-8"))
+        found = parse_json((folder / "package.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     scripts = found.get("scripts") if isinstance(found, dict) else None

@@ -11,7 +11,6 @@ beside the file.
 from __future__ import annotations
 
 import ast
-import json
 import os
 import re
 import shlex
@@ -25,6 +24,7 @@ from pathlib import Path
 from fugu_cli.safety.paths import is_file, is_folder, search_path_outside
 from fugu_cli.session.recognized_tests import NODE_TEST, PYTHON_TEST
 from fugu_cli.snapshots import repository_files
+from fugu_cli.system.bounded_json import parse_json
 
 _BEFORE_NODE = {"Cargo.toml": "cargo test"}
 _AFTER_NODE = {
@@ -140,7 +140,7 @@ def _node(root: Path) -> str | None:
 
 def _test_script(text: str) -> str:
     try:
-        found = json.loads(text or "{}")
+        found = parse_json(text or "{}")
     except ValueError:
         return ""
     scripts = found.get("scripts") if isinstance(found, dict) else None

@@ -7,7 +7,6 @@ cannot be told is None. A selection may hold more tests than were asked for, nev
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,6 +20,7 @@ from pydantic import BaseModel
 from fugu_cli.session import recognized_tests
 from fugu_cli.session.events import MOST_FAILING, TestReport
 from fugu_cli.snapshots import repository_files
+from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.testing.runner_commands import NAME_SEPARATOR, Invocation
 
 _CHATTER = re.compile(r"=== (?:RUN|PAUSE|CONT|NAME)\b|PASS$")
@@ -60,7 +60,7 @@ class GoEvents:
 
     def _text(self, line: bytes) -> bytes:
         try:
-            event = json.loads(line)
+            event = parse_json(line)
         except ValueError:
             self.broken += _UNBUILT.findall(line.decode("utf-8", "replace"))
             return line + b"\n"

@@ -24,7 +24,7 @@ class ToolResult(PaidValue):
     what to do next.
 
     `job` is the background job that the call has started, "" where it has started none. `tests`,
-    `media`, `found`, `paid`: as in ToolRan.
+    `media`, `found`, `paid`, `traceback`: as in ToolRan.
     """
 
     text: str
@@ -34,6 +34,7 @@ class ToolResult(PaidValue):
     tests: TestReport | None = None
     media: tuple[Media, ...] = ()
     found: tuple[str, ...] = ()
+    traceback: str = ""
 
 
 OUTPUT_LIMIT = 8000

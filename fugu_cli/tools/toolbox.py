@@ -20,6 +20,7 @@ from fugu_cli.messages import Call, ToolSpec
 from fugu_cli.safety import policy
 from fugu_cli.safety.policy import call_arguments
 from fugu_cli.safety.policy.call_arguments import MalformedArguments, arguments_of
+from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.tools.result import HIDDEN_FROM_SMALL_MODELS, Say, ToolResult
 from fugu_cli.tools.workspace import RawArguments, Tool, Workspace
 
@@ -118,7 +119,7 @@ class Toolbox:
             return tool, _refused(tool, given.text)
         if tool.foreign is not None:
             return tool, RawArguments.model_validate(
-                {"values": _unquoted(given, json.loads(tool.foreign.schema))}
+                {"values": _unquoted(given, parse_json(tool.foreign.schema))}
             )
         given = _unquoted(given, tool.arguments.model_json_schema())
         try:
@@ -215,8 +216,8 @@ def _parsed_json(value: object, field: object) -> object:
     if wanted is None or not isinstance(value, str):
         return value
     try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
+        found = parse_json(value)
+    except ValueError:
         return value
     return found if isinstance(found, wanted) else value
 

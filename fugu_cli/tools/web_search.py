@@ -7,7 +7,6 @@ search used is the result's, and is paid for like a reply. No key is in an addre
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,6 +16,7 @@ from pydantic import Field
 
 from fugu_cli.messages import PaidUse, Usage
 from fugu_cli.safety.policy import rule_matching
+from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.tools.read_write import ToolArguments
 from fugu_cli.tools.result import Say, ToolResult, plain_text, truncate_line
 from fugu_cli.tools.workspace import Tool, Workspace
@@ -198,8 +198,8 @@ async def _asked(
             f"{engine.host} cannot be reached: {str(error) or type(error).__name__}"
         ) from error
     try:
-        found = json.loads(data)
-    except (ValueError, RecursionError):
+        found = parse_json(data)
+    except ValueError:
         found = None
     if response.status_code >= 300 or not isinstance(found, dict):
         raise _Refused(_fault(engine, response.status_code, found))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+import traceback
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
+from fugu_cli.errors import FuguError
 from fugu_cli.messages import Value
 from fugu_cli.safety import paths
 from fugu_cli.safety.paths import path_exists
@@ -69,7 +71,7 @@ class Tool(Generic[Arguments]):
 
     `run` answers with a Result for every failure of the world (no such file, a command that fails);
     it may raise StorageError, and is cancelled when the user interrupts: then it ends what it
-    started. `body` names the argument that holds free text (a file's content, a patch), "" where
+    started. Any other exception becomes a failed result (`run_tool`). `body` names the argument that holds free text (a file's content, a patch), "" where
     there is none. A `foreign` tool takes Unread. Small models do not see a `native` tool. Only
     Workers see a `worker` tool, although it only reads. `paths`, `patch` and `command` name the
     arguments that policy judges (`ToolAccess`). What a tool says that `instructs` is the user's own
@@ -167,6 +169,45 @@ def _digest(data: bytes) -> bytes:
     return hashlib.sha256(data).digest()
 
 
+TRACEBACK_LIMIT = 6000
+"""Characters of a traceback that are recorded."""
+
+
+async def run_tool(
+    tool: Tool[Arguments], arguments: Arguments, workspace: Workspace, say: Say
+) -> ToolResult:
+    """Run a tool. An exception that it does not handle is its result, with the traceback.
+
+    Raises FuguError, and whatever `say` raises: neither is a fault of the tool.
+    """
+    error_of_listener: Exception | None = None
+
+    def say_and_note_error(text: str) -> None:
+        nonlocal error_of_listener
+        try:
+            say(text)
+        except Exception as error:
+            error_of_listener = error
+            raise
+
+    try:
+        return await tool.run(arguments, workspace, say_and_note_error)
+    except FuguError:
+        raise
+    except Exception as error:  # noqa: BLE001 - one broken tool must not end the session
+        if error_of_listener is not None:
+            raise error_of_listener from None
+        text = (
+            f"{tool.name} failed with an error inside of the tool ({type(error).__name__}: "
+            f"{tools_result.truncate(str(error), 500)}). The call may have had effects before that. "
+            f"Do not repeat it unchanged: use other arguments, or another tool."
+        )
+        lines = "".join(traceback.format_exception(error))
+        return ToolResult(
+            text=text, ok=False, traceback=tools_result.truncate(lines, TRACEBACK_LIMIT)
+        )
+
+
 class ObservedResult(NamedTuple):
     """A tool's result with what it did to files."""
 
@@ -244,10 +285,10 @@ class Workspace:
         `before`: a snapshot that was taken for this call already.
         """
         if tool.effect == "reads":
-            return ObservedResult(await tool.run(arguments, self, say))
+            return ObservedResult(await run_tool(tool, arguments, self, say))
         self._written.clear()
         before = before or await self.history.snapshot()
-        result = await tool.run(arguments, self, say)
+        result = await run_tool(tool, arguments, self, say)
         found = await self.history.since(before) if before else NO_EFFECTS
         known = {change.path for change in found.changes}
         more = [

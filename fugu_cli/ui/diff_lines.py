@@ -6,12 +6,12 @@ run` ask with the same words.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fugu_cli.messages import Call
+from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.ui.drawing import (
     Palette,
     StyledLine,
@@ -47,7 +47,7 @@ def read_nothing(path: str) -> None:
 def patch_of_call(call: Call, read: ReadFile = read_nothing) -> str:
     """What an edit, write or apply_patch call changes, as a unified diff; "" for any other call."""
     try:
-        arguments = json.loads(call.arguments)
+        arguments = parse_json(call.arguments)
     except ValueError:
         return ""
     if not isinstance(arguments, dict):

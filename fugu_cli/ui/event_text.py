@@ -4,7 +4,6 @@ Everything that an agent or a tool wrote passes through formatting.py.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from fugu_cli.messages import Call
@@ -27,6 +26,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, Retried, Waiting
+from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.ui.formatting import (
     duration,
     escape_invisible,
@@ -275,7 +275,7 @@ def call_target(call: Call) -> str:
 
 def _arguments(call: Call) -> dict[str, object]:
     try:
-        found = json.loads(call.arguments)
+        found = parse_json(call.arguments)
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}

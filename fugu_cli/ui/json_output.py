@@ -33,6 +33,7 @@ from fugu_cli.session.events import (
     Undone,
 )
 from fugu_cli.session.live_events import Live, Retried, TextStreamed, ThoughtStreamed, Waiting
+from fugu_cli.system.bounded_json import parse_json
 from fugu_cli.ui import event_text, workflow_text
 
 SUBTYPES = {
@@ -184,7 +185,7 @@ def _denial(call: Call) -> dict[str, object]:
 def arguments_object(call: Call) -> dict[str, object]:
     """A call's arguments as an object; what does not parse as one is kept as text under `text`."""
     try:
-        parsed = json.loads(call.arguments)
+        parsed = parse_json(call.arguments)
     except ValueError:
         return {"text": call.arguments}
     return parsed if isinstance(parsed, dict) else {"text": call.arguments}

@@ -32,6 +32,7 @@ from fugu_cli.session.events import (
     ToolRan,
     Undone,
 )
+from fugu_cli.system.bounded_json import parse_json
 
 OUTPUT_LIMIT, OUTPUT_LIMIT_BRIEF = 12_000, 1_500
 """Characters of one output that another step reads: of an agent with native tools, of a small
@@ -305,7 +306,7 @@ def _usable(event: ToolRan) -> bool:
 def call_key(call: Call) -> tuple[str, str]:
     """The same for calls that ask the same, however their arguments are written."""
     try:
-        return call.tool, json.dumps(json.loads(call.arguments), sort_keys=True)
+        return call.tool, json.dumps(parse_json(call.arguments), sort_keys=True)
     except ValueError:
         return call.tool, call.arguments
 

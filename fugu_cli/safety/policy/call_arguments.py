@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from fugu_cli.messages import Call, Value
+from fugu_cli.system.bounded_json import NestedTooDeeply, parse_json
 
 
 class MalformedArguments(Value):
@@ -58,11 +59,11 @@ def arguments_of(call: Call) -> dict[str, object] | MalformedArguments:
     if not call.arguments.strip():
         return {}
     try:
-        found = _once(call.arguments)
+        found = _parse_repeated(call.arguments)
+    except NestedTooDeeply as error:
+        return MalformedArguments(text=f"the arguments cannot be used: {error}")
     except ValueError as error:
         return MalformedArguments(text=f"the arguments are not valid JSON: {error}")
-    except RecursionError:
-        return MalformedArguments(text="the arguments are nested too deeply")
     if not isinstance(found, dict):
         return MalformedArguments(
             text=f"the arguments must be a JSON object, not {type(found).__name__}"
@@ -74,17 +75,34 @@ def arguments_of(call: Call) -> dict[str, object] | MalformedArguments:
     return _named(call.tool, {name: value for name, value in found.items() if value is not None})
 
 
-def _once(text: str) -> object:
-    """The JSON value. Raises ValueError, also where others that are not the same follow."""
+def _parse_repeated(text: str) -> object:
+    """Parse a JSON value, which may stand there several times in a row if it is an object.
+
+    Raises ValueError, also where something else follows.
+    """
     try:
-        return json.loads(text)
+        return parse_json(text)
     except json.JSONDecodeError as error:
         if error.msg != "Extra data":
             raise
-        first, at = json.JSONDecoder().raw_decode(text.lstrip())
-        if not isinstance(first, dict) or _once(text.lstrip()[at:]) != first:
+        first = parse_json(text[: error.pos])
+        if not isinstance(first, dict) or not _repeats(text, error.pos, first):
             raise
         return first
+
+
+def _repeats(text: str, position: int, value: object) -> bool:
+    decoder = json.JSONDecoder()
+    while position < len(text):
+        try:
+            following, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return False
+        if following != value:
+            return False
+        while text[position : position + 1].isspace():
+            position += 1
+    return True
 
 
 def _named(tool: str, given: dict[str, object]) -> dict[str, object]:
@@ -193,8 +211,8 @@ def names_in(given: object) -> list[str]:
         return [str(one) for one in given]
     text, found = str(given), None
     if text.lstrip().startswith("["):
-        with contextlib.suppress(ValueError, RecursionError):
-            found = json.loads(text)
+        with contextlib.suppress(ValueError):
+            found = parse_json(text)
     return [text, *map(str, found)] if isinstance(found, list) else [text]
 
 

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from fugu_cli.system.bounded_json import parse_json
+
 KEPT_REQUESTS = 2000
 """Requests in the history."""
 
@@ -45,7 +47,7 @@ class PreferencesFile:
 
 def _read(path: Path) -> Preferences:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return Preferences()
     if not isinstance(found, dict):
@@ -80,7 +82,7 @@ class InputHistory:
                 -KEPT_REQUESTS:
             ]:
                 with suppress(ValueError):
-                    found = json.loads(line)
+                    found = parse_json(line)
                     if isinstance(found, str):
                         texts.append(found)
         self.texts = texts + self.texts
