@@ -225,14 +225,10 @@ def _usage(error: Exception) -> None:
 
 
 def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """A bug of ours: say so, with the trace, and do not end with 1, which would blame the user's
-    command line.
-    """
-    sys.__excepthook__(kind, error, trace)
-    say(
-        "fugu: this is a bug in fugu, not in your request; what was recorded so far is kept "
-        "(`fugu sessions`)\n"
-    )
+    """Report a bug of ours, and do not end with 1, which would blame the user's command line."""
+    from fugu_cli.system.crash_reports import report_crash
+
+    say(report_crash(error))
     _flush()
     os._exit(2)
 

@@ -71,12 +71,13 @@ class Tool(Generic[Arguments]):
 
     `run` answers with a Result for every failure of the world (no such file, a command that fails);
     it may raise StorageError, and is cancelled when the user interrupts: then it ends what it
-    started. Any other exception becomes a failed result (`run_tool`). `body` names the argument that holds free text (a file's content, a patch), "" where
-    there is none. A `foreign` tool takes Unread. Small models do not see a `native` tool. Only
-    Workers see a `worker` tool, although it only reads. `paths`, `patch` and `command` name the
-    arguments that policy judges (`ToolAccess`). What a tool says that `instructs` is the user's own
-    word to the agents, and is not marked as data. `plan` works out what the call would do, and
-    changes nothing; a ToolResult is what it would answer where it cannot succeed.
+    started. Any other exception becomes a failed result (`run_tool`). `body` names the argument
+    that holds free text (a file's content, a patch), "" where there is none. A `foreign` tool takes
+    RawArguments. Small models do not see a `native` tool. Only Workers see a `worker` tool,
+    although it only reads. `paths`, `patch` and `command` name the arguments that policy judges
+    (`ToolAccess`). What a tool says that `instructs` is the user's own word to the agents, and is
+    not marked as data. `plan` works out what the call would do, and changes nothing; a ToolResult
+    is what it would answer where it cannot succeed.
     """
 
     name: str

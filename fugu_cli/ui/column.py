@@ -206,7 +206,9 @@ class Column:
         )
 
     def top_of(self, block: int) -> int:
-        """The first line of a block."""
+        """Return the first line of a block; the end for one that was not put yet."""
+        if block >= len(self._starts):
+            return self.stack.total
         return self.stack.top(self._starts[block])
 
     def look(self, y: int, height: int) -> int:

@@ -5,6 +5,7 @@ Loaded when the mode is opened, and prompt-toolkit with it.
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import sys
 import time
@@ -20,6 +21,7 @@ from prompt_toolkit.filters import Condition, is_searching, vi_mode, vi_navigati
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.key_binding.vi_state import InputMode
@@ -41,6 +43,7 @@ from fugu_cli.ui.tui.prompt import CommandChoices, SecondPress
 from fugu_cli.ui.tui.session_controller import SessionController, choose_mode, steer
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions, SessionOpener
 from fugu_cli.ui.tui.status_line import draw_status
+from fugu_cli.ui.tui.terminal_input import InputDecoder
 from fugu_cli.ui.tui.user_programs import start_program
 
 
@@ -142,21 +145,28 @@ def build_prompt(
 
 
 def _input(told: Callable[[bool], None]) -> Input:
-    """What is typed, without the terminal's answer about its background."""
-    source, answers = create_input(), themes.BackgroundReader()
+    """Return what is typed, without the terminal's answers."""
+    source, decoder = create_input(), InputDecoder(_is_input)
     if not isinstance(source, Vt100Input):
         return source
     read = source.stdin_reader.read
 
     def typed(count: int = 1024) -> str:
-        text = answers.feed(read(count))
-        if answers.dark is not None:
-            told(answers.dark)
-            answers.dark = None
+        text = decoder.feed_text(read(count)) + decoder.flush()
+        if decoder.dark is not None:
+            told(decoder.dark)
+            decoder.dark = None
         return text
 
     source.stdin_reader.read = typed  # type: ignore[method-assign]
     return source
+
+
+_MOUSE_OR_CURSOR = re.compile(r"\x1b\[(?:\d+;\d+R|<\d+;\d+;\d+[Mm])")
+
+
+def _is_input(sequence: str) -> bool:
+    return sequence in ANSI_SEQUENCES or bool(_MOUSE_OR_CURSOR.fullmatch(sequence))
 
 
 class PromptTerminal:
@@ -443,14 +453,16 @@ class InlineApp:
 
     async def run(self) -> None:
         """Until the user leaves."""
+        asyncio.get_running_loop().set_exception_handler(self._end_with_error)
         self._spawn(self._start())
         ticking = asyncio.create_task(self._tick())
         try:
             while True:
-                self.enter(await self._prompt.prompt_async())
+                self.enter(await self._prompt.prompt_async(set_exception_handler=False))
         except (EOFError, KeyboardInterrupt):
-            ticking.cancel()
             self.parting = session_status.parting_words(self.controller)
+        finally:
+            ticking.cancel()
             await self.controller.close()
 
     def enter(self, text: str) -> None:
@@ -484,6 +496,14 @@ class InlineApp:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._prompt.app.exit(exception=error)
+
+    def _end_with_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """End the mode where a callback of the loop failed, as the handling of a key is one."""
+        error = context.get("exception")
+        if "handle" in context and isinstance(error, Exception) and self._prompt.app.is_running:
+            self._prompt.app.exit(exception=error)
+        else:
+            loop.default_exception_handler(context)
 
     async def _tick(self) -> None:
         """The clock of the status line; it redraws only while something is under way."""

@@ -657,7 +657,10 @@ def test_a_bug_of_ours_is_called_one_and_ends_with_2() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 2
-    assert "Traceback" in done.stderr and "this is a bug in fugu" in done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 3, done.stderr
+    assert "a bug in fugu" in done.stderr and "`fugu --continue`" in done.stderr
+    report = Path(done.stderr.split()[-1])
+    assert "Traceback" in report.read_text() and report.stat().st_mode & 0o077 == 0
 
 
 def test_the_shell_completes_commands_and_flags() -> None:

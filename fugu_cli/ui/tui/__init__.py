@@ -33,6 +33,7 @@ def run_app(opener: SessionOpener, options: InterfaceOptions) -> int:
     app.run(mouse=options.mouse)
     if app.main.parting:
         print(app.main.parting, file=sys.stderr)
+    app.report_crash()
     return app.exit_code
 
 
@@ -47,4 +48,5 @@ def run_trace(
 
     app = TraceApp(records, title, options, sources)
     app.run(mouse=options.mouse)
+    app.report_crash()
     return app.exit_code

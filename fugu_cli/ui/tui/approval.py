@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual import events
@@ -122,7 +122,7 @@ class Approval(Widget, can_focus=True):
         keys = {one.key: one.scope for one in every} | {
             str(at): one.scope for at, one in enumerate(every, start=1)
         }
-        keys |= {"escape": "no", "enter": every[self._at].scope} if every else {}
+        keys |= {"escape": "no", "enter": every[self._marked(every)].scope} if every else {}
         scope = keys.get(key)
         if scope is not None and (scope in ("no", "none", "feedback") or not self._pressed_on()):
             self.answer(scope)
@@ -140,8 +140,14 @@ class Approval(Widget, can_focus=True):
 
     def action_move(self, by: int) -> None:
         """Mark another answer."""
-        self._at = (self._at + by) % len(self.options)
-        self._paint()
+        options = self.options
+        if options:  # none, once the question is answered
+            self._at = (self._marked(options) + by) % len(options)
+            self._paint()
+
+    def _marked(self, options: Sequence[ApprovalOption]) -> int:
+        """Return the index of the marked option; there may be fewer than when it was marked."""
+        return min(self._at, len(options) - 1)
 
     def action_whole(self) -> None:
         """Everything that the call would do."""
@@ -216,9 +222,12 @@ class Approval(Widget, can_focus=True):
                 self._patch, width, palette, most, "changes" if bare else "untitled"
             )
             lines += [*shown, *([] if short else [BLANK])]
+        options = self.options
         self._lines = [
             *lines,
-            *diff_lines.option_lines(self.options, width, palette, at=self._at, short=short),
+            *diff_lines.option_lines(
+                options, width, palette, at=self._marked(options), short=short
+            ),
         ]
         self.styles.height = len(self._lines) + 2  # its border
         self.refresh(layout=True)

@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 
 from textual import events
 from textual.app import App, ComposeResult
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
 from textual.message import Message
-from textual.screen import ModalScreen, Screen
+from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.widgets import Input, Static
 
 from fugu_cli.session.events import Recorded
@@ -46,7 +47,21 @@ MOVES = {"up": -1, "ctrl+p": -1, "down": 1, "ctrl+n": 1, "pageup": -10, "pagedow
 """Keys that mark another choice, and how many rows away."""
 
 
-class Confirm(ModalScreen[bool]):
+class AnsweredOnce(Screen[ScreenResultType]):
+    """A screen that is left once. Of two keys that come in one read the second finds it left: what
+    it would answer does not count, and what lies below stays."""
+
+    _answered = False
+
+    def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
+        """Leave with the first answer."""
+        if self._answered:
+            return AwaitComplete()
+        self._answered = True
+        return super().dismiss(result)
+
+
+class Confirm(AnsweredOnce[bool], ModalScreen[bool]):
     """Shows a patch and asks. Escape is no."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -93,7 +108,7 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(yes)
 
 
-class TextEntry(ModalScreen[str]):
+class TextEntry(AnsweredOnce[str], ModalScreen[str]):
     """Asks for a line, masked where it is secret. Escape gives none."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -171,13 +186,15 @@ class ChoicePager(Pager):
     def on_pager_clicked(self, event: Pager.Clicked) -> None:
         """Mark what was clicked; a second click chooses it."""
         event.stop()
+        if event.block >= len(self._shown):  # the list was narrowed since
+            return
         if self.chosen == event.block:
             self.post_message(self.Taken())
         else:
             self._mark(event.block)
 
 
-class Picker(ModalScreen[PickedChoice | None]):
+class Picker(AnsweredOnce[PickedChoice | None], ModalScreen[PickedChoice | None]):
     """`keys` are further ways to choose, with a word about each: {"ctrl+f": "fork"}."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -245,6 +262,8 @@ class Picker(ModalScreen[PickedChoice | None]):
         self.query_one(SearchInput).call_later(self._do, key)
 
     def _do(self, key: str) -> None:
+        if self._answered:
+            return
         self.on_input_changed()
         pager = self.query_one(ChoicePager)
         if key in MOVES:
@@ -294,7 +313,7 @@ def _choice_fragment(choice: Choice) -> Fragment:
     return Fragment(paint, exact=1)
 
 
-class Reader(Screen[None]):
+class Reader(AnsweredOnce[None]):
     """Shows one page; left and right turn to the ones beside it, where there are any."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

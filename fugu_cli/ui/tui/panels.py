@@ -98,17 +98,20 @@ class Conversation(Pager):
         from fugu_cli.ui.block_drawing import foldable
 
         blocks = self._transcript.blocks if self._transcript is not None else []
-        places = [
-            index for index, one in enumerate(blocks) if block in (None, index) and foldable(one)
+        indexes = [
+            index
+            for index, candidate in enumerate(blocks)
+            if block in (None, index) and foldable(candidate)
         ]
         if block is None:
             self._unfolded = not self._unfolded
             self._turned.clear()
         else:
-            self._turned ^= set(places)
+            self._turned ^= set(indexes)
         with self.steady():
-            for index in places:
-                self.column.put(index, self._pieces(index))
+            for index in indexes:
+                if index < len(self.column):  # newer blocks come with the next frame
+                    self.column.put(index, self._pieces(index))
 
     def next_block(self, at: int | None, by: int, wanted: Callable[[Block], bool]) -> int | None:
         """The next block of this kind (or the one before, with -1) from a block on; None stands for

@@ -5,13 +5,16 @@ they do; the themes; and the sizes below which the layout changes.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import ClassVar
 
+from textual import events
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
+from textual.geometry import Size
 from textual.keys import Keys, key_to_character
 
 from fugu_cli.errors import ConfigError
@@ -111,6 +114,25 @@ def _key(name: str, typed: str) -> str:
     return key
 
 
+def _moved_inside(event: events.MouseEvent, size: Size) -> events.MouseEvent:
+    """Return the event at the nearest cell of the window."""
+    x = min(max(event.x, 0), size.width - 1)
+    y = min(max(event.y, 0), size.height - 1)
+    return type(event)(
+        None,
+        x,
+        y,
+        event.delta_x,
+        event.delta_y,
+        event.button,
+        event.shift,
+        event.meta,
+        event.ctrl,
+        screen_x=x,
+        screen_y=y,
+    )
+
+
 CRASH_EXIT_CODE = 2
 """The exit code of what ended and was not left."""
 
@@ -123,6 +145,7 @@ class TerminalApp(App[int], inherit_bindings=False):
     def __init__(self, theme: str) -> None:
         super().__init__()
         self._auto, self.fault = False, ""
+        self._pressed_inside = False
         self.palette = self.choose_palette(theme)
 
     def choose_palette(self, name: str) -> Palette:
@@ -185,6 +208,36 @@ class TerminalApp(App[int], inherit_bindings=False):
             self.notify("there is no shell to go back to", severity="warning")
         elif isinstance(self._driver, terminal_driver.PlainPasteDriver):
             self._driver.stop()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keep the mouse inside the window: beyond its edge Textual finds no widget, and takes the
+        keyboard focus from the one that has it."""
+        if isinstance(event, events.MouseEvent) and not event.is_forwarded:
+            inside = self.size.region.contains(event.x, event.y)
+            if isinstance(event, events.MouseDown):
+                self._pressed_inside = inside
+            if not inside:
+                if not self._pressed_inside or not isinstance(
+                    event, events.MouseMove | events.MouseUp
+                ):
+                    return
+                event = _moved_inside(event, self.size)
+        await super().on_event(event)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """End; `report_crash` tells the user. Textual would print the values of all variables."""
+        self._return_code = 1
+        if self._exception is None:
+            self._exception = error
+            self._exception_event.set()
+        self._close_messages_no_wait()
+
+    def report_crash(self) -> None:
+        """Write a report of the exception that ended the application, if one did, and say so."""
+        if self._exception is not None:
+            from fugu_cli.system.crash_reports import report_crash
+
+            print(report_crash(self._exception), end="", file=sys.stderr)
 
     @property
     def exit_code(self) -> int:

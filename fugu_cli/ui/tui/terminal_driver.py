@@ -1,15 +1,13 @@
 """Textual's driver for Unix terminals, with a reader that treats a paste as text only. Imported on
 Unix only, when the application starts.
 
-Under terminal_output.py, which names it. Textual takes an escape character in a paste for the
-beginning of a key, and what follows for keys that were pressed, Enter too; it ends on a byte that
-is not UTF-8; Alt+Enter it takes for Enter; after SIGSTOP it goes on without painting. Knows nothing
-of fugu.
+Textual ends on a byte that is not UTF-8, takes Alt+Enter for Enter, types what it does not know of
+what a terminal sends (terminal_input.py takes it out before), and goes on without painting after
+SIGSTOP. Knows nothing of fugu.
 """
 
 from __future__ import annotations
 
-import codecs
 import os
 import re
 import selectors
@@ -20,14 +18,13 @@ from typing import Any
 
 from textual import events
 from textual._parser import ParseError
-from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
+from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
-from fugu_cli.ui.tui.themes import BackgroundReader, BackgroundTold
+from fugu_cli.ui.tui.terminal_input import InputDecoder
+from fugu_cli.ui.tui.themes import BackgroundTold
 
-_OBEYED = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""Control characters that no pasted text needs: all but tab, newline and carriage return."""
 _OTHER_KEYS = re.compile(r"\x1b\[27;(\d+);(\d+)~")
 """A key with its modifiers as xterm and tmux write it (`modifyOtherKeys`); Textual reads `ESC [ key
 ; modifiers u`.
@@ -38,49 +35,13 @@ POLL_SECONDS = 0.1
 """Seconds after which the reader looks whether it is to end."""
 
 
-class InputDecoder:
-    """Bytes from a terminal as text, pastes without control characters. Marks and letters may come
-    in pieces.
-    """
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._pasting = False
-        self._seen = ""
-        self._held = ""
-
-    def feed(self, data: bytes) -> str:
-        """What can be passed on after `data`; what may be the beginning of a paste's end is held
-        back.
-        """
-        text, made = self._decoder.decode(data), []
-        while text:
-            piece, text = self._pasted(text) if self._pasting else self._pressed(text)
-            made.append(piece)
-        return "".join(made)
-
-    def _pressed(self, text: str) -> tuple[str, str]:
-        """Up to the beginning of a paste, and the rest."""
-        seen = self._seen
-        found = (seen + text).find(BRACKETED_PASTE_START)
-        if found < 0:
-            self._seen = (seen + text)[1 - len(BRACKETED_PASTE_START) :]
-            return text, ""
-        self._pasting, self._seen = True, ""
-        end = found + len(BRACKETED_PASTE_START) - len(seen)
-        return text[:end], text[end:]
-
-    def _pasted(self, text: str) -> tuple[str, str]:
-        """Up to the end of a paste, and the rest."""
-        text, self._held = self._held + text, ""
-        inside, mark, rest = text.partition(BRACKETED_PASTE_END)
-        if mark:
-            self._pasting = False
-        else:
-            sizes = range(len(BRACKETED_PASTE_END) - 1, 0, -1)
-            held = next((size for size in sizes if text.endswith(BRACKETED_PASTE_END[:size])), 0)
-            inside, self._held = text[: len(text) - held], text[len(text) - held :]
-        return _OBEYED.sub("", inside) + mark, rest
+LARGEST_SIZE = 2000
+"""Columns or lines that a terminal may report."""
+_SIZE_REPORT = re.compile(r"\x1b\[48;(\d+);(\d+);(\d+);(\d+)t")
+_PASSED_ON = re.compile(
+    r"\x1b\[(?:[IO]|200~|201~|\d+;\d+R|<\d{1,9};-?\d{1,9};-?\d{1,9}[Mm]|\?\d+;\d\$y)"
+)
+"""Focus, pastes, the cursor's position, the mouse, and which modes the terminal knows."""
 
 
 class KeyParser(XTermParser):
@@ -93,9 +54,23 @@ class KeyParser(XTermParser):
             return [events.Key("alt+enter", None)]
         return super()._sequence_to_key_events(_OTHER_KEYS.sub("\x1b[\\2;\\1u", sequence), alt)
 
+    def is_input(self, sequence: str) -> bool:
+        """Return whether a control sequence is more than an answer that nobody waits for."""
+        if _PASSED_ON.fullmatch(sequence):
+            return True
+        if (size := _SIZE_REPORT.fullmatch(sequence)) is not None:
+            lines, columns, *pixels = map(int, size.groups())
+            return 0 < lines <= LARGEST_SIZE and 0 < columns <= LARGEST_SIZE and all(pixels)
+        try:
+            keys = list(self._sequence_to_key_events(sequence))
+        except (ValueError, OverflowError):  # a key with the number of no character
+            return False
+        typed = "".join(key.character or "" for key in keys)
+        return bool(keys) and not any("\ud800" <= letter <= "\udfff" for letter in typed)
+
 
 class PlainPasteDriver(LinuxDriver):
-    """Reads with `Decoder` and `Keys`; paints everything after a stop of any kind."""
+    """Reads with `InputDecoder` and `KeyParser`; paints everything after a stop of any kind."""
 
     def __init__(
         self,
@@ -110,9 +85,17 @@ class PlainPasteDriver(LinuxDriver):
         # main one by itself.
         self._loop.add_signal_handler(signal.SIGCONT, self._sigcont_application)
 
+    def _run_input_thread(self) -> None:
+        """Read until the end; an exception ends the application as any other one."""
+        try:
+            self.run_input_thread()
+        except Exception as error:  # noqa: BLE001 - in a thread nobody else would see it
+            self._app.call_later(self._app._handle_exception, error)
+
     def run_input_thread(self) -> None:
         """Tell the app what is typed, until the application mode ends."""
-        parser, decoder, reader = KeyParser(self._debug), InputDecoder(), BackgroundReader()
+        parser = KeyParser(self._debug)
+        decoder = InputDecoder(parser.is_input)
         with selectors.SelectSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
@@ -120,14 +103,17 @@ class PlainPasteDriver(LinuxDriver):
                     data = os.read(self.fileno, READ_BYTES)
                     if not data:  # nobody types any more
                         self.exit_event.wait(POLL_SECONDS)
-                    text = reader.feed(decoder.feed(data))
+                    text = decoder.feed(data)
                 else:
-                    text = reader.feed("", more=False)
-                for event in parser.feed(text) if text else ():
-                    self.process_message(event)
-                if reader.dark is not None:
-                    self.process_message(BackgroundTold(reader.dark))
-                    reader.dark = None
+                    text = decoder.flush()
+                if text == "\x1b":  # the parser would wait once more for what may follow
+                    self.process_message(events.Key("escape", "\x1b"))
+                elif text:
+                    for event in parser.feed(text):
+                        self.process_message(event)
+                if decoder.dark is not None:
+                    self.process_message(BackgroundTold(decoder.dark))
+                    decoder.dark = None
                 for event in parser.tick():
                     self.process_message(event)
         with suppress(EOFError, ParseError):

@@ -5,7 +5,6 @@ where the user has chosen none. Under terminal_app.py and terminal_driver.py.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -167,33 +166,3 @@ class BackgroundTold(events.Event):
 
 ASK_BACKGROUND = "\x1b]11;?\x1b\\"
 """OSC 11: the answer comes with the keys."""
-_BACKGROUND = re.compile(
-    r"\x1b\]11;(?:rgba?:([0-9a-f]+)/([0-9a-f]+)/([0-9a-f]+)[^\x07\x1b]*)?(?:\x07|\x1b\\)?",
-    re.IGNORECASE,
-)
-"""A terminal's answer to the question for its background, whole or as far as it has come."""
-ANSWER = "\x1b]11;"
-
-
-class BackgroundReader:
-    """Takes a terminal's answer about its background out of what is typed."""
-
-    def __init__(self) -> None:
-        self._held = ""
-        self.dark: bool | None = None
-        """What was answered; None until then."""
-
-    def feed(self, text: str, *, more: bool = True) -> str:
-        """What was typed; the beginning of an answer waits for its end while `more` is to come."""
-        text, self._held = self._held + text, ""
-        at = text.rfind("\x1b]")
-        if at < 0 or not ANSWER.startswith(text[at : at + len(ANSWER)]):
-            return text
-        found = _BACKGROUND.match(text, at)
-        if found and found[1] and found[0].endswith(("\x07", "\\")):
-            red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in found.groups())
-            self.dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
-            return text[: found.start()] + self.feed(text[found.end() :])
-        if more:
-            text, self._held = text[:at], text[at:]
-        return text

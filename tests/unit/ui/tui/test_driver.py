@@ -13,14 +13,16 @@ from textual import events
 from textual.message import Message
 
 from fugu_cli.ui.tui.app import FuguApp
-from fugu_cli.ui.tui.terminal_driver import InputDecoder, KeyParser, PlainPasteDriver
+from fugu_cli.ui.tui.terminal_driver import KeyParser, PlainPasteDriver
+from fugu_cli.ui.tui.terminal_input import InputDecoder
 
 PASTED = "\x1b[200~see \x1b[31mred\r\n!touch a\t\x00\x9b\x1b[200~é\x1b[201~"
 MEANT = "see [31mred\r\n!touch a\t[200~é"
 
 
 def told(pieces: Iterable[bytes]) -> list[Message]:
-    parser, decoder = KeyParser(), InputDecoder()
+    parser = KeyParser()
+    decoder = InputDecoder(parser.is_input)
     return [
         message
         for piece in pieces
@@ -54,7 +56,7 @@ def test_whatever_is_pasted_no_key_is_pressed(text: str) -> None:
 
 
 def test_a_byte_that_is_no_letter_is_shown_as_one_that_is_not_known() -> None:
-    assert InputDecoder().feed(b"caf\xe9 x") == "caf\ufffd x"
+    assert InputDecoder(lambda sequence: True).feed(b"caf\xe9 x") == "caf\ufffd x"
 
 
 def test_keys_are_what_they_were() -> None:
@@ -74,6 +76,50 @@ def test_keys_are_what_they_were() -> None:
 def test_a_key_is_the_same_however_the_terminal_writes_it(written: bytes, key: str) -> None:
     assert keys(told([b"a", written, b"b"])) == ["a", key, "b"]
     assert keys(told([b"a", written[:1], written[1:], written])) == ["a", key, key]
+
+
+ANSWERS = (
+    "\x1b[?62;22c",  # which terminal it is, in two forms
+    "\x1b[>0;276;0c",
+    "\x1b[?0u",  # kitty's keyboard protocol
+    "\x1bP>|XTerm(370)\x1b\\",  # its name and version
+    "\x1bP!|00000000\x1b\\",
+    "\x1bP1+r524742=38\x1b\\",
+    "\x1b]11;rgb:0000/0000/0000\x1b\\",  # colours
+    "\x1b]4;1;rgb:cdcd/0000/0000\x07",
+    "\x1b_Gi=31;OK\x1b\\",  # pictures
+    "\x1b[8;30;100t",  # sizes
+    "\x1b[48;0;0;0;0t",
+    "\x1b[48;99999999;99999999;1;1t",
+    "\x1b[0n",
+    "\x1b[?997;1n",
+    "\x1b[M !!",  # the mouse in the oldest form
+    "\x1b[99999999u",  # keys that no keyboard has
+    "\x1b[55296u",
+    "\x1b[1;2;3;4;5z",
+)
+
+
+@given(st.lists(st.sampled_from(ANSWERS), min_size=1), st.sets(st.integers(0, 300)))
+def test_what_is_no_key_types_nothing_however_it_comes(answers: list[str], cuts: set[int]) -> None:
+    text = "a" + "b".join(answers) + "c"
+    ends = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    messages = told(text[start:end].encode() for start, end in pairwise(ends))
+    assert keys(messages) == ["a", *["b"] * (len(answers) - 1), "c"]
+
+
+@pytest.mark.parametrize(
+    "typed", ["\x1b", "\x1b[", "\x1bP", "\x1bPhello", "\x1b]", "\x1b_", "\x1b^"]
+)
+def test_escape_and_alt_with_a_key_are_typed_when_nothing_follows(typed: str) -> None:
+    decoder = InputDecoder(KeyParser().is_input)
+    assert (decoder.feed(typed.encode()), decoder.flush()) == ("", typed)
+
+
+def test_the_beginning_of_an_answer_waits_for_its_end() -> None:
+    decoder = InputDecoder(KeyParser().is_input)
+    assert (decoder.feed(b"\x1b[?6"), decoder.flush()) == ("", "")
+    assert decoder.feed(b"2;22chello") == "hello"
 
 
 def test_the_interface_reads_a_terminal_with_it(

@@ -1,0 +1,124 @@
+"""What a terminal sends, before a screen library reads it. Keys, the mouse and pastes pass; answers
+to questions, late ones too, and sequences that are no input are taken out.
+
+Pastes pass without control characters: a screen library takes an escape character in a paste for
+the beginning of a key, and what follows for keys that were pressed, Enter too. Knows no screen
+library.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import time
+from collections.abc import Callable
+
+PASTE_START = "\x1b[200~"
+PASTE_END = "\x1b[201~"
+HOLD_SECONDS = 3.0
+"""Seconds for which the beginning of an answer waits for its end."""
+LONGEST_ANSWER = 4096
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""Control characters that no pasted text needs: all but tab, newline and carriage return."""
+_SEQUENCE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_SEQUENCE_BEGUN = re.compile(r"\x1b\[[0-?]*[ -/]*")
+_RXVT_KEY = re.compile(r"\x1b\[\d+\$")
+"""Shift and a key in rxvt: the one kind of key that does not end as other sequences do."""
+_STRING = re.compile(r"\x1b[P\]X^_][^\x00-\x1f\x7f]*(?:\x07|\x1b\\)")
+_STRING_BEGUN = re.compile(r"\x1b[P\]X^_][^\x00-\x1f\x7f]*\x1b?")
+_SURELY_ANSWER = re.compile(r"\x1b(?:\[[0-?]|[P\]][0-9<=>?!+$]|_G)")
+"""The beginning of what nobody types; Alt and a key begin with an escape character, too."""
+_BACKGROUND = re.compile(
+    r"\x1b\]11;rgba?:([0-9a-f]+)/([0-9a-f]+)/([0-9a-f]+)[^\x07\x1b]*(?:\x07|\x1b\\)", re.IGNORECASE
+)
+"""The answer to OSC 11."""
+
+
+class InputDecoder:
+    """Bytes from a terminal as text to read on. Letters, marks and sequences may come in pieces."""
+
+    def __init__(self, is_input: Callable[[str], bool]) -> None:
+        """`is_input` tells which control sequences are keys, the mouse or else to be passed on."""
+        self.dark: bool | None = None
+        """Whether the background is dark, once the terminal has answered that."""
+        self._is_input = is_input
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pasting = False
+        self._held = ""
+        self._held_since = 0.0
+
+    def feed(self, data: bytes) -> str:
+        """Return what can be passed on after `data`."""
+        return self.feed_text(self._decoder.decode(data))
+
+    def feed_text(self, text: str) -> str:
+        """Return what can be passed on after `text`."""
+        expired = time.monotonic() - self._held_since > HOLD_SECONDS
+        if self._held and not (expired and not self._pasting):
+            text = self._held + text
+        self._held = ""
+        passed = []
+        while text:
+            if self._pasting:
+                piece, text = self._read_paste(text)
+            elif text[0] == "\x1b":
+                piece, text = self._read_escape(text)
+            else:
+                end = text.find("\x1b")
+                end = len(text) if end < 0 else end
+                piece, text = text[:end], text[end:]
+            passed.append(piece)
+        return "".join(passed)
+
+    def flush(self) -> str:
+        """Return what was held back and may have been typed: nothing has followed it."""
+        if self._pasting or _SURELY_ANSWER.match(self._held):
+            return ""
+        held, self._held = self._held, ""
+        return held
+
+    def _hold(self, text: str) -> tuple[str, str]:
+        self._held, self._held_since = text, time.monotonic()
+        return "", ""
+
+    def _read_paste(self, text: str) -> tuple[str, str]:
+        inside, end, rest = text.partition(PASTE_END)
+        if end:
+            self._pasting = False
+        else:
+            sizes = range(len(PASTE_END) - 1, 0, -1)
+            size = next((size for size in sizes if text.endswith(PASTE_END[:size])), 0)
+            inside = text[: len(text) - size]
+            self._hold(text[len(text) - size :])
+        return _CONTROLS.sub("", inside) + end, rest
+
+    def _read_escape(self, text: str) -> tuple[str, str]:
+        """Return what is input of the sequence at the beginning of `text`, and the rest."""
+        if (string := _STRING.match(text)) is not None:
+            self._note_background(string[0])
+            return "", text[string.end() :]
+        if text == "\x1b" or (len(text) < LONGEST_ANSWER and _STRING_BEGUN.fullmatch(text)):
+            return self._hold(text)
+        if text.startswith("\x1b[M"):  # the mouse in the oldest form: three characters follow
+            return ("", text[6:]) if len(text) >= 6 else self._hold(text)
+        if text.startswith("\x1b[["):  # a function key of the Linux console
+            return text[:4], text[4:]
+        if (key := _RXVT_KEY.match(text)) is not None and self._is_input(key[0]):
+            return key[0], text[key.end() :]
+        if (sequence := _SEQUENCE.match(text)) is not None:
+            self._pasting = sequence[0] == PASTE_START
+            passes = self._pasting or self._is_input(sequence[0])
+            return sequence[0] if passes else "", text[sequence.end() :]
+        begun = _SEQUENCE_BEGUN.match(text)
+        if begun is not None and begun.end() == len(text) < LONGEST_ANSWER:
+            return self._hold(text)
+        if begun is not None and begun.end() > len("\x1b["):  # cut off by something else
+            return "", text[begun.end() :]
+        size = 1 if text.startswith("\x1b\x1b") else 2
+        return text[:size], text[size:]
+
+    def _note_background(self, answer: str) -> None:
+        if (colour := _BACKGROUND.fullmatch(answer)) is not None:
+            red, green, blue = (int(part, 16) / (16 ** len(part) - 1) for part in colour.groups())
+            self.dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
