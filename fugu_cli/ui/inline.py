@@ -17,7 +17,13 @@ from pathlib import Path
 from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, ThreadedCompleter
 from prompt_toolkit.document import Document
-from prompt_toolkit.filters import Condition, is_searching, vi_mode, vi_navigation_mode
+from prompt_toolkit.filters import (
+    Condition,
+    has_selection,
+    is_searching,
+    vi_mode,
+    vi_navigation_mode,
+)
 from prompt_toolkit.formatted_text import ANSI
 from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.input import Input, create_input
@@ -33,6 +39,7 @@ from fugu_cli.ui import drawing
 from fugu_cli.ui.approval_options import ApprovalScope, approval_options
 from fugu_cli.ui.diff_lines import option_lines
 from fugu_cli.ui.drawing import styled_line
+from fugu_cli.ui.graphemes import last_character
 from fugu_cli.ui.hyperlinks import LinkFinder
 from fugu_cli.ui.inline_view import InlineScreen, LinePrinter, Scrollback
 from fugu_cli.ui.tui import project_folder, session_status, themes
@@ -294,6 +301,13 @@ def _bind_text_keys(keys: KeyBindings, asked: Condition, acts: KeyActions) -> No
             buffer.insert_text("\n")
         elif buffer.text.strip():
             buffer.validate_and_handle()
+
+    @keys.add("backspace", filter=~asked & ~is_searching & ~vi_navigation_mode & ~has_selection)
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        for _ in range(event.arg):
+            size = len(last_character(buffer.document.text_before_cursor))
+            buffer.delete_before_cursor(max(size, 1))
 
     @keys.add("c-j", filter=~is_searching)
     @keys.add("escape", "enter", filter=~asked & ~is_searching)

@@ -20,6 +20,7 @@ from textual.widgets import Input, Static, TextArea
 from textual.widgets.text_area import EditResult, Location
 
 from fugu_cli.ui.drawing import Palette, StyledPart, parse_style, styled_line
+from fugu_cli.ui.graphemes import first_character, is_joiner, last_character
 from fugu_cli.ui.tui.project_folder import FolderFiles, mention
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.terminal_app import bound
@@ -42,6 +43,15 @@ async def run_bound_key(field: Widget, key: str) -> bool:
 
 class SearchInput(Input):
     """One line of text."""
+
+    def action_delete_left(self) -> None:
+        """Delete the character before the cursor with all its code points."""
+        before = self.value[: self.cursor_position]
+        if self.selection.is_empty and before:
+            size = len(last_character(before))
+            self.delete(self.cursor_position - size, self.cursor_position)
+        else:
+            super().action_delete_left()
 
     async def _on_key(self, event: events.Key) -> None:
         if event.is_printable or not await run_bound_key(self, event.key):
@@ -160,6 +170,22 @@ class PromptInput(TextArea):
         """A new line at the cursor."""
         self.insert("\n")
 
+    def get_cursor_left_location(self) -> Location:
+        """Return where the cursor is one character to the left, joined code points passed over."""
+        row, column = self.cursor_location
+        before = self.document.get_line(row)[:column]
+        if not before:
+            return super().get_cursor_left_location()
+        return row, column - len(last_character(before))
+
+    def get_cursor_right_location(self) -> Location:
+        """Return where the cursor is one character to the right, joined code points passed over."""
+        row, column = self.cursor_location
+        after = self.document.get_line(row)[column:]
+        if not after:
+            return super().get_cursor_right_location()
+        return row, column + len(first_character(after))
+
     def _delete_via_keyboard(self, start: Location, end: Location) -> EditResult | None:
         """A folded paste goes whole, for half of its word stands for nothing."""
         start, end = sorted((start, end))
@@ -196,6 +222,11 @@ class PromptInput(TextArea):
         if await run_bound_key(self, event.key):
             event.stop()
             event.prevent_default()
+            return
+        if event.character is not None and is_joiner(event.character):
+            event.stop()
+            event.prevent_default()
+            self.insert(event.character)
             return
         await super()._on_key(event)
 

@@ -92,7 +92,7 @@ class Screen:
             self.x = 0
             self._down()
         self.rows[self.y][self.x] = letter
-        for more in range(1, size):
+        for more in range(1, min(size, self.width - self.x)):
             self.rows[self.y][self.x + more] = ""
         self.x += size
 
