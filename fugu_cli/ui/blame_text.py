@@ -23,6 +23,8 @@ from fugu_cli.engine.blame import (
 )
 from fugu_cli.messages import Usage
 from fugu_cli.tools.commits import NOTES_REF
+from fugu_cli.tools.result import truncate_line
+from fugu_cli.ui.diff_lines import LONGEST_LINE
 from fugu_cli.ui.formatting import aligned_rows, compact_number, money, plural, sanitize
 
 Mask = Callable[[str], str]
@@ -58,7 +60,8 @@ class _Gutter:
         return keys.index((*author.place, author.agent)) + 1
 
     def said(self, text: bytes) -> str:
-        return sanitize(self.mask(_decoded(text))).rstrip("\n")
+        line = sanitize(self.mask(_decoded(text))).rstrip("\n")
+        return truncate_line(line, LONGEST_LINE)
 
 
 def file_blame_lines(blame: FileBlame, mask: Mask) -> list[Text]:

@@ -15,6 +15,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
+from fugu_cli.ui.diff_lines import LONGEST_LINE, LONGEST_LINE_ON_PAGE, shorten_patch
 from fugu_cli.ui.drawing import (
     Palette,
     StyledLine,
@@ -67,9 +68,12 @@ def patch_lines(
 ) -> list[StyledLine]:
     """A patch in colours; of more than `most` lines the first, and how many more there are.
 
-    People say yes to it: every character that does not show is shown.
+    People say yes to it: every character that does not show is shown, and where a long line is cut
+    it says so.
     """
-    rows = list(patch_rows(escape_for_approval(patch.replace("\r\n", "\n"))))
+    longest = LONGEST_LINE_ON_PAGE if most is None else LONGEST_LINE
+    patch = shorten_patch(patch.replace("\r\n", "\n"), longest)
+    rows = list(patch_rows(escape_for_approval(patch)))
     if shape != "whole" and sum(row.kind == "file" for row in rows) == 1:
         rows = [row for row in rows if row.kind != "file"]
     if shape == "changes" and any(row.kind in ("old", "new") for row in rows):

@@ -209,3 +209,74 @@ def patch_size(patch: str) -> tuple[int, int]:
     added = sum(line.startswith("+") and not line.startswith("+++ ") for line in lines)
     removed = sum(line.startswith("-") and not line.startswith("--- ") for line in lines)
     return added, removed
+
+
+LONGEST_LINE = 1000
+"""Characters of a line of a diff that are shown where it passes by."""
+LONGEST_LINE_ON_PAGE = 20_000
+"""The same on a page that was opened to be read."""
+AROUND_CHANGE = 200
+"""Characters that are shown on both sides of what changed in a long line."""
+
+
+def shorten_patch(patch: str, longest: int) -> str:
+    """Cut lines of a unified diff that have more than `longest` characters to what changed in them,
+    and say how much is left out."""
+    if len(patch) <= longest:
+        return patch
+    lines = patch.split("\n")
+    index = 0
+    while index < len(lines):
+        removed = _run_of_sign(lines, index, "-")
+        added = _run_of_sign(lines, index + removed, "+")
+        for offset in range(max(removed, added, 1)):
+            old = index + offset if offset < removed else None
+            new = index + removed + offset if offset < added else None
+            if old is not None and new is not None:
+                lines[old], lines[new] = _shorten_pair(lines[old], lines[new], longest)
+            else:
+                single = next((at for at in (old, new) if at is not None), index)
+                lines[single] = _excerpt(lines[single], 1, 1, longest)
+        index += max(removed + added, 1)
+    return "\n".join(lines)
+
+
+def _run_of_sign(lines: Sequence[str], start: int, sign: str) -> int:
+    end = start
+    while end < len(lines) and lines[end].startswith(sign):
+        end += 1
+    return end - start
+
+
+def _shorten_pair(old: str, new: str, longest: int) -> tuple[str, str]:
+    if max(len(old), len(new)) <= longest:
+        return old, new
+    start = 1 + _common_length(old[1:], new[1:])
+    tail = _common_length(old[: start - 1 : -1], new[: start - 1 : -1])
+    return (
+        _excerpt(old, start, len(old) - tail, longest),
+        _excerpt(new, start, len(new) - tail, longest),
+    )
+
+
+def _common_length(first: str, second: str) -> int:
+    """Return the length of the common beginning. Halves the range: the texts may have megabytes."""
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _excerpt(line: str, start: int, end: int, longest: int) -> str:
+    """Return a line with its sign and what stands around the characters from `start` to `end`."""
+    if len(line) <= longest:
+        return line
+    first = max(start - AROUND_CHANGE, 1)
+    last = min(max(end + AROUND_CHANGE, first + AROUND_CHANGE), first + longest, len(line))
+    before = f"[… {first - 1:,} characters …]" if first > 1 else ""
+    after = f"[… {len(line) - last:,} characters …]" if last < len(line) else ""
+    return f"{line[:1]}{before}{line[first:last]}{after}"

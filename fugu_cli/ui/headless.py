@@ -151,6 +151,7 @@ async def read_typed_line(stream: TextIO | None = None) -> str:
 REPLY_LINES = 6
 """Lines of an agent's reply that are shown while it works."""
 DIFF_LINES = 200
+DIFF_CHARACTERS = 50_000
 """Lines of the diff shown at the end; the rest is said to be there."""
 
 
@@ -296,14 +297,22 @@ def final_object(
 
 
 def coloured_diff(patch: str, limit: int = DIFF_LINES) -> list[Text]:
-    """A unified diff, line by line; after `limit` lines only their number."""
-    lines = sanitize(patch).rstrip("\n").splitlines()
+    """Return a unified diff line by line. After `limit` lines or DIFF_CHARACTERS only the number of
+    further lines is told."""
+    from fugu_cli.ui import diff_lines
+
+    shortened = diff_lines.shorten_patch(patch, diff_lines.LONGEST_LINE)
+    lines = sanitize(shortened).rstrip("\n").splitlines()
     styles = {"+": "green", "-": "red", "@": "cyan"}
-    texts = [
-        Text(line, "bold" if line.startswith(("+++", "---", "diff ")) else styles.get(line[:1], ""))
-        for line in lines[:limit]
-    ]
-    rest = len(lines) - limit
+    texts: list[Text] = []
+    characters = 0
+    for line in lines[:limit]:
+        characters += len(line)
+        if characters > DIFF_CHARACTERS:
+            break
+        is_head = line.startswith(("+++", "---", "diff "))
+        texts.append(Text(line, "bold" if is_head else styles.get(line[:1], "")))
+    rest = len(lines) - len(texts)
     return [*texts, Text(f"... {rest} more lines of diff", "dim")] if rest > 0 else texts
 
 

@@ -58,6 +58,9 @@ class AnsweredOnce(Screen[ScreenResultType]):
         if self._answered:
             return AwaitComplete()
         self._answered = True
+        if not self._is_mounted:  # its parts are still to come, and would miss it
+            self.call_later(super().dismiss, result)
+            return AwaitComplete()
         return super().dismiss(result)
 
 
