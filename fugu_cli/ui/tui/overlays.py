@@ -59,9 +59,12 @@ class AnsweredOnce(Screen[ScreenResultType]):
             return AwaitComplete()
         self._answered = True
         if not self._is_mounted:  # its parts are still to come, and would miss it
-            self.call_later(super().dismiss, result)
+            self.call_later(self._leave, result)
             return AwaitComplete()
         return super().dismiss(result)
+
+    def _leave(self, result: ScreenResultType | None) -> None:
+        super().dismiss(result)
 
 
 class Confirm(AnsweredOnce[bool], ModalScreen[bool]):

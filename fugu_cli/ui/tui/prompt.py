@@ -170,6 +170,12 @@ class PromptInput(TextArea):
         """A new line at the cursor."""
         self.insert("\n")
 
+    def _recompute_cursor_offset(self) -> None:
+        """Leave it for a cursor below the last line: undo has just taken lines away, and moves the
+        cursor next."""
+        if self.cursor_location[0] < self.document.line_count:
+            super()._recompute_cursor_offset()  # type: ignore[no-untyped-call]
+
     def get_cursor_left_location(self) -> Location:
         """Return where the cursor is one character to the left, joined code points passed over."""
         row, column = self.cursor_location
