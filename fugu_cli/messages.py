@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -100,6 +101,14 @@ def _with_ids(value: JsonValue, names: Mapping[str, str], *, is_id: bool) -> Jso
             for key, item in value.items()
         }
     return value
+
+
+def _known_count(count: int | None) -> int | None:
+    return count if count is not None and count >= 0 else None
+
+
+TokenCount = Annotated[int | None, AfterValidator(_known_count)]
+"""Tokens as a server counted them; a negative count says nothing, so it is unknown."""
 
 
 class Usage(Value):

@@ -149,6 +149,14 @@ class ServeFlags:
             metavar="NAME",
         ),
     ] = "FUGU_SERVE_TOKEN"
+    allow_origin: Annotated[
+        list[str] | None,
+        option(
+            "--allow-origin",
+            help="a web page that may use it with the token; may be repeated",
+            metavar="URL",
+        ),
+    ] = None
     coordinator: CoordinatorFlag = None
     agent: AgentFlag = None
     opt_out: OptOutFlag = None

@@ -417,7 +417,9 @@ def serve(flags: ServeFlags) -> int:
     if not all(map(math.isfinite, (flags.max_request_mb, flags.request_timeout, flags.grace))):
         raise UsageError("limits must be finite numbers", hint="`fugu serve --help` lists them")
     token = os.environ.get(flags.token_env, "").strip() or None
-    place = server.ListenAddress(flags.host, flags.port, token, flags.grace)
+    place = server.ListenAddress(
+        flags.host, flags.port, token, flags.grace, tuple(flags.allow_origin or ())
+    )
     bounds = server.EndpointLimits(
         round(flags.max_request_mb * 1024 * 1024), flags.request_timeout, flags.max_concurrent
     )

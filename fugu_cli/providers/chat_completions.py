@@ -26,6 +26,7 @@ from fugu_cli.messages import (
     Prompt,
     Reply,
     Thinking,
+    TokenCount,
     ToolSpec,
     Usage,
 )
@@ -87,19 +88,19 @@ class _Delta(_Wire):
 
 
 class _PromptDetails(_Wire):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
+    cached_tokens: TokenCount = None
+    cache_write_tokens: TokenCount = None
 
 
 class _OutputDetails(_Wire):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: TokenCount = None
 
 
 class _Usage(_Wire):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    total_tokens: int | None = None
-    prompt_cache_hit_tokens: int | None = None
+    prompt_tokens: TokenCount = None
+    completion_tokens: TokenCount = None
+    total_tokens: TokenCount = None
+    prompt_cache_hit_tokens: TokenCount = None
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _OutputDetails | None = None
 
@@ -130,9 +131,9 @@ class _Choice(_Wire):
 class _Timings(_Wire):
     """How far llama.cpp has come, with every chunk where it is asked for it; in tokens."""
 
-    prompt_n: int = 0
-    cache_n: int = 0
-    predicted_n: int = 0
+    prompt_n: TokenCount = None
+    cache_n: TokenCount = None
+    predicted_n: TokenCount = None
 
 
 class _Chunk(_Wire):
@@ -280,9 +281,12 @@ class ChatCompletionsDecoder:
 
     def _take(self, chunk: _Chunk) -> str:
         self._model = chunk.model or self._model
-        if (now := chunk.timings) is not None and chunk.usage is None:
+        if (timings := chunk.timings) is not None and chunk.usage is None:
+            cached = timings.cache_n or 0
             self.used = Usage(
-                input=now.prompt_n + now.cache_n, cached=now.cache_n, output=now.predicted_n
+                input=(timings.prompt_n or 0) + cached,
+                cached=cached,
+                output=timings.predicted_n or 0,
             )
         choice = next((choice for choice in chunk.choices or [] if not choice.index), None)
         usage = chunk.usage or (choice.usage if choice else None)

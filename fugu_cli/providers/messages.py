@@ -27,6 +27,7 @@ from fugu_cli.messages import (
     Prompt,
     Reply,
     Thinking,
+    TokenCount,
     ToolSpec,
     Usage,
 )
@@ -67,10 +68,10 @@ class _Wire(BaseModel):
 
 
 class _Usage(_Wire):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
+    input_tokens: TokenCount = None
+    output_tokens: TokenCount = None
+    cache_read_input_tokens: TokenCount = None
+    cache_creation_input_tokens: TokenCount = None
 
 
 class _WireBlock(_Wire):

@@ -25,6 +25,7 @@ from fugu_cli.messages import (
     Prompt,
     Reply,
     Thinking,
+    TokenCount,
     ToolSpec,
     Usage,
 )
@@ -57,17 +58,17 @@ class _Wire(BaseModel):
 
 
 class _Cached(_Wire):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
+    cached_tokens: TokenCount = None
+    cache_write_tokens: TokenCount = None
 
 
 class _Reasoned(_Wire):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: TokenCount = None
 
 
 class _Usage(_Wire):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
+    input_tokens: TokenCount = None
+    output_tokens: TokenCount = None
     input_tokens_details: _Cached | None = None
     output_tokens_details: _Reasoned | None = None
 

@@ -4,6 +4,7 @@ what it takes, as plain values. Nothing heavy is imported here.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -15,13 +16,14 @@ SHORTEST_TOKEN = 16
 @dataclass(frozen=True)
 class ListenAddress:
     """Where an endpoint listens. Port 0: any free one. `grace`: seconds that answers may take after
-    a stop.
+    a stop. `origins`: web pages that may use it beside its own, as `https://host:port`.
     """
 
     host: str = "127.0.0.1"
     port: int = 8484
     token: str | None = None
     grace: float = 30.0
+    origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,28 @@ class EndpointLimits:
     body: int = 32 * 1024 * 1024
     seconds: float = 1800.0
     at_once: int = 128
+
+
+_AUTHORITY = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def parse_authority(text: str, scheme: str = "http") -> tuple[str, int] | None:
+    """Return the host and port of a Host header; None for what is not one, such as `user@host`."""
+    match = _AUTHORITY.fullmatch(text)
+    if match is None:
+        return None
+    host, port = match[1].strip("[]").lower(), match[2]
+    return host, int(port) if port else _DEFAULT_PORTS[scheme]
+
+
+def parse_origin(text: str) -> tuple[str, str, int] | None:
+    """Return scheme, host and port of an Origin; None for what is not one of a web page."""
+    scheme, separator, authority = text.partition("://")
+    if not separator or scheme not in _DEFAULT_PORTS:
+        return None
+    parsed = parse_authority(authority, scheme)
+    return (scheme, *parsed) if parsed is not None else None
 
 
 def is_loopback(host: str) -> bool:
@@ -58,6 +82,16 @@ def check_address(place: ListenAddress, bounds: EndpointLimits, variable: str) -
                 f"set {variable} to a long random text, or leave --host out: 127.0.0.1 is this "
                 f"machine alone"
             ),
+        )
+    for origin in place.origins:
+        if parse_origin(origin) is None:
+            raise UsageError(
+                f"--allow-origin {origin} is no origin", hint="write it as https://host:port"
+            )
+    if place.origins and place.token is None:
+        raise UsageError(
+            "--allow-origin needs a token: any other page could be opened under that name",
+            hint=f"set {variable} to a long random text",
         )
     if place.token is not None and len(place.token) < SHORTEST_TOKEN:
         raise UsageError(

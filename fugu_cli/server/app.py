@@ -8,19 +8,19 @@ import asyncio
 import contextlib
 import hmac
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request as Http
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fugu_cli.errors import StorageError
-from fugu_cli.server import is_loopback
+from fugu_cli.server import is_loopback, parse_authority, parse_origin
 from fugu_cli.server.chat_api import CHAT, openai_error
 from fugu_cli.server.client_requests import (
     AnswerHead,
@@ -29,10 +29,11 @@ from fugu_cli.server.client_requests import (
     ServedAnswer,
     Stream,
     Wire,
+    check_messages,
 )
 from fugu_cli.server.messages_api import MESSAGES, anthropic_error, estimated_tokens
 from fugu_cli.server.responses_api import RESPONSES
-from fugu_cli.server.service import LEFT, STOPPED, EndpointService
+from fugu_cli.server.service import LEFT, STOPPED, EndpointService, Exchange
 
 IDLE = 10.0
 """Seconds of silence after which the client is told that work goes on."""
@@ -46,23 +47,28 @@ PAUSE = 20.0
 async def answer_request(
     service: EndpointService, wire: Wire, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """One exchange on a wire. Raises Refused for a request that is not begun."""
-    body = await read_body(service, receive)
-    asking = await asyncio.to_thread(wire.parse, body, Http(scope).headers)  # it may hold pictures
-    answering = AnswerSender(service, wire, asking, service.head(asking))
-    work = asyncio.ensure_future(answering.stream(send) if asking.stream else answering.whole(send))
-    service.working.add(work)
-    work.add_done_callback(service.working.discard)
-    await _while_connected(work, receive)
+    """One exchange on a wire. Raises RequestRefused for a request that is not begun."""
+    with service.exchange() as exchange:
+        body = await read_body(service, exchange, receive)
+        asking = check_messages(await asyncio.to_thread(wire.parse, body, Http(scope).headers))
+        del body  # it may be long, and the answer takes its time
+        answering = AnswerSender(service, wire, asking, service.head(asking))
+        work = asyncio.ensure_future(
+            answering.stream(send) if asking.stream else answering.whole(send)
+        )
+        service.working.add(work)
+        work.add_done_callback(service.working.discard)
+        await _while_connected(work, receive)
 
 
 async def count_tokens(
     service: EndpointService, scope: Scope, receive: Receive, send: Send
 ) -> None:
-    """`POST /v1/messages/count_tokens`: an estimate, before anything is chosen. Raises Refused."""
-    await send_json(
-        200, {"input_tokens": estimated_tokens(await read_body(service, receive))}, send
-    )
+    """Answer `POST /v1/messages/count_tokens` with an estimate. Raises RequestRefused."""
+    with service.exchange() as exchange:
+        body = await read_body(service, exchange, receive)
+        tokens = await asyncio.to_thread(estimated_tokens, body)
+        await send_json(200, {"input_tokens": tokens}, send)
 
 
 async def _while_connected(work: asyncio.Future[None], receive: Receive) -> None:
@@ -291,25 +297,26 @@ async def send_refusal(
     await send_json(refused.status, wire.failure(refused), send, told)
 
 
-async def read_body(service: EndpointService, receive: Receive) -> bytes:
-    """The whole body. Raises Refused: one that only trickles in holds a place as an answer does
-    (408), so does one too many (429); 413 as soon as it is too long, 499 for a client that left."""
+async def read_body(service: EndpointService, exchange: Exchange, receive: Receive) -> bytes:
+    """Return the whole body. Raises RequestRefused: 408 for one that does not arrive in time, 413
+    as soon as it is too long, 499 for a client that left."""
     clock = asyncio.get_running_loop().time
     end = clock() + min(SENDING, service.bounds.seconds)
     body = bytearray()
     try:
-        async with asyncio.timeout_at(min(end, clock() + PAUSE)) as patience:
-            with service.reading(patience) as heard:
-                more = True
-                while more:
-                    more = _take(await receive(), body, service.bounds.body)
-                    if not patience.expired():
-                        patience.reschedule(min(end, clock() + PAUSE))
-                    heard()
+        async with asyncio.timeout_at(min(end, clock() + PAUSE)) as exchange.patience:
+            more = True
+            while more:
+                more = _take(await receive(), body, service.bounds.body)
+                if not exchange.patience.expired():
+                    exchange.patience.reschedule(min(end, clock() + PAUSE))
+                exchange.heard = clock()
     except TimeoutError as error:
         raise RequestRefused(
             408, "the request did not arrive in time", code="request_timeout"
         ) from error
+    finally:
+        exchange.patience = None
     return bytes(body)
 
 
@@ -336,64 +343,69 @@ def _silent(text: str) -> None:
     pass
 
 
-class TokenAuth:
-    """`app` behind a token (None: none is asked for, which only a server on a loopback address may
-    do).
+class Door:
+    """`app` behind the checks that every request passes, `/health` apart.
+
+    With a token, each request brings it. Without one, which only a server on a loopback address may
+    do, the Host must name this machine, so that no page reaches it under a name of its own. A
+    request of a web page (it has an Origin) also needs a token, and the page must be the server's
+    own or one of `origins`.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
+    def __init__(self, app: ASGIApp, token: str | None, origins: Sequence[str] = ()) -> None:
         self._app = app
         self._token = token
+        self._origins = frozenset(map(parse_origin, origins))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] != "/health":
-            refused = self._refused(Http(scope).headers)
+            headers = Http(scope).headers
+            refused = self._wrong_page(headers) or self._wrong_caller(headers)
             if refused is not None:
                 wire = anthropic_error if scope["path"].startswith("/v1/messages") else openai_error
-                headers = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
-                await send_json(refused.status, wire(refused), send, headers)
+                challenge = {"www-authenticate": "Bearer"} if refused.status == 401 else {}
+                await send_json(refused.status, wire(refused), send, challenge)
                 return
         await self._app(scope, receive, send)
 
-    def _refused(self, headers: Mapping[str, str]) -> RequestRefused | None:
-        if self._token is None:
-            return _is_cross_origin(headers)
-        given = headers.get("authorization", "")
-        words = (
-            given.partition(" ")[2].strip()
-            if given.lower().startswith("bearer ")
-            else headers.get("x-api-key", "")
-        )
-        if hmac.compare_digest(words.encode("utf-8", "replace"), self._token.encode()):
+    def _wrong_page(self, headers: Mapping[str, str]) -> RequestRefused | None:
+        text = headers.get("origin")
+        if text is None:
             return None
-        said = "the token was not accepted" if words else "a bearer token is needed"
-        return RequestRefused(401, said, kind="authentication_error", code="invalid_api_key")
-
-
-def _is_cross_origin(headers: Mapping[str, str]) -> RequestRefused | None:
-    """A web page must not reach a server without a token through the browser of whoever reads
-    it.
-    """
-    said, origin = headers.get("host", ""), headers.get("origin")
-    if said and not is_loopback(host := _host(f"//{said}") or said):
-        return RequestRefused(
-            403, f"this server answers on this machine only, not as {host}", code="forbidden"
+        origin = parse_origin(text)
+        own = origin is not None and origin[1:] == parse_authority(
+            headers.get("host", ""), origin[0]
         )
-    if origin and not is_loopback(_host(origin)):
-        return RequestRefused(403, f"pages of {origin} may not use this server", code="forbidden")
-    return None
+        if origin is None or not (own or origin in self._origins):
+            return _forbidden(f"pages of {text} may not use this server; --allow-origin names more")
+        if self._token is None:
+            return _forbidden("web pages may use this server with a token only, and it has none")
+        return None
+
+    def _wrong_caller(self, headers: Mapping[str, str]) -> RequestRefused | None:
+        if self._token is None:
+            text = headers.get("host", "")
+            host = parse_authority(text)
+            if text and (host is None or not is_loopback(host[0])):
+                return _forbidden(f"this server answers on this machine only, not as {text}")
+            return None
+        token = headers.get("x-api-key", "")
+        scheme, _, credentials = headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            token = credentials.strip()
+        if hmac.compare_digest(token.encode("utf-8", "replace"), self._token.encode()):
+            return None
+        message = "the token was not accepted" if token else "a bearer token is needed"
+        return RequestRefused(401, message, kind="authentication_error", code="invalid_api_key")
 
 
-def _host(url: str) -> str:
-    """The host of an address, "" where it names none."""
-    try:
-        return urlsplit(url).hostname or ""
-    except ValueError:
-        return ""
+def _forbidden(message: str) -> RequestRefused:
+    return RequestRefused(403, message, code="forbidden")
 
 
-def build_app(service: EndpointService, token: str | None) -> ASGIApp:
-    """The application. With `token` every path but `/health` wants it."""
+def build_app(service: EndpointService, token: str | None, origins: Sequence[str] = ()) -> ASGIApp:
+    """Build the application. With `token` every path but `/health` wants it; pages of `origins` may
+    use it with the token."""
     places = _InfoEndpoints(service)
     wires = {"/v1/chat/completions": CHAT, "/v1/responses": RESPONSES, "/v1/messages": MESSAGES}
     counting = Post(MESSAGES, partial(count_tokens, service))
@@ -409,8 +421,17 @@ def build_app(service: EndpointService, token: str | None) -> ASGIApp:
         Route("/health", places.health, methods=["GET"]),
         Route("/", places.health, methods=["GET"]),
     ]
-    return TokenAuth(
-        Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing}), token
+    app = Door(
+        Starlette(routes=routes, exception_handlers={404: _missing, 405: _missing}), token, origins
+    )
+    if not origins:
+        return app
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["*"],
+        expose_headers=["x-fugu-trace", "x-fugu-agent", "retry-after"],
     )
 
 

@@ -14,6 +14,7 @@ from fugu_cli.server.client_requests import (
     AnswerHead,
     ClientMedia,
     ClientRequest,
+    ItemList,
     Json,
     LenientModel,
     RequestRefused,
@@ -63,8 +64,8 @@ class _ToolCall(LenientModel):
 
 class _Message(LenientModel):
     role: str
-    content: str | list[_Part] | None = None
-    tool_calls: list[_ToolCall] | None = None
+    content: str | ItemList[_Part] | None = None
+    tool_calls: ItemList[_ToolCall] | None = None
     tool_call_id: str | None = None
 
 
@@ -94,18 +95,18 @@ class _Format(LenientModel):
 
 class _Body(LenientModel):
     model: str
-    messages: list[_Message]
+    messages: ItemList[_Message]
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     temperature: float | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
+    stop: str | ItemList[str] | None = None
     n: int | None = None
-    modalities: list[str] | None = None
+    modalities: ItemList[str] | None = None
     functions: JsonValue = None
-    tools: list[_Tool] | None = None
+    tools: ItemList[_Tool] | None = None
     tool_choice: JsonValue = None
     parallel_tool_calls: bool | None = None
     response_format: _Format | None = None

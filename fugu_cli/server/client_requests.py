@@ -8,11 +8,12 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar
+from typing import Annotated, Literal, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, ValidationError
 
 from fugu_cli.messages import Call, Effort, Media, Message, ToolSpec, Usage
+from fugu_cli.server.json_bounds import TooDeep, TooManyValues, check_bounds
 from fugu_cli.tools import media
 
 StopReason = Literal["end", "calls", "length", "refusal", "cut"]
@@ -256,6 +257,16 @@ class LenientModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
 
+class FirstFault(FailFast):
+    """Reads no more of a list after its first fault. Can be hashed, as parts of a Union must be."""
+
+    __hash__ = object.__hash__
+
+
+Item = TypeVar("Item")
+ItemList = Annotated[list[Item], FirstFault()]
+
+
 class ReplyForm(LenientModel):
     """The form that a reply should have (Responses, Messages)."""
 
@@ -299,7 +310,14 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def parse_body(model: type[Model], body: bytes) -> Model:
-    """`body` as one of the models above. Raises Refused (400) that names the first fault."""
+    """Parse `body` as one of the models above. Raises RequestRefused: 413 for more than anybody
+    needs, else 400 that names the first fault."""
+    try:
+        check_bounds(body)
+    except TooManyValues as error:
+        raise RequestRefused(413, str(error), code="request_too_large") from error
+    except TooDeep as error:
+        raise RequestRefused(400, str(error), code="invalid_body") from error
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
@@ -309,6 +327,20 @@ def parse_body(model: type[Model], body: bytes) -> Model:
         raise RequestRefused(
             400, f"{where}: {said}" if where else said, code="invalid_body"
         ) from error
+
+
+MOST_MESSAGES = 10_000
+
+
+def check_messages(asking: ClientRequest) -> ClientRequest:
+    """Return the request. Raises RequestRefused (413) for one of more messages than are read."""
+    if len(asking.messages) > MOST_MESSAGES:
+        raise RequestRefused(
+            413,
+            f"the request holds {len(asking.messages)} messages; at most {MOST_MESSAGES} are read",
+            code="request_too_large",
+        )
+    return asking
 
 
 LARGEST_TOKEN_LIMIT = 2**31 - 1

@@ -204,7 +204,7 @@ async def serve(service: EndpointService, place: ListenAddress, said: Callable[[
     """Answers until it is told to stop. `said` gets the lines for people. Returns the exit code."""
     opened = listen(place)
     port = opened.getsockname()[1]
-    server = _Server(uvicorn_config(build_app(service, place.token), place.grace))
+    server = _Server(uvicorn_config(build_app(service, place.token, place.origins), place.grace))
     host = f"[{place.host}]" if ":" in place.host else place.host
     said(f"listening on http://{host}:{port}/v1")
     stopping = _Stopping(server, service, said)

@@ -27,6 +27,7 @@ from fugu_cli.server.client_requests import (
     AnswerHead,
     ClientMedia,
     ClientRequest,
+    ItemList,
     Json,
     LenientModel,
     ReplyForm,
@@ -63,13 +64,13 @@ class _Block(LenientModel):
     name: str = ""
     input: JsonValue = None
     tool_use_id: str = ""
-    content: str | list[_Block] | JsonValue = None
+    content: str | ItemList[_Block] | JsonValue = None
     is_error: bool | None = None
 
 
 class _Message(LenientModel):
     role: str
-    content: str | list[_Block]
+    content: str | ItemList[_Block]
 
 
 class _Tool(LenientModel):
@@ -100,16 +101,16 @@ class CountTokensBody(LenientModel):
     """What is counted before it is sent (`/v1/messages/count_tokens`)."""
 
     model: str
-    messages: list[_Message]
-    system: str | list[_Block] | None = None
-    tools: list[_Tool] | None = None
+    messages: ItemList[_Message]
+    system: str | ItemList[_Block] | None = None
+    tools: ItemList[_Tool] | None = None
 
 
 class _Body(CountTokensBody):
     max_tokens: int
     stream: bool | None = None
     temperature: float | None = None
-    stop_sequences: list[str] | None = None
+    stop_sequences: ItemList[str] | None = None
     tool_choice: _Choice | None = None
     output_config: _Output | None = None
     thinking: _Thinking | None = None

@@ -22,6 +22,7 @@ from fugu_cli.server.client_requests import (
     AnswerHead,
     ClientMedia,
     ClientRequest,
+    ItemList,
     Json,
     LenientModel,
     ReplyForm,
@@ -73,13 +74,13 @@ class _Part(LenientModel):
 class _Item(LenientModel):
     type: str = "message"
     role: str = ""
-    content: str | list[_Part] | None = None
+    content: str | ItemList[_Part] | None = None
     call_id: str = ""
     name: str = ""
     arguments: str = ""
     namespace: str = ""
     input: JsonValue = None
-    output: str | list[_Part] | JsonValue = None
+    output: str | ItemList[_Part] | JsonValue = None
 
 
 class _Tool(LenientModel, extra="allow"):
@@ -88,7 +89,7 @@ class _Tool(LenientModel, extra="allow"):
     description: str | None = None
     parameters: Json | None = None
     format: Json | None = None
-    tools: list[_Tool] | None = None
+    tools: ItemList[_Tool] | None = None
 
 
 class _Reasoning(LenientModel):
@@ -101,12 +102,12 @@ class _Text(LenientModel):
 
 class _Body(LenientModel):
     model: str
-    input: str | list[_Item]
+    input: str | ItemList[_Item]
     instructions: str | None = None
     stream: bool | None = None
     max_output_tokens: int | None = None
     temperature: float | None = None
-    tools: list[_Tool] | None = None
+    tools: ItemList[_Tool] | None = None
     tool_choice: JsonValue = None
     parallel_tool_calls: bool | None = None
     text: _Text | None = None

@@ -33,6 +33,21 @@ LEFT, STOPPED = "the client went away", "the endpoint was stopped"
 """Why an answer was cut: what its task is cancelled with."""
 
 
+class Exchange:
+    """One request and its answer. `heard`: when its newest portion arrived, on the loop's clock;
+    `patience`: what ends the reading of a request that does not arrive, None while it is not read.
+    """
+
+    def __init__(self, heard: float) -> None:
+        self.heard = heard
+        self.patience: asyncio.Timeout | None = None
+
+    def give_up(self) -> None:
+        """End the reading of the request now."""
+        if self.patience is not None and not self.patience.expired():
+            self.patience.reschedule(asyncio.get_running_loop().time())
+
+
 class EndpointService:
     """One endpoint. Closed once; then every trace is on the disk."""
 
@@ -42,9 +57,7 @@ class EndpointService:
         self.bounds = bounds or EndpointLimits()
         self.traces = traces
         self._settings = settings
-        self._busy = 0
-        self._reading: dict[asyncio.Timeout, float] = {}
-        """When the newest portion of each request on its way in arrived, the oldest one first."""
+        self._exchanges: set[Exchange] = set()
         self.working: set[asyncio.Future[None]] = set()
         """Exchanges on their way, to be cut where a stop cannot wait for them."""
         self._began = int(time.time())
@@ -52,12 +65,10 @@ class EndpointService:
     @property
     def busy(self) -> int:
         """Answers on their way."""
-        return self._busy
+        return sum(exchange.patience is None for exchange in self._exchanges)
 
     def head(self, asking: ClientRequest) -> AnswerHead:
-        """A new answer's id and label. Raises Refused for a model that is not there, or one too
-        many at once.
-        """
+        """Return a new answer's id and label. Raises RequestRefused for a model that is not there."""
         known = {FUGU, ULTRA, *self._settings.offered}
         if asking.model not in known:
             raise RequestRefused(
@@ -66,41 +77,37 @@ class EndpointService:
                 f"{', '.join(sorted(known))}",
                 code="model_not_found",
             )
-        self._room(self._busy)
         return AnswerHead(new_id(), asking.model, int(time.time()))
 
     @contextmanager
-    def reading(self, patience: asyncio.Timeout) -> Iterator[Callable[[], None]]:
-        """A request is on its way in, to be called with each portion. Where there are too many, the
-        one whose client has been silent longest is given up; raises Refused where none has been
-        silent."""
-        loop = asyncio.get_running_loop()
-        if self._busy + len(self._reading) >= self.bounds.at_once and self._reading:
-            slowest = min(self._reading, key=self._reading.__getitem__)
-            if loop.time() - self._reading[slowest] > SILENT and not slowest.expired():
-                del self._reading[slowest]
-                slowest.reschedule(loop.time())
-        self._room(self._busy + len(self._reading))
+    def exchange(self) -> Iterator[Exchange]:
+        """Hold one of the endpoint's places, from a request's first byte until its answer ends.
 
-        def heard() -> None:
-            if patience in self._reading:
-                self._reading[patience] = loop.time()
-
-        self._reading[patience] = loop.time()
-        try:
-            yield heard
-        finally:
-            self._reading.pop(patience, None)
-
-    def _room(self, taken: int) -> None:
-        if taken >= self.bounds.at_once:
+        Where all are taken, the request that is read and whose client has been silent longest is
+        given up. Raises RequestRefused (429) where none has been silent.
+        """
+        time = asyncio.get_running_loop().time()
+        if len(self._exchanges) >= self.bounds.at_once:
+            reading = [exchange for exchange in self._exchanges if exchange.patience is not None]
+            slowest = min(reading, key=lambda exchange: exchange.heard, default=None)
+            if slowest is not None and time - slowest.heard > SILENT:
+                slowest.give_up()
+                self._exchanges.discard(slowest)
+        if len(self._exchanges) >= self.bounds.at_once:
             raise RequestRefused(
                 429,
-                f"{taken} requests are being answered, which is the limit of this endpoint",
+                f"{len(self._exchanges)} requests are being answered, which is the limit of this "
+                f"endpoint",
                 kind="rate_limit_error",
                 code="too_many_requests",
                 after=1.0,
             )
+        exchange = Exchange(time)
+        self._exchanges.add(exchange)
+        try:
+            yield exchange
+        finally:
+            self._exchanges.discard(exchange)
 
     async def answer(
         self, asking: ClientRequest, head: AnswerHead, say: Say, chosen: Callable[[str], None]
@@ -108,6 +115,7 @@ class EndpointService:
         """The answer; `say` gets its text as far as it can be told early, `chosen` who writes it.
         Raises Refused.
         """
+        single_agent.check_length(self._settings, asking)
         log = self.traces.open(head.id)
         log.append(self._settings.opened)
         if not asking.tools and (mask := log.mask) is not None:
@@ -118,7 +126,6 @@ class EndpointService:
         request = ActiveRequest(
             self._settings, head.id, asking, log, self.traces.author, say, chosen, save, tab
         )
-        self._busy += 1
         try:
             async with asyncio.timeout(self.bounds.seconds):
                 answer = await self._answered(request)
@@ -139,7 +146,6 @@ class EndpointService:
             log.append(Finished(reason="interrupted", message=str(cut) or LEFT))
             raise
         finally:
-            self._busy -= 1
             self.traces.finish(head.id)
             log.close()
             if tab is not None:

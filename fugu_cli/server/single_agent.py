@@ -273,6 +273,29 @@ def excluded_agents(
     availability.record_exclusions(request.log, request.settings.team.breaker, {})
 
 
+HOPELESS = 2
+"""How many times an agent's context a conversation may be estimated at before it is turned away
+unread."""
+
+
+def check_length(settings: EndpointSettings, asking: ClientRequest) -> None:
+    """Raise RequestRefused for a conversation that is far longer than any agent reads, before
+    anything is made of it: the endpoint would answer nobody else meanwhile."""
+    characters = len(asking.system) + sum(len(tool.parameters) for tool in asking.tools)
+    for message in asking.messages:
+        characters += len(message.text)
+        if isinstance(message, FromAgent):
+            characters += sum(len(call.arguments) for call in message.calls)
+    tokens = int(characters / views.BYTES)
+    longest = max((member.context for member in settings.offered.values()), default=0)
+    if tokens > HOPELESS * longest:
+        raise RequestRefused(
+            400,
+            f"prompt is too long: {tokens} tokens > {longest} maximum, as estimated",
+            code=TOO_LONG,
+        )
+
+
 NO_TOOLS = "it calls no tools, and the request has some"
 ESTIMATE = 1.2
 """An estimate may be so much too high: what is no more than that too long is left to the server."""
@@ -296,10 +319,13 @@ def _unable(
         )
         raise RequestRefused(400, said, code="unsupported_tool")
     able = {name: one for name, one in asked.items() if name not in out}
-    sizes = {
-        name: compaction.prompt_tokens(_prompt(request, messages, one))
-        for name, one in able.items()
-    }
+    sizes: dict[str, int] = {}
+    by_media: dict[tuple[bool, bool], int] = {}
+    for name, member in able.items():
+        shown = member.vision, member.documents
+        if shown not in by_media:
+            by_media[shown] = compaction.prompt_tokens(_prompt(request, messages, member))
+        sizes[name] = by_media[shown]
     short = {name: size for name, size in sizes.items() if size > ESTIMATE * asked[name].context}
     if len(short) == len(sizes):
         name = max(short, key=lambda one: asked[one].context)

@@ -263,13 +263,19 @@ def _from_responses(found: dict[str, Any]) -> _Found:
             text = f"{text[: mark['end_index']]} [{number}]{text[mark['end_index'] :]}"
         words.append(text)
     used = found.get("usage") or {}
-    cached = (used.get("input_tokens_details") or {}).get("cached_tokens") or 0
     usage = Usage(
-        input=used.get("input_tokens", 0), output=used.get("output_tokens", 0), cached=cached
+        input=_count(used, "input_tokens"),
+        output=_count(used, "output_tokens"),
+        cached=_count(used.get("input_tokens_details") or {}, "cached_tokens"),
     )
     return _Found(
         "\n".join(words), tuple((title, url, "") for url, title in sources.items()), usage
     )
+
+
+def _count(used: dict[str, Any], name: str) -> int:
+    """Return a count of tokens; 0 where it is missing or negative, which is unknown."""
+    return max(used.get(name) or 0, 0)
 
 
 def _from_messages(found: dict[str, Any]) -> _Found:
@@ -286,12 +292,10 @@ def _from_messages(found: dict[str, Any]) -> _Found:
             numbers = dict.fromkeys(list(sources).index(mark["url"]) + 1 for mark in cited)
             words.append(block["text"] + "".join(f" [{number}]" for number in numbers))
     used = found.get("usage") or {}
-    cached, written = (
-        used.get("cache_read_input_tokens") or 0,
-        used.get("cache_creation_input_tokens") or 0,
-    )
-    whole = used.get("input_tokens", 0) + cached + written
-    usage = Usage(input=whole, cached=cached, written=written, output=used.get("output_tokens", 0))
+    cached = _count(used, "cache_read_input_tokens")
+    written = _count(used, "cache_creation_input_tokens")
+    whole = _count(used, "input_tokens") + cached + written
+    usage = Usage(input=whole, cached=cached, written=written, output=_count(used, "output_tokens"))
     return _Found(
         "".join(words).strip(), tuple((title, url, "") for url, title in sources.items()), usage
     )
@@ -307,6 +311,6 @@ def _from_gemini(found: dict[str, Any]) -> _Found:
         chunk["web"]["uri"]: chunk["web"].get("title") or "" for chunk in chunks if "web" in chunk
     }
     used = found.get("usageMetadata") or {}
-    made = used.get("candidatesTokenCount", 0) + used.get("thoughtsTokenCount", 0)
-    usage = Usage(input=used.get("promptTokenCount", 0), output=made)
+    made = _count(used, "candidatesTokenCount") + _count(used, "thoughtsTokenCount")
+    usage = Usage(input=_count(used, "promptTokenCount"), output=made)
     return _Found(words, tuple((title, url, "") for url, title in sources.items()), usage)

@@ -166,6 +166,7 @@ class Endpoint:
     opted_out: frozenset[str] = frozenset()
     bounds: EndpointLimits = field(default_factory=EndpointLimits)
     token: str | None = None
+    origins: tuple[str, ...] = ()
     url: str = ""
     breaker: CircuitBreaker = field(default_factory=CircuitBreaker)
     clients: list[Closing] = field(default_factory=list)
@@ -213,7 +214,9 @@ class Endpoint:
         service = EndpointService(self.settings(), Traces(self.data), self.bounds)
         opened = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{opened.getsockname()[1]}"
-        server = uvicorn.Server(uvicorn_config(build_app(service, self.token), grace=30.0))
+        server = uvicorn.Server(
+            uvicorn_config(build_app(service, self.token, self.origins), grace=30.0)
+        )
         thread = threading.Thread(target=lambda: asyncio.run(_run(server, service, opened)))
         thread.start()
         try:

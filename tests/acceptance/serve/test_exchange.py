@@ -5,7 +5,9 @@ of a browser.
 import json
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from fugu_cli.session.events import Finished
 from fugu_cli.session.log import read
 from tests.acceptance.serve.endpoint import endpoint, says
 
+TOKEN = "a-token-of-the-tests"
 BODY = {"model": "small", "messages": [{"role": "user", "content": "tell"}]}
 
 
@@ -139,9 +142,18 @@ def test_an_answer_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     [
         ({"origin": "https://evil.example"}, 403),
         ({"origin": "http://[::1"}, 403),
+        ({"origin": "null"}, 403),
+        ({"origin": ""}, 403),
+        ({"origin": "http://localhost:3000"}, 403),
+        ({"origin": "OWN"}, 403),
         ({"host": "evil.example"}, 403),
         ({"host": "[evil"}, 403),
-        ({"origin": "http://localhost:3000"}, 200),
+        ({"host": "evil@127.0.0.1"}, 403),
+        ({"host": "127.0.0.1:80@evil.example"}, 403),
+        ({"host": "127.0.0.1.evil.example"}, 403),
+        ({"host": "127.0.0.1/evil"}, 403),
+        ({"host": "LOCALHOST:9000"}, 200),
+        ({"host": "[::1]"}, 200),
         ({}, 200),
     ],
 )
@@ -149,7 +161,115 @@ def test_a_web_page_cannot_use_a_server_without_a_token(
     tmp_path: Path, headers: dict[str, str], status: int
 ) -> None:
     with endpoint(tmp_path, says("x")).serving() as place:
-        assert httpx.get(f"{place.url}/v1/models", headers=headers).status_code == status
+        given = {name: text.replace("OWN", place.url) for name, text in headers.items()}
+        assert httpx.get(f"{place.url}/v1/models", headers=given).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("origin", "token", "status"),
+    [
+        ("OWN", True, 200),
+        ("OWN", False, 401),
+        ("https://chat.example", True, 200),
+        ("https://chat.example:443", True, 200),
+        ("https://chat.example", False, 401),
+        ("http://chat.example", True, 403),
+        ("https://evil@chat.example", True, 403),
+        ("http://localhost:3000", True, 403),
+        ("null", True, 403),
+        (None, True, 200),
+        (None, False, 401),
+    ],
+)
+def test_a_page_that_the_user_named_or_the_servers_own_needs_the_token_too(
+    tmp_path: Path, origin: str | None, token: bool, status: int
+) -> None:
+    place = endpoint(tmp_path, says("x"))
+    place.token, place.origins = TOKEN, ("https://chat.example",)
+    with place.serving():
+        headers = {"authorization": f"Bearer {TOKEN}"} if token else {}
+        if origin is not None:
+            headers["origin"] = origin.replace("OWN", place.url)
+        answer = httpx.get(f"{place.url}/v1/models", headers=headers)
+    assert answer.status_code == status
+    allowed = answer.headers.get("access-control-allow-origin")
+    assert allowed == ("https://chat.example" if origin == "https://chat.example" else None)
+
+
+def test_a_browser_is_told_which_pages_may_ask(tmp_path: Path) -> None:
+    place = endpoint(tmp_path, says("x"))
+    place.token, place.origins = TOKEN, ("https://chat.example",)
+    asks = {
+        "access-control-request-method": "POST",
+        "access-control-request-headers": "authorization",
+    }
+    with place.serving():
+        statuses = [
+            httpx.options(
+                f"{place.url}/v1/responses", headers={"origin": origin, **asks}
+            ).status_code
+            for origin in ("https://chat.example", "https://evil.example")
+        ]
+    assert statuses == [200, 400]
+
+
+def test_a_burst_lets_in_as_many_as_there_are_places(tmp_path: Path) -> None:
+    place = endpoint(tmp_path, says("a b"), pace=1.0)
+    place.bounds = EndpointLimits(at_once=5)
+    with place.serving(), ThreadPoolExecutor(40) as pool:
+        posts = [
+            pool.submit(httpx.post, f"{place.url}/v1/chat/completions", json=BODY, timeout=60)
+            for _ in range(40)
+        ]
+        statuses = Counter(post.result().status_code for post in posts)
+        assert (
+            httpx.post(f"{place.url}/v1/chat/completions", json=BODY, timeout=60).status_code == 200
+        )
+    assert statuses == {200: 5, 429: 35}
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ('{"model":"small","max_tokens":9,"messages":[ITEMS],"input":[ITEMS]}', 413),
+        ('{"model":"small","max_tokens":9,"messages":DEEP,"input":DEEP}', 400),
+        ('{"model":"small","max_tokens":9,"messages":[{}],"input":[{"type":7}]}', 400),
+    ],
+)
+def test_what_a_body_holds_is_bounded_before_it_is_read(
+    tmp_path: Path, path: str, body: str, status: int
+) -> None:
+    sent = body.replace("ITEMS", ",".join(["{}"] * 150_000)).replace("DEEP", "[" * 200_000)
+    with endpoint(tmp_path, says("x")).serving() as place:
+        assert httpx.post(f"{place.url}/v1/{path}", content=sent, timeout=60).status_code == status
+
+
+def test_marks_in_strings_are_no_values_and_no_depth(tmp_path: Path) -> None:
+    text = '{"a": [' * 200_000 + '\\" ,'
+    place = endpoint(tmp_path, says("x"))
+    place.members = tuple(
+        member.model_copy(update={"context": 10_000_000}) for member in place.members
+    )
+    with place.serving():
+        asked = {**BODY, "messages": [{"role": "user", "content": text}]}
+        answer = httpx.post(f"{place.url}/v1/chat/completions", json=asked, timeout=60)
+    assert answer.status_code == 200
+    assert [message.text for message in place.agents["small"].shown[-1].messages] == [text]
+
+
+def test_more_messages_than_are_read_and_far_too_long_ones_are_refused_unread(
+    tmp_path: Path,
+) -> None:
+    message = {"role": "user", "content": "x"}
+    with endpoint(tmp_path, says("x")).serving() as place:
+        statuses = []
+        for messages in ([message] * 10_001, [{**message, "content": "word " * 2_000_000}]):
+            asked = {**BODY, "messages": messages}
+            answer = httpx.post(f"{place.url}/v1/chat/completions", json=asked, timeout=60)
+            statuses.append((answer.status_code, answer.json()["error"]["code"]))
+    assert statuses == [(413, "request_too_large"), (400, "context_length_exceeded")]
+    assert place.agents["small"].shown == []
 
 
 @pytest.mark.parametrize(

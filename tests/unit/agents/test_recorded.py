@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import re
 from dataclasses import replace
 
 import httpx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from servers import ACCESS, RECORDED, Server, quiet, recorded, unhurried
+from servers import ACCESS, RECORDED, Server, quiet, recorded, stream, unhurried
 
 from fugu_cli.errors import AgentError
 from fugu_cli.messages import Call, FromUser, Prompt, Reply, Thinking, Usage
@@ -478,6 +479,16 @@ def test_the_same_comes_over_http() -> None:
         )
 
     assert asyncio.run(both()) == (REPLIES["anthropic/tools.sse"], REPLIES["openai/tools.sse"])
+
+
+@pytest.mark.parametrize("name", ["anthropic/text.sse", "openai/text.sse", "llamacpp/text.sse"])
+def test_a_negative_count_of_tokens_is_unknown_and_not_subtracted(name: str) -> None:
+    body = (RECORDED / name).read_bytes()
+    negative = re.sub(rb'("\w*(?:tokens|_n)": ?)(\d)', rb"\1-\2", body)
+    assert negative != body
+    wire = Anthropic if name.startswith("anthropic") else OpenAI
+    reply = asyncio.run(wire(ACCESS, Server(stream(negative))).reply(PROMPT, quiet, unhurried))
+    assert reply.usage == Usage()
 
 
 def test_an_error_of_the_server_llama_cpp_is_understood() -> None:
