@@ -95,6 +95,8 @@ class Session:
     """What looks along: a collector, language servers, a search engine."""
     tier: str = "fugu"
     """`fugu` or `ultra`, from the next request on."""
+    ignored: tuple[str, ...] = ()
+    """Files and folders that do not count, since the user does not trust the folder."""
 
     async def ask(
         self,

@@ -311,6 +311,7 @@ def build_session(
         tier=config.tier,
         answer_schema=loaded.answer_schema,
         extras=extras,
+        ignored=tuple(path.relative_to(loaded.root).as_posix() for path in loaded.ignored),
     )
 
 

@@ -274,7 +274,8 @@ def _response(client: ClientSession, since: int) -> PromptResponse:
         cached_read_tokens=used.cached,
         cached_write_tokens=used.written,
     )
-    result = result_object(records, client.id, end, since=since)
+    ignored = client.session.ignored
+    result = result_object(records, client.id, end, since=since, ignored=ignored)
     limited = end.reason in ("turn_limit", "budget", "time_limit")
     reason: StopReason = "max_turn_requests" if limited else "end_turn"
     return PromptResponse(stop_reason=reason, usage=usage, field_meta=meta(result))

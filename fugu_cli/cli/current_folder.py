@@ -37,21 +37,22 @@ LOCAL_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 def current_config(
     flags: Mapping[str, Any] | None = None,
     *,
+    quiet: bool = False,
     trust: bool = False,
     appended: str | None = None,
     mcp_config: str | None = None,
     folder: Path | None = None,
 ) -> LoadedConfig:
     """Everything that is set for the current folder, or for `folder`. `appended`: standing
-    instructions of the command line's; `mcp_config`: a file with more MCP servers, or its text.
-    Raises ConfigError, and UsageError where the folder is gone.
+    instructions of the command line's; `mcp_config`: a file with more MCP servers, or its text;
+    `quiet`: the notes are shown by the caller. Raises ConfigError, and UsageError where the folder is gone.
 
     Keys that `fugu login` keeps are in the environment from then on.
     """
-    for note in add_kept_keys(os.environ):
-        say(note)
+    key_notes = add_kept_keys(os.environ)
     loaded = load_config(folder or current_path(), os.environ, flags, trust=trust)
-    for note in loaded.notes:
+    loaded = replace(loaded, notes=(*key_notes, *loaded.notes))
+    for note in () if quiet else loaded.notes:
         say(note)
     named = read_named(mcp_config, os.environ) if mcp_config is not None else DeclaredServers()
     return replace(loaded, appended=appended or "", servers=loaded.servers.joined(named))
@@ -162,14 +163,14 @@ def print_clean(text: str) -> None:
 def trust(folder: Path | None) -> int:
     """Trust the repository of `folder`, by default that of the current one."""
     root, data = _repository_root(folder), current_config().trust_data
-    known = config_trust.trust(data, root)
-    for place in _instruction_folders(folder, root):
-        if config_trust.trust(data, place):
-            print_clean(f"{place} is trusted now as well: it tells agents what to do")
+    newly_trusted = trust_folders(folder, root, data)
+    for path in newly_trusted:
+        if path != root:
+            print_clean(f"{path} is trusted now as well: it tells agents what to do")
     counts = (
         "its .fugurc, instructions (AGENTS.md), .mcp.json, .agents and .claude count as they are"
     )
-    print_clean(f"{root} is trusted {'now' if known else 'already'}: {counts}")
+    print_clean(f"{root} is trusted {'now' if root in newly_trusted else 'already'}: {counts}")
     loaded = load_config(folder or current_path(), os.environ)
     for server in loaded.servers.servers:
         if server.source.startswith(str(root)):
@@ -187,6 +188,14 @@ def trust(folder: Path | None) -> int:
         if not agent.own:
             print_clean(f"its subagent {agent.name} is told to agents: {agent.description}")
     return 0
+
+
+def trust_folders(folder: Path | None, root: Path, data: Path) -> Sequence[Path]:
+    """Trust the repository at `root` and the folders from there to `folder` that tell agents what
+    to do. Returns those that were not trusted so before. Raises StorageError.
+    """
+    folders = (root, *_instruction_folders(folder, root))
+    return [path for path in folders if config_trust.trust(data, path)]
 
 
 def untrust(folder: Path | None) -> int:

@@ -9,6 +9,7 @@ import gc
 import os
 import sys
 from collections.abc import Mapping
+from functools import partial
 from importlib.resources import files
 
 from fugu_cli.cli.flags import InterfaceFlags, check_session, settings_of
@@ -95,12 +96,16 @@ def start_interface(flags: InterfaceFlags) -> int:
     from fugu_cli.ui.tui.session_protocol import InterfaceOptions
     from fugu_cli.ui.tui.terminal_app import read_keymap
 
-    loaded = current_config(
+    load = partial(
+        current_config,
         settings_of(flags),
+        quiet=True,
         trust=flags.trust,
         appended=flags.append_system_prompt,
         mcp_config=flags.mcp_config,
     )
+    loaded = load()
+    opener = FolderSessions(loaded, os.environ, load)
     data = loaded.config.data
     wanted = flags.resume or ("latest" if flags.go_on else None)
     options = InterfaceOptions(
@@ -113,7 +118,6 @@ def start_interface(flags: InterfaceFlags) -> int:
         status_command=loaded.config.tui.status_line,
         added=loaded.config.add_dirs,
     )
-    opener = FolderSessions(loaded, os.environ)
     gc.freeze()
     gc.enable()
     if flags.inline or not (supports_fullscreen(os.environ) and is_screen_visible()):

@@ -77,7 +77,7 @@ def init_of(session: Session) -> json_output.Object:
 @dataclass(frozen=True)
 class RunEnd:
     """What there is to say of a run: its session, of which it wrote the lines from `since` on, and
-    how it ended.
+    how it ended. `ignored` are files that did not count, since the folder is not trusted.
 
     Where its request was not even `heard`, nothing of earlier ones is repeated.
     """
@@ -86,6 +86,7 @@ class RunEnd:
     since: int
     end: RunEnding
     heard: bool = True
+    ignored: tuple[str, ...] = ()
 
     @property
     def records(self) -> Sequence[Recorded]:
@@ -115,6 +116,7 @@ class RunOutput:
             told.since,
             self.milliseconds,
             patch.decode("utf-8", "replace"),
+            told.ignored,
         )
         try:
             if self.form == OutputFormat.text:
@@ -132,7 +134,12 @@ class RunOutput:
 
         name = session_name(told.log)
         summary = result_object(
-            told.records, name, told.end, since=told.since, milliseconds=self.milliseconds
+            told.records,
+            name,
+            told.end,
+            since=told.since,
+            milliseconds=self.milliseconds,
+            ignored=told.ignored,
         )
         faults = run_artifacts.write_artifacts(self.folder, told.log.records, name, summary, patch)
         for said in (*faults, *run_artifacts.write_media(self.folder, told.log.path)):

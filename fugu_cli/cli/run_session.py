@@ -147,7 +147,8 @@ class RequestRun:
         heard, events = self._heard(session), session.log.events
         if not heard:
             end, events = NOT_RECORDED if end is INTERRUPTED else end, events[self._since :]
-        return RunEnd(session.log, self._since, run_ending(events, end), heard)
+        ending = run_ending(events, end)
+        return RunEnd(session.log, self._since, ending, heard, session.ignored)
 
     def _heard(self, session: Session) -> bool:
         """The request is recorded: it was not cut off before, nor refused by a hook."""

@@ -33,12 +33,33 @@ def import_wiring() -> None:
     assert wiring.__name__
 
 
-@dataclass(frozen=True)
+@dataclass
 class FolderSessions:
-    """The sessions of `loaded.root`, kept among the user's data."""
+    """The sessions of `loaded.root`, kept among the user's data. `load` reads the configuration
+    again after the folder was trusted.
+    """
 
     loaded: LoadedConfig
     environ: MutableMapping[str, str]
+    load: Callable[[], LoadedConfig] | None = None
+
+    @property
+    def ignored(self) -> Sequence[Path]:
+        return self.loaded.ignored
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return [note for note in self.loaded.notes if note not in self.loaded.trust_notes]
+
+    def trust(self) -> None:
+        """Trust the folder as `fugu trust` does, and read its configuration again. Raises
+        FuguError.
+        """
+        from fugu_cli.cli.current_folder import trust_folders
+
+        trust_folders(None, self.root, self.loaded.trust_data)
+        if self.load is not None:
+            self.loaded = self.load()
 
     @property
     def root(self) -> Path:

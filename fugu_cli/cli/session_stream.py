@@ -108,7 +108,9 @@ class SessionStream:
             reason = "failed" if self._failure is not None else "interrupted"
             return json_output.refused_object(failure, reason, milliseconds, self.id)
         end = json_output.run_ending([record.event for record in records], CUT)
-        report = headless.RunReport(self.id, str(self.session.log.path), since, milliseconds)
+        log = str(self.session.log.path)
+        ignored = self.session.ignored
+        report = headless.RunReport(self.id, log, since, milliseconds, ignored=ignored)
         return headless.final_object(records, report, end)
 
     async def close(self) -> None:

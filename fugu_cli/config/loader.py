@@ -163,7 +163,10 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class LoadedConfig:
-    """The configuration and where it came from. `notes` are sentences for people."""
+    """The configuration and where it came from. `notes` are sentences for people; `ignored` are
+    files and folders that do not count, or not wholly, before the user trusts this folder;
+    `trust_notes` are the notes about them.
+    """
 
     config: Config
     files: tuple[Path, ...]
@@ -186,6 +189,8 @@ class LoadedConfig:
     """Where it is written which folders are trusted: the user's data, whatever `data_dir` a
     repository names.
     """
+    ignored: tuple[Path, ...] = ()
+    trust_notes: tuple[str, ...] = ()
     answer_schema: str = ""
     """The JSON schema, as text, that answers must follow."""
     appended: str = ""
@@ -213,9 +218,11 @@ def load_config(
     known = trust or config_trust.is_trusted(data, root)
     own = _file_layer(root / NAME) if root != home.resolve() else None
     notes = [] if known else _changed(data, root)
+    ignored_files: list[Path] = []
     if own is not None and not known:
         own, ignored = narrow_layer(own, user.config if user else Config())
         if ignored:
+            ignored_files.append(root / NAME)
             notes.append(
                 f"{own.source}: ignored until you run `fugu trust` here: {', '.join(ignored)}"
             )
@@ -227,7 +234,9 @@ def load_config(
             hint="name folders that are there",
         )
     if config.bare:
-        return LoadedConfig(config, files, tuple(notes), root, known, trust_data=data)
+        return LoadedConfig(
+            config, files, tuple(notes), root, known, trust_data=data, ignored=tuple(ignored_files)
+        )
     own_servers = None if root == home.resolve() else root / mcp_settings.MCP_FILE
     servers = mcp_settings.read_servers(
         home / mcp_settings.MCP_FILE, own_servers, trusted=known, environ=environ
@@ -247,19 +256,35 @@ def load_config(
     below += instruction_files.files_in(
         path for path in config.add_dirs if trust or config_trust.is_trusted(data, path)
     )
-    if left := [
-        str(path) for path in instruction_files.untrusted_instructions(folder, root, counts)
-    ]:
-        notes.append(
-            f"{', '.join(left)}: no agent is shown what stands there until you run `fugu trust` "
-            f"here"
-        )
+    if left := instruction_files.untrusted_instructions(folder, root, counts):
+        names = ", ".join(map(str, left))
+        notes.append(f"{names}: ignored until you run `fugu trust` here")
+    trust_notes = tuple(notes)
+    ignored_files = [
+        *left,
+        *ignored_files,
+        *servers.untrusted,
+        *hooked.untrusted,
+        *library.untrusted,
+    ]
     notes += [
         *standing_instructions(root if known else None, below, counts).notes,
         *misspelled_variables(environ),
     ]
     return LoadedConfig(
-        config, files, tuple(notes), root, known, servers, hooked, library, below, counts, data
+        config,
+        files,
+        tuple(notes),
+        root,
+        known,
+        servers,
+        hooked,
+        library,
+        below,
+        counts,
+        data,
+        tuple(dict.fromkeys(ignored_files)),
+        trust_notes,
     )
 
 

@@ -119,8 +119,8 @@ def _hash(path: Path) -> str:
 
 def _telling(folder: Path) -> Iterator[Path]:
     yield from (folder / name for name in TRUSTED_FILES if is_file(folder / name))
-    if (told := instruction_files.folder_instruction_file(folder)) is not None:
-        yield from (told, *instruction_files.imported(told, folder))
+    for file in instruction_files.folder_instruction_files(folder):
+        yield from (file, *instruction_files.imported(file, folder))
     yield from files_named_by_servers(folder)
     yield from hooks.files_named_by_hooks(folder)
     yield from skills.files_linked_from_library(folder)

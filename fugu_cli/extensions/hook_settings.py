@@ -103,11 +103,13 @@ class Hook(Value):
 @dataclass(frozen=True)
 class DeclaredHooks:
     """The hooks that count, the user's before the repository's. `notes` are sentences for people:
-    what is left out.
+    what is left out; `untrusted` are files whose hooks do not count before the user trusts their
+    folder.
     """
 
     hooks: tuple[Hook, ...] = ()
     notes: tuple[str, ...] = ()
+    untrusted: tuple[Path, ...] = ()
 
 
 class _Command(BaseModel):
@@ -148,6 +150,7 @@ def read_hooks(user: Path, own: Path | None, *, trusted: bool) -> DeclaredHooks:
     """
     hooks: list[Hook] = []
     notes: list[str] = []
+    untrusted: list[Path] = []
     for folder, mine in ((user, True), (own, False)):
         if folder is None:
             continue
@@ -155,13 +158,14 @@ def read_hooks(user: Path, own: Path | None, *, trusted: bool) -> DeclaredHooks:
             found, said = _read_file(path, folder, mine=mine)
             if found and not mine and not trusted:
                 moments = ", ".join(dict.fromkeys(hook.moment for hook in found))
+                untrusted.append(path)
                 notes.append(
                     f"{path} names hooks ({moments}): none is run until you run `fugu trust` here"
                 )
             else:
                 hooks += found
                 notes += said
-    return DeclaredHooks(tuple(hooks), tuple(notes))
+    return DeclaredHooks(tuple(hooks), tuple(notes), tuple(untrusted))
 
 
 def files_named_by_hooks(folder: Path) -> Iterator[Path]:

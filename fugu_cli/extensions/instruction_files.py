@@ -24,7 +24,7 @@ from fugu_cli.snapshots.repository_files import SKIPPED_FOLDERS, walk_files
 from fugu_cli.system.atomic_files import write_atomically
 
 NAMES = ("AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules")
-"""Of a folder the first that is there counts."""
+"""Of a folder all that are there count; what is to be remembered is added to the first."""
 USER_FILES = (
     ".config/agents/AGENTS.md", ".agents/AGENTS.md", ".codex/AGENTS.md", ".claude/CLAUDE.md", ".gemini/GEMINI.md",
 )  # fmt: skip
@@ -56,11 +56,21 @@ def folder_instruction_file(folder: Path) -> Path | None:
     return next((folder / name for name in NAMES if is_file(folder / name)), None)
 
 
+def folder_instruction_files(folder: Path) -> tuple[Path, ...]:
+    """Return the files with the instructions of a folder, for whichever agent they were written;
+    a link to another of them is left out.
+    """
+    files = {
+        real_path(folder / name): folder / name
+        for name in reversed(NAMES)
+        if is_file(folder / name)
+    }
+    return tuple(reversed(files.values()))
+
+
 def files_in(folders: Iterable[Path]) -> tuple[Path, ...]:
-    """Those of the folders that have one."""
-    return tuple(
-        file for folder in folders if (file := folder_instruction_file(folder)) is not None
-    )
+    """Return the instruction files of the folders."""
+    return tuple(file for folder in folders for file in folder_instruction_files(folder))
 
 
 def user_instruction_file() -> Path | None:
@@ -104,32 +114,30 @@ def standing_instructions(
 ) -> StandingInstructions:
     """The user's own, those of the folder `root`, None where it is not trusted, and of the files
     `below`. Raises ConfigError."""
-    mine, roots = (
-        user_instruction_file(),
-        folder_instruction_file(root) if root is not None else None,
-    )
-    found = [(f"{mine.name}, for every repository", mine, Path.home())] if mine is not None else []
-    if (
-        root is not None
-        and roots is not None
-        and (mine is None or real_path(roots) != real_path(mine))
-    ):
-        found.append((roots.name, roots, root))
-    found += [
-        (f"{path.name} of {path.parent.name}/, for work there", path, root or path.parent)
-        for path in below
-    ]
-    said = [_whole(path, base, vouched if path in below else _all) for _, path, base in found]
+    sources: list[tuple[str, Path, Path]] = []
+    if (own := user_instruction_file()) is not None:
+        sources.append((f"{own.name}, for every repository", own, Path.home()))
+    if root is not None:
+        sources += [(file.name, file, root) for file in folder_instruction_files(root)]
+    for file in below:
+        heading = f"{file.name} of {file.parent.name}/, for work there"
+        sources.append((heading, file, root or file.parent))
+    seen: dict[Path, str] = {}
+    shown: list[tuple[str, Path, str]] = []
+    for heading, file, base in sources:
+        if real_path(file) not in seen:
+            text = _whole(file, base, vouched if file in below else _all, seen)
+            if text not in [other for _, _, other in shown]:
+                shown.append((heading, file, text))
     parts, notes = [], []
-    for (place, path, _), text, room in zip(
-        found, said, _rooms([len(text) for text in said]), strict=True
-    ):
+    rooms = _rooms([len(text) for _, _, text in shown])
+    for (heading, file, text), room in zip(shown, rooms, strict=True):
         if text:
-            parts.append(f"\nThe user's standing instructions ({place}):\n{text[:room]}")
-        elif path.stat().st_size:
-            notes.append(f"{path}: it is not text, so agents are not shown it")
+            parts.append(f"\nThe user's standing instructions ({heading}):\n{text[:room]}")
+        elif file.stat().st_size:
+            notes.append(f"{file}: it is not text, so agents are not shown it")
         if len(text) > room:
-            notes.append(f"{path}: agents are shown its first {room:,} of {len(text):,} characters")
+            notes.append(f"{file}: agents are shown its first {room:,} of {len(text):,} characters")
     return StandingInstructions("\n".join(parts), tuple(notes))
 
 
@@ -150,21 +158,22 @@ def nested_instructions(
     everybody."""
 
     def found(path: Path) -> Mapping[str, str]:
-        said = {}
+        texts: dict[str, str] = {}
+        seen: dict[Path, str] = {}
         for folder in (one for one in reversed((path, *path.parents)) if one != Path()):
-            file = folder_instruction_file(root / folder)
-            if file is None or file in shown or not vouched(file):
-                continue
-            text = _whole(file, root, vouched)
-            cut = (
-                f"\n[... {len(text) - NEARER:,} characters more in {file.name}]"
-                if len(text) > NEARER
-                else ""
-            )
-            said[f"[The user's standing instructions for {folder.as_posix()}/ ({file.name}):]"] = (
-                text[:NEARER] + cut
-            )
-        return said
+            for file in folder_instruction_files(root / folder):
+                if file in shown or real_path(file) in seen or not vouched(file):
+                    continue
+                text = _whole(file, root, vouched, seen)
+                if text in texts.values():
+                    continue
+                heading = (
+                    f"[The user's standing instructions for {folder.as_posix()}/ ({file.name}):]"
+                )
+                texts[heading] = text[:NEARER]
+                if (more := len(text) - NEARER) > 0:
+                    texts[heading] += f"\n[... {more:,} characters more in {file.name}]"
+        return texts
 
     return found
 
@@ -178,11 +187,11 @@ def below_root(root: Path) -> Iterator[Path]:
         path.parent for path in walk_files(root, limit=MOST) if path.name in names
     ):
         owner = folder.parent if folder.name == ".claude" else folder
-        file = folder_instruction_file(owner)
         parents = [owner, *owner.parents]
         others = any(path_exists(place / ".git") for place in parents[: parents.index(root)])
-        if owner != root and file is not None and not others:
-            yield from (file, *imported(file, root))
+        if owner != root and not others:
+            for file in folder_instruction_files(owner):
+                yield from (file, *imported(file, root))
 
 
 def imported(file: Path, base: Path) -> list[Path]:
@@ -199,11 +208,13 @@ def _all(_: Path) -> bool:
     return True
 
 
-def _whole(file: Path, base: Path, vouched: Vouched) -> str:
-    """The file and below it what it imports. Raises ConfigError."""
-    found: dict[Path, str] = {}
-    _read(file, base, vouched, found)
-    first, *others = found.items()
+def _whole(file: Path, base: Path, vouched: Vouched, seen: dict[Path, str]) -> str:
+    """Return the file and below it what it imports, but for files that were `seen` before, to which
+    these are added. Raises ConfigError.
+    """
+    before = len(seen)
+    _read(file, base, vouched, seen)
+    first, *others = list(seen.items())[before:]
     return "\n\n".join([first[1], *(f"[{path.name}:]\n{text}" for path, text in others)])
 
 
@@ -261,20 +272,16 @@ def trusted_instructions(
     """Instructions of the folders between `root` and `folder` that count, the nearest last; not the
     root's own.
     """
-    found = [
-        folder_instruction_file(place)
-        for place in instruction_folders(folder, root)
-        if place != root
-    ]
-    return tuple(file for file in reversed(found) if file is not None and counts(file))
+    folders = [place for place in instruction_folders(folder, root) if place != root]
+    return tuple(file for file in files_in(reversed(folders)) if counts(file))
 
 
 def untrusted_instructions(
     folder: Path, root: Path, counts: Callable[[Path], bool]
 ) -> tuple[Path, ...]:
     """Instructions of the folders from `root` to `folder` that do not count, the nearest last."""
-    found = [folder_instruction_file(place) for place in instruction_folders(folder, root)]
-    return tuple(file for file in reversed(found) if file is not None and not counts(file))
+    folders = list(instruction_folders(folder, root))
+    return tuple(file for file in files_in(reversed(folders)) if not counts(file))
 
 
 def _repository(

@@ -95,10 +95,13 @@ class McpServer(Value):
 
 @dataclass(frozen=True)
 class DeclaredServers:
-    """The servers that count. `notes` are sentences for people: what is left out and why."""
+    """The servers that count. `notes` are sentences for people: what is left out and why;
+    `untrusted` are files whose servers do not count before the user trusts their folder.
+    """
 
     servers: tuple[McpServer, ...] = ()
     notes: tuple[str, ...] = ()
+    untrusted: tuple[Path, ...] = ()
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -122,7 +125,11 @@ class DeclaredServers:
     def joined(self, more: DeclaredServers) -> DeclaredServers:
         """These and `more`; a name in both means that of `more`."""
         both = {server.name: server for server in (*self.servers, *more.servers)}
-        return DeclaredServers(tuple(both.values()), (*self.notes, *more.notes))
+        return DeclaredServers(
+            tuple(both.values()),
+            (*self.notes, *more.notes),
+            (*self.untrusted, *more.untrusted),
+        )
 
 
 class _OAuthEntry(BaseModel):
@@ -207,7 +214,7 @@ def _declared(path: Path, counts: bool, environ: Mapping[str, str]) -> DeclaredS
         note = (
             f"{path} names MCP servers ({names}): none is started until you run `fugu trust` here"
         )
-        return DeclaredServers((), (note,))
+        return DeclaredServers((), (note,), (path,))
     return _declared_in(text, path, environ)
 
 

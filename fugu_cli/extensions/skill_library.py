@@ -74,13 +74,16 @@ class ExcludedFile:
 
 @dataclass(frozen=True)
 class SkillLibrary:
-    """What counts here, the nearest first, and what does not. `notes` are sentences for people."""
+    """What counts here, the nearest first, and what does not. `notes` are sentences for people;
+    `untrusted` are folders of which nothing counts before the user trusts them.
+    """
 
     skills: tuple[Skill, ...] = ()
     commands: tuple[CustomCommand, ...] = ()
     agents: tuple[Subagent, ...] = ()
     left: tuple[ExcludedFile, ...] = ()
     notes: tuple[str, ...] = ()
+    untrusted: tuple[Path, ...] = ()
 
     def skill(self, name: str) -> Skill | None:
         """The skill of this name."""
@@ -98,6 +101,7 @@ def load_library(places: Sequence[ExtensionFolder]) -> SkillLibrary:
     agents: dict[str, Subagent] = {}
     left: list[ExcludedFile] = []
     notes: list[str] = []
+    untrusted: list[Path] = []
     for place in places:
         faults: list[ExcludedFile] = []
         found, more, helpers = (
@@ -114,16 +118,18 @@ def load_library(places: Sequence[ExtensionFolder]) -> SkillLibrary:
                 *_waiting("command", more),
                 *_waiting("agent", helpers),
             ]
-            notes += [
-                f"{place.folder} names {_listed(here)}: none is used until you run `fugu trust` "
-                f"here"
-            ] * bool(here)
+            if here:
+                untrusted.append(place.folder)
+                notes.append(
+                    f"{place.folder} names {_listed(here)}: none is used until you run "
+                    f"`fugu trust` here"
+                )
             left += [*here, *(replace(fault, quiet=True) for fault in faults)]
     notes += [
         f"{one.path}: {one.why}; the {_word(one.kind)} is left out" for one in left if not one.quiet
     ]
     counting = (tuple(skills.values()), tuple(commands.values()), tuple(agents.values()))
-    return SkillLibrary(*counting, tuple(left), tuple(notes))
+    return SkillLibrary(*counting, tuple(left), tuple(notes), tuple(untrusted))
 
 
 def files_linked_from_library(folder: Path) -> Iterator[Path]:

@@ -317,6 +317,7 @@ BUILT_IN = frozenset(
             "theme",
             "notify",
             "doctor",
+            "trust",
             "quit",
         ),
         *("exit", "q", "rewind", "remember"),

@@ -166,6 +166,8 @@ class RunReport:
     since: int = 0
     milliseconds: int = 0
     patch: str = ""
+    ignored: tuple[str, ...] = ()
+    """Files that did not count, since the folder is not trusted."""
 
 
 async def follow_text(log: Log, screen: TerminalOutput, since: int = 0) -> None:
@@ -289,7 +291,12 @@ def final_object(
 ) -> json_output.Object:
     """The final object, with where the log lies."""
     final = result_object(
-        records, report.session, end, since=report.since, milliseconds=report.milliseconds
+        records,
+        report.session,
+        end,
+        since=report.since,
+        milliseconds=report.milliseconds,
+        ignored=report.ignored,
     )
     own = final["fugu"]
     assert isinstance(own, dict)
@@ -332,6 +339,9 @@ def _totals(records: Sequence[Recorded], report: RunReport) -> list[Text]:
         f"{turns} turn{'' if turns == 1 else 's'}, {duration(report.milliseconds / 1000)}, {cost}"
     )
     lines = [Text(shorten(", ".join([words, *parts]), 300), "dim")]
+    if report.ignored:
+        names = sanitize(", ".join(report.ignored))
+        lines.append(Text(f"ignored until you trust this folder (`fugu trust`): {names}", "dim"))
     if report.log:
         lines.append(Text(f"log: {sanitize(report.log)}  (`fugu trace {report.session}`)", "dim"))
     return lines

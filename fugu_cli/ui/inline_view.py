@@ -324,6 +324,18 @@ class InlineDialogs:
         self._printer.print([styled_line([(f"{question} y or n", f"bold {palette.warn}")], width)])
         return (await self._terminal.typed(False)).lower().startswith("y")
 
+    async def confirm_trust(self, question: str, sections: Sequence[Section]) -> bool:
+        """Say what the answers are, then wait for a line that begins with one of them."""
+        style = f"bold {self._printer.palette.warn}"
+        keys = "y trust, n not now, d look"
+        while True:
+            line = styled_line([(f"{question} {keys}", style)], self._terminal.width())
+            self._printer.print([line])
+            answer = (await self._terminal.typed(False)).lower()
+            if not answer.startswith("d"):
+                return answer.startswith("y")
+            self.read("What this folder brings", sections)
+
     async def enter_text(self, heading: str, *, secret: bool = False) -> str:
         """Say what is wanted, then wait for a line."""
         palette = self._printer.palette

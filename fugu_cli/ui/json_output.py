@@ -97,10 +97,12 @@ def result_object(
     *,
     since: int = 0,
     milliseconds: int | None = None,
+    ignored: Sequence[str] = (),
 ) -> dict[str, object]:
     """The final object. Counts what happened from line `since` on: this run, not the whole session.
 
-    `milliseconds` is the run's own duration; without it the lines' times say it.
+    `milliseconds` is the run's own duration; without it the lines' times say it. `ignored` are
+    files that do not count, since the user does not trust the folder.
     """
     every = [record.event for record in records]
     members = views.pool(every)
@@ -131,7 +133,11 @@ def result_object(
             for event in mine
             if isinstance(event, Permitted) and not event.allowed
         ],
-        "fugu": _own(every, end) | {"unpriced": list(views.unpriced(mine, members))},
+        "fugu": {
+            **_own(every, end),
+            "unpriced": list(views.unpriced(mine, members)),
+            "ignored": list(ignored),
+        },
     }
 
 

@@ -6,6 +6,7 @@ behind the first paint.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -26,10 +27,11 @@ from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, justified_line, styled_line
 from fugu_cli.ui.hyperlinks import FilePlace
 from fugu_cli.ui.session_totals import FoldedSession
+from fugu_cli.ui.tui.approval import TYPING_PAUSE
 from fugu_cli.ui.tui.pager import Pager
 from fugu_cli.ui.tui.panels import NARROW_COLUMNS, Trace
 from fugu_cli.ui.tui.preferences import PreferencesFile
-from fugu_cli.ui.tui.prompt import SearchInput
+from fugu_cli.ui.tui.prompt import PromptInput, SearchInput
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 from fugu_cli.ui.tui.terminal_app import SHORT_LINES, TerminalApp
@@ -43,6 +45,9 @@ from fugu_cli.ui.turn_page import (
     turn_pages,
 )
 
+UNREAD_SECONDS = 0.4
+"""Seconds for which a question stands there before a key answers it."""
+TRUST_MEANING = "It may steer agents and run programs here: ignored until you trust this folder."
 MOVES = {"up": -1, "ctrl+p": -1, "down": 1, "ctrl+n": 1, "pageup": -10, "pagedown": 10}
 """Keys that mark another choice, and how many rows away."""
 
@@ -112,6 +117,40 @@ class Confirm(AnsweredOnce[bool], ModalScreen[bool]):
     def action_answer(self, yes: bool) -> None:
         """The answer."""
         self.dismiss(yes)
+
+
+class TrustQuestion(AnsweredOnce[bool], ModalScreen[bool]):
+    """Asks whether files of the folder shall count, and shows them to who wants to look."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "answer(False)", show=False, priority=True),
+        Binding("y", "answer(True)", show=False),
+        Binding("n,escape,q", "answer(False)", show=False),
+        Binding("d", "look", show=False),
+    ]
+
+    def __init__(self, question: str, sections: Sequence[Section]) -> None:
+        super().__init__()
+        self._question = question
+        self._sections = sections
+        self._shown_at = time.monotonic()
+
+    def compose(self) -> ComposeResult:
+        """The question, what an answer means, the keys."""
+        with Vertical(id="trust"):
+            yield Static(self._question, id="trust-question", markup=False)
+            yield Static(TRUST_MEANING, id="trust-meaning", markup=False)
+            yield Static("y trust · n not now · d look", id="trust-keys", markup=False)
+
+    def action_answer(self, yes: bool) -> None:
+        """The answer; a key that was pressed before anybody could read the question is none."""
+        if self.is_current and time.monotonic() - self._shown_at > UNREAD_SECONDS:
+            self.dismiss(yes)
+
+    def action_look(self) -> None:
+        """What the files say."""
+        assert isinstance(self.app, TerminalApp)
+        Dialogs(self.app).read("What this folder brings", self._sections)
 
 
 class TextEntry(AnsweredOnce[str], ModalScreen[str]):
@@ -403,6 +442,13 @@ class Dialogs:
     async def confirm(self, question: str, patch: str) -> bool:
         """A yes or a no, with the patch it is about. Only in a worker."""
         return await self._app.push_screen_wait(Confirm(self._app.palette, question, patch))
+
+    async def confirm_trust(self, question: str, sections: Sequence[Section]) -> bool:
+        """A yes or a no, once nobody is typing. Only in a worker."""
+        for prompt in self._app.screen.query(PromptInput):
+            while (wait := TYPING_PAUSE - (time.monotonic() - prompt.typed_at)) > 0:
+                await asyncio.sleep(wait)
+        return await self._app.push_screen_wait(TrustQuestion(question, sections))
 
     async def enter_text(self, heading: str, *, secret: bool = False) -> str:
         """A line that the user types."""

@@ -117,6 +117,9 @@ class DialogsProtocol(Protocol):
     async def confirm(self, question: str, patch: str) -> bool:
         """A yes or a no, with the patch it is about."""
 
+    async def confirm_trust(self, question: str, sections: Sequence[Section]) -> bool:
+        """A yes or a no about files; the user may look at the sections first."""
+
     async def enter_text(self, heading: str, *, secret: bool = False) -> str:
         """A line that the user types, masked where it is `secret`; "" for none."""
 

@@ -16,7 +16,7 @@ from fugu_cli.tools.diff import unified_diff
 from fugu_cli.ui import diff_lines
 from fugu_cli.ui.approval_options import ApprovalScope, approval_options
 from fugu_cli.ui.blocks import NoteBlock, Tone
-from fugu_cli.ui.tui import project_folder, session_status
+from fugu_cli.ui.tui import folder_trust, project_folder, session_status
 from fugu_cli.ui.tui.approval_questions import ApprovalQueue
 from fugu_cli.ui.tui.model_download import ModelDownload
 from fugu_cli.ui.tui.preferences import InputHistory
@@ -261,6 +261,7 @@ class SessionController:
         prompt is not sent.
         """
         options = self.options
+        remark = await folder_trust.ask_at_start(self)
         id = options.resume
         if id is None:
             opened = await self.open(self.opener.begin)
@@ -272,6 +273,8 @@ class SessionController:
             await self.open(self.opener.begin)
         self.started = True
         self.notes.release()
+        self.notes.warn(self.opener.notes)
+        self.notes.warn([remark] if remark else [])
         if self.work.session is not None:
             try:
                 self.notes.warn(await asyncio.to_thread(self.opener.setup.lacking))

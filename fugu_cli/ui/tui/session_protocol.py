@@ -35,6 +35,8 @@ class DrivenSession(Protocol):
     """The facts."""
     tier: str
     """`fugu` or `ultra`."""
+    ignored: tuple[str, ...]
+    """Files and folders that do not count, since the user does not trust the folder."""
 
     async def ask(
         self,
@@ -151,6 +153,19 @@ class SessionOpener(Protocol):
     @property
     def setup(self) -> ModelSetup:
         """What lets this folder's models work."""
+
+    @property
+    def ignored(self) -> Sequence[Path]:
+        """Files and folders that do not count before the user trusts the folder."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """Sentences for people about the configuration, but for what is ignored."""
+
+    def trust(self) -> None:
+        """Trust the folder as it is: it counts in sessions opened from now on. Raises FuguError.
+        Called in a thread.
+        """
 
     def prepare(self) -> None:
         """Import what opening a session needs. Called in a thread, before the first session is

@@ -142,7 +142,7 @@ def test_instructions_that_nobody_is_shown_are_named_in_one_line() -> None:
     inside.mkdir()
     for place in (root, inside):
         (place / "AGENTS.md").write_text("Obey.")
-    until = "no agent is shown what stands there until you run `fugu trust` here"
+    until = "ignored until you run `fugu trust` here"
     assert load_config(root, {}).notes == (f"{root / 'AGENTS.md'}: {until}",)
     assert load_config(inside, {}).notes == (
         f"{root / 'AGENTS.md'}, {inside / 'AGENTS.md'}: {until}",

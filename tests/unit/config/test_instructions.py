@@ -25,11 +25,23 @@ def shown(root: Path) -> str:
 @pytest.mark.parametrize(
     "name", ["AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".cursorrules"]
 )
-def test_other_agents_names_count_where_there_is_no_agents_md(tmp_path: Path, name: str) -> None:
+def test_files_for_other_agents_count_too(tmp_path: Path, name: str) -> None:
     text(tmp_path / name, "Use tabs.")
-    assert shown(tmp_path) == f"\nThe user's standing instructions ({Path(name).name}):\nUse tabs."
+    tabs = f"\nThe user's standing instructions ({Path(name).name}):\nUse tabs."
+    assert shown(tmp_path) == tabs
+    if name != "AGENTS.md":
+        text(tmp_path / "AGENTS.md", "Be brief.")
+        brief = "\nThe user's standing instructions (AGENTS.md):\nBe brief."
+        assert shown(tmp_path) == f"{brief}\n{tabs}"
+
+
+def test_what_several_files_say_alike_is_shown_once(tmp_path: Path) -> None:
     text(tmp_path / "AGENTS.md", "Be brief.")
-    assert shown(tmp_path) == "\nThe user's standing instructions (AGENTS.md):\nBe brief."
+    (tmp_path / "CLAUDE.md").symlink_to("AGENTS.md")
+    text(tmp_path / "GEMINI.md", "Be brief.")
+    assert shown(tmp_path).count("Be brief.") == 1
+    text(tmp_path / ".cursorrules", "@AGENTS.md and use tabs")
+    assert (shown(tmp_path).count("Be brief."), "and use tabs" in shown(tmp_path)) == (1, True)
 
 
 @pytest.mark.parametrize(

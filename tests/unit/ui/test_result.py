@@ -115,6 +115,7 @@ def test_the_final_object_of_an_accepted_request() -> None:
             "orchestration_output_tokens": 0,
         },
         "unpriced": [],
+        "ignored": [],
     }
     assert [(one["turn"], one["agent"], one["role"]) for one in routing] == [
         (1, "coder", "worker"),

@@ -139,6 +139,11 @@ class DemoSessionOpener:
     mode: policy.Mode = "ask"
     library: SkillLibrary = field(default_factory=SkillLibrary)
     setup: DemoSetup = field(default_factory=DemoSetup)
+    ignored: Sequence[Path] = ()
+    notes: Sequence[str] = ()
+
+    def trust(self) -> None:
+        self.ignored = ()
 
     def prepare(self) -> None:
         """Everything is imported already."""

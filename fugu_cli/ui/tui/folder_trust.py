@@ -1,0 +1,117 @@
+"""The question whether what a folder brings for agents shall count: at the start, and with `/trust`.
+
+Under session_controller.py. Knows no screen: the dialogs ask, and whoever opens sessions keeps the
+answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fugu_cli.errors import FuguError, UsageError
+from fugu_cli.session import views
+from fugu_cli.ui.column import Fragment
+from fugu_cli.ui.drawing import wrap_lines
+from fugu_cli.ui.formatting import plural, sanitize
+from fugu_cli.ui.turn_page import Section
+
+if TYPE_CHECKING:
+    from fugu_cli.ui.tui.session_controller import SessionController
+    from fugu_cli.ui.tui.session_protocol import SessionOpener
+
+MOST_NAMES = 5
+"""Files that the question names."""
+MOST_SHOWN = 100
+"""Files that are shown to who wants to look first."""
+MOST_CHARACTERS = 50_000
+"""Characters of each of them."""
+
+
+async def ask_for_trust(controller: SessionController) -> bool | None:
+    """Ask whether what the folder brings shall count. True and False are the user's answer; None:
+    there is nothing to ask about. Raises FuguError where a yes cannot be kept.
+    """
+    opener = controller.opener
+    if not opener.ignored:
+        return None
+    names = _ignored_names(opener)
+    sections = await asyncio.to_thread(_sections, opener.root, opener.ignored)
+    if not await controller.view.dialogs.confirm_trust(f"This folder brings {names}.", sections):
+        return False
+    await asyncio.to_thread(opener.trust)
+    return True
+
+
+async def trust_folder(controller: SessionController, argument: str) -> None:
+    """Ask for trust, and open the session again where it is given: all that counts is read then."""
+    del argument
+    if controller.work.running or controller.work.queue:
+        raise UsageError("a request is being worked on", hint="wait for its end, or stop it")
+    answer = await ask_for_trust(controller)
+    if answer is None:
+        controller.say("this folder brings nothing that needs your trust, or you trust it already")
+    elif not answer:
+        controller.say(_remark(controller.opener), "warn")
+    else:
+        log = controller.session.log
+        if log.path is None or views.asked(log.events) is None:
+            await controller.open(controller.opener.begin)
+        else:
+            id = log.path.stem
+            await controller.work.close()
+            await controller.open(lambda ask: controller.opener.resume(id, ask))
+        controller.say("this folder is trusted: what it brings counts", "good")
+
+
+async def ask_at_start(controller: SessionController) -> str:
+    """Ask before the first session is opened. Returns what is to be said of it in the session."""
+    try:
+        answer = await ask_for_trust(controller)
+    except FuguError as error:
+        controller.failed(error)
+        return ""
+    return _remark(controller.opener) if answer is False else ""
+
+
+def _ignored_names(opener: SessionOpener) -> str:
+    names = [path.relative_to(opener.root).as_posix() for path in opener.ignored]
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {plural(more, 'more')}" if more > 0 else "")
+
+
+def _remark(opener: SessionOpener) -> str:
+    return f"ignored until you trust this folder (/trust): {_ignored_names(opener)}"
+
+
+def _sections(root: Path, paths: Sequence[Path]) -> list[Section]:
+    """Return the texts of files, and of the files in folders, each under its name."""
+    sections: list[Section] = []
+    for file in _files(paths):
+        if len(sections) == MOST_SHOWN:
+            sections.append(Section("more files are not shown", ()))
+            break
+        try:
+            text = sanitize(file.read_bytes().decode("utf-8", "replace"))
+        except OSError as error:
+            text = f"(it cannot be read: {error.strerror})"
+        if len(text) > MOST_CHARACTERS:
+            text = (
+                f"{text[:MOST_CHARACTERS]}\n[... {len(text) - MOST_CHARACTERS:,} more characters]"
+            )
+        sections.append(Section(file.relative_to(root).as_posix(), (_text_fragment(text),)))
+    return sections
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from (file for file in sorted(path.rglob("*")) if file.is_file())
+        else:
+            yield path
+
+
+def _text_fragment(text: str) -> Fragment:
+    return Fragment(lambda width, palette: wrap_lines(text, width, palette.text), text)

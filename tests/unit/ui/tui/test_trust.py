@@ -1,0 +1,69 @@
+"""What a folder brings for agents is asked about before it counts: in a terminal, and in a run."""
+
+import json
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.acceptance.driving import Place
+from tests.acceptance.loopback import Loopback, Says
+from tests.unit.ui.tui.conftest import ready
+from tests.unit.ui.tui.terminal import Terminal
+
+Start = Callable[..., Terminal]
+QUESTION = "This folder brings AGENTS.md, .mcp.json."
+
+
+@pytest.fixture(autouse=True)
+def brought(place: Place) -> None:
+    servers = {"mcpServers": {"db": {"command": "no-such-program"}}}
+    place.files({"AGENTS.md": "Answer in Basque.\n", ".mcp.json": json.dumps(servers)})
+
+
+def test_a_yes_counts_for_this_session_and_the_next(
+    place: Place, server: Loopback, fugu: Start
+) -> None:
+    server.play("m", Says("Bai."))
+    terminal = fugu()
+    terminal.sees(QUESTION, "y trust · n not now · d look")
+    time.sleep(0.6)
+    terminal.keys("d")
+    terminal.sees("Answer in Basque.", "no-such-program")
+    terminal.keys("q")
+    terminal.sees(QUESTION)
+    terminal.keys("y")
+    ready(terminal).keys("hello\r")
+    terminal.sees("✓ done")
+    assert "Answer in Basque." in server.asked("m")[0].text
+    assert "This folder brings" not in ready(fugu()).screen.text
+
+
+def test_a_no_is_for_now_and_trust_asks_again(place: Place, server: Loopback, fugu: Start) -> None:
+    server.play("m", Says("Yes."), Says("Bai."))
+    terminal = fugu()
+    terminal.sees(QUESTION)
+    time.sleep(0.6)
+    terminal.keys("n")
+    terminal.sees("ignored until you trust this folder (/trust): AGENTS.md, .mcp.json")
+    ready(terminal).keys("hello\r")
+    terminal.sees("✓ done")
+    assert "Basque" not in server.asked("m")[0].text
+    terminal.keys("/trust\r")
+    terminal.sees(QUESTION)
+    time.sleep(0.6)
+    terminal.keys("y")
+    terminal.sees("this folder is trusted: what it brings counts", "hello")
+    terminal.keys("again\r")
+    terminal.until(lambda _: len(server.asked("m")) == 2)
+    assert "Answer in Basque." in server.asked("m")[1].text
+
+
+def test_a_run_names_what_was_ignored(place: Place, server: Loopback) -> None:
+    server.play("m", Says("Yes."), Says("Yes."), Says("Yes."))
+    done = place.fugu("run", "hello")
+    assert "ignored until you trust this folder (`fugu trust`): AGENTS.md, .mcp.json" in done.err
+    result = json.loads(place.fugu("run", "hello", "--output-format", "json").out)
+    assert result["fugu"]["ignored"] == ["AGENTS.md", ".mcp.json"]
+    trusted = json.loads(place.fugu("run", "--trust", "hello", "--output-format", "json").out)
+    assert trusted["fugu"]["ignored"] == []
