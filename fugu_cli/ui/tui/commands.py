@@ -18,7 +18,7 @@ from fugu_cli.ui.block_drawing import chunk_fragment
 from fugu_cli.ui.blocks import NoteBlock
 from fugu_cli.ui.event_text import call_target, describe_call
 from fugu_cli.ui.markdown_chunks import split_markdown
-from fugu_cli.ui.tui import agent_commands, folder_trust, session_commands, themes
+from fugu_cli.ui.tui import agent_commands, session_commands, themes
 from fugu_cli.ui.tui.request_queue import MODE_HELP
 from fugu_cli.ui.tui.screen_protocol import Choice
 from fugu_cli.ui.tui.session_commands import diff_of_request
@@ -456,7 +456,7 @@ COMMANDS: tuple[SlashCommand, ...] = (
         "[PROVIDER]",
         agent_commands.provider_names,
     ),
-    SlashCommand("trust", "let what this folder brings count", folder_trust.trust_folder),
+    SlashCommand("trust", "let what this folder brings count", session_commands.trust_folder),
     SlashCommand("doctor", "what is there and what is missing", run_doctor),
     SlashCommand("quit", "leave", session_commands.leave_fugu, also=("exit", "q")),
 )

@@ -1,7 +1,6 @@
 """The question whether what a folder brings for agents shall count: at the start, and with `/trust`.
 
-Under session_controller.py. Knows no screen: the dialogs ask, and whoever opens sessions keeps the
-answer.
+Knows no screen and no session: the dialogs ask, and whoever opens sessions keeps the answer.
 """
 
 from __future__ import annotations
@@ -11,15 +10,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fugu_cli.errors import FuguError, UsageError
-from fugu_cli.session import views
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import wrap_lines
 from fugu_cli.ui.formatting import plural, sanitize
 from fugu_cli.ui.turn_page import Section
 
 if TYPE_CHECKING:
-    from fugu_cli.ui.tui.session_controller import SessionController
+    from fugu_cli.ui.tui.screen_protocol import DialogsProtocol
     from fugu_cli.ui.tui.session_protocol import SessionOpener
 
 MOST_NAMES = 5
@@ -30,60 +27,28 @@ MOST_CHARACTERS = 50_000
 """Characters of each of them."""
 
 
-async def ask_for_trust(controller: SessionController) -> bool | None:
+async def ask_for_trust(opener: SessionOpener, dialogs: DialogsProtocol) -> bool | None:
     """Ask whether what the folder brings shall count. True and False are the user's answer; None:
     there is nothing to ask about. Raises FuguError where a yes cannot be kept.
     """
-    opener = controller.opener
     if not opener.ignored:
         return None
-    names = _ignored_names(opener)
     sections = await asyncio.to_thread(_sections, opener.root, opener.ignored)
-    if not await controller.view.dialogs.confirm_trust(f"This folder brings {names}.", sections):
+    if not await dialogs.confirm_trust(f"This folder brings {_ignored_names(opener)}.", sections):
         return False
     await asyncio.to_thread(opener.trust)
     return True
 
 
-async def trust_folder(controller: SessionController, argument: str) -> None:
-    """Ask for trust, and open the session again where it is given: all that counts is read then."""
-    del argument
-    if controller.work.running or controller.work.queue:
-        raise UsageError("a request is being worked on", hint="wait for its end, or stop it")
-    answer = await ask_for_trust(controller)
-    if answer is None:
-        controller.say("this folder brings nothing that needs your trust, or you trust it already")
-    elif not answer:
-        controller.say(_remark(controller.opener), "warn")
-    else:
-        log = controller.session.log
-        if log.path is None or views.asked(log.events) is None:
-            await controller.open(controller.opener.begin)
-        else:
-            id = log.path.stem
-            await controller.work.close()
-            await controller.open(lambda ask: controller.opener.resume(id, ask))
-        controller.say("this folder is trusted: what it brings counts", "good")
-
-
-async def ask_at_start(controller: SessionController) -> str:
-    """Ask before the first session is opened. Returns what is to be said of it in the session."""
-    try:
-        answer = await ask_for_trust(controller)
-    except FuguError as error:
-        controller.failed(error)
-        return ""
-    return _remark(controller.opener) if answer is False else ""
+def ignored_note(opener: SessionOpener) -> str:
+    """Return the sentence about what does not count, and how to change that."""
+    return f"ignored until you trust this folder (/trust): {_ignored_names(opener)}"
 
 
 def _ignored_names(opener: SessionOpener) -> str:
     names = [path.relative_to(opener.root).as_posix() for path in opener.ignored]
     more = len(names) - MOST_NAMES
     return ", ".join(names[:MOST_NAMES]) + (f" and {plural(more, 'more')}" if more > 0 else "")
-
-
-def _remark(opener: SessionOpener) -> str:
-    return f"ignored until you trust this folder (/trust): {_ignored_names(opener)}"
 
 
 def _sections(root: Path, paths: Sequence[Path]) -> list[Section]:

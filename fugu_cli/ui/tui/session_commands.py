@@ -35,7 +35,7 @@ from fugu_cli.ui.formatting import flatten, plural
 from fugu_cli.ui.session_export import FORMATS, export_format, write_new_file
 from fugu_cli.ui.trace_rows import TurnRow
 from fugu_cli.ui.transcript import transcript_blocks
-from fugu_cli.ui.tui import project_folder
+from fugu_cli.ui.tui import folder_trust, project_folder
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice
 from fugu_cli.ui.turn_page import Section, TurnSources, turn_pages
 
@@ -444,6 +444,27 @@ async def remember(controller: SessionController, argument: str) -> None:
         controller.session.environment = replace(environment, instructions=told)
     else:
         controller.say("agents are shown this file once you run `fugu trust` here", "warn")
+
+
+async def trust_folder(controller: SessionController, argument: str) -> None:
+    """Ask for trust, and open the session again where it is given: all that counts is read then."""
+    del argument
+    _require_idle(controller)
+    _require_empty_queue(controller)
+    opener = controller.opener
+    answer = await folder_trust.ask_for_trust(opener, controller.view.dialogs)
+    if answer is None:
+        controller.say("this folder brings nothing that needs your trust, or you trust it already")
+    elif not answer:
+        controller.say(folder_trust.ignored_note(opener), "warn")
+    else:
+        id = _session_id(controller)
+        if views.asked(controller.session.log.events) is None:
+            await controller.open(opener.begin)
+        else:
+            await controller.work.close()
+            await controller.open(lambda ask: opener.resume(id, ask))
+        controller.say("this folder is trusted: what it brings counts", "good")
 
 
 async def export_session(controller: SessionController, argument: str) -> None:

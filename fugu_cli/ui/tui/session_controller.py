@@ -261,7 +261,10 @@ class SessionController:
         prompt is not sent.
         """
         options = self.options
-        remark = await folder_trust.ask_at_start(self)
+        try:
+            await folder_trust.ask_for_trust(self.opener, self.view.dialogs)
+        except FuguError as error:
+            self.failed(error)
         id = options.resume
         if id is None:
             opened = await self.open(self.opener.begin)
@@ -274,7 +277,8 @@ class SessionController:
         self.started = True
         self.notes.release()
         self.notes.warn(self.opener.notes)
-        self.notes.warn([remark] if remark else [])
+        if self.opener.ignored:
+            self.notes.warn([folder_trust.ignored_note(self.opener)])
         if self.work.session is not None:
             try:
                 self.notes.warn(await asyncio.to_thread(self.opener.setup.lacking))
