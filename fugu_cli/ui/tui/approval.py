@@ -28,7 +28,7 @@ from fugu_cli.ui.approval_options import (
 from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import BLANK, Palette, StyledLine, plain_text, styled_line, wrap_lines
 from fugu_cli.ui.formatting import plural
-from fugu_cli.ui.tui.prompt import PromptInput
+from fugu_cli.ui.tui.prompt import TYPING_PAUSE, PromptInput
 
 if TYPE_CHECKING:
     from fugu_cli.ui.tui.approval_questions import ApprovalQuestion
@@ -38,8 +38,6 @@ LEAST_PATCH_LINES = 8
 """Lines of a change below which only what is added and removed is shown."""
 SHORT_TERMINAL = 20
 """Lines of a terminal below which the answers stand on one line."""
-TYPING_PAUSE = 0.7
-"""Seconds without a key after which a question may take the keys."""
 REPEATED_KEY_SECONDS = 0.4
 """Seconds after a yes in which a further one is no answer to the next question: nobody has read
 it.

@@ -27,11 +27,10 @@ from fugu_cli.ui.column import Fragment
 from fugu_cli.ui.drawing import Palette, StyledLine, StyledPart, justified_line, styled_line
 from fugu_cli.ui.hyperlinks import FilePlace
 from fugu_cli.ui.session_totals import FoldedSession
-from fugu_cli.ui.tui.approval import TYPING_PAUSE
 from fugu_cli.ui.tui.pager import Pager
 from fugu_cli.ui.tui.panels import NARROW_COLUMNS, Trace
 from fugu_cli.ui.tui.preferences import PreferencesFile
-from fugu_cli.ui.tui.prompt import PromptInput, SearchInput
+from fugu_cli.ui.tui.prompt import TYPING_PAUSE, PromptInput, SearchInput
 from fugu_cli.ui.tui.screen_protocol import Choice, PickedChoice, Preview
 from fugu_cli.ui.tui.session_protocol import InterfaceOptions
 from fugu_cli.ui.tui.terminal_app import SHORT_LINES, TerminalApp

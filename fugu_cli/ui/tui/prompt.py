@@ -267,6 +267,8 @@ class QueuedTexts(Static):
         self.update("\n".join([*lines, *more]))
 
 
+TYPING_PAUSE = 0.7
+"""Seconds without a key after which a question may take the keys."""
 SECOND_PRESS_SECONDS = 2.0
 
 
