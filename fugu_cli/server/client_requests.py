@@ -13,7 +13,8 @@ from typing import Annotated, Literal, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, ValidationError
 
 from fugu_cli.messages import Call, Effort, Media, Message, ToolSpec, Usage
-from fugu_cli.server.json_bounds import TooDeep, TooManyValues, check_bounds
+from fugu_cli.server.json_bounds import TooManyValues, check_bounds
+from fugu_cli.system.bounded_json import NestedTooDeeply
 from fugu_cli.tools import media
 
 StopReason = Literal["end", "calls", "length", "refusal", "cut"]
@@ -316,8 +317,8 @@ def parse_body(model: type[Model], body: bytes) -> Model:
         check_bounds(body)
     except TooManyValues as error:
         raise RequestRefused(413, str(error), code="request_too_large") from error
-    except TooDeep as error:
-        raise RequestRefused(400, str(error), code="invalid_body") from error
+    except NestedTooDeeply as error:
+        raise RequestRefused(400, f"the request: {error}", code="invalid_body") from error
     try:
         return model.model_validate_json(body)
     except ValidationError as error:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import re
 
+from fugu_cli.system.bounded_json import MAX_DEPTH, NestedTooDeeply
+
 MOST_VALUES = 250_000
 """Values that the JSON of a request may hold. A conversation of 10,000 messages has some 60,000."""
-DEEPEST = 100
-"""Lists and objects that may stand inside one another."""
 
 _BETWEEN = re.compile(rb'[^"\[\]{},]*+')
 _IN_STRING = re.compile(rb'(?:[^"\\]*+\\.){0,10000}+[^"\\]*+', re.DOTALL)
@@ -20,12 +20,8 @@ class TooManyValues(ValueError):
     """A JSON text with more values than `MOST_VALUES`."""
 
 
-class TooDeep(ValueError):
-    """A JSON text that is nested more deeply than `DEEPEST`."""
-
-
 def check_bounds(body: bytes) -> None:
-    """Raise TooManyValues or TooDeep where the JSON text `body` exceeds a bound. What is no JSON is
+    """Raise TooManyValues or NestedTooDeeply where the JSON text `body` exceeds a bound. What is no JSON is
     left to whoever parses it."""
     position = values = depth = 0
     while True:
@@ -46,8 +42,8 @@ def check_bounds(body: bytes) -> None:
                 values += 1
         if values > MOST_VALUES:
             raise TooManyValues(f"the request holds more than {MOST_VALUES} values")
-        if depth > DEEPEST:
-            raise TooDeep(f"the request is nested more than {DEEPEST} levels deep")
+        if depth > MAX_DEPTH:
+            raise NestedTooDeeply
 
 
 def _end_of_string(body: bytes, position: int) -> int:
