@@ -85,6 +85,7 @@ class Retrying(AgentWrapper):
                 gone = self._time.now() - began
                 attempts = min(self._backoff.attempts, error.tries or self._backoff.attempts)
                 if seconds is None or attempt >= attempts or gone + seconds > self._backoff.total:
+                    error.retry = False  # for a wrapper around this one, which would begin again
                     raise
                 _tell(wait, Pause(str(error), seconds, used, error, attempt, attempts - 1))
                 await self._time.sleep(seconds)
@@ -121,7 +122,7 @@ def _tell(wait: Wait, pause: Pause) -> None:
     try:
         wait(pause)
     except AgentError as forbidden:
-        forbidden.usage = pause.used
+        forbidden.usage, forbidden.retry = pause.used, False
         raise
 
 
