@@ -76,10 +76,11 @@ class AgentError(InfrastructureError):
     `after` is the server's own wish in seconds, if it had one; `tries` is how often it is worth it
     at most, where that is known; `too_long` says that a shorter prompt may succeed; `status` is the
     HTTP status, where there was one; `usage` what the provider reported as used all the same, None
-    where it said nothing.
+    where it said nothing; `host_down`: no agent of the same host can answer.
     """
 
     tries: int | None = None
+    host_down: bool = False
     too_long: bool = False
     status: int | None = None
     usage: Usage | None = None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
+from urllib.parse import urlsplit
 
 from fugu_cli import __version__, prompts
 from fugu_cli.config import Config, kept_keys
@@ -167,9 +168,11 @@ def build_circuit_breaker(entries: Sequence[AgentEntry]) -> CircuitBreaker:
     """For these entries. Two of one model and one key are one account to the server."""
     from fugu_cli.providers.circuit_breaker import CircuitBreaker
 
-    return CircuitBreaker(
-        {entry.name: f"{entry.base_url} {entry.api_key_env} {entry.model}" for entry in entries}
-    )
+    accounts = {
+        entry.name: f"{entry.base_url} {entry.api_key_env} {entry.model}" for entry in entries
+    }
+    hosts = {entry.name: urlsplit(entry.base_url).netloc for entry in entries if entry.base_url}
+    return CircuitBreaker(accounts, hosts=hosts)
 
 
 def build_endpoint(entry: AgentEntry, environ: Mapping[str, str]) -> ModelEndpoint:

@@ -27,9 +27,11 @@ from fugu_cli.cli.current_folder import (
     say,
 )
 from fugu_cli.cli.flags import settings_of
+from fugu_cli.config import Config
 from fugu_cli.config.agent_pool import (
     EMBEDDED,
     entry_text,
+    has_assumed_price,
     unready_services,
     unusable_entries,
     usable_pool,
@@ -306,7 +308,9 @@ def show_pool() -> int:
         "context",
         "USD per million in/out",
     )
-    _print([header, *(_cells(entry) for entry in entries)])
+    _print([header, *(_cells(entry, loaded.config) for entry in entries)])
+    if any(has_assumed_price(entry, loaded.config) for entry in entries):
+        print_clean("~ assumed: what the model's vendor asks, since its server is not in the list")
     for out in unusable_entries(loaded.config, os.environ):
         print_clean(f"left out: {out.name} ({out.reason})")
     for unready in unready_services(os.environ) if not loaded.config.agents else ():
@@ -339,8 +343,10 @@ def _print_lines(text: str) -> None:
         print_clean(line)
 
 
-def _cells(entry: AgentEntry) -> tuple[str, ...]:
+def _cells(entry: AgentEntry, config: Config) -> tuple[str, ...]:
     price = f"{entry.rates.input:g} / {entry.rates.output:g}" if entry.rates else "unknown"
+    if entry.rates and has_assumed_price(entry, config):
+        price = f"~{price}"
     return (
         entry.name,
         entry.slot or "",

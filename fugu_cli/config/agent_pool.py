@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Literal
 
 from fugu_cli.config import Config
-from fugu_cli.config.known_models import context_of, price_of, sees_pictures, vendor_of
+from fugu_cli.config.known_models import context_of, is_assumed, price_of, sees_pictures, vendor_of
 from fugu_cli.config.schema import AgentEntry, Api, Protocol, Slot
 from fugu_cli.coordinators.action_space import assign_slots
 from fugu_cli.errors import ConfigError, installing
@@ -50,11 +50,37 @@ class KnownService:
     """It offers models of other vendors: its agents are called after it as well."""
 
     def address(self, environ: Mapping[str, str]) -> str:
-        """Its base URL; "" while the region that stands in it is not set, or is no region."""
+        """Its base URL, that of a gateway where the environment names one; "" while the region that
+        stands in it is not set, or is no region.
+        """
+        if gateway := gateway_address(self.variable, environ):
+            return gateway
         region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION", "")
         if "{region}" in self.base_url and not REGION.fullmatch(region):
             return ""
         return self.base_url.replace("{region}", region)
+
+
+GATEWAY_VARIABLES = {
+    "OPENAI_API_KEY": ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+    "ANTHROPIC_API_KEY": ("ANTHROPIC_BASE_URL",),
+    "GEMINI_API_KEY": ("GEMINI_BASE_URL", "GOOGLE_GEMINI_BASE_URL"),
+    "AWS_BEARER_TOKEN_BEDROCK": (),
+}
+"""Variables by which vendors' clients are sent to another address with a key; of other services
+`NAME_BASE_URL`.
+"""
+GATEWAY_PATHS = {"ANTHROPIC_API_KEY": "/v1", "GEMINI_API_KEY": "/v1beta/openai"}
+"""What these vendors' own clients add to such an address."""
+
+
+def gateway_address(key_variable: str, environ: Mapping[str, str]) -> str:
+    """Return the address that the environment names for the service of a key, "" for none."""
+    usual = (key_variable.removesuffix("_API_KEY") + "_BASE_URL",)
+    names = GATEWAY_VARIABLES.get(key_variable, usual)
+    address = next((environ[name] for name in names if environ.get(name)), "").strip().rstrip("/")
+    path = GATEWAY_PATHS.get(key_variable, "")
+    return address if not address or address.endswith(path) else address + path
 
 
 SERVICES = (
@@ -227,6 +253,7 @@ PLANNER = "embedded"
 """`conductor.agent` that stands for an embedded model, which then plans and does nothing else."""
 
 
+HELP_POOL = "`fugu pool` shows the agents, `fugu help pool` how one is added"
 GRAMMARS = ("tree-sitter>=0.25,<1", "tree-sitter-python>=0.25,<1")
 """What the extra `local` has for models that do not call tools."""
 
@@ -255,7 +282,7 @@ def usable_pool(config: Config, environ: Mapping[str, str]) -> tuple[AgentEntry,
         )
     out = unusable_entries(config, environ)
     missing = {entry.name for entry in out}
-    usable = [_filled(entry, config) for entry in entries if entry.name not in missing]
+    usable = [_filled(entry, config, environ) for entry in entries if entry.name not in missing]
     if not usable:
         variables = " or ".join(dict.fromkeys(entry.variable for entry in out if entry.variable))
         mend = f"set {variables}" if variables else f"install it: {installing(*GRAMMARS)}"
@@ -340,6 +367,14 @@ def unready_services(environ: Mapping[str, str]) -> tuple[UnusableEntry, ...]:
     return tuple(out)
 
 
+def has_assumed_price(entry: AgentEntry, config: Config) -> bool:
+    """Whether the price of a usable entry is that of its model's vendor, though another server
+    answers, which may ask for more.
+    """
+    is_stated = any(stated.name == entry.name and stated.price for stated in config.agents)
+    return not is_stated and is_assumed(entry.provider, entry.model, entry.base_url or "")
+
+
 def entry_text(name: str, model: str, base_url: str, variable: str = "") -> str:
     """An entry of the pool as it stands in `.fugurc`, indented to be read and to be pasted."""
     keys = {
@@ -370,8 +405,9 @@ def _protocol(entry: AgentEntry) -> Protocol:
     return entry.protocol or PROTOCOLS.get(entry.provider, "native")
 
 
-def _filled(entry: AgentEntry, config: Config) -> AgentEntry:
-    base_url = entry.base_url or ADDRESSES.get(entry.provider)
+def _filled(entry: AgentEntry, config: Config, environ: Mapping[str, str]) -> AgentEntry:
+    gateway = gateway_address(VARIABLES.get(entry.provider, ""), environ)
+    base_url = entry.base_url or gateway or ADDRESSES.get(entry.provider)
     return entry.model_copy(
         update={
             "base_url": base_url,
@@ -382,7 +418,7 @@ def _filled(entry: AgentEntry, config: Config) -> AgentEntry:
             "infill": _infills(entry),
             "vision": _sees_pictures(entry) if entry.vision is None else entry.vision,
             "vendor": _vendor(entry) if entry.vendor is None else entry.vendor,
-            "price": entry.price or price_of(entry.provider, entry.model, entry.base_url or ""),
+            "price": entry.price or price_of(entry.provider, entry.model, base_url or ""),
             "temperature": entry.temperature
             if entry.temperature is not None
             else config.temperature,
@@ -460,8 +496,11 @@ def _check_names(config: Config, names: Sequence[str], missing: set[str]) -> Non
     ]:
         if name is not None and (name, key) != ("*", "deny_agents") and name not in names:
             near = difflib.get_close_matches(name, names, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"the pool has: {', '.join(names)}"
-            raise ConfigError(f"{key} names {name!r}, which is not an agent of the pool", hint=hint)
+            hint = f"did you mean {near[0]!r}?" if near else HELP_POOL
+            where = "" if key == "coordinator" else f"{key}: "
+            raise ConfigError(
+                f"{where}no agent or model named {name}; the pool has {', '.join(names)}", hint=hint
+            )
     if pinned in missing:
         raise ConfigError(
             f"{pinned!r} cannot be used: its key is not set",

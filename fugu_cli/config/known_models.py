@@ -73,6 +73,10 @@ def vendor_of(model: str) -> str:
 EMBEDDED = Price(input=0.0, cached=0.0, output=0.0)
 """A model on this machine costs electricity, which is not counted."""
 
+SELLERS = {"anthropic": "anthropic", "openai": "openai", "google": "google", "xai": "x-ai"}
+"""Vendors that keep their models to themselves, and their ids in the list."""
+OPEN_WEIGHTS = re.compile(r"gpt-oss|gemma", re.IGNORECASE)
+
 PROBE = 1000
 """Tokens a price is asked for: below every threshold from which a provider charges more."""
 
@@ -81,12 +85,12 @@ def price_of(provider: str, model: str, base_url: str = "") -> Price | None:
     """USD per million tokens, None for what the list does not know.
 
     `provider` is an entry's (openai, anthropic, local, scripted); `base_url` tells who is behind
-    `openai`: the list finds providers by their address. Of prices with thresholds the lowest is
-    given.
+    `openai`: the list finds providers by their address. Behind an address that it does not have, a
+    model costs what its vendor asks for it. Of prices with thresholds the lowest is given.
     """
     if provider == "local":
         return EMBEDDED
-    if not _may_be_listed(provider, base_url):
+    if not _may_be_listed(provider, model, base_url):
         return None
     from genai_prices import Usage
 
@@ -107,7 +111,7 @@ def context_of(provider: str, model: str, base_url: str = "") -> int | None:
     """The context window in tokens, None for what the list does not know. The arguments are those
     of `price_of`.
     """
-    if not _may_be_listed(provider, base_url):
+    if not _may_be_listed(provider, model, base_url):
         return None
     from genai_prices import Usage
 
@@ -115,10 +119,32 @@ def context_of(provider: str, model: str, base_url: str = "") -> int | None:
     return found.model.context_window if found is not None else None
 
 
-def _may_be_listed(provider: str, base_url: str) -> bool:
+def is_assumed(provider: str, model: str, base_url: str) -> bool:
+    """Whether the price and the context of a model are its vendor's, and not those of the server at
+    `base_url`.
+    """
+    if not base_url or provider in ("local", "scripted") or not _seller(model):
+        return False
+    from genai_prices import Usage
+
+    usage = Usage(input_tokens=PROBE, output_tokens=0)
+    return _served_at(base_url, usage, model) is None
+
+
+def _seller(model: str) -> str:
+    """The vendor's id in the list, of a model that nobody can run without paying its vendor; else
+    "".
+    """
+    name = model.rpartition("/")[2]
+    return "" if OPEN_WEIGHTS.search(name) else SELLERS.get(vendor_of(name), "")
+
+
+def _may_be_listed(provider: str, model: str, base_url: str) -> bool:
     """False for what runs on this machine or in its own network: no list knows it."""
     if provider in ("local", "scripted"):
         return False
+    if _seller(model):
+        return True
     host = urlsplit(base_url).hostname or ""
     try:
         return not ipaddress.ip_address(host).is_private
@@ -132,11 +158,27 @@ def _cost(usage: Usage, provider: str, model: str, base_url: str) -> float | Non
 
 
 def _calculation(usage: Usage, provider: str, model: str, base_url: str) -> PriceCalculation | None:
+    if not base_url:
+        return _sold_by(provider, usage, model)
+    listed = _served_at(base_url, usage, model)
+    if listed is None and (seller := _seller(model)):
+        return _sold_by(seller, usage, model.rpartition("/")[2])
+    return listed
+
+
+def _served_at(base_url: str, usage: Usage, model: str) -> PriceCalculation | None:
     from genai_prices import calc_price
 
     try:
-        if base_url:
-            return calc_price(usage, model, provider_api_url=base_url)
+        return calc_price(usage, model, provider_api_url=base_url)
+    except LookupError:
+        return None
+
+
+def _sold_by(provider: str, usage: Usage, model: str) -> PriceCalculation | None:
+    from genai_prices import calc_price
+
+    try:
         return calc_price(usage, model, provider_id=provider)
     except LookupError:
         return None

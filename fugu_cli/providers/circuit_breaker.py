@@ -61,7 +61,7 @@ class FailingAgent:
 
     `since` and `until` are times of the monotonic clock: the newest failure, and the end of the
     cooldown. `failures` counts those in a row; `server_named` says that the server asked for this
-    cooldown.
+    cooldown, and `host_down` that its host could not be reached.
     """
 
     state: State
@@ -70,6 +70,7 @@ class FailingAgent:
     until: float
     failures: int
     server_named: bool = False
+    host_down: bool = False
 
 
 class RateLimits:
@@ -104,11 +105,16 @@ class RateLimits:
 
 
 class CircuitBreaker:
-    """The states of agents by name, and the rate `limits` of their `accounts`."""
+    """The states of agents by name, and the rate `limits` of their `accounts`. `hosts`: those of
+    agents, by name; one that is missing has its own."""
 
     def __init__(
-        self, accounts: Mapping[str, str] | None = None, now: Callable[[], float] = time.monotonic
+        self,
+        accounts: Mapping[str, str] | None = None,
+        now: Callable[[], float] = time.monotonic,
+        hosts: Mapping[str, str] | None = None,
     ) -> None:
+        self._hosts = dict(hosts or {})
         self.limits = RateLimits(accounts or {}, now)
         self._now = now
         self._failing: dict[str, FailingAgent] = {}
@@ -143,13 +149,20 @@ class CircuitBreaker:
         return self._called[name]
 
     def failed(
-        self, name: str, kind: str, after: float | None = None, began: float = math.inf
+        self,
+        name: str,
+        kind: str,
+        after: float | None = None,
+        began: float = math.inf,
+        *,
+        host_down: bool = False,
     ) -> None:
         """Note that a call of `name`, which began at `began`, failed for good.
 
         `after`: the server's own wish in seconds; one that is longer than a moment holds exactly,
         also for all agents that share a limited account. Calls that were under way together fail
-        together: while `name` is cooling, that is one failure.
+        together: while `name` is cooling, that is one failure. `host_down`: it fails all agents of
+        the host.
         """
         if kind in ANSWERED or (kind in KEY_ACCEPTED and self._key_refused(name)):
             self.succeeded(name, began)
@@ -160,6 +173,18 @@ class CircuitBreaker:
         shared = wish is not None and kind == "limited"
         for agent in self.limits.sharing(name) if shared else {name}:
             self._cool_down(agent, kind, wish)
+        for agent in self._at_host_of(name) if host_down else ():
+            if not self._key_refused(agent):
+                if agent != name:
+                    self._cool_down(agent, kind, wish)
+                self._failing[agent] = replace(self._failing[agent], host_down=True)
+
+    def _at_host_of(self, name: str) -> list[str]:
+        host = self._hosts.get(name)
+        return [
+            name,
+            *(other for other in self._hosts if other != name and self._hosts[other] == host),
+        ]
 
     def _key_refused(self, name: str) -> bool:
         failing = self._failing.get(name)
@@ -234,12 +259,15 @@ class CircuitBreaker:
                 self.try_early(name)
 
     def tried_longest_ago(self, names: Collection[str]) -> str | None:
-        """Return the one of `names` that is cooling, not for a refused key, and was called longest
-        ago."""
+        """Return the one of `names` that was called longest ago, of those that are cooling for
+        another reason than a refused key or a host that cannot be reached.
+        """
         cooling = [
             name
             for name in names
-            if self.state(name) == "cooling" and self._failing[name].kind != REFUSED
+            if self.state(name) == "cooling"
+            and self._failing[name].kind != REFUSED
+            and not self._failing[name].host_down
         ]
         return min(cooling, key=lambda name: self._called.get(name, -math.inf), default=None)
 
@@ -279,7 +307,9 @@ class BreakerAgent(AgentWrapper):
         try:
             reply = await self._agent.reply(prompt, say, wait)
         except AgentError as error:
-            self._breaker.failed(self.name, error.kind, error.after, began)
+            self._breaker.failed(
+                self.name, error.kind, error.after, began, host_down=error.host_down
+            )
             raise
         except BaseException:
             self._breaker.cut(self.name, began)

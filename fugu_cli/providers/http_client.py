@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -195,6 +196,8 @@ llama.cpp ends a connection after five requests, perhaps just as the sixth is se
 ERROR_BODY = 64 * 1024
 CONNECT_TRIES = 3
 """How often a server is tried that cannot be reached at all."""
+UNRESOLVED_TRIES = 2
+"""How often a server is tried whose name is not found."""
 _CERTIFICATE = "Name the certificate of its authority in SSL_CERT_FILE, if it is one of your own."
 
 
@@ -416,7 +419,7 @@ def _of_transport(access: ModelEndpoint, error: httpx.HTTPError, *, began: bool)
             hint="Check the network, or a proxy in HTTPS_PROXY.",
         )
     if isinstance(error, httpx.ConnectError):
-        return _no_connection(access, reason)
+        return _no_connection(access, error, reason)
     if isinstance(error, httpx.ProxyError):
         return AgentError(
             f"{access.name}: the proxy on the way to {access.host} does not let it through: "
@@ -435,19 +438,35 @@ def _of_transport(access: ModelEndpoint, error: httpx.HTTPError, *, began: bool)
     return AgentError(f"{access.name}: {access.host} {what}: {reason}", kind="network", retry=True)
 
 
-def _no_connection(access: ModelEndpoint, reason: str) -> AgentError:
+def _no_connection(access: ModelEndpoint, error: httpx.ConnectError, reason: str) -> AgentError:
     """A certificate stays as it is; a name that is not found or a server that does not listen
-    seldom comes back soon, and every agent behind it would wait as long."""
-    known = "CERTIFICATE" in reason
-    proxy = "" if access.loopback else " a proxy in HTTPS_PROXY,"
-    hint = (
-        f"Check the network,{proxy} that the server runs and that `base_url` is right: "
-        f"{access.address}"
-    )
-    said = f"{access.name}: no connection to {access.host}: {reason}"
-    error = AgentError(said, kind="network", retry=not known, hint=_CERTIFICATE if known else hint)
-    error.tries = CONNECT_TRIES
-    return error
+    seldom comes back soon. Every agent behind the host would wait as long."""
+    if "CERTIFICATE" in reason:
+        message = f"{access.name}: no connection to {access.host}: {reason}"
+        failure = AgentError(message, kind="network", hint=_CERTIFICATE)
+    else:
+        unresolved = _is_unresolved(error)
+        proxy = "" if access.loopback else " a proxy in HTTPS_PROXY,"
+        why = "its name is not found" if unresolved else reason
+        failure = AgentError(
+            f"{access.name}: no connection to {access.host}: {why}",
+            kind="network",
+            retry=True,
+            hint=f"Check the network,{proxy} that the server runs and that `base_url` is right: "
+            f"{access.address}",
+        )
+        failure.tries = UNRESOLVED_TRIES if unresolved else CONNECT_TRIES
+    failure.host_down = True
+    return failure
+
+
+def _is_unresolved(error: BaseException | None) -> bool:
+    """The host's name was not found, as without a network."""
+    while error is not None:
+        if isinstance(error, socket.gaierror):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _odd_key(access: ModelEndpoint) -> AgentError:

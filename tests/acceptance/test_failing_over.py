@@ -162,3 +162,17 @@ def test_a_retry_is_a_line_of_the_stream_with_its_numbers(place: Place, server: 
         "retry_delay_ms": 100,
         "error_status": 429,
     }
+
+
+def test_without_a_network_each_host_is_tried_once_and_named_once(place: Place) -> None:
+    entries = [
+        Agent(f"{host}-{slot}", slot=slot, url=f"http://{host}.invalid/v1")
+        for host in ("one", "two")
+        for slot in ("cheap", "strong")
+    ]
+    place.configure(*entries)
+    done = place.fugu("run", "hello")
+    assert done.code == 2, done.err
+    for host in ("one", "two"):
+        assert done.err.count(f"no connection to {host}.invalid: its name is not found") == 1
+    assert len([event for event in place.events() if isinstance(event, Assigned)]) == 2

@@ -18,7 +18,20 @@ from fugu_cli.session.events import Price
             Price(input=1.25, cached=0.125, output=10.0),
         ),
         ("anthropic", "claude-sonnet-4-5", "", Price(input=3.0, cached=0.3, output=15.0)),
-        ("openai", "gpt-5", "http://127.0.0.1:8000/v1", None),
+        (
+            "openai",
+            "gpt-5",
+            "http://127.0.0.1:8000/v1",
+            Price(input=1.25, cached=0.125, output=10.0),
+        ),
+        (
+            "openai",
+            "anthropic/claude-sonnet-4-5",
+            "https://gateway.example/v1",
+            Price(input=3.0, cached=0.3, output=15.0),
+        ),
+        ("openai", "gpt-oss-20b", "http://127.0.0.1:8000/v1", None),
+        ("openai", "deepseek-v4-pro", "https://gateway.example/v1", None),
         ("openai", "no-such-model", "", None),
         ("local", "qwen2.5-coder-0.5b", "", Price(input=0.0, cached=0.0, output=0.0)),
         ("scripted", "demo.toml", "", None),
@@ -42,9 +55,10 @@ def test_prices_come_from_the_list_and_are_never_guessed(
             1_048_576,
         ),
         ("anthropic", "claude-sonnet-4-5", "", 200_000),
-        ("openai", "gpt-5", "http://127.0.0.1:8000/v1", None),
-        ("openai", "gpt-5", "http://[::1]:8000/v1", None),
-        ("openai", "gpt-5", "http://models.example/v1", None),
+        ("openai", "gpt-5", "http://127.0.0.1:8000/v1", 400_000),
+        ("openai", "gpt-5", "http://[::1]:8000/v1", 400_000),
+        ("openai", "gpt-5", "http://models.example/v1", 400_000),
+        ("openai", "gpt-oss-20b", "http://[::1]:8000/v1", None),
         ("openai", "no-such-model", "", None),
         ("local", "qwen2.5-coder-0.5b", "", None),
         ("scripted", "demo.toml", "", None),
@@ -61,7 +75,7 @@ def test_the_list_is_not_loaded_for_a_server_nearby() -> None:
 import sys
 from fugu_cli.config.known_models import context_of, price_of
 for host in ("localhost", "127.0.0.1", "[::1]", "192.168.0.7"):
-    asked = ("openai", "gpt-5", f"http://{host}:1/v1")
+    asked = ("openai", "qwen3-coder", f"http://{host}:1/v1")
     assert (price_of(*asked), context_of(*asked)) == (None, None)
 assert "genai_prices" not in sys.modules
 assert price_of("openai", "gpt-5") is not None

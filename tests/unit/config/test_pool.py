@@ -13,6 +13,7 @@ from fugu_cli.config.agent_pool import (
     UnusableEntry,
     detected_keys,
     detected_pool,
+    has_assumed_price,
     unready_services,
     unusable_entries,
     usable_pool,
@@ -87,7 +88,9 @@ def test_an_entry_has_the_context_of_the_same_model_found_by_its_key() -> None:
         == [1_000_000] * 3
     )
     elsewhere = entry("claude-opus-5-5", provider="anthropic", base_url="http://127.0.0.1:1/v1")
-    assert usable_pool(Config(agents=(elsewhere,)), {})[0].context == 128_000
+    (behind_gateway,) = usable_pool(Config(agents=(elsewhere,)), {})
+    assert behind_gateway.context == 1_000_000
+    assert has_assumed_price(behind_gateway, Config(agents=(elsewhere,)))
 
 
 def test_the_context_of_an_entry_is_the_price_lists_where_no_service_is_known_to_have_the_model() -> (
@@ -96,13 +99,37 @@ def test_the_context_of_an_entry_is_the_price_lists_where_no_service_is_known_to
     entries = (
         entry("known", model="grok-4.6", base_url="https://api.x.ai/v1"),
         entry("unknown", model="grok-0", base_url="https://api.x.ai/v1"),
-        entry("near", model="grok-4.6", base_url="http://127.0.0.1:1/v1"),
+        entry("near", model="qwen3-coder", base_url="http://127.0.0.1:1/v1"),
     )
     assert [agent.context for agent in usable_pool(Config(agents=entries), {})] == [
         500_000,
         128_000,
         128_000,
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "variable", "given", "address"),
+    [
+        ("OPENAI_API_KEY", "OPENAI_BASE_URL", "http://gw:1/v1/", "http://gw:1/v1"),
+        ("OPENAI_API_KEY", "OPENAI_API_BASE", "http://gw:1/v1", "http://gw:1/v1"),
+        ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "http://gw:1", "http://gw:1/v1"),
+        ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "http://gw:1/v1", "http://gw:1/v1"),
+        ("GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", "http://gw:1", "http://gw:1/v1beta/openai"),
+        ("DEEPSEEK_API_KEY", "DEEPSEEK_BASE_URL", "http://gw:1/v1", "http://gw:1/v1"),
+    ],
+)
+def test_a_gateway_that_the_environment_names_gets_the_key_of_its_vendor(
+    key: str, variable: str, given: str, address: str
+) -> None:
+    found = usable_pool(Config(), {key: "k", variable: given})
+    assert {agent.base_url for agent in found} == {address}
+    assert {agent.api_key_env for agent in found} == {key}
+    assert all(agent.price is not None for agent in found) or key == "DEEPSEEK_API_KEY"
+    provider = {"OPENAI_API_KEY": "openai", "ANTHROPIC_API_KEY": "anthropic"}.get(key)
+    if provider is not None:
+        written = Config(agents=(entry("a", provider=provider),))
+        assert usable_pool(written, {key: "k", variable: given})[0].base_url == address
 
 
 def test_a_key_of_bedrock_counts_with_a_region_and_is_sent_to_that_regions_address_alone() -> None:
@@ -168,11 +195,15 @@ def test_a_pool_without_a_usable_agent_says_which_variable_to_set() -> None:
 @pytest.mark.parametrize(
     ("config", "message", "hint"),
     [
-        (Config(coordinator="single:codr"), "coordinator names 'codr'", "did you mean 'coder'?"),
+        (
+            Config(coordinator="single:codr"),
+            "no agent or model named codr",
+            "did you mean 'coder'?",
+        ),
         (
             Config(opt_out=("nobody",)),
-            "opt_out names 'nobody'",
-            "the pool has: small, coder, coder-5x",
+            "opt_out: no agent or model named nobody; the pool has small, coder, coder-5x",
+            "fugu pool",
         ),
         (
             Config(opt_out=("small", "coder", "coder-5x")),
